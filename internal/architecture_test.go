@@ -1,0 +1,379 @@
+// Package internal_test holds the rules of the house: which room may know
+// which, and who may touch the process. They are facts of the code, so they are
+// tested, with the reason beside each.
+package internal_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "github.com/kyma-project/eventmesh-migration"
+
+// goPackage is what a rule looks at. Tests are not part of it: they may reach
+// for whatever they need.
+type goPackage struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	// Imports are what the package itself imports, Deps also what those do.
+	Imports []string
+	Deps    []string
+	Error   *struct{ Err string }
+	// Uses are the names of other packages that the code mentions, like os.Exit.
+	Uses []string `json:"-"`
+}
+
+// rank is the order of the rooms: imports go to a higher rank only, and the
+// rooms of one rank do not know each other.
+var rank = map[string]int{
+	"cmd": 0,
+	"cli": 1, "jobs": 1, "jobmanager": 1,
+	"migration": 2,
+	"kyma":      3, "k8sutil": 3,
+}
+
+// room returns the room a package of the product is in, "" for any other
+// package.
+func room(importPath string) string {
+	rel, ok := strings.CutPrefix(importPath, module+"/")
+	if !ok {
+		return ""
+	}
+	parts := strings.Split(rel, "/")
+	switch {
+	case parts[0] == "internal" && len(parts) > 1:
+		return parts[1]
+	case parts[0] == "cmd":
+		return "cmd"
+	default:
+		return ""
+	}
+}
+
+// severalJobs are the commands that are more than one job's binary.
+var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service"}
+
+// rule is one of the rules of the house. breaks returns what a package of the
+// product should not import or use.
+type rule struct {
+	name, reason string
+	breaks       func(p *goPackage) []string
+}
+
+var rules = []rule{
+	{
+		name:   "EveryRoomHasItsPlace",
+		reason: "a package without a rank could import anything; architecture.md names the rooms, add one there first",
+		breaks: func(p *goPackage) []string {
+			if _, ok := rank[room(p.ImportPath)]; !ok {
+				return []string{"the room itself"}
+			}
+			return nil
+		},
+	},
+	{
+		name:   "ImportsPointDown",
+		reason: "the engine is written once because it knows no job, and a job is a pure decision because it knows no command line",
+		breaks: func(p *goPackage) []string {
+			from := room(p.ImportPath)
+			return which(p.Imports, func(imported string) bool {
+				to := room(imported)
+				return to != "" && to != from && rank[to] <= rank[from]
+			})
+		},
+	},
+	{
+		name:   "JobsDoNotKnowEachOther",
+		reason: "each job is one image, is run alone, and is decided by the state of the cluster and nothing that another job did",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "jobs" {
+				return nil
+			}
+			return which(p.Imports, func(imported string) bool { return room(imported) == "jobs" && jobOf(imported) != jobOf(p.ImportPath) })
+		},
+	},
+	{
+		name:   "JobsHaveNoClient",
+		reason: "a job reads through migration.Cluster, which refuses every write; with a client of its own it could change what no journal holds",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "jobs" {
+				return nil
+			}
+			return which(p.Imports, isClient)
+		},
+	},
+	{
+		name:   "KymaIsFactsOnly",
+		reason: "shapes, names and labels are looked up, never executed; with a client among them they would grow behaviour",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "kyma" {
+				return nil
+			}
+			return which(p.Deps, isClient)
+		},
+	},
+	{
+		name:   "K8sutilKnowsNothingOfOurs",
+		reason: "mechanics that know what they are used for are mechanics that only one caller can use",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "k8sutil" {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool {
+				return strings.HasPrefix(dep, module+"/") && room(dep) != "k8sutil"
+			})
+		},
+	},
+	{
+		name:   "OnlyTheFrameHasFlagsAndSignals",
+		reason: "whoever works must not ask how the process was called: tests, and another command, call it as well",
+		breaks: func(p *goPackage) []string {
+			if r := room(p.ImportPath); r == "cli" || r == "cmd" {
+				return nil
+			}
+			return which(p.Imports, func(imported string) bool {
+				return slices.Contains([]string{"flag", "os/signal", "github.com/spf13/pflag", "github.com/spf13/cobra"}, imported)
+			})
+		},
+	},
+	{
+		name:   "OnlyTheFrameHasTheEnvironment",
+		reason: "a variable that is read somewhere deep is a setting that no help and no validation knows",
+		breaks: func(p *goPackage) []string {
+			if r := room(p.ImportPath); r == "cli" || r == "cmd" {
+				return nil
+			}
+			return which(p.Uses, func(name string) bool {
+				return slices.Contains([]string{
+					"os.Getenv", "os.LookupEnv", "os.Environ", "os.ExpandEnv", "os.Setenv", "os.Args", "os.Stdin", "os.Stdout", "os.Stderr",
+				}, name)
+			})
+		},
+	},
+	{
+		name:   "OnlyMainExits",
+		reason: "an exit somewhere else skips what is deferred (the lock, the report), and no test can see its code",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) == "cmd" {
+				return nil
+			}
+			return which(p.Uses, func(name string) bool {
+				return name == "os.Exit" || name == "syscall.Exit" || strings.HasPrefix(name, "log.Fatal") ||
+					strings.HasPrefix(name, "k8s.io/klog/v2.Fatal") || strings.HasPrefix(name, "k8s.io/klog/v2.Exit")
+			})
+		},
+	},
+	{
+		name:   "AJobsCommandIsTheFrameAndTheJob",
+		reason: "main makes no decisions: what it would decide, no test of the frame or the job would meet",
+		breaks: func(p *goPackage) []string {
+			rel := strings.TrimPrefix(p.ImportPath, module+"/")
+			if room(p.ImportPath) != "cmd" || slices.Contains(severalJobs, rel) {
+				return nil
+			}
+			ours := which(p.Imports, func(imported string) bool { return strings.HasPrefix(imported, module+"/") })
+			jobs := which(ours, func(imported string) bool { return room(imported) == "jobs" })
+			bad := which(ours, func(imported string) bool { return room(imported) != "cli" && room(imported) != "jobs" })
+			if len(jobs) > 1 {
+				bad = append(bad, jobs[1:]...)
+			}
+			return bad
+		},
+	},
+	{
+		name:   "TheProductNeedsNoTest",
+		reason: "a switch or a stand-in for tests must not reach an image",
+		breaks: func(p *goPackage) []string {
+			return which(p.Deps, func(dep string) bool { return strings.HasPrefix(dep, module+"/test/") || dep == "testing" })
+		},
+	},
+}
+
+func which(names []string, bad func(string) bool) []string {
+	var out []string
+	for _, n := range names {
+		if bad(n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func isClient(importPath string) bool {
+	return strings.HasPrefix(importPath, "k8s.io/client-go/") || strings.HasPrefix(importPath, "sigs.k8s.io/controller-runtime/")
+}
+
+// jobOf returns the name of the job a package belongs to.
+func jobOf(importPath string) string {
+	job, _, _ := strings.Cut(strings.TrimPrefix(importPath, module+"/internal/jobs/"), "/")
+	return job
+}
+
+func TestArchitecture(t *testing.T) {
+	packages := load(t)
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			for _, p := range packages {
+				for _, bad := range r.breaks(p) {
+					t.Errorf("%s must not have %s: %s", strings.TrimPrefix(p.ImportPath, module+"/"), bad, r.reason)
+				}
+			}
+		})
+	}
+}
+
+// load returns the packages of the product.
+func load(t *testing.T) []*goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,GoFiles,Imports,Deps,Error", module+"/cmd/...", module+"/internal/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("cannot list the packages: %v:\n%s", err, &stderr)
+	}
+	var packages []*goPackage
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		p := &goPackage{}
+		err := dec.Decode(p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Error != nil {
+			t.Fatalf("cannot list %s: %s", p.ImportPath, p.Error.Err)
+		}
+		if p.ImportPath == module+"/internal" {
+			continue // these tests
+		}
+		for _, f := range p.GoFiles {
+			p.Uses = append(p.Uses, uses(t, filepath.Join(p.Dir, f))...)
+		}
+		packages = append(packages, p)
+	}
+	if len(packages) < 2 {
+		t.Fatalf("only %d packages found: these rules would hold for nothing", len(packages))
+	}
+	return packages
+}
+
+// uses returns the names of other packages in a file, by import path.
+func uses(t *testing.T, file string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return usesOf(parsed)
+}
+
+func usesOf(file *ast.File) []string {
+	imported := map[string]string{}
+	for _, i := range file.Imports {
+		p := strings.Trim(i.Path.Value, `"`)
+		name := path.Base(p)
+		if parent := path.Base(path.Dir(p)); name == "v2" {
+			name = parent
+		}
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		imported[name] = p
+	}
+	var out []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok && imported[x.Name] != "" {
+				out = append(out, imported[x.Name]+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// TestRulesCatch breaks each rule once: one that nothing can break is no rule.
+func TestRulesCatch(t *testing.T) {
+	in := func(dir string, imports, uses []string) *goPackage {
+		p := &goPackage{ImportPath: module + "/" + dir, Uses: uses}
+		for _, i := range imports {
+			if strings.HasPrefix(i, "internal/") || strings.HasPrefix(i, "test/") {
+				i = module + "/" + i
+			}
+			p.Imports = append(p.Imports, i)
+		}
+		p.Deps = p.Imports
+		return p
+	}
+	for _, tc := range []struct {
+		reason string
+		pkg    *goPackage
+		want   []string
+	}{
+		{reason: "a room nobody knows", pkg: in("internal/helpers", nil, nil), want: []string{"EveryRoomHasItsPlace"}},
+		{reason: "the engine knows a job", pkg: in("internal/migration", []string{"internal/jobs/httpsource"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "a job knows the frame", pkg: in("internal/jobs/trigger", []string{"internal/cli"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the frame knows a job", pkg: in("internal/cli", []string{"internal/jobs/trigger"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "a job knows another", pkg: in("internal/jobs/trigger", []string{"internal/jobs/httpsource"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
+		{reason: "a part of a job is the job's", pkg: in("internal/jobs/trigger", []string{"internal/jobs/trigger/match"}, nil)},
+		{reason: "a job has a client", pkg: in("internal/jobs/trigger", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"JobsHaveNoClient"}},
+		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
+		{reason: "mechanics know facts", pkg: in("internal/k8sutil", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "K8sutilKnowsNothingOfOurs"}},
+		{reason: "the engine has flags", pkg: in("internal/migration", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
+		{reason: "the engine listens to signals", pkg: in("internal/migration", []string{"os/signal"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
+		{reason: "a job reads the environment", pkg: in("internal/jobs/trigger", nil, []string{"os.Getenv"}), want: []string{"OnlyTheFrameHasTheEnvironment"}},
+		{reason: "the engine exits", pkg: in("internal/migration", nil, []string{"os.Exit"}), want: []string{"OnlyMainExits"}},
+		{reason: "the frame exits", pkg: in("internal/cli", nil, []string{"log.Fatalf"}), want: []string{"OnlyMainExits"}},
+		{reason: "main knows two jobs", pkg: in("cmd/trigger-sync", []string{"internal/cli", "internal/jobs/a", "internal/jobs/b"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
+		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/cli", "internal/migration"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
+		{reason: "the operator's tool knows all jobs", pkg: in("cmd/eventmesh-migrate", []string{"internal/cli", "internal/jobs/a", "internal/jobs/b", "internal/jobmanager"}, nil)},
+		{reason: "a stand-in in the product", pkg: in("internal/migration", []string{"test/kyma"}, nil), want: []string{"TheProductNeedsNoTest"}},
+		{reason: "a main as it should be", pkg: in("cmd/trigger-sync", []string{"os", "internal/cli", "internal/jobs/trigger"}, []string{"os.Exit"})},
+		{reason: "the frame as it should be", pkg: in("internal/cli", []string{"os/signal", "github.com/spf13/cobra", "internal/migration"}, []string{"os.Args"})},
+		{reason: "the engine as it should be", pkg: in("internal/migration", []string{"internal/k8sutil", "internal/kyma", "k8s.io/client-go/dynamic"}, nil)},
+	} {
+		var got []string
+		for _, r := range rules {
+			if len(r.breaks(tc.pkg)) > 0 {
+				got = append(got, r.name)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: rules broken (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+func TestUses(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "x.go", `package x
+import (
+	"os"
+	system "syscall"
+	"k8s.io/klog/v2"
+)
+func f() { os.Exit(1); system.Exit(1); klog.Fatal(os.Args) }
+`, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"os.Exit", "syscall.Exit", "k8s.io/klog/v2.Fatal", "os.Args"}
+	if diff := cmp.Diff(want, usesOf(file)); diff != "" {
+		t.Errorf("what a file uses, under whatever name it imports it (-want +got):\n%s", diff)
+	}
+}

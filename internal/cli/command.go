@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// helpWidth is where the help is wrapped.
+const helpWidth = 100
+
+// command builds the command line of the job: <job> [run|plan|undo].
+func (p *process) command(execute func(verb string, cl *commandLine) error) *cobra.Command {
+	cl := newCommandLine(p.job)
+	short, _ := p.job.Doc()
+	name := p.job.Name()
+
+	root := &cobra.Command{Use: name, Short: short}
+	working := []*cobra.Command{
+		root,
+		{Use: cmdRun, Short: "Make the changes that are left; the default"},
+		{Use: cmdPlan, Short: "Show each change that is left, and write nothing"},
+		{Use: cmdUndo, Short: "Take back a run, finished or interrupted"},
+	}
+	root.AddCommand(working[1:]...)
+	root.AddCommand(&cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program",
+		Args:  cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s/%s, %s)\n", name, version(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+		},
+	})
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if !slices.Contains(working, cmd) {
+			return err
+		}
+		return diagnose(p.job, root.Commands(), p.Args)
+	})
+	plainHelp := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if !slices.Contains(working, cmd) {
+			plainHelp(cmd, args)
+			return
+		}
+		fmt.Fprint(cmd.OutOrStdout(), help(p.job, cl))
+	})
+
+	for _, cmd := range working {
+		verb := cmd.Name()
+		if cmd == root {
+			verb = cmdRun
+		}
+		cmd.Flags().AddFlagSet(cl.flagSet())
+		// What stands where no argument is expected is refused together with
+		// the flags that are wrong.
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			for _, a := range args {
+				cl.problems = append(cl.problems, unexpected(a, cmd == root, root.Commands()))
+			}
+			return execute(verb, cl)
+		}
+	}
+	// The commands share their flags, and with them the completions.
+	for flag, values := range words {
+		if err := root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			panic(err) // a word in the table that is no flag: every run meets it
+		}
+	}
+	return root
+}
+
+// unexpected says what is wrong with an argument that is no flag.
+func unexpected(arg string, atRoot bool, commands []*cobra.Command) string {
+	if !atRoot {
+		return fmt.Sprintf("%q: unexpected argument; objects are not chosen on the command line", arg)
+	}
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.Name())
+	}
+	if best := closest(arg, names); best != "" {
+		return fmt.Sprintf("%q: unknown command; did you mean %s?", arg, best)
+	}
+	return fmt.Sprintf("%q: unknown command; there are %s, %s and %s", arg, cmdRun, cmdPlan, cmdUndo)
+}
+
+// help is the manual of the job's binary.
+func help(job migration.Job, cl *commandLine) string {
+	var b strings.Builder
+	short, long := job.Doc()
+	name := job.Name()
+	fmt.Fprintf(&b, "%s: %s\n\n", name, strings.TrimSuffix(short, ".")+".")
+	if long = strings.TrimSpace(long); long != "" {
+		fmt.Fprintf(&b, "%s\n\n", long)
+	}
+
+	fmt.Fprintf(&b, "Usage:\n  %s [%s|%s|%s] [flags]\n\nCommands:\n", name, cmdRun, cmdPlan, cmdUndo)
+	for _, c := range []struct{ name, does string }{
+		{cmdRun, "make the changes that are left; the default"},
+		{cmdPlan, "show each change that is left, and write nothing"},
+		{cmdUndo, "take back a run, finished or interrupted"},
+		{"version", "show the version of this program"},
+		{"completion", "print a script that lets a shell complete commands and flags"},
+	} {
+		fmt.Fprintf(&b, "  %-11s %s\n", c.name, c.does)
+	}
+
+	fmt.Fprintf(&b, examples, name)
+
+	for _, g := range cl.groups {
+		fmt.Fprintf(&b, "%s:\n%s\n", g.title, g.flags.FlagUsagesWrapped(helpWidth))
+	}
+
+	b.WriteString("Exit codes (docs/runbook.md says what to do at each):\n")
+	for _, c := range exitCodes {
+		fmt.Fprintf(&b, "  %-6s %s\n", c.name, c.meaning)
+	}
+	return b.String()
+}
+
+// examples show the three places a job is started from.
+const examples = `
+Examples:
+  # From a laptop: look first, then run, on the cluster of a context.
+  %[1]s plan --context my-cluster
+  %[1]s --context my-cluster
+
+  # The same from the image, which runs as a user without a home.
+  docker run --rm --user "$(id -u)" -v "$HOME/.kube/config:/kubeconfig:ro" \
+    IMAGE plan --kubeconfig /kubeconfig
+
+  # As a Job in the cluster: the Pod's ServiceAccount is used, no file is needed.
+  containers:
+  - name: %[1]s
+    image: IMAGE
+    args: ["run", "--timeout=15m", "--output=json"]
+
+`

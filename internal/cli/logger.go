@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"io"
+	"time"
+
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
+)
+
+type logSettings struct {
+	json  bool
+	level string
+	color bool
+	job   string
+}
+
+// newLogger returns a logger for people or for machines. Every line is written
+// to w by one call.
+func newLogger(w io.Writer, s logSettings) *zap.Logger {
+	cfg := zapcore.EncoderConfig{
+		TimeKey:          "time",
+		LevelKey:         "level",
+		NameKey:          "logger",
+		MessageKey:       "message",
+		LineEnding:       zapcore.DefaultLineEnding,
+		EncodeTime:       zapcore.RFC3339NanoTimeEncoder,
+		EncodeLevel:      zapcore.LowercaseLevelEncoder,
+		EncodeDuration:   zapcore.StringDurationEncoder,
+		ConsoleSeparator: "  ",
+	}
+	var enc zapcore.Encoder
+	if s.json {
+		enc = zapcore.NewJSONEncoder(cfg)
+	} else {
+		cfg.EncodeTime = zapcore.TimeEncoderOfLayout(time.TimeOnly)
+		cfg.EncodeLevel = zapcore.CapitalLevelEncoder
+		if s.color {
+			cfg.EncodeLevel = zapcore.CapitalColorLevelEncoder
+		}
+		enc = zapcore.NewConsoleEncoder(cfg)
+	}
+	log := zap.New(zapcore.NewCore(enc, zapcore.AddSync(w), zapLevel(s.level)))
+	if s.json {
+		// A collector mixes the logs of many pods; a terminal shows one job.
+		log = log.With(zap.String("job", s.job))
+	}
+	return log
+}
+
+// klogTo sends what client-go has to say to log, and returns a function that
+// ends this.
+func klogTo(log *zap.Logger) func() {
+	clientGo := log.Named("client-go").WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return &muted{c}
+	}))
+	klog.SetLoggerWithOptions(zapr.NewLogger(clientGo), klog.ContextualLogger(true))
+	return klog.ClearLogger
+}
+
+// muted lowers the level of client-go's lines. What it calls an error is one
+// request of one of its loops that it will repeat; whether the run failed by it
+// is for the engine to say. The rest is of use for debugging only.
+type muted struct{ zapcore.Core }
+
+func (m *muted) level(l zapcore.Level) zapcore.Level {
+	if l >= zapcore.WarnLevel {
+		return zapcore.WarnLevel
+	}
+	return zapcore.DebugLevel
+}
+
+// mostVerbose is the last of klog's levels that is logged; from 6 on, client-go
+// tells every request, and later their bodies, Secrets included.
+const mostVerbose = 4
+
+// Enabled is zapcore.LevelEnabler. A line of V(n) has the level -n.
+func (m *muted) Enabled(l zapcore.Level) bool {
+	return l >= -mostVerbose && m.Core.Enabled(m.level(l))
+}
+
+// With is zapcore.Core.
+func (m *muted) With(fields []zapcore.Field) zapcore.Core { return &muted{m.Core.With(fields)} }
+
+// Check is zapcore.Core.
+func (m *muted) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !m.Enabled(e.Level) {
+		return ce
+	}
+	return ce.AddCore(e, m)
+}
+
+// Write is zapcore.Core.
+func (m *muted) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	e.Level = m.level(e.Level)
+	return m.Core.Write(e, fields)
+}

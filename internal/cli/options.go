@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Values of the flags that take one of a few words.
+const (
+	onFailureRollback = "rollback"
+	onFailureKeep     = "keep"
+	outputText        = "text"
+	outputJSON        = "json"
+	logAuto           = "auto"
+	logJSON           = "json"
+	logConsole        = "console"
+)
+
+// words are the flags that take one of a few words, in the order of the help.
+var words = map[string][]string{
+	"on-failure": {onFailureRollback, onFailureKeep},
+	"resume":     {"forward", "back"},
+	"defer":      {"allow", "fail"},
+	"output":     {outputText, outputJSON},
+	"log-format": {logAuto, logJSON, logConsole},
+	"log-level":  {"debug", "info", "warn", "error"},
+}
+
+// lockGrace is how much longer than a lease a run waits for the lock by
+// default: the Lease of a killed run has to expire first, and then be taken.
+const lockGrace = 30 * time.Second
+
+// minLease is the shortest lease. Below a second its holder could not renew it
+// through one slow request, and the Lease object counts in seconds.
+const minLease = time.Second
+
+// options are what the flags common to all jobs set.
+type options struct {
+	kubeconfig, context string
+	qps                 float32
+	burst               int
+
+	stateNamespace    string
+	excludeNamespaces []string
+	timeout           time.Duration
+	rollbackTimeout   time.Duration
+	lockWait          time.Duration
+	leaseDuration     time.Duration
+	maxUnready        int
+	onFailure         string
+	resume            string
+	deferral          string
+
+	output, logFormat, logLevel string
+}
+
+func defaultOptions() options {
+	return options{
+		qps:             -1,
+		burst:           -1,
+		stateNamespace:  "kyma-system",
+		timeout:         15 * time.Minute,
+		rollbackTimeout: 5 * time.Minute,
+		lockWait:        lockWaitFromLease,
+		leaseDuration:   30 * time.Second,
+		maxUnready:      50,
+		onFailure:       onFailureRollback,
+		resume:          "forward",
+		deferral:        "allow",
+		output:          outputText,
+		logFormat:       logAuto,
+		logLevel:        "info",
+	}
+}
+
+// lockWaitFromLease stands for the default of --lock-wait, which follows
+// --lease-duration. No flag can be set to it: a negative wait is refused.
+const lockWaitFromLease = time.Duration(-1 << 63)
+
+// validate completes the options and returns everything that is wrong with
+// them.
+func (o *options) validate() []string {
+	var bad []string
+	badf := func(format string, args ...any) { bad = append(bad, fmt.Sprintf(format, args...)) }
+
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"timeout", o.timeout}, {"rollback-timeout", o.rollbackTimeout}} {
+		if d.value <= 0 {
+			badf("--%s %s: must be longer than 0, like 90s or 5m", d.flag, duration(d.value))
+		}
+	}
+	switch {
+	case o.leaseDuration < minLease:
+		badf("--lease-duration %s: must be %s at least", duration(o.leaseDuration), duration(minLease))
+	case o.leaseDuration%time.Second != 0:
+		badf("--lease-duration %s: must be whole seconds, a Lease object stores no fractions", duration(o.leaseDuration))
+	}
+	switch {
+	case o.lockWait == lockWaitFromLease:
+		o.lockWait = o.leaseDuration + lockGrace
+	case o.lockWait < 0:
+		badf("--lock-wait %s: must not be negative; 0 means to give up at once", duration(o.lockWait))
+	}
+	if o.maxUnready < 1 {
+		badf("--max-unready %d: must be 1 at least", o.maxUnready)
+	}
+	switch {
+	case o.qps == 0:
+		badf("--qps 0: must be more than 0, or negative for no limit")
+	case o.qps < 0 && o.burst >= 0:
+		badf("--burst %d: has no effect without --qps; give both or none", o.burst)
+	case o.burst == 0:
+		badf("--burst 0: must be 1 at least, or negative for twice the --qps")
+	}
+	for _, ns := range slices.Concat([]string{o.stateNamespace}, o.excludeNamespaces) {
+		flag := "exclude-namespaces"
+		if ns == o.stateNamespace {
+			flag = "state-namespace"
+		}
+		if len(validation.IsDNS1123Label(ns)) > 0 {
+			badf("--%s %q: is no name of a namespace; those are made of lower-case letters, digits and inner dashes, 63 at most", flag, ns)
+		}
+	}
+	for _, w := range []struct{ flag, value string }{
+		{"on-failure", o.onFailure},
+		{"resume", o.resume},
+		{"defer", o.deferral},
+		{"output", o.output},
+		{"log-format", o.logFormat},
+		{"log-level", o.logLevel},
+	} {
+		if !slices.Contains(words[w.flag], w.value) {
+			badf("--%s %q: must be %s", w.flag, w.value, anyOf(words[w.flag]))
+		}
+	}
+	return bad
+}
+
+// engineOptions are those that are the engine's business.
+func (o *options) engineOptions() migration.Options {
+	return migration.Options{
+		StateNamespace:  o.stateNamespace,
+		Timeout:         o.timeout,
+		RollbackTimeout: o.rollbackTimeout,
+		OnFailure:       migration.OnFailure(o.onFailure),
+		Resume:          migration.Resume(o.resume),
+		Defer:           migration.Defer(o.deferral),
+		// 0 is how the engine is told to use its default; here it means not to
+		// wait.
+		LockWait:          max(o.lockWait, time.Nanosecond),
+		LeaseDuration:     o.leaseDuration,
+		MaxUnready:        o.maxUnready,
+		ExcludeNamespaces: o.excludeNamespaces,
+	}
+}
+
+// logJSON says whether logs are for a machine.
+func (o *options) logJSON(terminal bool) bool {
+	return o.logFormat == logJSON || o.logFormat == logAuto && !terminal
+}
+
+// zapLevel returns the level that validate has accepted.
+func zapLevel(word string) zapcore.Level {
+	level, err := zapcore.ParseLevel(word)
+	if err != nil {
+		return zapcore.InfoLevel
+	}
+	return level
+}
+
+// usageError is everything that is wrong with how the process was called.
+type usageError struct{ problems []string }
+
+func (e *usageError) Error() string { return strings.Join(e.problems, "; ") }
+
+func (e *usageError) text(name string) string {
+	var b strings.Builder
+	if len(e.problems) == 1 {
+		fmt.Fprintf(&b, "%s: %s\n", name, e.problems[0])
+	} else {
+		fmt.Fprintf(&b, "%s: %d problems:\n", name, len(e.problems))
+		for _, p := range e.problems {
+			fmt.Fprintf(&b, "  %s\n", p)
+		}
+	}
+	fmt.Fprintf(&b, "Nothing was changed. \"%s --help\" explains every flag.\n", name)
+	return b.String()
+}
+
+// problemsOf takes an errors.Join apart again.
+func problemsOf(err error) []string {
+	if err == nil {
+		return nil
+	}
+	// Not errors.As: what wraps a list says something about all of it.
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // see above
+	if !ok {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, e := range joined.Unwrap() {
+		out = append(out, problemsOf(e)...)
+	}
+	return out
+}
+
+// anyOf lists words as people do: "a, b or c".
+func anyOf(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}
+
+// duration is d without its empty minutes and seconds: 15m, not 15m0s.
+func duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

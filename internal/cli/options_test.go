@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/pflag"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+func TestFlagsBecomeOptions(t *testing.T) {
+	defaults := func(change func(*migration.Options)) migration.Options {
+		o := migration.Options{
+			StateNamespace: "kyma-system", Timeout: 15 * time.Minute, RollbackTimeout: 5 * time.Minute,
+			OnFailure: migration.OnFailureRollback, Resume: migration.ResumeForward, Defer: migration.DeferAllow,
+			LeaseDuration: 30 * time.Second, LockWait: time.Minute, MaxUnready: 50,
+		}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		args    []string
+		command string
+		want    migration.Options
+		job     *fakeJob
+	}{
+		"Nothing": {
+			reason:  "a bare call runs with the defaults of the contract",
+			command: "run",
+			want:    defaults(nil),
+		},
+		"FlagsAlone": {
+			reason:  "flags without a command belong to run",
+			args:    []string{"--timeout", "5m"},
+			command: "run",
+			want:    defaults(func(o *migration.Options) { o.Timeout = 5 * time.Minute }),
+		},
+		"FlagsBeforeTheCommand": {
+			reason:  "a flag may stand on either side of the command",
+			args:    []string{"--timeout", "5m", "plan", "--resume=back"},
+			command: "plan",
+			want: defaults(func(o *migration.Options) {
+				o.Timeout, o.Resume = 5*time.Minute, migration.ResumeBack
+			}),
+		},
+		"LockWaitFollowsTheLease": {
+			reason:  "a killed run's lease must expire first, however long it is",
+			args:    []string{"undo", "--lease-duration=2m"},
+			command: "undo",
+			want: defaults(func(o *migration.Options) {
+				o.LeaseDuration, o.LockWait = 2*time.Minute, 2*time.Minute+30*time.Second
+			}),
+		},
+		"NoLockWait": {
+			reason:  "0 is a wait of the user's choice, not the engine's default",
+			args:    []string{"--lock-wait=0"},
+			command: "run",
+			want:    defaults(func(o *migration.Options) { o.LockWait = 1 }),
+		},
+		"All": {
+			reason: "each flag reaches its field",
+			args: []string{
+				"run", "--state-namespace=state", "--exclude-namespaces=a,b", "--exclude-namespaces=c", "--rollback-timeout=90s",
+				"--on-failure=keep", "--resume=back", "--defer=fail", "--lock-wait=3s", "--lease-duration=1s", "--max-unready=7",
+			},
+			command: "run",
+			want: migration.Options{
+				StateNamespace: "state", Timeout: 15 * time.Minute, RollbackTimeout: 90 * time.Second,
+				OnFailure: migration.OnFailureKeep, Resume: migration.ResumeBack, Defer: migration.DeferFail,
+				LeaseDuration: time.Second, LockWait: 3 * time.Second, MaxUnready: 7, ExcludeNamespaces: []string{"a", "b", "c"},
+			},
+		},
+		"TheJobsOwn": {
+			reason:  "settings of every type are bound to the job's fields",
+			args:    []string{"--mode", "rough", "--force", "--workers=9", "--hat-timeout=3s", "--skip=x,y"},
+			command: "run",
+			want:    defaults(nil),
+			job:     &fakeJob{mode: "rough", force: true, workers: 9, wait: 3 * time.Second, skip: []string{"x", "y"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTrial(t, tc.args...)
+			if code := tr.main(); code != 0 {
+				t.Fatalf("%s: exit code %d, want 0; stderr:\n%s", tc.reason, code, &tr.stderr)
+			}
+			if tr.command != tc.command {
+				t.Errorf("%s: did %q, want %q", tc.reason, tr.command, tc.command)
+			}
+			if tr.options.Log == nil || tr.options.Identity == "" || tr.options.Version == "" {
+				t.Errorf("%s: the engine got no logger, identity or version: %+v", tc.reason, tr.options)
+			}
+			ignored := cmpopts.IgnoreFields(migration.Options{}, "Log", "Identity", "Version")
+			if diff := cmp.Diff(tc.want, tr.options, ignored, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s: options (-want +got):\n%s", tc.reason, diff)
+			}
+			if tc.job != nil {
+				if diff := cmp.Diff(tc.job, tr.job, cmp.AllowUnexported(fakeJob{})); diff != "" {
+					t.Errorf("%s: job (-want +got):\n%s", tc.reason, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestIdentitiesDiffer(t *testing.T) {
+	if a, b := identity(), identity(); a == b {
+		t.Errorf("two processes would both be %q: each would take the other's lock for its own", a)
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		args   []string
+		want   []string
+	}{
+		"UnknownFlag": {
+			reason: "a typing error is recognised",
+			args:   []string{"--time-out=5m"},
+			want:   []string{"test-job: --time-out: unknown flag; did you mean --timeout?"},
+		},
+		"UnknownFlagOfACommand": {
+			reason: "the same after a command, with its value apart",
+			args:   []string{"plan", "--defere", "fail"},
+			want:   []string{"--defere: unknown flag; did you mean --defer?"},
+		},
+		"SingleDash": {
+			reason: "Go's own flag package takes one dash; ours says what is expected",
+			args:   []string{"-timeout", "5m"},
+			want:   []string{"-timeout: unknown flag; did you mean --timeout?"},
+		},
+		"NothingLikeIt": {
+			reason: "no far-fetched proposals",
+			args:   []string{"--colour"},
+			want:   []string{"--colour: unknown flag\n"},
+		},
+		"CommandWithDashes": {
+			reason: "a command is often taken for a flag",
+			args:   []string{"--version"},
+			want:   []string{"--version: unknown flag; version is a command and takes no dashes"},
+		},
+		"UnknownCommand": {
+			reason: "the same for commands",
+			args:   []string{"paln"},
+			want:   []string{`"paln": unknown command; did you mean plan?`},
+		},
+		"UnexpectedArgument": {
+			reason: "an argument that is ignored would be taken for a filter",
+			args:   []string{"run", "my-app"},
+			want:   []string{`"my-app": unexpected argument`},
+		},
+		"MissingValue": {
+			reason: "the flag is named",
+			args:   []string{"--timeout"},
+			want:   []string{"--timeout: needs a value"},
+		},
+		"AllAtOnce": {
+			reason: "whoever corrects one value does not meet the next one only then",
+			args: []string{
+				"plan", "extra", "--timeout=5", "--rollback-timeout=-1s", "--max-unready=many", "--on-failure=restore", "--resume=sideways",
+				"--defer=never", "--output=xml", "--log-format=csv", "--log-level=loud", "--lease-duration=10ms", "--lock-wait=-1s",
+				"--burst=3", "--state-namespace=Kyma_System", "--exclude-namespaces=good,Bad", "--mode=wild", "--workers=0",
+				"--force=perhaps",
+			},
+			want: []string{
+				"18 problems:",
+				`"extra": unexpected argument`,
+				`--timeout "5": is no duration; write it like 90s, 5m or 1h30m`,
+				"--rollback-timeout -1s: must be longer than 0",
+				`--max-unready "many": is no whole number`,
+				`--on-failure "restore": must be rollback or keep`,
+				`--resume "sideways": must be forward or back`,
+				`--defer "never": must be allow or fail`,
+				`--output "xml": must be text or json`,
+				`--log-format "csv": must be auto, json or console`,
+				`--log-level "loud": must be debug, info, warn or error`,
+				"--lease-duration 10ms: must be 1s at least",
+				"--lock-wait -1s: must not be negative",
+				"--burst 3: has no effect without --qps",
+				`--state-namespace "Kyma_System": is no name of a namespace`,
+				`--exclude-namespaces "Bad": is no name of a namespace`,
+				"--mode must be gentle or rough",
+				"--workers must be 1 at least",
+				`--force "perhaps": must be true or false`,
+			},
+		},
+		"UnknownAndBadAtOnce": {
+			reason: "parsing ends at an unknown flag; the report does not",
+			args:   []string{"--timeout=x", "--bogus", "--resumee=back", "--max-unready=0", "--timeout"},
+			want: []string{
+				"5 problems:", "--bogus: unknown flag", "--resumee: unknown flag; did you mean --resume?",
+				`--timeout "x"`, "--max-unready 0: must be 1 at least", "--timeout: needs a value",
+			},
+		},
+		"LeaseFraction": {
+			reason: "a Lease object would round it, and two processes disagree about its end",
+			args:   []string{"--lease-duration=1500ms"},
+			want:   []string{"--lease-duration 1.5s: must be whole seconds"},
+		},
+		"NoNumber": {
+			reason: "a bad limit is not taken for no limit",
+			args:   []string{"--qps=fast"},
+			want:   []string{`test-job: --qps "fast": is no number`},
+		},
+		"QPSZero": {
+			reason: "0 would be client-go's own limit of 5 requests per second",
+			args:   []string{"--qps=0"},
+			want:   []string{"--qps 0: must be more than 0, or negative for no limit"},
+		},
+		"UnknownFlagOfVersion": {
+			reason: "commands that are not ours end with the same exit code",
+			args:   []string{"version", "--output=json"},
+			want:   []string{"unknown flag: --output"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTrial(t, tc.args...)
+			writeFile(t, tr.terminationLog, "")
+			if code := tr.main(); code != migration.ExitUsage {
+				t.Errorf("%s: exit code %d, want %d", tc.reason, code, migration.ExitUsage)
+			}
+			if tr.command != "" {
+				t.Errorf("%s: the engine was called", tc.reason)
+			}
+			if tr.stdout.Len() > 0 {
+				t.Errorf("%s: on stdout, which is for reports:\n%s", tc.reason, &tr.stdout)
+			}
+			for _, w := range append(tc.want, `Nothing was changed. "test-job --help" explains every flag.`) {
+				if !strings.Contains(tr.stderr.String(), w) {
+					t.Errorf("%s: no %q in:\n%s", tc.reason, w, &tr.stderr)
+				}
+			}
+			if got := readFile(t, tr.terminationLog); got != tr.stderr.String() {
+				t.Errorf("%s: the termination message should be what is on stderr, is:\n%s", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	tr := newTrial(t, "--help")
+	if code := tr.main(); code != 0 {
+		t.Fatalf("exit code %d, want 0", code)
+	}
+	golden(t, "help.golden", tr.stdout.String())
+
+	newCommandLine(tr.job).flagSet().VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(tr.stdout.String(), "--"+f.Name+" ") {
+			t.Errorf("the help says nothing about --%s", f.Name)
+		}
+	})
+	for _, args := range [][]string{{"plan", "--help"}, {"help"}, {"help", "undo"}, {"-h"}} {
+		other := newTrial(t, args...)
+		if code := other.main(); code != 0 || other.stdout.String() != tr.stdout.String() {
+			t.Errorf("%q: exit code %d; should show what --help shows, shows:\n%s", args, code, &other.stdout)
+		}
+	}
+}
+
+func TestVersionAndCompletion(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		args   []string
+		want   string
+	}{
+		{"the first question in every report of a bug", []string{"version"}, "test-job " + version()},
+		{"the shell asks for the values of a flag", []string{"__complete", "plan", "--on-failure", ""}, "rollback\nkeep\n"},
+		{"a script for the shell", []string{"completion", "bash"}, "bash completion"},
+	} {
+		tr := newTrial(t, tc.args...)
+		if code := tr.main(); code != 0 || !strings.Contains(tr.stdout.String(), tc.want) {
+			t.Errorf("%s: exit code %d, no %q in:\n%s%s", tc.reason, code, tc.want, &tr.stdout, &tr.stderr)
+		}
+		if tr.command != "" {
+			t.Errorf("%s: the engine was called", tc.reason)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 30 * time.Second: "30s", 15 * time.Minute: "15m", 90 * time.Second: "1m30s", time.Hour: "1h",
+		10 * time.Hour: "10h", time.Hour + 10*time.Minute: "1h10m", time.Hour + time.Second: "1h0m1s", 1500 * time.Millisecond: "1.5s",
+	} {
+		if got := duration(d); got != want {
+			t.Errorf("duration(%d) is %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestHelmTimeout(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		args   []string
+		want   string
+	}{
+		{"lock 60, work 900, rollback 300, reserve 60", nil, `\"helm upgrade --timeout 1320s\"`},
+		{"a part of a second would be cut off by Helm", []string{"--timeout=100ms", "--rollback-timeout=1s", "--lock-wait=0"}, `--timeout 62s\"`},
+	} {
+		tr := newTrial(t, tc.args...)
+		tr.main()
+		first, _, _ := strings.Cut(tr.stderr.String(), "\n")
+		for _, want := range []string{tc.want, "Give every Application a hat", "if Helm gives up earlier, this Job goes on"} {
+			if !strings.Contains(first, want) {
+				t.Errorf("%s: no %s in the first line:\n%s", tc.reason, want, first)
+			}
+		}
+	}
+}

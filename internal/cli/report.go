@@ -1,0 +1,320 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// exitCodes is the contract, as the help and the report tell it.
+var exitCodes = []struct {
+	name, meaning string
+}{
+	{"0", "done, or nothing to do, or the rest is deferred"},
+	{"1", "failed, and everything is put back (or nothing had been changed)"},
+	{"2", "the command line or the kubeconfig is wrong"},
+	{"3", "failed, and NOT everything is put back: the report names what"},
+	{"4", "refused before the first change: the report names why"},
+	{"5", "another run holds the lock"},
+	{"124", "ran out of time, and everything is put back"},
+	{"128+n", "interrupted by signal n; the next run goes on from there"},
+}
+
+// meaning explains one exit code.
+func meaning(code int) string {
+	if code > migration.ExitSignal {
+		name := unix.SignalName(syscall.Signal(code - migration.ExitSignal))
+		return fmt.Sprintf("interrupted by %s; the next run goes on from there", cmp.Or(name, "a signal"))
+	}
+	for _, c := range exitCodes {
+		if c.name == fmt.Sprint(code) {
+			return c.meaning
+		}
+	}
+	return exitCodes[len(exitCodes)-1].meaning
+}
+
+// anchor is the place in the runbook for an exit code.
+func anchor(code int) string {
+	if code >= migration.ExitSignal {
+		return "docs/runbook.md#exit-128n"
+	}
+	return fmt.Sprintf("docs/runbook.md#exit-%d", code)
+}
+
+// writeJSON writes the report of the contract: one object, with every list
+// present.
+func writeJSON(w io.Writer, r *migration.Report, _ *migration.Plan) error {
+	full := *r
+	if full.Changes == nil {
+		full.Changes = []migration.ChangeReport{}
+	}
+	if full.Findings == nil {
+		full.Findings = []migration.Finding{}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(&full)
+}
+
+// writeText writes the report for people. The plan adds to the report of a plan
+// what the objects would look like.
+func writeText(w io.Writer, r *migration.Report, plan *migration.Plan) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "%s %s: %s\n%s\n", r.Job, r.Command, r.Result, r.Message)
+	fmt.Fprintf(b, "%.1f s, %d reads, %d writes", r.Seconds, r.Requests.Reads, r.Requests.Writes)
+	if r.Run != "" {
+		fmt.Fprintf(b, ", run %s", r.Run)
+	}
+	fmt.Fprintln(b)
+
+	if r.Result == migration.Planned {
+		if err := writePlanned(b, r, plan); err != nil {
+			return err
+		}
+	} else {
+		writeChanges(b, r)
+	}
+	writeFindings(b, r.Findings)
+
+	switch code := r.ExitCode(); {
+	case code != migration.ExitOK:
+		fmt.Fprintf(b, "\nExit code %d: %s. What to do: %s\n", code, meaning(code), anchor(code))
+	case r.Result == migration.DeferredResult:
+		fmt.Fprintf(b, "\nExit code 0, but work is left for a later run. What to do: docs/runbook.md#deferred\n")
+	}
+	return b.Flush()
+}
+
+// maxOrdinary is how many changes of an ordinary result are listed, and how
+// many findings of a severity that needs no action. The others are listed in
+// full: none of them may hide another.
+const maxOrdinary = 20
+
+// resultOrder is the order in which changes are told, the worst first.
+var resultOrder = []string{
+	migration.ChangeNotRestored,
+	migration.ChangeFailed,
+	migration.ChangeKept,
+	migration.ChangeOpen,
+	migration.ChangeRolledBack,
+	migration.ChangeNotStarted,
+	migration.ChangeDone,
+	migration.ChangeUnchanged,
+}
+
+// alwaysShown are the results that a person has to know of, object by object.
+var alwaysShown = map[string]bool{
+	migration.ChangeNotRestored: true,
+	migration.ChangeFailed:      true,
+	migration.ChangeKept:        true,
+}
+
+// changeCounts are the numbers of changes by result.
+type changeCounts struct {
+	total int
+	of    map[string]int
+}
+
+func countChanges(r *migration.Report) changeCounts {
+	c := changeCounts{total: len(r.Changes), of: map[string]int{}}
+	for i := range r.Changes {
+		c.of[r.Changes[i].Result]++
+	}
+	return c
+}
+
+func (c changeCounts) byName() map[string]int { return c.of }
+
+func (c changeCounts) String() string {
+	var parts []string
+	for _, result := range c.results() {
+		parts = append(parts, fmt.Sprintf("%d %s", c.of[result], cmp.Or(result, "planned")))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// results are those there are, in the order they are told.
+func (c changeCounts) results() []string {
+	var all []string
+	for result := range c.of {
+		all = append(all, result)
+	}
+	rank := func(result string) int {
+		if i := slices.Index(resultOrder, result); i >= 0 {
+			return i
+		}
+		return len(resultOrder)
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	return all
+}
+
+func writeChanges(b *bufio.Writer, r *migration.Report) {
+	counts := countChanges(r)
+	if counts.total == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nChanges: %s\n", counts)
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	hidden := 0
+	for _, result := range counts.results() {
+		shown := 0
+		for i := range r.Changes {
+			c := &r.Changes[i]
+			if c.Result != result {
+				continue
+			}
+			if shown++; shown > maxOrdinary && !alwaysShown[result] {
+				hidden++
+				continue
+			}
+			took := ""
+			if c.Seconds > 0 {
+				took = fmt.Sprintf("%.1f s", c.Seconds)
+			}
+			fmt.Fprintln(table, strings.TrimRight(fmt.Sprintf("  %s\t%s %s\t%s\t%s", c.Result, c.Verb, nameOf(c), took, oneLine(c.Message)), "\t"))
+		}
+	}
+	_ = table.Flush() // b keeps its own errors
+	if hidden > 0 {
+		fmt.Fprintf(b, "  and %d more; --output json lists every one\n", hidden)
+	}
+}
+
+// nameOf spells the object of a change.
+func nameOf(c *migration.ChangeReport) string {
+	return migration.Ref{Resource: migration.Resource{Kind: c.Kind}, Namespace: c.Namespace, Name: c.Name}.String()
+}
+
+// oneLine keeps a message within its row.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+type severityGroup struct {
+	severity migration.Severity
+	findings []migration.Finding
+}
+
+// bySeverity groups findings, the worst first.
+func bySeverity(all []migration.Finding) []severityGroup {
+	var groups []severityGroup
+	for _, s := range []migration.Severity{migration.Error, migration.Deferred, migration.Warning, migration.Info} {
+		g := severityGroup{severity: s}
+		for _, f := range all {
+			if f.Severity == s {
+				g.findings = append(g.findings, f)
+			}
+		}
+		if len(g.findings) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+func writeFindings(b *bufio.Writer, all []migration.Finding) {
+	for _, g := range bySeverity(all) {
+		fmt.Fprintf(b, "\n%s (%d):\n", severityTitle[g.severity], len(g.findings))
+		for i, f := range g.findings {
+			if i == maxOrdinary && g.severity == migration.Info {
+				fmt.Fprintf(b, "  and %d more; --output json lists every one\n", len(g.findings)-i)
+				break
+			}
+			fmt.Fprint(b, "  ")
+			if f.Object != "" {
+				fmt.Fprintf(b, "%s: ", f.Object)
+			}
+			fmt.Fprintf(b, "%s\n", f.Problem)
+			if f.Hint != "" {
+				fmt.Fprintf(b, "    %s\n", f.Hint)
+			}
+		}
+	}
+}
+
+var severityTitle = map[migration.Severity]string{
+	migration.Error:    "Errors",
+	migration.Deferred: "Deferred, left for a later run",
+	migration.Warning:  "Warnings",
+	migration.Info:     "For your information",
+}
+
+// writePlanned writes each change with all there is to know about it.
+func writePlanned(b *bufio.Writer, r *migration.Report, plan *migration.Plan) error {
+	type key struct {
+		verb                        migration.Verb
+		apiVersion, kind, ns, named string
+	}
+	known := map[key]*migration.Change{}
+	if plan != nil {
+		for _, u := range plan.Units {
+			for i := range u.Changes {
+				c := &u.Changes[i]
+				known[key{c.Verb, c.Ref.GroupVersion().String(), c.Ref.Kind, c.Ref.Namespace, c.Ref.Name}] = c
+			}
+		}
+	}
+	for i := range r.Changes {
+		cr := &r.Changes[i]
+		fmt.Fprintf(b, "\n%d. %s %s", i+1, cr.Verb, nameOf(cr))
+		if cr.Verb != migration.Await {
+			fmt.Fprintf(b, " (%s)", canBeTakenBack[cr.Reversible])
+		}
+		fmt.Fprintln(b)
+		c := known[key{cr.Verb, cr.APIVersion, cr.Kind, cr.Namespace, cr.Name}]
+		if why := cmp.Or(oneLine(cr.Message), whyOf(c)); why != "" {
+			fmt.Fprintf(b, "   %s\n", why)
+		}
+		if err := writeContent(b, c); err != nil {
+			return fmt.Errorf("cannot show %s: %w", nameOf(cr), err)
+		}
+	}
+	return nil
+}
+
+var canBeTakenBack = map[migration.Reversible]string{
+	migration.ReversibleYes:    "can be taken back",
+	migration.ReversibleNewUID: "can be taken back, under a new UID",
+	migration.ReversibleNo:     "can NOT be taken back",
+}
+
+func whyOf(c *migration.Change) string {
+	if c == nil {
+		return ""
+	}
+	return oneLine(c.Why)
+}
+
+// writeContent writes the object that a change creates, or the fields that it
+// patches, as YAML.
+func writeContent(b *bufio.Writer, c *migration.Change) error {
+	var text []byte
+	var err error
+	switch {
+	case c == nil:
+		return nil
+	case c.Verb == migration.Create && c.Object != nil:
+		text, err = yaml.Marshal(c.Object.Object)
+	case c.Verb == migration.Patch && len(c.Patch) > 0:
+		text, err = yaml.JSONToYAML(c.Patch)
+	}
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		fmt.Fprintf(b, "     %s", line)
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func hat(result, name, message string) migration.ChangeReport {
+	return migration.ChangeReport{
+		Verb: migration.Create, Kind: "Hat", APIVersion: "clothes.example/v1", Namespace: "wardrobe", Name: name,
+		Result: result, Seconds: 1.25, Message: message,
+	}
+}
+
+// partlyRestored is a report with something of everything.
+func partlyRestored() *migration.Report {
+	r := &migration.Report{
+		Job: "test-job", Command: "run", Run: "2b7", Result: migration.PartlyRestored,
+		Message:   "1 hat did not fit, and 1 hat could not be taken off again",
+		StartedAt: time.Date(2020, 3, 1, 12, 0, 0, 0, time.UTC), Seconds: 12.34,
+		Requests: migration.Requests{Reads: 40, Writes: 31},
+		Findings: []migration.Finding{
+			{Severity: migration.Info, Object: "Application plain", Problem: "has a hat already"},
+			{Severity: migration.Error, Object: "Hat wardrobe/large", Problem: "was not ready within 2m: too large", Hint: "make it smaller, then run again"},
+			{Severity: migration.Warning, Problem: "hats are out of fashion"},
+			{Severity: migration.Deferred, Object: "Application bald", Problem: "waits for its head", Hint: "run again when it is there"},
+			{Severity: migration.Error, Object: "Hat wardrobe/glued", Problem: "cannot be deleted: <forbidden>", Hint: "delete it by hand"},
+		},
+	}
+	for i := range 25 {
+		r.Changes = append(r.Changes, hat(migration.ChangeRolledBack, fmt.Sprintf("hat-%02d", i), ""))
+	}
+	r.Changes = append(r.Changes,
+		hat(migration.ChangeFailed, "large", "not ready:\n  too large"),
+		hat(migration.ChangeKept, "worn", "carries live events"),
+		hat(migration.ChangeNotRestored, "glued", "forbidden"),
+		migration.ChangeReport{Verb: migration.Create, Kind: "Hat", APIVersion: "clothes.example/v1", Name: "later", Result: migration.ChangeNotStarted},
+	)
+	return r
+}
+
+func TestReports(t *testing.T) {
+	resource := migration.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: "clothes.example", Version: "v1", Resource: "hats"}, Kind: "Hat",
+	}
+	ref := func(name string) migration.Ref {
+		return migration.Ref{Resource: resource, Namespace: "wardrobe", Name: name}
+	}
+	planned := func(verb migration.Verb, name string, r migration.Reversible) migration.ChangeReport {
+		return migration.ChangeReport{Verb: verb, Kind: "Hat", APIVersion: "clothes.example/v1", Namespace: "wardrobe", Name: name, Reversible: r}
+	}
+	plan := &migration.Plan{Units: []migration.Unit{{ID: "a", Changes: []migration.Change{
+		{Verb: migration.Create, Ref: ref("new"), Why: "Application new has none", Object: &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "clothes.example/v1", "kind": "Hat",
+			"metadata": map[string]any{"namespace": "wardrobe", "name": "new"}, "spec": map[string]any{"size": int64(56)},
+		}}},
+		{Verb: migration.Patch, Ref: ref("old"), Why: "it is grey", Patch: json.RawMessage(`{"spec":{"colour":"red"}}`)},
+		{Verb: migration.Delete, Ref: ref("torn"), Why: "nobody wears it"},
+	}}, {ID: "b", Changes: []migration.Change{{Verb: migration.Await, Ref: ref("worn")}}}}}
+
+	for name, tc := range map[string]struct {
+		reason string
+		args   []string
+		report *migration.Report
+		golden string
+	}{
+		"Text": {
+			reason: "the worst comes first, and nothing that needs a person is hidden",
+			report: partlyRestored(), golden: "partly-restored.txt.golden",
+		},
+		"JSON": {
+			reason: "the object of the contract, complete", args: []string{"--output=json"},
+			report: partlyRestored(), golden: "partly-restored.json.golden",
+		},
+		"NothingToDo": {
+			reason: "a short report for a short run",
+			report: &migration.Report{
+				Job: "test-job", Command: "run", Result: migration.NothingToDo, Message: "every Application has its hat",
+				Seconds: 0.4, Requests: migration.Requests{Reads: 6},
+			},
+			golden: "nothing-to-do.txt.golden",
+		},
+		"EmptyJSON": {
+			reason: "readers find lists, never null", args: []string{"--output=json"},
+			report: &migration.Report{Job: "test-job", Command: "run", Result: migration.NothingToDo},
+			golden: "empty.json.golden",
+		},
+		"Plan": {
+			reason: "each change, and what it would write", args: []string{"plan"},
+			report: &migration.Report{
+				Job: "test-job", Command: "plan", Result: migration.Planned, Message: "3 changes are left", Requests: migration.Requests{Reads: 6},
+				Changes: []migration.ChangeReport{
+					planned(migration.Create, "new", migration.ReversibleYes),
+					planned(migration.Patch, "old", migration.ReversibleYes),
+					planned(migration.Delete, "torn", migration.ReversibleNewUID),
+					planned(migration.Restart, "resumed", migration.ReversibleNo),
+					planned(migration.Await, "worn", migration.ReversibleYes),
+				},
+				Findings: []migration.Finding{{Severity: migration.Warning, Object: "Hat wardrobe/old", Problem: "the colour may run"}},
+			},
+			golden: "plan.txt.golden",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTrial(t, tc.args...)
+			tr.job = &fakeJob{mode: "gentle", workers: 1, planned: plan}
+			tr.newEngine = planning(tc.report)
+			if code := tr.main(); code != tc.report.ExitCode() {
+				t.Errorf("%s: exit code %d, want %d", tc.reason, code, tc.report.ExitCode())
+			}
+			golden(t, tc.golden, tr.stdout.String())
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for result, tc := range map[migration.Result]struct {
+		code int
+		want string
+	}{
+		migration.Succeeded:      {0, "made 1 hat"},
+		migration.NothingToDo:    {0, "test-job run: nothing-to-do"},
+		migration.DeferredResult: {0, "docs/runbook.md#deferred"},
+		migration.FailedResult:   {1, "docs/runbook.md#exit-1"},
+		migration.RolledBack:     {1, "docs/runbook.md#exit-1"},
+		migration.PartlyRestored: {3, "docs/runbook.md#exit-3"},
+		migration.Refused:        {4, "docs/runbook.md#exit-4"},
+		migration.Locked:         {5, "docs/runbook.md#exit-5"},
+		migration.TimedOut:       {124, "docs/runbook.md#exit-124"},
+		migration.Interrupted:    {143, "Exit code 143: interrupted by SIGTERM"},
+	} {
+		t.Run(string(result), func(t *testing.T) {
+			tr := newTrial(t)
+			writeFile(t, tr.terminationLog, "old and much longer than what comes now"+strings.Repeat(".", 2000))
+			tr.report.Result, tr.report.Signal = result, int(syscall.SIGTERM)
+			if code := tr.main(); code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			if !strings.Contains(tr.stdout.String(), tc.want) {
+				t.Errorf("no %q in the report:\n%s", tc.want, &tr.stdout)
+			}
+			want := fmt.Sprintf("test-job run: %s (exit code %d): made 1 hat\n", result, tc.code)
+			if got := readFile(t, tr.terminationLog); !strings.HasPrefix(got, want) || strings.Contains(got, "old and") {
+				t.Errorf("the termination message should start with %q, is:\n%s", want, got)
+			}
+		})
+	}
+}
+
+func TestTerminationMessageIsBounded(t *testing.T) {
+	r := partlyRestored()
+	for range 300 {
+		r.Findings = append(r.Findings, migration.Finding{Severity: migration.Warning, Problem: strings.Repeat("ö", 50)})
+	}
+	tr := newTrial(t)
+	writeFile(t, tr.terminationLog, "")
+	tr.report = r
+	tr.main()
+	got := readFile(t, tr.terminationLog)
+	if len(got) > 4096 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…\n") {
+		t.Errorf("%d bytes, valid UTF-8: %t; the kubelet keeps 4096:\n%s", len(got), utf8.ValidString(got), got)
+	}
+	for _, want := range []string{"docs/runbook.md#exit-3", "error: Hat wardrobe/glued: cannot be deleted"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+}
+
+func TestNoTerminationLog(t *testing.T) {
+	tr := newTrial(t)
+	tr.main()
+	if _, err := os.Stat(tr.terminationLog); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file was made where there was none, outside of a Pod: %v", err)
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestReportThatCannotBeWritten(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		command string
+		result  migration.Result
+		want    int
+	}{
+		"Plan": {"a plan nobody can read has failed", cmdPlan, migration.Planned, 1},
+		"Run":  {"the code says what became of the cluster", cmdRun, migration.Succeeded, 0},
+		"Worse": {
+			"no other failure hides that something is not restored", cmdRun, migration.PartlyRestored, 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTrial(t, tc.command)
+			tr.Stdout = brokenWriter{}
+			tr.report.Command, tr.report.Result = tc.command, tc.result
+			if code := tr.main(); code != tc.want {
+				t.Errorf("%s: exit code %d, want %d", tc.reason, code, tc.want)
+			}
+			if !strings.Contains(tr.stderr.String(), "cannot write the report to stdout") {
+				t.Errorf("%s: not said on stderr:\n%s", tc.reason, &tr.stderr)
+			}
+		})
+	}
+}
+
+// planning is an engine that asks the job for its plan, and answers with r.
+func planning(r *migration.Report) func(*rest.Config, migration.Options) (engine, error) {
+	return func(*rest.Config, migration.Options) (engine, error) {
+		return &fakeEngine{do: func(ctx context.Context, _ string, job migration.Job) *migration.Report {
+			if _, err := job.Plan(ctx, nil); err != nil {
+				panic(err)
+			}
+			return r
+		}}, nil
+	}
+}
+
+func TestPanic(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		args   []string
+		want   int
+	}{
+		{"what a run had done is not restored; 2, which Go exits with, means usage", nil, 3},
+		{"a plan has changed nothing", []string{"plan"}, 1},
+	} {
+		tr := newTrial(t, tc.args...)
+		tr.newEngine = func(*rest.Config, migration.Options) (engine, error) {
+			return &fakeEngine{do: func(context.Context, string, migration.Job) *migration.Report { panic("no head") }}, nil
+		}
+		if code := tr.main(); code != tc.want {
+			t.Errorf("%s: exit code %d, want %d", tc.reason, code, tc.want)
+		}
+		if out := tr.stdout.String(); !strings.Contains(out, "bug: no head") {
+			t.Errorf("%s: the report does not tell:\n%s", tc.reason, out)
+		}
+		if log := tr.stderr.String(); !strings.Contains(log, "report_test.go") {
+			t.Errorf("%s: the log does not hold the stack:\n%s", tc.reason, log)
+		}
+	}
+}
+
+func TestManyFindings(t *testing.T) {
+	var b bytes.Buffer
+	r := &migration.Report{Job: "test-job", Command: "run", Result: migration.Refused}
+	for i := range 60 {
+		r.Findings = append(r.Findings,
+			migration.Finding{Severity: migration.Error, Object: fmt.Sprintf("Hat e%02d", i), Problem: "bad"},
+			migration.Finding{Severity: migration.Info, Object: fmt.Sprintf("Hat i%02d", i), Problem: "good"})
+	}
+	if err := writeText(&b, r, nil); err != nil {
+		t.Fatal(err)
+	}
+	for want, reason := range map[string]string{
+		"Hat e59: bad":  "one bad object never hides another",
+		"Hat i19: good": "information is shown up to a limit",
+		"and 40 more; --output json lists every one": "and the rest is announced",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s: no %q in:\n%s", reason, want, &b)
+		}
+	}
+}

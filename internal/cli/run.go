@@ -1,0 +1,321 @@
+// Package cli is the frame of a one-shot process: flags, logger, signals, the
+// way to the API server, the report, and the exit code. It decides nothing
+// about the cluster: a job does (internal/jobs), and the engine acts
+// (internal/migration). Nobody but this package and the main functions touches
+// flags, the environment, signals or the standard streams.
+//
+// Of the environment it reads KUBECONFIG and HOME (where the kubeconfig is),
+// KUBERNETES_SERVICE_HOST (whether this is a pod), TERM and NO_COLOR (what the
+// terminal can do). The Go runtime and its libraries read theirs: GOMEMLIMIT,
+// HTTPS_PROXY, SSL_CERT_FILE.
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/term"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// IO is all that a process touches besides the API server.
+type IO struct {
+	// Args are the command line's, without the name of the program.
+	Args []string
+	// Env looks up a variable, "" if it is not set.
+	Env            func(string) string
+	Stdout, Stderr io.Writer
+}
+
+// OS returns the IO of this process.
+func OS() IO {
+	return IO{Args: os.Args[1:], Env: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr}
+}
+
+// memoryLimit is where the garbage collector starts to work harder. A pod of
+// 64 MiB has to hold the heap, the pages of the binary in use, and the stacks;
+// by its default rule the collector lets the heap double between two cycles,
+// and a list of a few thousand objects would peak above that. It is a soft
+// limit: a larger cluster gets the memory it needs.
+const memoryLimit = 48 << 20
+
+// Run executes the job as the command line says, and returns the exit code of
+// the process. It is to be called once in a process.
+func Run(job migration.Job, streams IO) int {
+	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+	p := &process{
+		IO:             streams,
+		job:            job,
+		newEngine:      realEngine,
+		inCluster:      rest.InClusterConfig,
+		isTerminal:     isTerminal,
+		terminationLog: terminationLog,
+	}
+	return p.main()
+}
+
+// engine is what a process asks of *migration.Engine.
+type engine interface {
+	Run(context.Context, migration.Job) *migration.Report
+	Plan(context.Context, migration.Job) *migration.Report
+	Undo(context.Context, migration.Job) *migration.Report
+}
+
+func realEngine(cfg *rest.Config, o migration.Options) (engine, error) {
+	e, err := migration.New(cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// process is one execution of a job. The functions are those a test replaces.
+type process struct {
+	IO
+	job            migration.Job
+	newEngine      func(*rest.Config, migration.Options) (engine, error)
+	inCluster      func() (*rest.Config, error)
+	isTerminal     func(io.Writer) bool
+	terminationLog string
+}
+
+// The commands that work on a cluster.
+const (
+	cmdRun  = "run"
+	cmdPlan = "plan"
+	cmdUndo = "undo"
+)
+
+func (p *process) main() int {
+	code := migration.ExitOK
+	root := p.command(func(verb string, cl *commandLine) error {
+		var err error
+		code, err = p.execute(verb, cl)
+		return err
+	})
+	// nil would make cobra look at os.Args.
+	root.SetArgs(append([]string{}, p.Args...))
+	if err := root.Execute(); err != nil {
+		return p.refuse(err)
+	}
+	return code
+}
+
+// refuse tells what is wrong with how the process was called.
+func (p *process) refuse(err error) int {
+	var usage *usageError
+	if !errors.As(err, &usage) {
+		usage = &usageError{problems: []string{err.Error()}}
+	}
+	text := usage.text(p.job.Name())
+	fmt.Fprint(p.Stderr, text)
+	// In a Job whose arguments are wrong, this is where people look first. It
+	// was said on stderr: that it cannot be said here as well is no news.
+	_ = terminate(p.terminationLog, text)
+	return migration.ExitUsage
+}
+
+// execute does one command. An error is a usage error: everything that goes
+// wrong later is in the report.
+func (p *process) execute(verb string, cl *commandLine) (int, error) {
+	if usage := cl.validate(p.job); usage != nil {
+		return 0, usage
+	}
+	cfg, source, err := p.connect(&cl.options)
+	if err != nil {
+		return 0, err
+	}
+
+	if verb != cmdPlan {
+		// Whoever reads the log may go away; the work must not be killed by it
+		// in the middle of a write. A plan may: `plan | head`.
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	terminal := p.isTerminal(p.Stderr)
+	smart := terminal && p.Env("TERM") != "" && p.Env("TERM") != "dumb"
+	out := &screen{w: p.Stderr}
+	log := newLogger(out, logSettings{
+		json:  cl.logJSON(terminal),
+		level: cl.logLevel,
+		color: smart && p.Env("NO_COLOR") == "",
+		job:   p.job.Name(),
+	})
+	defer klogTo(log)()
+
+	o := cl.engineOptions()
+	o.Log, o.Identity, o.Version = log, identity(), version()
+	if smart && !cl.logJSON(terminal) {
+		o.Progress = out
+	}
+	eng, err := p.newEngine(cfg, o)
+	if err != nil {
+		return 0, fmt.Errorf("cannot use the configuration of %s (%s): %w", cfg.Host, source, err)
+	}
+
+	log.Info(intro(verb, p.job, &cl.options),
+		zap.String("server", cfg.Host), zap.String("config", source), zap.String("version", o.Version))
+
+	var plans planRecorder
+	started := time.Now()
+	report, err := p.supervise(out, func(ctx context.Context) *migration.Report {
+		switch verb {
+		case cmdPlan:
+			plans.Job = p.job
+			return eng.Plan(ctx, &plans)
+		case cmdUndo:
+			return eng.Undo(ctx, p.job)
+		default:
+			return eng.Run(ctx, p.job)
+		}
+	})
+	out.Stop()
+	if err != nil {
+		report = p.broken(verb, started, err, log)
+	}
+	return p.conclude(report, plans.last, cl.output, log), nil
+}
+
+// conclude says, everywhere it is to be said, how the command ended.
+func (p *process) conclude(r *migration.Report, plan *migration.Plan, output string, log *zap.Logger) int {
+	code := r.ExitCode()
+	level := zap.InfoLevel
+	if code != migration.ExitOK {
+		level = zap.ErrorLevel
+	}
+	log.Log(level, fmt.Sprintf("%s %s: %s: %s", r.Job, r.Command, r.Result, r.Message),
+		zap.Int("exitCode", code), zap.Float64("seconds", r.Seconds),
+		zap.Int64("reads", r.Requests.Reads), zap.Int64("writes", r.Requests.Writes),
+		zap.Any("changes", countChanges(r).byName()))
+	// Nothing depends on the last lines of a log having reached a disk.
+	_ = log.Sync()
+
+	if err := terminate(p.terminationLog, terminationText(r)); err != nil {
+		log.Warn("cannot write the termination message", zap.Error(err))
+	}
+
+	write := writeText
+	if output == outputJSON {
+		write = writeJSON
+	}
+	if err := write(p.Stdout, r, plan); err != nil {
+		log.Error("cannot write the report to stdout", zap.Error(err))
+		// What a run did to the cluster is said by its own code. A plan that
+		// nobody can read has failed.
+		if code == migration.ExitOK && r.Command == cmdPlan {
+			return migration.ExitFailed
+		}
+	}
+	return code
+}
+
+// broken makes a report for work that ended without one.
+func (p *process) broken(verb string, started time.Time, err error, log *zap.Logger) *migration.Report {
+	r := &migration.Report{
+		Job: p.job.Name(), Command: verb, StartedAt: started, Seconds: time.Since(started).Seconds(),
+		Result: migration.PartlyRestored, Message: err.Error(),
+	}
+	var signal *secondSignalError
+	var crash *panicError
+	switch {
+	case errors.As(err, &signal):
+		r.Result, r.Signal = migration.Interrupted, int(signal.signal)
+	case errors.As(err, &crash):
+		log.Error("this is a bug", zap.String("panic", fmt.Sprint(crash.value)), zap.ByteString("stack", crash.stack))
+	}
+	if verb == cmdPlan && r.Result == migration.PartlyRestored {
+		r.Result = migration.FailedResult
+	}
+	return r
+}
+
+// reserve is added to what a run may take by its own flags: the time until its
+// pod is scheduled, its image pulled and its report written.
+const reserve = time.Minute
+
+// helmTimeout is what `helm upgrade --timeout` must be at least, so that Helm
+// does not give up on a hook that is still within its limits.
+func helmTimeout(o *options) string {
+	d := o.lockWait + o.timeout + o.rollbackTimeout + reserve
+	return fmt.Sprintf("%ds", int64((d+time.Second-1)/time.Second))
+}
+
+// intro says in plain words what is going to happen.
+func intro(verb string, job migration.Job, o *options) string {
+	short, _ := job.Doc()
+	what := fmt.Sprintf("%s %s: %s.", job.Name(), verb, strings.TrimSuffix(short, "."))
+	switch verb {
+	case cmdPlan:
+		return what + " This only shows what is left to do, and writes nothing"
+	case cmdUndo:
+		return what + fmt.Sprintf(" This takes back what the last run did, but for what was edited since or carries live events."+
+			" It has %s", duration(o.timeout))
+	}
+	otherwise := "put back what it changed"
+	if o.onFailure == onFailureKeep {
+		otherwise = "end, keeping what is done (--on-failure keep)"
+	}
+	return what + fmt.Sprintf(" It has %s, and %s more if it fails, to %s."+
+		" As a hook it needs \"helm upgrade --timeout %s\" or more; if Helm gives up earlier, this Job goes on all the same",
+		duration(o.timeout), duration(o.rollbackTimeout), otherwise, helmTimeout(o))
+}
+
+// identity names this process as the holder of a lock, for whoever waits for
+// it: where it runs, and something no other process has.
+func identity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s_%d_%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+// planRecorder remembers what the job planned: the report of a plan names each
+// change, and a person also wants to see the object it would create. It answers
+// for the optional sides of the job as the engine understands their absence.
+type planRecorder struct {
+	migration.Job
+	last *migration.Plan
+}
+
+func (r *planRecorder) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	plan, err := r.Job.Plan(ctx, c)
+	r.last = plan
+	return plan, err
+}
+
+// Keep is migration.Keeper.
+func (r *planRecorder) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+	if k, ok := r.Job.(migration.Keeper); ok {
+		return k.Keep(ctx, c, refs)
+	}
+	return nil, nil
+}
+
+// IgnoredKeys is migration.EditIgnorer.
+func (r *planRecorder) IgnoredKeys() []string {
+	if i, ok := r.Job.(migration.EditIgnorer); ok {
+		return i.IgnoredKeys()
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// secondSignalError says that work was left running because the same signal
+// came twice.
+type secondSignalError struct{ signal syscall.Signal }
+
+func (e *secondSignalError) Error() string {
+	return fmt.Sprintf("ended at once by a second %s; what was begun is in the journal, and the next run goes on from there",
+		unix.SignalName(e.signal))
+}
+
+// panicError says that the work ended by a bug. Go would exit with 2, which
+// here means that the command line is wrong.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("this program has a bug: %v; what was begun is in the journal, and the next run goes on from there", e.value)
+}
+
+// supervise lets the work go on until it is done. The first signal of a kind
+// asks it to stop, by the cause of its context; the second one leaves it where
+// it is.
+func (p *process) supervise(out *screen, work func(context.Context) *migration.Report) (*migration.Report, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+
+	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	// A terminal that went away is a reason to stop in order, too, but for who
+	// started the process with nohup.
+	if !signal.Ignored(syscall.SIGHUP) {
+		kinds = append(kinds, syscall.SIGHUP)
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, kinds...)
+	defer signal.Stop(signals)
+	type outcome struct {
+		report *migration.Report
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				done <- outcome{err: &panicError{value: v, stack: debug.Stack()}}
+			}
+		}()
+		done <- outcome{report: work(ctx)}
+	}()
+
+	var first syscall.Signal
+	seen := map[syscall.Signal]bool{}
+	for {
+		select {
+		case o := <-done:
+			if o.err == nil && o.report.Result == migration.Interrupted && o.report.Signal == 0 {
+				o.report.Signal = int(first)
+			}
+			return o.report, o.err
+		case s := <-signals:
+			sig, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			if seen[sig] {
+				return nil, &secondSignalError{signal: sig}
+			}
+			seen[sig] = true
+			if first == 0 {
+				first = sig
+			}
+			fmt.Fprintf(out, "%s: no new work is begun, and the calls on their way are finished. A second %[1]s ends the process at once,"+
+				" which is safe: the journal holds what was begun, and the next run goes on from there.\n", unix.SignalName(sig))
+			cancel(migration.SignalError{Signal: sig})
+		}
+	}
+}

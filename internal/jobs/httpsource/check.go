@@ -1,0 +1,197 @@
+package httpsource
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// sourceReady is met when an HTTPSource, its Channel and its adapter can take
+// events.
+func sourceReady(ch *migration.Change, k kinds) migration.Condition {
+	ref := ch.Ref
+	channel, service := k.channel.ref(ref.Namespace, ref.Name), k.service.ref(ref.Namespace, ref.Name)
+	c := migration.Condition{
+		Text: fmt.Sprintf("%s, its Channel and its adapter to be ready", ref),
+		On:   []migration.Ref{ref},
+	}
+	if unserved := unservedStatus(k.channel, k.service); unserved != nil {
+		c.Eval = func(migration.View) migration.Status { return *unserved }
+		return c
+	}
+	c.On = append(c.On, channel, service)
+	// A view lags behind the write of the HTTPSource, so that one just created
+	// that is not in it yet has to be told from one that was deleted: this is the
+	// only thing the condition remembers.
+	var seen atomic.Bool
+	seen.Store(ch.Verb == migration.Await)
+	c.Eval = func(v migration.View) migration.Status {
+		source := v.Get(ref)
+		switch {
+		case source != nil:
+			seen.Store(true)
+		case seen.Load():
+			return migration.Status{
+				State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref),
+				Hint: "find out who deletes it, and run again",
+			}
+		default:
+			return migration.Status{Message: fmt.Sprintf("%s is not to be seen yet", ref)}
+		}
+		return readiness(k, trio{source, v.Get(channel), v.Get(service)})
+	}
+	return c
+}
+
+// adapterHasChannel is met when an adapter has a Channel to send to, or is gone
+// itself.
+func adapterHasChannel(ch *migration.Change, k kinds) migration.Condition {
+	ref := ch.Ref
+	c := migration.Condition{
+		Text: fmt.Sprintf("%s, an adapter, to have a Channel", ref),
+		On:   []migration.Ref{ref},
+	}
+	if unserved := unservedStatus(k.channel); unserved != nil {
+		c.Eval = func(migration.View) migration.Status { return *unserved }
+		return c
+	}
+	channel := k.channel.ref(ref.Namespace, ref.Name)
+	c.On = append(c.On, channel)
+	c.Eval = func(v migration.View) migration.Status {
+		if v.Get(ref) == nil || alive(v.Get(channel)) {
+			return migration.Status{State: migration.Met}
+		}
+		return migration.Status{
+			Message: adapterWithoutChannel(k, ref.Namespace, ref.Name),
+			Hint:    controllerHint(),
+		}
+	}
+	return c
+}
+
+// unservedStatus is that of a condition on a kind that is not served: it is in
+// vain. A plan refuses to get there, but a journal may bring changes from a time
+// when the kind was served.
+func unservedStatus(kinds ...kind) *migration.Status {
+	for _, k := range kinds {
+		if !k.served {
+			return &migration.Status{
+				State:   migration.Failed,
+				Message: fmt.Sprintf("the API server serves no %s", spell(k)),
+				Hint:    "install the component " + kyma.Component(k.GroupKind),
+			}
+		}
+	}
+	return nil
+}
+
+// trio is an HTTPSource with its two children; nil is what does not exist.
+type trio struct {
+	source, channel, service *unstructured.Unstructured
+}
+
+// ready is readiness over the snapshot.
+func (s *snapshot) ready(name, namespace string) migration.Status {
+	return readiness(s.kinds, trio{s.sources[name], s.channels[name], s.services[name]})
+}
+
+// readiness says how an HTTPSource that exists stands, naming the first thing
+// that is missing. It is pure.
+func readiness(k kinds, t trio) migration.Status {
+	namespace, name := t.source.GetNamespace(), t.source.GetName()
+	source := k.httpSource.ref(namespace, name)
+	if !alive(t.source) {
+		return migration.Status{
+			State: migration.Failed, Message: fmt.Sprintf("%s is being deleted", source),
+			Hint: "wait until it is gone, and run again",
+		}
+	}
+	own := kyma.ReadinessOf(t.source)
+	pending := func(message, hint string) migration.Status { return migration.Status{Message: message, Hint: hint} }
+	switch {
+	case t.channel == nil && alive(t.service):
+		return pending(adapterWithoutChannel(k, namespace, name)+lastWord(source, own), controllerHint())
+	case t.channel == nil:
+		return pending(fmt.Sprintf("%s does not exist", k.channel.ref(namespace, name))+lastWord(source, own), controllerHint())
+	}
+	if why := unready(k.channel.ref(namespace, name), t.channel, t.source); why != "" {
+		return pending(why, describe(k.channel, namespace, name))
+	}
+	if !kyma.Addressed(t.channel) {
+		return pending(fmt.Sprintf("%s has no address", k.channel.ref(namespace, name)), describe(k.channel, namespace, name))
+	}
+	if t.service == nil {
+		return pending(fmt.Sprintf("adapter %s does not exist", k.service.ref(namespace, name))+lastWord(source, own), controllerHint())
+	}
+	if why := unready(k.service.ref(namespace, name), t.service, t.source); why != "" {
+		return pending("adapter "+why, describe(k.service, namespace, name)+
+			"; if it hangs on an old revision, delete it, and the controller makes a new one")
+	}
+	if !own.OK() {
+		return pending(notReady(source, own), describe(k.httpSource, namespace, name)+"; "+controllerHint())
+	}
+	return migration.Status{State: migration.Met}
+}
+
+// unready says why a child of an HTTPSource does not count as ready; "" if it
+// does.
+func unready(ref migration.Ref, child, source *unstructured.Unstructured) string {
+	if !alive(child) {
+		return fmt.Sprintf("%s is being deleted", ref)
+	}
+	owner, controlled := kyma.ControllerOf(child)
+	if controlled && owner.GroupKind == kyma.HTTPSource && owner.UID != source.GetUID() {
+		// Ready as it may be, it goes away under us, and a new one comes.
+		return fmt.Sprintf("%s belongs to an earlier HTTPSource and is about to be garbage-collected", ref)
+	}
+	if r := kyma.ReadinessOf(child); !r.OK() {
+		return notReady(ref, r)
+	}
+	return ""
+}
+
+func notReady(ref migration.Ref, r kyma.Readiness) string {
+	switch {
+	case r.Status == "":
+		return fmt.Sprintf("%s has no status yet", ref)
+	case !r.Current:
+		return fmt.Sprintf("%s has changed, and its controller has not caught up", ref)
+	}
+	message := fmt.Sprintf("%s is not ready", ref)
+	for _, more := range []string{r.Reason, r.Message} {
+		if more != "" {
+			message += ": " + more
+		}
+	}
+	return message
+}
+
+// lastWord is what the HTTPSource itself says about a child that is missing.
+// What it says if it is ready is stale.
+func lastWord(ref migration.Ref, r kyma.Readiness) string {
+	if r.OK() {
+		return fmt.Sprintf("; %s claims to be ready, which is stale", ref)
+	}
+	return "; " + notReady(ref, r)
+}
+
+func adapterWithoutChannel(k kinds, namespace, name string) string {
+	return fmt.Sprintf("adapter without a channel: %s exists, %s does not", k.service.ref(namespace, name), k.channel.ref(namespace, name))
+}
+
+func alive(obj *unstructured.Unstructured) bool {
+	return obj != nil && obj.GetDeletionTimestamp() == nil
+}
+
+func describe(k kind, namespace, name string) string {
+	return fmt.Sprintf("kubectl -n %s describe %s", namespace, k.command(name))
+}
+
+// controllerHint is where to look when the controller does not do its part.
+func controllerHint() string {
+	return fmt.Sprintf("kubectl -n %s logs deployment/%s", kyma.SystemNamespace, kyma.EventSourcesController)
+}

@@ -1,0 +1,260 @@
+package httpsource
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+func TestReadiness(t *testing.T) {
+	const (
+		logs     = "kubectl -n kyma-system logs deployment/event-sources-controller-manager"
+		describe = "kubectl -n kyma-integration describe "
+		rebuild  = "; if it hangs on an old revision, delete it, and the controller makes a new one"
+	)
+	pending := func(message, hint string) migration.Status { return migration.Status{Message: message, Hint: hint} }
+	met := migration.Status{State: migration.Met}
+	type list = []*unstructured.Unstructured
+	cases := map[string]struct {
+		reason  string
+		objects list
+		want    migration.Status
+	}{
+		"AllReady": {
+			reason:  "Channel, adapter and HTTPSource are ready: events can come.",
+			objects: list{source("a"), channel("a"), service("a")},
+			want:    met,
+		},
+		"NeverObserves": {
+			reason:  "A controller that sets no observedGeneration is believed.",
+			objects: list{source("a", set(int64(7), "metadata", "generation")), channel("a", unset("status", "observedGeneration")), service("a")},
+			want:    met,
+		},
+		"ChannelOfNobody": {
+			reason:  "A Channel of an existing HTTPSource that lost its owner reference works all the same.",
+			objects: list{source("a"), channel("a", unset("metadata", "ownerReferences")), service("a")},
+			want:    met,
+		},
+		"OnlyCreated": {
+			reason:  "Right after the creation there is nothing else.",
+			objects: list{source("a", unset("status"))},
+			want:    pending("Channel kyma-integration/a does not exist; HTTPSource kyma-integration/a has no status yet", logs),
+		},
+		"ChannelRefused": {
+			reason:  "What the controller says about its failure is repeated.",
+			objects: list{source("a", says("False", "SinkNotFound", "no sink"))},
+			want:    pending("Channel kyma-integration/a does not exist; HTTPSource kyma-integration/a is not ready: SinkNotFound: no sink", logs),
+		},
+		"AdapterWithoutChannel": {
+			reason:  "The HTTPSource claims to be ready: it is stale, the adapter sends to nowhere.",
+			objects: list{source("a"), service("a")},
+			want: pending("adapter without a channel: Service kyma-integration/a exists, Channel kyma-integration/a does not"+
+				"; HTTPSource kyma-integration/a claims to be ready, which is stale", logs),
+		},
+		"ChannelNotReady": {
+			reason:  "The Channel is looked at itself, with its last reason.",
+			objects: list{source("a"), channel("a", says("False", "NotAddressable", "")), service("a")},
+			want:    pending("Channel kyma-integration/a is not ready: NotAddressable", describe+"channel.messaging.knative.dev/a"),
+		},
+		"ChannelStale": {
+			reason:  "Ready=True of an earlier generation is not ready.",
+			objects: list{source("a"), channel("a", generation(2, 1)), service("a")},
+			want:    pending("Channel kyma-integration/a has changed, and its controller has not caught up", describe+"channel.messaging.knative.dev/a"),
+		},
+		"ChannelWithoutAddress": {
+			reason:  "The adapter sends to the address.",
+			objects: list{source("a"), channel("a", unset("status", "address")), service("a")},
+			want:    pending("Channel kyma-integration/a has no address", describe+"channel.messaging.knative.dev/a"),
+		},
+		"ChannelGoing": {
+			reason:  "A Channel that is being deleted is as good as gone.",
+			objects: list{source("a"), channel("a", deleting()), service("a")},
+			want:    pending("Channel kyma-integration/a is being deleted", describe+"channel.messaging.knative.dev/a"),
+		},
+		"ChannelOfEarlierSource": {
+			reason: "A ready Channel with the owner UID of an HTTPSource that is gone will be garbage-collected.",
+			objects: list{source("a"), channel("a", ownedBy("sources.kyma-project.io/v1alpha1", "HTTPSource", "a", "uid-before")),
+				service("a")},
+			want: pending("Channel kyma-integration/a belongs to an earlier HTTPSource and is about to be garbage-collected",
+				describe+"channel.messaging.knative.dev/a"),
+		},
+		"NoAdapter": {
+			reason:  "The Channel came first; the adapter is made when it has an address.",
+			objects: list{source("a", says("Unknown", "", "")), channel("a")},
+			want: pending("adapter Service kyma-integration/a does not exist; HTTPSource kyma-integration/a is not ready",
+				logs),
+		},
+		"AdapterNotReady": {
+			reason:  "A ready Channel without a ready adapter takes no events.",
+			objects: list{source("a"), channel("a"), service("a", says("Unknown", "RevisionMissing", "deploying"))},
+			want: pending("adapter Service kyma-integration/a is not ready: RevisionMissing: deploying",
+				describe+"service.serving.knative.dev/a"+rebuild),
+		},
+		"AdapterWithoutStatus": {
+			reason:  "A new adapter has no condition.",
+			objects: list{source("a"), channel("a"), service("a", unset("status"))},
+			want:    pending("adapter Service kyma-integration/a has no status yet", describe+"service.serving.knative.dev/a"+rebuild),
+		},
+		"SourceNotReady": {
+			reason:  "Everything under it is ready, but the HTTPSource itself says no.",
+			objects: list{source("a", says("False", "ServiceNotReady", "")), channel("a"), service("a")},
+			want: pending("HTTPSource kyma-integration/a is not ready: ServiceNotReady",
+				describe+"httpsource.sources.kyma-project.io/a; "+logs),
+		},
+		"SourceGoing": {
+			reason:  "An HTTPSource that is being deleted never becomes ready.",
+			objects: list{source("a", deleting()), channel("a"), service("a")},
+			want: migration.Status{State: migration.Failed, Message: "HTTPSource kyma-integration/a is being deleted",
+				Hint: "wait until it is gone, and run again"},
+		},
+	}
+	k := assumedKinds()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ch := &migration.Change{Verb: migration.Await, Ref: k.httpSource.ref(namespace, "a")}
+			if diff := cmp.Diff(tc.want, sourceReady(ch, k).Eval(view{tc.objects})); diff != "" {
+				t.Errorf("%s\nEval(): -want +got:\n%s", tc.reason, diff)
+			}
+			// Memory is saved without a change of mind.
+			for _, obj := range tc.objects {
+				r := map[string]migration.Resource{"HTTPSource": k.httpSource.resource, "Channel": k.channel.resource, "Service": k.service.resource}
+				trim := trimTo(r[obj.GetKind()], namespace)
+				trim(obj)
+				trim(obj) // an object may come from the list and be trimmed again
+			}
+			if diff := cmp.Diff(tc.want, sourceReady(ch, k).Eval(view{tc.objects})); diff != "" {
+				t.Errorf("%s\nEval() of trimmed objects: -want +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestSourceReadyOverTime(t *testing.T) {
+	type step struct {
+		objects []*unstructured.Unstructured
+		want    migration.State
+		message string
+	}
+	notSeen := step{nil, migration.Pending, "HTTPSource kyma-integration/a is not to be seen yet"}
+	gone := step{nil, migration.Failed, "HTTPSource kyma-integration/a was deleted meanwhile"}
+	there := step{[]*unstructured.Unstructured{source("a"), channel("a"), service("a")}, migration.Met, ""}
+	cases := map[string]struct {
+		reason string
+		verb   migration.Verb
+		steps  []step
+	}{
+		"CreatedAndLate": {"A watch may lag behind the creation: absence is no deletion.", migration.Create, []step{notSeen, notSeen, there}},
+		"CreatedAndGone": {"Once it was seen, absence is deletion, and the wait ends.", migration.Create, []step{notSeen, there, gone}},
+		"Existing":       {"What exists when the plan is made is deleted if it is absent.", migration.Await, []step{gone}},
+	}
+	k := assumedKinds()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := sourceReady(&migration.Change{Verb: tc.verb, Ref: k.httpSource.ref(namespace, "a")}, k)
+			for i, s := range tc.steps {
+				got := c.Eval(view{s.objects})
+				if got.State != s.want || got.Message != s.message {
+					t.Errorf("%s\nstep %d: got state %d %q, want %d %q", tc.reason, i, got.State, got.Message, s.want, s.message)
+				}
+			}
+		})
+	}
+}
+
+func TestAdapterHasChannel(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		objects []*unstructured.Unstructured
+		want    migration.State
+	}{
+		"NoChannel":    {"That is the failure this is about.", []*unstructured.Unstructured{service("a")}, migration.Pending},
+		"ChannelGoing": {"A Channel that is being deleted does not count.", []*unstructured.Unstructured{service("a"), channel("a", deleting())}, migration.Pending},
+		"ChannelBack":  {"The controller healed it.", []*unstructured.Unstructured{service("a"), channel("a", says("Unknown", "", ""))}, migration.Met},
+		"AdapterGone":  {"No adapter, no danger.", nil, migration.Met},
+	}
+	k := assumedKinds()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.ref(namespace, "a")}, k)
+			got := c.Eval(view{tc.objects})
+			if got.State != tc.want {
+				t.Errorf("%s\nstate %d (%s), want %d", tc.reason, got.State, got.Message, tc.want)
+			}
+			if tc.want == migration.Pending && !strings.HasPrefix(got.Message, "adapter without a channel: Service kyma-integration/a") {
+				t.Errorf("%s\nmessage %q does not say what is wrong", tc.reason, got.Message)
+			}
+		})
+	}
+}
+
+func TestAwait(t *testing.T) {
+	type condition struct {
+		Text    string
+		On      []string
+		Timeout time.Duration
+	}
+	k := assumedKinds()
+	whole := []condition{{
+		Text:    "HTTPSource kyma-integration/a, its Channel and its adapter to be ready",
+		On:      []string{"HTTPSource kyma-integration/a", "Channel kyma-integration/a", "Service kyma-integration/a"},
+		Timeout: 2 * time.Minute,
+	}}
+	cases := map[string]struct {
+		reason string
+		change migration.Change
+		want   []condition
+	}{
+		"Create": {"A new HTTPSource is waited for.", migration.Change{Verb: migration.Create, Ref: k.httpSource.ref(namespace, "a")}, whole},
+		"Await":  {"So is an existing one, known by its reference alone, as out of a journal.", migration.Change{Verb: migration.Await, Ref: k.httpSource.ref(namespace, "a")}, whole},
+		"Adapter": {"An adapter waits for its Channel only.", migration.Change{Verb: migration.Await, Ref: k.service.ref(namespace, "a")}, []condition{{
+			Text:    "Service kyma-integration/a, an adapter, to have a Channel",
+			On:      []string{"Service kyma-integration/a", "Channel kyma-integration/a"},
+			Timeout: 2 * time.Minute,
+		}}},
+		"Delete": {"The engine waits for deletions itself.", migration.Change{Verb: migration.Delete, Ref: k.httpSource.ref(namespace, "a")}, nil},
+		"Other":  {"Other kinds are none of this job's.", migration.Change{Verb: migration.Create, Ref: k.channel.ref(namespace, "a")}, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []condition
+			for _, c := range New().Await(&tc.change) {
+				on := []string{}
+				for _, ref := range c.On {
+					on = append(on, ref.String())
+					if ref.Version == "" || ref.GroupVersionResource.Resource == "" {
+						t.Errorf("%s cannot be watched: it has no version or resource", ref)
+					}
+				}
+				got = append(got, condition{c.Text, on, c.Timeout})
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nAwait(): -want +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestAwaitUnserved(t *testing.T) {
+	for _, unserved := range []string{"Channel", "Service"} {
+		k := unserve(unserved)
+		c := sourceReady(&migration.Change{Verb: migration.Create, Ref: k.httpSource.ref(namespace, "a")}, k)
+		for _, ref := range c.On {
+			if ref.Kind == unserved {
+				t.Errorf("the condition would watch %s, which nobody serves", unserved)
+			}
+		}
+		if got := c.Eval(view{}); got.State != migration.Failed || !strings.Contains(got.Message, unserved) || got.Hint == "" {
+			t.Errorf("without %s: got %+v, want a failure that names it and the component", unserved, got)
+		}
+	}
+	k := unserve("Channel")
+	c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.ref(namespace, "a")}, k)
+	if got := c.Eval(view{}); got.State != migration.Failed {
+		t.Errorf("an adapter's wait without Channels: got %+v, want a failure", got)
+	}
+}

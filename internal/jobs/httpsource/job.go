@@ -1,0 +1,185 @@
+// Package httpsource makes an HTTPSource for every Application that has none,
+// as the application chart of Kyma 1.9 and later would have.
+package httpsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Values of --on-helm2-conflict.
+const (
+	leave  = "leave"
+	create = "create"
+)
+
+// Job is httpsource-sync.
+type Job struct {
+	readyTimeout time.Duration
+	options      options
+
+	mu sync.Mutex
+	// kinds as Plan last found them: conditions look at Channels and adapters
+	// too, and a change names only its own kind and version.
+	kinds kinds
+}
+
+// options are the settings that decide what is done.
+type options struct {
+	// namespace holds the HTTPSources, Channels and adapters of Applications.
+	namespace string
+	// tillerNamespace holds Tiller's release records.
+	tillerNamespace string
+	onHelm2Conflict string
+}
+
+var (
+	_ migration.Job          = (*Job)(nil)
+	_ migration.Configurable = (*Job)(nil)
+	_ migration.Keeper       = (*Job)(nil)
+)
+
+// New returns the job with its default settings.
+func New() *Job {
+	return &Job{
+		readyTimeout: 2 * time.Minute,
+		options: options{
+			namespace:       kyma.IntegrationNamespace,
+			tillerNamespace: kyma.TillerNamespace,
+			onHelm2Conflict: leave,
+		},
+		kinds: assumedKinds(),
+	}
+}
+
+// Name implements migration.Job.
+func (j *Job) Name() string { return "httpsource-sync" }
+
+// Doc implements migration.Job.
+func (j *Job) Doc() (short, long string) {
+	return "Give every Application an HTTPSource", strings.TrimSpace(manual)
+}
+
+const manual = `
+The event-service of Kyma 1.11 posts events to an HTTPSource, which belongs to
+the Helm release of its Application. Where there is none (the release was never
+upgraded to 1.9 or later, the upgrade failed, somebody deleted it), events would
+be refused from the moment the event-service is upgraded. This job creates each
+missing HTTPSource as the chart would, <application> in kyma-integration, and
+waits until it can take events: until its Channel is ready and has an address,
+its adapter (a Knative Service of the same name) is ready, and it says so itself.
+Its own condition is not trusted alone: it goes stale when a Channel cannot be
+made.
+
+It also waits for HTTPSources that exist and are not ready, and for adapters
+without a Channel, which would lose events; normally Knative and Kyma heal both
+by themselves. What is not ready after --ready-timeout fails the run, and what
+the run created is deleted again.
+
+It never touches:
+  - an HTTPSource, Channel or Knative Service it did not create. One of the name
+    it needs, which belongs to something else, is reported and refuses the run.
+  - Applications with spec.skipInstallation: a later installation of their
+    release would fail on an HTTPSource that exists already.
+  - Applications whose Helm 2 release is stored without an HTTPSource: the
+    application-operator's next upgrade would fail. It makes the HTTPSource itself
+    in that upgrade. --on-helm2-conflict=create overrides this.
+  - Applications labelled eventmesh-migration.kyma-project.io/skip=true.
+
+It is safe to run again, also after it was killed: what exists and is ready is
+left alone, so that on a migrated cluster it reads four lists and writes nothing.
+What it creates carries the label and annotations by which Helm 3 takes an object
+into the Application's release. A rollback keeps an HTTPSource whose event-service
+posts to it already: events are never left without a receiver.
+
+Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 refused before
+anything was changed (every reason is listed); the others are in docs/runbook.md.
+`
+
+// Settings implements migration.Configurable.
+func (j *Job) Settings() []migration.Setting {
+	return []migration.Setting{{
+		Name:  "ready-timeout",
+		Usage: "how long an HTTPSource, its Channel and its adapter may take to become ready, each from its creation (an existing one: from the start of the wait)",
+		Value: &j.readyTimeout,
+	}, {
+		Name:  "on-helm2-conflict",
+		Usage: "what to do if an HTTPSource would make the next Helm 2 upgrade or installation of its Application fail: leave it to the application-operator, or create it",
+		Value: &j.options.onHelm2Conflict,
+	}, {
+		Name:  "integration-namespace",
+		Usage: "namespace of the Applications' HTTPSources, Channels and event-services",
+		Value: &j.options.namespace,
+	}, {
+		Name:  "tiller-namespace",
+		Usage: "namespace of the ConfigMaps in which Tiller (Helm 2) stores releases",
+		Value: &j.options.tillerNamespace,
+	}}
+}
+
+// Validate implements migration.Configurable.
+func (j *Job) Validate() error {
+	var errs []error
+	if j.readyTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("--ready-timeout must be positive, not %s", j.readyTimeout))
+	}
+	if v := j.options.onHelm2Conflict; v != leave && v != create {
+		errs = append(errs, fmt.Errorf("--on-helm2-conflict must be %s or %s, not %q", leave, create, v))
+	}
+	for _, n := range []struct{ flag, value string }{
+		{"--integration-namespace", j.options.namespace},
+		{"--tiller-namespace", j.options.tillerNamespace},
+	} {
+		if why := validation.IsDNS1123Label(n.value); len(why) > 0 {
+			errs = append(errs, fmt.Errorf("%s %q is not the name of a namespace: %s", n.flag, n.value, strings.Join(why, "; ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Plan implements migration.Job.
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	s, err := observe(ctx, c, j.options)
+	if err != nil {
+		return nil, err
+	}
+	j.mu.Lock()
+	j.kinds = s.kinds
+	j.mu.Unlock()
+	return decide(s, j.options), nil
+}
+
+// Await implements migration.Job.
+func (j *Job) Await(ch *migration.Change) []migration.Condition {
+	if ch.Verb != migration.Create && ch.Verb != migration.Await {
+		return nil
+	}
+	j.mu.Lock()
+	k := j.kinds
+	j.mu.Unlock()
+	var c migration.Condition
+	switch ch.Ref.Kind {
+	case kyma.HTTPSource.Kind:
+		c = sourceReady(ch, k)
+	case kyma.Service.Kind:
+		c = adapterHasChannel(ch, k)
+	default:
+		return nil
+	}
+	c.Timeout = j.readyTimeout
+	return []migration.Condition{c}
+}
+
+// Keep implements migration.Keeper.
+func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+	return keep(ctx, c, refs)
+}

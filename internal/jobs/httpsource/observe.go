@@ -1,0 +1,343 @@
+package httpsource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// reader is what the job needs of a migration.Cluster.
+type reader interface {
+	Served(context.Context, schema.GroupKind) (migration.Resource, bool, error)
+	List(context.Context, migration.Resource, string, migration.ListOptions) ([]*unstructured.Unstructured, error)
+	Each(context.Context, migration.Resource, string, migration.ListOptions, func(*unstructured.Unstructured) error) error
+	Get(context.Context, migration.Ref) (*unstructured.Unstructured, error)
+}
+
+// kind is a kind the job deals with, and how the API server serves it.
+type kind struct {
+	schema.GroupKind
+	resource migration.Resource
+	served   bool
+}
+
+func (k kind) ref(namespace, name string) migration.Ref {
+	r := migration.Ref{Resource: k.resource, Namespace: namespace, Name: name}
+	r.Kind = k.Kind // also if it is not served
+	return r
+}
+
+// command spells an object of the kind for kubectl, with the group: Knative's
+// kinds share their names with others.
+func (k kind) command(name string) string {
+	return strings.ToLower(k.Kind) + "." + k.Group + "/" + name
+}
+
+type kinds struct {
+	application, httpSource, channel, service kind
+}
+
+// assumedKinds are the versions of Kyma 1.11's own kind and of today's Knative,
+// for conditions that are asked for before any discovery.
+func assumedKinds() kinds {
+	assume := func(gk schema.GroupKind, version, plural string) kind {
+		return kind{GroupKind: gk, served: true, resource: migration.Resource{
+			GroupVersionResource: gk.WithVersion(version).GroupVersion().WithResource(plural), Kind: gk.Kind,
+		}}
+	}
+	return kinds{
+		application: assume(kyma.Application, "v1alpha1", "applications"),
+		httpSource:  assume(kyma.HTTPSource, "v1alpha1", "httpsources"),
+		channel:     assume(kyma.Channel, "v1", "channels"),
+		service:     assume(kyma.Service, "v1", "services"),
+	}
+}
+
+// application is what the job needs of an Application.
+type application struct {
+	name        string
+	terminating bool
+	optedOut    bool
+	skips       bool // spec.skipInstallation
+	installed   bool // it has a Helm release all the same
+}
+
+// objects are by name, all in the integration namespace.
+type objects map[string]*unstructured.Unstructured
+
+// snapshot is everything the job decides over.
+type snapshot struct {
+	kinds        kinds
+	applications []application // by name
+	sources      objects
+	channels     objects
+	services     objects
+
+	// Read only if an HTTPSource is to be created.
+	namespace namespaceState
+	tiller    *tiller
+}
+
+type namespaceState int
+
+const (
+	namespaceNotRead namespaceState = iota
+	namespaceActive
+	namespaceMissing
+	namespaceTerminating
+)
+
+// Core kinds are at v1 on every server this runs against; asking discovery for
+// them would cost an older one a request each.
+var (
+	configMaps  = coreResource("", "configmaps", "ConfigMap")
+	namespaces  = coreResource("", "namespaces", "Namespace")
+	pods        = coreResource("", "pods", "Pod")
+	deployments = coreResource("apps", "deployments", "Deployment")
+)
+
+func coreResource(group, plural, kind string) migration.Resource {
+	return migration.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind,
+	}
+}
+
+// observe reads what decide needs: four lists, and Tiller's records and the
+// namespace only if something is missing.
+func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
+	s := &snapshot{sources: objects{}, channels: objects{}, services: objects{}}
+	for _, k := range []struct {
+		gk schema.GroupKind
+		to *kind
+	}{
+		{kyma.Application, &s.kinds.application},
+		{kyma.HTTPSource, &s.kinds.httpSource},
+		{kyma.Channel, &s.kinds.channel},
+		{kyma.Service, &s.kinds.service},
+	} {
+		r, served, err := c.Served(ctx, k.gk)
+		if err != nil {
+			return nil, err
+		}
+		*k.to = kind{GroupKind: k.gk, resource: r, served: served}
+	}
+	if !s.kinds.application.served {
+		return s, nil
+	}
+	if err := s.list(ctx, c, o.namespace); err != nil {
+		return nil, err
+	}
+	missing := s.missing(o)
+	if len(missing) == 0 {
+		return s, nil
+	}
+	var err error
+	if s.namespace, err = readNamespace(ctx, c, o.namespace); err != nil {
+		return nil, err
+	}
+	s.tiller, err = readTiller(ctx, c, o.tillerNamespace, missing)
+	return s, err
+}
+
+// list reads the four collections side by side.
+func (s *snapshot) list(ctx context.Context, c reader, namespace string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		// By name: a list that begins again hands objects over twice.
+		byName := map[string]application{}
+		err := c.Each(ctx, s.kinds.application.resource, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
+			byName[obj.GetName()] = application{
+				name:        obj.GetName(),
+				terminating: obj.GetDeletionTimestamp() != nil,
+				optedOut:    kyma.OptedOut(obj),
+				skips:       kyma.SkipsInstallation(obj),
+				installed:   kyma.Installed(obj),
+			}
+			return nil
+		})
+		s.applications = sorted(byName)
+		return err
+	})
+	for _, k := range []struct {
+		kind kind
+		to   objects
+	}{
+		{s.kinds.httpSource, s.sources},
+		{s.kinds.channel, s.channels},
+		{s.kinds.service, s.services},
+	} {
+		if !k.kind.served {
+			continue
+		}
+		g.Go(func() error {
+			list, err := c.List(ctx, k.kind.resource, namespace, migration.ListOptions{Trim: trimTo(k.kind.resource, namespace)})
+			for _, obj := range list {
+				k.to[obj.GetName()] = obj
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func sorted(byName map[string]application) []application {
+	apps := make([]application, 0, len(byName))
+	for _, app := range byName {
+		apps = append(apps, app)
+	}
+	slices.SortFunc(apps, func(a, b application) int { return strings.Compare(a.name, b.name) })
+	return apps
+}
+
+func readNamespace(ctx context.Context, c reader, name string) (namespaceState, error) {
+	obj, err := c.Get(ctx, migration.Ref{Resource: namespaces, Name: name})
+	switch {
+	case err != nil:
+		return namespaceNotRead, err
+	case obj == nil:
+		return namespaceMissing, nil
+	case obj.GetDeletionTimestamp() != nil:
+		return namespaceTerminating, nil
+	default:
+		return namespaceActive, nil
+	}
+}
+
+// tillerPage is small because a record holds a whole chart, up to 1 MiB.
+const tillerPage = 50
+
+// readTiller reads Tiller's deployed releases, and of those that are called as
+// one of the Applications, whether they contain its HTTPSource.
+func readTiller(ctx context.Context, c reader, namespace string, applications map[string]bool) (*tiller, error) {
+	t := &tiller{releases: map[string]release{}}
+	err := c.Each(ctx, configMaps, namespace, migration.ListOptions{
+		LabelSelector: tillerSelector, PageSize: tillerPage,
+	}, func(record *unstructured.Unstructured) error {
+		t.add(record, applications)
+		return nil
+	})
+	if apierrors.IsForbidden(err) {
+		// Only this one error is part of the answer: it is for the user to grant
+		// the right or to decide without Tiller. Any other ends the run.
+		return &tiller{denied: true}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read Tiller's releases in namespace %s: %w", namespace, err)
+	}
+	return t, nil
+}
+
+// ownPrefix is that of all labels and annotations of this project.
+const ownPrefix = "eventmesh-migration.kyma-project.io/"
+
+// What is read of the status of a ready object is the same for all of them: they
+// share it. Nothing may change it.
+var (
+	readyStatus = map[string]any{
+		"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
+	}
+	readyAddressedStatus = map[string]any{
+		"conditions": readyStatus["conditions"],
+		"address":    map[string]any{"url": "trimmed:"},
+	}
+)
+
+// trimTo keeps of an object what this package reads and what identifies it, so
+// that 5,000 of each kind take a few MiB: an object from the API server is some
+// fifty maps and slices, what is left of a ready one is four.
+func trimTo(r migration.Resource, namespace string) func(*unstructured.Unstructured) {
+	// Made once, since turning a string into an interface value allocates.
+	var apiVersion, kind, ns any = r.GroupVersion().String(), r.Kind, namespace
+	return func(obj *unstructured.Unstructured) {
+		trimmed := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": trimMeta(obj, ns)}
+		if source := kyma.SourceOf(obj); source != "" {
+			trimmed["spec"] = map[string]any{"source": source}
+		}
+		if status := trimStatus(obj); status != nil {
+			trimmed["status"] = status
+		}
+		obj.Object = trimmed
+	}
+}
+
+func trimMeta(obj *unstructured.Unstructured, namespace any) map[string]any {
+	from, _ := obj.Object["metadata"].(map[string]any)
+	meta := map[string]any{"namespace": namespace}
+	for _, key := range []string{"name", "uid", "resourceVersion", "generation", "deletionTimestamp"} {
+		if v, ok := from[key]; ok {
+			meta[key] = v
+		}
+	}
+	references, _ := from["ownerReferences"].([]any)
+	for _, r := range references {
+		if reference, _ := r.(map[string]any); reference["controller"] == true {
+			meta["ownerReferences"] = []any{trimOwner(reference, meta["name"])}
+		}
+	}
+	for _, key := range []string{"labels", "annotations"} {
+		all, _ := from[key].(map[string]any)
+		var own map[string]any
+		for k, v := range all {
+			if strings.HasPrefix(k, ownPrefix) {
+				if own == nil {
+					own = map[string]any{}
+				}
+				own[k] = v
+			}
+		}
+		if own != nil {
+			meta[key] = own
+		}
+	}
+	return meta
+}
+
+// trimOwner copies an owner reference, sharing what is the same in all: an owner
+// of the kind HTTPSource mostly has the name of the object.
+func trimOwner(reference map[string]any, name any) map[string]any {
+	owner := map[string]any{"controller": true, "uid": reference["uid"]}
+	for key, likely := range map[string]any{"kind": kyma.HTTPSource.Kind, "name": name, "apiVersion": kyma.HTTPSource.Group + "/v1alpha1"} {
+		if owner[key] = reference[key]; owner[key] == likely {
+			owner[key] = likely
+		}
+	}
+	return owner
+}
+
+func trimStatus(obj *unstructured.Unstructured) map[string]any {
+	addressed := kyma.Addressed(obj)
+	if kyma.ReadinessOf(obj).OK() {
+		// Current, so that neither generation says more.
+		if addressed {
+			return readyAddressedStatus
+		}
+		return readyStatus
+	}
+	from, _ := obj.Object["status"].(map[string]any)
+	if from == nil {
+		return nil
+	}
+	status := map[string]any{}
+	for _, key := range []string{"observedGeneration", "address"} {
+		if v, ok := from[key]; ok {
+			status[key] = v
+		}
+	}
+	conditions, _ := from["conditions"].([]any)
+	for _, c := range conditions {
+		if condition, _ := c.(map[string]any); condition["type"] == "Ready" {
+			delete(condition, "lastTransitionTime")
+			status["conditions"] = []any{condition}
+		}
+	}
+	return status
+}

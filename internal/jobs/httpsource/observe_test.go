@@ -1,0 +1,284 @@
+package httpsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// cluster is a reader over the objects of a test, which remembers what it is
+// asked.
+type cluster struct {
+	kinds   kinds
+	objects []*unstructured.Unstructured
+	fail    map[string]error // by resource
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (c *cluster) ask(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, fmt.Sprintf(format, args...))
+}
+
+func (c *cluster) reads() []string {
+	slices.Sort(c.asked)
+	return c.asked
+}
+
+func (c *cluster) Served(_ context.Context, gk schema.GroupKind) (migration.Resource, bool, error) {
+	if err := c.fail[gk.Kind]; err != nil {
+		return migration.Resource{}, false, err
+	}
+	for _, k := range []kind{c.kinds.application, c.kinds.httpSource, c.kinds.channel, c.kinds.service} {
+		if k.GroupKind == gk {
+			return k.resource, k.served, nil
+		}
+	}
+	return migration.Resource{}, false, nil
+}
+
+func (c *cluster) read(r migration.Resource, namespace string, opts migration.ListOptions, fn func(*unstructured.Unstructured) error) error {
+	selector, err := labels.Parse(opts.LabelSelector)
+	if err != nil {
+		return err
+	}
+	if err := c.fail[r.GroupVersionResource.Resource]; err != nil {
+		return fmt.Errorf("cannot list %s: %w", r.GroupResource(), err)
+	}
+	for _, obj := range c.objects {
+		if obj.GetKind() != r.Kind || obj.GetNamespace() != namespace || !selector.Matches(labels.Set(obj.GetLabels())) {
+			continue
+		}
+		if opts.Trim != nil {
+			opts.Trim(obj)
+		}
+		if err := fn(obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) List(_ context.Context, r migration.Resource, namespace string, opts migration.ListOptions) ([]*unstructured.Unstructured, error) {
+	c.ask("list %s in %q", r.GroupVersionResource.Resource, namespace)
+	var list []*unstructured.Unstructured
+	err := c.read(r, namespace, opts, func(obj *unstructured.Unstructured) error {
+		list = append(list, obj)
+		return nil
+	})
+	return list, err
+}
+
+func (c *cluster) Each(_ context.Context, r migration.Resource, namespace string, opts migration.ListOptions, fn func(*unstructured.Unstructured) error) error {
+	c.ask("each %s in %q %s%s", r.GroupVersionResource.Resource, namespace, opts.LabelSelector, opts.FieldSelector)
+	return c.read(r, namespace, opts, fn)
+}
+
+func (c *cluster) Get(_ context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
+	c.ask("get %s", ref)
+	for _, obj := range c.objects {
+		if obj.GetKind() == ref.Kind && obj.GetName() == ref.Name {
+			return obj, nil
+		}
+	}
+	return nil, c.fail[ref.GroupVersionResource.Resource]
+}
+
+func app(name string, edits ...edit) *unstructured.Unstructured {
+	return edited(map[string]any{
+		"apiVersion": "applicationconnector.kyma-project.io/v1alpha1", "kind": "Application",
+		"metadata": map[string]any{"name": name, "uid": "uid-app-" + name},
+		"spec":     map[string]any{"services": []any{}},
+	}, edits)
+}
+
+func namespaceObject(edits ...edit) *unstructured.Unstructured {
+	return edited(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}, edits)
+}
+
+func TestObserveReads(t *testing.T) {
+	type list = []*unstructured.Unstructured
+	lists := []string{
+		`each applications in "" `, `list channels in "kyma-integration"`,
+		`list httpsources in "kyma-integration"`, `list services in "kyma-integration"`,
+	}
+	whole := append([]string{`each applications in "" `, `each configmaps in "kube-system" OWNER=TILLER,STATUS=DEPLOYED`, "get Namespace kyma-integration"}, lists[1:]...)
+	cases := map[string]struct {
+		reason  string
+		kinds   kinds
+		objects list
+		want    []string
+	}{
+		"NoKyma":   {"Without Applications as a kind nothing is read.", unserve("Application"), nil, nil},
+		"Migrated": {"A migrated cluster costs four lists and nothing else.", assumedKinds(), list{app("a"), source("a"), channel("a"), service("a")}, lists},
+		"NotReady": {"So does one where only a wait is left.", assumedKinds(), list{app("a"), source("a")}, lists},
+		"Skipped":  {"And one where nothing may be created.", assumedKinds(), list{app("a", set(true, "spec", "skipInstallation"))}, lists},
+		"Missing":  {"Tiller and the namespace are read when something is missing.", assumedKinds(), list{app("a"), namespaceObject()}, whole},
+		"Unserved": {"What is not served is not listed, and what cannot be created needs no more reads.",
+			unserve("HTTPSource", "Channel", "Service"), list{app("a")}, lists[:1]},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := &cluster{kinds: tc.kinds, objects: tc.objects}
+			if _, err := observe(t.Context(), c, defaults()); err != nil {
+				t.Fatalf("%s\nobserve(): %v", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.want, c.reads()); diff != "" {
+				t.Errorf("%s\nreads: -want +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestObserve(t *testing.T) {
+	has := encoded(gzipped(storedRelease("shop", sourceManifest)))
+	c := &cluster{kinds: assumedKinds(), objects: []*unstructured.Unstructured{
+		app("shop"),
+		app("old", set(true, "spec", "skipInstallation"), set("DEPLOYED", "status", "installationStatus", "status")),
+		app("left", set("true", "metadata", "labels", kyma.OptOutLabel)),
+		app("gone", deleting()),
+		app("shop"), // a list that begins again hands objects over twice
+		namespaceObject(deleting()),
+		source("done"), channel("done"), service("done"),
+		record("shop.v1", "shop", "1", has),
+		edited(record("shop.v2", "shop", "2", has).Object, []edit{set("SUPERSEDED", "metadata", "labels", "STATUS")}),
+		edited(record("shop.v3", "shop", "3", has).Object, []edit{set("default", "metadata", "namespace")}),
+	}}
+	s, err := observe(t.Context(), c, defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantApps := []application{
+		{name: "gone", terminating: true}, {name: "left", optedOut: true},
+		{name: "old", skips: true, installed: true}, {name: "shop"},
+	}
+	if diff := cmp.Diff(wantApps, s.applications, cmp.AllowUnexported(application{})); diff != "" {
+		t.Errorf("applications: -want +got:\n%s", diff)
+	}
+	if s.sources["done"] == nil || s.channels["done"] == nil || s.services["done"] == nil {
+		t.Errorf("sources %v, channels %v, services %v: one is not found by its name", s.sources, s.channels, s.services)
+	}
+	if s.namespace != namespaceTerminating {
+		t.Errorf("namespace state %d, want terminating", s.namespace)
+	}
+	if r := s.tiller.releases["shop"]; !s.tiller.inUse || r.configMap != "shop.v1" || !r.hasSource {
+		t.Errorf("tiller %+v: want the deployed record in kube-system, and only that", s.tiller)
+	}
+}
+
+func TestObserveErrors(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "", errors.New("no"))
+	broken := errors.New("broken")
+	cases := map[string]struct {
+		reason string
+		fail   map[string]error
+		denied bool
+		want   error
+	}{
+		"Discovery":       {"Discovery that failed is never taken for absence.", map[string]error{"Channel": broken}, false, broken},
+		"Applications":    {"Without the Applications nothing can be decided.", map[string]error{"applications": broken}, false, broken},
+		"Sources":         {"Nor without the HTTPSources; the reason can be told from the error.", map[string]error{"httpsources": forbidden}, false, forbidden},
+		"TillerForbidden": {"A denial for Tiller's records is for the plan to report.", map[string]error{"configmaps": forbidden}, true, nil},
+		"TillerBroken":    {"Any other failure is an error.", map[string]error{"configmaps": broken}, false, broken},
+		"Namespace":       {"Nor can it go on without knowing the namespace.", map[string]error{"namespaces": forbidden}, false, forbidden},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, err := observe(t.Context(), &cluster{kinds: assumedKinds(), objects: []*unstructured.Unstructured{app("a")}, fail: tc.fail}, defaults())
+			if !errors.Is(err, tc.want) {
+				t.Fatalf("%s\nobserve(): error %v, want %v", tc.reason, err, tc.want)
+			}
+			if err == nil && s.tiller.denied != tc.denied {
+				t.Errorf("%s\ndenied = %t, want %t", tc.reason, s.tiller.denied, tc.denied)
+			}
+		})
+	}
+}
+
+// TestTrimmedSize holds what a migrated cluster with 5,000 Applications keeps in
+// memory to a fraction of the 64 MiB a run may take.
+func TestTrimmedSize(t *testing.T) {
+	const n, limit = 5000, 24 << 20
+	k := assumedKinds()
+	all := make([]*unstructured.Unstructured, 0, 3*n)
+	before := heap()
+	for i := range n {
+		name := fmt.Sprintf("application-with-an-ordinary-name-%d", i)
+		for _, o := range []struct {
+			kind kind
+			obj  *unstructured.Unstructured
+		}{
+			{k.httpSource, source(name)}, {k.channel, channel(name)}, {k.service, service(name)},
+		} {
+			// As a page is decoded: every string and key is its own.
+			json, err := o.obj.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			obj := &unstructured.Unstructured{}
+			if err := obj.UnmarshalJSON(json); err != nil {
+				t.Fatal(err)
+			}
+			trimTo(o.kind.resource, namespace)(obj)
+			all = append(all, obj)
+		}
+	}
+	size := heap() - before
+	t.Logf("%d trimmed objects: %.1f MiB, %d bytes each", len(all), float64(size)/(1<<20), size/int64(len(all)))
+	if size > limit {
+		t.Errorf("%d trimmed objects take %d bytes, more than %d", len(all), size, limit)
+	}
+	runtime.KeepAlive(all)
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what finalizers held goes in the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestTrimKeepsIdentity(t *testing.T) {
+	obj := channel("a",
+		set("1", "metadata", "annotations", ownPrefix+"change"), set("2", "metadata", "annotations", "other"),
+		set("true", "metadata", "labels", kyma.OptOutLabel))
+	obj.SetOwnerReferences(append(obj.GetOwnerReferences(), obj.GetOwnerReferences()...))
+	want := map[string]string{
+		"kind": obj.GetKind(), "apiVersion": obj.GetAPIVersion(), "name": "a", "namespace": namespace,
+		"uid": "uid-channel-a", "resourceVersion": "1", "generation": "1",
+		"annotations": "map[" + ownPrefix + "change:1]", "labels": "map[" + kyma.OptOutLabel + ":true]",
+	}
+	trimTo(assumedKinds().channel.resource, namespace)(obj)
+	got := map[string]string{
+		"kind": obj.GetKind(), "apiVersion": obj.GetAPIVersion(), "name": obj.GetName(), "namespace": obj.GetNamespace(),
+		"uid": string(obj.GetUID()), "resourceVersion": obj.GetResourceVersion(), "generation": fmt.Sprint(obj.GetGeneration()),
+		"annotations": fmt.Sprint(obj.GetAnnotations()), "labels": fmt.Sprint(obj.GetLabels()),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("trimmed: -want +got:\n%s", diff)
+	}
+	if owner, ok := kyma.ControllerOf(obj); !ok || owner.Name != "a" {
+		t.Errorf("the controller is lost: %+v", owner)
+	}
+	if _, found := obj.Object["spec"]; found || strings.Contains(fmt.Sprint(obj.Object), "creationTimestamp") {
+		t.Errorf("kept what nobody reads: %v", obj.Object)
+	}
+}

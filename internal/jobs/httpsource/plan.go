@@ -1,0 +1,367 @@
+package httpsource
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// parallelism is a constant because nobody needs to choose it: HTTPSources are
+// independent of each other, and 16 creations under way hide the round trips to
+// the API server. How hard a run may press a cluster is said by --max-unready
+// and --qps, which limit what matters to it.
+const parallelism = 16
+
+// verdict is what an Application, or rather its HTTPSource, needs.
+type verdict int
+
+const (
+	nothing verdict = iota // it is fine, or none of our business
+	await                  // it exists and is not ready
+	missing                // it is to be created, unless Helm 2 forbids
+	refused                // it cannot be; the findings say why
+)
+
+// decide makes the plan. It is pure.
+func decide(s *snapshot, o options) *migration.Plan {
+	if !s.kinds.application.served {
+		return &migration.Plan{Findings: []migration.Finding{{
+			Severity: migration.Info,
+			Problem:  fmt.Sprintf("the API server serves no %s: this is no Kyma cluster with %s", spell(s.kinds.application), kyma.Component(kyma.Application)),
+		}}}
+	}
+	d := &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, settled: map[string]bool{}}
+	for _, app := range s.applications {
+		d.application(app)
+	}
+	d.adapters()
+	d.preconditions()
+	d.sort()
+	return d.plan
+}
+
+// missing returns the names of the Applications whose HTTPSource is to be
+// created as far as Tiller has no say in it; none if none can be created, since
+// then Tiller need not be read.
+func (s *snapshot) missing(o options) map[string]bool {
+	names := map[string]bool{}
+	if len(s.unserved()) > 0 {
+		return names
+	}
+	for _, app := range s.applications {
+		if v, _ := s.assess(app, o); v == missing {
+			names[app.name] = true
+		}
+	}
+	return names
+}
+
+// unserved are the kinds that must be there to create an HTTPSource and to see
+// it ready.
+func (s *snapshot) unserved() []kind {
+	var kinds []kind
+	for _, k := range []kind{s.kinds.httpSource, s.kinds.channel, s.kinds.service} {
+		if !k.served {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
+// assess says what an Application needs, by everything but Helm 2.
+func (s *snapshot) assess(app application, o options) (verdict, []migration.Finding) {
+	ref := s.kinds.application.ref("", app.name)
+	source := s.kinds.httpSource.ref(o.namespace, app.name)
+	obj := s.sources[app.name]
+	say := func(severity migration.Severity, problem, hint string) []migration.Finding {
+		return []migration.Finding{{Severity: severity, Object: ref.String(), Problem: problem, Hint: hint}}
+	}
+	switch {
+	case app.optedOut:
+		return nothing, say(migration.Info, fmt.Sprintf("skipped: it carries the label %s=true", kyma.OptOutLabel), "")
+	case app.terminating:
+		// Its release goes with it, and the HTTPSource with the release.
+		return nothing, nil
+	case obj != nil && obj.GetDeletionTimestamp() != nil:
+		return refused, say(migration.Error, fmt.Sprintf("%s is being deleted", source),
+			fmt.Sprintf("wait until it is gone and run again: kubectl -n %s wait --for=delete %s; if it stays, a finalizer holds it",
+				o.namespace, s.kinds.httpSource.command(app.name)))
+	case obj != nil && kyma.SourceOf(obj) != app.name:
+		return refused, say(migration.Error, fmt.Sprintf("%s is of source %q, not of %q, and so takes the name of the one it needs", source, kyma.SourceOf(obj), app.name),
+			"rename or delete that HTTPSource, or "+optOut(s.kinds.application, app.name))
+	case obj != nil && s.ready(app.name, o.namespace).State == migration.Met:
+		return nothing, nil
+	case obj == nil && app.skips:
+		return nothing, []migration.Finding{skipped(ref, source, app)}
+	}
+	if why := validation.IsDNS1035Label(app.name); len(why) > 0 {
+		return refused, say(migration.Error,
+			fmt.Sprintf("%s cannot work: its adapter is a Knative Service of the same name, and %s", source, strings.Join(why, "; ")),
+			"create the Application under another name, or "+optOut(s.kinds.application, app.name))
+	}
+	if obj != nil {
+		return await, nil
+	}
+	if findings := s.foreign(app, o); len(findings) > 0 {
+		return refused, findings
+	}
+	return missing, nil
+}
+
+// skipped tells what spec.skipInstallation means for the events of an
+// Application without HTTPSource.
+func skipped(ref, source migration.Ref, app application) migration.Finding {
+	if app.installed {
+		return migration.Finding{
+			Severity: migration.Warning, Object: ref.String(),
+			Problem: fmt.Sprintf("spec.skipInstallation is true, but it has a Helm release from before: its event-service is not upgraded, goes on posting to the Event Bus, and its events are lost once that is gone; %s is not created, since a later upgrade of the release might fail on it", source),
+			Hint:    "set spec.skipInstallation to false so that the application-operator upgrades the release and creates the HTTPSource, or delete the release",
+		}
+	}
+	return migration.Finding{
+		Severity: migration.Info, Object: ref.String(),
+		Problem: fmt.Sprintf("spec.skipInstallation is true: it has no event-service, so there are no events to take; %s is not created, since a later installation of the release would fail on it", source),
+		Hint:    "the installation creates the HTTPSource once spec.skipInstallation is false",
+	}
+}
+
+// foreign finds objects that have the name of those which the controller would
+// make for the HTTPSource, and belong to something else.
+//
+// One that is controlled by an HTTPSource of the name, although there is none,
+// is left over from an earlier one and about to be garbage-collected: it is no
+// obstacle, since the controller makes a new one when it goes
+// (docs/decisions/0104).
+func (s *snapshot) foreign(app application, o options) []migration.Finding {
+	var findings []migration.Finding
+	for _, child := range []struct {
+		kind kind
+		in   objects
+	}{
+		{s.kinds.channel, s.channels},
+		{s.kinds.service, s.services},
+	} {
+		obj := child.in[app.name]
+		if obj == nil {
+			continue
+		}
+		owner, controlled := kyma.ControllerOf(obj)
+		if controlled && owner.GroupKind == kyma.HTTPSource && owner.Name == app.name {
+			continue
+		}
+		belongs := "belongs to no HTTPSource"
+		if controlled {
+			belongs = fmt.Sprintf("belongs to %s %s", owner.Kind, owner.Name)
+		}
+		findings = append(findings, migration.Finding{
+			Severity: migration.Error,
+			Object:   child.kind.ref(o.namespace, app.name).String(),
+			Problem:  fmt.Sprintf("%s, but has the name of the one that Application %s needs: the controller of HTTPSources would overwrite it", belongs, app.name),
+			Hint:     "rename it, or delete it if nothing uses it, or " + optOut(s.kinds.application, app.name),
+		})
+	}
+	return findings
+}
+
+func optOut(k kind, name string) string {
+	return fmt.Sprintf("leave the Application out: kubectl label %s %s=true", k.command(name), kyma.OptOutLabel)
+}
+
+// decision is a plan in the making.
+type decision struct {
+	*snapshot
+	options options
+	plan    *migration.Plan
+	// settled are the names with a unit or a refusal, and those left out: their
+	// adapters need no unit of their own.
+	settled map[string]bool
+	// work says that something is to be created or waited for.
+	work bool
+}
+
+func (d *decision) find(findings ...migration.Finding) {
+	d.plan.Findings = append(d.plan.Findings, findings...)
+}
+
+func (d *decision) unit(ch migration.Change) {
+	d.settled[ch.Ref.Name] = true
+	d.plan.Units = append(d.plan.Units, migration.Unit{ID: ch.Ref.String(), Changes: []migration.Change{ch}})
+}
+
+func (d *decision) application(app application) {
+	v, findings := d.assess(app, d.options)
+	d.find(findings...)
+	if v == refused || app.optedOut {
+		d.settled[app.name] = true
+	}
+	ref := d.kinds.httpSource.ref(d.options.namespace, app.name)
+	switch v {
+	case await:
+		d.work = true
+		d.unit(migration.Change{Verb: migration.Await, Ref: ref, Why: d.ready(app.name, d.options.namespace).Message})
+	case missing:
+		d.work = true
+		if d.helm2Allows(app) {
+			d.unit(migration.Change{
+				Verb: migration.Create, Ref: ref, Object: newHTTPSource(ref),
+				Why: fmt.Sprintf("Application %s has no HTTPSource", app.name),
+			})
+		}
+	}
+}
+
+// newHTTPSource returns the HTTPSource of an Application as the chart renders it,
+// with what Helm 3 asks for before it adopts an object (docs/decisions/0101).
+func newHTTPSource(ref migration.Ref) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": ref.GroupVersion().String(),
+		"kind":       ref.Kind,
+		"metadata": map[string]any{
+			"name":      ref.Name,
+			"namespace": ref.Namespace,
+			"labels":    map[string]any{kyma.HelmManagedByLabel: kyma.HelmManagedBy},
+			"annotations": map[string]any{
+				kyma.HelmReleaseNameAnnotation:      ref.Name,
+				kyma.HelmReleaseNamespaceAnnotation: ref.Namespace,
+			},
+		},
+		"spec": map[string]any{"source": ref.Name},
+	}}
+}
+
+// helm2Allows says whether creating the HTTPSource of an Application leaves its
+// Helm 2 release upgradable, and reports it if not (docs/decisions/0103).
+func (d *decision) helm2Allows(app application) bool {
+	t := d.tiller
+	if t == nil || t.denied || !t.inUse {
+		return true // a denial is one finding for all, in preconditions
+	}
+	ref := d.kinds.application.ref("", app.name)
+	source := d.kinds.httpSource.ref(d.options.namespace, app.name)
+	override := d.options.onHelm2Conflict == create
+	record, found := t.releases[app.name]
+	stored := migration.Ref{Resource: configMaps, Namespace: d.options.tillerNamespace, Name: record.configMap}
+	switch {
+	case found && record.err != nil && override:
+		d.find(migration.Finding{
+			Severity: migration.Warning, Object: stored.String(),
+			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; %s is created all the same, as asked for", ref, record.err, source),
+			Hint:    `if the upgrade of the release fails with "already exists", delete the HTTPSource, and the application-operator's next attempt creates it`,
+		})
+		return true
+	case found && record.err != nil:
+		d.find(migration.Finding{
+			Severity: migration.Error, Object: stored.String(),
+			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; whether %s may be created is unknown", ref, record.err, source),
+			Hint:    "repair or delete the record, or " + optOut(d.kinds.application, app.name) + ", or say --on-helm2-conflict=create",
+		})
+		d.settled[app.name] = true
+		return false
+	case found && record.hasSource:
+		return true
+	}
+	state, risk := fmt.Sprintf("its Helm 2 release (%s) does not contain %s", stored, source),
+		`the next upgrade of the release fails with "already exists in the cluster and wasn't defined in the previous release"`
+	if !found {
+		state, risk = "it has no deployed Helm 2 release", `the installation of its release fails with "already exists"`
+	}
+	if override {
+		d.find(migration.Finding{
+			Severity: migration.Warning, Object: ref.String(),
+			Problem: fmt.Sprintf("%s is created as asked for, although %s: %s", source, state, risk),
+			Hint:    "when that happens, delete the HTTPSource, and the application-operator's next attempt creates it",
+		})
+		return true
+	}
+	d.find(migration.Finding{
+		Severity: migration.Warning, Object: ref.String(),
+		Problem: fmt.Sprintf("left to the application-operator, since %s: if it were created here, %s. What is at risk: the operator creates it together with the event-service that posts to it, and events sent before it is ready are refused", state, risk),
+		Hint: fmt.Sprintf("check after the upgrade of the component application-connector: kubectl -n %s get %s. To have it now, at the price of a failing release: --on-helm2-conflict=create",
+			d.options.namespace, d.kinds.httpSource.command(app.name)),
+	})
+	return false
+}
+
+// adapters adds a unit for each adapter without a Channel that no Application's
+// unit waits for already: of an HTTPSource whose Application is gone, or that
+// was made by hand.
+func (d *decision) adapters() {
+	for _, name := range slices.Sorted(maps.Keys(d.services)) {
+		if d.settled[name] || d.channels[name] != nil {
+			continue
+		}
+		service, source := d.services[name], d.sources[name]
+		owner, _ := kyma.ControllerOf(service)
+		if owner.GroupKind != kyma.HTTPSource || source != nil && kyma.OptedOut(source) {
+			continue
+		}
+		d.work = true
+		d.unit(migration.Change{
+			Verb: migration.Await, Ref: d.kinds.service.ref(d.options.namespace, name),
+			Why: adapterWithoutChannel(d.kinds, d.options.namespace, name),
+		})
+	}
+}
+
+// preconditions refuses the plan, if there is work, for what it lacks.
+func (d *decision) preconditions() {
+	if !d.work {
+		return
+	}
+	for _, k := range d.unserved() {
+		d.find(migration.Finding{
+			Severity: migration.Error,
+			Problem:  fmt.Sprintf("the API server serves no %s, without which no HTTPSource becomes ready", spell(k)),
+			Hint:     fmt.Sprintf("install the component %s", kyma.Component(k.GroupKind)),
+		})
+	}
+	namespace := migration.Ref{Resource: namespaces, Name: d.options.namespace}
+	switch d.namespace {
+	case namespaceMissing:
+		d.find(migration.Finding{
+			Severity: migration.Error, Object: namespace.String(), Problem: "does not exist, so no HTTPSource can be created in it",
+			Hint: "install the component application-connector, or name another namespace by --integration-namespace",
+		})
+	case namespaceTerminating:
+		d.find(migration.Finding{
+			Severity: migration.Error, Object: namespace.String(), Problem: "is being deleted, so no HTTPSource can be created in it",
+			Hint: "install the component application-connector again once it is gone",
+		})
+	}
+	if d.tiller == nil || !d.tiller.denied {
+		return
+	}
+	problem := fmt.Sprintf("Tiller's releases cannot be read: no permission to list configmaps in namespace %s", d.options.tillerNamespace)
+	if d.options.onHelm2Conflict == create {
+		d.find(migration.Finding{
+			Severity: migration.Warning, Problem: problem + "; HTTPSources are created all the same, as asked for",
+			Hint: `if the upgrade of a release fails with "already exists", delete its HTTPSource, and the application-operator's next attempt creates it`,
+		})
+		return
+	}
+	d.find(migration.Finding{
+		Severity: migration.Error, Problem: problem + "; whether HTTPSources may be created is unknown",
+		Hint: fmt.Sprintf("grant list on configmaps in namespace %s, or say --on-helm2-conflict=create if the cluster has no Tiller", d.options.tillerNamespace),
+	})
+}
+
+// severities in the order in which findings are read.
+var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferred: 1, migration.Warning: 2, migration.Info: 3}
+
+func (d *decision) sort() {
+	slices.SortFunc(d.plan.Units, func(a, b migration.Unit) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
+		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
+	})
+}
+
+// spell names a kind with its group, as Knative's share their names with others.
+func spell(k kind) string { return fmt.Sprintf("kind %s (%s)", k.Kind, k.Group) }

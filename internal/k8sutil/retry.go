@@ -1,0 +1,98 @@
+package k8sutil
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// IsTransient says whether the same request may succeed a moment later: the
+// server is overloaded, restarting or unreachable, or the connection broke
+// (then the request may also have been carried out). What the server decided on
+// the merits (conflict, invalid, forbidden, not found) is not transient.
+func IsTransient(err error) bool {
+	var readOnly *ReadOnlyError
+	var permanent *permanentError
+	var status apierrors.APIStatus
+	var certificate *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &readOnly), errors.As(err, &permanent):
+		return false
+	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &hostname):
+		return false
+	case errors.As(err, &status):
+		code := status.Status().Code
+		return code == 429 || code >= 500
+	default:
+		// Anything that is not an answer of the API server is the transport's:
+		// resets, refused connections, timeouts of one call, broken bodies.
+		return true
+	}
+}
+
+// Permanent marks an error of the caller's own as not transient: trying again
+// cannot help.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// backoff is the pause between attempts: quick at first, since most faults last for less
+// than a second, and never so long that a recovered server is left waiting.
+func backoff() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 8, Cap: 3 * time.Second}
+}
+
+// Retry calls op until it succeeds, fails with an error that is not transient,
+// the budget is used up, or ctx ends. It waits as long as the server asks
+// (Retry-After), else with exponential back-off. notify, if not nil, hears of
+// each failed attempt that will be repeated.
+//
+// The last error of op is returned; ctx's own error only if op was never called.
+func Retry(ctx context.Context, budget time.Duration, notify func(error), op func(context.Context) error) error {
+	deadline := time.Now().Add(budget)
+	steps := backoff()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for {
+		err := op(ctx)
+		if err == nil || !IsTransient(err) || ctx.Err() != nil {
+			return err
+		}
+		delay := steps.Step()
+		if steps.Steps == 0 {
+			delay = wait.Jitter(steps.Cap, 0.3)
+		}
+		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+			delay = max(delay, time.Duration(seconds)*time.Second)
+		}
+		if time.Now().Add(delay).After(deadline) {
+			return err
+		}
+		if notify != nil {
+			notify(err)
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
+	}
+}

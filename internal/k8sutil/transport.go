@@ -1,0 +1,61 @@
+// Package k8sutil holds Kubernetes mechanics that know nothing of Kyma:
+// transports, discovery, paged lists, watched collections, retries.
+package k8sutil
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// Counter counts requests at the transport, retries included.
+type Counter struct {
+	reads, writes atomic.Int64
+}
+
+// Reads is the number of requests so far that changed nothing: GETs, and access
+// reviews, which are created but never stored.
+func (c *Counter) Reads() int64 { return c.reads.Load() }
+
+// Writes is the number of all other requests so far.
+func (c *Counter) Writes() int64 { return c.writes.Load() }
+
+// Wrap returns a transport that counts; it fits rest.Config.Wrap.
+func (c *Counter) Wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if isRead(req) {
+			c.reads.Add(1)
+		} else {
+			c.writes.Add(1)
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+// ReadOnly returns a transport that refuses every request that could change
+// something, before it leaves the process.
+func ReadOnly(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if !isRead(req) {
+			return nil, &ReadOnlyError{Method: req.Method, Path: req.URL.Path}
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+// ReadOnlyError says that a write was attempted through a read-only client.
+type ReadOnlyError struct{ Method, Path string }
+
+func (e *ReadOnlyError) Error() string {
+	return fmt.Sprintf("this client reads only: refused %s %s", e.Method, e.Path)
+}
+
+func isRead(req *http.Request) bool {
+	return req.Method == http.MethodGet || req.Method == http.MethodHead ||
+		strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/")
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

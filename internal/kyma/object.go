@@ -1,0 +1,124 @@
+package kyma
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Readiness is the condition Ready of an object in Knative's style.
+type Readiness struct {
+	// Status is "True", "False" or "Unknown"; "" while there is no condition.
+	Status string
+	// Reason and Message are its controller's, often empty.
+	Reason, Message string
+	// Current says that the condition is about the object as it is now. A
+	// controller that never sets status.observedGeneration (that of HTTPSources)
+	// gives no sign of it, and is believed.
+	Current bool
+}
+
+// OK says whether the object is ready as it is now.
+func (r Readiness) OK() bool { return r.Status == "True" && r.Current }
+
+// ReadinessOf reads the condition Ready.
+func ReadinessOf(obj *unstructured.Unstructured) Readiness {
+	status := mapAt(obj.Object, "status")
+	observed, _ := integer(status["observedGeneration"])
+	r := Readiness{Current: observed == 0 || observed == obj.GetGeneration()}
+	conditions, _ := status["conditions"].([]any)
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		if text(condition["type"]) == "Ready" {
+			r.Status, r.Reason, r.Message = text(condition["status"]), text(condition["reason"]), text(condition["message"])
+		}
+	}
+	return r
+}
+
+// Addressed says whether others can send to the object: v1alpha1 fills in
+// status.address.hostname, every version status.address.url.
+func Addressed(obj *unstructured.Unstructured) bool {
+	address := mapAt(mapAt(obj.Object, "status"), "address")
+	return text(address["url"]) != "" || text(address["hostname"]) != ""
+}
+
+// Owner is the controller of an object.
+type Owner struct {
+	schema.GroupKind
+	Name string
+	UID  types.UID
+}
+
+// ControllerOf returns the owner reference that is marked as the controller,
+// false if there is none.
+func ControllerOf(obj *unstructured.Unstructured) (Owner, bool) {
+	references, _ := mapAt(obj.Object, "metadata")["ownerReferences"].([]any)
+	for _, r := range references {
+		reference, _ := r.(map[string]any)
+		if controller, _ := reference["controller"].(bool); !controller {
+			continue
+		}
+		gv, err := schema.ParseGroupVersion(text(reference["apiVersion"]))
+		if err != nil {
+			continue // the API server does not store such a reference
+		}
+		return Owner{
+			GroupKind: schema.GroupKind{Group: gv.Group, Kind: text(reference["kind"])},
+			Name:      text(reference["name"]),
+			UID:       types.UID(text(reference["uid"])),
+		}, true
+	}
+	return Owner{}, false
+}
+
+// OptedOut says whether the object carries the opt-out label.
+func OptedOut(obj *unstructured.Unstructured) bool {
+	return text(mapAt(mapAt(obj.Object, "metadata"), "labels")[OptOutLabel]) == "true"
+}
+
+// SourceOf returns spec.source of an HTTPSource.
+func SourceOf(obj *unstructured.Unstructured) string {
+	return text(mapAt(obj.Object, "spec")["source"])
+}
+
+// SkipsInstallation returns spec.skipInstallation of an Application: the
+// application-operator neither installs nor upgrades its release.
+func SkipsInstallation(obj *unstructured.Unstructured) bool {
+	skip, _ := mapAt(obj.Object, "spec")["skipInstallation"].(bool)
+	return skip
+}
+
+// installationSkipped is what the application-operator reports of an
+// Application that has no release because of spec.skipInstallation.
+const installationSkipped = "INSTALLATION_SKIPPED"
+
+// Installed says whether the application-operator reports a Helm release for an
+// Application, in whatever state.
+func Installed(obj *unstructured.Unstructured) bool {
+	status := text(mapAt(mapAt(obj.Object, "status"), "installationStatus")["status"])
+	return status != "" && status != installationSkipped
+}
+
+// mapAt, text and integer read without copying, and take what is missing or of
+// another type as absent.
+func mapAt(m map[string]any, key string) map[string]any {
+	inner, _ := m[key].(map[string]any)
+	return inner
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func integer(v any) (int64, bool) {
+	switch n := v.(type) {
+	case int64:
+		return n, true
+	case float64:
+		return int64(n), true
+	default:
+		return 0, false
+	}
+}

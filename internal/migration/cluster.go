@@ -1,0 +1,150 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+// ListOptions narrow Cluster.List.
+type ListOptions struct {
+	LabelSelector string
+	FieldSelector string
+	// Trim removes what the job does not need from each object as it is read,
+	// so that thousands fit into little memory. managedFields go in any case.
+	Trim func(*unstructured.Unstructured)
+	// PageSize is the number of objects a request returns at most; 0: 500.
+	PageSize int64
+}
+
+// Cluster is a job's view of the cluster: it reads, and refuses every write.
+type Cluster struct {
+	// ExcludeNamespaces are the user's, added to the built-in system namespaces.
+	ExcludeNamespaces []string
+
+	client dynamic.Interface
+	served *k8sutil.Served
+	retry  func(context.Context, func(context.Context) error) error
+
+	mu          sync.Mutex
+	collections map[scope]*k8sutil.Collection
+}
+
+// scope is what one collection covers.
+type scope struct {
+	resource  schema.GroupVersionResource
+	namespace string
+}
+
+func newCluster(client dynamic.Interface, served *k8sutil.Served, exclude []string,
+	retry func(context.Context, func(context.Context) error) error,
+) *Cluster {
+	return &Cluster{
+		ExcludeNamespaces: exclude,
+		client:            client, served: served, retry: retry,
+		collections: map[scope]*k8sutil.Collection{},
+	}
+}
+
+// Served returns the best served version of a kind, false if the API server
+// does not serve it. Discovery that failed for the group is an error, never
+// "not served".
+func (c *Cluster) Served(ctx context.Context, gk schema.GroupKind) (Resource, bool, error) {
+	gvr, ok, err := c.served.Find(ctx, gk)
+	return Resource{GroupVersionResource: gvr, Kind: gk.Kind}, ok, err
+}
+
+// List reads all objects of r in the namespace ("" for all), in pages. What is
+// listed is remembered, with its resource version, so that conditions on the
+// same resource and namespace go on from there with one watch. The objects are
+// shared and must not be changed.
+func (c *Cluster) List(ctx context.Context, r Resource, namespace string, opts ListOptions) ([]*unstructured.Unstructured, error) {
+	collection := k8sutil.NewCollection(c.resource(r, namespace), listOptions(opts), opts.Trim, c.retry)
+	if err := collection.List(ctx); err != nil {
+		return nil, fmt.Errorf("cannot list %s: %w", r.GroupResource(), err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.collections[scope{r.GroupVersionResource, namespace}] = collection
+	return collection.All(), nil
+}
+
+// Each is List for collections that are not awaited: it hands over one object
+// after the other and keeps none. fn may see an object twice, when the server
+// makes the list begin again.
+func (c *Cluster) Each(ctx context.Context, r Resource, namespace string, opts ListOptions, fn func(*unstructured.Unstructured) error) error {
+	_, err := k8sutil.Page(ctx, c.resource(r, namespace), listOptions(opts), c.retry, func() {},
+		func(obj *unstructured.Unstructured) error {
+			if opts.Trim != nil {
+				opts.Trim(obj)
+			}
+			return fn(obj)
+		})
+	if err != nil {
+		return fmt.Errorf("cannot list %s: %w", r.GroupResource(), err)
+	}
+	return nil
+}
+
+// Get reads one object; a nil object and no error if it does not exist.
+func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
+	var obj *unstructured.Unstructured
+	err := c.retry(ctx, func(ctx context.Context) error {
+		var err error
+		obj, err = c.resource(ref.Resource, ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot get %s: %w", ref, err)
+	}
+	return obj, nil
+}
+
+// collection returns the remembered collection of a scope, listing it first if
+// nobody has.
+func (c *Cluster) collection(ctx context.Context, r Resource, namespace string) (*k8sutil.Collection, error) {
+	c.mu.Lock()
+	collection := c.collections[scope{r.GroupVersionResource, namespace}]
+	c.mu.Unlock()
+	if collection != nil {
+		return collection, nil
+	}
+	if _, err := c.List(ctx, r, namespace, ListOptions{}); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.collections[scope{r.GroupVersionResource, namespace}], nil
+}
+
+func (c *Cluster) known(r Resource, namespace string) *k8sutil.Collection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.collections[scope{r.GroupVersionResource, namespace}]
+}
+
+func (c *Cluster) resource(r Resource, namespace string) dynamic.ResourceInterface {
+	return resourceIn(c.client, r, namespace)
+}
+
+func resourceIn(client dynamic.Interface, r Resource, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return client.Resource(r.GroupVersionResource)
+	}
+	return client.Resource(r.GroupVersionResource).Namespace(namespace)
+}
+
+func listOptions(o ListOptions) metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: o.LabelSelector, FieldSelector: o.FieldSelector, Limit: o.PageSize}
+}

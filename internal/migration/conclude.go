@@ -1,0 +1,313 @@
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+// reportBytes bounds what the report's ConfigMap holds; the full list of changes
+// is on stdout.
+const reportBytes = 256 << 10
+
+func reportOf(ch *Change, result string) ChangeReport {
+	return ChangeReport{
+		Verb: ch.Verb, Kind: ch.Ref.Kind, APIVersion: ch.Ref.GroupVersion().String(),
+		Namespace: ch.Ref.Namespace, Name: ch.Ref.Name, Result: result, Change: ch,
+	}
+}
+
+func (r *run) addReport(report ChangeReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.awaited = append(r.awaited, report)
+}
+
+func (r *run) addFinding(f Finding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.findings = append(r.findings, f)
+}
+
+func (r *run) hasError() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.findings, func(f Finding) bool { return f.Severity == Error })
+}
+
+// changes are the reports of all changes, in the order of the journal.
+func (r *run) changes() []ChangeReport {
+	all := []ChangeReport{}
+	if r.journal != nil {
+		for _, e := range r.journal.entries() {
+			all = append(all, e.reports...)
+		}
+	}
+	return append(all, r.awaited...)
+}
+
+// fillReports gives entries that came out of a journal their reports.
+func (r *run) fillReports() {
+	for _, e := range r.journal.entries() {
+		for i := len(e.reports); i < len(e.Unit.Changes); i++ {
+			e.reports = append(e.reports, reportOf(&e.Unit.Changes[i], ChangeNotStarted))
+		}
+	}
+}
+
+func (r *run) nextSeq() int {
+	next := 0
+	for _, e := range r.journal.entries() {
+		next = max(next, e.Seq+1)
+	}
+	return next
+}
+
+func (r *run) marks(c *chunk) map[int][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.doneMarks()
+}
+
+// reportOf is the report as things stand.
+func (r *run) reportOf(out outcome) *Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	report := &Report{
+		Job: r.job.Name(), Command: r.command, Result: out.result, Message: out.message,
+		StartedAt: r.started.UTC().Truncate(time.Second), Seconds: seconds(time.Since(r.started)),
+		Requests: Requests{Reads: r.e.counter.Reads() - r.requests.Reads, Writes: r.e.counter.Writes() - r.requests.Writes},
+		Changes:  r.changes(), Findings: append([]Finding{}, r.findings...),
+		Signal: out.signal, Unrestored: out.unrestored,
+	}
+	if r.journal != nil {
+		report.Run = r.journal.Run
+	}
+	return report
+}
+
+// conclude reports how a command ended.
+func (r *run) conclude(ctx context.Context, out outcome) *Report {
+	report := r.reportOf(out)
+	if r.command != "plan" && out.result != Locked {
+		r.publish(ctx, report)
+	}
+	// Publishing took requests, too.
+	final := r.reportOf(out)
+	r.log.Info("finished", zap.String("result", string(final.Result)), zap.String("message", final.Message),
+		zap.Int("changes", len(final.Changes)), zap.Int("findings", len(final.Findings)), zap.Float64("seconds", final.Seconds),
+		zap.Int64("reads", final.Requests.Reads), zap.Int64("writes", final.Requests.Writes))
+	return final
+}
+
+// published is what outlives the pod.
+type published struct {
+	Report
+	LeftOut int `json:"leftOut,omitempty"`
+}
+
+// publish writes the report into its ConfigMap, if that says something else
+// than the truth, and one Event into each namespace touched. A report that
+// cannot be written is no failure of the migration.
+func (r *run) publish(ctx context.Context, report *Report) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if !r.e.connected.Load() {
+		return
+	}
+	name := "eventmesh-migration-" + r.job.Name()
+	maps := r.e.core.ConfigMaps(r.e.opts.StateNamespace)
+	var stored *corev1.ConfigMap
+	err := r.e.read(ctx, func(ctx context.Context) error {
+		var err error
+		stored, err = maps.Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		r.log.Warn("cannot read the stored report", zap.Error(err))
+		return
+	}
+	exists := err == nil
+	if !exists && report.Result == NothingToDo {
+		return
+	}
+	if exists && tellsTruth(stored, report) {
+		return
+	}
+	data, err := reportData(report)
+	if err != nil {
+		r.log.Warn("cannot encode the report", zap.Error(err))
+		return
+	}
+	write := r.write
+	if !r.lock.isHeld() {
+		// Nothing was changed: the report is no part of the migration's state.
+		write = func(ctx context.Context, op func(context.Context) error) error {
+			return k8sutil.Retry(ctx, callTimeout, nil, op)
+		}
+	}
+	err = write(ctx, func(ctx context.Context) error {
+		configMap := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelJob: r.job.Name()}}, Data: data,
+		}
+		if !exists {
+			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
+			if !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			exists = true
+		}
+		_, err := maps.Update(ctx, configMap, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		r.log.Warn("cannot write the report", zap.String("configMap", r.e.opts.StateNamespace+"/"+name), zap.Error(err))
+	}
+	if r.lock.isHeld() {
+		r.announce(ctx, report)
+	}
+}
+
+// tellsTruth says whether the stored report says the same, the time it took and
+// the requests it cost aside. After success, "nothing to do" is no news.
+func tellsTruth(stored *corev1.ConfigMap, report *Report) bool {
+	var old published
+	if json.Unmarshal([]byte(stored.Data["report.json"]), &old) != nil {
+		return false
+	}
+	if report.Result == NothingToDo && (old.Result == Succeeded || old.Result == NothingToDo) {
+		return old.Command != "undo" && slices.Equal(old.Findings, stable(report.Findings))
+	}
+	return old.Result == report.Result && old.Message == report.Message && old.Run == report.Run &&
+		slices.Equal(old.Findings, stable(report.Findings))
+}
+
+// stable is never nil, as what was read from JSON.
+func stable(findings []Finding) []Finding { return append([]Finding{}, findings...) }
+
+func reportData(report *Report) (map[string]string, error) {
+	short := published{Report: *report}
+	short.Changes = []ChangeReport{}
+	for _, ch := range report.Changes {
+		if ch.Result != ChangeDone && ch.Result != ChangeUnchanged {
+			short.Changes = append(short.Changes, ch)
+		}
+	}
+	for {
+		raw, err := json.MarshalIndent(short, "", "  ")
+		if err != nil {
+			return nil, err
+		}
+		if len(raw) <= reportBytes || len(short.Changes)+len(short.Findings) == 0 {
+			summary := fmt.Sprintf("%s: %s (%d changes, %d findings)", report.Result, report.Message, len(report.Changes), len(report.Findings))
+			return map[string]string{"report.json": string(raw), "summary": summary}, nil
+		}
+		short.LeftOut += (len(short.Changes)+1)/2 + (len(short.Findings)+1)/2
+		short.Changes = short.Changes[:len(short.Changes)/2]
+		short.Findings = short.Findings[:len(short.Findings)/2]
+	}
+}
+
+// announce leaves one Event in each namespace that the run touched.
+func (r *run) announce(ctx context.Context, report *Report) {
+	touched := map[string]int{}
+	for _, ch := range report.Changes {
+		if ch.Verb != Await && ch.Result != ChangeNotStarted && ch.Result != ChangeUnchanged && ch.Namespace != "" {
+			touched[ch.Namespace]++
+		}
+	}
+	kind := corev1.EventTypeNormal
+	if report.ExitCode() != ExitOK {
+		kind = corev1.EventTypeWarning
+	}
+	now := metav1.Now()
+	for namespace, n := range touched {
+		event := &corev1.Event{
+			// One for each run and result: a repeated call finds it there.
+			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("eventmesh-migration-%s-%s-%s", r.job.Name(), report.Run, report.Result)},
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace},
+			Type:           kind, Reason: "EventMeshMigration", Count: 1, FirstTimestamp: now, LastTimestamp: now,
+			Source:  corev1.EventSource{Component: "eventmesh-migration"},
+			Message: fmt.Sprintf("%s %s: %s in this namespace; %s: %s", r.job.Name(), r.command, count(n, "change"), report.Result, report.Message),
+		}
+		err := r.write(ctx, func(ctx context.Context) error {
+			_, err := r.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			r.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
+		}
+	}
+}
+
+func refused(plan *Plan) bool {
+	return slices.ContainsFunc(plan.Findings, func(f Finding) bool { return f.Severity == Error })
+}
+
+func hasDeferred(findings []Finding) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Deferred })
+}
+
+func firstError(findings []Finding) string {
+	for _, f := range findings {
+		if f.Severity == Error {
+			if f.Object == "" {
+				return f.Problem
+			}
+			return f.Object + ": " + f.Problem
+		}
+	}
+	return ""
+}
+
+// firstRefusal returns the first of joined errors that is a refusal on the
+// merits, nil if none is.
+func firstRefusal(err error) error {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		for _, one := range joined.Unwrap() {
+			if isRefusal(one) {
+				return one
+			}
+		}
+		return nil
+	}
+	return err
+}
+
+func writingUnits(plan *Plan) int {
+	n := 0
+	for i := range plan.Units {
+		if plan.Units[i].Writes() {
+			n++
+		}
+	}
+	return n
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func verbIs(n int) string {
+	if n == 1 {
+		return " is"
+	}
+	return " are"
+}

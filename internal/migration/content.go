@@ -1,0 +1,171 @@
+package migration
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/wI2L/jsondiff"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// contentOf returns what people edit of an object: everything but status and
+// the metadata that the server owns; of owner references without UID, since an
+// owner that was restored has a new one.
+func contentOf(obj *unstructured.Unstructured, ignored map[string]bool) map[string]any {
+	content := map[string]any{}
+	for key, value := range obj.Object {
+		switch key {
+		case "apiVersion", "status", "metadata":
+			// The version is the server's choice of representation.
+		default:
+			content[key] = value
+		}
+	}
+	keep := func(all map[string]string) map[string]any {
+		kept := map[string]any{}
+		for key, value := range all {
+			if !ignored[key] && key != MarkAnnotation {
+				kept[key] = value
+			}
+		}
+		return kept
+	}
+	content["labels"] = keep(obj.GetLabels())
+	content["annotations"] = keep(obj.GetAnnotations())
+	owners := []any{}
+	for _, o := range obj.GetOwnerReferences() {
+		owners = append(owners, map[string]any{"apiVersion": o.APIVersion, "kind": o.Kind, "name": o.Name})
+	}
+	content["ownerReferences"] = owners
+	return content
+}
+
+// hashOf is a hash of contentOf: equal hashes mean that nobody edited the object
+// in between.
+func hashOf(obj *unstructured.Unstructured, ignored map[string]bool) string {
+	// Maps are encoded with sorted keys.
+	raw, err := json.Marshal(contentOf(obj, ignored))
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:16])
+}
+
+// contains says whether every field of want is in got with the same value;
+// lists are compared whole.
+func contains(got, want any) bool {
+	wantMap, ok := want.(map[string]any)
+	if !ok {
+		return reflect.DeepEqual(got, want)
+	}
+	gotMap, ok := got.(map[string]any)
+	if !ok {
+		return len(wantMap) == 0 && got == nil
+	}
+	for key, value := range wantMap {
+		if !contains(gotMap[key], value) {
+			return false
+		}
+	}
+	return true
+}
+
+// restorable returns what is created to bring an object back: its pre-image
+// without what the server sets. The mark is not put on it.
+func restorable(pre *unstructured.Unstructured) *unstructured.Unstructured {
+	obj := pre.DeepCopy()
+	for _, field := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+		"deletionGracePeriodSeconds", "managedFields", "selfLink",
+	} {
+		unstructured.RemoveNestedField(obj.Object, "metadata", field)
+	}
+	unstructured.RemoveNestedField(obj.Object, "status")
+	return obj
+}
+
+// patched applies an RFC 7386 merge patch to an object.
+func patched(obj *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
+	raw, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	raw, err = jsonpatch.MergePatch(raw, patch)
+	if err != nil {
+		return nil, fmt.Errorf("cannot apply the patch: %w", err)
+	}
+	after := &unstructured.Unstructured{}
+	return after, after.UnmarshalJSON(raw)
+}
+
+// alreadyPatched says whether the patch would change nothing.
+func alreadyPatched(obj *unstructured.Unstructured, patch []byte) bool {
+	after, err := patched(obj, patch)
+	return err == nil && reflect.DeepEqual(obj.Object, after.Object)
+}
+
+// withPrecondition adds UID and resource version to a merge patch: the server
+// answers 409 if the object is another one, or changed.
+func withPrecondition(patch []byte, obj *unstructured.Unstructured) ([]byte, error) {
+	precondition, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.MergeMergePatches(patch, precondition)
+}
+
+// inversePatch returns the JSON patch that puts back what patch changes in pre,
+// and only that. It tests each field first: the server refuses it with 422 if
+// somebody else has changed one of them since.
+func inversePatch(pre *unstructured.Unstructured, patch []byte) ([]byte, error) {
+	after, err := patched(pre, patch)
+	if err != nil {
+		return nil, err
+	}
+	back, err := jsondiff.Compare(after.Object, pre.Object, jsondiff.Invertible())
+	if err != nil {
+		return nil, fmt.Errorf("cannot invert the patch: %w", err)
+	}
+	if len(back) == 0 {
+		return nil, nil
+	}
+	test := jsondiff.Patch{{Type: jsondiff.OperationTest, Path: "/metadata/uid", Value: string(pre.GetUID())}}
+	return json.Marshal(append(test, back...))
+}
+
+// applyJSONPatch applies an RFC 6902 patch, tests included.
+func applyJSONPatch(obj *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
+	if len(patch) == 0 {
+		return obj, nil
+	}
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	if raw, err = operations.Apply(raw); err != nil {
+		return nil, err
+	}
+	result := &unstructured.Unstructured{}
+	return result, result.UnmarshalJSON(raw)
+}
+
+// runtimeConvert reads an untyped JSON value into a typed one.
+func runtimeConvert(from map[string]any, into any) error {
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(from, into)
+}
+
+func finalizersPatch(finalizers []string) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+}

@@ -1,0 +1,122 @@
+// Package migration is the engine: jobs decide, it acts. A job reads the cluster
+// and returns a Plan; the engine turns any plan into journaled, resumable,
+// reversible writes, or into a dry run. Safety is written once, here:
+//
+//   - what a change destroys is durable in the journal before the change;
+//   - a failed run is rolled back, newest change first;
+//   - a killed run is finished by the next one;
+//   - one Lease keeps writers apart, and nothing is written when nothing is left
+//     to do.
+package migration
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+const (
+	// connectBudget is how long a server that never answered is tried: a pod's
+	// network may take some seconds to come up.
+	connectBudget = 15 * time.Second
+	// retryBudget is how long a call is repeated that fails for a moment: an API
+	// server that restarts is back within it.
+	retryBudget = time.Minute
+	// readTimeout bounds one read; a page of large objects may take a while.
+	readTimeout = time.Minute
+)
+
+// Engine runs jobs against one cluster.
+type Engine struct {
+	opts Options
+
+	counter k8sutil.Counter
+	served  *k8sutil.Served
+	// reader refuses writes; writer is used inside run.write only.
+	reader, writer dynamic.Interface
+	core           corev1.CoreV1Interface
+	leases         coordinationv1.CoordinationV1Interface
+	reviews        authorizationv1.SelfSubjectAccessReviewInterface
+	server         string
+
+	connected atomic.Bool
+}
+
+// New makes an engine. It opens no connection.
+func New(cfg *rest.Config, opts Options) (*Engine, error) {
+	opts.setDefaults()
+	e := &Engine{opts: opts, server: cfg.Host}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(e.counter.Wrap)
+	readOnly := rest.CopyConfig(cfg)
+	readOnly.Wrap(k8sutil.ReadOnly)
+	var err error
+	if e.writer, err = dynamic.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.reader, err = dynamic.NewForConfig(readOnly); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.core, err = corev1.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.leases, err = coordinationv1.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	authorization, err := authorizationv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	e.reviews = authorization.SelfSubjectAccessReviews()
+	disco, err := discovery.NewDiscoveryClientForConfig(readOnly)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	e.served = k8sutil.NewServed(disco, e.read)
+	return e, nil
+}
+
+// read repeats a read that failed for a moment.
+func (e *Engine) read(ctx context.Context, op func(context.Context) error) error {
+	budget := retryBudget
+	if !e.connected.Load() {
+		budget = connectBudget
+	}
+	return k8sutil.Retry(ctx, budget, e.notify(), func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		err := op(ctx)
+		if !k8sutil.IsTransient(err) {
+			e.connected.Store(true)
+		}
+		return err
+	})
+}
+
+// notify says once that a call keeps failing.
+func (e *Engine) notify() func(error) {
+	began, said := time.Now(), false
+	return func(err error) {
+		if !said && time.Since(began) > 3*time.Second {
+			said = true
+			e.opts.Log.Warn("the API server does not answer well; trying on", zap.String("server", e.server), zap.Error(err))
+			return
+		}
+		e.opts.Log.Debug("trying again", zap.Error(err))
+	}
+}
+
+func (e *Engine) newCluster() *Cluster {
+	return newCluster(e.reader, e.served, e.opts.ExcludeNamespaces, e.read)
+}

@@ -1,0 +1,56 @@
+package migration
+
+import (
+	"context"
+)
+
+// Job decides what is left to do. It reads through a Cluster, which refuses
+// every write, and returns a Plan; the engine acts on it.
+type Job interface {
+	// Name is the job's name on the command line and in reports, a DNS label.
+	Name() string
+	// Doc describes the job for --help: one line, then its manual.
+	Doc() (short, long string)
+	// Plan reads the cluster and decides. It is called again when the cluster
+	// may have moved (after waiting for the lock, or after a resumed rollback).
+	// An error means that nothing could be decided and nothing was changed.
+	Plan(ctx context.Context, c *Cluster) (*Plan, error)
+	// Await returns what must hold after the change before the unit goes on;
+	// none if the write itself is enough. It gets changes of plans that other
+	// processes made, too. Deleted objects are awaited by the engine itself.
+	Await(ch *Change) []Condition
+}
+
+// Configurable is a job with settings of its own.
+type Configurable interface {
+	// Settings are bound to flags by the command.
+	Settings() []Setting
+	// Validate reports every bad value at once.
+	Validate() error
+}
+
+// Setting is one option of a job. The command turns it into a flag.
+type Setting struct {
+	// Name is the flag without dashes.
+	Name string
+	// Usage is the help text.
+	Usage string
+	// Value points to the field, which holds the default: *string, *bool,
+	// *int, *time.Duration or *[]string.
+	Value any
+}
+
+// Keeper is a job whose objects may come to carry live events. What carries
+// them is never taken away by a rollback or an undo.
+type Keeper interface {
+	// Keep returns, for those of refs that must stay, the reason. It reads the
+	// state of now. On an error nothing is taken away.
+	Keep(ctx context.Context, c *Cluster, refs []Ref) (map[Ref]string, error)
+}
+
+// EditIgnorer is a job that knows annotations and labels which webhooks and
+// controllers own: changing them is no edit of the object.
+type EditIgnorer interface {
+	// IgnoredKeys returns label and annotation keys.
+	IgnoredKeys() []string
+}

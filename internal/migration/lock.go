@@ -1,0 +1,383 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+// lockName is the one Lease of all writing processes.
+const lockName = "eventmesh-migration"
+
+// callTimeout bounds one API call; with a short lease, what is left of it does.
+const callTimeout = 20 * time.Second
+
+// LockedError says that another run holds the lock.
+type LockedError struct {
+	Holder string
+	// Lost is set if this run held the lock and it was taken.
+	Lost bool
+}
+
+func (e *LockedError) Error() string {
+	if e.Lost {
+		return fmt.Sprintf("the lock was taken from this run by %q", e.Holder)
+	}
+	return fmt.Sprintf("another run holds the lock: %q", e.Holder)
+}
+
+// lock is the Lease as this process holds it. The API server checks no fencing
+// token, so the holder does: a write may begin only while the lease it renewed
+// last is good, on this process' monotonic clock, and must end before that.
+type lock struct {
+	lease    *resourcelock.LeaseLock
+	client   coordinationv1.LeaseInterface
+	duration time.Duration
+	log      *zap.Logger
+	// read repeats a read that failed for a moment.
+	read func(context.Context, func(context.Context) error) error
+
+	// seen is the record as peeked, nil if there was none; seenAt when.
+	seen   *resourcelock.LeaderElectionRecord
+	seenAt time.Time
+
+	mu       sync.Mutex
+	deadline time.Time     // no write may last beyond it
+	renewed  chan struct{} // closed and replaced at each renewal, and when lost
+	lost     error
+	held     bool
+	stop     context.CancelFunc
+	stopped  chan struct{}
+}
+
+func newLock(client coordinationv1.CoordinationV1Interface, namespace, identity string, duration time.Duration, log *zap.Logger,
+	read func(context.Context, func(context.Context) error) error,
+) *lock {
+	return &lock{
+		lease: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: lockName},
+			Client:     client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		client: client.Leases(namespace), duration: duration, log: log, read: read,
+		renewed: make(chan struct{}),
+	}
+}
+
+// renewDeadline is how long after a renewal began writes are allowed: shorter
+// than the lease, so that the next holder finds none of them in flight.
+func (l *lock) renewDeadline() time.Duration { return l.duration * 3 / 4 }
+
+// peek reads the Lease. An acquisition that builds on what peek saw succeeds only
+// if nobody acquired it since: what was read of the cluster after peek is then
+// still true.
+func (l *lock) peek(ctx context.Context) error {
+	return l.read(ctx, func(ctx context.Context) error {
+		record, _, err := l.lease.Get(ctx)
+		switch {
+		case apierrors.IsNotFound(err):
+			l.seen, l.seenAt = nil, time.Now()
+			return nil
+		case err != nil:
+			return fmt.Errorf("cannot read Lease %s: %w", l.lease.Describe(), err)
+		}
+		if !sameRecord(l.seen, record) {
+			l.seenAt = time.Now()
+		}
+		l.seen = record
+		return nil
+	})
+}
+
+// free says when the Lease as seen may be taken. A foreign Lease is over when it
+// was not renewed for its duration while we looked: clocks are not compared.
+func (l *lock) free() (at time.Time, holder string) {
+	if l.seen == nil || l.seen.HolderIdentity == "" || l.seen.HolderIdentity == l.lease.LockConfig.Identity {
+		return time.Time{}, ""
+	}
+	return l.seenAt.Add(time.Duration(l.seen.LeaseDurationSeconds)*time.Second + l.grace()), l.seen.HolderIdentity
+}
+
+// grace covers a last call of the previous holder that is still on its way.
+func (l *lock) grace() time.Duration { return min(l.duration/4, time.Second) }
+
+// acquire takes the Lease, waiting up to wait for another holder. contended is
+// true if anybody held it since peek: then what was read before is stale.
+func (l *lock) acquire(ctx context.Context, patience time.Duration) (contended bool, err error) {
+	giveUp := time.Now().Add(patience)
+	for {
+		at, holder := l.free()
+		if !time.Now().Before(at) {
+			began := time.Now()
+			err := l.write(ctx, l.take())
+			if err == nil {
+				l.hold(began)
+				return contended || holder != "", nil
+			}
+			contended = true
+			moved := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+			if !moved && !k8sutil.IsTransient(err) {
+				return contended, fmt.Errorf("cannot take the lock, Lease %s: %w", l.lease.Describe(), err)
+			}
+			if time.Now().After(giveUp) {
+				return contended, fmt.Errorf("cannot take the lock, Lease %s: %w", l.lease.Describe(), err)
+			}
+			// After an unknown outcome the Lease may be ours: look.
+			if err := l.peek(ctx); err != nil {
+				return contended, err
+			}
+			if l.seen != nil && l.seen.HolderIdentity == l.lease.LockConfig.Identity {
+				continue
+			}
+			if at, _ := l.free(); time.Now().Before(at) {
+				continue
+			}
+			if err := sleep(ctx, 50*time.Millisecond); err != nil {
+				return contended, err
+			}
+			continue
+		}
+		contended = true
+		if !time.Now().Before(giveUp) {
+			return true, &LockedError{Holder: holder}
+		}
+		l.log.Info("waiting for the lock", zap.String("lease", l.lease.Describe()), zap.String("holder", holder),
+			zap.Duration("atMost", time.Until(giveUp).Round(time.Second)))
+		if err := l.awaitChange(ctx, at, giveUp); err != nil {
+			return true, err
+		}
+	}
+}
+
+func (l *lock) take() *resourcelock.LeaderElectionRecord {
+	now := metav1.Now()
+	record := &resourcelock.LeaderElectionRecord{
+		HolderIdentity:       l.lease.LockConfig.Identity,
+		LeaseDurationSeconds: int(l.duration / time.Second),
+		AcquireTime:          now,
+		RenewTime:            now,
+	}
+	if l.seen != nil {
+		record.LeaderTransitions = l.seen.LeaderTransitions + 1
+	}
+	return record
+}
+
+func (l *lock) write(ctx context.Context, record *resourcelock.LeaderElectionRecord) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, l.renewDeadline()))
+	defer cancel()
+	var err error
+	if l.seen == nil {
+		err = l.lease.Create(ctx, *record)
+	} else {
+		err = l.lease.Update(ctx, *record)
+	}
+	if err == nil {
+		l.seen = record
+	}
+	return err
+}
+
+// awaitChange waits until the Lease changes, may be taken, or patience ends.
+func (l *lock) awaitChange(ctx context.Context, freeAt, giveUp time.Time) error {
+	until := freeAt
+	if giveUp.Before(until) {
+		until = giveUp
+	}
+	watchCtx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	w, err := l.client.Watch(watchCtx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", lockName).String(),
+	})
+	if err != nil {
+		if !k8sutil.IsTransient(err) {
+			return fmt.Errorf("cannot watch Lease %s: %w", l.lease.Describe(), err)
+		}
+		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+		return l.peek(ctx)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-watchCtx.Done():
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return l.peek(ctx)
+		case _, open := <-w.ResultChan():
+			// Whatever happened, the Lease itself says how it stands.
+			before := l.seen
+			if err := l.peek(ctx); err != nil {
+				return err
+			}
+			if !open || !sameRecord(l.seen, before) {
+				return nil
+			}
+		}
+	}
+}
+
+// hold starts renewing.
+func (l *lock) hold(began time.Time) {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.mu.Lock()
+	l.held, l.deadline, l.stop, l.stopped = true, began.Add(l.renewDeadline()), cancel, make(chan struct{})
+	l.mu.Unlock()
+	go l.renew(ctx)
+}
+
+func (l *lock) renew(ctx context.Context) {
+	defer close(l.stopped)
+	every := time.NewTicker(l.duration / 5)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		began := time.Now()
+		record := *l.seen
+		record.RenewTime = metav1.Now()
+		err := l.write(ctx, &record)
+		switch {
+		case err == nil:
+			l.extend(began)
+			continue
+		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+			// Somebody wrote it: see who.
+			if err := l.peek(ctx); err != nil {
+				continue
+			}
+			if l.seen == nil || l.seen.HolderIdentity != l.lease.LockConfig.Identity {
+				holder := "nobody: it was deleted"
+				if l.seen != nil {
+					holder = l.seen.HolderIdentity
+				}
+				l.lose(&LockedError{Holder: holder, Lost: true})
+				return
+			}
+		default:
+			l.log.Debug("cannot renew the lock yet", zap.Error(err))
+		}
+	}
+}
+
+func (l *lock) extend(began time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = began.Add(l.renewDeadline())
+	close(l.renewed)
+	l.renewed = make(chan struct{})
+}
+
+func (l *lock) lose(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = err
+	close(l.renewed)
+	l.renewed = make(chan struct{})
+}
+
+// errLockReleased says that a write came after the lock was given back.
+var errLockReleased = errors.New("the lock is not held")
+
+// guard returns the context for one write: it ends before the lease does. If the
+// lease is nearly over, guard waits for its renewal. ctx ending stops new
+// writes, not one in flight.
+func (l *lock) guard(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	for {
+		l.mu.Lock()
+		held, lost, deadline, renewed := l.held, l.lost, l.deadline, l.renewed
+		l.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, k8sutil.Permanent(context.Cause(ctx))
+		case lost != nil:
+			return nil, nil, k8sutil.Permanent(lost)
+		case !held:
+			return nil, nil, k8sutil.Permanent(errLockReleased)
+		}
+		if left := time.Until(deadline); left > l.duration/20 {
+			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, left))
+			return call, cancel, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-renewed:
+		}
+	}
+}
+
+// isHeld says whether writes are allowed in principle.
+func (l *lock) isHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held && l.lost == nil
+}
+
+// lossCause returns why the lock was lost, nil if it was not.
+func (l *lock) lossCause() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// release gives the lock back, so that the next run need not wait for it to
+// expire. Failing to is no error: it expires by itself.
+func (l *lock) release() {
+	l.mu.Lock()
+	held, lost := l.held, l.lost
+	l.held = false
+	l.mu.Unlock()
+	if !held {
+		return
+	}
+	l.stop()
+	<-l.stopped
+	if lost != nil {
+		return
+	}
+	record := *l.seen
+	record.HolderIdentity = ""
+	record.RenewTime = metav1.Now()
+	err := k8sutil.Retry(context.Background(), l.renewDeadline(), nil, func(ctx context.Context) error {
+		return l.write(ctx, &record)
+	})
+	if err != nil {
+		l.log.Warn("cannot release the lock; it expires by itself", zap.Duration("within", l.duration), zap.Error(err))
+	}
+}
+
+func sameRecord(a, b *resourcelock.LeaderElectionRecord) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.HolderIdentity == b.HolderIdentity && a.LeaderTransitions == b.LeaderTransitions &&
+		a.AcquireTime.Equal(&b.AcquireTime) && a.RenewTime.Equal(&b.RenewTime)
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

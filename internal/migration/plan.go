@@ -1,0 +1,229 @@
+package migration
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Resource is a kind as one API server serves it.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind string `json:"kind"`
+}
+
+// GVK returns the group, version and kind of r.
+func (r Resource) GVK() schema.GroupVersionKind { return r.GroupVersion().WithKind(r.Kind) }
+
+// Ref names one object of the cluster. Namespace is empty for cluster-scoped
+// kinds. In a Condition, an empty Name stands for every object of that kind
+// (in that namespace).
+type Ref struct {
+	Resource
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String spells the object the one way it is spelt everywhere: "Kind
+// namespace/name", or "Kind name" for a cluster-scoped kind.
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Verb is what a Change does to its object.
+type Verb string
+
+const (
+	// Create makes Change.Object. Reversed by deleting it.
+	Create Verb = "create"
+	// Delete removes the object. Reversed by creating it again from its
+	// pre-image, which gives it a new UID.
+	Delete Verb = "delete"
+	// Patch applies Change.Patch, an RFC 7386 merge patch. Reversed by putting
+	// back the fields it touched, and only those.
+	Patch Verb = "patch"
+	// Restart deletes the pods of a Deployment that exist when the change is
+	// journaled, so that their controller replaces them. Nothing to reverse.
+	Restart Verb = "restart"
+	// Await writes nothing: the unit goes on once the job's conditions for the
+	// object hold. It is how a plan waits for what exists already.
+	Await Verb = "await"
+)
+
+// Reversible says what is left of an object's identity once its change is
+// rolled back.
+type Reversible string
+
+const (
+	ReversibleYes    Reversible = "yes"
+	ReversibleNewUID Reversible = "new-uid"
+	ReversibleNo     Reversible = "no"
+)
+
+// Change is one write (or, for Await, one wait) left to make. It is plain data:
+// it goes into the journal and comes back out of it in another process.
+type Change struct {
+	Verb Verb `json:"verb"`
+	Ref  Ref  `json:"ref"`
+	// Object is what Create makes, complete but for status. For Delete it may
+	// hold the whole object as the plan read it, which saves reading it again:
+	// the deletion then insists on that resource version.
+	Object *unstructured.Unstructured `json:"object,omitempty"`
+	// Patch is an RFC 7386 merge patch, for Patch.
+	Patch json.RawMessage `json:"patch,omitempty"`
+	// Subresource of Patch: "" or "scale".
+	Subresource string `json:"subresource,omitempty"`
+	// Timeout of a Delete, until the object is really gone; 0: the run's own.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// UID the object had when the plan was made, for Delete and Patch: the
+	// change refuses to touch another object of the same name. "" accepts any.
+	UID types.UID `json:"uid,omitempty"`
+	// SideEffects are objects that a controller makes because of this change.
+	// Those that do not exist when the change is journaled are deleted when it
+	// is rolled back.
+	SideEffects []Ref `json:"sideEffects,omitempty"`
+	// Irreversible changes are not rolled back; a plan puts them last.
+	Irreversible bool `json:"irreversible,omitempty"`
+	// Why is one clause for the plan: why this change is left to make.
+	Why string `json:"why,omitempty"`
+}
+
+// Reversible says how the change can be taken back.
+func (c *Change) Reversible() Reversible {
+	switch {
+	case c.Irreversible:
+		return ReversibleNo
+	case c.Verb == Delete:
+		return ReversibleNewUID
+	default:
+		return ReversibleYes
+	}
+}
+
+// Writes says whether the change writes to the cluster at all.
+func (c *Change) Writes() bool { return c.Verb != Await }
+
+// Unit is a sequence of changes made in order; units run side by side.
+type Unit struct {
+	// ID is the same in every plan for the same purpose, whatever process makes
+	// it: what an interrupted run left open is recognised by it.
+	ID      string   `json:"id"`
+	Changes []Change `json:"changes"`
+	// Commit units stay when the run fails later, once all their changes are
+	// done (a finished ServiceInstance recreation).
+	Commit bool `json:"commit,omitempty"`
+}
+
+// Writes says whether any change of the unit writes.
+func (u *Unit) Writes() bool {
+	for i := range u.Changes {
+		if u.Changes[i].Writes() {
+			return true
+		}
+	}
+	return false
+}
+
+// Plan is everything that is left to do, decided over one snapshot.
+type Plan struct {
+	Units []Unit
+	// Parallelism is how many writes are under way at once; 0 means 1.
+	Parallelism int
+	// Serial makes a unit wait until the one before it is done, with all it
+	// waits for.
+	Serial bool
+	// Findings are what a person should know. One of severity error refuses the
+	// whole plan before its first write; deferred makes the run's result
+	// "deferred".
+	Findings []Finding
+	// Estimate is the longest the plan may take, 0 if there is no saying. A
+	// plan that cannot fit into the run's timeout is refused.
+	Estimate time.Duration
+}
+
+// Severity of a Finding.
+type Severity string
+
+const (
+	// Info needs no action.
+	Info Severity = "info"
+	// Warning is a risk that does not stop the run.
+	Warning Severity = "warning"
+	// Deferred is work left for a later run of the same job.
+	Deferred Severity = "deferred"
+	// Error refuses a plan, or says why a run failed.
+	Error Severity = "error"
+)
+
+// Finding is one thing a person should know about one object.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Object is "Kind namespace/name"; empty if the finding is about the run.
+	Object string `json:"object,omitempty"`
+	// Problem is one clause, starting in lower case.
+	Problem string `json:"problem"`
+	// Hint is the next action.
+	Hint string `json:"hint,omitempty"`
+}
+
+func (f Finding) String() string {
+	s := f.Problem
+	if f.Object != "" {
+		s = f.Object + ": " + s
+	}
+	if f.Hint != "" {
+		s = fmt.Sprintf("%s (%s)", s, f.Hint)
+	}
+	return s
+}
+
+// State of a Condition.
+type State int
+
+const (
+	// Pending may still become true.
+	Pending State = iota
+	// Met holds now.
+	Met
+	// Failed can never become true; the wait ends at once.
+	Failed
+)
+
+// Status is how a condition stands.
+type Status struct {
+	State State
+	// Message is the last state in words: what is missing, or why it failed.
+	Message string
+	// Hint is the next action for whoever reads that it failed or timed out.
+	Hint string
+}
+
+// View is what conditions are evaluated over: the objects of the awaited
+// collections as last listed or watched.
+type View interface {
+	// Get returns the object, nil if there is none.
+	Get(Ref) *unstructured.Unstructured
+	// List returns all objects of r in the namespace, in no order.
+	List(r Resource, namespace string) []*unstructured.Unstructured
+}
+
+// Condition is something that must become true after a change.
+type Condition struct {
+	// Text completes the sentence "waiting for …"; a noun phrase.
+	Text string
+	// On are the objects it looks at; it is evaluated again when one of them
+	// changes.
+	On []Ref
+	// Timeout counts from the moment the change's write returned, or for Await
+	// from the start of the wait. 0: only the run's own timeout.
+	Timeout time.Duration
+	// Eval reads the state off the view. It must be pure and quick.
+	Eval func(View) Status
+}

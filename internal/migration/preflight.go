@@ -1,0 +1,124 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// permission is one verb on one resource in one scope.
+type permission struct {
+	verb, group, resource, subresource, namespace string
+}
+
+func (p permission) String() string {
+	resource := p.resource
+	if p.subresource != "" {
+		resource += "/" + p.subresource
+	}
+	if p.group != "" {
+		resource += "." + p.group
+	}
+	if p.namespace == "" {
+		return fmt.Sprintf("%s %s in the whole cluster", p.verb, resource)
+	}
+	return fmt.Sprintf("%s %s in namespace %s", p.verb, resource, p.namespace)
+}
+
+// permissions are what a run needs: for the plan, for its inverse, and for the
+// state objects, each once.
+func (r *run) permissions(units []Unit) []permission {
+	needed := map[permission]bool{}
+	need := func(ref Ref, subresource string, verbs ...string) {
+		for _, verb := range verbs {
+			needed[permission{verb, ref.Group, ref.GroupVersionResource.Resource, subresource, ref.Namespace}] = true
+		}
+	}
+	for i := range units {
+		u := &units[i]
+		for j := range u.Changes {
+			ch := &u.Changes[j]
+			switch ch.Verb {
+			case Create:
+				need(ch.Ref, "", "create", "get", "delete", "list")
+			case Delete:
+				need(ch.Ref, "", "delete", "get", "create", "list", "watch", "patch")
+			case Patch:
+				need(ch.Ref, ch.Subresource, "patch", "get")
+			case Restart:
+				need(ch.Ref, "", "get")
+				need(Ref{Resource: pods, Namespace: ch.Ref.Namespace}, "", "list", "watch", "delete", "get")
+			}
+			for _, c := range append(r.job.Await(ch), r.after(&entry{Unit: *u, Pre: make([]preimage, len(u.Changes))}, j)...) {
+				for _, on := range c.On {
+					need(on, "", "list", "watch")
+				}
+			}
+			for _, ref := range ch.SideEffects {
+				need(ref, "", "get", "list", "watch", "delete")
+			}
+		}
+	}
+	state := func(group, resource string, verbs ...string) {
+		for _, verb := range verbs {
+			needed[permission{verb, group, resource, "", r.e.opts.StateNamespace}] = true
+		}
+	}
+	state("", "secrets", "list", "create", "update", "patch", "delete")
+	state("", "configmaps", "get", "create", "update")
+	state("coordination.k8s.io", "leases", "get", "create", "update", "watch")
+	all := make([]permission, 0, len(needed))
+	for p := range needed {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
+	return all
+}
+
+// preflight asks for every permission before the first write, and names each
+// missing one.
+func (r *run) preflight(ctx context.Context, units []Unit) ([]Finding, error) {
+	var mu sync.Mutex
+	var missing []permission
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, p := range r.permissions(units) {
+		g.Go(func() error {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace,
+				},
+			}}
+			return r.e.read(ctx, func(ctx context.Context) error {
+				answer, err := r.e.reviews.Create(ctx, review, metav1.CreateOptions{})
+				if err != nil {
+					return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)
+				}
+				if !answer.Status.Allowed {
+					mu.Lock()
+					defer mu.Unlock()
+					missing = append(missing, p)
+				}
+				return nil
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(missing, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
+	var findings []Finding
+	for _, p := range slices.Compact(missing) {
+		findings = append(findings, Finding{
+			Severity: Error, Problem: "missing permission: " + p.String(),
+			Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again",
+		})
+	}
+	return findings, nil
+}

@@ -1,0 +1,434 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+// Restorer is a job whose restored objects must become something again before a
+// rollback counts as complete (a ServiceInstance: provisioned).
+type Restorer interface {
+	// AwaitRestored returns what must hold after a deletion was taken back.
+	AwaitRestored(ch *Change) []Condition
+}
+
+// reversal takes back what a journal says was done, newest change first.
+type reversal struct {
+	r      *run
+	waiter *waiter
+	// careful refuses objects that were edited since: undo, but not rollback,
+	// comes long after the change.
+	careful bool
+	keep    map[Ref]string
+	// keepErr is set if nobody could say what carries live events.
+	keepErr error
+
+	mu sync.Mutex
+	// unrestored counts changes that stay though they should have gone; retry
+	// says that trying again may help.
+	unrestored int
+	retry      bool
+	kept       int
+}
+
+// back reverses the whole journal. It returns an error only if the reversal
+// itself was cut off; what could not be restored is in the reversal's counts,
+// in the findings and in the changes' reports.
+func (r *run) back(ctx context.Context, careful bool) (*reversal, error) {
+	// The forward run's collections are stale or trimmed: look afresh.
+	r.cluster = r.e.newCluster()
+	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful}
+	entries := r.journal.entries()
+	slices.Reverse(entries)
+	v.askKeeper(ctx, entries)
+	r.log.Info("taking back what was done", zap.String("run", r.journal.Run), zap.Int("units", len(entries)))
+	var work errgroup.Group
+	work.SetLimit(max(1, r.journal.Parallelism))
+	if r.journal.Serial {
+		work.SetLimit(1)
+	}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			break
+		}
+		work.Go(func() error { return v.entry(ctx, e) })
+	}
+	err := work.Wait()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return v, err
+}
+
+func (v *reversal) askKeeper(ctx context.Context, entries []*entry) {
+	keeper, ok := v.r.job.(Keeper)
+	if !ok {
+		return
+	}
+	var refs []Ref
+	for _, e := range entries {
+		for i := range e.Unit.Changes {
+			if e.Unit.Changes[i].Verb == Create && !e.restores(i) {
+				refs = append(refs, e.Unit.Changes[i].Ref)
+			}
+			refs = append(refs, e.Pre[i].Absent...)
+		}
+	}
+	if len(refs) > 0 {
+		v.keep, v.keepErr = keeper.Keep(ctx, v.r.cluster, refs)
+	}
+}
+
+// entry reverses one unit, its last change first.
+func (v *reversal) entry(ctx context.Context, e *entry) error {
+	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		ch := &e.Unit.Changes[i]
+		report := &e.reports[i]
+		if !ch.Writes() {
+			continue
+		}
+		if e.done && e.Unit.Commit {
+			report.Result, report.Message = ChangeKept, "a finished unit stays"
+			continue
+		}
+		outcome, err := v.change(ctx, e, i)
+		for _, ref := range e.Pre[i].Absent {
+			if err != nil {
+				break
+			}
+			var taken string
+			if taken, err = v.takeAway(ctx, ref, nil); taken == ChangeRolledBack {
+				outcome = taken
+			}
+		}
+		var kept *keptError
+		switch {
+		case errors.As(err, &kept):
+			v.count(&v.kept)
+			report.Result, report.Message = ChangeKept, kept.Error()
+			v.r.addFinding(Finding{Severity: Warning, Object: kept.ref.String(), Problem: "kept: " + kept.reason})
+		case err != nil && (ctx.Err() != nil || v.r.ended(err)):
+			return err
+		case err != nil:
+			v.count(&v.unrestored)
+			var moved *errMoved
+			if !errors.As(err, &moved) {
+				v.mu.Lock()
+				v.retry = true
+				v.mu.Unlock()
+			}
+			report.Result, report.Message = ChangeNotRestored, err.Error()
+			v.r.addFinding(Finding{
+				Severity: Error, Object: ch.Ref.String(), Problem: "not restored: " + problemOf(ch.Ref, err),
+				Hint: v.r.restoreHint(),
+			})
+			v.r.log.Error("cannot take back", zap.String("object", ch.Ref.String()), zap.Error(err))
+			// What came before it in the unit is built upon: leave it.
+			return nil
+		case outcome == "" && report.Result == ChangeOpen:
+			report.Result = ChangeNotStarted
+		case outcome != "":
+			report.Result = outcome
+			v.r.log.Info("took back: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
+		}
+	}
+	return nil
+}
+
+func (v *reversal) count(n *int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	*n++
+}
+
+// change reverses one change. It looks at the cluster, not at what the journal
+// says was done: the mark may lag behind. The outcome is "" if there was nothing
+// to take back.
+func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) {
+	ch := &e.Unit.Changes[i]
+	switch {
+	case ch.Irreversible:
+		if e.reports[i].Result == ChangeNotStarted {
+			return "", nil
+		}
+		return "", &errMoved{ch.Ref, "was changed for good: this change has no way back"}
+	case ch.Verb == Create && e.restores(i):
+		// Reversed with the deletion before it.
+		return "", nil
+	case ch.Verb == Create:
+		return v.takeAway(ctx, ch.Ref, func(live *unstructured.Unstructured) (bool, error) {
+			if live.GetAnnotations()[MarkAnnotation] != v.r.mark(e, i) {
+				return false, nil // ours is gone, this is somebody else's
+			}
+			if !v.careful {
+				return true, nil
+			}
+			edited := e.hashes[i] != "" && e.hashes[i] != hashOf(live, v.r.ignored) ||
+				e.hashes[i] == "" && !contains(live.Object["spec"], ch.Object.Object["spec"])
+			if edited {
+				return false, &errMoved{ch.Ref, "was edited after the run; it is left alone"}
+			}
+			return true, nil
+		})
+	case ch.Verb == Delete:
+		return v.bringBack(ctx, ch, e.Pre[i].Object)
+	case ch.Verb == Patch:
+		return v.putBack(ctx, ch, e.Pre[i].Object)
+	default:
+		return "", nil
+	}
+}
+
+// keptError says why an object stays.
+type keptError struct {
+	ref    Ref
+	reason string
+}
+
+func (e *keptError) Error() string { return e.reason }
+
+// takeAway deletes an object that exists because of the run, and waits until it
+// is gone. ours, if not nil, decides by the live object.
+func (v *reversal) takeAway(ctx context.Context, ref Ref, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
+	collection, err := v.r.cluster.collection(ctx, ref.Resource, ref.Namespace)
+	if err != nil {
+		return "", err
+	}
+	live := collection.Get(ref.Namespace, ref.Name)
+	if live == nil {
+		return "", nil
+	}
+	if ours != nil {
+		if ok, err := ours(live); !ok || err != nil {
+			return "", err
+		}
+	}
+	if v.keepErr != nil {
+		return "", fmt.Errorf("cannot tell whether it carries live events: %w", v.keepErr)
+	}
+	if reason, ok := v.keep[ref]; ok {
+		return "", &keptError{ref, reason}
+	}
+	uid := live.GetUID()
+	client := resourceIn(v.r.e.writer, ref.Resource, ref.Namespace)
+	err = v.r.write(ctx, func(ctx context.Context) error {
+		version := live.GetResourceVersion()
+		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
+			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+			PropagationPolicy: new(metav1.DeletePropagationBackground),
+		})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		answer := err
+		now, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && now.GetUID() != uid:
+			return nil
+		case err != nil:
+			return err
+		}
+		k8sutil.Trim(now)
+		if ours != nil {
+			if ok, err := ours(now); !ok || err != nil {
+				return k8sutil.Permanent(errors.Join(err, &errMoved{ref, "changed while it was taken back"}))
+			}
+		}
+		live = now
+		return transient{answer}
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(live.GetFinalizers()) > 0 {
+		err = v.waiter.wait(ctx, []Condition{gone(ref, uid, &Change{Ref: ref})}, time.Now())
+	}
+	return ChangeRolledBack, err
+}
+
+// bringBack creates a deleted object again from its pre-image.
+func (v *reversal) bringBack(ctx context.Context, ch *Change, pre *unstructured.Unstructured) (string, error) {
+	if pre == nil {
+		return "", nil
+	}
+	live, err := v.r.get(ctx, ch.Ref, "")
+	if err != nil {
+		return "", err
+	}
+	if live != nil && live.GetDeletionTimestamp() != nil {
+		if err := v.waiter.wait(ctx, []Condition{gone(ch.Ref, live.GetUID(), ch)}, time.Now()); err != nil {
+			return "", err
+		}
+		live = nil
+	}
+	if live != nil {
+		switch {
+		case live.GetUID() == pre.GetUID():
+			return "", nil // never deleted
+		case !contains(live.Object["spec"], restorable(pre).Object["spec"]):
+			return "", &errMoved{ch.Ref, "was created again by somebody else, differently; the journal keeps the former one"}
+		}
+		return "", v.waitRestored(ctx, ch)
+	}
+	obj := restorable(pre)
+	if err := v.remapOwners(ctx, obj); err != nil {
+		return "", err
+	}
+	created, _, err := v.r.createOnce(ctx, ch.Ref, obj, "")
+	if err != nil {
+		return "", err
+	}
+	if err := v.refinalize(ctx, ch.Ref, created, pre.GetFinalizers()); err != nil {
+		return "", err
+	}
+	return ChangeRolledBack, v.waitRestored(ctx, ch)
+}
+
+func (v *reversal) waitRestored(ctx context.Context, ch *Change) error {
+	restorer, ok := v.r.job.(Restorer)
+	if !ok {
+		return nil
+	}
+	return v.waiter.wait(ctx, restorer.AwaitRestored(ch), time.Now())
+}
+
+// remapOwners points owner references at the owners that live now: one that was
+// restored has a new UID. A reference to an owner that is really gone would have
+// the garbage collector delete the restored object at once: it is left out, and
+// said.
+func (v *reversal) remapOwners(ctx context.Context, obj *unstructured.Unstructured) error {
+	var owners []metav1.OwnerReference
+	for _, owner := range obj.GetOwnerReferences() {
+		gv, err := schema.ParseGroupVersion(owner.APIVersion)
+		if err != nil {
+			return err
+		}
+		kind, served, err := v.r.cluster.Served(ctx, gv.WithKind(owner.Kind).GroupKind())
+		if err != nil {
+			return err
+		}
+		var live *unstructured.Unstructured
+		if served {
+			// An owner is in the object's namespace, or cluster-scoped.
+			for _, namespace := range slices.Compact([]string{obj.GetNamespace(), ""}) {
+				live, err = v.r.get(ctx, Ref{Resource: kind, Namespace: namespace, Name: owner.Name}, "")
+				if err != nil || live != nil {
+					break
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if live == nil || live.GetUID() != owner.UID && !v.r.restoredUID(owner.UID) {
+			v.r.addFinding(Finding{
+				Severity: Warning, Object: obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName(),
+				Problem: fmt.Sprintf("restored without its owner %s %s, which is gone", owner.Kind, owner.Name),
+			})
+			continue
+		}
+		owner.UID = live.GetUID()
+		owners = append(owners, owner)
+	}
+	obj.SetOwnerReferences(owners)
+	return nil
+}
+
+// restoredUID says whether the UID is that of an object which the journal
+// deleted.
+func (r *run) restoredUID(uid types.UID) bool {
+	for _, e := range r.journal.entries() {
+		for i := range e.Unit.Changes {
+			if e.Unit.Changes[i].Verb == Delete && e.Pre[i].Object != nil && e.Pre[i].Object.GetUID() == uid {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refinalize puts back finalizers that an admission webhook took off at
+// creation.
+func (v *reversal) refinalize(ctx context.Context, ref Ref, created *unstructured.Unstructured, want []string) error {
+	finalizers := created.GetFinalizers()
+	for _, f := range want {
+		if !slices.Contains(finalizers, f) {
+			finalizers = append(finalizers, f)
+		}
+	}
+	if len(finalizers) == len(created.GetFinalizers()) {
+		return nil
+	}
+	patch, err := finalizersPatch(finalizers)
+	if err != nil {
+		return err
+	}
+	client := resourceIn(v.r.e.writer, ref.Resource, ref.Namespace)
+	return v.r.write(ctx, func(ctx context.Context) error {
+		_, err := client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// putBack takes back a patch: our fields, unless somebody changed them since.
+func (v *reversal) putBack(ctx context.Context, ch *Change, pre *unstructured.Unstructured) (string, error) {
+	back, err := inversePatch(pre, ch.Patch)
+	if err != nil || back == nil {
+		return "", err
+	}
+	live, err := v.r.get(ctx, ch.Ref, ch.Subresource)
+	switch {
+	case err != nil:
+		return "", err
+	case live == nil:
+		return "", &errMoved{ch.Ref, "was deleted by somebody else"}
+	}
+	if same, err := sameTouched(pre, live, ch.Patch); err == nil && same {
+		return "", nil // never applied, or taken back already
+	}
+	var subresources []string
+	if ch.Subresource != "" {
+		subresources = []string{ch.Subresource}
+	}
+	client := resourceIn(v.r.e.writer, ch.Ref.Resource, ch.Ref.Namespace)
+	outcome := ChangeRolledBack
+	err = v.r.write(ctx, func(ctx context.Context) error {
+		_, err := client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
+		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		answer := err
+		live, err := client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		if err != nil {
+			return err
+		}
+		if same, err := sameTouched(pre, live, ch.Patch); err == nil && same {
+			return nil
+		}
+		if apierrors.IsConflict(answer) {
+			return transient{answer}
+		}
+		return k8sutil.Permanent(&errMoved{ch.Ref, "was edited after the run; its fields are left alone"})
+	})
+	return outcome, err
+}

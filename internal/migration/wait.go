@@ -1,0 +1,193 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// waiter evaluates conditions over watched collections. However many conditions
+// wait, there is one watch for each resource and namespace.
+type waiter struct {
+	cluster *Cluster
+	// watchCtx bounds the watches, which outlive single waits.
+	watchCtx context.Context
+
+	mu          sync.Mutex
+	subscribers map[subject]map[chan struct{}]struct{}
+}
+
+// subject is an object, or with an empty name all objects of a scope.
+type subject struct {
+	scope
+	name string
+}
+
+func newWaiter(watchCtx context.Context, cluster *Cluster) *waiter {
+	return &waiter{cluster: cluster, watchCtx: watchCtx, subscribers: map[subject]map[chan struct{}]struct{}{}}
+}
+
+// watch makes sure the collections that conditions look at are listed and
+// watched.
+func (w *waiter) watch(ctx context.Context, conditions []Condition) error {
+	for _, c := range conditions {
+		for _, on := range c.On {
+			collection, err := w.cluster.collection(ctx, on.Resource, on.Namespace)
+			if err != nil {
+				return err
+			}
+			covered := scope{on.GroupVersionResource, on.Namespace}
+			collection.Watch(w.watchCtx, func(key string) { w.notify(covered, key) })
+		}
+	}
+	return nil
+}
+
+func (w *waiter) notify(s scope, key string) {
+	_, name, _ := strings.Cut(key, "/")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, sub := range []subject{{s, name}, {s, ""}} {
+		for ch := range w.subscribers[sub] {
+			select {
+			case ch <- struct{}{}:
+			default: // a wake-up is pending already
+			}
+		}
+	}
+}
+
+func (w *waiter) subscribe(conditions []Condition) (wake chan struct{}, unsubscribe func()) {
+	ch := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range conditions {
+		for _, on := range c.On {
+			sub := subject{scope{on.GroupVersionResource, on.Namespace}, on.Name}
+			if w.subscribers[sub] == nil {
+				w.subscribers[sub] = map[chan struct{}]struct{}{}
+			}
+			w.subscribers[sub][ch] = struct{}{}
+		}
+	}
+	return ch, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, c := range conditions {
+			for _, on := range c.On {
+				sub := subject{scope{on.GroupVersionResource, on.Namespace}, on.Name}
+				delete(w.subscribers[sub], ch)
+				if len(w.subscribers[sub]) == 0 {
+					delete(w.subscribers, sub)
+				}
+			}
+		}
+	}
+}
+
+// WaitError says which condition did not come true, and how it stood last.
+type WaitError struct {
+	// Text is the condition's.
+	Text string
+	Status
+	// After is the limit that ran out; 0 if the condition failed for good, or
+	// the wait was cut off.
+	After time.Duration
+}
+
+func (e *WaitError) Error() string {
+	if e.After > 0 {
+		return fmt.Sprintf("gave up after %s waiting for %s: %s", e.After, e.Text, e.Message)
+	}
+	return fmt.Sprintf("waiting for %s is in vain: %s", e.Text, e.Message)
+}
+
+// wait blocks until every condition is met. Limits count from since. It returns
+// a *WaitError for the first condition that failed or ran out of time, or ctx's
+// cause.
+func (w *waiter) wait(ctx context.Context, conditions []Condition, since time.Time) error {
+	if len(conditions) == 0 {
+		return nil
+	}
+	if err := w.watch(ctx, conditions); err != nil {
+		return err
+	}
+	wake, unsubscribe := w.subscribe(conditions)
+	defer unsubscribe()
+	for {
+		var limit time.Time
+		met := 0
+		for i := range conditions {
+			c := &conditions[i]
+			status := c.Eval(w)
+			switch {
+			case status.State == Met:
+				met++
+				continue
+			case status.State == Failed:
+				return &WaitError{Text: c.Text, Status: status}
+			}
+			if c.Timeout > 0 {
+				end := since.Add(c.Timeout)
+				if !time.Now().Before(end) {
+					return &WaitError{Text: c.Text, Status: status, After: c.Timeout}
+				}
+				if limit.IsZero() || end.Before(limit) {
+					limit = end
+				}
+			}
+		}
+		if met == len(conditions) {
+			return nil
+		}
+		// Since Go 1.23 a timer that nobody holds is collected without Stop.
+		var timeout <-chan time.Time
+		if !limit.IsZero() {
+			timeout = time.After(time.Until(limit))
+		}
+		select {
+		case <-ctx.Done():
+			for i := range conditions {
+				if status := conditions[i].Eval(w); status.State != Met {
+					return &cutOffError{cause: context.Cause(ctx), text: conditions[i].Text, status: status}
+				}
+			}
+			return nil
+		case <-wake:
+		case <-timeout:
+		}
+	}
+}
+
+// cutOffError says what a wait was waiting for when the run ended.
+type cutOffError struct {
+	cause  error
+	text   string
+	status Status
+}
+
+func (e *cutOffError) Error() string {
+	return fmt.Sprintf("%v while waiting for %s: %s", e.cause, e.text, e.status.Message)
+}
+
+func (e *cutOffError) Unwrap() error { return e.cause }
+
+// Get implements View.
+func (w *waiter) Get(ref Ref) *unstructured.Unstructured {
+	if collection := w.cluster.known(ref.Resource, ref.Namespace); collection != nil {
+		return collection.Get(ref.Namespace, ref.Name)
+	}
+	return nil
+}
+
+// List implements View.
+func (w *waiter) List(r Resource, namespace string) []*unstructured.Unstructured {
+	if collection := w.cluster.known(r, namespace); collection != nil {
+		return collection.All()
+	}
+	return nil
+}

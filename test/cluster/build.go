@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The versions of everything built are those of this module itself: they are compiled in, so that the key of the cache
+// and the builds need no source tree and cannot disagree with it.
+var (
+	//go:embed go.mod
+	goMod []byte
+	//go:embed go.sum
+	goSum []byte
+)
+
+// component is a program of the cluster and the package that holds its main.
+type component struct {
+	name    string
+	pkg     string
+	module  string
+	ldflags func(version string) string
+	// typical is what a build costs on two cores when Go's own cache is empty.
+	typical string
+}
+
+var components = []component{
+	{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3", ldflags: stripped, typical: "40 seconds"},
+	{name: "kube-apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "3 minutes"},
+	{name: "kube-controller-manager", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "kube-scheduler", pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "2 minutes"},
+	{name: "kube-proxy", pkg: "k8s.io/kubernetes/cmd/kube-proxy", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+}
+
+// controlPlane is what "up" runs; the rest makes a node, and is built on demand.
+var controlPlane = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
+
+func stripped(string) string { return "-s -w" }
+
+// stampedKubernetes gives a Kubernetes binary its version: built from a module it has none, would call itself v0.0.0,
+// and clients that compare versions would refuse it.
+func stampedKubernetes(version string) string {
+	const p = "k8s.io/component-base/version."
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s", p, version, p, parts[0], p, parts[1])
+}
+
+// build makes sure that the named components are in the cache and returns the directory they are in.
+func build(ctx context.Context, names []string, stderr io.Writer) (dir string, err error) {
+	var wanted []component
+	for _, name := range names {
+		i := slices.IndexFunc(components, func(c component) bool { return c.name == name })
+		if i < 0 {
+			return "", fmt.Errorf("unknown component %q", name)
+		}
+		wanted = append(wanted, components[i])
+	}
+	root, err := cacheRoot()
+	if err != nil {
+		return "", err
+	}
+	goVersion, err := output(ctx, "", "go", "env", "GOVERSION", "GOOS", "GOARCH")
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(root, "cluster-"+cacheKey(goMod, goSum, goVersion))
+	missing, err := absent(dir, wanted)
+	if err != nil || len(missing) == 0 {
+		return dir, err
+	}
+
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("cannot create cache: %w", err)
+	}
+	unlock, err := lock(ctx, filepath.Join(dir, "build.lock"), stderr)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	// Whoever held the lock may have built them meanwhile.
+	if missing, err = absent(dir, wanted); err != nil {
+		return "", err
+	}
+	for _, c := range missing {
+		if err := c.build(ctx, dir, stderr); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+func cacheRoot() (string, error) {
+	if dir := os.Getenv("EVENTMESH_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cannot find a cache directory, set EVENTMESH_CACHE: %w", err)
+	}
+	return filepath.Join(dir, "eventmesh-migration"), nil
+}
+
+// cacheKey names everything the binaries depend on.
+func cacheKey(goMod, goSum []byte, toolchain string) string {
+	h := sha256.New()
+	for _, part := range [][]byte{goMod, goSum, []byte(toolchain)} {
+		fmt.Fprintf(h, "%d\n", len(part))
+		h.Write(part)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+func absent(dir string, wanted []component) ([]component, error) {
+	var missing []component
+	for _, c := range wanted {
+		switch _, err := os.Stat(filepath.Join(dir, c.name)); {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, c)
+		case err != nil:
+			return nil, fmt.Errorf("cannot look into the cache: %w", err)
+		}
+	}
+	return missing, nil
+}
+
+func (c component) build(ctx context.Context, dir string, stderr io.Writer) error {
+	version, err := required(goMod, c.module)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(dir, "build-"+c.name+"-")
+	if err != nil {
+		return fmt.Errorf("cannot build %s: %w", c.name, err)
+	}
+	defer os.RemoveAll(work)
+	for name, content := range map[string][]byte{"go.mod": goMod, "go.sum": goSum} {
+		if err := os.WriteFile(filepath.Join(work, name), content, 0o644); err != nil {
+			return fmt.Errorf("cannot build %s: %w", c.name, err)
+		}
+	}
+
+	start := time.Now()
+	fmt.Fprintf(stderr, "cluster: building %s %s from source (once, about %s)…\n", c.name, version, c.typical)
+	stopTicker := every(15*time.Second, func() {
+		fmt.Fprintf(stderr, "cluster: still building %s (%s)…\n", c.name, time.Since(start).Round(time.Second))
+	})
+	defer stopTicker()
+
+	binary := filepath.Join(work, c.name)
+	if _, err := output(ctx, work, "go", "build", "-trimpath", "-ldflags", c.ldflags(version), "-o", binary, c.pkg); err != nil {
+		return fmt.Errorf("cannot build %s %s: %w", c.name, version, err)
+	}
+	// The rename is what makes a half-written binary impossible to find.
+	if err := os.Rename(binary, filepath.Join(dir, c.name)); err != nil {
+		return fmt.Errorf("cannot build %s: %w", c.name, err)
+	}
+	fmt.Fprintf(stderr, "cluster: built %s %s in %s\n", c.name, version, time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+// required reads the version of a module out of a go.mod.
+func required(goMod []byte, module string) (string, error) {
+	match := regexp.MustCompile(`(?m)^\s*(?:require\s+)?` + regexp.QuoteMeta(module) + `\s+(v\d+\.\d+\S*)`).FindSubmatch(goMod)
+	if match == nil {
+		return "", fmt.Errorf("go.mod does not require %s", module)
+	}
+	return string(match[1]), nil
+}
+
+// lock serialises builds across processes: two at once would compile the same packages twice. The kernel drops the lock
+// with the process, so that a killed build blocks nobody.
+func lock(ctx context.Context, path string, stderr io.Writer) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock the cache: %w", err)
+	}
+	for said := false; ; said = true {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			_ = f.Close()
+			return nil, fmt.Errorf("cannot lock the cache: %w", err)
+		}
+		if !said {
+			fmt.Fprintln(stderr, "cluster: waiting for another process that is building the same components…")
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, fmt.Errorf("cannot lock the cache: %w", ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// output runs a command without the caller's Go settings, which may not fit this module (a vendor mode, a workspace).
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// every calls do again and again until stopped.
+func every(interval time.Duration, do func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				do()
+			}
+		}
+	}()
+	return func() { close(done) }
+}

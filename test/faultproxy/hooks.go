@@ -1,0 +1,178 @@
+package faultproxy
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// When says on which side of a write a process is killed.
+type When int
+
+const (
+	// Before kills when the write arrives; the API server never sees it.
+	Before When = iota
+	// After kills when the API server has answered; the process never hears it.
+	After
+)
+
+func (w When) String() string { return [...]string{"Before", "After"}[w] }
+
+// Kill is a kill that KillAt has prepared.
+type Kill struct {
+	dead chan struct{}
+	at   Request
+
+	mu      sync.Mutex
+	counted int
+	renewal bool // the write counted last was a renewal
+	due     bool
+}
+
+// Dead is closed once the process has been killed.
+func (k *Kill) Dead() <-chan struct{} { return k.dead }
+
+// At returns the write the process was killed at, false if it lives.
+func (k *Kill) At() (Request, bool) {
+	select {
+	case <-k.dead:
+		return k.at, true
+	default:
+		return Request{}, false
+	}
+}
+
+// KillAt kills the process under test at its n-th write. kill must return only
+// when the process is dead (waited for): until then its connections stay up and
+// silent, so that its last moment never looks like a broken connection to it.
+// Writes that arrive later than the n-th never reach the API server.
+//
+// Of a Lease's renewals only the first after another write counts: the cluster is
+// the same at all of them, and how many there are is a matter of time.
+func (p *Proxy) KillAt(n int, when When, kill func()) *Kill {
+	k := &Kill{dead: make(chan struct{})}
+	p.Use(func(_ context.Context, r Request, next Next) (*http.Response, error) {
+		here, late := k.count(r, n)
+		switch {
+		case late:
+			select {
+			case <-k.dead:
+			case <-p.closed:
+			}
+			return nil, ErrReset
+		case !here:
+			return next()
+		}
+		if when == After {
+			if response, err := next(); err == nil {
+				response.Body.Close()
+			}
+		}
+		kill()
+		k.at = r
+		close(k.dead)
+		return nil, ErrReset
+	})
+	return k
+}
+
+// count says whether r is the write to kill at, or one that is later than it.
+func (k *Kill) count(r Request, n int) (here, late bool) {
+	if !r.Writes() {
+		return false, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.due {
+		return false, true
+	}
+	if !r.Renews || !k.renewal {
+		k.counted++
+		k.due = k.counted == n
+		here = k.due
+	}
+	k.renewal = r.Renews
+	return here, false
+}
+
+// Hold is a set of requests that wait.
+type Hold struct {
+	arrived chan struct{}
+	release chan struct{}
+
+	mu       sync.Mutex
+	released bool
+	requests []Request
+}
+
+// Hold makes matching requests wait until they are released. One whose client
+// gives up meanwhile is dropped.
+func (p *Proxy) Hold(match func(Request) bool) *Hold {
+	h := &Hold{arrived: make(chan struct{}), release: make(chan struct{})}
+	p.Use(func(ctx context.Context, r Request, next Next) (*http.Response, error) {
+		if !h.add(r, match) {
+			return next()
+		}
+		select {
+		case <-h.release:
+		case <-p.closed:
+		case <-ctx.Done():
+		}
+		// More than one may hold: only a client that still waits is served.
+		select {
+		case <-p.closed:
+			return nil, ErrReset
+		case <-ctx.Done():
+			return nil, ErrReset
+		default:
+			return next()
+		}
+	})
+	return h
+}
+
+func (h *Hold) add(r Request, match func(Request) bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.released || !match(r) {
+		return false
+	}
+	h.requests = append(h.requests, r)
+	if len(h.requests) == 1 {
+		close(h.arrived)
+	}
+	return true
+}
+
+// Arrived is closed when the first request is held.
+func (h *Hold) Arrived() <-chan struct{} { return h.arrived }
+
+// Requests returns what has been held so far, released or not.
+func (h *Hold) Requests() []Request {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Request(nil), h.requests...)
+}
+
+// Release lets all held requests go on, and holds none any more.
+func (h *Hold) Release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.released {
+		h.released = true
+		close(h.release)
+	}
+}
+
+// Deny answers matching requests with status, as an admission policy or a
+// missing permission would. It returns what takes the refusal away again.
+func (p *Proxy) Deny(match func(Request) bool, status metav1.Status) (allow func()) {
+	return p.Use(func(_ context.Context, r Request, next Next) (*http.Response, error) {
+		if match(r) {
+			return Answer(status, -1), nil
+		}
+		return next()
+	})
+}

@@ -1,0 +1,262 @@
+package kyma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// errWebhookDown is what the API server answers while the webhook of Knative
+// Eventing cannot be reached.
+var errWebhookDown = errors.New(`Internal error occurred: failed calling webhook "webhook.eventing.knative.dev": ` +
+	`Post https://eventing-webhook.knative-eventing.svc:443/?timeout=30s: no endpoints available for service "eventing-webhook"`)
+
+// reconcile looks at the HTTPSource, Channel and Knative Service of one name,
+// whatever of them exists, and takes each as far as the faults allow. The three
+// are one unit of work, so that an HTTPSource is ready after five writes; in
+// the real cluster, three controllers take turns and write the states between
+// as well.
+func (c *Controllers) reconcile(ctx context.Context, key string) error {
+	_, app := splitKey(key)
+	src := c.sources.get(key)
+	if src != nil && (src.GetDeletionTimestamp() != nil || c.sourceControllerDown(app)) {
+		src = nil
+	}
+
+	// An error here ends the HTTPSource controller's turn before it has written
+	// any status; Knative's controllers do not care.
+	var err error
+	if src != nil {
+		err = c.sink(ctx, key, src)
+	}
+	fail := func(e error) { err = errors.Join(err, e) }
+
+	fail(c.eventing(ctx, key))
+	if src != nil && err == nil {
+		fail(c.adapter(ctx, key, src))
+	}
+	fail(c.serving(ctx, key))
+	if src != nil && err == nil {
+		fail(c.status(ctx, key))
+	}
+	return err
+}
+
+func (c *Controllers) sourceControllerDown(app string) bool {
+	return c.faults.has(ControllerDown, app) || c.faults.hasActed(StatusLies, app)
+}
+
+// sink gets or creates the Channel by name alone: one that somebody else made
+// is overwritten if its labels differ, else taken as it is.
+func (c *Controllers) sink(ctx context.Context, key string, src *unstructured.Unstructured) error {
+	want := c.newChannel(src)
+	got := c.channels.get(key)
+	if got != nil && maps.Equal(got.GetLabels(), want.GetLabels()) {
+		return nil
+	}
+	if c.faults.has(ChannelRefused, src.GetName()) {
+		return fmt.Errorf("cannot write Channel %s: %w", key, errWebhookDown)
+	}
+	if got == nil {
+		_, err := c.channels.create(ctx, want)
+		return err
+	}
+	got = got.DeepCopy()
+	got.SetLabels(want.GetLabels())
+	got.SetOwnerReferences(want.GetOwnerReferences())
+	_, err := c.channels.update(ctx, got)
+	return err
+}
+
+// eventing is Knative Eventing's part: the Channel gets an address and becomes
+// ready.
+func (c *Controllers) eventing(ctx context.Context, key string) error {
+	ch := c.channels.get(key)
+	if ch == nil || ch.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	app := ch.GetName()
+	conds := conditionsOf(ch)
+	conds.initialize("Addressable", "BackingChannelReady", "Ready")
+	status := map[string]any{"observedGeneration": ch.GetGeneration()}
+
+	switch {
+	case c.faults.has(NoAddress, app) || c.tooEarly(ch, slow):
+		conds.mark("Addressable", "False", "emptyAddress", "address is not set")
+		conds.mark("BackingChannelReady", "True", "", "")
+	default:
+		host := ch.GetName() + "-kn-channel." + ch.GetNamespace() + ".svc.cluster.local"
+		status["address"] = map[string]any{"url": "http://" + host, "hostname": host}
+		conds.mark("Addressable", "True", "", "")
+		switch {
+		case c.faults.has(ChannelNeverReady, app):
+			conds.mark("BackingChannelReady", "False", "ChannelNotReady", "the status of the backing Channel is False: "+
+				"cannot connect to NATS Streaming")
+		// While this lie is prepared, not even for a moment may all be ready.
+		case c.faults.has(StatusLies, app) && !isReady(ch):
+		default:
+			conds.mark("BackingChannelReady", "True", "", "")
+		}
+	}
+	conds.summarize("BackingChannelReady", "Addressable")
+	status["conditions"] = conds.list()
+	return setStatus(ctx, c.channels, ch, status)
+}
+
+// adapter gets, creates or corrects the Knative Service, once there is a Channel
+// with an address.
+func (c *Controllers) adapter(ctx context.Context, key string, src *unstructured.Unstructured) error {
+	url := address(c.channels.get(key))
+	if url == "" {
+		return nil
+	}
+	want := c.newService(src, url)
+	got := c.services.get(key)
+	if got == nil {
+		_, err := c.services.create(ctx, want)
+		return err
+	}
+	if maps.Equal(got.GetLabels(), want.GetLabels()) && equality.Semantic.DeepEqual(adapterContainer(got), adapterContainer(want)) {
+		return nil
+	}
+	got = got.DeepCopy()
+	got.SetLabels(want.GetLabels())
+	got.SetOwnerReferences(want.GetOwnerReferences())
+	got.Object["spec"] = want.Object["spec"]
+	_, err := c.services.update(ctx, got)
+	return err
+}
+
+// serving is Knative Serving's part: a revision of the adapter becomes ready.
+func (c *Controllers) serving(ctx context.Context, key string) error {
+	svc := c.services.get(key)
+	if svc == nil || svc.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	app := svc.GetName()
+	revision := fmt.Sprintf("%s-%05d", app, svc.GetGeneration())
+	host := svc.GetName() + "." + svc.GetNamespace() + ".svc.cluster.local"
+	conds := conditionsOf(svc)
+	conds.initialize("ConfigurationsReady", "Ready", "RoutesReady")
+	status := map[string]any{
+		"observedGeneration":        svc.GetGeneration(),
+		"latestCreatedRevisionName": revision,
+		"url":                       "http://" + host,
+		"address":                   map[string]any{"url": "http://" + host},
+	}
+	if ready, ok, _ := unstructured.NestedString(svc.Object, "status", "latestReadyRevisionName"); ok {
+		status["latestReadyRevisionName"] = ready
+	}
+
+	switch {
+	case c.faults.has(AdapterNeverReady, app):
+		conds.mark("ConfigurationsReady", "False", "RevisionFailed", fmt.Sprintf(
+			"Revision %q failed with message: Unable to fetch image: failed to resolve image to digest.", revision))
+		conds.mark("RoutesReady", "Unknown", "RevisionMissing", fmt.Sprintf("Configuration %q does not have any ready Revision.", app))
+	case c.tooEarly(svc, adapterNotReadyYet) || c.tooEarly(svc, slow):
+		conds.mark("ConfigurationsReady", "Unknown", "", "")
+		conds.mark("RoutesReady", "Unknown", "RevisionMissing", fmt.Sprintf("Configuration %q is waiting for a Revision to become ready.", app))
+	default:
+		status["latestReadyRevisionName"] = revision
+		conds.mark("ConfigurationsReady", "True", "", "")
+		conds.mark("RoutesReady", "True", "", "")
+	}
+	conds.summarize("RoutesReady", "ConfigurationsReady")
+	status["conditions"] = conds.list()
+	return setStatus(ctx, c.services, svc, status)
+}
+
+// status writes what the HTTPSource controller makes of it all. It never sets
+// observedGeneration, spells SinkURI with a capital letter because its Go field
+// has no JSON tag, and leaves Deployed as it was while there is no sink.
+func (c *Controllers) status(ctx context.Context, key string) error {
+	src := c.sources.get(key)
+	if src == nil {
+		return nil
+	}
+	conds := conditionsOf(src)
+	conds.initialize("Deployed", "Ready", "SinkProvided")
+	url, svc := address(c.channels.get(key)), c.services.get(key)
+	switch {
+	case url == "":
+		conds.mark("SinkProvided", "False", "SinkNotFound", "The sink does not exist or its URL is not set")
+	case isReady(svc):
+		conds.mark("SinkProvided", "True", "", "")
+		conds.mark("Deployed", "True", "", "")
+	default:
+		conds.mark("SinkProvided", "True", "", "")
+		message := "The adapter Service is not yet ready"
+		if svc != nil && conditionsOf(svc)["Ready"].message != "" {
+			message += ": " + conditionsOf(svc)["Ready"].message
+		}
+		conds.mark("Deployed", "False", "ServiceNotReady", message)
+	}
+	conds.summarize("SinkProvided", "Deployed")
+	status := map[string]any{"SinkURI": url, "conditions": conds.list()}
+	ready := conds["Ready"].status == "True"
+
+	if ready && c.faults.has(StatusLies, src.GetName()) {
+		if err := c.deleteChannel(ctx, key); err != nil {
+			return err
+		}
+	}
+	if err := setStatus(ctx, c.sources, src, status); err != nil {
+		return err
+	}
+	if ready && c.faults.has(StatusLies, src.GetName()) {
+		c.faults.act(StatusLies, src.GetName())
+	}
+	if ready && c.faults.has(DeleteChannelOnce, src.GetName()) && !c.faults.hasActed(DeleteChannelOnce, src.GetName()) {
+		c.faults.act(DeleteChannelOnce, src.GetName())
+		return c.deleteChannel(ctx, key)
+	}
+	return nil
+}
+
+func (c *Controllers) deleteChannel(ctx context.Context, key string) error {
+	namespace, name := splitKey(key)
+	err := c.channels.resource.Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot delete Channel %s: %w", key, err)
+	}
+	return nil
+}
+
+// setStatus writes the status if it is another one than the object has.
+func setStatus(ctx context.Context, s *store, u *unstructured.Unstructured, status map[string]any) error {
+	if equality.Semantic.DeepEqual(u.Object["status"], any(status)) {
+		return nil
+	}
+	u = u.DeepCopy()
+	u.Object["status"] = status
+	_, err := s.updateStatus(ctx, u)
+	// Its deletion is on the way to the informer.
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// tooEarly says whether the fault holds the object back still, and if so has it
+// looked at again in time. The delay counts from when the stand-in first saw
+// the object: creationTimestamp has full seconds only.
+func (c *Controllers) tooEarly(u *unstructured.Unstructured, kind string) bool {
+	delay, on := c.faults.on(kind, u.GetName())
+	if !on {
+		return false
+	}
+	first, _ := c.firstSeen.LoadOrStore(u.GetUID(), time.Now())
+	left := delay - time.Since(first.(time.Time))
+	if left <= 0 {
+		return false
+	}
+	c.queue.AddAfter(keyOf(u), left)
+	return true
+}
