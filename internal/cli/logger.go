@@ -14,7 +14,6 @@ type logSettings struct {
 	json  bool
 	level string
 	color bool
-	job   string
 }
 
 // newLogger returns a logger for people or for machines. Every line is written
@@ -42,12 +41,7 @@ func newLogger(w io.Writer, s logSettings) *zap.Logger {
 		}
 		enc = zapcore.NewConsoleEncoder(cfg)
 	}
-	log := zap.New(zapcore.NewCore(enc, zapcore.AddSync(w), zapLevel(s.level)))
-	if s.json {
-		// A collector mixes the logs of many pods; a terminal shows one job.
-		log = log.With(zap.String("job", s.job))
-	}
-	return log
+	return zap.New(zapcore.NewCore(enc, zapcore.AddSync(w), zapLevel(s.level)))
 }
 
 // klogTo sends what client-go has to say to log, and returns a function that

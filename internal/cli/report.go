@@ -55,7 +55,7 @@ func anchor(code int) string {
 
 // writeJSON writes the report of the contract: one object, with every list
 // present.
-func writeJSON(w io.Writer, r *migration.Report, _ *migration.Plan) error {
+func writeJSON(w io.Writer, r *migration.Report) error {
 	full := *r
 	if full.Changes == nil {
 		full.Changes = []migration.ChangeReport{}
@@ -69,9 +69,8 @@ func writeJSON(w io.Writer, r *migration.Report, _ *migration.Plan) error {
 	return enc.Encode(&full)
 }
 
-// writeText writes the report for people. The plan adds to the report of a plan
-// what the objects would look like.
-func writeText(w io.Writer, r *migration.Report, plan *migration.Plan) error {
+// writeText writes the report for people.
+func writeText(w io.Writer, r *migration.Report) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "%s %s: %s\n%s\n", r.Job, r.Command, r.Result, r.Message)
 	fmt.Fprintf(b, "%.1f s, %d reads, %d writes", r.Seconds, r.Requests.Reads, r.Requests.Writes)
@@ -80,8 +79,8 @@ func writeText(w io.Writer, r *migration.Report, plan *migration.Plan) error {
 	}
 	fmt.Fprintln(b)
 
-	if r.Result == migration.Planned {
-		if err := writePlanned(b, r, plan); err != nil {
+	if r.Command == cmdPlan {
+		if err := writePlanned(b, r); err != nil {
 			return err
 		}
 	} else {
@@ -135,8 +134,6 @@ func countChanges(r *migration.Report) changeCounts {
 	}
 	return c
 }
-
-func (c changeCounts) byName() map[string]int { return c.of }
 
 func (c changeCounts) String() string {
 	var parts []string
@@ -252,33 +249,19 @@ var severityTitle = map[migration.Severity]string{
 }
 
 // writePlanned writes each change with all there is to know about it.
-func writePlanned(b *bufio.Writer, r *migration.Report, plan *migration.Plan) error {
-	type key struct {
-		verb                        migration.Verb
-		apiVersion, kind, ns, named string
-	}
-	known := map[key]*migration.Change{}
-	if plan != nil {
-		for _, u := range plan.Units {
-			for i := range u.Changes {
-				c := &u.Changes[i]
-				known[key{c.Verb, c.Ref.GroupVersion().String(), c.Ref.Kind, c.Ref.Namespace, c.Ref.Name}] = c
-			}
-		}
-	}
+func writePlanned(b *bufio.Writer, r *migration.Report) error {
 	for i := range r.Changes {
-		cr := &r.Changes[i]
-		fmt.Fprintf(b, "\n%d. %s %s", i+1, cr.Verb, nameOf(cr))
-		if cr.Verb != migration.Await {
-			fmt.Fprintf(b, " (%s)", canBeTakenBack[cr.Reversible])
+		c := &r.Changes[i]
+		fmt.Fprintf(b, "\n%d. %s %s", i+1, c.Verb, nameOf(c))
+		if how := canBeTakenBack[c.Reversible]; how != "" {
+			fmt.Fprintf(b, " (%s)", how)
 		}
 		fmt.Fprintln(b)
-		c := known[key{cr.Verb, cr.APIVersion, cr.Kind, cr.Namespace, cr.Name}]
-		if why := cmp.Or(oneLine(cr.Message), whyOf(c)); why != "" {
-			fmt.Fprintf(b, "   %s\n", why)
+		if c.Message != "" {
+			fmt.Fprintf(b, "   %s\n", oneLine(c.Message))
 		}
-		if err := writeContent(b, c); err != nil {
-			return fmt.Errorf("cannot show %s: %w", nameOf(cr), err)
+		if err := writeContent(b, c.Change); err != nil {
+			return fmt.Errorf("cannot show %s: %w", nameOf(c), err)
 		}
 	}
 	return nil
@@ -288,13 +271,6 @@ var canBeTakenBack = map[migration.Reversible]string{
 	migration.ReversibleYes:    "can be taken back",
 	migration.ReversibleNewUID: "can be taken back, under a new UID",
 	migration.ReversibleNo:     "can NOT be taken back",
-}
-
-func whyOf(c *migration.Change) string {
-	if c == nil {
-		return ""
-	}
-	return oneLine(c.Why)
 }
 
 // writeContent writes the object that a change creates, or the fields that it

@@ -155,13 +155,9 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	terminal := p.isTerminal(p.Stderr)
 	smart := terminal && p.Env("TERM") != "" && p.Env("TERM") != "dumb"
 	out := &screen{w: p.Stderr}
-	log := newLogger(out, logSettings{
-		json:  cl.logJSON(terminal),
-		level: cl.logLevel,
-		color: smart && p.Env("NO_COLOR") == "",
-		job:   p.job.Name(),
-	})
-	defer klogTo(log)()
+	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == ""})
+	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
+	defer klogTo(ours)()
 
 	o := cl.engineOptions()
 	o.Log, o.Identity, o.Version = log, identity(), version()
@@ -173,16 +169,14 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 		return 0, fmt.Errorf("cannot use the configuration of %s (%s): %w", cfg.Host, source, err)
 	}
 
-	log.Info(intro(verb, p.job, &cl.options),
+	ours.Info(intro(verb, p.job, &cl.options),
 		zap.String("server", cfg.Host), zap.String("config", source), zap.String("version", o.Version))
 
-	var plans planRecorder
 	started := time.Now()
-	report, err := p.supervise(out, func(ctx context.Context) *migration.Report {
+	report, err := p.supervise(ours, func(ctx context.Context) *migration.Report {
 		switch verb {
 		case cmdPlan:
-			plans.Job = p.job
-			return eng.Plan(ctx, &plans)
+			return eng.Plan(ctx, p.job)
 		case cmdUndo:
 			return eng.Undo(ctx, p.job)
 		default:
@@ -191,25 +185,15 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	})
 	out.Stop()
 	if err != nil {
-		report = p.broken(verb, started, err, log)
+		report = p.broken(verb, started, err, ours)
 	}
-	return p.conclude(report, plans.last, cl.output, log), nil
+	return p.conclude(report, cl.output, ours), nil
 }
 
-// conclude says, everywhere it is to be said, how the command ended.
-func (p *process) conclude(r *migration.Report, plan *migration.Plan, output string, log *zap.Logger) int {
+// conclude says, everywhere but in the log, how the command ended: the engine
+// has logged it.
+func (p *process) conclude(r *migration.Report, output string, log *zap.Logger) int {
 	code := r.ExitCode()
-	level := zap.InfoLevel
-	if code != migration.ExitOK {
-		level = zap.ErrorLevel
-	}
-	log.Log(level, fmt.Sprintf("%s %s: %s: %s", r.Job, r.Command, r.Result, r.Message),
-		zap.Int("exitCode", code), zap.Float64("seconds", r.Seconds),
-		zap.Int64("reads", r.Requests.Reads), zap.Int64("writes", r.Requests.Writes),
-		zap.Any("changes", countChanges(r).byName()))
-	// Nothing depends on the last lines of a log having reached a disk.
-	_ = log.Sync()
-
 	if err := terminate(p.terminationLog, terminationText(r)); err != nil {
 		log.Warn("cannot write the termination message", zap.Error(err))
 	}
@@ -218,7 +202,7 @@ func (p *process) conclude(r *migration.Report, plan *migration.Plan, output str
 	if output == outputJSON {
 		write = writeJSON
 	}
-	if err := write(p.Stdout, r, plan); err != nil {
+	if err := write(p.Stdout, r); err != nil {
 		log.Error("cannot write the report to stdout", zap.Error(err))
 		// What a run did to the cluster is said by its own code. A plan that
 		// nobody can read has failed.
@@ -235,15 +219,15 @@ func (p *process) broken(verb string, started time.Time, err error, log *zap.Log
 		Job: p.job.Name(), Command: verb, StartedAt: started, Seconds: time.Since(started).Seconds(),
 		Result: migration.PartlyRestored, Message: err.Error(),
 	}
-	var signal *secondSignalError
+	var second *secondSignalError
 	var crash *panicError
 	switch {
-	case errors.As(err, &signal):
-		r.Result, r.Signal = migration.Interrupted, int(signal.signal)
+	case errors.As(err, &second):
+		r.Result, r.Signal = migration.Interrupted, int(second.signal)
 	case errors.As(err, &crash):
 		log.Error("this is a bug", zap.String("panic", fmt.Sprint(crash.value)), zap.ByteString("stack", crash.stack))
 	}
-	if verb == cmdPlan && r.Result == migration.PartlyRestored {
+	if verb == cmdPlan && r.Result != migration.Interrupted {
 		r.Result = migration.FailedResult
 	}
 	return r
@@ -288,34 +272,4 @@ func identity() string {
 		host = "unknown"
 	}
 	return fmt.Sprintf("%s_%d_%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
-}
-
-// planRecorder remembers what the job planned: the report of a plan names each
-// change, and a person also wants to see the object it would create. It answers
-// for the optional sides of the job as the engine understands their absence.
-type planRecorder struct {
-	migration.Job
-	last *migration.Plan
-}
-
-func (r *planRecorder) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	plan, err := r.Job.Plan(ctx, c)
-	r.last = plan
-	return plan, err
-}
-
-// Keep is migration.Keeper.
-func (r *planRecorder) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
-	if k, ok := r.Job.(migration.Keeper); ok {
-		return k.Keep(ctx, c, refs)
-	}
-	return nil, nil
-}
-
-// IgnoredKeys is migration.EditIgnorer.
-func (r *planRecorder) IgnoredKeys() []string {
-	if i, ok := r.Job.(migration.EditIgnorer); ok {
-		return i.IgnoredKeys()
-	}
-	return nil
 }

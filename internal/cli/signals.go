@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -36,7 +37,7 @@ func (e *panicError) Error() string {
 // supervise lets the work go on until it is done. The first signal of a kind
 // asks it to stop, by the cause of its context; the second one leaves it where
 // it is.
-func (p *process) supervise(out *screen, work func(context.Context) *migration.Report) (*migration.Report, error) {
+func (p *process) supervise(log *zap.Logger, work func(context.Context) *migration.Report) (*migration.Report, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 
@@ -63,14 +64,10 @@ func (p *process) supervise(out *screen, work func(context.Context) *migration.R
 		done <- outcome{report: work(ctx)}
 	}()
 
-	var first syscall.Signal
 	seen := map[syscall.Signal]bool{}
 	for {
 		select {
 		case o := <-done:
-			if o.err == nil && o.report.Result == migration.Interrupted && o.report.Signal == 0 {
-				o.report.Signal = int(first)
-			}
 			return o.report, o.err
 		case s := <-signals:
 			sig, ok := s.(syscall.Signal)
@@ -81,11 +78,8 @@ func (p *process) supervise(out *screen, work func(context.Context) *migration.R
 				return nil, &secondSignalError{signal: sig}
 			}
 			seen[sig] = true
-			if first == 0 {
-				first = sig
-			}
-			fmt.Fprintf(out, "%s: no new work is begun, and the calls on their way are finished. A second %[1]s ends the process at once,"+
-				" which is safe: the journal holds what was begun, and the next run goes on from there.\n", unix.SignalName(sig))
+			log.Warn(fmt.Sprintf("%s: no new work is begun, and the calls on their way are finished. A second %[1]s ends the process at once,"+
+				" which is safe: the journal holds what was begun, and the next run goes on from there", unix.SignalName(sig)))
 			cancel(migration.SignalError{Signal: sig})
 		}
 	}

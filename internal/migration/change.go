@@ -162,10 +162,20 @@ func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
 		err = fmt.Errorf("unknown verb %q", ch.Verb)
 	}
 	if err != nil {
-		return ChangeFailed, fmt.Errorf("cannot %s %s: %w", ch.Verb, ch.Ref, err)
+		return ChangeFailed, &changeError{ch.Verb, ch.Ref, err}
 	}
 	return result, nil
 }
+
+// changeError says which change could not be made.
+type changeError struct {
+	verb Verb
+	ref  Ref
+	err  error
+}
+
+func (e *changeError) Error() string { return fmt.Sprintf("cannot %s %s: %v", e.verb, e.ref, e.err) }
+func (e *changeError) Unwrap() error { return e.err }
 
 func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
@@ -314,32 +324,13 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 			e.hashes[i] = hashOf(live, r.ignored)
 			return nil
 		}
-		if touched, err := sameTouched(pre, live, ch.Patch); err != nil || !touched {
+		if same, err := untouched(pre, live, ch.Patch); err != nil || !same {
 			return k8sutil.Permanent(errors.Join(err, &errMoved{ch.Ref, "was edited after its pre-image was taken; it is left alone"}))
 		}
 		basis = live
 		return transient{answer}
 	})
 	return result, err
-}
-
-// sameTouched says whether the fields that patch touches are the same in both.
-func sameTouched(a, b *unstructured.Unstructured, patch []byte) (bool, error) {
-	// What the patch changes in a, taken back from b patched, must give b.
-	back, err := inversePatch(a, patch)
-	if err != nil {
-		return false, err
-	}
-	after, err := patched(b, patch)
-	if err != nil {
-		return false, err
-	}
-	restored, err := applyJSONPatch(after, back)
-	if err != nil {
-		// One of its tests failed: b differs where a is touched.
-		return false, nil
-	}
-	return hashOf(restored, nil) == hashOf(b, nil), nil
 }
 
 // restart deletes those of the pods that still exist; their controller replaces

@@ -98,9 +98,8 @@ func (r *run) reportOf(out outcome) *Report {
 
 // conclude reports how a command ended.
 func (r *run) conclude(ctx context.Context, out outcome) *Report {
-	report := r.reportOf(out)
-	if r.command != "plan" && out.result != Locked {
-		r.publish(ctx, report)
+	if r.command != "plan" && out.result != Locked && r.told != out {
+		r.publish(ctx, out)
 	}
 	// Publishing took requests, too.
 	final := r.reportOf(out)
@@ -119,7 +118,9 @@ type published struct {
 // publish writes the report into its ConfigMap, if that says something else
 // than the truth, and one Event into each namespace touched. A report that
 // cannot be written is no failure of the migration.
-func (r *run) publish(ctx context.Context, report *Report) {
+func (r *run) publish(ctx context.Context, out outcome) {
+	r.told = out
+	report := r.reportOf(out)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	if !r.e.connected.Load() {

@@ -122,43 +122,93 @@ func withPrecondition(patch []byte, obj *unstructured.Unstructured) ([]byte, err
 	return jsonpatch.MergeMergePatches(patch, precondition)
 }
 
-// inversePatch returns the JSON patch that puts back what patch changes in pre,
-// and only that. It tests each field first: the server refuses it with 422 if
-// somebody else has changed one of them since.
-func inversePatch(pre *unstructured.Unstructured, patch []byte) ([]byte, error) {
+// inversePatch returns the JSON patch that takes back from live what patch
+// changed in pre, field by field. A field that somebody else has changed since
+// is left alone and counted in theirs. The patch tests each field, so that the
+// server refuses it with 422 if one changes on the way. It is nil if there is
+// nothing of ours to take back.
+func inversePatch(pre, live *unstructured.Unstructured, patch []byte) (back []byte, theirs int, err error) {
 	after, err := patched(pre, patch)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	back, err := jsondiff.Compare(after.Object, pre.Object, jsondiff.Invertible())
+	operations, err := jsondiff.Compare(after.Object, pre.Object, jsondiff.Invertible())
 	if err != nil {
-		return nil, fmt.Errorf("cannot invert the patch: %w", err)
+		return nil, 0, fmt.Errorf("cannot invert the patch: %w", err)
 	}
-	if len(back) == 0 {
-		return nil, nil
+	result := jsondiff.Patch{{Type: jsondiff.OperationTest, Path: "/metadata/uid", Value: string(pre.GetUID())}}
+	for len(operations) > 0 {
+		// A field is one operation, after its test if it has one.
+		n := 1
+		if operations[0].Type == jsondiff.OperationTest && len(operations) > 1 {
+			n = 2
+		}
+		field := operations[:n]
+		operations = operations[n:]
+		ours, err := stillOurs(live, field)
+		if err != nil {
+			return nil, 0, err
+		}
+		if ours {
+			result = append(result, field...)
+			continue
+		}
+		if restored, err := isRestored(live, field[n-1]); err != nil {
+			return nil, 0, err
+		} else if !restored {
+			theirs++
+		}
 	}
-	test := jsondiff.Patch{{Type: jsondiff.OperationTest, Path: "/metadata/uid", Value: string(pre.GetUID())}}
-	return json.Marshal(append(test, back...))
+	if len(result) == 1 {
+		return nil, theirs, nil
+	}
+	back, err = json.Marshal(result)
+	return back, theirs, err
 }
 
-// applyJSONPatch applies an RFC 6902 patch, tests included.
-func applyJSONPatch(obj *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
-	if len(patch) == 0 {
-		return obj, nil
+// stillOurs says whether live has the field as our patch left it.
+func stillOurs(live *unstructured.Unstructured, field jsondiff.Patch) (bool, error) {
+	if len(field) == 1 && field[0].Type == jsondiff.OperationAdd {
+		// We removed it: it is ours as long as it is absent.
+		exists, err := applies(live, jsondiff.Patch{{Type: jsondiff.OperationRemove, Path: field[0].Path}})
+		if err != nil || exists {
+			return false, err
+		}
 	}
-	operations, err := jsonpatch.DecodePatch(patch)
+	return applies(live, field)
+}
+
+// isRestored says whether live has the field as the operation would leave it.
+func isRestored(live *unstructured.Unstructured, op jsondiff.Operation) (bool, error) {
+	if op.Type == jsondiff.OperationRemove {
+		exists, err := applies(live, jsondiff.Patch{op})
+		return !exists, err
+	}
+	return applies(live, jsondiff.Patch{{Type: jsondiff.OperationTest, Path: op.Path, Value: op.Value}})
+}
+
+func applies(live *unstructured.Unstructured, patch jsondiff.Patch) (bool, error) {
+	raw, err := json.Marshal(patch)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	raw, err := obj.MarshalJSON()
+	operations, err := jsonpatch.DecodePatch(raw)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	if raw, err = operations.Apply(raw); err != nil {
-		return nil, err
+	object, err := live.MarshalJSON()
+	if err != nil {
+		return false, err
 	}
-	result := &unstructured.Unstructured{}
-	return result, result.UnmarshalJSON(raw)
+	_, err = operations.Apply(object)
+	return err == nil, nil
+}
+
+// untouched says whether the fields that patch changes in pre are in live as
+// they are in pre.
+func untouched(pre, live *unstructured.Unstructured, patch []byte) (bool, error) {
+	back, theirs, err := inversePatch(pre, live, patch)
+	return err == nil && back == nil && theirs == 0, err
 }
 
 // runtimeConvert reads an untyped JSON value into a typed one.

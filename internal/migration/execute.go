@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // executor makes the changes of one run: journal, write, wait, mark.
@@ -55,39 +57,59 @@ func (r *run) newExecutor(ctx context.Context, parallelism int, serial bool) *ex
 func (x *executor) run(ctx context.Context, entries []*entry, units, waits []Unit) error {
 	defer x.stop(nil)
 	for i := range waits {
-		x.units.Go(func() { x.await(ctx, &waits[i]) })
+		x.units.Go(func() {
+			defer x.recovered(&waits[i])
+			x.await(ctx, &waits[i])
+		})
 	}
 	for _, e := range entries {
 		if !x.start(ctx, e) {
 			break
 		}
 	}
-	next := x.r.nextSeq()
-	for len(units) > 0 && x.work.Err() == nil {
-		batch := nextBatch(&units)
-		entries := make([]*entry, len(batch))
-		for i := range batch {
-			pre, err := x.r.preimages(x.work, &batch[i])
-			if err != nil {
-				x.fail(&batch[i], 0, fmt.Errorf("cannot take the pre-image of %s: %w", batch[i].ID, err))
-				return x.finish()
-			}
-			entries[i] = newEntry(next, batch[i], pre)
-			next++
-		}
-		if err := x.r.journals.append(x.work, x.r.journal, entries); err != nil {
-			if x.work.Err() == nil {
-				x.failRun(err)
-			}
-			break
-		}
-		for _, e := range entries {
+	for batch := range x.journaled(units) {
+		for _, e := range batch {
 			if !x.start(ctx, e) {
 				break
 			}
 		}
 	}
 	return x.finish()
+}
+
+// journaled puts units into the journal, batch by batch, one batch ahead of what
+// is being executed: the next one is durable when the last one is under way.
+func (x *executor) journaled(units []Unit) <-chan []*entry {
+	batches := make(chan []*entry)
+	go func() {
+		defer close(batches)
+		next := x.r.nextSeq()
+		for len(units) > 0 && x.work.Err() == nil {
+			batch := nextBatch(&units)
+			entries := make([]*entry, len(batch))
+			for i := range batch {
+				pre, err := x.r.preimages(x.work, &batch[i])
+				if err != nil {
+					x.fail(&batch[i], 0, fmt.Errorf("cannot take the pre-image of %s: %w", batch[i].ID, err))
+					return
+				}
+				entries[i] = newEntry(next, batch[i], pre)
+				next++
+			}
+			if err := x.r.journals.append(x.work, x.r.journal, entries); err != nil {
+				if x.work.Err() == nil {
+					x.failRun(err)
+				}
+				return
+			}
+			select {
+			case batches <- entries:
+			case <-x.work.Done():
+				return
+			}
+		}
+	}()
+	return batches
 }
 
 func newEntry(seq int, u Unit, pre []preimage) *entry {
@@ -122,10 +144,19 @@ func (x *executor) start(ctx context.Context, e *entry) bool {
 		return false
 	}
 	x.units.Go(func() {
+		defer func() { <-room }()
+		defer x.recovered(&e.Unit)
 		x.unit(ctx, e, room)
-		<-room
 	})
 	return true
+}
+
+// recovered makes a panic, such as one in a job's condition, the unit's failure:
+// it must not keep the run from being rolled back.
+func (x *executor) recovered(u *Unit) {
+	if p := recover(); p != nil {
+		x.fail(u, 0, k8sutil.Permanent(fmt.Errorf("panic: %v", p)))
+	}
 }
 
 // unit makes the changes of one unit in order. room is what start took; a unit
@@ -140,15 +171,9 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 			if x.work.Err() != nil {
 				return // the report says not-started, or open if the unit had begun
 			}
-			if room != x.slots {
-				x.slots <- struct{}{}
-			}
 			report.Result = ChangeOpen
 			var err error
-			result, err = x.r.apply(x.work, e, i)
-			if room != x.slots {
-				<-x.slots
-			}
+			result, err = x.write(e, i, room)
 			if err != nil {
 				x.fail(&e.Unit, i, err)
 				x.report(report, err, time.Since(began))
@@ -171,8 +196,20 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 			x.r.log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))
 		}
 	}
-	x.r.complete(x.work, e)
+	if x.r.complete(e) {
+		// Not in the unit's own slot: nothing waits for a mark.
+		x.units.Go(func() { x.r.markDone(x.work, e.chunk) })
+	}
 	x.step(1, 0, e.Unit.ID)
+}
+
+// write makes one change in a write slot.
+func (x *executor) write(e *entry, i int, room chan struct{}) (string, error) {
+	if room != x.slots {
+		x.slots <- struct{}{}
+		defer func() { <-x.slots }()
+	}
+	return x.r.apply(x.work, e, i)
 }
 
 // await is a unit that writes nothing: it is in no journal.
@@ -239,22 +276,22 @@ func (x *executor) step(done, waiting int, what string) {
 	x.r.e.opts.Progress.Step(x.done, x.waiting, what)
 }
 
-// complete marks a unit as done. The journal is told when its whole chunk is
-// done, since a missing mark costs a look and no more; at once if a finished
-// unit must survive a later failure. The first chunk's marks go with the end of
-// the run.
-func (r *run) complete(ctx context.Context, e *entry) {
+// complete takes a unit as done, and says whether to write that into the
+// journal now: when its whole chunk is done, since a missing mark costs a look
+// and no more; at once if a finished unit must survive a later failure. The first
+// chunk's marks go with the end of the run.
+func (r *run) complete(e *entry) bool {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	e.done = true
 	e.chunk.left--
-	write := e.Unit.Commit || e.chunk.left == 0 && e.chunk != r.journal.chunks[0]
-	r.mu.Unlock()
-	if !write {
-		return
-	}
+	return e.Unit.Commit || e.chunk.left == 0 && e.chunk.index > 0
+}
+
+func (r *run) markDone(ctx context.Context, c *chunk) {
 	r.marking.Lock()
 	defer r.marking.Unlock()
-	if err := r.journals.mark(ctx, e.chunk.name, r.marks(e.chunk)); err != nil && ctx.Err() == nil {
+	if err := r.journals.mark(ctx, c.name, r.marks(c)); err != nil && ctx.Err() == nil {
 		r.log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
 	}
 }
@@ -285,17 +322,21 @@ func nextBatch(units *[]Unit) []Unit {
 
 // refused asks the server, without writing, which of the creations that were not
 // begun it would refuse too: after the first failure, one run names them all.
-func (r *run) refused(ctx context.Context, entries []*entry, units []Unit) {
+func (r *run) refused(ctx context.Context, units []Unit) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var open []*Unit
-	for _, e := range entries {
+	journaled := map[string]bool{}
+	for _, e := range r.journal.entries() {
+		journaled[e.Unit.ID] = true
 		if !e.done && len(e.reports) > 0 && e.reports[0].Result == ChangeNotStarted {
 			open = append(open, &e.Unit)
 		}
 	}
 	for i := range units {
-		open = append(open, &units[i])
+		if !journaled[units[i].ID] {
+			open = append(open, &units[i])
+		}
 	}
 	slots := make(chan struct{}, 16)
 	var all sync.WaitGroup

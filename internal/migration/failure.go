@@ -13,6 +13,10 @@ import (
 
 // problemOf words an error for a finding that names ref already.
 func problemOf(ref Ref, err error) string {
+	var change *changeError
+	if errors.As(err, &change) {
+		return fmt.Sprintf("cannot %s it: %v", change.verb, change.err)
+	}
 	return strings.TrimPrefix(err.Error(), ref.String()+": ")
 }
 

@@ -88,6 +88,7 @@ type entry struct {
 
 // chunk is one Secret of the journal (with further ones, if it is too large).
 type chunk struct {
+	index   int
 	name    string
 	entries []*entry
 	parts   int
@@ -222,7 +223,7 @@ func (s *journals) load(ctx context.Context, h header, p phase) (*journal, error
 		if secret == nil {
 			return j, nil
 		}
-		c, err := readChunk(secret, byName)
+		c, err := readChunk(i, secret, byName)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 		}
@@ -230,8 +231,8 @@ func (s *journals) load(ctx context.Context, h header, p phase) (*journal, error
 	}
 }
 
-func readChunk(secret *corev1.Secret, byName map[string]*corev1.Secret) (*chunk, error) {
-	c := &chunk{name: secret.Name}
+func readChunk(index int, secret *corev1.Secret, byName map[string]*corev1.Secret) (*chunk, error) {
+	c := &chunk{index: index, name: secret.Name}
 	packed := secret.Data["units"]
 	c.parts, _ = strconv.Atoi(string(secret.Data["parts"]))
 	for i := 1; i <= c.parts; i++ {
@@ -290,7 +291,7 @@ func (s *journals) append(ctx context.Context, j *journal, entries []*entry) err
 	if err := pack.Close(); err != nil {
 		return fmt.Errorf("cannot compress the journal: %w", err)
 	}
-	c := &chunk{name: j.chunkName(s.job, len(j.chunks)), entries: entries, left: len(entries)}
+	c := &chunk{index: len(j.chunks), name: j.chunkName(s.job, len(j.chunks)), entries: entries, left: len(entries)}
 	pieces := slices.Collect(slices.Chunk(packed.Bytes(), chunkBytes))
 	c.parts = len(pieces) - 1
 	labels := map[string]string{labelJob: s.job, labelRun: j.Run}

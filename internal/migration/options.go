@@ -37,8 +37,8 @@ type Options struct {
 	// StateNamespace holds the Lease, the journal and the reports; default
 	// kyma-system. All processes that work on one cluster must agree on it.
 	StateNamespace string
-	// Timeout bounds the forward work, the wait for the lock included; default
-	// 15m. RollbackTimeout comes on top of it; default 5m.
+	// Timeout bounds the forward work, default 15m. LockWait comes before it,
+	// RollbackTimeout (default 5m) after it.
 	Timeout, RollbackTimeout time.Duration
 	OnFailure                OnFailure // default rollback
 	Resume                   Resume    // default forward

@@ -392,43 +392,50 @@ func (v *reversal) refinalize(ctx context.Context, ref Ref, created *unstructure
 
 // putBack takes back a patch: our fields, unless somebody changed them since.
 func (v *reversal) putBack(ctx context.Context, ch *Change, pre *unstructured.Unstructured) (string, error) {
-	back, err := inversePatch(pre, ch.Patch)
-	if err != nil || back == nil {
-		return "", err
-	}
 	live, err := v.r.get(ctx, ch.Ref, ch.Subresource)
 	switch {
 	case err != nil:
 		return "", err
 	case live == nil:
 		return "", &errMoved{ch.Ref, "was deleted by somebody else"}
-	}
-	if same, err := sameTouched(pre, live, ch.Patch); err == nil && same {
-		return "", nil // never applied, or taken back already
+	case live.GetUID() != pre.GetUID():
+		return "", &errMoved{ch.Ref, "was created again by somebody else; it is left alone"}
 	}
 	var subresources []string
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
 	client := resourceIn(v.r.e.writer, ch.Ref.Resource, ch.Ref.Namespace)
-	outcome := ChangeRolledBack
+	outcome := ""
 	err = v.r.write(ctx, func(ctx context.Context) error {
-		_, err := client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
+		back, theirs, err := inversePatch(pre, live, ch.Patch)
+		switch {
+		case err != nil:
+			return k8sutil.Permanent(err)
+		case theirs > 0 && v.careful:
+			return k8sutil.Permanent(&errMoved{ch.Ref, "was edited after the run; its fields are left alone"})
+		case theirs > 0:
+			v.r.addFinding(Finding{
+				Severity: Warning, Object: ch.Ref.String(),
+				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", count(theirs, "field")),
+			})
+		}
+		if back == nil {
+			return nil // never applied, or taken back already
+		}
+		outcome = ChangeRolledBack
+		_, err = client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
 		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 			return err
 		}
 		answer := err
-		live, err := client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		// A field changed on the way, or an earlier attempt was carried out.
+		now, err := client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
 		if err != nil {
 			return err
 		}
-		if same, err := sameTouched(pre, live, ch.Patch); err == nil && same {
-			return nil
-		}
-		if apierrors.IsConflict(answer) {
-			return transient{answer}
-		}
-		return k8sutil.Permanent(&errMoved{ch.Ref, "was edited after the run; its fields are left alone"})
+		live = now
+		return transient{answer}
 	})
 	return outcome, err
 }

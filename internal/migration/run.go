@@ -31,6 +31,8 @@ type run struct {
 	journals *journals
 	// journal is nil until there is something to write.
 	journal *journal
+	// told is the outcome that was published last.
+	told outcome
 
 	// marking keeps marks of one journal in order.
 	marking sync.Mutex
@@ -212,7 +214,11 @@ func (r *run) forward(parent context.Context) outcome {
 			return r.onlyWait(ctx, plan)
 		}
 	}
-	contended, err := r.lock.acquire(ctx, r.e.opts.LockWait)
+	// The wait for the lock has its own limit; the work has all of its time.
+	contended, err := r.lock.acquire(parent, r.e.opts.LockWait)
+	cancel()
+	ctx, cancel = r.limited(parent, r.e.opts.Timeout, "the run", "--timeout")
+	defer cancel()
 	if err == nil && contended {
 		plan, open, err = r.look(ctx)
 	}
@@ -402,7 +408,7 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, entries []*entry,
 		if err == nil {
 			err = context.Cause(ctx)
 		}
-		return r.failed(parent, ctx, entries, units, err)
+		return r.failed(parent, ctx, units, err)
 	}
 	out := outcome{result: Succeeded}
 	made := 0
@@ -417,7 +423,7 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, entries []*entry,
 		out.message += "; the rest is deferred"
 	}
 	// The report first: once the journal is closed, nothing leads back here.
-	r.publish(ctx, r.reportOf(out))
+	r.publish(ctx, out)
 	if err := r.journals.enter(ctx, r.journal, phaseDone); err != nil {
 		r.log.Warn("cannot close the journal; the next run will", zap.Error(err))
 		return out
@@ -429,7 +435,7 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, entries []*entry,
 }
 
 // failed decides what becomes of a run that cannot go on.
-func (r *run) failed(parent, ctx context.Context, entries []*entry, units []Unit, err error) outcome {
+func (r *run) failed(parent, ctx context.Context, units []Unit, err error) outcome {
 	if out, interrupted := r.interruption(parent, err); interrupted {
 		r.persist(parent)
 		return out
@@ -440,7 +446,7 @@ func (r *run) failed(parent, ctx context.Context, entries []*entry, units []Unit
 		return out
 	}
 	if isRefusal(firstRefusal(err)) {
-		r.refused(parent, entries, units)
+		r.refused(parent, units)
 	}
 	if r.e.opts.OnFailure == OnFailureKeep {
 		r.persist(parent)
@@ -493,7 +499,7 @@ func (r *run) finishBackwards(parent context.Context, p phase) (outcome, bool) {
 	}
 	if v.retry {
 		out.message += "; the journal keeps everything: run again, or undo, to go on restoring"
-		r.publish(ctx, r.reportOf(out))
+		r.publish(ctx, out)
 		return out, false
 	}
 	closed := phaseRolledBack
@@ -642,23 +648,26 @@ func (r *run) undo(parent context.Context) outcome {
 	if err := r.lock.peek(ctx); err != nil {
 		return r.nothingChanged(ctx, err)
 	}
-	newest := func() (*openJournal, error) {
+	newest := func(ctx context.Context) (*openJournal, error) {
 		headers, phases, err := r.journals.find(ctx, phaseForward, phaseRollback, phaseUndo, phaseDone)
 		if err != nil || len(headers) == 0 {
 			return nil, err
 		}
 		return &openJournal{headers[0], phases[0]}, nil
 	}
-	found, err := newest()
+	found, err := newest(ctx)
 	switch {
 	case err != nil:
 		return r.nothingChanged(ctx, err)
 	case found == nil:
 		return outcome{result: NothingToDo, message: "there is no run to take back"}
 	}
-	contended, err := r.lock.acquire(ctx, r.e.opts.LockWait)
+	contended, err := r.lock.acquire(parent, r.e.opts.LockWait)
+	cancel()
+	ctx, cancel = r.limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
+	defer cancel()
 	if err == nil && contended {
-		found, err = newest()
+		found, err = newest(ctx)
 	}
 	switch {
 	case err != nil:

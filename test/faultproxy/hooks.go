@@ -27,7 +27,6 @@ type Kill struct {
 
 	mu      sync.Mutex
 	counted int
-	renewal bool // the write counted last was a renewal
 	due     bool
 }
 
@@ -49,12 +48,20 @@ func (k *Kill) At() (Request, bool) {
 // silent, so that its last moment never looks like a broken connection to it.
 // Writes that arrive later than the n-th never reach the API server.
 //
-// Of a Lease's renewals only the first after another write counts: the cluster is
-// the same at all of them, and how many there are is a matter of time.
+// Renewals of a Lease do not count: how many there are, and between which other
+// writes, is a matter of time. KillAmong kills at one.
 func (p *Proxy) KillAt(n int, when When, kill func()) *Kill {
+	return p.KillAmong(func(r Request) bool { return !r.Renews }, n, when, kill)
+}
+
+// KillAmong is KillAt that counts matching writes only.
+func (p *Proxy) KillAmong(match func(Request) bool, n int, when When, kill func()) *Kill {
 	k := &Kill{dead: make(chan struct{})}
 	p.Use(func(_ context.Context, r Request, next Next) (*http.Response, error) {
-		here, late := k.count(r, n)
+		if !r.Writes() {
+			return next()
+		}
+		here, late := k.count(match(r), n)
 		switch {
 		case late:
 			select {
@@ -78,23 +85,18 @@ func (p *Proxy) KillAt(n int, when When, kill func()) *Kill {
 	return k
 }
 
-// count says whether r is the write to kill at, or one that is later than it.
-func (k *Kill) count(r Request, n int) (here, late bool) {
-	if !r.Writes() {
-		return false, false
-	}
+// count says whether a write is the one to kill at, or later than it.
+func (k *Kill) count(counts bool, n int) (here, late bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.due {
 		return false, true
 	}
-	if !r.Renews || !k.renewal {
+	if counts {
 		k.counted++
 		k.due = k.counted == n
-		here = k.due
 	}
-	k.renewal = r.Renews
-	return here, false
+	return k.due, false
 }
 
 // Hold is a set of requests that wait.

@@ -378,6 +378,26 @@ func TestKillAtAmongManyWrites(t *testing.T) {
 	}
 }
 
+func TestKillAmong(t *testing.T) {
+	s := newAPIServer(t)
+	p := startProxy(t, s, HTTP1())
+	c := client(t, p.Config())
+	killed := ""
+	p.KillAmong(func(r Request) bool { return r.Name == "counts" }, 2, Before, func() { killed = fmt.Sprint(p.Writes()) })
+	var failed []int
+	for i, name := range []string{"a", "counts", "b", "counts", "c", "counts"} {
+		if _, err := c.Create(t.Context(), configMap(name), metav1.CreateOptions{}); err != nil {
+			failed = append(failed, i+1)
+		}
+	}
+	if killed != "4" {
+		t.Errorf("killed at write %q, want 4: the second that counts", killed)
+	}
+	if diff := cmp.Diff([]int{4, 5, 6}, failed); diff != "" {
+		t.Errorf("writes that failed: -want, +got:\n%s", diff)
+	}
+}
+
 func TestCloseWaitsForWrites(t *testing.T) {
 	s := newAPIServer(t)
 	p := startProxy(t, s)

@@ -1,7 +1,6 @@
 package faultproxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -18,7 +17,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Kind of a random fault.
@@ -211,10 +213,7 @@ func (f *Faults) hook(_ context.Context, r Request, next Next) (*http.Response, 
 		if err != nil || response.StatusCode != http.StatusOK {
 			return response, err
 		}
-		if t, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); t != "application/json" {
-			return response, nil
-		}
-		response.Body = breakWatch(response.Body, d)
+		response.Body = breakWatch(response.Body, isProtobuf(response), d)
 		return response, nil
 	}
 }
@@ -249,16 +248,51 @@ func inconsistent(token string) string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
+// isProtobuf says whether a watch speaks protobuf rather than JSON.
+func isProtobuf(response *http.Response) bool {
+	t, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	return err == nil && t == runtime.ContentTypeProtobuf
+}
+
+// framerOf returns what cuts a watch into its events, and joins them again.
+func framerOf(protobuf bool) runtime.Framer {
+	mediaType := runtime.ContentTypeJSON
+	if protobuf {
+		mediaType = runtime.ContentTypeProtobuf
+	}
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+	if !ok {
+		panic("client-go has no serializer for " + mediaType)
+	}
+	return info.StreamSerializer.Framer
+}
+
+// errorEvent is the event of a watch that says status.
+func errorEvent(status metav1.Status, protobuf bool) ([]byte, error) {
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	if !protobuf {
+		return json.Marshal(map[string]any{"type": watch.Error, "object": status})
+	}
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	object, err := runtime.Encode(info.Serializer, &status)
+	if err != nil {
+		return nil, err
+	}
+	event := metav1.WatchEvent{Type: string(watch.Error), Object: runtime.RawExtension{Raw: object}}
+	return runtime.Encode(info.StreamSerializer.Serializer, &event)
+}
+
 // breakWatch passes the events of a watch on until the fault is due.
-func breakWatch(stream io.ReadCloser, d draw) io.ReadCloser {
-	events := make(chan json.RawMessage)
+func breakWatch(stream io.ReadCloser, protobuf bool, d draw) io.ReadCloser {
+	framer := framerOf(protobuf)
+	events := make(chan []byte)
 	stop := make(chan struct{})
 	go func() {
 		defer close(events)
-		decoder := json.NewDecoder(stream)
+		frames := framer.NewFrameReader(stream)
 		for {
-			var event json.RawMessage
-			if decoder.Decode(&event) != nil {
+			event, err := readFrame(frames)
+			if err != nil {
 				return
 			}
 			select {
@@ -270,6 +304,7 @@ func breakWatch(stream io.ReadCloser, d draw) io.ReadCloser {
 	}()
 
 	r, w := io.Pipe()
+	out := framer.NewFrameWriter(w)
 	go func() {
 		defer stream.Close()
 		defer close(stop)
@@ -283,7 +318,7 @@ func breakWatch(stream io.ReadCloser, d draw) io.ReadCloser {
 					w.Close() // the watch ended by itself
 					return
 				}
-				if _, err := w.Write(append(event, '\n')); err != nil {
+				if _, err := out.Write(event); err != nil {
 					return
 				}
 			case <-due.C:
@@ -294,13 +329,24 @@ func breakWatch(stream io.ReadCloser, d draw) io.ReadCloser {
 			w.CloseWithError(ErrReset)
 			return
 		}
-		status := expired(d.coin)
-		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-		var last bytes.Buffer
-		if json.NewEncoder(&last).Encode(map[string]any{"type": "ERROR", "object": status}) == nil {
-			_, _ = w.Write(last.Bytes())
+		last, err := errorEvent(expired(d.coin), protobuf)
+		if err == nil {
+			_, err = out.Write(last)
 		}
-		w.Close()
+		w.CloseWithError(err)
 	}()
 	return r
+}
+
+// readFrame reads one event, of whatever size.
+func readFrame(frames io.Reader) ([]byte, error) {
+	var event []byte
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := frames.Read(buffer)
+		event = append(event, buffer[:n]...)
+		if err != io.ErrShortBuffer {
+			return event, err
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Request is what one HTTP request asks of the API server.
@@ -22,7 +23,7 @@ type Request struct {
 	schema.GroupVersionResource
 	Subresource string
 	Namespace   string
-	// Name is empty for a create whose body does not say it in JSON.
+	// Name is empty for a create whose body is in an unknown encoding.
 	Name      string
 	UserAgent string
 	Path      string
@@ -127,19 +128,32 @@ func classify(method string, u *url.URL, header http.Header, body []byte) Reques
 			r.Verb = "deletecollection"
 		}
 	}
+	switch {
+	case r.Verb == "create" && r.Name == "", r.Resource == "leases" && r.Verb == "update":
+		r.read(body)
+	}
+	return r
+}
+
+// read takes from the body what the URL does not say. A body in an encoding that
+// is not known here leaves it unsaid.
+func (r *Request) read(body []byte) {
 	var object struct {
 		Metadata struct{ Name string }
 		Spec     struct{ HolderIdentity, AcquireTime, RenewTime string }
 	}
-	switch {
-	// A body in another encoding leaves unknown what it says.
-	case r.Verb == "create" && r.Name == "":
-		_ = json.Unmarshal(body, &object)
-		r.Name = object.Metadata.Name
-	case r.Resource == "leases" && r.Verb == "update":
-		_ = json.Unmarshal(body, &object)
-		lease := object.Spec
-		r.Renews = lease.HolderIdentity != "" && lease.AcquireTime != lease.RenewTime
+	// Typed clients speak protobuf.
+	if decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil); err == nil {
+		if body, err = json.Marshal(decoded); err != nil {
+			return
+		}
 	}
-	return r
+	if json.Unmarshal(body, &object) != nil {
+		return
+	}
+	if r.Name == "" {
+		r.Name = object.Metadata.Name
+	}
+	lease := object.Spec
+	r.Renews = r.Resource == "leases" && r.Verb == "update" && lease.HolderIdentity != "" && lease.AcquireTime != lease.RenewTime
 }

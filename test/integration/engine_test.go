@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -290,4 +291,13 @@ func TestEngineVerbs(t *testing.T) {
 			t.Error("what carries live events must stay, the rest must be restored")
 		}
 	})
+}
+
+// migrationObject reads an object as a job would.
+func migrationObject(s *sandbox, name string) (*unstructured.Unstructured, error) {
+	client, err := dynamic.NewForConfig(cluster.Config())
+	if err != nil {
+		return nil, err
+	}
+	return client.Resource(configMaps.GroupVersionResource).Namespace(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
 }

@@ -60,6 +60,7 @@ type Controllers struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when anything changes
+	busy    int           // workers that are reconciling
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -134,6 +135,7 @@ func (c *Controllers) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
+		c.tell(func() { c.busy++ })
 		err := c.reconcile(ctx, key)
 		switch {
 		case err == nil:
@@ -143,13 +145,20 @@ func (c *Controllers) work(ctx context.Context) {
 			c.queue.AddRateLimited(key)
 		}
 		c.queue.Done(key)
+		c.tell(func() { c.busy-- })
 	}
 }
 
 func (c *Controllers) observed(key string) {
 	c.queue.Add(key)
+	c.tell(func() {})
+}
+
+// tell whoever waits about a change.
+func (c *Controllers) tell(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	change()
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -172,7 +181,29 @@ func (c *Controllers) WaitReady(ctx context.Context, apps ...string) error {
 	return nil
 }
 
-// wait asks again whenever the controllers see a change, until it holds.
+// WaitEmpty returns once the controllers see no HTTPSource, Channel or adapter
+// any more, and do nothing: after Clear, a controller that was at work may have
+// made one more Channel, which the garbage collector then removes.
+func (c *Controllers) WaitEmpty(ctx context.Context) error {
+	left := 0
+	err := c.wait(ctx, func() bool {
+		left = c.queue.Len()
+		for _, s := range []*store{c.sources, c.channels, c.services} {
+			left += len(s.informer.GetStore().ListKeys())
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		left += c.busy
+		return left == 0
+	})
+	if err != nil {
+		return fmt.Errorf("%d objects are left, or being reconciled: %w", left, err)
+	}
+	return nil
+}
+
+// wait asks again whenever the controllers see or finish anything, until it
+// holds.
 func (c *Controllers) wait(ctx context.Context, holds func() bool) error {
 	for {
 		c.mu.Lock()

@@ -15,8 +15,8 @@ import (
 
 // errWebhookDown is what the API server answers while the webhook of Knative
 // Eventing cannot be reached.
-var errWebhookDown = errors.New(`Internal error occurred: failed calling webhook "webhook.eventing.knative.dev": ` +
-	`Post https://eventing-webhook.knative-eventing.svc:443/?timeout=30s: no endpoints available for service "eventing-webhook"`)
+var errWebhookDown = apierrors.NewInternalError(errors.New(`failed calling webhook "webhook.eventing.knative.dev": ` +
+	`Post https://eventing-webhook.knative-eventing.svc:443/?timeout=30s: no endpoints available for service "eventing-webhook"`))
 
 // reconcile looks at the HTTPSource, Channel and Knative Service of one name,
 // whatever of them exists, and takes each as far as the faults allow. The three
@@ -65,14 +65,12 @@ func (c *Controllers) sink(ctx context.Context, key string, src *unstructured.Un
 		return fmt.Errorf("cannot write Channel %s: %w", key, errWebhookDown)
 	}
 	if got == nil {
-		_, err := c.channels.create(ctx, want)
-		return err
+		return c.channels.create(ctx, want)
 	}
 	got = got.DeepCopy()
 	got.SetLabels(want.GetLabels())
 	got.SetOwnerReferences(want.GetOwnerReferences())
-	_, err := c.channels.update(ctx, got)
-	return err
+	return c.channels.update(ctx, got)
 }
 
 // eventing is Knative Eventing's part: the Channel gets an address and becomes
@@ -107,7 +105,7 @@ func (c *Controllers) eventing(ctx context.Context, key string) error {
 	}
 	conds.summarize("BackingChannelReady", "Addressable")
 	status["conditions"] = conds.list()
-	return setStatus(ctx, c.channels, ch, status)
+	return c.channels.setStatus(ctx, ch, status)
 }
 
 // adapter gets, creates or corrects the Knative Service, once there is a Channel
@@ -120,8 +118,7 @@ func (c *Controllers) adapter(ctx context.Context, key string, src *unstructured
 	want := c.newService(src, url)
 	got := c.services.get(key)
 	if got == nil {
-		_, err := c.services.create(ctx, want)
-		return err
+		return c.services.create(ctx, want)
 	}
 	if maps.Equal(got.GetLabels(), want.GetLabels()) && equality.Semantic.DeepEqual(adapterContainer(got), adapterContainer(want)) {
 		return nil
@@ -130,8 +127,7 @@ func (c *Controllers) adapter(ctx context.Context, key string, src *unstructured
 	got.SetLabels(want.GetLabels())
 	got.SetOwnerReferences(want.GetOwnerReferences())
 	got.Object["spec"] = want.Object["spec"]
-	_, err := c.services.update(ctx, got)
-	return err
+	return c.services.update(ctx, got)
 }
 
 // serving is Knative Serving's part: a revision of the adapter becomes ready.
@@ -170,7 +166,7 @@ func (c *Controllers) serving(ctx context.Context, key string) error {
 	}
 	conds.summarize("RoutesReady", "ConfigurationsReady")
 	status["conditions"] = conds.list()
-	return setStatus(ctx, c.services, svc, status)
+	return c.services.setStatus(ctx, svc, status)
 }
 
 // status writes what the HTTPSource controller makes of it all. It never sets
@@ -207,7 +203,7 @@ func (c *Controllers) status(ctx context.Context, key string) error {
 			return err
 		}
 	}
-	if err := setStatus(ctx, c.sources, src, status); err != nil {
+	if err := c.sources.setStatus(ctx, src, status); err != nil {
 		return err
 	}
 	if ready && c.faults.has(StatusLies, src.GetName()) {
@@ -227,21 +223,6 @@ func (c *Controllers) deleteChannel(ctx context.Context, key string) error {
 		return fmt.Errorf("cannot delete Channel %s: %w", key, err)
 	}
 	return nil
-}
-
-// setStatus writes the status if it is another one than the object has.
-func setStatus(ctx context.Context, s *store, u *unstructured.Unstructured, status map[string]any) error {
-	if equality.Semantic.DeepEqual(u.Object["status"], any(status)) {
-		return nil
-	}
-	u = u.DeepCopy()
-	u.Object["status"] = status
-	_, err := s.updateStatus(ctx, u)
-	// Its deletion is on the way to the informer.
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // tooEarly says whether the fault holds the object back still, and if so has it

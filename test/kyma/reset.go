@@ -18,6 +18,10 @@ import (
 // stateObjects is how the names of all state objects of the migration begin.
 const stateObjects = "eventmesh-migration"
 
+// madeForTests labels the namespaces that this package makes. A KUBECONFIG that
+// names a cluster with Kyma in it must not cost that cluster its Applications.
+const madeForTests = "eventmesh-migration.kyma-project.io/made-for-tests"
+
 // Names returns the names of n Applications as Put makes them.
 func Names(n int) []string {
 	names := make([]string, n)
@@ -28,8 +32,8 @@ func Names(n int) []string {
 }
 
 // Put makes n Applications, and nothing else of them, in a cluster with Kyma's
-// namespaces, and returns their names. The kubernetes objects of an Application
-// that has been installed can be added with Load.
+// namespaces, and returns their names. What else an Application has can be added
+// with Load.
 func Put(ctx context.Context, cfg *rest.Config, n int) ([]string, error) {
 	client, _, err := connect(cfg)
 	if err != nil {
@@ -65,6 +69,9 @@ func Clear(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := guard(ctx, client); err != nil {
+		return err
+	}
 	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	events := schema.GroupVersionResource{Version: "v1", Resource: "events"}
@@ -87,6 +94,27 @@ func Clear(ctx context.Context, cfg *rest.Config) error {
 		if err := group.Wait(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// guard refuses a cluster whose Kyma was not put there by this package.
+func guard(ctx context.Context, client dynamic.Interface) error {
+	ns, err := client.Resource(Namespaces).Get(ctx, SystemNamespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("cannot get Namespace %s: %w", SystemNamespace, err)
+	case ns.GetLabels()[madeForTests] != "":
+		return nil
+	}
+	apps, err := client.Resource(Applications).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("cannot list applications: %w", err)
+	}
+	if len(apps.Items) > 0 {
+		return fmt.Errorf("cannot clear this cluster: it has Applications, and Namespace %s lacks the label %s of a test cluster",
+			SystemNamespace, madeForTests)
 	}
 	return nil
 }
@@ -140,29 +168,22 @@ func (c collection) list(ctx context.Context, client dynamic.Interface) ([]unstr
 	}
 }
 
+// delete deletes one by one, many at a time: a deletecollection, which the API
+// server works off one after the other, takes several times as long.
 func (c collection) delete(ctx context.Context, client dynamic.Interface, objects []unstructured.Unstructured) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	inBulk := map[string]bool{}
 	for _, u := range objects {
-		resource := client.Resource(c.gvr).Namespace(u.GetNamespace())
-		if len(u.GetFinalizers()) > 0 {
-			group.Go(func() error {
+		group.Go(func() error {
+			resource := client.Resource(c.gvr).Namespace(u.GetNamespace())
+			if len(u.GetFinalizers()) > 0 {
 				_, err := resource.Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-				return ignoreNotFound(err)
-			})
-		}
-		switch {
-		case c.prefix != "":
-			group.Go(func() error {
-				return ignoreNotFound(resource.Delete(ctx, u.GetName(), metav1.DeleteOptions{}))
-			})
-		case !inBulk[u.GetNamespace()]:
-			inBulk[u.GetNamespace()] = true
-			group.Go(func() error {
-				return resource.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: c.labels})
-			})
-		}
+				if ignoreNotFound(err) != nil {
+					return err
+				}
+			}
+			return ignoreNotFound(resource.Delete(ctx, u.GetName(), metav1.DeleteOptions{}))
+		})
 	}
 	return group.Wait()
 }

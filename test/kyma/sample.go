@@ -3,6 +3,7 @@ package kyma
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -20,13 +21,17 @@ type State string
 const (
 	// InPlace has its HTTPSource.
 	InPlace State = "in place"
+	// Starting has its HTTPSource, whose adapter is to take a while: whoever loads
+	// the sample breaks it, by AdapterNotReadyFor.
+	Starting State = "HTTPSource not ready yet"
 	// DeletedByHand had an HTTPSource: it is in the release's manifest.
 	DeletedByHand State = "HTTPSource deleted by hand"
-	// NoRelease has no record of a Helm 2 release, as after a move to Helm 3.
-	NoRelease State = "no Helm 2 release"
 	// UpgradeFailed was never upgraded to a chart with an HTTPSource; creating
 	// it by hand would break the next upgrade.
 	UpgradeFailed State = "release from before HTTPSources"
+	// InstallFailed has no release that was ever deployed; creating its
+	// HTTPSource by hand would break the next installation.
+	InstallFailed State = "release never deployed"
 	// NeverInstalled has skipInstallation, and so neither release nor
 	// event-service.
 	NeverInstalled State = "skipInstallation"
@@ -58,18 +63,20 @@ var sample = Sample{
 	{Name: "search", State: InPlace, Namespaces: []string{"shop"}},
 	{Name: "warehouse", State: InPlace, Namespaces: []string{"analytics"}},
 
+	{Name: "inventory", State: Starting, Namespaces: []string{"shop"}},
+
+	{Name: "feedback", State: DeletedByHand, Namespaces: []string{"marketing"}},
+	{Name: "newsletter", State: DeletedByHand, Namespaces: []string{"marketing"}},
+	{Name: "payments", State: DeletedByHand, Namespaces: []string{"finance"}},
 	{Name: "pricing", State: DeletedByHand, Namespaces: []string{"shop"}},
 	{Name: "recommendations", State: DeletedByHand, Namespaces: []string{"shop"}},
 	{Name: "returns", State: DeletedByHand, Namespaces: []string{"shop"}},
-
-	{Name: "feedback", State: NoRelease, Namespaces: []string{"marketing"}},
-	{Name: "newsletter", State: NoRelease, Namespaces: []string{"marketing"}},
-	{Name: "payments", State: NoRelease, Namespaces: []string{"finance"}},
-	{Name: "surveys", State: NoRelease},
-	{Name: "ticketing", State: NoRelease},
+	{Name: "surveys", State: DeletedByHand},
+	{Name: "ticketing", State: DeletedByHand},
 
 	{Name: "erp-2016", State: UpgradeFailed, Namespaces: []string{"finance"}},
 	{Name: "storefront-classic", State: UpgradeFailed, Namespaces: []string{"shop"}},
+	{Name: "partner-portal", State: InstallFailed},
 
 	{Name: "playground", State: NeverInstalled},
 	{Name: "supplier-portal", State: NeverInstalled},
@@ -86,14 +93,15 @@ type Sample []SampleApplication
 func (s Sample) In(states ...State) []string {
 	var names []string
 	for _, app := range s {
-		for _, state := range states {
-			if app.State == state {
-				names = append(names, app.Name)
-			}
+		if slices.Contains(states, app.State) {
+			names = append(names, app.Name)
 		}
 	}
 	return names
 }
+
+// SampleApplications returns what LoadSample puts in place.
+func SampleApplications() Sample { return slices.Clone(sample) }
 
 // LoadSample puts a sample Kyma 1.10 cluster in place, as it is before any
 // migration. The controllers (Start) make its HTTPSources ready.
@@ -118,7 +126,7 @@ func LoadSample(ctx context.Context, cfg *rest.Config) (Sample, error) {
 	if err := ensureNamespaces(ctx, client, namespaces); err != nil {
 		return nil, err
 	}
-	return sample, createAll(ctx, client, append(objects, systemObjects()...))
+	return SampleApplications(), createAll(ctx, client, append(objects, systemObjects()...))
 }
 
 // objects that an Application in this state has.
@@ -131,11 +139,13 @@ func (a SampleApplication) objects() []*unstructured.Unstructured {
 	switch a.State {
 	case FrozenInPlace:
 		app.Object["spec"].(map[string]any)["skipInstallation"] = true
+	case InstallFailed:
+		app.Object["status"] = map[string]any{"installationStatus": map[string]any{"status": "FAILED"}}
 	case OptedOut:
 		app.SetLabels(map[string]string{"eventmesh-migration.kyma-project.io/skip": "true"})
 	}
 	switch a.State {
-	case InPlace, FrozenInPlace:
+	case InPlace, FrozenInPlace, Starting:
 		release(1, "SUPERSEDED", false)
 		release(2, "DEPLOYED", true)
 		out = append(out, HTTPSource(a.Name))
@@ -144,8 +154,10 @@ func (a SampleApplication) objects() []*unstructured.Unstructured {
 	case UpgradeFailed:
 		release(1, "DEPLOYED", false)
 		release(2, "FAILED", true)
+	case InstallFailed:
+		release(1, "FAILED", true)
 	}
-	if a.State != NeverInstalled {
+	if a.State != NeverInstalled && a.State != InstallFailed {
 		out = append(out, EventService(a.Name, false))
 	}
 	return out
@@ -272,9 +284,10 @@ func resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error
 }
 
 func ensureNamespaces(ctx context.Context, client dynamic.Interface, names []string) error {
-	objects := make([]*unstructured.Unstructured, 0, len(names))
-	for _, name := range names {
-		objects = append(objects, object(corev1.SchemeGroupVersion.WithKind("Namespace"), "", name, map[string]any{}))
+	objects := make([]*unstructured.Unstructured, len(names))
+	for i, name := range names {
+		objects[i] = object(corev1.SchemeGroupVersion.WithKind("Namespace"), "", name, map[string]any{})
+		objects[i].SetLabels(map[string]string{madeForTests: "true"})
 	}
 	return createAll(ctx, client, objects)
 }

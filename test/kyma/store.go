@@ -6,15 +6,16 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // store is one kind as its informer saw it last, or as the stand-in itself wrote
@@ -94,13 +95,12 @@ func (s *store) vanished(obj any) string {
 }
 
 // wrote remembers what the API server answered to an own write.
-func (s *store) wrote(u *unstructured.Unstructured) *unstructured.Unstructured {
+func (s *store) wrote(u *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, gone := s.gone[u.GetUID()]; !gone {
 		s.written[keyOf(u)] = u
 	}
-	return u
 }
 
 // get returns the newest state known, nil if there is none. It is shared: not
@@ -118,29 +118,42 @@ func (s *store) get(key string) *unstructured.Unstructured {
 	return seen
 }
 
-func (s *store) create(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *store) create(ctx context.Context, u *unstructured.Unstructured) error {
 	u.SetGroupVersionKind(s.gvk)
 	made, err := s.resource.Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("cannot create %s %s: %w", s.gvk.Kind, keyOf(u), err)
+		return fmt.Errorf("cannot create %s %s: %w", s.gvk.Kind, keyOf(u), err)
 	}
-	return s.wrote(made), nil
+	s.wrote(made)
+	return nil
 }
 
-func (s *store) update(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *store) update(ctx context.Context, u *unstructured.Unstructured) error {
 	made, err := s.resource.Namespace(u.GetNamespace()).Update(ctx, u, metav1.UpdateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("cannot update %s %s: %w", s.gvk.Kind, keyOf(u), err)
+		return fmt.Errorf("cannot update %s %s: %w", s.gvk.Kind, keyOf(u), err)
 	}
-	return s.wrote(made), nil
+	s.wrote(made)
+	return nil
 }
 
-func (s *store) updateStatus(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	made, err := s.resource.Namespace(u.GetNamespace()).UpdateStatus(ctx, u, metav1.UpdateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("cannot update the status of %s %s: %w", s.gvk.Kind, keyOf(u), err)
+// setStatus writes the status if it is another one than the object has.
+func (s *store) setStatus(ctx context.Context, u *unstructured.Unstructured, status map[string]any) error {
+	if equality.Semantic.DeepEqual(u.Object["status"], any(status)) {
+		return nil
 	}
-	return s.wrote(made), nil
+	u = u.DeepCopy()
+	u.Object["status"] = status
+	made, err := s.resource.Namespace(u.GetNamespace()).UpdateStatus(ctx, u, metav1.UpdateOptions{})
+	// Its deletion is on the way to the informer.
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot update the status of %s %s: %w", s.gvk.Kind, keyOf(u), err)
+	}
+	s.wrote(made)
+	return nil
 }
 
 // newer says whether a is a later state than b. Versions that cannot be

@@ -95,7 +95,7 @@ type trio struct {
 }
 
 // ready is readiness over the snapshot.
-func (s *snapshot) ready(name, namespace string) migration.Status {
+func (s *snapshot) ready(name string) migration.Status {
 	return readiness(s.kinds, trio{s.sources[name], s.channels[name], s.services[name]})
 }
 

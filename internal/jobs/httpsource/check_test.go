@@ -122,8 +122,7 @@ func TestReadiness(t *testing.T) {
 			}
 			// Memory is saved without a change of mind.
 			for _, obj := range tc.objects {
-				r := map[string]migration.Resource{"HTTPSource": k.httpSource.resource, "Channel": k.channel.resource, "Service": k.service.resource}
-				trim := trimTo(r[obj.GetKind()], namespace)
+				trim := trimTo(map[string]kind{"HTTPSource": k.httpSource, "Channel": k.channel, "Service": k.service}[obj.GetKind()], namespace)
 				trim(obj)
 				trim(obj) // an object may come from the list and be trimmed again
 			}

@@ -76,33 +76,34 @@ upgraded to 1.9 or later, the upgrade failed, somebody deleted it), events would
 be refused from the moment the event-service is upgraded. This job creates each
 missing HTTPSource as the chart would, <application> in kyma-integration, and
 waits until it can take events: until its Channel is ready and has an address,
-its adapter (a Knative Service of the same name) is ready, and it says so itself.
+its adapter (a Knative Service of the same name) is ready, and it says so too.
 Its own condition is not trusted alone: it goes stale when a Channel cannot be
 made.
 
 It also waits for HTTPSources that exist and are not ready, and for adapters
-without a Channel, which would lose events; normally Knative and Kyma heal both
+without a Channel, which would lose events; normally Kyma and Knative heal both
 by themselves. What is not ready after --ready-timeout fails the run, and what
 the run created is deleted again.
 
 It never touches:
-  - an HTTPSource, Channel or Knative Service it did not create. One of the name
-    it needs, which belongs to something else, is reported and refuses the run.
+  - an HTTPSource, Channel or Knative Service it did not create. One of the
+    name it needs, which belongs to something else, refuses the run.
   - Applications with spec.skipInstallation: a later installation of their
     release would fail on an HTTPSource that exists already.
-  - Applications whose Helm 2 release is stored without an HTTPSource: the
-    application-operator's next upgrade would fail. It makes the HTTPSource itself
-    in that upgrade. --on-helm2-conflict=create overrides this.
+  - Applications whose Helm 2 release is stored without an HTTPSource, or that
+    have none on a cluster with Helm 2: the application-operator's upgrade would
+    fail on one it did not create. It creates the HTTPSource in that upgrade.
+    --on-helm2-conflict=create overrides this.
   - Applications labelled eventmesh-migration.kyma-project.io/skip=true.
 
 It is safe to run again, also after it was killed: what exists and is ready is
-left alone, so that on a migrated cluster it reads four lists and writes nothing.
-What it creates carries the label and annotations by which Helm 3 takes an object
-into the Application's release. A rollback keeps an HTTPSource whose event-service
-posts to it already: events are never left without a receiver.
+left alone, so on a migrated cluster it reads four lists and writes nothing.
+What it creates carries the label and annotations by which Helm 3 takes an
+object into the Application's release. A rollback keeps an HTTPSource to which
+an event-service posts already: no event is left without a receiver.
 
 Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 refused before
-anything was changed (every reason is listed); the others are in docs/runbook.md.
+anything was changed, with every reason; docs/runbook.md explains the others.
 `
 
 // Settings implements migration.Configurable.

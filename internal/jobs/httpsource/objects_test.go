@@ -90,14 +90,6 @@ func service(name string, edits ...edit) *unstructured.Unstructured {
 	}, append([]edit{says("True", "", ""), generation(1, 1), ownedBy("sources.kyma-project.io/v1alpha1", "HTTPSource", name, "uid-"+name)}, edits...))
 }
 
-func byName(list ...*unstructured.Unstructured) objects {
-	o := objects{}
-	for _, obj := range list {
-		o[obj.GetName()] = obj
-	}
-	return o
-}
-
 // view is a migration.View over the objects of a test.
 type view struct{ objects []*unstructured.Unstructured }
 

@@ -97,7 +97,7 @@ func (s *snapshot) assess(app application, o options) (verdict, []migration.Find
 	case obj != nil && kyma.SourceOf(obj) != app.name:
 		return refused, say(migration.Error, fmt.Sprintf("%s is of source %q, not of %q, and so takes the name of the one it needs", source, kyma.SourceOf(obj), app.name),
 			"rename or delete that HTTPSource, or "+optOut(s.kinds.application, app.name))
-	case obj != nil && s.ready(app.name, o.namespace).State == migration.Met:
+	case obj != nil && s.ready(app.name).State == migration.Met:
 		return nothing, nil
 	case obj == nil && app.skips:
 		return nothing, []migration.Finding{skipped(ref, source, app)}
@@ -206,7 +206,7 @@ func (d *decision) application(app application) {
 	switch v {
 	case await:
 		d.work = true
-		d.unit(migration.Change{Verb: migration.Await, Ref: ref, Why: d.ready(app.name, d.options.namespace).Message})
+		d.unit(migration.Change{Verb: migration.Await, Ref: ref, Why: d.ready(app.name).Message})
 	case missing:
 		d.work = true
 		if d.helm2Allows(app) {
@@ -268,10 +268,10 @@ func (d *decision) helm2Allows(app application) bool {
 	case found && record.hasSource:
 		return true
 	}
-	state, risk := fmt.Sprintf("its Helm 2 release (%s) does not contain %s", stored, source),
-		`the next upgrade of the release fails with "already exists in the cluster and wasn't defined in the previous release"`
+	state, risk := fmt.Sprintf("its Helm 2 release (%s) lacks %s", stored, source),
+		`the next upgrade of the release fails over it ("already exists in the cluster and wasn't defined in the previous release")`
 	if !found {
-		state, risk = "it has no deployed Helm 2 release", `the installation of its release fails with "already exists"`
+		state, risk = "it has no deployed Helm 2 release", `the installation of its release fails over it ("already exists")`
 	}
 	if override {
 		d.find(migration.Finding{
@@ -283,8 +283,8 @@ func (d *decision) helm2Allows(app application) bool {
 	}
 	d.find(migration.Finding{
 		Severity: migration.Warning, Object: ref.String(),
-		Problem: fmt.Sprintf("left to the application-operator, since %s: if it were created here, %s. What is at risk: the operator creates it together with the event-service that posts to it, and events sent before it is ready are refused", state, risk),
-		Hint: fmt.Sprintf("check after the upgrade of the component application-connector: kubectl -n %s get %s. To have it now, at the price of a failing release: --on-helm2-conflict=create",
+		Problem: fmt.Sprintf("left to the application-operator: %s, and if one is made here, %s; it makes both the HTTPSource and the event-service that posts to it, and events sent before the former is ready are refused", state, risk),
+		Hint: fmt.Sprintf("check it after the upgrade of application-connector: kubectl -n %s get %s; or create it now, at that price: --on-helm2-conflict=create",
 			d.options.namespace, d.kinds.httpSource.command(app.name)),
 	})
 	return false

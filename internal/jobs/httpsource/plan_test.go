@@ -133,7 +133,7 @@ func TestDecide(t *testing.T) {
 			},
 			objects: list{
 				channel("channel", unset("metadata", "ownerReferences")),
-				source("going", deleting()),
+				source("going", deleting()), service("going"),
 				source("other", set("another", "spec", "source")), channel("other"), service("other"),
 				channel("service", ownedBy("sources.kyma-project.io/v1alpha1", "HTTPSource", "x", "1")),
 				service("service", ownedBy("v1", "ConfigMap", "service", "1")),
@@ -260,13 +260,13 @@ func TestDecide(t *testing.T) {
 				"has":   {configMap: "has.v2", version: 2, hasSource: true},
 				"lacks": {configMap: "lacks.v7", version: 7},
 			}),
-			words: []string{"left to the application-operator, since its Helm 2 release (ConfigMap kube-system/lacks.v7) does not contain",
-				"left to the application-operator, since it has no deployed Helm 2 release"},
+			words: []string{"left to the application-operator: its Helm 2 release (ConfigMap kube-system/lacks.v7) lacks HTTPSource kyma-integration/lacks",
+				"left to the application-operator: it has no deployed Helm 2 release"},
 			want: brief{
 				Units: []string{"create HTTPSource kyma-integration/has"},
 				Findings: []string{
-					"warning Application lacks: left to the application-operator, since its Helm 2 release (ConfigMap kube-system/lacks.v7) does not contain",
-					"warning Application new: left to the application-operator, since it has no deployed Helm 2 release",
+					"warning Application lacks: left to the application-operator: its Helm 2 release (ConfigMap kube-system/lacks.v7) lacks HTTPSource kyma-integration/lacks",
+					"warning Application new: left to the application-operator: it has no deployed Helm 2 release",
 				},
 			},
 		},

@@ -106,7 +106,7 @@ func decodeRelease(data string) (name string, manifest []byte, err error) {
 		return "", nil, fmt.Errorf("its data.%s is not base64: %w", tillerDataKey, err)
 	}
 	if bytes.HasPrefix(message, []byte{0x1f, 0x8b, 0x08}) { // gzip; the oldest records are not
-		if message, err = gunzip(message); err != nil {
+		if message, err = gunzip(message, maxRelease); err != nil {
 			return "", nil, fmt.Errorf("its data.%s cannot be decompressed: %w", tillerDataKey, err)
 		}
 	}
@@ -141,14 +141,14 @@ func malformed(n int) error {
 	return fmt.Errorf("its data.%s is not a stored release: %w", tillerDataKey, protowire.ParseError(n))
 }
 
-func gunzip(compressed []byte) ([]byte, error) {
+func gunzip(compressed []byte, limit int64) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {
 		return nil, err
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, maxRelease+1))
-	if err == nil && len(plain) > maxRelease {
-		err = fmt.Errorf("it is larger than %d MiB", maxRelease>>20)
+	plain, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(plain)) > limit {
+		err = fmt.Errorf("it is larger than %d bytes", limit)
 	}
 	return plain, err
 }

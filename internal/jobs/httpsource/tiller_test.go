@@ -96,7 +96,7 @@ func TestManifestHasSource(t *testing.T) {
 		"Empty":           {"A record without data is broken.", "", false, "its data.release holds no release"},
 		"NotBase64":       {"Something else wrote it.", "%%%", false, "its data.release is not base64"},
 		"NotProtobuf":     {"Neither is this a release.", encoded([]byte("just some text")), false, "its data.release is not a stored release"},
-		"TruncatedBase64": {"Cut off in the middle of the encoding.", encoded(whole)[:len(encoded(whole))/2*1-1], false, "its data.release"},
+		"TruncatedBase64": {"Cut off in the middle of the encoding.", encoded(whole)[:len(encoded(whole))/2/4*4-1], false, "its data.release"},
 		"TruncatedGzip":   {"Cut off in the middle of the compression.", encoded(whole[:len(whole)/2]), false, "its data.release cannot be decompressed"},
 		"TruncatedPlain":  {"Cut off in the middle of the message.", encoded(plain[:len(plain)/2]), false, "its data.release is not a stored release"},
 		"BadYAML": {"A manifest that cannot be parsed where it matters tells nothing.",
@@ -117,12 +117,13 @@ func TestManifestHasSource(t *testing.T) {
 	}
 }
 
-func TestGunzipBomb(t *testing.T) {
-	if _, err := gunzip(gzipped(make([]byte, maxRelease+1))); err == nil {
+func TestGunzipLimit(t *testing.T) {
+	const limit = 1 << 16
+	if _, err := gunzip(gzipped(make([]byte, limit+1)), limit); err == nil {
 		t.Error("a record that decompresses to more than any release is taken")
 	}
-	if _, err := gunzip(gzipped(make([]byte, 1<<20))); err != nil {
-		t.Errorf("a record of an ordinary size: %v", err)
+	if got, err := gunzip(gzipped(make([]byte, limit)), limit); err != nil || len(got) != limit {
+		t.Errorf("a record of just the limit: %d bytes, %v", len(got), err)
 	}
 }
 
@@ -167,6 +168,9 @@ func TestTillerAdd(t *testing.T) {
 				tl.add(r, map[string]bool{"shop": true})
 			}
 			r := tl.releases["shop"]
+			if len(tl.releases) > 1 || len(tl.releases) == 1 && tl.releases["shop"].configMap == "" {
+				t.Errorf("%s\nreleases %v: more than the wanted one is kept", tc.reason, tl.releases)
+			}
 			if diff := cmp.Diff(tc.want, brief{tl.inUse, r.configMap, r.hasSource, r.err != nil}); diff != "" {
 				t.Errorf("%s\nadd(): -want +got:\n%s", tc.reason, diff)
 			}

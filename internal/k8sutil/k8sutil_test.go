@@ -1,0 +1,301 @@
+package k8sutil
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+var things = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
+
+func once(ctx context.Context, op func(context.Context) error) error { return op(ctx) }
+
+func TestIsTransient(t *testing.T) {
+	thing := things.GroupResource()
+	for name, tc := range map[string]struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		"Nil":       {"no error", nil, false},
+		"Conflict":  {"decided on the merits", apierrors.NewConflict(thing, "a", errors.New("x")), false},
+		"Forbidden": {"decided on the merits", apierrors.NewForbidden(thing, "a", errors.New("x")), false},
+		"NotFound":  {"decided on the merits", apierrors.NewNotFound(thing, "a"), false},
+		"TooMany":   {"the server asks to come back", apierrors.NewTooManyRequests("x", 1), true},
+		"Internal":  {"a webhook or etcd may be back soon", apierrors.NewInternalError(errors.New("x")), true},
+		"Timeout":   {"the outcome is unknown", apierrors.NewTimeoutError("x", 1), true},
+		"EOF":       {"the connection broke", io.ErrUnexpectedEOF, true},
+		"Deadline":  {"one call took too long", context.DeadlineExceeded, true},
+		"Canceled":  {"we ended it ourselves", context.Canceled, false},
+		"Permanent": {"the caller says so", fmt.Errorf("wrapped: %w", Permanent(io.EOF)), false},
+		"ReadOnly":  {"refused before it left", &ReadOnlyError{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := IsTransient(tc.err); got != tc.want {
+				t.Errorf("%s: got %t", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestRetry(t *testing.T) {
+	t.Run("RepeatsWhatIsTransient", func(t *testing.T) {
+		calls := 0
+		err := Retry(t.Context(), time.Minute, nil, func(context.Context) error {
+			if calls++; calls < 3 {
+				return io.EOF
+			}
+			return nil
+		})
+		if err != nil || calls != 3 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
+	t.Run("ReturnsWhatIsNot", func(t *testing.T) {
+		calls := 0
+		want := apierrors.NewNotFound(things.GroupResource(), "a")
+		err := Retry(t.Context(), time.Minute, nil, func(context.Context) error { calls++; return want })
+		if !errors.Is(err, want) || calls != 1 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
+	t.Run("EndsWithItsBudget", func(t *testing.T) {
+		err := Retry(t.Context(), 200*time.Millisecond, nil, func(context.Context) error { return io.EOF })
+		if !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+	t.Run("EndsWithItsContext", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("told to stop")
+		cancel(cause)
+		if err := Retry(ctx, time.Minute, nil, func(context.Context) error { return nil }); !errors.Is(err, cause) {
+			t.Error(err)
+		}
+	})
+}
+
+// server answers lists of things in pages of two, and whatever handle answers
+// first.
+type server struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []string
+	handle   func(w http.ResponseWriter, r *http.Request) bool
+}
+
+func newServer(t *testing.T, total int) *server {
+	t.Helper()
+	s := &server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
+		handle := s.handle
+		s.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		if handle != nil && handle(w, r) {
+			return
+		}
+		var from int
+		_, _ = fmt.Sscanf(r.URL.Query().Get("continue"), "%d", &from)
+		list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "ThingList"}}
+		list.SetResourceVersion("7")
+		for i := from; i < min(from+2, total); i++ {
+			list.Items = append(list.Items, unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "example.com/v1", "kind": "Thing",
+				"metadata": map[string]any{"name": fmt.Sprintf("t%d", i), "namespace": "ns", "managedFields": []any{}},
+			}})
+		}
+		if from+2 < total {
+			list.SetContinue(fmt.Sprint(from + 2))
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func answer(w http.ResponseWriter, err *apierrors.StatusError) bool {
+	err.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	w.WriteHeader(int(err.ErrStatus.Code))
+	_ = json.NewEncoder(w).Encode(err.ErrStatus)
+	return true
+}
+
+func (s *server) things(t *testing.T) dynamic.ResourceInterface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(things).Namespace("ns")
+}
+
+func TestPageBeginsAgainWhenTheTokenExpires(t *testing.T) {
+	s := newServer(t, 5)
+	expired := false
+	s.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("continue") == "4" && !expired {
+			expired = true
+			return answer(w, apierrors.NewResourceExpired("too old"))
+		}
+		return false
+	}
+	var names []string
+	version, err := Page(t.Context(), s.things(t), metav1.ListOptions{Limit: 2}, once,
+		func() { names = nil }, func(obj *unstructured.Unstructured) error { names = append(names, obj.GetName()); return nil })
+	if err != nil || version != "7" {
+		t.Fatalf("version %q, %v", version, err)
+	}
+	if want := []string{"t0", "t1", "t2", "t3", "t4"}; !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+	for _, request := range s.requests {
+		if !strings.Contains(request, "limit=2") {
+			t.Errorf("an unpaged request: %s", request)
+		}
+	}
+}
+
+func TestReadOnlyAndCounter(t *testing.T) {
+	s := newServer(t, 0)
+	var counter Counter
+	cfg := &rest.Config{Host: s.URL, QPS: -1}
+	cfg.Wrap(counter.Wrap)
+	cfg.Wrap(ReadOnly)
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := client.Resource(things).Namespace("ns")
+	if _, err := resource.List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	var refused *ReadOnlyError
+	if err := resource.Delete(t.Context(), "t0", metav1.DeleteOptions{}); !errors.As(err, &refused) {
+		t.Errorf("a write must be refused, got %v", err)
+	}
+	if len(s.requests) != 1 || counter.Reads() != 1 || counter.Writes() != 0 {
+		t.Errorf("requests %q, %d reads, %d writes", s.requests, counter.Reads(), counter.Writes())
+	}
+}
+
+func TestServed(t *testing.T) {
+	// A server without aggregated discovery, as Kubernetes 1.16 is.
+	s := newServer(t, 0)
+	broken := false
+	s.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		switch r.URL.Path {
+		case "/api":
+			_ = json.NewEncoder(w).Encode(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+		case "/apis":
+			_ = json.NewEncoder(w).Encode(metav1.APIGroupList{
+				TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+				Groups: []metav1.APIGroup{{Name: "example.com", Versions: []metav1.GroupVersionForDiscovery{
+					{GroupVersion: "example.com/v1alpha1", Version: "v1alpha1"}, {GroupVersion: "example.com/v1", Version: "v1"},
+				}}},
+			})
+		case "/apis/example.com/v1":
+			if broken {
+				return answer(w, apierrors.NewForbidden(things.GroupResource(), "", errors.New("no")))
+			}
+			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "example.com/v1",
+				APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}, {Name: "things/status", Kind: "Thing"}},
+			})
+		case "/apis/example.com/v1alpha1":
+			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "example.com/v1alpha1",
+				APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing"}, {Name: "olds", Kind: "Old"}},
+			})
+		default:
+			return false
+		}
+		return true
+	}
+	find := func(kind string) (schema.GroupVersionResource, bool, error) {
+		t.Helper()
+		client, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: s.URL, QPS: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NewServed(client, once).Find(t.Context(), schema.GroupKind{Group: "example.com", Kind: kind})
+	}
+	if got, ok, err := find("Thing"); err != nil || !ok || got.Version != "v1" {
+		t.Errorf("the best version serves it: %v %t %v", got, ok, err)
+	}
+	if got, ok, err := find("Old"); err != nil || !ok || got.Version != "v1alpha1" {
+		t.Errorf("only the old version serves it: %v %t %v", got, ok, err)
+	}
+	if _, ok, err := find("None"); err != nil || ok {
+		t.Errorf("no version serves it: %t %v", ok, err)
+	}
+	broken = true
+	if _, ok, err := find("None"); err == nil || ok {
+		t.Errorf("discovery that failed is an error, never absent: %t %v", ok, err)
+	}
+}
+
+func TestCollectionListsOnceAndWatchesOn(t *testing.T) {
+	s := newServer(t, 3)
+	watches := make(chan string, 10)
+	s.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") == "" {
+			return false
+		}
+		watches <- r.URL.Query().Get("resourceVersion")
+		fmt.Fprintf(w, `{"type":"ADDED","object":{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"new","namespace":"ns","resourceVersion":"8"}}}`+"\n")
+		fmt.Fprintf(w, `{"type":"DELETED","object":{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t0","namespace":"ns","resourceVersion":"9"}}}`+"\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := NewCollection(s.things(t), metav1.ListOptions{Limit: 2}, func(obj *unstructured.Unstructured) { obj.SetLabels(nil) }, once)
+	if err := c.List(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.All()) != 3 || c.Get("ns", "t2") == nil {
+		t.Fatalf("listed %d", len(c.All()))
+	}
+	changed := make(chan string, 10)
+	c.Watch(ctx, func(key string) { changed <- key })
+	if got := []string{<-changed, <-changed}; !slices.Equal(got, []string{"ns/new", "ns/t0"}) {
+		t.Errorf("changed: %q", got)
+	}
+	if c.Get("ns", "new") == nil || c.Get("ns", "t0") != nil || len(c.All()) != 3 {
+		t.Error("the collection does not follow the watch")
+	}
+	if from := <-watches; from != "7" {
+		t.Errorf("the watch begins at %q, want the list's version 7", from)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lists := 0
+	for _, request := range s.requests {
+		if !strings.Contains(request, "watch=") {
+			lists++
+		}
+	}
+	if lists != 2 {
+		t.Errorf("listed in %d requests, want 2 pages: %q", lists, s.requests)
+	}
+}

@@ -1,0 +1,371 @@
+// Command bench measures httpsource-sync on a real API server, and prints the
+// tables of docs/measurements.md.
+//
+// Times on a shared machine say little by themselves, so that the job is paired
+// with its floor: a bare client-go loop that does nothing but the same creations
+// at the same concurrency, in turns, in one run of this program. What is
+// reported is the median of the ratios. Requests are counted from the API
+// server's audit log and are exact.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/httpsource"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+)
+
+func main() {
+	sizes := flag.String("sizes", "500,1000,2000", "numbers of missing HTTPSources to pair with the floor")
+	pairs := flag.Int("pairs", 5, "how often each size is measured")
+	memory := flag.Int("memory", 2000, "number of missing HTTPSources of the run whose memory and exit are measured; 0: none")
+	migrated := flag.Int("migrated", 5000, "number of Applications of the migrated cluster; 0: none")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *sizes, *pairs, *memory, *migrated); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type bench struct {
+	cluster *controlplane.ControlPlane
+	binary  string
+	out     *tabwriter.Writer
+}
+
+func run(ctx context.Context, sizes string, pairs, memory, migrated int) (err error) {
+	dir, err := os.MkdirTemp("", "eventmesh-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{binary: filepath.Join(dir, "httpsource-sync"), out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.binary, "./cmd/httpsource-sync")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("cannot build httpsource-sync (run this in the root of the repository): %w", err)
+	}
+	if b.cluster, err = controlplane.Start(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
+	if err := b.cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+		return err
+	}
+	fmt.Fprintln(b.out, "HTTPSources\tjob / floor, median\tmin … max\tfloor, median\tjob, median\tjournal writes\tother writes")
+	for size := range strings.SplitSeq(sizes, ",") {
+		if size == "" {
+			continue
+		}
+		n, err := strconv.Atoi(size)
+		if err != nil {
+			return fmt.Errorf("--sizes: %w", err)
+		}
+		if err := b.paired(ctx, n, pairs); err != nil {
+			return err
+		}
+	}
+	if memory > 0 {
+		if err := b.watched(ctx, memory); err != nil {
+			return err
+		}
+	}
+	if migrated > 0 {
+		if err := b.nothingToDo(ctx, migrated); err != nil {
+			return err
+		}
+	}
+	return b.out.Flush()
+}
+
+// withoutWaiting is the job with all its decisions and none of its waits, as the
+// floor does not wait either.
+type withoutWaiting struct{ migration.Job }
+
+func (withoutWaiting) Await(*migration.Change) []migration.Condition { return nil }
+
+func (b *bench) paired(ctx context.Context, n, pairs int) error {
+	var ratios, floors, jobs []float64
+	var journal, others int
+	for i := range pairs {
+		measure := []func(context.Context, int) (float64, error){b.floor, b.job}
+		var took [2]float64
+		for k := range 2 {
+			which := (k + i) % 2 // A B, B A, A B …
+			if _, err := kyma.Reset(ctx, b.cluster.Config(), n); err != nil {
+				return err
+			}
+			mark, err := b.cluster.Mark(ctx)
+			if err != nil {
+				return err
+			}
+			if took[which], err = measure[which](ctx, n); err != nil {
+				return err
+			}
+			if which == 1 {
+				if journal, others, err = b.writes(ctx, mark); err != nil {
+					return err
+				}
+			}
+		}
+		floors, jobs, ratios = append(floors, took[0]), append(jobs, took[1]), append(ratios, took[1]/took[0])
+		fmt.Fprintf(os.Stderr, "%d HTTPSources, pair %d: floor %.2f s, job %.2f s\n", n, i+1, took[0], took[1])
+	}
+	slices.Sort(ratios)
+	fmt.Fprintf(b.out, "%d\t%.2f\t%.2f … %.2f\t%.2f s\t%.2f s\t%d (%.1f %%)\t%d\n", n, median(ratios), ratios[0], ratios[len(ratios)-1],
+		median(floors), median(jobs), journal, 100*float64(journal)/float64(journal+others), others)
+	return nil
+}
+
+func (b *bench) floor(ctx context.Context, n int) (float64, error) {
+	cfg := b.cluster.Config()
+	cfg.UserAgent = "floor"
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	var work errgroup.Group
+	work.SetLimit(16)
+	for _, name := range kyma.Names(n) {
+		work.Go(func() error {
+			_, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Create(ctx, asCreated(name), metav1.CreateOptions{})
+			return err
+		})
+	}
+	err = work.Wait()
+	return time.Since(began).Seconds(), err
+}
+
+// asCreated is the object that the job creates, byte for byte but for the run's
+// name: the server's work for it depends on its metadata.
+func asCreated(name string) *unstructured.Unstructured {
+	obj := kyma.HTTPSource(name)
+	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"})
+	obj.SetAnnotations(map[string]string{
+		"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": kyma.IntegrationNamespace,
+		migration.MarkAnnotation: "20200101000000-xxxxx/1000/0",
+	})
+	return obj
+}
+
+func (b *bench) job(ctx context.Context, n int) (float64, error) {
+	cfg := b.cluster.Config()
+	cfg.UserAgent = "job"
+	began := time.Now()
+	engine, err := migration.New(cfg, migration.Options{Identity: "bench"})
+	if err != nil {
+		return 0, err
+	}
+	report := engine.Run(ctx, withoutWaiting{httpsource.New()})
+	took := time.Since(began).Seconds()
+	if report.Result != migration.Succeeded || len(report.Changes) != n {
+		return 0, fmt.Errorf("the job ended with %s, %d changes: %s", report.Result, len(report.Changes), report.Message)
+	}
+	return took, nil
+}
+
+func (b *bench) writes(ctx context.Context, since controlplane.Mark) (journal, others int, err error) {
+	requests, err := b.cluster.Requests(ctx, since, controlplane.All(controlplane.By("job"), controlplane.IsWrite))
+	for _, r := range requests {
+		if r.Resource == "secrets" {
+			journal++
+		} else {
+			others++
+		}
+	}
+	return journal, others, err
+}
+
+// watched runs the real program against controllers that make its objects ready.
+func (b *bench) watched(ctx context.Context, n int) error {
+	if _, err := kyma.Reset(ctx, b.cluster.Config(), n); err != nil {
+		return err
+	}
+	controllers, err := kyma.Start(ctx, b.cluster.Config(), kyma.Options{})
+	if err != nil {
+		return err
+	}
+	defer controllers.Stop()
+	ready, err := b.lastReady(ctx, n)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	report, rss, err := b.run(ctx)
+	exited := time.Now()
+	if err != nil {
+		return err
+	}
+	if report.Result != migration.Succeeded {
+		return fmt.Errorf("the job ended with %s: %s", report.Result, report.Message)
+	}
+	fmt.Fprintf(b.out, "\nwith all waits, %d HTTPSources\t%.1f s in all\t%.2f s from the last one ready to exit\t%.1f MiB peak RSS\n",
+		n, exited.Sub(began).Seconds(), exited.Sub(<-ready).Seconds(), rss)
+	return nil
+}
+
+// lastReady sends the moment at which the n-th HTTPSource became ready.
+func (b *bench) lastReady(ctx context.Context, n int) (<-chan time.Time, error) {
+	client, err := dynamic.NewForConfig(b.cluster.Config())
+	if err != nil {
+		return nil, err
+	}
+	w, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan time.Time, 1)
+	go func() {
+		defer w.Stop()
+		seen := map[string]bool{}
+		var last time.Time
+		for event := range w.ResultChan() {
+			obj, ok := event.Object.(*unstructured.Unstructured)
+			if !ok {
+				continue
+			}
+			conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+			for _, c := range conditions {
+				if c, ok := c.(map[string]any); ok && c["type"] == "Ready" && c["status"] == "True" && !seen[obj.GetName()] {
+					seen[obj.GetName()] = true
+					last = time.Now()
+				}
+			}
+			if len(seen) == n {
+				done <- last
+				return
+			}
+		}
+	}()
+	return done, nil
+}
+
+// nothingToDo runs the real program on a cluster that is migrated.
+func (b *bench) nothingToDo(ctx context.Context, n int) error {
+	names, err := kyma.Reset(ctx, b.cluster.Config(), n)
+	if err != nil {
+		return err
+	}
+	controllers, err := kyma.Start(ctx, b.cluster.Config(), kyma.Options{})
+	if err != nil {
+		return err
+	}
+	defer controllers.Stop()
+	ready, err := b.lastReady(ctx, n)
+	if err != nil {
+		return err
+	}
+	if err := kyma.PutHTTPSources(ctx, b.cluster.Config(), names...); err != nil {
+		return err
+	}
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	fmt.Fprintf(b.out, "\nnothing to do, %d Applications\ttime\tpeak RSS\tlist pages\tother reads\twrites\n", n)
+	for range 3 {
+		mark, err := b.cluster.Mark(ctx)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		report, rss, err := b.run(ctx)
+		took := time.Since(began)
+		if err != nil {
+			return err
+		}
+		if report.Result != migration.NothingToDo {
+			return fmt.Errorf("the job ended with %s: %s", report.Result, report.Message)
+		}
+		requests, err := b.cluster.Requests(ctx, mark, controlplane.By("httpsource-sync"))
+		if err != nil {
+			return err
+		}
+		pages, reads, writes := 0, 0, 0
+		for _, r := range requests {
+			switch {
+			case controlplane.IsWrite(r):
+				writes++
+			case r.Verb == "list" && r.Resource != "secrets":
+				pages++
+			default:
+				reads++
+			}
+		}
+		fmt.Fprintf(b.out, "\t%.2f s\t%.1f MiB\t%d\t%d\t%d\n", took.Seconds(), rss, pages, reads, writes)
+	}
+	return nil
+}
+
+func (b *bench) run(ctx context.Context) (report *migration.Report, peakMiB float64, err error) {
+	cmd := exec.CommandContext(ctx, b.binary, "--kubeconfig", b.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, 0, fmt.Errorf("httpsource-sync: %w", err)
+	}
+	// The kernel's own figure for a finished child (ru_maxrss) includes what its
+	// parent had when it forked, so the high-water mark is read while it lives.
+	exited := make(chan struct{})
+	peak := make(chan float64)
+	go func() {
+		kib := 0.0
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			select {
+			case <-exited:
+				peak <- kib / 1024
+				return
+			case <-tick.C:
+			}
+			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+			if _, after, ok := strings.Cut(string(status), "VmHWM:"); ok {
+				var now float64
+				if _, err := fmt.Sscanf(after, "%f", &now); err == nil {
+					kib = max(kib, now)
+				}
+			}
+		}
+	}()
+	err = cmd.Wait()
+	close(exited)
+	rss := <-peak
+	if err != nil {
+		return nil, 0, fmt.Errorf("httpsource-sync: %w", err)
+	}
+	report = &migration.Report{}
+	if err := json.Unmarshal(out.Bytes(), report); err != nil {
+		return nil, 0, fmt.Errorf("cannot read the report: %w", err)
+	}
+	return report, rss, nil
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
