@@ -50,7 +50,11 @@ func OS() IO {
 // by its default rule the collector lets the heap double between two cycles,
 // and a list of a few thousand objects would peak above that. It is a soft
 // limit: a larger cluster gets the memory it needs.
-const memoryLimit = 48 << 20
+const memoryLimit = 40 << 20
+
+// gcPercent lets the heap grow by half between two cycles rather than double,
+// for the same reason. GOGC is the user's choice, as GOMEMLIMIT is.
+const gcPercent = 50
 
 // Run executes the job as the command line says, and returns the exit code of
 // the process. It is to be called once in a process.
@@ -58,6 +62,9 @@ func Run(job migration.Job, streams IO) int {
 	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(memoryLimit)
+		if streams.Env("GOGC") == "" {
+			debug.SetGCPercent(gcPercent)
+		}
 	}
 	p := &process{
 		IO:             streams,

@@ -6,19 +6,14 @@ import (
 )
 
 // Raw gets a path of the API server that is no resource, such as what a pod
-// serves behind the server's proxy. It never does anything but a GET.
+// serves behind the server's proxy. It is one GET and no more: an answer of 503
+// may be the pod's own, and whether to ask again is for the caller to say.
 func (s *Served) Raw(ctx context.Context, path string, query url.Values) ([]byte, error) {
-	var body []byte
-	err := s.retry(ctx, func(ctx context.Context) error {
-		request := s.client.RESTClient().Get().AbsPath(path)
-		for key, values := range query {
-			for _, value := range values {
-				request.Param(key, value)
-			}
+	request := s.client.RESTClient().Get().AbsPath(path)
+	for key, values := range query {
+		for _, value := range values {
+			request.Param(key, value)
 		}
-		var err error
-		body, err = request.DoRaw(ctx)
-		return err
-	})
-	return body, err
+	}
+	return request.MaxRetries(0).DoRaw(ctx)
 }

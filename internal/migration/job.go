@@ -48,6 +48,13 @@ type Keeper interface {
 	Keep(ctx context.Context, c *Cluster, refs []Ref) (map[Ref]string, error)
 }
 
+// KeepReader is a Keeper that says what Keep lists, so that a missing permission
+// is found before the first write rather than in a rollback.
+type KeepReader interface {
+	// KeepReads returns the kinds and namespaces; names are ignored.
+	KeepReads() []Ref
+}
+
 // EditIgnorer is a job that knows annotations and labels which webhooks and
 // controllers own: changing them is no edit of the object.
 type EditIgnorer interface {

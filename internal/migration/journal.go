@@ -134,6 +134,15 @@ func (j *journal) entries() []*entry {
 	return all
 }
 
+// changes are all changes of the journal, in order.
+func (j *journal) changes() []Change {
+	var all []Change
+	for _, e := range j.entries() {
+		all = append(all, e.Unit.Changes...)
+	}
+	return all
+}
+
 // journals is the store of one job's journals.
 type journals struct {
 	job     string

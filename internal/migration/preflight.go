@@ -65,6 +65,11 @@ func (r *run) permissions(units []Unit) []permission {
 			}
 		}
 	}
+	if keeper, ok := r.job.(KeepReader); ok {
+		for _, ref := range keeper.KeepReads() {
+			need(ref, "", "list")
+		}
+	}
 	state := func(group, resource string, verbs ...string) {
 		for _, verb := range verbs {
 			needed[permission{verb, group, resource, "", r.e.opts.StateNamespace}] = true

@@ -93,7 +93,7 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 	r := e.begin("plan", job)
 	ctx, cancel := r.limited(ctx, e.opts.Timeout, "the plan", "--timeout")
 	defer cancel()
-	plan, open, err := r.look(ctx)
+	plan, open, err := r.look(withDryRun(ctx))
 	if err != nil {
 		return r.conclude(ctx, r.nothingChanged(ctx, err))
 	}
@@ -211,7 +211,7 @@ func (r *run) forward(parent context.Context) outcome {
 			return r.refuse(plan)
 		}
 		if writingUnits(plan) == 0 {
-			return r.onlyWait(ctx, plan)
+			return r.probed(ctx, r.onlyWait(ctx, plan))
 		}
 	}
 	// The wait for the lock has its own limit; the work has all of its time.
@@ -260,7 +260,7 @@ func (r *run) forward(parent context.Context) outcome {
 	}
 	r.findings = append(r.findings, plan.Findings...)
 	if journal == nil && len(units) == 0 {
-		return r.onlyWait(ctx, plan)
+		return r.probed(ctx, r.onlyWait(ctx, plan))
 	}
 	if out, ok := r.mayStart(ctx, plan, units); !ok {
 		return out
@@ -681,6 +681,16 @@ func (r *run) undo(parent context.Context) outcome {
 	var units []Unit
 	for _, e := range r.journal.entries() {
 		units = append(units, e.Unit)
+	}
+	if guard, ok := r.job.(UndoGuard); ok {
+		reasons, err := guard.RefuseUndo(ctx, r.cluster, r.journal.changes())
+		if err != nil {
+			return r.nothingChanged(ctx, err)
+		}
+		if len(reasons) > 0 {
+			r.findings = append(r.findings, reasons...)
+			return outcome{result: Refused, message: "it is too early to take this back: " + reasons[0].Problem + "; nothing was changed"}
+		}
 	}
 	missing, err := r.preflight(ctx, units)
 	if err != nil {

@@ -161,7 +161,9 @@ func TestEngineVerbs(t *testing.T) {
 		}
 		return []migration.Condition{{
 			Text: "what never comes", On: []migration.Ref{ch.Ref}, Timeout: 300 * time.Millisecond,
-			Eval: func(migration.View) migration.Status { return migration.Status{Message: "it is not there", Hint: "wait for ever"} },
+			Eval: func(migration.View) migration.Status {
+				return migration.Status{Message: "it is not there", Hint: "wait for ever"}
+			},
 		}}
 	}
 	setUp := func(s *sandbox) func(fail bool) *migration.Plan {

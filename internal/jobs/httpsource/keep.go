@@ -78,3 +78,11 @@ func (l liveSources) reasons(refs []migration.Ref) map[migration.Ref]string {
 	}
 	return reasons
 }
+
+// KeepReads implements migration.KeepReader: what keep lists.
+func (j *Job) KeepReads() []migration.Ref {
+	return []migration.Ref{
+		{Resource: deployments, Namespace: j.options.namespace},
+		{Resource: pods, Namespace: j.options.namespace},
+	}
+}

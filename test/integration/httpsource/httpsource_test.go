@@ -1,0 +1,606 @@
+package httpsource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/snapshot"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// subject is the job on a cluster with four missing HTTPSources, for the tests
+// that every job has to pass.
+func (p *plane) subject(t *testing.T) suite.Subject {
+	t.Helper()
+	const n = 4
+	client, err := dynamic.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := kyma.Names(n)[n-1]
+	return suite.Subject{
+		Name: "httpsource-sync", Binary: suite.Build(t, "./cmd/httpsource-sync"),
+		Args:       []string{"--ready-timeout=1500ms"},
+		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
+		Reset: func(_ context.Context, t testing.TB) { p.reset(t, n) },
+		Done: func(ctx context.Context, t testing.TB) {
+			list, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Items) != n {
+				t.Errorf("%d HTTPSources, want %d", len(list.Items), n)
+			}
+			for _, source := range list.Items {
+				if got, _, _ := unstructured.NestedString(source.Object, "spec", "source"); got != source.GetName() {
+					t.Errorf("HTTPSource %s has the source %q", source.GetName(), got)
+				}
+			}
+			p.ready(t, kyma.Names(n)...)
+		},
+		Break: func(context.Context, testing.TB) func() {
+			p.controllers.Break(kyma.AdapterNeverReady, last)
+			return p.controllers.HealAll
+		},
+	}
+}
+
+// TestSuite runs what every job has to pass, on clusters of both kinds.
+func TestSuite(t *testing.T) {
+	for _, version := range versions {
+		t.Run(string(version), func(t *testing.T) {
+			s := on(t, version).subject(t)
+			t.Run("NoWriteWhenDone", func(t *testing.T) { suite.NoWriteWhenDone(t, s) })
+			t.Run("TwoRuns", func(t *testing.T) { suite.TwoRuns(t, s) })
+			t.Run("SecondRunWaits", func(t *testing.T) { suite.SecondRunWaits(t, s) })
+			t.Run("LockTheft", func(t *testing.T) { suite.LockTheft(t, s) })
+			t.Run("Frozen", func(t *testing.T) { suite.Frozen(t, s) })
+			t.Run("SIGTERM", func(t *testing.T) { suite.SIGTERM(t, s) })
+			t.Run("KillForward", func(t *testing.T) { suite.KillForward(t, s) })
+			if version != controlplane.KnativeV1alpha1 {
+				return // the loops that follow do not depend on what Knative serves
+			}
+			t.Run("KillThenBack", func(t *testing.T) { suite.KillThenBack(t, s) })
+			t.Run("KillRollback", func(t *testing.T) { suite.KillRollback(t, s) })
+			t.Run("KillUndo", func(t *testing.T) { suite.KillUndo(t, s) })
+			t.Run("RandomFaults", func(t *testing.T) { suite.RandomFaults(t, s, 20200401, 5) })
+		})
+	}
+}
+
+// TestFailureConditions lets the job fail in each way it must, and compares the
+// whole cluster before and after.
+func TestFailureConditions(t *testing.T) {
+	apps := kyma.Names(4)
+	bad, old := apps[2], apps[0]
+	for name, tc := range map[string]struct {
+		reason string
+		// old says whether the first Application has a ready HTTPSource before.
+		old   bool
+		fault func(p *plane, t *testing.T)
+		// object is named by the finding, which contains says.
+		object, says string
+	}{
+		"AdapterNotReady": {
+			reason: "one that was created is not ready in time",
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.AdapterNeverReady, bad) },
+			object: bad, says: "gave up after 1s",
+		},
+		"ChannelNotReady": {
+			reason: "the HTTPSource says Ready, its Channel is not: the condition alone is not trusted",
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.ChannelNeverReady, bad) },
+			object: bad, says: "Channel",
+		},
+		"ChannelWithoutAddress": {
+			reason: "the Channel has no address",
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.NoAddress, bad) },
+			object: bad, says: "Channel",
+		},
+		"AdapterWithoutChannelCreated": {
+			reason: "an adapter without a Channel, for an HTTPSource that was created",
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.StatusLies, bad) },
+			object: bad, says: "adapter without a channel",
+		},
+		"AdapterWithoutChannelExisting": {
+			reason: "an adapter without a Channel, for an HTTPSource that existed",
+			old:    true,
+			fault: func(p *plane, t *testing.T) {
+				p.controllers.Break(kyma.ControllerDown, old)
+				p.loseChannel(t, old)
+			},
+			object: old, says: "adapter without a channel",
+		},
+		"ExistingNotReady": {
+			reason: "one that existed is not ready in time",
+			old:    true,
+			fault: func(p *plane, t *testing.T) {
+				p.controllers.Break(kyma.AdapterNeverReady, old)
+				p.unready(t, old)
+			},
+			object: old, says: "gave up after 1s",
+		},
+		"CannotBeCreated": {
+			reason: "the API server refuses one",
+			fault:  func(p *plane, t *testing.T) { p.deny(t, bad) },
+			object: bad, says: "not this one",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, version := range versions {
+				t.Run(string(version), func(t *testing.T) {
+					p := on(t, version)
+					p.reset(t, len(apps))
+					if tc.old {
+						if err := kyma.PutHTTPSources(t.Context(), p.Config(), old); err != nil {
+							t.Fatal(err)
+						}
+						p.ready(t, old)
+					}
+					tc.fault(p, t)
+					before, err := snapshot.Stable(t.Context(), p.Config(), snapshot.Options{Status: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+					r := run(t, p.Kubeconfig, "--ready-timeout=1s")
+					r.want(t, 1, migration.RolledBack)
+					if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+						return f.Severity == migration.Error && strings.HasSuffix(f.Object, "/"+tc.object) && strings.Contains(f.Problem, tc.says) && f.Hint != ""
+					}) {
+						t.Errorf("%s: no finding names %s, says %q and gives a hint: %+v", tc.reason, tc.object, tc.says, r.Findings)
+					}
+					diff, err := snapshot.Settled(t.Context(), p.Config(), before, snapshot.Options{Status: true})
+					if err != nil || diff != "" {
+						t.Errorf("%s: the cluster differs from before: %v\n%s", tc.reason, err, diff)
+					}
+				})
+			}
+		})
+	}
+}
+
+// loseChannel deletes the Application's Channel, which nobody makes anew.
+func (p *plane) loseChannel(t *testing.T, app string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := "v1alpha1"
+	if p == planes[controlplane.KnativeV1] {
+		version = "v1"
+	}
+	channels := schema.GroupVersionResource{Group: "messaging.knative.dev", Version: version, Resource: "channels"}
+	if err := client.Resource(channels).Namespace(kyma.IntegrationNamespace).Delete(t.Context(), app, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unready waits until the Application's HTTPSource says it is not ready.
+func (p *plane) unready(t *testing.T, app string) {
+	t.Helper()
+	p.until(t, app, func(obj *unstructured.Unstructured) bool {
+		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+		return slices.ContainsFunc(conditions, func(c any) bool {
+			m, ok := c.(map[string]any)
+			return ok && m["type"] == "Ready" && m["status"] != "True"
+		})
+	})
+}
+
+func (p *plane) until(t *testing.T, name string, holds func(*unstructured.Unstructured) bool) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		obj, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds(obj) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("HTTPSource %s does not become as the test needs it", name)
+		}
+	}
+}
+
+// deny lets an admission policy refuse the HTTPSource of an Application, until
+// the test ends.
+func (p *plane) deny(t *testing.T, app string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := client.AdmissionregistrationV1()
+	const name = "deny-httpsource"
+	_, err = policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{"sources.kyma-project.io"}, APIVersions: []string{"*"}, Resources: []string{"httpsources"}},
+			}}}},
+			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", app), Message: "not this one"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dry := func() error {
+		client, err := dynamic.NewForConfig(p.Config())
+		if err != nil {
+			return nil
+		}
+		_, err = client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).
+			Create(context.Background(), kyma.HTTPSource(app), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	// A policy takes a moment to be in force, and one more to be lifted.
+	settle := func(denied bool) {
+		for deadline := time.Now().Add(30 * time.Second); (dry() != nil) != denied; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the policy's denial does not become %t", denied)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		_ = policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{})
+		_ = policies.ValidatingAdmissionPolicies().Delete(context.Background(), name, metav1.DeleteOptions{})
+		settle(false)
+	})
+	settle(true)
+}
+
+// TestEveryBadApplicationIsNamed gives the job all that it must refuse at once.
+func TestEveryBadApplicationIsNamed(t *testing.T) {
+	p := on(t, controlplane.KnativeV1alpha1)
+	p.reset(t, 3)
+	bad := kyma.BadApplications()
+	for _, b := range bad {
+		if err := kyma.Load(t.Context(), p.Config(), b.Objects...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.ready(t, "taken-source") // the foreign one
+	before, err := snapshot.Stable(t.Context(), p.Config(), snapshot.Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, p.Kubeconfig)
+	r.want(t, 4, migration.Refused)
+	for _, b := range bad {
+		if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+			return f.Severity == migration.Error && strings.HasSuffix(f.Object, " "+b.Name) && f.Hint != ""
+		}) {
+			t.Errorf("%s is not named (%s): %+v", b.Name, b.Reason, r.Findings)
+		}
+	}
+	after, err := snapshot.Take(t.Context(), p.Config(), snapshot.Options{Raw: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Only the report is new.
+	for line := range strings.Lines(snapshot.Diff(before, after)) {
+		if strings.HasPrefix(line, "+") && !strings.Contains(line, "ConfigMap kyma-system/eventmesh-migration-httpsource-sync") || strings.HasPrefix(line, "-") {
+			t.Errorf("something was touched: %s", line)
+		}
+	}
+}
+
+// TestMissingPermissions takes one verb after the other from the job's account.
+func TestMissingPermissions(t *testing.T) {
+	p := on(t, controlplane.KnativeV1alpha1)
+	p.reset(t, 2)
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{"applicationconnector.kyma-project.io"}, Resources: []string{"applications"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"sources.kyma-project.io"}, Resources: []string{"httpsources"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
+		{APIGroups: []string{"messaging.knative.dev"}, Resources: []string{"channels"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{"serving.knative.dev"}, Resources: []string{"services"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"list"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "create", "update"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list", "create", "update", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "watch"}},
+	}
+	for i, rule := range rules {
+		for _, verb := range rule.Verbs {
+			if rule.Resources[0] == "events" {
+				continue // an Event that cannot be left is no failure
+			}
+			name := verb + " " + rule.Resources[0]
+			t.Run(name, func(t *testing.T) {
+				less := slices.Clone(rules)
+				less[i].Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == verb })
+				if len(less[i].Verbs) == 0 {
+					less = slices.Delete(less, i, i+1)
+				}
+				kubeconfig, err := p.User(t.Context(), "less", less...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				mark, err := p.Mark(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := run(t, kubeconfig, "--ready-timeout=1s")
+				r.want(t, 4, migration.Refused)
+				if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+					return f.Severity == migration.Error && strings.Contains(f.Problem, verb) && strings.Contains(f.Problem, rule.Resources[0]) && f.Hint != ""
+				}) {
+					t.Errorf("no finding names %s: %+v", name, r.Findings)
+				}
+				writes, err := p.Requests(t.Context(), mark, controlplane.All(controlplane.By("httpsource-sync"), controlplane.IsWrite, func(r controlplane.Request) bool {
+					return r.Code < 300 && r.Resource != "coordination.k8s.io/leases" && r.Resource != "configmaps"
+				}))
+				if err != nil || len(writes) > 0 {
+					t.Errorf("something was written: %v %v", writes, err)
+				}
+			})
+		}
+	}
+	t.Run("WithAllOfThem", func(t *testing.T) {
+		kubeconfig, err := p.User(t.Context(), "enough", rules...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark, err := p.Mark(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, kubeconfig).want(t, 0, migration.Succeeded)
+		run(t, kubeconfig, "undo").want(t, 0, migration.Succeeded)
+		p.controllers.Break(kyma.AdapterNeverReady, kyma.Names(2)[0])
+		run(t, kubeconfig, "--ready-timeout=1s").want(t, 1, migration.RolledBack)
+		refused, err := p.Requests(t.Context(), mark, controlplane.All(controlplane.By("httpsource-sync"), func(r controlplane.Request) bool { return r.Code == 403 }))
+		if err != nil || len(refused) > 0 {
+			t.Errorf("the account lacks a permission: %v %v", refused, err)
+		}
+	})
+}
+
+// TestMissingKinds takes away the kinds that the job needs, in each of the ways
+// it has to tell apart.
+func TestMissingKinds(t *testing.T) {
+	p := on(t, controlplane.KnativeV1alpha1)
+	reinstall := func() {
+		t.Helper()
+		if err := p.InstallCRDs(t.Context(), controlplane.KnativeV1alpha1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(t *testing.T, crd string) {
+		t.Helper()
+		if err := p.RemoveCRD(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		reason, crd string
+		apps        int
+		exit        int
+		result      migration.Result
+		says        string
+	}{
+		{"no source kind: nothing to do", "applications.applicationconnector.kyma-project.io", 0, 0, migration.NothingToDo, "no Kyma cluster"},
+		{"no work: nothing to do", "httpsources.sources.kyma-project.io", 0, 0, migration.NothingToDo, ""},
+		{"work, and no kind to write", "httpsources.sources.kyma-project.io", 2, 4, migration.Refused, "event-sources"},
+		{"work, and no kind to wait for", "channels.messaging.knative.dev", 2, 4, migration.Refused, "knative-eventing"},
+		{"work, and no kind to wait for", "services.serving.knative.dev", 2, 4, migration.Refused, "knative-serving"},
+	} {
+		t.Run(strings.ReplaceAll(tc.reason, " ", "-")+"/"+tc.crd, func(t *testing.T) {
+			p.reset(t, tc.apps)
+			remove(t, tc.crd)
+			defer reinstall()
+			r := run(t, p.Kubeconfig)
+			r.want(t, tc.exit, tc.result)
+			if tc.says != "" && !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool { return strings.Contains(f.Problem+f.Hint, tc.says) }) {
+				t.Errorf("no finding says %q: %+v", tc.says, r.Findings)
+			}
+		})
+	}
+	t.Run("discovery-that-failed-is-never-absence", func(t *testing.T) {
+		p.reset(t, 2)
+		remove(t, "httpsources.sources.kyma-project.io")
+		defer reinstall()
+		services, err := dynamic.NewForConfig(p.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		apiServices := services.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+		broken := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+			"metadata": map[string]any{"name": "v1beta1.sources.kyma-project.io"},
+			"spec": map[string]any{
+				"group": "sources.kyma-project.io", "version": "v1beta1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(10),
+				"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "nowhere"},
+			},
+		}}
+		if _, err := apiServices.Create(t.Context(), broken, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = apiServices.Delete(context.Background(), broken.GetName(), metav1.DeleteOptions{})
+		}()
+		var r result
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+			// The aggregator takes a moment to list the group as stale.
+			if r = run(t, p.Kubeconfig); !strings.Contains(r.stdout, "event-sources") || time.Now().After(deadline) {
+				break
+			}
+		}
+		r.want(t, 1, migration.FailedResult)
+		if !strings.Contains(r.Message, "sources.kyma-project.io") || len(r.Findings) == 0 {
+			t.Errorf("the group is not named: %s %+v", r.Message, r.Findings)
+		}
+	})
+}
+
+// TestUndoKeepsWhatCarriesLiveEvents switches one event-service to the mesh.
+func TestUndoKeepsWhatCarriesLiveEvents(t *testing.T) {
+	p := on(t, controlplane.KnativeV1alpha1)
+	p.reset(t, 3)
+	switched, others := kyma.Names(3)[1], []string{kyma.Names(3)[0], kyma.Names(3)[2]}
+	run(t, p.Kubeconfig).want(t, 0, migration.Succeeded)
+	if err := kyma.Load(t.Context(), p.Config(), kyma.EventService(switched, true), kyma.EventService(others[0], false)); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, p.Kubeconfig, "undo")
+	r.want(t, 3, migration.PartlyRestored)
+	if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+		return strings.HasSuffix(f.Object, "/"+switched) && strings.Contains(f.Problem, "kept: carries live events")
+	}) {
+		t.Errorf("not said: %+v", r.Findings)
+	}
+	client, err := dynamic.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != switched {
+		t.Errorf("want only the HTTPSource of %s left: %v %v", switched, list, err)
+	}
+}
+
+// TestHelm2 leaves Applications alone whose release would break.
+func TestHelm2(t *testing.T) {
+	p := on(t, controlplane.KnativeV1alpha1)
+	apps := kyma.Names(3)
+	put := func(t *testing.T) {
+		t.Helper()
+		p.reset(t, 3)
+		err := kyma.Load(t.Context(), p.Config(),
+			kyma.TillerRelease(apps[0], kyma.IntegrationNamespace, 1, "DEPLOYED", kyma.ApplicationManifest(apps[0], true)),
+			kyma.TillerRelease(apps[1], kyma.IntegrationNamespace, 1, "DEPLOYED", kyma.ApplicationManifest(apps[1], false)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("LeftToTheOperator", func(t *testing.T) {
+		put(t)
+		r := run(t, p.Kubeconfig)
+		r.want(t, 0, migration.Succeeded)
+		if len(r.Changes) != 1 || r.Changes[0].Name != apps[0] {
+			t.Errorf("only the HTTPSource in a manifest is to be created: %+v", r.Changes)
+		}
+		for _, app := range apps[1:] {
+			if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+				return strings.HasSuffix(f.Object, " "+app) && strings.Contains(f.Problem, "left to the application-operator")
+			}) {
+				t.Errorf("%s is not reported: %+v", app, r.Findings)
+			}
+		}
+	})
+	t.Run("Overridden", func(t *testing.T) {
+		put(t)
+		r := run(t, p.Kubeconfig, "--on-helm2-conflict=create")
+		r.want(t, 0, migration.Succeeded)
+		if len(r.Changes) != 3 {
+			t.Errorf("all are to be created: %+v", r.Changes)
+		}
+	})
+	t.Run("UnreadableIsRefused", func(t *testing.T) {
+		put(t)
+		if err := kyma.Load(t.Context(), p.Config(), kyma.TillerConfigMap(apps[2], 1, "DEPLOYED", "garbage")); err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, p.Kubeconfig)
+		r.want(t, 4, migration.Refused)
+		if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool { return strings.Contains(f.Object, "ConfigMap kube-system/"+apps[2]) }) {
+			t.Errorf("the ConfigMap is not named: %+v", r.Findings)
+		}
+	})
+}
+
+// TestMigratedClusterCostsReadsOnly counts every request of a run with nothing
+// to do, in the audit log.
+func TestMigratedClusterCostsReadsOnly(t *testing.T) {
+	const n = 1001 // three pages of each kind
+	p := on(t, controlplane.KnativeV1alpha1)
+	p.reset(t, n)
+	if err := kyma.PutHTTPSources(t.Context(), p.Config(), kyma.Names(n)...); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := p.controllers.WaitReady(ctx, kyma.Names(n)...); err != nil {
+		t.Fatal(err)
+	}
+	mark, err := p.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, p.Kubeconfig)
+	r.want(t, 0, migration.NothingToDo)
+	requests, err := p.Requests(t.Context(), mark, controlplane.By("httpsource-sync"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, others := map[string]int{}, 0
+	for _, request := range requests {
+		switch {
+		case controlplane.IsWrite(request):
+			t.Errorf("a write: %s", request)
+		case request.Verb == "list" && request.Resource != "secrets":
+			pages[request.Resource]++
+			if !strings.Contains(request.URI, "limit=500") {
+				t.Errorf("a list that is not paged: %s", request)
+			}
+		default:
+			others++
+		}
+	}
+	if len(pages) != 4 {
+		t.Errorf("kinds listed: %v", pages)
+	}
+	for resource, count := range pages {
+		if count != 3 {
+			t.Errorf("%s was listed in %d requests, want 3 pages", resource, count)
+		}
+	}
+	if others > 6 {
+		t.Errorf("%d requests besides the pages, at most 6 are allowed: %v", others, requests)
+	}
+}
+
+// TestUnreachable ends soon, with a message that names the server.
+func TestUnreachable(t *testing.T) {
+	p := on(t, controlplane.KnativeV1alpha1)
+	r := run(t, p.Kubeconfig, "--context=elsewhere")
+	if r.exit != 2 || !strings.Contains(r.stderr, "elsewhere") {
+		t.Errorf("exit code %d: %s", r.exit, r.stderr)
+	}
+	unreachable := p.elsewhere(t)
+	r = run(t, unreachable)
+	r.want(t, 1, migration.FailedResult)
+	if !strings.Contains(r.Message, "cannot reach the API server https://127.0.0.1:1") || r.Findings[0].Hint == "" {
+		t.Errorf("message: %s", r.Message)
+	}
+}

@@ -1,0 +1,160 @@
+// Package httpsource proves httpsource-sync on a real API server, with the real
+// program as a process of its own and stand-ins for Kyma's controllers.
+package httpsource
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// versions are those at which clusters serve Knative's kinds: Kyma 1.11 had
+// v1alpha1 only, today's have v1 only.
+var versions = []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1}
+
+// plane is one cluster for each version, shared by all tests of it.
+type plane struct {
+	*controlplane.ControlPlane
+	controllers *kyma.Controllers
+}
+
+var (
+	planesMu sync.Mutex
+	planes   = map[controlplane.KnativeVersion]*plane{}
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
+		return
+	}
+	code := m.Run()
+	for _, p := range planes {
+		p.controllers.Stop()
+		if err := p.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// on returns the cluster of a version, empty but for Kyma's namespaces.
+func on(t *testing.T, version controlplane.KnativeVersion) *plane {
+	t.Helper()
+	planesMu.Lock()
+	defer planesMu.Unlock()
+	p := planes[version]
+	if p == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+		defer cancel()
+		cluster, err := controlplane.Start(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cluster.InstallCRDs(ctx, version); err != nil {
+			t.Fatal(errors.Join(err, cluster.Stop()))
+		}
+		// The controllers outlive this test.
+		controllers, err := kyma.Start(context.Background(), cluster.Config(), kyma.Options{})
+		if err != nil {
+			t.Fatal(errors.Join(err, cluster.Stop()))
+		}
+		p = &plane{cluster, controllers}
+		planes[version] = p
+	}
+	p.reset(t, 0)
+	return p
+}
+
+// reset leaves n Applications and nothing else of a former test.
+func (p *plane) reset(t testing.TB, n int) {
+	t.Helper()
+	p.controllers.HealAll()
+	if _, err := kyma.Reset(t.Context(), p.Config(), n); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := p.controllers.WaitEmpty(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ready waits until the Applications' HTTPSources are ready.
+func (p *plane) ready(t testing.TB, apps ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := p.controllers.WaitReady(ctx, apps...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// result is how a process ended.
+type result struct {
+	*migration.Report
+	exit           int
+	stdout, stderr string
+}
+
+func run(t *testing.T, kubeconfig string, args ...string) result {
+	t.Helper()
+	args = append(args, "--kubeconfig", kubeconfig, "--lease-duration=1s", "--output=json", "--log-format=json")
+	cmd := exec.CommandContext(t.Context(), suite.Build(t, "./cmd/httpsource-sync"), args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	r := result{Report: &migration.Report{}, exit: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+	if stdout.Len() > 0 {
+		if err := json.Unmarshal(stdout.Bytes(), r.Report); err != nil {
+			t.Fatalf("the report is no JSON: %v\n%s", err, stdout.String())
+		}
+	}
+	return r
+}
+
+func (r result) want(t *testing.T, exit int, wanted migration.Result) {
+	t.Helper()
+	if r.exit != exit || r.Result != wanted {
+		t.Fatalf("got exit code %d, result %q; want %d, %q\n%s\n%s", r.exit, r.Result, exit, wanted, r.stdout, r.stderr)
+	}
+}
+
+// elsewhere returns a kubeconfig of a server that does not exist.
+func (p *plane) elsewhere(t *testing.T) string {
+	t.Helper()
+	cfg, err := clientcmd.LoadFromFile(p.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range cfg.Clusters {
+		cluster.Server = "https://127.0.0.1:1"
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
