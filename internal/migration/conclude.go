@@ -66,6 +66,9 @@ func (r *run) fillReports() {
 }
 
 func (r *run) nextSeq() int {
+	if r.journal == nil {
+		return 0 // a run that only waits
+	}
 	next := 0
 	for _, e := range r.journal.entries() {
 		next = max(next, e.Seq+1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -213,6 +212,10 @@ func (r *run) forward(parent context.Context) outcome {
 		if writingUnits(plan) == 0 {
 			return r.probed(ctx, r.onlyWait(ctx, plan))
 		}
+		// What is refused is refused before even the Lease is written.
+		if out, ok := r.mayStart(ctx, plan, plan.Units); !ok {
+			return out
+		}
 	}
 	// The wait for the lock has its own limit; the work has all of its time.
 	contended, err := r.lock.acquire(parent, r.e.opts.LockWait)
@@ -258,19 +261,22 @@ func (r *run) forward(parent context.Context) outcome {
 	if err != nil {
 		return r.nothingChanged(ctx, err)
 	}
-	r.findings = append(r.findings, plan.Findings...)
 	if journal == nil && len(units) == 0 {
 		return r.probed(ctx, r.onlyWait(ctx, plan))
 	}
-	if out, ok := r.mayStart(ctx, plan, units); !ok {
-		return out
+	if contended || len(open) > 0 {
+		if out, ok := r.mayStart(ctx, plan, units); !ok {
+			return out
+		}
 	}
+	r.findings = append(r.findings, plan.Findings...)
 	return r.execute(parent, ctx, plan, entries, units, waits)
 }
 
 // mayStart is the last gate before the first write.
 func (r *run) mayStart(ctx context.Context, plan *Plan, units []Unit) (outcome, bool) {
 	if plan.Estimate > 0 && plan.Estimate > r.e.opts.Timeout {
+		r.findings = append(r.findings, plan.Findings...)
 		r.addFinding(Finding{
 			Severity: Error, Problem: fmt.Sprintf("the plan may take %s, longer than --timeout %s", plan.Estimate, r.e.opts.Timeout),
 			Hint: "give a longer --timeout (and Helm's, which must be longer still)",
@@ -282,10 +288,11 @@ func (r *run) mayStart(ctx context.Context, plan *Plan, units []Unit) (outcome, 
 		return r.nothingChanged(ctx, err), false
 	}
 	if len(missing) > 0 {
-		r.findings = append(r.findings, missing...)
+		r.findings = append(append(r.findings, plan.Findings...), missing...)
 		return outcome{result: Refused, message: fmt.Sprintf("%s; nothing was changed", count(len(missing), "missing permission"))}, false
 	}
-	if r.e.opts.Defer == DeferFail && hasDeferred(r.findings) {
+	if r.e.opts.Defer == DeferFail && hasDeferred(plan.Findings) {
+		r.findings = append(r.findings, plan.Findings...)
 		return r.deferralFails(), false
 	}
 	return outcome{}, true
@@ -297,9 +304,7 @@ func (r *run) deferralFails() outcome {
 
 // onlyWait is a run without a write: no lock, no journal.
 func (r *run) onlyWait(ctx context.Context, plan *Plan) outcome {
-	if r.journal == nil && len(r.findings) == 0 {
-		r.findings = slices.Clone(plan.Findings)
-	}
+	r.findings = append(r.findings, plan.Findings...)
 	if r.e.opts.Defer == DeferFail && hasDeferred(r.findings) {
 		return r.deferralFails()
 	}
@@ -632,7 +637,7 @@ func (r *run) reason(ctx context.Context, err error) string {
 }
 
 func (r *run) refuse(plan *Plan) outcome {
-	r.findings = slices.Clone(plan.Findings)
+	r.findings = append(r.findings, plan.Findings...)
 	n := 0
 	for _, f := range plan.Findings {
 		if f.Severity == Error {
