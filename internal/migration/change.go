@@ -239,6 +239,16 @@ type transient struct{ err error }
 
 func (t transient) Error() string { return t.err.Error() }
 
+// again makes an answer transient that another attempt may well not get: for
+// writes without a precondition, to objects that only the holder of the lock
+// writes, "conflict" and "not found" after "already exists" are such.
+func again(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return transient{err}
+	}
+	return err
+}
+
 // delete removes the object that pre is the image of, and no other one of its
 // name. It does not wait until it is gone.
 func (r *run) delete(ctx context.Context, ref Ref, pre *unstructured.Unstructured) (string, error) {

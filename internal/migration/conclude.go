@@ -126,7 +126,7 @@ func (r *run) publish(ctx context.Context, out outcome) {
 	report := r.reportOf(out)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	if !r.e.connected.Load() {
+	if !r.e.connected.Load() || r.lock.lossCause() != nil {
 		return
 	}
 	name := "eventmesh-migration-" + r.job.Name()
@@ -167,12 +167,12 @@ func (r *run) publish(ctx context.Context, out outcome) {
 		if !exists {
 			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
 			if !apierrors.IsAlreadyExists(err) {
-				return err
+				return again(err)
 			}
-			exists = true
 		}
 		_, err := maps.Update(ctx, configMap, metav1.UpdateOptions{})
-		return err
+		exists = !apierrors.IsNotFound(err)
+		return again(err)
 	})
 	if err != nil {
 		r.log.Warn("cannot write the report", zap.String("configMap", r.e.opts.StateNamespace+"/"+name), zap.Error(err))
@@ -249,7 +249,7 @@ func (r *run) announce(ctx context.Context, report *Report) {
 			if apierrors.IsAlreadyExists(err) {
 				return nil
 			}
-			return err
+			return again(err)
 		})
 		if err != nil {
 			r.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))

@@ -328,7 +328,7 @@ func (s *journals) append(ctx context.Context, j *journal, entries []*entry) err
 				// a leftover part of a chunk that was never finished.
 				_, err = s.secrets.Update(ctx, secret, metav1.UpdateOptions{})
 			}
-			return err
+			return again(err)
 		})
 		if err != nil {
 			return fmt.Errorf("cannot write journal Secret %s: %w", secret.Name, err)
@@ -381,7 +381,10 @@ func (s *journals) patch(ctx context.Context, name string, p phase, done map[int
 	}
 	err = s.write(ctx, func(ctx context.Context) error {
 		_, err := s.secrets.Patch(ctx, name, types.MergePatchType, raw, metav1.PatchOptions{})
-		return err
+		if apierrors.IsNotFound(err) {
+			return err // somebody deleted the journal
+		}
+		return again(err)
 	})
 	if err != nil {
 		return fmt.Errorf("cannot write journal Secret %s: %w", name, err)
@@ -408,7 +411,7 @@ func (s *journals) prune(ctx context.Context) error {
 				if apierrors.IsNotFound(err) {
 					return nil
 				}
-				return err
+				return again(err)
 			})
 			if err != nil {
 				return fmt.Errorf("cannot delete journal Secret %s: %w", list[i].Name, err)

@@ -351,11 +351,22 @@ func (l *lock) release() {
 	if lost != nil {
 		return
 	}
-	record := *l.seen
-	record.HolderIdentity = ""
-	record.RenewTime = metav1.Now()
 	err := k8sutil.Retry(context.Background(), l.renewDeadline(), nil, func(ctx context.Context) error {
-		return l.write(ctx, &record)
+		if l.seen == nil || l.seen.HolderIdentity != l.lease.LockConfig.Identity {
+			return nil // an earlier attempt was carried out, or somebody has it now
+		}
+		record := *l.seen
+		record.HolderIdentity = ""
+		record.RenewTime = metav1.Now()
+		err := l.write(ctx, &record)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		answer := err
+		if err := l.peek(ctx); err != nil {
+			return err
+		}
+		return transient{answer}
 	})
 	if err != nil {
 		l.log.Warn("cannot release the lock; it expires by itself", zap.Duration("within", l.duration), zap.Error(err))

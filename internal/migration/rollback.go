@@ -398,6 +398,10 @@ func (v *reversal) putBack(ctx context.Context, ch *Change, pre *unstructured.Un
 		return "", err
 	case live == nil:
 		return "", &errMoved{ch.Ref, "was deleted by somebody else"}
+	case live.GetUID() != pre.GetUID() && v.r.restoredUID(pre.GetUID()):
+		// A later change of the journal deleted it, and it is back from a pre-image
+		// that was taken before this patch.
+		return ChangeRolledBack, nil
 	case live.GetUID() != pre.GetUID():
 		return "", &errMoved{ch.Ref, "was created again by somebody else; it is left alone"}
 	}

@@ -409,10 +409,14 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, entries []*entry,
 	r.e.opts.Progress.Start(total)
 	defer r.e.opts.Progress.Stop()
 	x := r.newExecutor(ctx, plan.Parallelism, plan.Serial)
-	if err := x.run(ctx, entries, units, waits); err != nil || ctx.Err() != nil {
-		if err == nil {
-			err = context.Cause(ctx)
-		}
+	err := x.run(ctx, entries, units, waits)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = r.lock.lossCause()
+	}
+	if err != nil {
 		return r.failed(parent, ctx, units, err)
 	}
 	out := outcome{result: Succeeded}
@@ -430,6 +434,9 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, entries []*entry,
 	// The report first: once the journal is closed, nothing leads back here.
 	r.publish(ctx, out)
 	if err := r.journals.enter(ctx, r.journal, phaseDone); err != nil {
+		if stopped, ok := r.interruption(parent, err); ok {
+			return stopped
+		}
 		r.log.Warn("cannot close the journal; the next run will", zap.Error(err))
 		return out
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -220,11 +221,11 @@ func (f *Faults) hook(_ context.Context, r Request, next Next) (*http.Response, 
 
 // expired is either of the two ways in which API servers say 410.
 func expired(gone bool) metav1.Status {
-	const message = "too old resource version: 1 (2)"
+	status := apierrors.NewResourceExpired("too old resource version: 1 (2)").ErrStatus
 	if gone {
-		return apierrors.NewGone(message).ErrStatus
+		status.Reason = metav1.StatusReasonGone
 	}
-	return apierrors.NewResourceExpired(message).ErrStatus
+	return status
 }
 
 // inconsistent turns the continue token of a consistent list into the one
@@ -311,11 +312,11 @@ func breakWatch(stream io.ReadCloser, protobuf bool, d draw) io.ReadCloser {
 		due := time.NewTimer(d.after)
 		defer due.Stop()
 	pass:
-		for n := 0; n < d.events; n++ {
+		for range d.events {
 			select {
 			case event, ok := <-events:
 				if !ok {
-					w.Close() // the watch ended by itself
+					_ = w.Close() // the watch ended by itself
 					return
 				}
 				if _, err := out.Write(event); err != nil {
@@ -345,7 +346,7 @@ func readFrame(frames io.Reader) ([]byte, error) {
 	for {
 		n, err := frames.Read(buffer)
 		event = append(event, buffer[:n]...)
-		if err != io.ErrShortBuffer {
+		if !errors.Is(err, io.ErrShortBuffer) {
 			return event, err
 		}
 	}

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -33,7 +34,7 @@ func RandomFaults(t *testing.T, subject Subject, seed uint64, rounds int) {
 			t.Run("Rollback", func(t *testing.T) {
 				s.reset(t)
 				mend := s.breakIt(t)
-				s.faulty(t, seed, 1<<32).mustRollBack(t)
+				s.faulty(t, seed, 1<<32, s.BrokenArgs...).mustRollBack(t)
 				s.noOpenJournal(t)
 				mend()
 				s.equals(t, before, "as before the run")
@@ -44,7 +45,7 @@ func RandomFaults(t *testing.T, subject Subject, seed uint64, rounds int) {
 
 // faulty runs the job through random faults. Another stream of the same seed
 // gives other faults.
-func (s *Subject) faulty(t *testing.T, seed, stream uint64) outcome {
+func (s *Subject) faulty(t *testing.T, seed, stream uint64, args ...string) outcome {
 	t.Helper()
 	var options []faultproxy.Option
 	if seed%2 == 1 {
@@ -52,7 +53,7 @@ func (s *Subject) faulty(t *testing.T, seed, stream uint64) outcome {
 	}
 	proxy, kubeconfig := s.proxy(t, options...)
 	faults := proxy.RandomFaults(seed+stream, faultRate)
-	out := s.start(t, kubeconfig, "run", faultLease).wait()
+	out := s.start(t, kubeconfig, "run", slices.Concat(args, []string{faultLease})...).wait()
 	proxy.Close()
 	t.Logf("seed %d: %s", seed, faults)
 	if _, dealt := faults.Total(); dealt == 0 {

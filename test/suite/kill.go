@@ -18,6 +18,7 @@ const patience = 3
 // victim is a process that is killed again and again, one write later each time.
 type victim struct {
 	command string
+	args    []string
 	when    faultproxy.When
 	// prepare puts the cluster into the state the process starts from.
 	prepare func(t *testing.T)
@@ -37,7 +38,7 @@ func (s *Subject) everyWrite(t *testing.T, v victim) {
 		ok := t.Run(fmt.Sprintf("Write%02d", n), func(t *testing.T) {
 			ran = true
 			v.prepare(t)
-			at, out, killed := s.killAt(t, v.command, n, v.when)
+			at, out, killed := s.killAt(t, v, n)
 			if survived = !killed; survived {
 				v.survived(t, out)
 				return
@@ -62,12 +63,12 @@ func (s *Subject) everyWrite(t *testing.T, v victim) {
 
 // killAt runs the job and kills it at its n-th write, if it makes so many. When
 // it returns, nothing of the process is on its way to the API server.
-func (s *Subject) killAt(t *testing.T, command string, n int, when faultproxy.When) (faultproxy.Request, outcome, bool) {
+func (s *Subject) killAt(t *testing.T, v victim, n int) (faultproxy.Request, outcome, bool) {
 	t.Helper()
 	proxy, kubeconfig := s.proxy(t)
 	running := make(chan *process, 1)
-	kill := proxy.KillAt(n, when, func() { (<-running).kill() })
-	p := s.start(t, kubeconfig, command)
+	kill := proxy.KillAt(n, v.when, func() { (<-running).kill() })
+	p := s.start(t, kubeconfig, v.command, v.args...)
 	running <- p
 	out := p.wait()
 	if out.code < 0 {
@@ -102,7 +103,10 @@ func KillForward(t *testing.T, subject Subject) {
 			s.reset(t)
 			p, proxy, _ := s.midway(t)
 			kill := proxy.KillAmong(func(r faultproxy.Request) bool { return r.Renews }, 1, when, p.kill)
-			p.await(kill.Dead(), "a renewal of its lock")
+			if out := p.wait(); out.code >= 0 {
+				t.Fatalf("the process ended before it renewed its lock%s", out.said())
+			}
+			<-kill.Dead()
 			proxy.Close()
 			finished(t)
 		})
@@ -137,9 +141,9 @@ func KillRollback(t *testing.T, subject Subject) {
 	t.Run("FaultStays", func(t *testing.T) {
 		sides(t, func(t *testing.T, when faultproxy.When) {
 			s.everyWrite(t, victim{
-				command: "run", when: when, prepare: broken, survived: survived,
+				command: "run", args: s.BrokenArgs, when: when, prepare: broken, survived: survived,
 				killed: func(t *testing.T) {
-					s.rollsBack(t)
+					s.rollsBack(t, s.BrokenArgs...)
 					mend()
 					s.equals(t, before, "as before the first run")
 				},
@@ -150,7 +154,7 @@ func KillRollback(t *testing.T, subject Subject) {
 		// Before a write is after the one before it, but for what the process
 		// knew; FaultStays tells the two apart.
 		s.everyWrite(t, victim{
-			command: "run", when: faultproxy.After, prepare: broken, survived: survived,
+			command: "run", args: s.BrokenArgs, when: faultproxy.After, prepare: broken, survived: survived,
 			killed: func(t *testing.T) {
 				mend()
 				s.finishes(t)

@@ -57,9 +57,36 @@ type Subject struct {
 	// Done checks the end state of a finished migration, and reports with
 	// t.Error or t.Fatal what is wrong.
 	Done func(ctx context.Context, t testing.TB)
-	// Break lets every run fail, late and soon: after changes were made, without
-	// a long wait. What it returns mends that; it may be called twice.
+	// Break lets every run fail, late and soon: when all its changes are made,
+	// without a long wait. A run must make the same number of writes each time,
+	// or some are not tried. What it returns mends that.
 	Break func(ctx context.Context, t testing.TB) (mend func())
+	// BrokenArgs come after Args for runs that are broken, such as a limit that
+	// makes them fail sooner.
+	BrokenArgs []string
+}
+
+// All runs the whole suite, quick tests first. The random faults take the given
+// number of rounds, with seeds from 1 on.
+func All(t *testing.T, subject Subject, rounds int) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, Subject)
+	}{
+		{"NoWriteWhenDone", NoWriteWhenDone},
+		{"TwoRuns", TwoRuns},
+		{"SecondRunWaits", SecondRunWaits},
+		{"LockTheft", LockTheft},
+		{"Frozen", Frozen},
+		{"SIGTERM", SIGTERM},
+		{"RandomFaults", func(t *testing.T, s Subject) { RandomFaults(t, s, 1, rounds) }},
+		{"KillForward", KillForward},
+		{"KillUndo", KillUndo},
+		{"KillThenBack", KillThenBack},
+		{"KillRollback", KillRollback},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, subject) })
+	}
 }
 
 // with returns the subject with its defaults, for the test.
@@ -69,7 +96,7 @@ func (s Subject) with(t testing.TB) *Subject {
 		s.StateNamespace = "kyma-system"
 	}
 	if s.Name == "" || s.Binary == "" || s.Kubeconfig == "" || s.Admin == nil || s.Reset == nil || s.Done == nil || s.Break == nil {
-		t.Fatal("the subject is incomplete: only Args, Audit, StateNamespace and Snapshot are optional")
+		t.Fatal("the subject is incomplete: only Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
 	}
 	s.Snapshot.StateNamespace = s.StateNamespace
 	// The mark on created objects names the run.
@@ -235,7 +262,7 @@ func (s *Subject) done(t testing.TB) {
 	s.noOpenJournal(t)
 }
 
-// rollsBack runs the job, which is broken, and checks that it says what it did.
+// rollsBack runs the job, which is to end with a rollback.
 func (s *Subject) rollsBack(t testing.TB, args ...string) {
 	t.Helper()
 	s.start(t, s.Kubeconfig, "run", args...).wait().mustRollBack(t)

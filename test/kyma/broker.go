@@ -1,0 +1,410 @@
+package kyma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Mesh stands in for Knative Eventing's controllers of Brokers, Triggers and
+// Subscriptions, and for the Event Bus's subscription-controller, over the real
+// API server:
+//
+//   - Where Brokers are at v1alpha1, a namespace with the label
+//     knative-eventing-injection gets the Broker "default", two ServiceAccounts
+//     and four RoleBindings, and keeps them when the label goes.
+//   - A Broker gets an address and Ready; a Trigger is Ready if its Broker is. It
+//     looks again when its Broker comes. The Knative Subscription of a Trigger, and
+//     the Deployments of a Broker, are not made.
+//   - A Knative Subscription or Channel is Ready.
+//   - While the Deployment of the subscription-controller has replicas, a Kyma
+//     Subscription gets its finalizer, a Channel in kyma-system that equal ones
+//     share, and a Knative Subscription; what was made goes when it is deleted, and
+//     the finalizer last.
+//
+// Application-broker is not among them: see Link.
+type Mesh struct {
+	client dynamic.Interface
+	log    func(format string, args ...any)
+	queue  workqueue.TypedRateLimitingInterface[meshKey]
+
+	brokers, triggers, links, channels, subscriptions, namespaces, deployments *store
+	injects                                                                    bool
+
+	mu      sync.Mutex
+	faults  map[MeshFault]map[string]bool
+	changed chan struct{}
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// MeshFault is one way in which these controllers go wrong.
+type MeshFault string
+
+const (
+	// BrokerNeverReady: the Deployment of its filter does not start. Its name is
+	// "namespace/default".
+	BrokerNeverReady MeshFault = "broker never ready"
+	// TriggerNeverReady: its subscriber cannot be resolved.
+	TriggerNeverReady MeshFault = "trigger never ready"
+	// TriggerStuck: after an upgrade, its Knative Subscription hangs in its
+	// deletion for ever.
+	TriggerStuck MeshFault = "trigger stuck"
+	// NeverFinalized: the subscription-controller runs, and does not do its part
+	// when the Kyma Subscription is deleted.
+	NeverFinalized MeshFault = "never finalized"
+)
+
+type meshKey struct{ kind, key string }
+
+// StartMesh runs the controllers until Stop or the end of ctx.
+func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent, cfg.QPS = UserAgent, -1
+	cfg.WarningHandler = rest.NoWarnings{}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	groups, err := disco.ServerGroups()
+	if err != nil {
+		return nil, fmt.Errorf("cannot discover the served versions: %w", err)
+	}
+	version := map[string]string{}
+	for _, g := range groups.Groups {
+		version[g.Name] = g.PreferredVersion.Version
+	}
+	if opts.Log == nil {
+		opts.Log = func(string, ...any) {}
+	}
+	m := &Mesh{
+		client: client, log: opts.Log, injects: version["eventing.knative.dev"] == "v1alpha1",
+		faults: map[MeshFault]map[string]bool{}, changed: make(chan struct{}),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[meshKey](5*time.Millisecond, time.Second)),
+	}
+	var stores []*store
+	for _, kind := range []struct {
+		store                 **store
+		group, resource, kind string
+	}{
+		{&m.brokers, "eventing.knative.dev", "brokers", "Broker"},
+		{&m.triggers, "eventing.knative.dev", "triggers", "Trigger"},
+		{&m.links, "messaging.knative.dev", "subscriptions", "Subscription"},
+		{&m.channels, "messaging.knative.dev", "channels", "Channel"},
+		{&m.subscriptions, KymaSubscriptions.Group, KymaSubscriptions.Resource, "KymaSubscription"},
+		{&m.namespaces, "", "namespaces", "Namespace"},
+		{&m.deployments, "apps", "deployments", "Deployment"},
+	} {
+		v := version[kind.group]
+		if kind.group == "" {
+			v = "v1"
+		}
+		s := newStore(client, schema.GroupVersionResource{Group: kind.group, Version: v, Resource: kind.resource}, strings.TrimPrefix(kind.kind, "Kyma"))
+		if err := s.watch(func(key string) { m.observed(meshKey{kind.kind, key}) }); err != nil {
+			return nil, err
+		}
+		*kind.store = s
+		stores = append(stores, s)
+	}
+	ctx, m.stop = context.WithCancel(ctx)
+	for _, s := range stores {
+		m.running.Go(func() { s.informer.RunWithContext(ctx) })
+	}
+	for _, s := range stores {
+		if !cache.WaitForCacheSync(ctx.Done(), s.informer.HasSynced) {
+			m.Stop()
+			return nil, fmt.Errorf("cannot list %s: %w", s.gvk.Kind, context.Cause(ctx))
+		}
+	}
+	for range 8 {
+		m.running.Go(func() { m.work(ctx) })
+	}
+	context.AfterFunc(ctx, m.queue.ShutDown)
+	return m, nil
+}
+
+// Stop ends the controllers and returns when they have ended.
+func (m *Mesh) Stop() {
+	m.stop()
+	m.queue.ShutDown()
+	m.running.Wait()
+}
+
+// Break switches a fault on for objects, each "namespace/name".
+func (m *Mesh) Break(fault MeshFault, keys ...string) {
+	m.mu.Lock()
+	if m.faults[fault] == nil {
+		m.faults[fault] = map[string]bool{}
+	}
+	for _, key := range keys {
+		m.faults[fault][key] = true
+	}
+	m.mu.Unlock()
+	m.lookAgain()
+}
+
+// HealAll switches every fault off.
+func (m *Mesh) HealAll() {
+	m.mu.Lock()
+	clear(m.faults)
+	m.mu.Unlock()
+	m.lookAgain()
+}
+
+func (m *Mesh) has(fault MeshFault, key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.faults[fault][key]
+}
+
+func (m *Mesh) lookAgain() {
+	for kind, s := range map[string]*store{"Broker": m.brokers, "Trigger": m.triggers, "KymaSubscription": m.subscriptions} {
+		for _, key := range s.informer.GetStore().ListKeys() {
+			m.queue.Add(meshKey{kind, key})
+		}
+	}
+}
+
+func (m *Mesh) observed(key meshKey) {
+	m.queue.Add(key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Wait asks again whenever the controllers see a change, until it holds.
+func (m *Mesh) Wait(ctx context.Context, holds func(*Mesh) bool) error {
+	for {
+		m.mu.Lock()
+		changed := m.changed
+		m.mu.Unlock()
+		if holds(m) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// TriggersReady is for Wait: every Trigger is Ready.
+func TriggersReady(m *Mesh) bool {
+	for _, key := range m.triggers.informer.GetStore().ListKeys() {
+		if !isReady(m.triggers.get(key)) {
+			return false
+		}
+	}
+	return true
+}
+
+// SubscriptionsReady is for Wait: the subscription-controller is done with every
+// Kyma Subscription.
+func SubscriptionsReady(m *Mesh) bool {
+	for _, key := range m.subscriptions.informer.GetStore().ListKeys() {
+		sub := m.subscriptions.get(key)
+		if sub == nil || sub.GetDeletionTimestamp() != nil || !isReady(m.links.get(SystemNamespace+"/"+busName(sub))) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Mesh) work(ctx context.Context) {
+	for {
+		key, shutdown := m.queue.Get()
+		if shutdown {
+			return
+		}
+		err := m.reconcile(ctx, key)
+		switch {
+		case err == nil:
+			m.queue.Forget(key)
+		case ctx.Err() == nil:
+			m.log("%s: %v", key, err)
+			m.queue.AddRateLimited(key)
+		}
+		m.queue.Done(key)
+	}
+}
+
+func (m *Mesh) reconcile(ctx context.Context, key meshKey) error {
+	switch key.kind {
+	case "Namespace":
+		return m.inject(ctx, strings.TrimPrefix(key.key, "/"))
+	case "Broker":
+		return m.broker(ctx, key.key)
+	case "Trigger":
+		return m.trigger(ctx, key.key)
+	case "Subscription":
+		return m.ready(ctx, m.links, key.key, "AddedToChannel", "ChannelReady", "Resolved")
+	case "Channel":
+		// Those of HTTPSources are the other controllers'.
+		if namespace, _ := splitKey(key.key); namespace == SystemNamespace {
+			return m.ready(ctx, m.channels, key.key, "Addressable", "BackingChannelReady")
+		}
+	case "KymaSubscription":
+		return m.subscription(ctx, key.key)
+	case "Deployment":
+		if key.key == SystemNamespace+"/"+SubscriptionController {
+			m.lookAgain()
+		}
+	}
+	return nil
+}
+
+// inject is Knative's controller of namespaces, as up to 0.13.
+func (m *Mesh) inject(ctx context.Context, namespace string) error {
+	ns := m.namespaces.get(namespace)
+	if !m.injects || ns == nil || ns.GetDeletionTimestamp() != nil || ns.GetLabels()["knative-eventing-injection"] != "enabled" {
+		return nil
+	}
+	var errs []error
+	create := func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
+		_, err := m.client.Resource(gvr).Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			errs = append(errs, fmt.Errorf("cannot create %s %s: %w", u.GetKind(), keyOf(u), err))
+		}
+	}
+	bindings := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+	for _, account := range []string{"eventing-broker-ingress", "eventing-broker-filter"} {
+		create(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"},
+			object(schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}, namespace, account, map[string]any{}))
+		for _, binding := range []struct{ namespace, name, role string }{
+			{namespace, account, account},
+			{EventingNamespace, "eventing-config-reader-" + namespace + "-" + account, "eventing-config-reader"},
+		} {
+			create(bindings, object(bindings.GroupVersion().WithKind("RoleBinding"), binding.namespace, binding.name, map[string]any{
+				"roleRef":  map[string]any{"apiGroup": bindings.Group, "kind": "ClusterRole", "name": binding.role},
+				"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": account, "namespace": namespace}},
+			}))
+		}
+	}
+	if m.brokers.get(namespace+"/default") == nil {
+		broker := object(m.brokers.gvk, namespace, "default", map[string]any{"spec": map[string]any{
+			"channelTemplateSpec": map[string]any{"apiVersion": "messaging.knative.dev/v1alpha1", "kind": "NatssChannel"},
+		}})
+		broker.SetLabels(map[string]string{"eventing.knative.dev/namespaceInjected": "true"})
+		if err := m.brokers.create(ctx, broker); err != nil && !apierrors.IsAlreadyExists(errors.Unwrap(err)) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Mesh) broker(ctx context.Context, key string) error {
+	defer m.enqueueTriggers(key)
+	broker := m.brokers.get(key)
+	namespace, name := splitKey(key)
+	if broker == nil || broker.GetDeletionTimestamp() != nil {
+		// One that is injected comes back while the label stays.
+		m.queue.Add(meshKey{"Namespace", "/" + namespace})
+		return nil
+	}
+	conds := conditionsOf(broker)
+	conds.initialize("Addressable", "FilterReady", "IngressReady", "Ready", "TriggerChannelReady")
+	host := name + "-broker." + namespace + ".svc.cluster.local"
+	status := map[string]any{
+		"observedGeneration": broker.GetGeneration(),
+		"address":            map[string]any{"url": "http://" + host, "hostname": host},
+	}
+	for _, kind := range []string{"Addressable", "IngressReady", "TriggerChannelReady", "FilterReady"} {
+		conds.mark(kind, "True", "", "")
+	}
+	if m.has(BrokerNeverReady, key) {
+		conds.mark("FilterReady", "False", "DeploymentUnavailable", `The Deployment "default-broker-filter" is unavailable.`)
+	}
+	conds.summarize("Addressable", "FilterReady", "IngressReady", "TriggerChannelReady")
+	status["conditions"] = conds.list()
+	return m.brokers.setStatus(ctx, broker, status)
+}
+
+func (m *Mesh) enqueueTriggers(broker string) {
+	namespace, _ := splitKey(broker)
+	for _, key := range m.triggers.informer.GetStore().ListKeys() {
+		if in, _ := splitKey(key); in == namespace {
+			m.queue.Add(meshKey{"Trigger", key})
+		}
+	}
+}
+
+func (m *Mesh) trigger(ctx context.Context, key string) error {
+	trigger := m.triggers.get(key)
+	if trigger == nil || trigger.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	namespace, _ := splitKey(key)
+	name, _, _ := unstructured.NestedString(trigger.Object, "spec", "broker")
+	uri, _, _ := unstructured.NestedString(trigger.Object, "spec", "subscriber", "uri")
+	if ref, ok, _ := unstructured.NestedStringMap(trigger.Object, "spec", "subscriber", "ref"); ok {
+		uri = "http://" + ref["name"] + "." + namespace + ".svc.cluster.local"
+	}
+	conds := conditionsOf(trigger)
+	conds.initialize("BrokerReady", "DependencyReady", "Ready", "Subscribed", "SubscriberResolved")
+	conds.mark("DependencyReady", "True", "", "")
+	status := map[string]any{"observedGeneration": trigger.GetGeneration()}
+	broker := m.brokers.get(namespace + "/" + name)
+	switch {
+	case broker == nil:
+		conds.mark("BrokerReady", "False", "DoesNotExist", "Broker does not exist")
+	case !isReady(broker):
+		conds.mark("BrokerReady", "False", "BrokerNotReady", "Broker is not ready")
+	default:
+		conds.mark("BrokerReady", "True", "", "")
+		switch {
+		case m.has(TriggerNeverReady, key):
+			conds.mark("SubscriberResolved", "False", "Unable to get the Subscriber's URI", `services "gone" not found`)
+		case m.has(TriggerStuck, key):
+			conds.mark("SubscriberResolved", "True", "", "")
+			conds.mark("Subscribed", "False", "NotSubscribed", "object is being deleted: subscriptions.messaging.knative.dev \"default-x\" already exists")
+		default:
+			status["subscriberURI"] = uri
+			conds.mark("SubscriberResolved", "True", "", "")
+			conds.mark("Subscribed", "True", "", "")
+		}
+	}
+	conds.summarize("BrokerReady", "DependencyReady", "SubscriberResolved", "Subscribed")
+	status["conditions"] = conds.list()
+	return m.triggers.setStatus(ctx, trigger, status)
+}
+
+// ready makes an object ready that nothing is wrong with.
+func (m *Mesh) ready(ctx context.Context, s *store, key string, dependents ...string) error {
+	obj := s.get(key)
+	if obj == nil || obj.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	conds := conditionsOf(obj)
+	for _, kind := range dependents {
+		conds.mark(kind, "True", "", "")
+	}
+	conds.summarize(dependents...)
+	status := map[string]any{"observedGeneration": obj.GetGeneration(), "conditions": conds.list()}
+	if slices.Contains(dependents, "Addressable") {
+		host := obj.GetName() + "-kn-channel." + obj.GetNamespace() + ".svc.cluster.local"
+		status["address"] = map[string]any{"url": "http://" + host, "hostname": host}
+	}
+	return s.setStatus(ctx, obj, status)
+}
