@@ -46,7 +46,7 @@ test-unit: cc ## Unit tests only: seconds, needs no cluster
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
-	$(GOTEST) -tags soak -timeout 6h -count 1 -v ./test/soak/...
+	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/...
 
 .PHONY: bench
 bench: cluster ## Time, requests and memory against a bare client-go loop

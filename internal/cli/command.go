@@ -23,7 +23,7 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	root := &cobra.Command{Use: name, Short: short}
 	working := []*cobra.Command{
 		root,
-		{Use: cmdRun, Short: "Make the changes that are left; the default"},
+		{Use: cmdRun, Short: "Make the changes that are left"},
 		{Use: cmdPlan, Short: "Show each change that is left, and write nothing"},
 		{Use: cmdUndo, Short: "Take back a run, finished or interrupted"},
 	}
@@ -57,7 +57,7 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	for _, cmd := range working {
 		verb := cmd.Name()
 		if cmd == root {
-			verb = cmdRun
+			verb = defaultCommand(p.job)
 		}
 		cmd.Flags().AddFlagSet(cl.flagSet())
 		// What stands where no argument is expected is refused together with
@@ -94,6 +94,14 @@ func unexpected(arg string, atRoot bool, commands []*cobra.Command) string {
 	return fmt.Sprintf("%q: unknown command; there are %s, %s and %s", arg, cmdRun, cmdPlan, cmdUndo)
 }
 
+// defaultCommand is what the binary does without a command.
+func defaultCommand(job migration.Job) string {
+	if d, ok := job.(migration.Defaulter); ok {
+		return d.DefaultCommand()
+	}
+	return cmdRun
+}
+
 // help is the manual of the job's binary.
 func help(job migration.Job, cl *commandLine) string {
 	var b strings.Builder
@@ -106,12 +114,15 @@ func help(job migration.Job, cl *commandLine) string {
 
 	fmt.Fprintf(&b, "Usage:\n  %s [%s|%s|%s] [flags]\n\nCommands:\n", name, cmdRun, cmdPlan, cmdUndo)
 	for _, c := range []struct{ name, does string }{
-		{cmdRun, "make the changes that are left; the default"},
+		{cmdRun, "make the changes that are left"},
 		{cmdPlan, "show each change that is left, and write nothing"},
 		{cmdUndo, "take back a run, finished or interrupted"},
 		{"version", "show the version of this program"},
 		{"completion", "print a script that lets a shell complete commands and flags"},
 	} {
+		if c.name == defaultCommand(job) {
+			c.does += "; the default"
+		}
 		fmt.Fprintf(&b, "  %-11s %s\n", c.name, c.does)
 	}
 

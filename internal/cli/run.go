@@ -164,7 +164,8 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	out := &screen{w: p.Stderr}
 	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == ""})
 	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
-	defer klogTo(ours)()
+	// Not taken back at the end: watches that are ending may still log.
+	klogTo(ours)
 
 	o := cl.engineOptions()
 	o.Log, o.Identity, o.Version = log, identity(), version()

@@ -23,11 +23,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// subject is the job on a cluster with four missing HTTPSources, for the tests
-// that every job has to pass.
-func (p *plane) subject(t *testing.T) suite.Subject {
+// subject is the job on a cluster with n missing HTTPSources, for the tests that
+// every job has to pass.
+func (p *plane) subject(t *testing.T, n int) suite.Subject {
 	t.Helper()
-	const n = 4
 	client, err := dynamic.NewForConfig(p.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +34,7 @@ func (p *plane) subject(t *testing.T) suite.Subject {
 	last := kyma.Names(n)[n-1]
 	return suite.Subject{
 		Name: "httpsource-sync", Binary: suite.Build(t, "./cmd/httpsource-sync"),
-		Args:       []string{"--ready-timeout=1500ms"},
+		BrokenArgs: []string{"--ready-timeout=1s"},
 		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
 		Reset: func(_ context.Context, t testing.TB) { p.reset(t, n) },
 		Done: func(ctx context.Context, t testing.TB) {
@@ -64,7 +63,7 @@ func (p *plane) subject(t *testing.T) suite.Subject {
 func TestSuite(t *testing.T) {
 	for _, version := range versions {
 		t.Run(string(version), func(t *testing.T) {
-			s := on(t, version).subject(t)
+			s := on(t, version).subject(t, 4)
 			t.Run("NoWriteWhenDone", func(t *testing.T) { suite.NoWriteWhenDone(t, s) })
 			t.Run("TwoRuns", func(t *testing.T) { suite.TwoRuns(t, s) })
 			t.Run("SecondRunWaits", func(t *testing.T) { suite.SecondRunWaits(t, s) })
