@@ -27,6 +27,7 @@ demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by st
 
 .PHONY: test
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
+	go build -race ./... # with all cores, which -p 1 would not
 	go test -C test/cluster ./...
 	$(GOTEST) -timeout 25m ./...
 

@@ -121,7 +121,8 @@ func newJournal(job, version string, plan *Plan) *journal {
 	now := time.Now().UTC()
 	return &journal{phase: phaseForward, header: header{
 		Format: journalFormat, Job: job, Version: version, StartedAt: now.Truncate(time.Second),
-		Run:         now.Format("20060102150405") + "-" + rand.String(5),
+		// Runs are told apart, and put in order, by the millisecond.
+		Run:         now.Format("20060102150405") + now.Format(".000")[1:] + "-" + rand.String(5),
 		Parallelism: plan.Parallelism, Serial: plan.Serial,
 	}}
 }

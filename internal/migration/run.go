@@ -223,6 +223,7 @@ func (r *run) forward(parent context.Context) outcome {
 	ctx, cancel = r.limited(parent, r.e.opts.Timeout, "the run", "--timeout")
 	defer cancel()
 	if err == nil && contended {
+		r.e.served.Forget()
 		plan, open, err = r.look(ctx)
 	}
 	if err != nil {

@@ -225,7 +225,12 @@ func TriggersReady(m *Mesh) bool {
 func SubscriptionsReady(m *Mesh) bool {
 	for _, key := range m.subscriptions.informer.GetStore().ListKeys() {
 		sub := m.subscriptions.get(key)
-		if sub == nil || sub.GetDeletionTimestamp() != nil || !isReady(m.links.get(SystemNamespace+"/"+busName(sub))) {
+		if sub == nil || sub.GetDeletionTimestamp() != nil {
+			return false
+		}
+		// Without an endpoint there is nothing to bring the events to.
+		endpoint, _, _ := unstructured.NestedString(sub.Object, "spec", "endpoint")
+		if endpoint != "" && !isReady(m.links.get(SystemNamespace+"/"+busName(sub))) {
 			return false
 		}
 	}

@@ -66,13 +66,14 @@ type Subject struct {
 	BrokenArgs []string
 }
 
-// All runs the whole suite, quick tests first. The random faults take the given
-// number of rounds, with seeds from 1 on.
-func All(t *testing.T, subject Subject, rounds int) {
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, Subject)
-	}{
+// test is one test of the suite.
+type test struct {
+	name string
+	run  func(*testing.T, Subject)
+}
+
+func quick(rounds int) []test {
+	return []test{
 		{"NoWriteWhenDone", NoWriteWhenDone},
 		{"TwoRuns", TwoRuns},
 		{"SecondRunWaits", SecondRunWaits},
@@ -81,10 +82,26 @@ func All(t *testing.T, subject Subject, rounds int) {
 		{"SIGTERM", SIGTERM},
 		{"RandomFaults", func(t *testing.T, s Subject) { RandomFaults(t, s, 1, rounds) }},
 		{"KillForward", KillForward},
-		{"KillUndo", KillUndo},
-		{"KillThenBack", KillThenBack},
-		{"KillRollback", KillRollback},
-	} {
+	}
+}
+
+// Quick runs what every change of a job must pass: one bad API server, and a
+// kill at each write of a run. It takes one to two minutes.
+func Quick(t *testing.T, subject Subject) { runTests(t, subject, quick(1)) }
+
+// All runs the whole suite, quick tests first; the kill loops of rollback and
+// undo take several minutes. The random faults take the given number of rounds,
+// with seeds from 1 on.
+func All(t *testing.T, subject Subject, rounds int) {
+	runTests(t, subject, append(quick(rounds),
+		test{"KillUndo", KillUndo},
+		test{"KillThenBack", KillThenBack},
+		test{"KillRollback", KillRollback},
+	))
+}
+
+func runTests(t *testing.T, subject Subject, tests []test) {
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, subject) })
 	}
 }

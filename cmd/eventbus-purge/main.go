@@ -1,0 +1,42 @@
+// Command eventbus-purge removes what the NATS-based Event Bus leaves behind in a
+// Kyma cluster once its Helm release is gone. It is the last step of the migration
+// to the event mesh, with Kyma 1.12.
+//
+// # What it does
+//
+// It removes the Channels and Knative Subscriptions that the Event Bus made in
+// kyma-system, takes its two finalizers off EventActivations and Kyma
+// Subscriptions, so that they and their namespaces can be deleted again, and last
+// removes the CustomResourceDefinition of Kyma Subscriptions.
+//
+//	eventbus-purge                         shows what it would remove (the default)
+//	eventbus-purge plan --fail-if-in-use   the same; exit code 4 if it would refuse
+//	eventbus-purge run --yes               removes it
+//	eventbus-purge undo                    brings it back
+//
+// --help lists every flag and exit code.
+//
+// # What it never touches
+//
+// Anything while the Event Bus is used: a Kyma Subscription, a pod of it, a
+// Trigger that is not ready, or its Helm release, which it never uninstalls; then
+// it refuses. EventActivations stay, and so do finalizers of others. The
+// CustomResourceDefinition stays if a newer version of Kyma uses it.
+//
+// # Why it is safe to run again
+//
+// It is decided by what is in the cluster. What it removes is in the journal
+// before: a run that fails brings it back, one that was killed is finished, or
+// taken back, by the next one. When nothing is left it only reads.
+package main
+
+import (
+	"os"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/purge"
+)
+
+func main() {
+	os.Exit(cli.Run(purge.New(), cli.OS()))
+}

@@ -1,0 +1,286 @@
+package eventservice
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// crashes is after how many restarts a container that crashes is given up. A new
+// pod may well crash once or twice until its sidecar lets it through; five take
+// about five minutes of back-off.
+const crashes = 5
+
+// eventService is what there is to know about one.
+type eventService struct {
+	name, namespace string
+	application     *unstructured.Unstructured
+	deployment      *unstructured.Unstructured
+	// pods are asked for only when the Deployment is on the mesh: thousands of
+	// event-services wait for the operator, and each change of a pod wakes them all.
+	pods func() []*unstructured.Unstructured
+	// image it must run; "" accepts any.
+	image string
+}
+
+// onTheMesh is met when an Application's event-service posts to the mesh.
+func onTheMesh(ref migration.Ref, k kinds, image string) migration.Condition {
+	name := strings.TrimSuffix(ref.Name, kyma.EventServiceName(""))
+	application := migration.Ref{Resource: k.application, Name: name}
+	// A release that had failed before this run is upgraded again by the
+	// operator's start; one that fails during the run is not. This is all the
+	// condition remembers.
+	var first sync.Once
+	var before string
+	return migration.Condition{
+		Text: "it to be rolled out on the mesh",
+		On:   []migration.Ref{ref, application, {Resource: pods, Namespace: ref.Namespace}},
+		Eval: func(v migration.View) migration.Status {
+			e := eventService{
+				name: name, namespace: ref.Namespace, image: image,
+				application: v.Get(application), deployment: v.Get(ref),
+				pods: func() []*unstructured.Unstructured { return byApplication(v.List(pods, ref.Namespace))[name] },
+			}
+			if e.application == nil || e.application.GetDeletionTimestamp() != nil || kyma.SkipsInstallation(e.application) {
+				return migration.Status{State: migration.Met} // nothing is expected of it any more
+			}
+			st := e.standing()
+			description, failed := kyma.InstallationFailed(e.application)
+			first.Do(func() { before = description })
+			if failed && st.State == migration.Pending && description != before {
+				st.State = migration.Failed
+			}
+			return st
+		},
+	}
+}
+
+// standing says how the event-service of an Application stands, naming the first
+// thing that is wrong. It is pure.
+func (e *eventService) standing() migration.Status {
+	// Why it is not updated is the operator's to say.
+	release := func(message string) migration.Status {
+		if description, failed := kyma.InstallationFailed(e.application); failed {
+			return migration.Status{
+				Message: fmt.Sprintf("%s; the Helm release of Application %s has failed: %s", message, e.name, description),
+				Hint:    releaseHint(e.name, e.namespace, description),
+			}
+		}
+		return migration.Status{
+			Message: message + "; application-operator has not upgraded the Application's release yet",
+			Hint:    fmt.Sprintf("kubectl -n %s logs statefulset/application-operator; kubectl get application.%s/%s -o yaml", e.namespace, kyma.Application.Group, e.name),
+		}
+	}
+	switch {
+	case e.deployment == nil:
+		return release("it does not exist")
+	case !kyma.PostsToMesh(e.deployment):
+		return release(fmt.Sprintf("it does not carry --eventMeshURL (image %s), so it posts to the Event Bus", e.imageOf(e.deployment)))
+	case e.image != "" && e.imageOf(e.deployment) != e.image:
+		return release(fmt.Sprintf("it runs image %s, not %s", e.imageOf(e.deployment), e.image))
+	}
+	st := e.rollout()
+	if st.State != migration.Met {
+		return st
+	}
+	own := e.pods()
+	if why := kyma.NotSwitched(e.deployment, own); why != "" {
+		return migration.Status{Message: why, Hint: e.describe("deployment", e.deployment.GetName())}
+	}
+	for _, pod := range own {
+		if image := e.imageOf(pod); image != e.imageOf(e.deployment) && !kyma.Ended(pod) {
+			return migration.Status{
+				Message: fmt.Sprintf("Pod %s/%s still runs the former image %s", pod.GetNamespace(), pod.GetName(), image),
+				Hint:    e.describe("pod", pod.GetName()),
+			}
+		}
+	}
+	return migration.Status{State: migration.Met}
+}
+
+// rollout says how the Deployment's rollout stands, by its controller's word and
+// by its new pods.
+func (e *eventService) rollout() migration.Status {
+	result, err := status.Compute(e.deployment)
+	if err != nil {
+		return migration.Status{Message: "its status cannot be read: " + err.Error()}
+	}
+	if result.Status == status.CurrentStatus {
+		return migration.Status{State: migration.Met}
+	}
+	st := migration.Status{
+		Message: "it is not rolled out: " + lowerFirst(result.Message),
+		Hint:    e.describe("deployment", e.deployment.GetName()),
+	}
+	for _, pod := range e.pods() {
+		if !kyma.PostsToMesh(pod) || pod.GetDeletionTimestamp() != nil || e.imageOf(pod) != e.imageOf(e.deployment) {
+			continue
+		}
+		if trouble, hopeless := troubleOf(pod); trouble != "" {
+			st.Message = fmt.Sprintf("Pod %s/%s: %s", pod.GetNamespace(), pod.GetName(), trouble)
+			st.Hint = e.describe("pod", pod.GetName())
+			if hopeless {
+				st.State = migration.Failed
+			}
+			break
+		}
+	}
+	if result.Status == status.FailedStatus {
+		st.State = migration.Failed
+		st.Message += " (" + lowerFirst(result.Message) + ")"
+	}
+	return st
+}
+
+// troubleOf says why a pod does not become ready, and whether waiting longer is in
+// vain; "" if nothing is known to be wrong.
+func troubleOf(obj *unstructured.Unstructured) (trouble string, hopeless bool) {
+	var pod corev1.Pod
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &pod); err != nil {
+		return "its status cannot be read: " + err.Error(), false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("it has no node: %s: %s", c.Reason, c.Message), false
+		}
+	}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
+		if last == nil {
+			last = c.State.Terminated
+		}
+		switch {
+		case waiting != nil && waiting.Reason == "CrashLoopBackOff", last != nil && last.ExitCode != 0 && !c.Ready:
+			trouble = fmt.Sprintf("container %s crashed %s", c.Name, times(c.RestartCount))
+			if last != nil {
+				trouble += fmt.Sprintf(", the last time with exit code %d (%s)", last.ExitCode, last.Reason)
+				if words := strings.TrimSpace(last.Message); words != "" {
+					trouble += fmt.Sprintf(", saying %q", lastLine(words))
+				}
+			}
+			return trouble, c.RestartCount >= crashes
+		case waiting != nil && (waiting.Reason == "ErrImagePull" || waiting.Reason == "ImagePullBackOff" || waiting.Reason == "RegistryUnavailable"):
+			return fmt.Sprintf("the image of container %s cannot be pulled: %s: %s", c.Name, waiting.Reason, waiting.Message), false
+		case waiting != nil && (waiting.Reason == "InvalidImageName" || waiting.Reason == "ErrImageNeverPull"):
+			return fmt.Sprintf("the image of container %s cannot be pulled: %s: %s", c.Name, waiting.Reason, waiting.Message), true
+		case waiting != nil && waiting.Message != "":
+			return fmt.Sprintf("container %s does not start: %s: %s", c.Name, waiting.Reason, waiting.Message), false
+		}
+	}
+	return "", false
+}
+
+func times(n int32) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// lastLine is what a container said last, cut to what fits into a report.
+func lastLine(words string) string {
+	const most = 300
+	words = words[strings.LastIndexByte(words, '\n')+1:]
+	if len(words) > most {
+		words = "…" + strings.ToValidUTF8(words[len(words)-most:], "")
+	}
+	return words
+}
+
+func lowerFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}
+
+// imageOf is that of the event-service's own container: a pod has a sidecar, too.
+func (e *eventService) imageOf(obj *unstructured.Unstructured) string {
+	path := []string{"spec", "containers"}
+	if obj.GetKind() == deployments.Kind {
+		path = []string{"spec", "template", "spec", "containers"}
+	}
+	containers, _, _ := unstructured.NestedFieldNoCopy(obj.Object, path...)
+	list, _ := containers.([]any)
+	image := ""
+	for i, c := range list {
+		container, _ := c.(map[string]any)
+		if i == 0 || container["name"] == kyma.EventServiceName(e.name) {
+			image, _ = container["image"].(string)
+		}
+	}
+	return image
+}
+
+func (e *eventService) describe(kind, name string) string {
+	return fmt.Sprintf("kubectl -n %s describe %s %s", e.namespace, kind, name)
+}
+
+// byApplication sorts pods, terminating ones among them, by the Application whose
+// event-service they are, and then by name.
+func byApplication(all []*unstructured.Unstructured) map[string][]*unstructured.Unstructured {
+	sorted := map[string][]*unstructured.Unstructured{}
+	for _, pod := range all {
+		if app := kyma.ApplicationOf(pod); app != "" {
+			sorted[app] = append(sorted[app], pod)
+		}
+	}
+	for _, own := range sorted {
+		slices.SortFunc(own, func(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
+	}
+	return sorted
+}
+
+// conflicting says whether a release failed on an HTTPSource that it does not
+// know.
+func conflicting(description string) bool {
+	return strings.Contains(description, "HTTPSource") && strings.Contains(description, "already exists")
+}
+
+// releaseHint is what to do about a Helm release that failed, while its
+// event-service does not post to the mesh.
+func releaseHint(name, namespace, description string) string {
+	restart := fmt.Sprintf("kubectl -n %s rollout restart statefulset application-operator", namespace)
+	if conflicting(description) {
+		return fmt.Sprintf("an HTTPSource that was not made by the release is in its way. It carries no events as long as the event-service posts to the Event Bus, so delete it, and have the operator try again, which creates it: "+
+			"kubectl -n %s delete httpsource.%s/%s && %s", namespace, kyma.HTTPSource.Group, name, restart)
+	}
+	return "mend what it says; the operator tries again only when it is started: " + restart
+}
+
+// sourceReady is met when an HTTPSource, its Channel and its adapter can take
+// events.
+func sourceReady(ref migration.Ref, k kinds) migration.Condition {
+	application := migration.Ref{Resource: k.application, Name: ref.Name}
+	channel := migration.Ref{Resource: k.channel, Namespace: ref.Namespace, Name: ref.Name}
+	service := migration.Ref{Resource: k.service, Namespace: ref.Namespace, Name: ref.Name}
+	return migration.Condition{
+		Text: "it, its Channel and its adapter to be ready",
+		On:   []migration.Ref{ref, channel, service, application},
+		Eval: func(v migration.View) migration.Status {
+			app := v.Get(application)
+			if app == nil || app.GetDeletionTimestamp() != nil || kyma.SkipsInstallation(app) {
+				return migration.Status{State: migration.Met}
+			}
+			problem := kyma.HTTPSourceProblem(v.Get(ref), v.Get(channel), v.Get(service))
+			if problem == "" {
+				return migration.Status{State: migration.Met}
+			}
+			hint := fmt.Sprintf("kubectl -n %s describe httpsource.%s/%s; kubectl -n %s logs deployment/%s",
+				ref.Namespace, kyma.HTTPSource.Group, ref.Name, kyma.SystemNamespace, kyma.EventSourcesController)
+			if v.Get(ref) == nil {
+				hint = "application-operator creates it with the upgrade of the Application's release, or httpsource-sync does"
+			}
+			return migration.Status{Message: problem, Hint: hint}
+		},
+	}
+}

@@ -1,0 +1,189 @@
+// Package eventservice proves that every Application's event-service posts to the
+// event mesh. It changes nothing.
+package eventservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Job is eventservice-verify.
+type Job struct {
+	perApplication, rollout time.Duration
+	smoke                   bool
+	options                 options
+	// transport posts the smoke requests.
+	transport http.RoundTripper
+
+	mu sync.Mutex
+	// What Plan last found: conditions look at several kinds, and a change names
+	// only its own.
+	kinds    kinds
+	limit    time.Duration
+	verified []string
+}
+
+// options are the settings that decide what is expected.
+type options struct {
+	// namespace holds the event-services, HTTPSources, Channels and adapters.
+	namespace string
+	// image every event-service must run; "" accepts any.
+	image string
+}
+
+var (
+	_ migration.Job          = (*Job)(nil)
+	_ migration.Configurable = (*Job)(nil)
+	_ migration.Prober       = (*Job)(nil)
+)
+
+// New returns the job with its default settings.
+func New() *Job {
+	return &Job{
+		perApplication: 4 * time.Minute,
+		rollout:        2 * time.Minute,
+		options:        options{namespace: kyma.IntegrationNamespace},
+		// Without a proxy: these are Services of the cluster.
+		transport: &http.Transport{DisableKeepAlives: true},
+		kinds:     assumedKinds(),
+	}
+}
+
+// Name implements migration.Job.
+func (j *Job) Name() string { return "eventservice-verify" }
+
+// Doc implements migration.Job.
+func (j *Job) Doc() (short, long string) {
+	return "Wait until every event-service posts to the event mesh", strings.TrimSpace(manual)
+}
+
+const manual = `
+After the upgrade of the component application-connector, application-operator
+upgrades the Helm release of each Application, one after the other, and with it
+the event-service, which then posts to the event mesh. This job waits until that
+is done for every Application: until its event-service carries --eventMeshURL,
+runs the image of --event-service-image if one is given, is rolled out, and no
+former pod is left, terminating ones included. It also waits until the
+Application's HTTPSource, its Channel and its adapter are ready, which an
+operator's upgrade may have made only now.
+
+It may start before application-operator has begun. So it waits for
+--per-application-timeout times the number of Applications, and --rollout-timeout
+besides, within --timeout: give a --timeout that is long enough.
+
+What cannot become right any more fails at once, what is not right at the limit
+fails then, and one report names every Application with the reason: a container
+that crashes, with its last words; an image that cannot be pulled; a pod without a
+node; a Helm release that failed, with the operator's own description; a
+Deployment or an HTTPSource that is not there.
+
+Applications with spec.skipInstallation have no release that would be upgraded:
+they are reported and do not fail the run. Applications labelled
+eventmesh-migration.kyma-project.io/skip=true are left out.
+
+--smoke posts one request to each event-service that it must refuse (an event
+without a type): an answer 400 by the event-service itself proves that it listens.
+No event comes of it. Where the cluster lets nobody from outside the mesh speak to
+it, that is a warning.
+
+It only reads, and is safe to run again at any time. It refuses (exit code 4)
+while the Job mesh-namespaces-migration of Kyma's own event-bus chart runs.
+
+Exit codes: 0 every event-service posts to the mesh, 1 some do not, 124 --timeout
+was too short; docs/runbook.md explains the others.
+`
+
+// Settings implements migration.Configurable.
+func (j *Job) Settings() []migration.Setting {
+	return []migration.Setting{{
+		Name:  "event-service-image",
+		Usage: "image that every event-service must run, as application-operator is given it by --eventServiceImage; any if empty",
+		Value: &j.options.image,
+	}, {
+		Name:  "per-application-timeout",
+		Usage: "how long application-operator may take for one Application",
+		Value: &j.perApplication,
+	}, {
+		Name:  "rollout-timeout",
+		Usage: "how long besides the operator may take to start, and the last pods to be replaced",
+		Value: &j.rollout,
+	}, {
+		Name:  "smoke",
+		Usage: "also post a request to each event-service that it must refuse",
+		Value: &j.smoke,
+	}, {
+		Name:  "integration-namespace",
+		Usage: "namespace of the Applications' event-services and HTTPSources",
+		Value: &j.options.namespace,
+	}}
+}
+
+// Validate implements migration.Configurable.
+func (j *Job) Validate() error {
+	var errs []error
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"--per-application-timeout", j.perApplication}, {"--rollout-timeout", j.rollout}} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s must be positive, not %s", d.flag, d.value))
+		}
+	}
+	if why := validation.IsDNS1123Label(j.options.namespace); len(why) > 0 {
+		errs = append(errs, fmt.Errorf("--integration-namespace %q is not the name of a namespace: %s", j.options.namespace, strings.Join(why, "; ")))
+	}
+	return errors.Join(errs...)
+}
+
+// Plan implements migration.Job.
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	s, err := observe(ctx, c, j.options)
+	if err != nil {
+		return nil, err
+	}
+	plan, expected := decide(s, j.options)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.kinds, j.verified = s.kinds, expected
+	j.limit = j.rollout + time.Duration(len(expected))*j.perApplication
+	return plan, nil
+}
+
+// Await implements migration.Job.
+func (j *Job) Await(ch *migration.Change) []migration.Condition {
+	j.mu.Lock()
+	k, limit := j.kinds, j.limit
+	j.mu.Unlock()
+	var c migration.Condition
+	switch ch.Ref.Kind {
+	case deployments.Kind:
+		c = onTheMesh(ch.Ref, k, j.options.image)
+	case kyma.HTTPSource.Kind:
+		c = sourceReady(ch.Ref, k)
+	default:
+		return nil
+	}
+	c.Timeout = limit
+	return []migration.Condition{c}
+}
+
+// Probe implements migration.Prober.
+func (j *Job) Probe(ctx context.Context) []migration.Finding {
+	if !j.smoke {
+		return nil
+	}
+	j.mu.Lock()
+	apps := j.verified
+	j.mu.Unlock()
+	return smoke(ctx, j.transport, j.options.namespace, apps)
+}

@@ -1,0 +1,121 @@
+package eventservice
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// decide makes the plan, which only waits, and returns the Applications whose
+// event-service is expected to post to the mesh. It is pure.
+func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
+	plan = &migration.Plan{}
+	find := func(f migration.Finding) { plan.Findings = append(plan.Findings, f) }
+	if slices.Contains(s.kinds.missing, kyma.Application) {
+		find(migration.Finding{
+			Severity: migration.Info,
+			Problem:  fmt.Sprintf("the API server serves no kind Application (%s): this is no Kyma cluster with %s", kyma.Application.Group, kyma.Component(kyma.Application)),
+		})
+		return plan, nil
+	}
+	for _, name := range s.migrations {
+		find(migration.Finding{
+			Severity: migration.Error, Object: "Job " + kyma.SystemNamespace + "/" + name,
+			Problem: "Kyma's own migration is running: what is verified now may not hold when it ends",
+			Hint: fmt.Sprintf("stop it (kubectl -n %s delete job %s) and take the sub-chart mesh-namespaces-migration out of the event-bus chart (docs/migration-guide-1.11.md), or wait until it has ended; then run again",
+				kyma.SystemNamespace, name),
+		})
+	}
+	ready, podsOf := 0, byApplication(s.pods)
+	for _, name := range slices.Sorted(maps.Keys(s.applications)) {
+		app := s.applications[name]
+		ref := migration.Ref{Resource: s.kinds.application, Name: name}
+		switch {
+		case kyma.OptedOut(app):
+			find(migration.Finding{Severity: migration.Info, Object: ref.String(), Problem: fmt.Sprintf("left out: it carries the label %s=true", kyma.OptOutLabel)})
+			continue
+		case app.GetDeletionTimestamp() != nil:
+			continue
+		case kyma.SkipsInstallation(app):
+			find(skipped(s.deployments[kyma.EventServiceName(name)], podsOf[name], ref, o))
+			continue
+		}
+		expected = append(expected, name)
+		deployment := migration.Ref{Resource: deployments, Namespace: o.namespace, Name: kyma.EventServiceName(name)}
+		source := migration.Ref{Resource: s.kinds.httpSource, Namespace: o.namespace, Name: name}
+		e := eventService{name: name, namespace: o.namespace, application: app, deployment: s.deployments[deployment.Name], image: o.image}
+		e.pods = func() []*unstructured.Unstructured { return podsOf[name] }
+		fine := true
+		if st := e.standing(); st.State != migration.Met {
+			fine = false
+			plan.Units = append(plan.Units, await(deployment, st.Message))
+		} else if description, failed := kyma.InstallationFailed(app); failed {
+			f := migration.Finding{
+				Severity: migration.Warning, Object: ref.String(),
+				Problem: "its event-service posts to the mesh, but its Helm release has failed: " + description,
+				Hint:    "events flow; mend what it says before the release is upgraded again",
+			}
+			if conflicting(description) {
+				f.Hint = "do not delete the HTTPSource now: it carries live events. Every later upgrade of the release fails the same way until the release has made it: at a time without events, delete it and restart application-operator"
+			}
+			find(f)
+		}
+		if problem := kyma.HTTPSourceProblem(s.sources[name], s.channels[name], s.services[name]); problem != "" {
+			fine = false
+			plan.Units = append(plan.Units, await(source, problem))
+		}
+		if fine {
+			ready++
+		}
+	}
+	if len(plan.Units) > 0 {
+		for _, gk := range s.kinds.missing {
+			find(migration.Finding{
+				Severity: migration.Error,
+				Problem:  fmt.Sprintf("the API server serves no kind %s (%s), without which no event enters the mesh", gk.Kind, gk.Group),
+				Hint:     "install the component " + kyma.Component(gk),
+			})
+		}
+	}
+	if len(expected) > 0 {
+		find(migration.Finding{
+			Severity: migration.Info,
+			Problem:  fmt.Sprintf("%d of %d Applications posted to the mesh, with all they need, when this began", ready, len(expected)),
+		})
+	}
+	// Everything is waited for at once: one report names all that is not right.
+	return plan, expected
+}
+
+func await(ref migration.Ref, why string) migration.Unit {
+	return migration.Unit{ID: ref.String(), Changes: []migration.Change{{Verb: migration.Await, Ref: ref, Why: why}}}
+}
+
+// skipped tells what spec.skipInstallation means for the events of an
+// Application.
+func skipped(deployment *unstructured.Unstructured, pods []*unstructured.Unstructured, ref migration.Ref, o options) migration.Finding {
+	old := kyma.NotSwitched(deployment, pods)
+	switch {
+	case deployment == nil && old == "":
+		return migration.Finding{
+			Severity: migration.Info, Object: ref.String(),
+			Problem: "spec.skipInstallation is true and it has no event-service: there are no events to take",
+		}
+	case old == "":
+		return migration.Finding{
+			Severity: migration.Info, Object: ref.String(),
+			Problem: "spec.skipInstallation is true: it is not upgraded any more, but its event-service posts to the mesh",
+		}
+	}
+	return migration.Finding{
+		Severity: migration.Warning, Object: ref.String(),
+		Problem: fmt.Sprintf("spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: %s", old),
+		Hint: fmt.Sprintf("set spec.skipInstallation to false, or delete its release; until then eventbus-scaledown leaves the Event Bus up: kubectl -n %s get deployment %s",
+			o.namespace, kyma.EventServiceName(ref.Name)),
+	}
+}

@@ -1,0 +1,102 @@
+package eventservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+const (
+	// smokeTimeout bounds one request. The event-service's own limit is 10s, but it
+	// answers this one without asking anybody.
+	smokeTimeout = 10 * time.Second
+	// smokes are under way at once.
+	smokes = 8
+	// externalPort is that of the event-service's API for Applications.
+	externalPort = 8081
+)
+
+// smoke posts to each Application's event-service a request that it must refuse,
+// and tells what else happened. Findings are in the order of the Applications.
+func smoke(ctx context.Context, transport http.RoundTripper, namespace string, applications []string) []migration.Finding {
+	results := make([]*migration.Finding, len(applications))
+	slots := make(chan struct{}, smokes)
+	var all sync.WaitGroup
+	for i, app := range applications {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if ctx.Err() == nil {
+				results[i] = smokeOne(ctx, transport, namespace, app)
+			}
+		})
+	}
+	all.Wait()
+	findings := []migration.Finding{}
+	answered := 0
+	for _, f := range results {
+		if f != nil {
+			findings = append(findings, *f)
+		} else {
+			answered++
+		}
+	}
+	return append(findings, migration.Finding{
+		Severity: migration.Info,
+		Problem:  fmt.Sprintf("%d of %d event-services answered a legacy request as they must", answered, len(applications)),
+	})
+}
+
+// smokeOne returns what is wrong, nil if nothing is.
+func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app string) *migration.Finding {
+	ctx, cancel := context.WithTimeout(ctx, smokeTimeout)
+	defer cancel()
+	url := fmt.Sprintf("http://%s.%s:%d/%s/v1/events", kyma.EventServiceName(app), namespace, externalPort, app)
+	finding := func(severity migration.Severity, problem, hint string) *migration.Finding {
+		return &migration.Finding{
+			Severity: severity, Object: "Deployment " + namespace + "/" + kyma.EventServiceName(app),
+			Problem: fmt.Sprintf("POST %s: %s", url, problem), Hint: hint,
+		}
+	}
+	const outside = "mTLS lets only clients of the mesh speak to it; run this job in the mesh to prove it, or send an event through the gateway"
+	// Without an event type it is refused by the first check, whatever the version.
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
+	if err != nil {
+		return finding(migration.Warning, err.Error(), "")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	// The transport itself: no redirect is followed.
+	resp, err := transport.RoundTrip(req)
+	var unknown *net.DNSError
+	switch {
+	case errors.As(err, &unknown):
+		return finding(migration.Warning, "not reachable from here: "+err.Error(), "run --smoke in the cluster: the names of Services are known there only")
+	case err != nil:
+		return finding(migration.Warning, "not reachable from outside the mesh: "+err.Error(), outside)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	var answer struct {
+		Type string `json:"type"`
+	}
+	refusal := json.Unmarshal(body, &answer) == nil && answer.Type == "validation_violation"
+	switch {
+	case resp.StatusCode == http.StatusBadRequest && refusal:
+		return nil
+	case resp.StatusCode == http.StatusForbidden,
+		resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(resp.Header.Get("Server"), "envoy"):
+		return finding(migration.Warning, "not reachable from outside the mesh: "+resp.Status, outside)
+	}
+	return finding(migration.Error, fmt.Sprintf("answered %s, not 400 with validation_violation: %.200q", resp.Status, body),
+		fmt.Sprintf("kubectl -n %s logs deployment/%s -c %s", namespace, kyma.EventServiceName(app), kyma.EventServiceName(app)))
+}

@@ -1,0 +1,170 @@
+// Package purge removes what the Event Bus leaves behind once its Helm release is
+// gone.
+package purge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Job is eventbus-purge.
+type Job struct {
+	deleteTimeout time.Duration
+	yes           bool
+	failIfInUse   bool
+	options       options
+}
+
+// options are the settings that decide what is done.
+type options struct {
+	// namespace holds the Event Bus, its Channels and Knative Subscriptions.
+	namespace string
+	// publisher and controller are its Deployments.
+	publisher, controller string
+	// release is its Helm release.
+	release string
+	// tillerNamespace holds the records of Helm 2.
+	tillerNamespace string
+}
+
+var (
+	_ migration.Job          = (*Job)(nil)
+	_ migration.Configurable = (*Job)(nil)
+	_ migration.Defaulter    = (*Job)(nil)
+)
+
+// New returns the job with its default settings.
+func New() *Job {
+	return &Job{
+		deleteTimeout: 2 * time.Minute,
+		options: options{
+			namespace:       kyma.SystemNamespace,
+			publisher:       kyma.EventPublishService,
+			controller:      kyma.SubscriptionController,
+			release:         kyma.EventBusRelease,
+			tillerNamespace: kyma.TillerNamespace,
+		},
+	}
+}
+
+// Name implements migration.Job.
+func (j *Job) Name() string { return "eventbus-purge" }
+
+// DefaultCommand implements migration.Defaulter: it deletes only when told to.
+func (j *Job) DefaultCommand() string { return "plan" }
+
+// Doc implements migration.Job.
+func (j *Job) Doc() (short, long string) {
+	return "Remove what the Event Bus leaves behind", strings.TrimSpace(manual)
+}
+
+const manual = `
+When the Helm release event-bus is removed (Kyma 1.12 does that), its controller
+goes with it, and what that controller made stays: Channels and Knative
+Subscriptions in kyma-system, and finalizers on EventActivations and Kyma
+Subscriptions that nobody takes off any more, so that they, and their namespaces,
+cannot be deleted. This job removes the Channels and Knative Subscriptions that
+carry the label kyma-source-id, takes off these two finalizers and no others, and
+last removes the CustomResourceDefinition subscriptions.eventing.kyma-project.io.
+
+It refuses (exit code 4) while anything of the Event Bus is used: Kyma
+Subscriptions, pods of the Event Bus, Triggers that are not ready, and the release
+itself, for which it prints the command. It never uninstalls.
+
+It leaves the CustomResourceDefinition alone if a newer version of Kyma uses it:
+if it serves another version than v1alpha1, or has Subscriptions of another form.
+EventActivations stay; Kyma 1.12 uses them.
+
+Called without a command, it plans. It deletes only with: run --yes. With
+"plan --fail-if-in-use" the exit code says whether a run would be refused.
+
+It is safe to run again, also after it was killed. A run that fails brings back
+what it removed, with new UIDs. What was being deleted already, and hung on a
+finalizer, goes for good.
+
+Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 in use, or --yes
+is missing; docs/runbook.md explains the others.
+`
+
+// Settings implements migration.Configurable.
+func (j *Job) Settings() []migration.Setting {
+	return []migration.Setting{{
+		Name:  "yes",
+		Usage: "delete; without it, run refuses",
+		Value: &j.yes,
+	}, {
+		Name:  "fail-if-in-use",
+		Usage: "let plan end with exit code 4, too, if anything is still in use",
+		Value: &j.failIfInUse,
+	}, {
+		Name:  "delete-timeout",
+		Usage: "how long an object may take to be gone, from its deletion on",
+		Value: &j.deleteTimeout,
+	}, {
+		Name:  "event-bus-namespace",
+		Usage: "namespace of the Event Bus",
+		Value: &j.options.namespace,
+	}, {
+		Name:  "publisher",
+		Usage: "Deployment that takes events for the Event Bus",
+		Value: &j.options.publisher,
+	}, {
+		Name:  "subscription-controller",
+		Usage: "Deployment that serves the Kyma Subscriptions",
+		Value: &j.options.controller,
+	}, {
+		Name:  "release",
+		Usage: "Helm release of the Event Bus",
+		Value: &j.options.release,
+	}, {
+		Name:  "tiller-namespace",
+		Usage: "namespace of the ConfigMaps in which Tiller (Helm 2) stores releases",
+		Value: &j.options.tillerNamespace,
+	}}
+}
+
+// Validate implements migration.Configurable.
+func (j *Job) Validate() error {
+	var errs []error
+	if j.deleteTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("--delete-timeout must be positive, not %s", j.deleteTimeout))
+	}
+	for _, n := range []struct {
+		flag, value, what string
+		check             func(string) []string
+	}{
+		{"--event-bus-namespace", j.options.namespace, "namespace", validation.IsDNS1123Label},
+		{"--tiller-namespace", j.options.tillerNamespace, "namespace", validation.IsDNS1123Label},
+		{"--publisher", j.options.publisher, "Deployment", validation.IsDNS1123Subdomain},
+		{"--subscription-controller", j.options.controller, "Deployment", validation.IsDNS1123Subdomain},
+		{"--release", j.options.release, "release", validation.IsDNS1123Subdomain},
+	} {
+		if why := n.check(n.value); len(why) > 0 {
+			errs = append(errs, fmt.Errorf("%s %q is not the name of a %s: %s", n.flag, n.value, n.what, strings.Join(why, "; ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Plan implements migration.Job.
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	s, err := observe(ctx, c, j.options, c.ExcludeNamespaces)
+	if err != nil {
+		return nil, err
+	}
+	return decide(s, j.options, mode{
+		dryRun: migration.DryRun(ctx), failIfInUse: j.failIfInUse, yes: j.yes, deleteTimeout: j.deleteTimeout,
+	}), nil
+}
+
+// Await implements migration.Job. What is deleted, the engine waits for; a
+// finalizer is off at once.
+func (j *Job) Await(*migration.Change) []migration.Condition { return nil }

@@ -1,0 +1,188 @@
+package purge
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// mode is how the job was called.
+type mode struct {
+	dryRun, failIfInUse, yes bool
+	deleteTimeout            time.Duration
+}
+
+// legacyVersion is the one at which the Event Bus knows Kyma Subscriptions.
+const legacyVersion = "v1alpha1"
+
+// decide makes the plan. It is pure.
+func decide(s *snapshot, o options, m mode) *migration.Plan {
+	// In order: deliveries first, then what they came from, finalizers, and the
+	// kind itself.
+	plan := &migration.Plan{Serial: true}
+	used := inUse(s, o)
+	for i := range used {
+		if m.dryRun && !m.failIfInUse {
+			used[i].Severity = migration.Warning
+		}
+	}
+	plan.Findings = used
+
+	// What cannot be taken back comes last, but for the kind, which needs it.
+	var forGood []migration.Unit
+	add := func(u migration.Unit) {
+		if u.Changes[0].Irreversible {
+			forGood = append(forGood, u)
+			return
+		}
+		plan.Units = append(plan.Units, u)
+	}
+	for _, f := range slices.Concat(s.channelSubscriptions, s.channels) {
+		if u, ok := remove(f, m.deleteTimeout); ok {
+			add(u)
+		}
+	}
+	for _, f := range s.activations {
+		add(release(f, kyma.EventActivationFinalizer))
+	}
+	for _, f := range s.subscriptions {
+		// Others are in use.
+		if f.object.GetDeletionTimestamp() != nil && slices.Contains(f.object.GetFinalizers(), kyma.SubscriptionFinalizer) {
+			forGood = append(forGood, release(f, kyma.SubscriptionFinalizer))
+		}
+	}
+	plan.Units = append(plan.Units, forGood...)
+	crd, findings := decideDefinition(s, m)
+	plan.Units = append(plan.Units, crd...)
+	plan.Findings = append(plan.Findings, findings...)
+
+	if len(plan.Units) > 0 && !m.dryRun && !m.yes {
+		plan.Findings = append(plan.Findings, migration.Finding{
+			Severity: migration.Error, Problem: "this deletes, and was not told to",
+			Hint: "look at it first (eventbus-purge plan), then: eventbus-purge run --yes",
+		})
+	}
+	return plan
+}
+
+// inUse says what of the Event Bus is still used.
+func inUse(s *snapshot, o options) []migration.Finding {
+	var findings []migration.Finding
+	refuse := func(object, problem, hint string) {
+		findings = append(findings, migration.Finding{Severity: migration.Error, Object: object, Problem: problem, Hint: hint})
+	}
+	for _, name := range s.migrations {
+		refuse("Job "+o.namespace+"/"+name, "Kyma's own migration is running",
+			fmt.Sprintf("wait until it has ended, or stop it: kubectl -n %s delete job %s", o.namespace, name))
+	}
+	if s.helm2 != "" {
+		refuse("", fmt.Sprintf("the Helm 2 release %s exists (%s)", o.release, s.helm2),
+			fmt.Sprintf("remove it, which is not done here: helm delete --purge --tls %s", o.release))
+	}
+	if s.helm3 != "" {
+		refuse("", fmt.Sprintf("the Helm 3 release %s exists in namespace %s (%s)", o.release, o.namespace, s.helm3),
+			fmt.Sprintf("remove it, which is not done here: helm uninstall %s --namespace %s", o.release, o.namespace))
+	}
+	for _, ref := range s.running {
+		what := "it is a pod of the Event Bus"
+		if ref.Kind == deployments.Kind {
+			what = "it is a part of the Event Bus, and not at 0 replicas"
+		}
+		refuse(ref.String(), what, "eventbus-scaledown scales the Event Bus to 0 once nothing uses it")
+	}
+	for _, f := range s.subscriptions {
+		if f.object.GetDeletionTimestamp() == nil {
+			refuse(f.ref.String(), "it is a Kyma Subscription, which only the Event Bus serves",
+				"trigger-sync moves it to the mesh; or delete it")
+		}
+	}
+	for _, f := range s.triggers {
+		r := kyma.ReadinessOf(f.object)
+		why := strings.TrimSuffix(strings.Join([]string{r.Reason, r.Message}, ": "), ": ")
+		if why == "" {
+			why = "it has no status yet"
+		}
+		refuse(f.ref.String(), "it is not ready, so the mesh may not deliver yet: "+why,
+			fmt.Sprintf("kubectl -n %s describe trigger %s; leave it out: kubectl -n %[1]s label trigger %[2]s %s=true", f.ref.Namespace, f.ref.Name, kyma.OptOutLabel))
+	}
+	return findings
+}
+
+// remove deletes a Channel or a Knative Subscription; false if it is on its way
+// already, and nothing here holds it.
+func remove(f found, limit time.Duration) (migration.Unit, bool) {
+	u := migration.Unit{ID: f.ref.String()}
+	terminating := f.object.GetDeletionTimestamp() != nil
+	if slices.Contains(f.object.GetFinalizers(), kyma.SubscriptionFinalizer) {
+		u = release(f, kyma.SubscriptionFinalizer)
+		if terminating {
+			return u, true
+		}
+	}
+	if terminating {
+		return u, false
+	}
+	u.Changes = append(u.Changes, migration.Change{
+		Verb: migration.Delete, Ref: f.ref, UID: f.object.GetUID(), Timeout: limit,
+		Why: "the Event Bus made it, and is gone; what NATS Streaming still holds for it is dropped",
+	})
+	return u, true
+}
+
+// release takes one finalizer off an object, and no other one.
+func release(f found, finalizer string) migration.Unit {
+	rest := slices.DeleteFunc(slices.Clone(f.object.GetFinalizers()), func(have string) bool { return have == finalizer })
+	var finalizers any // null removes the field
+	if len(rest) > 0 {
+		finalizers = rest
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err != nil {
+		panic(err) // strings
+	}
+	return migration.Unit{ID: f.ref.String(), Changes: []migration.Change{{
+		Verb: migration.Patch, Ref: f.ref, UID: f.object.GetUID(), Patch: patch,
+		// One that is being deleted goes at once, and does not come back.
+		Irreversible: f.object.GetDeletionTimestamp() != nil,
+		Why:          "nobody else takes off the finalizer " + finalizer,
+	}}}
+}
+
+// decideDefinition decides about the CustomResourceDefinition of Kyma
+// Subscriptions.
+func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Finding) {
+	if s.definition == nil || s.definition.object.GetDeletionTimestamp() != nil {
+		return nil, nil
+	}
+	f := *s.definition
+	keep := func(why string) ([]migration.Unit, []migration.Finding) {
+		return nil, []migration.Finding{{Severity: migration.Info, Object: f.ref.String(), Problem: "kept: " + why}}
+	}
+	others := slices.DeleteFunc(versions(f.object), func(v string) bool { return v == legacyVersion })
+	switch {
+	case kyma.OptedOut(f.object):
+		return keep(fmt.Sprintf("it carries the label %s=true", kyma.OptOutLabel))
+	case len(others) > 0:
+		return keep(fmt.Sprintf("it serves %s, which a newer version of Kyma uses", strings.Join(others, ", ")))
+	case len(s.foreign) > 0:
+		return keep(fmt.Sprintf("%s is no Subscription of the Event Bus, so something else uses the kind", s.foreign[0].ref))
+	case slices.ContainsFunc(s.subscriptions, held):
+		return keep("a Kyma Subscription that is being deleted has finalizers of others")
+	}
+	return []migration.Unit{{ID: f.ref.String(), Changes: []migration.Change{{
+		Verb: migration.Delete, Ref: f.ref, UID: f.object.GetUID(), Timeout: m.deleteTimeout,
+		Why: "nothing serves this kind any more",
+	}}}}, nil
+}
+
+// held says whether a Kyma Subscription that is being deleted stays when its own
+// finalizer is off.
+func held(f found) bool {
+	others := slices.DeleteFunc(slices.Clone(f.object.GetFinalizers()), func(have string) bool { return have == kyma.SubscriptionFinalizer })
+	return f.object.GetDeletionTimestamp() != nil && len(others) > 0
+}

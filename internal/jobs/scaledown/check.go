@@ -1,0 +1,108 @@
+package scaledown
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// noPods is met when a Deployment is at 0, its controller has seen that, and no
+// pod of it exists.
+func noPods(ch *migration.Change) migration.Condition {
+	ref := ch.Ref
+	// A view lags behind the write: a Deployment that is not at 0 yet has to be
+	// told from one that somebody scaled up again. This is all the condition
+	// remembers.
+	var wasDown atomic.Bool
+	return migration.Condition{
+		Text: "its pods to end",
+		On:   []migration.Ref{ref, {Resource: replicaSets, Namespace: ref.Namespace}, {Resource: pods, Namespace: ref.Namespace}},
+		Eval: func(v migration.View) migration.Status {
+			deployment := v.Get(ref)
+			d := busDeployment{ref: ref, object: deployment}
+			if deployment != nil && deployment.GetDeletionTimestamp() != nil {
+				d.object = nil
+			}
+			switch {
+			case d.replicas() == 0:
+				wasDown.Store(true)
+			case wasDown.Load():
+				return migration.Status{
+					State:   migration.Failed,
+					Message: fmt.Sprintf("somebody scaled it up again, to %d", d.replicas()),
+					Hint:    "find out who: an upgrade of the event-bus chart, an autoscaler, or a GitOps tool; then run again",
+				}
+			default:
+				return migration.Status{Message: fmt.Sprintf("it is at %d replicas still", d.replicas())}
+			}
+			if why := unsettled(d.object); why != "" {
+				return migration.Status{Message: why}
+			}
+			left := k8sutil.PodsOfDeployment(ref.Name, d.object, v.List(replicaSets, ref.Namespace), v.List(pods, ref.Namespace))
+			if len(left) == 0 {
+				return migration.Status{State: migration.Met}
+			}
+			return stillThere(left)
+		},
+	}
+}
+
+// unsettled says what the Deployment's controller has yet to do.
+func unsettled(deployment *unstructured.Unstructured) string {
+	if deployment == nil {
+		return ""
+	}
+	observed, _, _ := unstructured.NestedInt64(deployment.Object, "status", "observedGeneration")
+	if observed < deployment.GetGeneration() {
+		return "its controller has not seen the change yet"
+	}
+	if n, _, _ := unstructured.NestedInt64(deployment.Object, "status", "replicas"); n > 0 {
+		return fmt.Sprintf("%s still", count(int(n), "pod runs", "pods run"))
+	}
+	return ""
+}
+
+func stillThere(left []*unstructured.Unstructured) migration.Status {
+	first := left[0]
+	for _, pod := range left {
+		if pod.GetName() < first.GetName() {
+			first = pod
+		}
+	}
+	name := first.GetNamespace() + "/" + first.GetName()
+	message := fmt.Sprintf("%s; Pod %s", count(len(left), "pod still exists", "pods still exist"), name)
+	hint := fmt.Sprintf("kubectl -n %s describe pod %s", first.GetNamespace(), first.GetName())
+	at := first.GetDeletionTimestamp()
+	switch finalizers := first.GetFinalizers(); {
+	case at == nil:
+		message += " is not terminating"
+	case len(finalizers) > 0:
+		message += fmt.Sprintf(" is terminating and has the finalizers %q", finalizers)
+		hint += "; the controller that owns a finalizer removes it: look whether it runs"
+	default:
+		message += " is terminating"
+		hint += fmt.Sprintf("; if its node is gone for good: kubectl -n %s delete pod %s --grace-period=0 --force", first.GetNamespace(), first.GetName())
+	}
+	return migration.Status{Message: message, Hint: hint}
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// some names the first few of many.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

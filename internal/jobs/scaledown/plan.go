@@ -1,0 +1,227 @@
+package scaledown
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// decide makes the plan. It is pure.
+func decide(s *snapshot, o options) *migration.Plan {
+	// In order: the intake first, then what serves it, and the finalizers once
+	// nobody is left to put them back. A rollback goes the other way.
+	plan := &migration.Plan{Serial: true}
+	if len(s.migrations) > 0 {
+		for _, name := range s.migrations {
+			plan.Findings = append(plan.Findings, stockMigration(o.namespace, name))
+		}
+		return plan
+	}
+	if held := holds(s); len(held) > 0 {
+		plan.Findings = held
+		return plan
+	}
+	for _, d := range s.bus {
+		if d.object != nil && kyma.OptedOut(d.object) && !d.down() {
+			plan.Findings = append(plan.Findings, migration.Finding{
+				Severity: migration.Warning, Object: d.ref.String(),
+				Problem: fmt.Sprintf("it carries the label %s=true, so the Event Bus is left running", kyma.OptOutLabel),
+			})
+			return plan
+		}
+	}
+	for _, d := range s.bus {
+		if d.down() {
+			continue
+		}
+		plan.Findings = append(plan.Findings, risks(d)...)
+		plan.Units = append(plan.Units, migration.Unit{ID: d.ref.String(), Changes: []migration.Change{scale(d)}})
+	}
+	for _, obj := range s.activations {
+		plan.Units = append(plan.Units, release(s.activation, obj))
+	}
+	// What cannot be taken back comes last.
+	slices.SortStableFunc(plan.Units, func(a, b migration.Unit) int {
+		return irreversible(a) - irreversible(b)
+	})
+	return plan
+}
+
+func irreversible(u migration.Unit) int {
+	if u.Changes[0].Irreversible {
+		return 1
+	}
+	return 0
+}
+
+func stockMigration(namespace, name string) migration.Finding {
+	return migration.Finding{
+		Severity: migration.Error, Object: "Job " + namespace + "/" + name,
+		Problem: "Kyma's own migration is running: it recreates ServiceInstances and deletes the Kyma Subscriptions that are still needed",
+		Hint: fmt.Sprintf("stop it (kubectl -n %s delete job %s) and take the sub-chart mesh-namespaces-migration out of the event-bus chart (docs/migration-guide-1.11.md), or wait until it has ended; then run again",
+			namespace, name),
+	}
+}
+
+// holds says what the Event Bus is still needed for, none if nothing.
+func holds(s *snapshot) []migration.Finding {
+	if s.down() {
+		return nil
+	}
+	var findings []migration.Finding
+	for _, e := range s.eventServices {
+		f := migration.Finding{
+			Severity: migration.Deferred, Object: "Application " + e.application,
+			Problem: "the Event Bus stays up: event-service " + kyma.EventServiceName(e.application) + " is not switched to the mesh: " + e.why,
+			Hint:    "wait until application-operator has upgraded it, and run again; eventservice-verify says what is wrong with it",
+		}
+		switch {
+		case e.optedOut:
+			f.Severity = migration.Warning
+			f.Hint = fmt.Sprintf("it carries the label %s=true, so this is no failure", kyma.OptOutLabel)
+		case e.skips:
+			f.Hint = fmt.Sprintf("spec.skipInstallation keeps its release as it is: set it to false, or delete the release, or accept that the Event Bus stays: kubectl label application.%s/%s %s=true",
+				kyma.Application.Group, e.application, kyma.OptOutLabel)
+		case e.orphan:
+			f.Hint = "there is no Application of that name: delete its release, or its Deployment and pods"
+		}
+		findings = append(findings, f)
+	}
+	var waiting, left []string
+	terminating := false
+	for _, sub := range s.subscriptions {
+		if sub.leftOut {
+			left = append(left, sub.name)
+			continue
+		}
+		waiting = append(waiting, sub.name)
+		terminating = terminating || sub.terminating
+	}
+	if len(waiting) > 0 {
+		f := migration.Finding{
+			Severity: migration.Deferred,
+			Problem:  fmt.Sprintf("the Event Bus stays up: %s: %s", count(len(waiting), "Kyma Subscription is left", "Kyma Subscriptions are left"), some(waiting)),
+			Hint:     "trigger-sync moves them to the mesh, or says why it cannot; run this job after it",
+		}
+		if terminating {
+			f.Hint += "; one that is being deleted is finished by the subscription-controller, which must run for that"
+		}
+		findings = append(findings, f)
+	}
+	if len(left) > 0 {
+		findings = append(findings, migration.Finding{
+			Severity: migration.Warning,
+			Problem: fmt.Sprintf("the Event Bus stays up for %s no part of the migration (by the label %s=true, or by the namespace): %s",
+				count(len(left), "Kyma Subscription that is", "Kyma Subscriptions that are"), kyma.OptOutLabel, some(left)),
+			Hint: "delete them, or take them into the migration, before the Event Bus can go",
+		})
+	}
+	for _, d := range s.bus {
+		if n := d.keptReplicas(); n > 0 && d.replicas() == 0 && len(findings) > 0 {
+			findings = append(findings, migration.Finding{
+				Severity: migration.Warning, Object: d.ref.String(),
+				Problem: "it is at 0 since an earlier run, while the Event Bus is needed",
+				Hint:    fmt.Sprintf("eventbus-scaledown undo, or kubectl -n %s scale deployment %s --replicas=%d", d.ref.Namespace, d.ref.Name, n),
+			})
+		}
+	}
+	return findings
+}
+
+// scale is the change that takes a Deployment to 0, or for one that is there
+// already, the wait for its pods.
+func scale(d busDeployment) migration.Change {
+	if d.replicas() == 0 {
+		return migration.Change{
+			Verb: migration.Await, Ref: d.ref,
+			Why: count(len(d.pods), "pod of it still exists", "pods of it still exist"),
+		}
+	}
+	// One patch: there is no moment at which the number is nowhere. It is never 0.
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{ReplicasAnnotation: strconv.FormatInt(d.replicas(), 10)}},
+		"spec":     map[string]any{"replicas": 0},
+	})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return migration.Change{
+		Verb: migration.Patch, Ref: d.ref, UID: d.object.GetUID(), Patch: patch,
+		Why: fmt.Sprintf("nothing uses it any more; from %s to 0", count(int(d.replicas()), "replica", "replicas")),
+	}
+}
+
+// owners of a Deployment who may put its replicas back, by the label or
+// annotation they leave on it.
+var owners = map[string]string{
+	"argocd.argoproj.io/instance":        "Argo CD",
+	"argocd.argoproj.io/tracking-id":     "Argo CD",
+	"kustomize.toolkit.fluxcd.io/name":   "Flux",
+	"helm.toolkit.fluxcd.io/name":        "Flux",
+	"fluxcd.io/sync-checksum":            "Flux",
+	"configmanagement.gke.io/managed":    "Config Sync",
+	"objectset.rio.cattle.io/owner-name": "Fleet",
+}
+
+// risks are what may scale the Deployment up again.
+func risks(d busDeployment) []migration.Finding {
+	if d.object == nil || d.replicas() == 0 {
+		return nil
+	}
+	var findings []migration.Finding
+	warn := func(problem, hint string) {
+		findings = append(findings, migration.Finding{Severity: migration.Warning, Object: d.ref.String(), Problem: problem, Hint: hint})
+	}
+	if n := d.keptReplicas(); n > 0 {
+		warn(fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again: an upgrade of the event-bus chart does that, and whoever else manages it", n, d.replicas()),
+			"it is scaled down once more; set its replicas to 0 where they come from, or remove the release (docs/migration-guide-1.12.md)")
+	}
+	for _, name := range d.autoscalers {
+		warn(fmt.Sprintf("HorizontalPodAutoscaler %s/%s targets it: it is out of work while the Deployment is at 0, and takes over again once it is not", d.ref.Namespace, name),
+			fmt.Sprintf("kubectl -n %s delete hpa %s", d.ref.Namespace, name))
+	}
+	said := map[string]bool{}
+	marks := maps.Clone(d.object.GetLabels())
+	if marks == nil {
+		marks = map[string]string{}
+	}
+	maps.Copy(marks, d.object.GetAnnotations())
+	for _, key := range slices.Sorted(maps.Keys(owners)) {
+		if _, ok := marks[key]; ok && !said[owners[key]] {
+			said[owners[key]] = true
+			warn(fmt.Sprintf("%s manages it (%s) and may scale it up again", owners[key], key), "set its replicas to 0 there")
+		}
+	}
+	if owner := metav1.GetControllerOfNoCopy(d.object); owner != nil {
+		warn(fmt.Sprintf("%s %s controls it and may scale it up again", owner.Kind, owner.Name), "scale it down there")
+	}
+	return findings
+}
+
+// release takes the finalizer off an EventActivation, and no other one.
+func release(resource migration.Resource, obj *unstructured.Unstructured) migration.Unit {
+	ref := migration.Ref{Resource: resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	rest := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == kyma.EventActivationFinalizer })
+	var finalizers any // null removes the field
+	if len(rest) > 0 {
+		finalizers = rest
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err != nil {
+		panic(err) // strings
+	}
+	return migration.Unit{ID: ref.String(), Changes: []migration.Change{{
+		Verb: migration.Patch, Ref: ref, UID: obj.GetUID(), Patch: patch,
+		// One that is being deleted goes at once, and does not come back.
+		Irreversible: obj.GetDeletionTimestamp() != nil,
+		Why:          "without the subscription-controller its deletion would hang on the finalizer " + kyma.EventActivationFinalizer,
+	}}}
+}

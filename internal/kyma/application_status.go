@@ -1,0 +1,18 @@
+package kyma
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// InstallationFailed returns what application-operator says about an Application
+// whose Helm release has failed; false if it has not.
+func InstallationFailed(application *unstructured.Unstructured) (description string, failed bool) {
+	status := mapAt(mapAt(application.Object, "status"), "installationStatus")
+	if text(status["status"]) != "FAILED" {
+		return "", false
+	}
+	if description = text(status["description"]); description == "" {
+		description = "without a description"
+	}
+	return description, true
+}

@@ -1,0 +1,130 @@
+package kyma
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DefaultBroker is the name of the one Broker that Kyma uses in a namespace.
+const DefaultBroker = "default"
+
+// The attributes of an event that a Kyma Subscription selects by, as they are
+// called in the filter of a Trigger. EventTypeVersionAttribute is an extension.
+const (
+	SourceAttribute           = "source"
+	TypeAttribute             = "type"
+	EventTypeVersionAttribute = "eventtypeversion"
+)
+
+// What Knative's controller makes in a namespace with the label InjectionLabel,
+// besides the Broker: ServiceAccounts and RoleBindings of these names.
+const (
+	BrokerIngressAccount = "eventing-broker-ingress"
+	BrokerFilterAccount  = "eventing-broker-filter"
+	// EventingNamespace is Knative's own.
+	EventingNamespace = "knative-eventing"
+)
+
+// BrokerConfigBinding is the name of the RoleBinding in EventingNamespace that
+// lets such an account of a namespace read the shared configuration.
+func BrokerConfigBinding(namespace, account string) string {
+	return "eventing-config-reader-" + namespace + "-" + account
+}
+
+// What webhooks of Knative put on Triggers and Brokers.
+const (
+	TriggerBrokerLabel     = "eventing.knative.dev/broker"
+	CreatorAnnotation      = "eventing.knative.dev/creator"
+	LastModifierAnnotation = "eventing.knative.dev/lastModifier"
+)
+
+// The Event Bus keeps a Channel for each kind of event, and a Knative
+// Subscription for each Kyma Subscription, both in SystemNamespace with these
+// labels.
+const (
+	EventSourceLabel      = "kyma-source-id"
+	EventTypeLabel        = "kyma-event-type"
+	EventTypeVersionLabel = "kyma-event-type-version"
+)
+
+// SubscriptionController is the Deployment in SystemNamespace that reconciles
+// Kyma Subscriptions.
+const SubscriptionController = "event-bus-subscription-controller"
+
+// SubscriptionFinalizer is on Kyma Subscriptions, and on the Knative
+// Subscriptions that the Event Bus makes for them; SubscriptionController puts
+// it there and takes it off.
+const SubscriptionFinalizer = "subscription.finalizers.kyma-project.io"
+
+// NATS Streaming, the store of the Event Bus, runs in a namespace of its own.
+// Its Service does not expose the monitoring port.
+const (
+	NATSNamespace      = "natss"
+	NATSMonitoringPort = 8222
+)
+
+// NATSChannel is the name of the channel in NATS Streaming in which a Knative
+// Channel keeps its events.
+func NATSChannel(namespace, channel string) string { return channel + "." + namespace }
+
+// NATSDurable is the name of the durable subscription in NATS Streaming of a
+// Knative Subscription.
+func NATSDurable(subscription types.UID) string { return string(subscription) }
+
+// LegacySubscriptionName is the name of the Knative Subscription that the Event
+// Bus makes for a Kyma Subscription.
+func LegacySubscriptionName(namespace, name string) string {
+	return name + "--" + strings.NewReplacer("-", "-d", ".", "-p").Replace(namespace)
+}
+
+// consoleTriggers is the constant by which Kyma's Console names Triggers.
+var consoleTriggers = uuid.MustParse("1b671a64-40d5-491e-99b0-da01ff1f3341")
+
+// FunctionLabel is by which the Console finds the Triggers of a Function.
+const FunctionLabel = "Function"
+
+// FromConsole says whether the Console made the Subscription, for a Function.
+func FromConsole(subscription *unstructured.Unstructured) bool {
+	return strings.HasPrefix(strings.ToLower(subscription.GetName()), "lambda-") && subscription.GetLabels()[FunctionLabel] != ""
+}
+
+// TriggerName is the name of the Trigger that a Kyma Subscription becomes. For
+// those of the Console it is the one under which it made, or will look for, the
+// Trigger. For others it says which Subscription it was, as far as a DNS label
+// can: a Trigger's name is a label's value, too, and Knative cuts it off, so that
+// it must be short and have no dots.
+func TriggerName(subscription *unstructured.Unstructured) string {
+	name := subscription.GetName()
+	if FromConsole(subscription) {
+		return uuid.NewSHA1(consoleTriggers, []byte(strings.ToLower(name))).String()
+	}
+	sum := sha256.Sum256([]byte(subscription.GetNamespace() + "/" + name))
+	suffix := hex.EncodeToString(sum[:6])
+	const room = 63 - 1 - 12
+	words := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		default:
+			return '-'
+		}
+	}, name)
+	words = strings.Trim(words[:min(len(words), room)], "-")
+	if words == "" {
+		words = "subscription"
+	}
+	return words + "-" + suffix
+}
+
+// EventServiceOf returns the Application whose event-service has the name, or
+// the value of the label "app"; false if it is none's.
+func EventServiceOf(name string) (application string, ok bool) {
+	return strings.CutSuffix(name, eventServiceSuffix)
+}

@@ -1,0 +1,215 @@
+package eventbus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+)
+
+// verify runs eventservice-verify with short limits.
+func verify(t *testing.T, limit time.Duration, smoke bool) *migration.Report {
+	t.Helper()
+	e, err := migration.New(cluster.Config(), migration.Options{
+		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), Timeout: 2 * time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := eventservice.New()
+	for _, s := range job.Settings() {
+		switch s.Name {
+		case "per-application-timeout":
+			*s.Value.(*time.Duration) = time.Millisecond
+		case "rollout-timeout":
+			*s.Value.(*time.Duration) = limit
+		case "smoke":
+			*s.Value.(*bool) = smoke
+		case "event-service-image":
+			*s.Value.(*string) = "eu.gcr.io/kyma-project/event-service:cd9874af"
+		}
+	}
+	return e.Run(t.Context(), job)
+}
+
+func TestEventServiceVerify(t *testing.T) {
+	ctx := t.Context()
+	// Outlive the test, for what is cleaned up after it.
+	controllers, err := kyma.Start(context.WithoutCancel(ctx), cluster.Config(), kyma.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(controllers.Stop)
+	if err := kyma.Clear(ctx, cluster.Config()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kyma.Clear(context.WithoutCancel(ctx), cluster.Config()); err != nil {
+			t.Error(err)
+		}
+	})
+	kubelet, err := kyma.StartKubelet(ctx, cluster.Config(), kyma.IntegrationNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kubelet.Stop)
+	client, err := dynamic.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// As the operator of Kyma 1.10 left them: nobody is on the mesh.
+	apps := []string{"good", "crashing", "unpullable", "unschedulable", "slow", "missing", "conflict", "held"}
+	if _, err := kyma.Put(ctx, cluster.Config(), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range apps {
+		if err := kyma.Load(ctx, cluster.Config(), kyma.Application(app, false)); err != nil {
+			t.Fatal(err)
+		}
+		if app != "missing" {
+			if err := kyma.Load(ctx, cluster.Config(), kyma.EventService(app, false)); err != nil {
+				t.Fatal(err)
+			}
+			if err := kubelet.WaitRolledOut(ctx, app+"-event-service"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if app != "conflict" {
+			if err := kyma.PutHTTPSources(ctx, cluster.Config(), app); err != nil {
+				t.Fatal(err)
+			}
+			if err := controllers.WaitReady(ctx, app); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := kyma.Load(ctx, cluster.Config(), kyma.Application("frozen", true), kyma.EventService("frozen", false)); err != nil {
+		t.Fatal(err)
+	}
+
+	// The operator comes along while the job waits: what it does to an Application.
+	upgrade := func(app string) {
+		fresh := kyma.EventService(app, true)
+		patch, err := json.Marshal(map[string]any{"spec": fresh.Object["spec"]})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, err = client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace).
+			Patch(ctx, app+"-event-service", types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	// A former pod that does not end.
+	core, err := kubernetes.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := core.CoreV1().Pods(kyma.IntegrationNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=held-event-service"})
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatalf("%d pods, %v", len(pods.Items), err)
+	}
+	hold := func(finalizers string) {
+		_, err := core.CoreV1().Pods(kyma.IntegrationNamespace).Patch(context.WithoutCancel(ctx), pods.Items[0].Name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	hold(`["example.com/hold"]`)
+	kubelet.Break("crashing", kyma.CrashLooping)
+	kubelet.Break("unpullable", kyma.Unpullable)
+	kubelet.Break("unschedulable", kyma.Unschedulable)
+	kubelet.Slow("slow", 1500*time.Millisecond)
+	operator := make(chan struct{})
+	go func() {
+		defer close(operator)
+		// Before the job looks, nothing has happened yet.
+		time.Sleep(500 * time.Millisecond)
+		for _, app := range []string{"good", "crashing", "unpullable", "unschedulable", "slow", "held"} {
+			upgrade(app)
+		}
+		_, err := client.Resource(kyma.Applications).Patch(ctx, "conflict", types.MergePatchType, []byte(
+			`{"status":{"installationStatus":{"status":"FAILED","description":"kind HTTPSource with the name \"conflict\" already exists in the cluster and wasn't defined in the previous release"}}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+
+	r := verify(t, 8*time.Second, true)
+	<-operator
+	want(t, r, migration.FailedResult, migration.ExitFailed)
+	said := problems(r)
+	for _, part := range []string{
+		"error: Deployment kyma-integration/crashing-event-service: waiting for it to be rolled out on the mesh is in vain: Pod kyma-integration/crashing-event-service-",
+		`container crashing-event-service crashed 6 times, the last time with exit code 2 (Error), saying "panic: flag provided but not defined: -eventMeshURL"`,
+		"error: Deployment kyma-integration/unpullable-event-service: gave up after",
+		`the image of container unpullable-event-service cannot be pulled: ImagePullBackOff`,
+		"it has no node: Unschedulable: 0/3 nodes are available: 3 Insufficient memory.",
+		"error: Deployment kyma-integration/missing-event-service: gave up after",
+		"it does not exist; application-operator has not upgraded the Application's release yet",
+		"error: Deployment kyma-integration/conflict-event-service: waiting for it to be rolled out on the mesh is in vain: it does not carry --eventMeshURL",
+		"kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/conflict && kubectl -n kyma-integration rollout restart statefulset application-operator",
+		"error: HTTPSource kyma-integration/conflict: gave up after",
+		"which posts to the Event Bus, is still terminating",
+		"warning: Application frozen: spec.skipInstallation is true, so application-operator does not upgrade its release",
+	} {
+		if !strings.Contains(said, part) {
+			t.Errorf("not said: %s", part)
+		}
+	}
+	for _, f := range r.Findings {
+		if f.Severity == migration.Error && (strings.Contains(f.Object, "/good-") || strings.Contains(f.Object, "/slow-") || strings.Contains(f.Object, "frozen")) {
+			t.Errorf("nothing is wrong with it: %s", f)
+		}
+	}
+	if t.Failed() {
+		t.Logf("the report:\n%s", said)
+	}
+
+	// Everything is mended: the same job succeeds, without a write.
+	hold("null")
+	for _, app := range []string{"crashing", "unpullable", "unschedulable"} {
+		kubelet.Break(app, "")
+		if err := core.CoreV1().Pods(kyma.IntegrationNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app=" + app + "-event-service"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upgrade("conflict")
+	if err := kyma.Load(ctx, cluster.Config(), kyma.EventService("missing", true)); err != nil {
+		t.Fatal(err)
+	}
+	if err := kyma.PutHTTPSources(ctx, cluster.Config(), "conflict"); err != nil {
+		t.Fatal(err)
+	}
+	r = verify(t, time.Minute, true)
+	want(t, r, migration.NothingToDo, migration.ExitOK)
+	// There is no pod network here, and so no answer: that is no failure.
+	if !strings.Contains(problems(r), "info: 0 of 8 event-services answered a legacy request as they must") {
+		t.Errorf("the smoke requests are not reported:\n%s", problems(r))
+	}
+	// The stored report is corrected once.
+	want(t, verify(t, time.Minute, false), migration.NothingToDo, migration.ExitOK)
+	r = verify(t, time.Minute, false)
+	if r.Requests.Writes != 0 || r.Result != migration.NothingToDo {
+		t.Errorf("a run where all is well: %s, %d writes", r.Result, r.Requests.Writes)
+	}
+	if t.Failed() {
+		t.Log(problems(r))
+	}
+}

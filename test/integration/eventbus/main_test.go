@@ -1,0 +1,62 @@
+// Package eventbus proves eventservice-verify, eventbus-scaledown and eventbus-purge
+// on a real API server with the real controllers of Deployments and namespaces.
+package eventbus
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+)
+
+// cluster is the one control plane of this package's tests.
+var cluster *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	var err error
+	if cluster, err = controlplane.Start(ctx); err == nil {
+		err = cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	cancel()
+	code := m.Run()
+	if err := cluster.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// want checks how a command ended.
+func want(t *testing.T, r *migration.Report, result migration.Result, exit int) {
+	t.Helper()
+	if r.Result != result || r.ExitCode() != exit {
+		raw, _ := json.MarshalIndent(r, "", "  ")
+		t.Fatalf("got result %s, exit code %d; want %s, %d\n%s", r.Result, r.ExitCode(), result, exit, raw)
+	}
+}
+
+// problems are a report's findings, one a line.
+func problems(r *migration.Report) string {
+	var all []string
+	for _, f := range r.Findings {
+		all = append(all, string(f.Severity)+": "+f.String())
+	}
+	return strings.Join(all, "\n")
+}
