@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -19,7 +18,7 @@ import (
 // the version of that list. Objects handed out are shared and must not be
 // changed.
 type Collection struct {
-	client dynamic.ResourceInterface
+	client Source
 	opts   metav1.ListOptions
 	trim   func(*unstructured.Unstructured)
 	retry  func(context.Context, func(context.Context) error) error
@@ -32,7 +31,7 @@ type Collection struct {
 }
 
 // NewCollection describes a collection; List fills it. trim may be nil.
-func NewCollection(client dynamic.ResourceInterface, opts metav1.ListOptions, trim func(*unstructured.Unstructured),
+func NewCollection(client Source, opts metav1.ListOptions, trim func(*unstructured.Unstructured),
 	retry func(context.Context, func(context.Context) error) error,
 ) *Collection {
 	return &Collection{client: client, opts: opts, trim: trim, retry: retry, objects: map[string]*unstructured.Unstructured{}}

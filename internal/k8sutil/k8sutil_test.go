@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -139,13 +140,48 @@ func answer(w http.ResponseWriter, err *apierrors.StatusError) bool {
 	return true
 }
 
-func (s *server) things(t *testing.T) dynamic.ResourceInterface {
+func (s *server) things(t *testing.T) Source {
 	t.Helper()
-	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	cfg := &rest.Config{Host: s.URL, QPS: -1}
+	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client.Resource(things).Namespace("ns")
+	lister, err := NewLister(cfg, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lister.Source(things, "ns")
+}
+
+func TestListerListsAsTheDynamicClientDoes(t *testing.T) {
+	s := newServer(t, 2)
+	cfg := &rest.Config{Host: s.URL, QPS: -1}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := metav1.ListOptions{Limit: 2, LabelSelector: "a=b"}
+	want, err := client.Resource(things).Namespace("ns").List(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.things(t).List(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Items, got.Items); diff != "" || got.GetResourceVersion() != want.GetResourceVersion() {
+		t.Errorf("-dynamic +lister:\n%s", diff)
+	}
+	if s.requests[0] != s.requests[1] {
+		t.Errorf("requests differ: %q", s.requests)
+	}
+	s.handle = func(w http.ResponseWriter, _ *http.Request) bool {
+		return answer(w, apierrors.NewForbidden(things.GroupResource(), "", errors.New("no")))
+	}
+	if _, err := s.things(t).List(t.Context(), opts); !apierrors.IsForbidden(err) {
+		t.Errorf("a refusal must be told as such: %v", err)
+	}
 }
 
 func TestPageBeginsAgainWhenTheTokenExpires(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/pager"
 )
 
@@ -21,7 +20,7 @@ const restarts = 5
 // Page lists everything in pages and hands each page's objects to each; a list
 // whose continue token expires is begun again, and then begin is called again
 // first. It returns the resource version of the list. retry repeats one page.
-func Page(ctx context.Context, client dynamic.ResourceInterface, opts metav1.ListOptions,
+func Page(ctx context.Context, client Source, opts metav1.ListOptions,
 	retry func(context.Context, func(context.Context) error) error,
 	begin func(), each func(*unstructured.Unstructured) error,
 ) (string, error) {

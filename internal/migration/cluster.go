@@ -31,6 +31,7 @@ type Cluster struct {
 	ExcludeNamespaces []string
 
 	client dynamic.Interface
+	lister *k8sutil.Lister
 	served *k8sutil.Served
 	retry  func(context.Context, func(context.Context) error) error
 
@@ -44,12 +45,12 @@ type scope struct {
 	namespace string
 }
 
-func newCluster(client dynamic.Interface, served *k8sutil.Served, exclude []string,
+func newCluster(client dynamic.Interface, lister *k8sutil.Lister, served *k8sutil.Served, exclude []string,
 	retry func(context.Context, func(context.Context) error) error,
 ) *Cluster {
 	return &Cluster{
 		ExcludeNamespaces: exclude,
-		client:            client, served: served, retry: retry,
+		client:            client, lister: lister, served: served, retry: retry,
 		collections: map[scope]*k8sutil.Collection{},
 	}
 }
@@ -67,7 +68,7 @@ func (c *Cluster) Served(ctx context.Context, gk schema.GroupKind) (Resource, bo
 // same resource and namespace go on from there with one watch. The objects are
 // shared and must not be changed.
 func (c *Cluster) List(ctx context.Context, r Resource, namespace string, opts ListOptions) ([]*unstructured.Unstructured, error) {
-	collection := k8sutil.NewCollection(c.resource(r, namespace), listOptions(opts), opts.Trim, c.retry)
+	collection := k8sutil.NewCollection(c.lister.Source(r.GroupVersionResource, namespace), listOptions(opts), opts.Trim, c.retry)
 	if err := collection.List(ctx); err != nil {
 		return nil, fmt.Errorf("cannot list %s: %w", r.GroupResource(), err)
 	}
@@ -81,7 +82,7 @@ func (c *Cluster) List(ctx context.Context, r Resource, namespace string, opts L
 // after the other and keeps none. fn may see an object twice, when the server
 // makes the list begin again.
 func (c *Cluster) Each(ctx context.Context, r Resource, namespace string, opts ListOptions, fn func(*unstructured.Unstructured) error) error {
-	_, err := k8sutil.Page(ctx, c.resource(r, namespace), listOptions(opts), c.retry, func() {},
+	_, err := k8sutil.Page(ctx, c.lister.Source(r.GroupVersionResource, namespace), listOptions(opts), c.retry, func() {},
 		func(obj *unstructured.Unstructured) error {
 			if opts.Trim != nil {
 				opts.Trim(obj)

@@ -154,7 +154,7 @@ func (r *run) publish(ctx context.Context, out outcome) {
 		return
 	}
 	write := r.write
-	if !r.lock.isHeld() {
+	if !r.lock.wasTaken() {
 		// Nothing was changed: the report is no part of the migration's state.
 		write = func(ctx context.Context, op func(context.Context) error) error {
 			return k8sutil.Retry(ctx, callTimeout, nil, op)
@@ -177,7 +177,7 @@ func (r *run) publish(ctx context.Context, out outcome) {
 	if err != nil {
 		r.log.Warn("cannot write the report", zap.String("configMap", r.e.opts.StateNamespace+"/"+name), zap.Error(err))
 	}
-	if r.lock.isHeld() {
+	if r.lock.wasTaken() {
 		r.announce(ctx, report)
 	}
 }

@@ -45,6 +45,7 @@ type Engine struct {
 	served  *k8sutil.Served
 	// reader refuses writes; writer is used inside run.write only.
 	reader, writer dynamic.Interface
+	lister         *k8sutil.Lister
 	core           corev1.CoreV1Interface
 	leases         coordinationv1.CoordinationV1Interface
 	reviews        authorizationv1.SelfSubjectAccessReviewInterface
@@ -66,6 +67,9 @@ func New(cfg *rest.Config, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("cannot make a client: %w", err)
 	}
 	if e.reader, err = dynamic.NewForConfig(readOnly); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.lister, err = k8sutil.NewLister(readOnly, e.reader); err != nil {
 		return nil, fmt.Errorf("cannot make a client: %w", err)
 	}
 	if e.core, err = corev1.NewForConfig(cfg); err != nil {
@@ -118,5 +122,5 @@ func (e *Engine) notify() func(error) {
 }
 
 func (e *Engine) newCluster() *Cluster {
-	return newCluster(e.reader, e.served, e.opts.ExcludeNamespaces, e.read)
+	return newCluster(e.reader, e.lister, e.served, e.opts.ExcludeNamespaces, e.read)
 }

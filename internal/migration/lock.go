@@ -322,11 +322,12 @@ func (l *lock) guard(ctx context.Context) (context.Context, context.CancelFunc, 
 	}
 }
 
-// isHeld says whether writes are allowed in principle.
-func (l *lock) isHeld() bool {
+// wasTaken says whether this process has, or had and lost, the lock: then every
+// write is guarded by it.
+func (l *lock) wasTaken() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.held && l.lost == nil
+	return l.held || l.lost != nil
 }
 
 // lossCause returns why the lock was lost, nil if it was not.

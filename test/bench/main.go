@@ -216,7 +216,7 @@ func (b *bench) watched(ctx context.Context, n int) error {
 		return err
 	}
 	began := time.Now()
-	report, rss, err := b.run(ctx)
+	report, rss, cpu, err := b.run(ctx)
 	exited := time.Now()
 	if err != nil {
 		return err
@@ -224,8 +224,8 @@ func (b *bench) watched(ctx context.Context, n int) error {
 	if report.Result != migration.Succeeded {
 		return fmt.Errorf("the job ended with %s: %s", report.Result, report.Message)
 	}
-	fmt.Fprintf(b.out, "\nwith all waits, %d HTTPSources\t%.1f s in all\t%.2f s from the last one ready to exit\t%.1f MiB peak RSS\n",
-		n, exited.Sub(began).Seconds(), exited.Sub(<-ready).Seconds(), rss)
+	fmt.Fprintf(b.out, "\nwith all waits, %d HTTPSources\t%.1f s in all\t%.2f s from the last one ready to exit\t%.1f MiB peak RSS\t%.2f s CPU\n",
+		n, exited.Sub(began).Seconds(), exited.Sub(<-ready).Seconds(), rss, cpu)
 	return nil
 }
 
@@ -288,14 +288,14 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	fmt.Fprintf(b.out, "\nnothing to do, %d Applications\ttime\tpeak RSS\tlist pages\tother reads\twrites\n", n)
+	fmt.Fprintf(b.out, "\nnothing to do, %d Applications\ttime\tCPU of the job\tpeak RSS\tlist pages\tother reads\twrites\n", n)
 	for range 3 {
 		mark, err := b.cluster.Mark(ctx)
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		report, rss, err := b.run(ctx)
+		report, rss, cpu, err := b.run(ctx)
 		took := time.Since(began)
 		if err != nil {
 			return err
@@ -318,17 +318,17 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 				reads++
 			}
 		}
-		fmt.Fprintf(b.out, "\t%.2f s\t%.1f MiB\t%d\t%d\t%d\n", took.Seconds(), rss, pages, reads, writes)
+		fmt.Fprintf(b.out, "\t%.2f s\t%.2f s\t%.1f MiB\t%d\t%d\t%d\n", took.Seconds(), cpu, rss, pages, reads, writes)
 	}
 	return nil
 }
 
-func (b *bench) run(ctx context.Context) (report *migration.Report, peakMiB float64, err error) {
+func (b *bench) run(ctx context.Context) (report *migration.Report, peakMiB, cpuSeconds float64, err error) {
 	cmd := exec.CommandContext(ctx, b.binary, "--kubeconfig", b.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	if err := cmd.Start(); err != nil {
-		return nil, 0, fmt.Errorf("httpsource-sync: %w", err)
+		return nil, 0, 0, fmt.Errorf("httpsource-sync: %w", err)
 	}
 	// The kernel's own figure for a finished child (ru_maxrss) includes what its
 	// parent had when it forked, so the high-water mark is read while it lives.
@@ -356,13 +356,13 @@ func (b *bench) run(ctx context.Context) (report *migration.Report, peakMiB floa
 	close(exited)
 	rss := <-peak
 	if err != nil {
-		return nil, 0, fmt.Errorf("httpsource-sync: %w", err)
+		return nil, 0, 0, fmt.Errorf("httpsource-sync: %w", err)
 	}
 	report = &migration.Report{}
 	if err := json.Unmarshal(out.Bytes(), report); err != nil {
-		return nil, 0, fmt.Errorf("cannot read the report: %w", err)
+		return nil, 0, 0, fmt.Errorf("cannot read the report: %w", err)
 	}
-	return report, rss, nil
+	return report, rss, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), nil
 }
 
 func median(values []float64) float64 {

@@ -1,0 +1,96 @@
+package k8sutil
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// Source is what a collection is read from; a dynamic client's resource is one.
+type Source interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// Lister lists as the dynamic client does, in half the time and half the memory:
+// that one decodes each object twice, once to see what it is, which a list of one
+// resource need not. Lists are most of what a job costs on a migrated cluster.
+type Lister struct {
+	client  rest.Interface
+	dynamic dynamic.Interface
+}
+
+// NewLister makes a Lister that watches through client.
+func NewLister(cfg *rest.Config, client dynamic.Interface) (*Lister, error) {
+	cfg = dynamic.ConfigFor(cfg)
+	cfg.GroupVersion = &schema.GroupVersion{}
+	restClient, err := rest.UnversionedRESTClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Lister{client: restClient, dynamic: client}, nil
+}
+
+// Source returns the source of a resource in a namespace, "" for all of them or
+// for cluster-scoped ones.
+func (l *Lister) Source(r schema.GroupVersionResource, namespace string) Source {
+	path := []string{"", "apis", r.Group, r.Version}
+	if r.Group == "" {
+		path = []string{"", "api", r.Version}
+	}
+	resource := dynamic.ResourceInterface(l.dynamic.Resource(r))
+	if namespace != "" {
+		resource = l.dynamic.Resource(r).Namespace(namespace)
+		path = append(path, "namespaces", namespace)
+	}
+	return &source{ResourceInterface: resource, client: l.client, path: strings.Join(append(path, r.Resource), "/")}
+}
+
+type source struct {
+	dynamic.ResourceInterface
+	client rest.Interface
+	path   string
+}
+
+// List implements Source.
+func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	result := s.client.Get().AbsPath(s.path).
+		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Do(ctx)
+	// Error, unlike Raw, tells what a Status in the body says.
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return nil, err
+	}
+	var page struct {
+		APIVersion string           `json:"apiVersion"`
+		Kind       string           `json:"kind"`
+		Metadata   metav1.ListMeta  `json:"metadata"`
+		Items      []map[string]any `json:"items"`
+	}
+	if err := json.Unmarshal(raw, &page); err != nil {
+		return nil, fmt.Errorf("cannot read the list %s: %w", s.path, err)
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": page.APIVersion, "kind": page.Kind}}
+	list.SetResourceVersion(page.Metadata.ResourceVersion)
+	list.SetContinue(page.Metadata.Continue)
+	list.Items = make([]unstructured.Unstructured, len(page.Items))
+	for i, item := range page.Items {
+		// Lists of built-in kinds leave these to the list.
+		if item["kind"] == nil {
+			item["kind"], item["apiVersion"] = strings.TrimSuffix(page.Kind, "List"), page.APIVersion
+		}
+		list.Items[i].Object = item
+	}
+	return list, nil
+}
