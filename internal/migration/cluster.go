@@ -112,27 +112,26 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	return obj, nil
 }
 
-// collection returns the remembered collection of a scope, listing it first if
-// nobody has.
+// collection returns the remembered collection that covers a scope, listing it
+// first if there is none. One of the whole cluster covers every namespace of it,
+// so that a job which looks at fifty namespaces has one watch and not fifty.
 func (c *Cluster) collection(ctx context.Context, r Resource, namespace string) (*k8sutil.Collection, error) {
-	c.mu.Lock()
-	collection := c.collections[scope{r.GroupVersionResource, namespace}]
-	c.mu.Unlock()
-	if collection != nil {
+	if collection := c.known(r, namespace); collection != nil {
 		return collection, nil
 	}
 	if _, err := c.List(ctx, r, namespace, ListOptions{}); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.collections[scope{r.GroupVersionResource, namespace}], nil
+	return c.known(r, namespace), nil
 }
 
 func (c *Cluster) known(r Resource, namespace string) *k8sutil.Collection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.collections[scope{r.GroupVersionResource, namespace}]
+	if collection := c.collections[scope{r.GroupVersionResource, namespace}]; collection != nil {
+		return collection
+	}
+	return c.collections[scope{r.GroupVersionResource, ""}]
 }
 
 func (c *Cluster) resource(r Resource, namespace string) dynamic.ResourceInterface {

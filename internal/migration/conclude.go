@@ -189,17 +189,34 @@ func tellsTruth(stored *corev1.ConfigMap, report *Report) bool {
 	if json.Unmarshal([]byte(stored.Data["report.json"]), &old) != nil {
 		return false
 	}
-	if report.Result == NothingToDo && (old.Result == Succeeded || old.Result == NothingToDo) {
-		return old.Command != "undo" && slices.Equal(old.Findings, stable(report.Findings))
+	// What is too long is stored in part: parts are compared.
+	short, _, err := shortened(report)
+	if err != nil || !slices.Equal(old.Findings, stable(short.Findings)) {
+		return false
 	}
-	return old.Result == report.Result && old.Message == report.Message && old.Run == report.Run &&
-		slices.Equal(old.Findings, stable(report.Findings))
+	if report.Result == NothingToDo && (old.Result == Succeeded || old.Result == NothingToDo) {
+		return old.Command != "undo"
+	}
+	if report.Result == DeferredResult && report.Run == "" && old.Result == DeferredResult {
+		return old.Command != "undo" // the run before deferred the same, and said what it did besides
+	}
+	return old.Result == report.Result && old.Message == report.Message && old.Run == report.Run
 }
 
 // stable is never nil, as what was read from JSON.
 func stable(findings []Finding) []Finding { return append([]Finding{}, findings...) }
 
 func reportData(report *Report) (map[string]string, error) {
+	_, raw, err := shortened(report)
+	if err != nil {
+		return nil, err
+	}
+	summary := fmt.Sprintf("%s: %s (%d changes, %d findings)", report.Result, report.Message, len(report.Changes), len(report.Findings))
+	return map[string]string{"report.json": string(raw), "summary": summary}, nil
+}
+
+// shortened is as much of a report as its ConfigMap holds.
+func shortened(report *Report) (published, []byte, error) {
 	short := published{Report: *report}
 	short.Changes = []ChangeReport{}
 	for _, ch := range report.Changes {
@@ -209,12 +226,8 @@ func reportData(report *Report) (map[string]string, error) {
 	}
 	for {
 		raw, err := json.MarshalIndent(short, "", "  ")
-		if err != nil {
-			return nil, err
-		}
-		if len(raw) <= reportBytes || len(short.Changes)+len(short.Findings) == 0 {
-			summary := fmt.Sprintf("%s: %s (%d changes, %d findings)", report.Result, report.Message, len(report.Changes), len(report.Findings))
-			return map[string]string{"report.json": string(raw), "summary": summary}, nil
+		if err != nil || len(raw) <= reportBytes || len(short.Changes)+len(short.Findings) == 0 {
+			return short, raw, err
 		}
 		short.LeftOut += (len(short.Changes)+1)/2 + (len(short.Findings)+1)/2
 		short.Changes = short.Changes[:len(short.Changes)/2]

@@ -89,41 +89,72 @@ func (r *run) permissions(units []Unit) []permission {
 // preflight asks for every permission before the first write, and names each
 // missing one.
 func (r *run) preflight(ctx context.Context, units []Unit) ([]Finding, error) {
-	var mu sync.Mutex
-	var missing []permission
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for _, p := range r.permissions(units) {
-		g.Go(func() error {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace,
-				},
-			}}
-			return r.e.read(ctx, func(ctx context.Context) error {
-				answer, err := r.e.reviews.Create(ctx, review, metav1.CreateOptions{})
-				if err != nil {
-					return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)
-				}
-				if !answer.Status.Allowed {
-					mu.Lock()
-					defer mu.Unlock()
-					missing = append(missing, p)
-				}
-				return nil
-			})
-		})
-	}
-	if err := g.Wait(); err != nil {
+	missing, err := r.denied(ctx, r.permissions(units))
+	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(missing, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
 	var findings []Finding
-	for _, p := range slices.Compact(missing) {
+	for _, p := range missing {
 		findings = append(findings, Finding{
 			Severity: Error, Problem: "missing permission: " + p.String(),
 			Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again",
 		})
 	}
 	return findings, nil
+}
+
+// denied returns which of the permissions are not given. What is needed in
+// several namespaces is mostly given in all: that is one question.
+func (r *run) denied(ctx context.Context, all []permission) ([]permission, error) {
+	byVerb := map[permission][]permission{}
+	for _, p := range all {
+		everywhere := p
+		everywhere.namespace = ""
+		byVerb[everywhere] = append(byVerb[everywhere], p)
+	}
+	var mu sync.Mutex
+	var missing []permission
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for everywhere, each := range byVerb {
+		g.Go(func() error {
+			if len(each) > 1 {
+				if allowed, err := r.allowed(ctx, everywhere); allowed || err != nil {
+					return err
+				}
+			}
+			for _, p := range each {
+				allowed, err := r.allowed(ctx, p)
+				if err != nil {
+					return err
+				}
+				if !allowed {
+					mu.Lock()
+					missing = append(missing, p)
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	slices.SortFunc(missing, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
+	return missing, err
+}
+
+func (r *run) allowed(ctx context.Context, p permission) (allowed bool, err error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace,
+		},
+	}}
+	err = r.e.read(ctx, func(ctx context.Context) error {
+		answer, err := r.e.reviews.Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)
+		}
+		allowed = answer.Status.Allowed
+		return nil
+	})
+	return allowed, err
 }

@@ -326,7 +326,12 @@ func (r *run) onlyWait(ctx context.Context, plan *Plan) outcome {
 		}
 		return out
 	}
-	return outcome{result: NothingToDo, message: fmt.Sprintf("%s ready now; nothing had to be changed", count(len(plan.Units), "existing object")+verbIs(len(plan.Units)))}
+	out := outcome{result: NothingToDo, message: fmt.Sprintf("%s ready now; nothing had to be changed", count(len(plan.Units), "existing object")+verbIs(len(plan.Units)))}
+	if hasDeferred(r.findings) {
+		out.result = DeferredResult
+		out.message += "; what is left is deferred"
+	}
+	return out
 }
 
 // merge brings together what an interrupted run left open and what is planned
@@ -381,16 +386,20 @@ func (r *run) merge(ctx context.Context, plan *Plan) (entries []*entry, units, w
 
 // begun says whether the first change of a journaled unit was made.
 func (r *run) begun(ctx context.Context, e *entry) (bool, error) {
-	ch := &e.Unit.Changes[0]
+	first := firstWrite(e.Unit.Changes)
+	if first < 0 {
+		return true, nil
+	}
+	ch := &e.Unit.Changes[first]
 	live, err := r.get(ctx, ch.Ref, ch.Subresource)
 	if err != nil {
 		return false, err
 	}
 	switch ch.Verb {
 	case Create:
-		return live != nil && live.GetAnnotations()[MarkAnnotation] == r.mark(e, 0), nil
+		return live != nil && live.GetAnnotations()[MarkAnnotation] == r.mark(e, first), nil
 	case Delete:
-		pre := e.Pre[0].Object
+		pre := e.Pre[first].Object
 		return pre != nil && (live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil), nil
 	case Patch:
 		return live != nil && alreadyPatched(live, ch.Patch), nil
@@ -722,4 +731,14 @@ func (r *run) undo(parent context.Context) outcome {
 		out.result = Succeeded
 	}
 	return out
+}
+
+// firstWrite is the index of the first change that writes, -1 if none does.
+func firstWrite(changes []Change) int {
+	for i := range changes {
+		if changes[i].Writes() {
+			return i
+		}
+	}
+	return -1
 }

@@ -3,11 +3,13 @@ package migration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // waiter evaluates conditions over watched collections. However many conditions
@@ -40,18 +42,22 @@ func (w *waiter) watch(ctx context.Context, conditions []Condition) error {
 			if err != nil {
 				return err
 			}
-			covered := scope{on.GroupVersionResource, on.Namespace}
-			collection.Watch(w.watchCtx, func(key string) { w.notify(covered, key) })
+			collection.Watch(w.watchCtx, func(key string) { w.notify(on.GroupVersionResource, key) })
 		}
 	}
 	return nil
 }
 
-func (w *waiter) notify(s scope, key string) {
-	_, name, _ := strings.Cut(key, "/")
+func (w *waiter) notify(resource schema.GroupVersionResource, key string) {
+	namespace, name, _ := strings.Cut(key, "/")
+	here, everywhere := scope{resource, namespace}, scope{resource, ""}
+	subjects := []subject{{here, name}, {here, ""}}
+	if namespace != "" {
+		subjects = append(subjects, subject{everywhere, ""})
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, sub := range []subject{{s, name}, {s, ""}} {
+	for _, sub := range subjects {
 		for ch := range w.subscribers[sub] {
 			select {
 			case ch <- struct{}{}:
@@ -186,8 +192,13 @@ func (w *waiter) Get(ref Ref) *unstructured.Unstructured {
 
 // List implements View.
 func (w *waiter) List(r Resource, namespace string) []*unstructured.Unstructured {
-	if collection := w.cluster.known(r, namespace); collection != nil {
-		return collection.All()
+	collection := w.cluster.known(r, namespace)
+	if collection == nil {
+		return nil
 	}
-	return nil
+	all := collection.All()
+	if namespace == "" {
+		return all
+	}
+	return slices.DeleteFunc(all, func(obj *unstructured.Unstructured) bool { return obj.GetNamespace() != namespace })
 }

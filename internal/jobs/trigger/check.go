@@ -1,0 +1,88 @@
+package trigger
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// ready is met when the object of the change is ready.
+func ready(ch *migration.Change, ref migration.Ref, k kind) migration.Condition {
+	c := migration.Condition{Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Ref{ref}}
+	// A view lags behind a create, so that what is not in it yet has to be told
+	// from what was deleted: the only thing the condition remembers.
+	var seen atomic.Bool
+	c.Eval = func(v migration.View) migration.Status {
+		obj := v.Get(ref)
+		hint := k.describe(ref.Namespace, ref.Name)
+		switch {
+		case obj == nil && seen.Load():
+			return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref), Hint: "find out who deletes it, and run again"}
+		case obj == nil && ch.Verb == migration.Create:
+			return migration.Status{Message: fmt.Sprintf("%s is not to be seen yet", ref)}
+		case obj == nil:
+			return migration.Status{Message: fmt.Sprintf("%s does not exist", ref), Hint: fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace)}
+		}
+		seen.Store(true)
+		why := unready(ref, obj)
+		switch {
+		case why == "":
+			return migration.Status{State: migration.Met}
+		case strings.Contains(why, "object is being deleted"):
+			// Known from the upgrade of Knative 0.10 to 0.12.
+			hint = fmt.Sprintf("the Knative Subscription of the Trigger hangs in its deletion: kubectl -n %s scale deployment/eventing-controller --replicas=0, "+
+				"remove the finalizers of that Subscription (kubectl -n %s get subscriptions.messaging.knative.dev -l eventing.knative.dev/trigger=%s), scale to 1 again",
+				kyma.EventingNamespace, ref.Namespace, ref.Name)
+		}
+		return migration.Status{Message: why, Hint: hint}
+	}
+	return c
+}
+
+// activated is met when the events of an EventActivation's source come to its
+// namespace.
+func activated(ch *migration.Change, link kind, integration string) migration.Condition {
+	source := ""
+	if ch.Object != nil {
+		source = text(mapAt(ch.Object.Object, "spec")["sourceId"])
+	}
+	all := link.ref(integration, "")
+	return migration.Condition{
+		Text: fmt.Sprintf("a Knative Subscription for %s", ch.Ref), On: []migration.Ref{all, ch.Ref},
+		Eval: func(v migration.View) migration.Status {
+			if activation := v.Get(ch.Ref); activation == nil || activation.GetDeletionTimestamp() != nil {
+				return migration.Status{State: migration.Met} // nobody asks for it any more
+			}
+			for _, obj := range v.List(link.resource, integration) {
+				labels := obj.GetLabels()
+				if labels[kyma.ApplicationNameLabel] == source && labels[kyma.BrokerNamespaceLabel] == ch.Ref.Namespace {
+					return migration.Status{State: migration.Met}
+				}
+			}
+			return migration.Status{
+				Message: fmt.Sprintf("no Knative Subscription in %s brings the events of %s to namespace %s", integration, source, ch.Ref.Namespace),
+				Hint: fmt.Sprintf("application-broker makes it when it provisions a ServiceInstance: run serviceinstance-recreate, or kubectl -n %s logs deployment/application-broker; "+
+					"to leave the EventActivation out: label it %s=true", integration, kyma.OptOutLabel),
+			}
+		},
+	}
+}
+
+// unsubscribed is met when no Knative Subscription is left on a Channel of the
+// Event Bus.
+func unsubscribed(ch *migration.Change, link kind) migration.Condition {
+	return migration.Condition{
+		Text: fmt.Sprintf("the last subscriber of %s to go", ch.Ref), On: []migration.Ref{link.ref(ch.Ref.Namespace, "")},
+		Eval: func(v migration.View) migration.Status {
+			for _, obj := range v.List(link.resource, ch.Ref.Namespace) {
+				if text(mapAt(obj.Object, "spec", "channel")["name"]) == ch.Ref.Name {
+					return migration.Status{Message: fmt.Sprintf("%s still subscribes to it", link.refTo(obj)), Hint: link.describe(obj.GetNamespace(), obj.GetName())}
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}

@@ -1,0 +1,323 @@
+// Package trigger turns every Kyma Subscription into a Trigger of the event mesh,
+// and deletes it once the mesh has taken over.
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Values of --legacy-traffic.
+const (
+	respect = "respect"
+	ignore  = "ignore"
+)
+
+// Job is trigger-sync.
+type Job struct {
+	readyTimeout, activationTimeout time.Duration
+	natsURL                         string
+	options                         options
+
+	mu sync.Mutex
+	// kinds as Plan last found them, for conditions that look at other objects
+	// than that of the change.
+	kinds kinds
+}
+
+// options are the settings that decide what is done.
+type options struct {
+	// integrationNamespace holds what belongs to Applications.
+	integrationNamespace        string
+	deleteTimeout, drainTimeout time.Duration
+	legacyTraffic               string
+}
+
+var (
+	_ migration.Job          = (*Job)(nil)
+	_ migration.Configurable = (*Job)(nil)
+	_ migration.Keeper       = (*Job)(nil)
+	_ migration.EditIgnorer  = (*Job)(nil)
+	_ migration.UndoGuard    = (*Job)(nil)
+	_ migration.KeepReader   = (*Job)(nil)
+)
+
+// New returns the job with its default settings.
+func New() *Job {
+	return &Job{
+		readyTimeout: 2 * time.Minute, activationTimeout: 2 * time.Minute,
+		options: options{
+			integrationNamespace: kyma.IntegrationNamespace,
+			deleteTimeout:        5 * time.Minute, drainTimeout: 2 * time.Minute,
+			legacyTraffic: respect,
+		},
+		kinds: assumedKinds(),
+	}
+}
+
+// Name implements migration.Job.
+func (j *Job) Name() string { return "trigger-sync" }
+
+// Doc implements migration.Job.
+func (j *Job) Doc() (short, long string) {
+	return "Turn every Kyma Subscription into a Trigger, and delete it once that is safe", strings.TrimSpace(manual)
+}
+
+const manual = `
+In the event mesh, a Trigger brings events to their subscriber, and not a Kyma
+Subscription. This job works in two steps, each decided by what is in the cluster:
+
+  Expand: each Subscription outside of system namespaces gets a Trigger in its
+  namespace, on the Broker "default", for the same events and the same endpoint.
+  A Trigger that does the same already is used. Where a namespace has no Broker,
+  it gets one. The job waits until Brokers and Triggers are ready, and until every
+  EventActivation has its Knative Subscription. Old and new path carry no event
+  both, so that this is safe at any time.
+
+  Contract: a Subscription is deleted when, and only when, the mesh takes the
+  events of its source (HTTPSource, Channel and adapter are ready), exactly one
+  Knative Subscription brings them to the namespace, Broker and Trigger are ready,
+  every event-service of the source posts to the mesh, and NATS Streaming holds no
+  event for it any more. Any other is left for a later run, with the first thing
+  that is missing.
+
+What NATS Streaming holds is read from its monitoring port, through the API
+server. If it cannot be read, nothing is deleted. A run waits up to
+--drain-timeout for events on the way; an endpoint that does not answer never
+drains, and is reported with the number of its events.
+
+If the subscription-controller of the Event Bus runs, it cleans up after a deleted
+Subscription, and the job waits for that. If it is scaled to 0 or gone, the job
+does what it would have done: it deletes the Knative Subscription, the Channel if
+nobody else subscribes to it, and takes off the controller's finalizers. Any other
+finalizer is left to its owner.
+
+A Subscription that has no equivalent in the mesh is reported, and keeps none of
+the others: without an absolute endpoint, of a source that is no Application, with
+values that no filter can carry, in a namespace that is being deleted.
+
+It never touches:
+  - a Trigger, Broker or Subscription of somebody else, system namespaces, and
+    what carries the label eventmesh-migration.kyma-project.io/skip=true, or is in
+    a namespace that does.
+  - in a rollback or undo: a Trigger or Broker that live events go through.
+
+It is safe to run again, also after it was killed: what is there is left alone, and
+a run with nothing to do reads and writes nothing. Names follow from the
+Subscription: those of the Console are the ones by which it deletes a Trigger.
+
+Exit codes: 0 done, nothing to do, or deferred; 1 failed and rolled back; 4 refused
+before anything was changed; docs/runbook.md explains the others.
+`
+
+// Settings implements migration.Configurable.
+func (j *Job) Settings() []migration.Setting {
+	return []migration.Setting{{
+		Name:  "ready-timeout",
+		Usage: "how long a Broker or Trigger may take to become ready, each from its creation (an existing one: from the start of the wait)",
+		Value: &j.readyTimeout,
+	}, {
+		Name:  "activation-timeout",
+		Usage: "how long an EventActivation may be without its Knative Subscription",
+		Value: &j.activationTimeout,
+	}, {
+		Name:  "delete-timeout",
+		Usage: "how long a Subscription may still exist after it was deleted",
+		Value: &j.options.deleteTimeout,
+	}, {
+		Name:  "drain-timeout",
+		Usage: "how long to wait for events that are on the way through NATS Streaming; what is not delivered by then is reported, and its Subscription stays",
+		Value: &j.options.drainTimeout,
+	}, {
+		Name:  "nats-monitoring-url",
+		Usage: "URL of NATS Streaming's monitoring port; default: port 8222 of its pods in namespace natss, through the API server",
+		Value: &j.natsURL,
+	}, {
+		Name:  "legacy-traffic",
+		Usage: "what becomes of events on the old path: respect (a Subscription stays while there may be any), or ignore (it is deleted, and they are dropped; the report says how many)",
+		Value: &j.options.legacyTraffic,
+	}, {
+		Name:  "integration-namespace",
+		Usage: "namespace of the Applications' HTTPSources, Channels and event-services",
+		Value: &j.options.integrationNamespace,
+	}}
+}
+
+// Validate implements migration.Configurable.
+func (j *Job) Validate() error {
+	var errs []error
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+		zero  bool
+	}{
+		{"ready-timeout", j.readyTimeout, false},
+		{"activation-timeout", j.activationTimeout, false},
+		{"delete-timeout", j.options.deleteTimeout, false},
+		{"drain-timeout", j.options.drainTimeout, true},
+	} {
+		if d.value < 0 || d.value == 0 && !d.zero {
+			errs = append(errs, fmt.Errorf("--%s must be positive, not %s", d.flag, d.value))
+		}
+	}
+	if v := j.options.legacyTraffic; v != respect && v != ignore {
+		errs = append(errs, fmt.Errorf("--legacy-traffic must be %s or %s, not %q", respect, ignore, v))
+	}
+	if j.natsURL != "" {
+		if u, err := url.Parse(j.natsURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			errs = append(errs, fmt.Errorf("--nats-monitoring-url %q is not an absolute HTTP URL", j.natsURL))
+		}
+	}
+	if why := validation.IsDNS1123Label(j.options.integrationNamespace); len(why) > 0 {
+		errs = append(errs, fmt.Errorf("--integration-namespace %q is not the name of a namespace: %s", j.options.integrationNamespace, strings.Join(why, "; ")))
+	}
+	return errors.Join(errs...)
+}
+
+// Plan implements migration.Job.
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	return j.plan(ctx, c, c.ExcludeNamespaces)
+}
+
+func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration.Plan, error) {
+	s, err := observe(ctx, c, j.options, excluded)
+	if err != nil {
+		return nil, err
+	}
+	j.mu.Lock()
+	j.kinds = s.kinds
+	j.mu.Unlock()
+	d := newDecision(s, j.options)
+	d.expand()
+	if len(d.groups) == 0 {
+		return d.contract(nil), nil
+	}
+	if err := s.observeMesh(ctx, c, j.options); err != nil {
+		return nil, err
+	}
+	candidates := d.candidates()
+	if len(candidates) == 0 {
+		return d.contract(nil), nil
+	}
+	if err := s.observeBus(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := j.drain(ctx, c, s.bus, candidates); err != nil {
+		return nil, err
+	}
+	return d.contract(candidates), nil
+}
+
+// drainInterval is how often NATS Streaming is asked, which cannot be watched.
+const drainInterval = 2 * time.Second
+
+// drain reads what is in flight, and gives what is time to arrive.
+func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group) error {
+	get := monitorInCluster(c)
+	if j.natsURL != "" {
+		get = monitorAt(j.natsURL)
+	}
+	wait := j.options.drainTimeout
+	if j.options.legacyTraffic == ignore || migration.DryRun(ctx) {
+		wait = 0
+	}
+	deadline := time.Now().Add(wait)
+	for {
+		asked, waiting := false, false
+		for _, g := range candidates {
+			for _, sub := range g.subscriptions {
+				if b.legacyLink(sub) == nil {
+					continue
+				}
+				if !asked {
+					asked = true
+					b.inFlight = readInFlight(ctx, get)
+				}
+				n, why := b.waiting(sub)
+				waiting = waiting || n > 0 || why != "" && b.inFlight.unreadable != "" && !b.inFlight.denied
+			}
+		}
+		left := time.Until(deadline)
+		if !waiting || left <= 0 {
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(min(left, drainInterval)):
+		}
+	}
+}
+
+// Await implements migration.Job.
+func (j *Job) Await(ch *migration.Change) []migration.Condition {
+	if ch.Verb != migration.Create && ch.Verb != migration.Await && ch.Verb != migration.Patch {
+		return nil
+	}
+	j.mu.Lock()
+	k := j.kinds
+	j.mu.Unlock()
+	var c migration.Condition
+	switch {
+	case ch.Ref.Kind == namespaces.Kind:
+		c = ready(ch, k.broker.ref(ch.Ref.Name, kyma.DefaultBroker), k.broker)
+		c.Timeout = j.readyTimeout
+	case ch.Verb == migration.Patch:
+		return nil
+	case ch.Ref.Kind == kyma.Broker.Kind:
+		c = ready(ch, ch.Ref, k.broker)
+		c.Timeout = j.readyTimeout
+	case ch.Ref.Kind == kyma.Trigger.Kind:
+		c = ready(ch, ch.Ref, k.trigger)
+		c.Timeout = j.readyTimeout
+	case ch.Ref.Kind == kyma.EventActivation.Kind:
+		c = activated(ch, k.link, j.options.integrationNamespace)
+		c.Timeout = j.activationTimeout
+	case ch.Ref.Kind == kyma.Channel.Kind && ch.Verb == migration.Await:
+		c = unsubscribed(ch, k.link)
+		c.Timeout = j.options.deleteTimeout
+	default:
+		return nil
+	}
+	return []migration.Condition{c}
+}
+
+// Keep implements migration.Keeper.
+func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+	k, err := servedKinds(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return keep(ctx, c, k, j.options.integrationNamespace, refs)
+}
+
+// KeepReads implements migration.KeepReader.
+func (j *Job) KeepReads() []migration.Ref {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return []migration.Ref{
+		{Resource: deployments, Namespace: j.options.integrationNamespace},
+		{Resource: pods, Namespace: j.options.integrationNamespace},
+		j.kinds.trigger.ref("", ""),
+	}
+}
+
+// RefuseUndo implements migration.UndoGuard.
+func (j *Job) RefuseUndo(ctx context.Context, c *migration.Cluster, changes []migration.Change) ([]migration.Finding, error) {
+	return refuseUndo(ctx, c, changes)
+}
+
+// IgnoredKeys implements migration.EditIgnorer: what Knative's webhooks own.
+func (j *Job) IgnoredKeys() []string {
+	return []string{kyma.TriggerBrokerLabel, kyma.CreatorAnnotation, kyma.LastModifierAnnotation}
+}

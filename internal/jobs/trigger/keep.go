@@ -1,0 +1,122 @@
+package trigger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// keep returns the Triggers, and the Brokers with what they need, through which
+// events come already: those of sources that something posts to the mesh for.
+func keep(ctx context.Context, c reader, k kinds, integration string, refs []migration.Ref) (map[migration.Ref]string, error) {
+	live := map[string]string{} // what posts, by source
+	// Deployments first: the one that will go on posting is a better reason than
+	// a pod of it.
+	for _, workload := range []struct {
+		migration.Resource
+		selector string
+	}{{deployments, ""}, {pods, unfinished}} {
+		opts := migration.ListOptions{FieldSelector: workload.selector, PageSize: largePage}
+		err := c.Each(ctx, workload.Resource, integration, opts, func(obj *unstructured.Unstructured) error {
+			name := migration.Ref{Resource: workload.Resource, Namespace: integration, Name: obj.GetName()}.String()
+			for _, source := range kyma.MeshSources(obj) {
+				if known, ok := live[source]; !ok || workload.Kind == deployments.Kind && name < known {
+					live[source] = name
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
+		}
+	}
+	kept := map[migration.Ref]string{}
+	if len(live) == 0 || !k.trigger.served {
+		return kept, nil
+	}
+	// Triggers of somebody else count, too: they need the Broker.
+	triggers := map[migration.Ref]string{}
+	brokers := map[string]string{}
+	err := c.Each(ctx, k.trigger.resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
+		selected, ours := selectionOf(trigger, func(string) bool { return true })
+		if !ours {
+			return nil
+		}
+		for source, workload := range live {
+			if selected.opaque || selected.source == "" || selected.source == source {
+				why := fmt.Sprintf("carries live events: %s posts those of %s to the mesh", workload, source)
+				ref := k.trigger.refTo(trigger)
+				if known, ok := triggers[ref]; !ok || why < known {
+					triggers[ref] = why
+				}
+				if known, ok := brokers[trigger.GetNamespace()]; !ok || why < known {
+					brokers[trigger.GetNamespace()] = why
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
+	}
+	accounts := []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount}
+	for _, ref := range refs {
+		why, ok := "", false
+		switch {
+		case ref.Kind == kyma.Trigger.Kind:
+			why, ok = triggers[ref]
+		case ref.Kind == kyma.Broker.Kind, slices.Contains(accounts, ref.Name):
+			why, ok = brokers[ref.Namespace]
+		case ref.Namespace == kyma.EventingNamespace:
+			for namespace, reason := range brokers {
+				for _, account := range accounts {
+					if ref.Name == kyma.BrokerConfigBinding(namespace, account) {
+						why, ok = reason, true
+					}
+				}
+			}
+		}
+		if ok {
+			kept[ref] = why
+		}
+	}
+	return kept, nil
+}
+
+// refuseUndo says why deleted Subscriptions cannot be restored now: one of which
+// nobody takes notice brings no events.
+func refuseUndo(ctx context.Context, c reader, changes []migration.Change) ([]migration.Finding, error) {
+	restores, byHand := false, false
+	for i := range changes {
+		if changes[i].Verb != migration.Delete {
+			continue
+		}
+		switch changes[i].Ref.GVK().GroupKind() {
+		case kyma.Subscription:
+			restores = true
+		case kyma.ChannelSubscription:
+			byHand = true // what the controller would make is restored as well
+		}
+	}
+	if !restores || byHand {
+		return nil, nil
+	}
+	ref := migration.Ref{Resource: deployments, Namespace: kyma.SystemNamespace, Name: kyma.SubscriptionController}
+	controller, err := c.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if controller != nil && replicas(controller) > 0 {
+		return nil, nil
+	}
+	return []migration.Finding{{
+		Severity: migration.Error, Object: ref.String(),
+		Problem: "does not run: without it, Subscriptions that are restored bring no events",
+		Hint:    "the safe order is: first eventbus-scaledown undo, then trigger-sync undo (the deleted Subscriptions), then the rest",
+	}}, nil
+}

@@ -1,0 +1,324 @@
+package trigger
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"unique"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// reader is what the job needs of a migration.Cluster.
+type reader interface {
+	Served(context.Context, schema.GroupKind) (migration.Resource, bool, error)
+	List(context.Context, migration.Resource, string, migration.ListOptions) ([]*unstructured.Unstructured, error)
+	Each(context.Context, migration.Resource, string, migration.ListOptions, func(*unstructured.Unstructured) error) error
+	Get(context.Context, migration.Ref) (*unstructured.Unstructured, error)
+	PodGet(ctx context.Context, namespace, pod string, port int, path string, query url.Values) ([]byte, error)
+}
+
+// namespace is what the job needs of a Namespace.
+type namespace struct {
+	uid         types.UID
+	terminating bool
+	// excluded: it is a system namespace, or one the user named.
+	excluded bool
+	optedOut bool
+	// injection is the value of the label by which Knative makes a Broker.
+	injection string
+}
+
+// application is what the job needs of an Application.
+type application struct {
+	// absent of an event-service: the application-operator made none.
+	withoutEventService bool
+}
+
+// pair is an Application, or rather its source of events, and a namespace.
+type pair struct{ source, namespace string }
+
+// snapshot is everything the job decides over.
+type snapshot struct {
+	kinds        kinds
+	namespaces   map[string]namespace
+	applications map[string]application
+	// sources are HTTPSources by what they are the source of.
+	sources map[string]*unstructured.Unstructured
+	// subscriptions and activations outside of system namespaces, by namespace
+	// and name.
+	subscriptions, activations []*unstructured.Unstructured
+	// triggers by namespace, and in there by name.
+	triggers map[string][]*unstructured.Unstructured
+	// brokers are those called default, by namespace.
+	brokers map[string]*unstructured.Unstructured
+	// links are the Knative Subscriptions by which a namespace gets the events of
+	// an Application.
+	links map[pair][]*unstructured.Unstructured
+
+	// mesh and bus are read only if they have a say.
+	mesh *mesh
+	bus  *bus
+}
+
+// mesh is how the events of Applications get into the mesh.
+type mesh struct {
+	// channels and services (the adapters) have the name of their HTTPSource.
+	channels, services map[string]*unstructured.Unstructured
+	// eventServices are Deployments by Application.
+	eventServices map[string]*unstructured.Unstructured
+	// legacyPods is one pod for each Application that does not post to the mesh.
+	legacyPods map[string]string
+}
+
+// bus is what is left of the Event Bus.
+type bus struct {
+	// controlled says that the subscription-controller is there to delete what
+	// belongs to a Kyma Subscription, and to take off its finalizers.
+	controlled bool
+	// links are the Knative Subscriptions of Kyma Subscriptions by name, channels
+	// their Channels.
+	links, channels map[string]*unstructured.Unstructured
+	// inFlight is what NATS Streaming still holds.
+	inFlight inFlight
+}
+
+func (s *snapshot) isNamespace(name string) bool {
+	_, ok := s.namespaces[name]
+	return ok
+}
+
+// observe reads what the first half of the decision needs: each kind once.
+func observe(ctx context.Context, c reader, o options, excluded []string) (*snapshot, error) {
+	s := &snapshot{
+		namespaces: map[string]namespace{}, applications: map[string]application{},
+		sources: map[string]*unstructured.Unstructured{}, triggers: map[string][]*unstructured.Unstructured{},
+		brokers: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{},
+	}
+	var err error
+	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.subscription.served {
+		return s, err
+	}
+	skip := map[string]bool{}
+	for _, name := range append(kyma.SystemNamespaces(), excluded...) {
+		skip[name] = true
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return c.Each(ctx, namespaces, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
+			s.namespaces[obj.GetName()] = namespace{
+				uid: obj.GetUID(), terminating: obj.GetDeletionTimestamp() != nil, excluded: skip[obj.GetName()],
+				optedOut: kyma.OptedOut(obj), injection: obj.GetLabels()[kyma.InjectionLabel],
+			}
+			return nil
+		})
+	})
+	each := func(k kind, namespace string, fn func(*unstructured.Unstructured)) {
+		if !k.served {
+			return
+		}
+		g.Go(func() error {
+			return c.Each(ctx, k.resource, namespace, migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
+				fn(obj)
+				return nil
+			})
+		})
+	}
+	list := func(k kind, namespace string, trim func(*unstructured.Unstructured), fn func(*unstructured.Unstructured)) {
+		if !k.served {
+			return
+		}
+		g.Go(func() error {
+			all, err := c.List(ctx, k.resource, namespace, migration.ListOptions{Trim: trim})
+			slices.SortFunc(all, func(a, b *unstructured.Unstructured) int {
+				return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
+			})
+			for _, obj := range all {
+				fn(obj)
+			}
+			return err
+		})
+	}
+	each(s.kinds.application, "", func(obj *unstructured.Unstructured) {
+		s.applications[obj.GetName()] = application{withoutEventService: kyma.SkipsInstallation(obj) && !kyma.Installed(obj)}
+	})
+	list(s.kinds.httpSource, o.integrationNamespace, trimReady, func(obj *unstructured.Unstructured) {
+		s.sources[kyma.SourceOf(obj)] = obj
+	})
+	list(s.kinds.subscription, "", trimSubscription, func(obj *unstructured.Unstructured) {
+		// Later versions of Kyma use the group and kind for something else.
+		later := mapAt(obj.Object, "spec")["sink"] != nil && !kyma.LegacySubscription(obj)
+		if !skip[obj.GetNamespace()] && !later {
+			s.subscriptions = append(s.subscriptions, obj)
+		}
+	})
+	list(s.kinds.activation, "", trimReady, func(obj *unstructured.Unstructured) {
+		if !skip[obj.GetNamespace()] {
+			s.activations = append(s.activations, obj)
+		}
+	})
+	list(s.kinds.trigger, "", trimReady, func(obj *unstructured.Unstructured) {
+		s.triggers[obj.GetNamespace()] = append(s.triggers[obj.GetNamespace()], obj)
+	})
+	list(s.kinds.broker, "", trimReady, func(obj *unstructured.Unstructured) {
+		if obj.GetName() == kyma.DefaultBroker {
+			s.brokers[obj.GetNamespace()] = obj
+		}
+	})
+	list(s.kinds.link, o.integrationNamespace, trimReady, func(obj *unstructured.Unstructured) {
+		key := pair{obj.GetLabels()[kyma.ApplicationNameLabel], obj.GetLabels()[kyma.BrokerNamespaceLabel]}
+		if key.source != "" && key.namespace != "" {
+			s.links[key] = append(s.links[key], obj)
+		}
+	})
+	return s, g.Wait()
+}
+
+// observeMesh reads what says whether the mesh can, and does, take the events.
+func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
+	m := &mesh{
+		channels: map[string]*unstructured.Unstructured{}, services: map[string]*unstructured.Unstructured{},
+		eventServices: map[string]*unstructured.Unstructured{}, legacyPods: map[string]string{},
+	}
+	s.mesh = m
+	g, ctx := errgroup.WithContext(ctx)
+	for _, one := range []struct {
+		kind kind
+		to   map[string]*unstructured.Unstructured
+	}{{s.kinds.channel, m.channels}, {s.kinds.service, m.services}} {
+		if !one.kind.served {
+			continue
+		}
+		g.Go(func() error {
+			return c.Each(ctx, one.kind.resource, o.integrationNamespace, migration.ListOptions{Trim: trimReady}, func(obj *unstructured.Unstructured) error {
+				one.to[obj.GetName()] = obj
+				return nil
+			})
+		})
+	}
+	g.Go(func() error {
+		return c.Each(ctx, deployments, o.integrationNamespace, migration.ListOptions{PageSize: largePage}, func(obj *unstructured.Unstructured) error {
+			if app, ok := kyma.EventServiceOf(obj.GetName()); ok {
+				m.eventServices[app] = obj
+			}
+			return nil
+		})
+	})
+	g.Go(func() error {
+		// Terminating ones are among them: they post until they end.
+		opts := migration.ListOptions{FieldSelector: unfinished, PageSize: largePage}
+		return c.Each(ctx, pods, o.integrationNamespace, opts, func(obj *unstructured.Unstructured) error {
+			if app, ok := kyma.EventServiceOf(obj.GetLabels()["app"]); ok && !slices.Contains(kyma.MeshSources(obj), app) {
+				m.legacyPods[app] = obj.GetName()
+			}
+			return nil
+		})
+	})
+	return g.Wait()
+}
+
+// largePage is for objects that are large, such as a pod with its sidecar.
+const largePage = 100
+
+// unfinished selects pods that may still post. An evicted pod stays for ever,
+// with its arguments, and posts nothing.
+const unfinished = "status.phase!=Succeeded,status.phase!=Failed"
+
+// observeBus reads what is left of the Event Bus, but for what is in flight.
+func (s *snapshot) observeBus(ctx context.Context, c reader) error {
+	b := &bus{links: map[string]*unstructured.Unstructured{}, channels: map[string]*unstructured.Unstructured{}}
+	s.bus = b
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		controller, err := c.Get(ctx, migration.Ref{Resource: deployments, Namespace: kyma.SystemNamespace, Name: kyma.SubscriptionController})
+		b.controlled = controller != nil && replicas(controller) > 0
+		return err
+	})
+	for _, one := range []struct {
+		kind kind
+		to   map[string]*unstructured.Unstructured
+	}{{s.kinds.link, b.links}, {s.kinds.channel, b.channels}} {
+		if !one.kind.served {
+			continue
+		}
+		g.Go(func() error {
+			opts := migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimSubscription}
+			return c.Each(ctx, one.kind.resource, kyma.SystemNamespace, opts, func(obj *unstructured.Unstructured) error {
+				one.to[obj.GetName()] = obj
+				return nil
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// replicas is what a Deployment is told to have; the API server's default is 1.
+func replicas(deployment *unstructured.Unstructured) int64 {
+	n, found, err := unstructured.NestedInt64(deployment.Object, "spec", "replicas")
+	if err != nil || !found {
+		return 1
+	}
+	return n
+}
+
+// trimSubscription keeps all of an object that is needed to make it again: it is
+// the pre-image of its deletion.
+func trimSubscription(obj *unstructured.Unstructured) {
+	delete(obj.Object, "status")
+	trimMeta(obj)
+}
+
+// trimMeta removes what the server sets and nobody here reads. Kind and version
+// are the same in all, and share their strings.
+func trimMeta(obj *unstructured.Unstructured) {
+	meta := mapAt(obj.Object, "metadata")
+	for _, key := range []string{"creationTimestamp", "selfLink", "managedFields"} {
+		delete(meta, key)
+	}
+	for _, key := range []string{"apiVersion", "kind"} {
+		obj.Object[key] = unique.Make(text(obj.Object[key])).Value()
+	}
+	meta["namespace"] = unique.Make(obj.GetNamespace()).Value()
+}
+
+// readyStatus is what is kept of the status of what is ready: all share it, and
+// nothing may change it.
+var readyStatus = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
+
+// trimReady keeps of a status whether the object is ready, and why not.
+func trimReady(obj *unstructured.Unstructured) {
+	trimMeta(obj)
+	status := mapAt(obj.Object, "status")
+	if status == nil {
+		return
+	}
+	if mapAt(obj.Object, "spec", "subscriber")["ref"] == nil {
+		// Where it sends to is in the spec.
+		delete(status, "subscriberURI")
+	}
+	if address := mapAt(status, "address"); kyma.ReadinessOf(obj).OK() && text(status["subscriberURI"]) == "" && address == nil {
+		obj.Object["status"] = readyStatus
+		return
+	}
+	kept := map[string]any{}
+	for _, key := range []string{"observedGeneration", "subscriberURI", "address"} {
+		if v, ok := status[key]; ok {
+			kept[key] = v
+		}
+	}
+	conditions, _ := status["conditions"].([]any)
+	for _, one := range conditions {
+		if condition, _ := one.(map[string]any); condition["type"] == "Ready" {
+			delete(condition, "lastTransitionTime")
+			kept["conditions"] = []any{condition}
+		}
+	}
+	obj.Object["status"] = kept
+}

@@ -1,0 +1,579 @@
+package trigger
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// parallelism is a constant because nobody needs to choose it: Triggers are
+// independent of each other, and 16 writes under way hide the round trips to the
+// API server. How hard a run may press a cluster is said by --max-unready and
+// --qps.
+const parallelism = 16
+
+// group is Subscriptions of one namespace that bring the same events to the same
+// address: one Trigger stands for all of them.
+type group struct {
+	delivery
+	terms
+	namespace string
+	// subscriptions, the one that gives the Trigger its name first.
+	subscriptions []*unstructured.Unstructured
+	// trigger exists already; nil: it has to be created as wanted.
+	trigger, wanted *unstructured.Unstructured
+}
+
+func (g *group) pair() pair { return pair{g.delivery.source, g.namespace} }
+
+// decision is a plan in the making.
+type decision struct {
+	*snapshot
+	options options
+	plan    *migration.Plan
+	groups  []*group
+	// brokers are the namespaces whose Broker is not ready yet; the value is the
+	// change that makes or awaits it.
+	pending map[string]migration.Change
+	units   struct{ brokers, triggers, activations, deletions []migration.Unit }
+}
+
+func newDecision(s *snapshot, o options) *decision {
+	return &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, pending: map[string]migration.Change{}}
+}
+
+func (d *decision) find(severity migration.Severity, object, problem, hint string) {
+	d.plan.Findings = append(d.plan.Findings, migration.Finding{Severity: severity, Object: object, Problem: problem, Hint: hint})
+}
+
+func (d *decision) ref(sub *unstructured.Unstructured) string {
+	return d.kinds.subscription.refTo(sub).String()
+}
+
+// expand decides what has to be there before any event is switched over. It is
+// pure.
+func (d *decision) expand() {
+	if !d.kinds.subscription.served {
+		d.find(migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", d.kinds.subscription.spell()), "")
+		return
+	}
+	d.group()
+	d.activate()
+	if !d.served() {
+		d.groups = nil
+		return
+	}
+	d.broker()
+	d.groups = slices.DeleteFunc(d.groups, func(g *group) bool { return !d.match(g) })
+}
+
+// group sorts Subscriptions into those that are equal, and reports the others.
+func (d *decision) group() {
+	byTerms := map[string]map[terms]*group{}
+	for _, sub := range d.subscriptions {
+		if kyma.OptedOut(sub) || d.namespaces[sub.GetNamespace()].optedOut {
+			d.find(migration.Info, d.ref(sub), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
+			continue
+		}
+		wants, why := d.assess(sub)
+		if why != nil {
+			hint := why.hint
+			if !why.passes {
+				hint += fmt.Sprintf("; to leave it out for good: %s %s=true",
+					fmt.Sprintf(d.kinds.subscription.command(sub.GetNamespace(), sub.GetName()), "label"), kyma.OptOutLabel)
+			}
+			d.find(migration.Deferred, d.ref(sub), "left as it is: "+why.problem, hint)
+			continue
+		}
+		if asksForNameHeader(sub) {
+			d.find(migration.Warning, d.ref(sub), "spec.include_subscription_name_header is set, and no Trigger can add such a header; nothing in Kyma 1.10 and 1.11 does, either",
+				"if the subscriber relies on it, tell it by the URL which Subscription it was")
+		}
+		namespace := sub.GetNamespace()
+		if byTerms[namespace] == nil {
+			byTerms[namespace] = map[terms]*group{}
+		}
+		t := termsOf(wants, d.isNamespace)
+		g := byTerms[namespace][t]
+		if g == nil {
+			g = &group{delivery: wants, terms: t, namespace: namespace}
+			byTerms[namespace][t] = g
+			d.groups = append(d.groups, g)
+		}
+		g.subscriptions = append(g.subscriptions, sub)
+	}
+	for _, g := range d.groups {
+		// The Console finds a Trigger only by the name it gives it.
+		slices.SortStableFunc(g.subscriptions, func(a, b *unstructured.Unstructured) int {
+			console := func(sub *unstructured.Unstructured) int {
+				if kyma.FromConsole(sub) {
+					return 0
+				}
+				return 1
+			}
+			return cmp.Compare(console(a), console(b))
+		})
+		g.delivery, _ = deliveryOf(g.subscriptions[0])
+	}
+}
+
+// assess says what a Subscription asks for, or why it has no equivalent.
+func (d *decision) assess(sub *unstructured.Unstructured) (delivery, *obstacle) {
+	if sub.GetDeletionTimestamp() != nil {
+		why := &obstacle{"it is being deleted already", "wait until it is gone, and run again", true}
+		if finalizers := sub.GetFinalizers(); len(finalizers) > 0 {
+			why.problem += ", and held by " + owners(finalizers)
+			why.hint = "look whether they run; then run again"
+		}
+		return delivery{}, why
+	}
+	if d.namespaces[sub.GetNamespace()].terminating {
+		return delivery{}, &obstacle{"its namespace is being deleted", "wait until it is gone, and run again", true}
+	}
+	wants, why := deliveryOf(sub)
+	if why != nil {
+		return wants, why
+	}
+	if _, ok := d.applications[wants.source]; !ok && d.sources[wants.source] == nil {
+		return wants, &obstacle{
+			fmt.Sprintf("spec.source_id %q is no Application and has no HTTPSource: its events reach the Event Bus by another way, and there is none into the mesh", wants.source),
+			fmt.Sprintf("create the Application %q and let whoever posts to event-publish-service.%s post to it, or delete the Subscription", wants.source, kyma.SystemNamespace), false,
+		}
+	}
+	return wants, nil
+}
+
+// owners names finalizers with who is likely to remove each.
+func owners(finalizers []string) string {
+	var all []string
+	for _, f := range finalizers {
+		owner, _, qualified := strings.Cut(f, "/")
+		switch {
+		case f == kyma.SubscriptionFinalizer:
+			all = append(all, fmt.Sprintf("%s (Deployment %s/%s)", f, kyma.SystemNamespace, kyma.SubscriptionController))
+		case qualified:
+			all = append(all, fmt.Sprintf("%s (a controller of %s)", f, owner))
+		case f == "foregroundDeletion" || f == "orphan":
+			all = append(all, f+" (the garbage collector of Kubernetes)")
+		default:
+			all = append(all, f+" (whatever controller is called so)")
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// activate awaits what application-broker has to make for each EventActivation.
+func (d *decision) activate() {
+	for _, activation := range d.activations {
+		namespace := activation.GetNamespace()
+		source := text(mapAt(activation.Object, "spec")["sourceId"])
+		in := d.namespaces[namespace]
+		if kyma.OptedOut(activation) || in.optedOut || in.terminating || activation.GetDeletionTimestamp() != nil || source == "" ||
+			len(d.links[pair{source, namespace}]) > 0 {
+			continue
+		}
+		ref := d.kinds.activation.refTo(activation)
+		d.units.activations = append(d.units.activations, migration.Unit{ID: ref.String(), Changes: []migration.Change{{
+			Verb: migration.Await, Ref: ref, Object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"sourceId": source}}},
+			Why: fmt.Sprintf("no Knative Subscription brings the events of %s to namespace %s yet", source, namespace),
+		}}})
+	}
+}
+
+// served refuses the plan, if there is work, for kinds it lacks.
+func (d *decision) served() bool {
+	missing := map[string]kind{}
+	need := func(all ...kind) {
+		for _, k := range all {
+			if !k.served {
+				missing[k.Kind+k.Group] = k
+			}
+		}
+	}
+	if len(d.groups) > 0 {
+		need(d.kinds.trigger, d.kinds.broker)
+	}
+	if len(d.units.activations) > 0 {
+		need(d.kinds.link)
+	}
+	for _, key := range slices.Sorted(maps.Keys(missing)) {
+		k := missing[key]
+		d.find(migration.Error, "", fmt.Sprintf("the API server serves no %s, without which no event gets through the mesh", k.spell()),
+			"install the component "+kyma.Component(k.GroupKind))
+	}
+	return len(missing) == 0
+}
+
+// broker makes sure of a Broker in each namespace with a Subscription; where
+// none can be made, its groups are dropped.
+func (d *decision) broker() {
+	impossible := map[string]bool{}
+	seen := map[string]bool{}
+	for _, g := range d.groups {
+		if seen[g.namespace] {
+			continue
+		}
+		seen[g.namespace] = true
+		ref := d.kinds.broker.ref(g.namespace, kyma.DefaultBroker)
+		broker, namespace := d.brokers[g.namespace], d.namespaces[g.namespace]
+		var ch migration.Change
+		switch {
+		case broker != nil && unready(ref, broker) == "":
+			continue
+		case broker != nil:
+			ch = migration.Change{Verb: migration.Await, Ref: ref, Why: unready(ref, broker)}
+		case !d.kinds.injects():
+			ch = migration.Change{Verb: migration.Create, Ref: ref, Object: newBroker(d.kinds.broker, ref), Why: fmt.Sprintf("namespace %s has no Broker", g.namespace)}
+		case namespace.injection == "enabled":
+			ch = migration.Change{Verb: migration.Await, Ref: ref, Why: fmt.Sprintf("namespace %s is labelled for a Broker, and has none yet", g.namespace)}
+		case namespace.injection != "":
+			impossible[g.namespace] = true
+			d.find(migration.Deferred, migration.Ref{Resource: namespaces, Name: g.namespace}.String(),
+				fmt.Sprintf("its Subscriptions are left as they are: it has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, namespace.injection),
+				fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; to leave it out for good: kubectl label namespace %s %s=true",
+					g.namespace, kyma.InjectionLabel, g.namespace, kyma.OptOutLabel))
+			continue
+		default:
+			ch = d.injection(g.namespace, namespace)
+		}
+		d.pending[g.namespace] = migration.Change{Verb: migration.Await, Ref: ref, Why: ch.Why}
+		d.units.brokers = append(d.units.brokers, migration.Unit{ID: ref.String(), Changes: []migration.Change{ch}})
+	}
+	d.groups = slices.DeleteFunc(d.groups, func(g *group) bool { return impossible[g.namespace] })
+}
+
+// injection labels a namespace, upon which Knative makes a Broker and what it
+// needs.
+func (d *decision) injection(name string, namespace namespace) migration.Change {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{kyma.InjectionLabel: "enabled"}}})
+	if err != nil {
+		panic(err) // two constants and no more
+	}
+	effects := []migration.Ref{d.kinds.broker.ref(name, kyma.DefaultBroker)}
+	for _, account := range []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount} {
+		effects = append(effects,
+			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},
+			migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding(name, account)},
+			migration.Ref{Resource: serviceAccounts, Namespace: name, Name: account})
+	}
+	return migration.Change{
+		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, Patch: patch, UID: namespace.uid, SideEffects: effects,
+		Why: fmt.Sprintf("namespace %s has no Broker", name),
+	}
+}
+
+func newBroker(k kind, ref migration.Ref) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": k.resource.GroupVersion().String(), "kind": k.Kind,
+		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace},
+		"spec":     map[string]any{},
+	}}
+}
+
+// match finds the Trigger of a group, or decides to create it; false if neither
+// is possible.
+func (d *decision) match(g *group) bool {
+	first := g.subscriptions[0]
+	wanted := newTrigger(d.kinds.trigger, first, g.delivery, g.subscriptions[1:]...)
+	var equal []*unstructured.Unstructured
+	var taken *unstructured.Unstructured
+	var wide []string
+	for _, trigger := range d.triggers[g.namespace] {
+		named := trigger.GetName() == wanted.GetName()
+		if named {
+			taken = trigger
+		}
+		selected, ours := selectionOf(trigger, d.isNamespace)
+		if !ours || trigger.GetDeletionTimestamp() != nil {
+			continue
+		}
+		switch selected.compare(g.terms) {
+		case same:
+			equal = append(equal, trigger)
+		case wider:
+			wide = append(wide, trigger.GetName())
+		}
+	}
+	if len(wide) > 0 {
+		d.find(migration.Warning, d.ref(first), fmt.Sprintf("Trigger %s brings the same events to the same address, and others besides: they will come twice", strings.Join(wide, ", ")),
+			"delete that Trigger if it was made to replace the Subscription, or opt the Subscription out")
+	}
+	if len(equal) > 0 {
+		// Of several, one that the Console knows, or else one that is ready.
+		slices.SortStableFunc(equal, func(a, b *unstructured.Unstructured) int {
+			rank := func(t *unstructured.Unstructured) int {
+				switch {
+				case t.GetName() == wanted.GetName():
+					return 0
+				case kyma.ReadinessOf(t).OK():
+					return 1
+				default:
+					return 2
+				}
+			}
+			return cmp.Compare(rank(a), rank(b))
+		})
+		g.trigger = equal[0]
+		if len(equal) > 1 {
+			d.find(migration.Warning, d.kinds.trigger.refTo(equal[0]).String(),
+				fmt.Sprintf("the same is done by %s: each event comes %d times", names(equal[1:]), len(equal)),
+				"delete all but one of them")
+		}
+	} else if taken != nil {
+		ref := d.kinds.trigger.refTo(taken)
+		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)
+		hint := "change that Trigger into what the Subscription says, or delete one of the two"
+		if taken.GetDeletionTimestamp() != nil {
+			problem, hint = fmt.Sprintf("left as it is: %s, which has the name of its Trigger, is being deleted", ref), "wait until it is gone, and run again"
+		}
+		for _, sub := range g.subscriptions {
+			d.find(migration.Deferred, d.ref(sub), problem, hint)
+		}
+		return false
+	} else {
+		g.wanted = wanted
+	}
+	if len(g.subscriptions) > 1 {
+		d.find(migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.object().GetName()), "")
+	}
+	return true
+}
+
+// object is the Trigger of the group, as it is or as it will be.
+func (g *group) object() *unstructured.Unstructured {
+	if g.trigger != nil {
+		return g.trigger
+	}
+	return g.wanted
+}
+
+func names(objects []*unstructured.Unstructured) string {
+	all := make([]string, len(objects))
+	for i, obj := range objects {
+		all[i] = obj.GetName()
+	}
+	return strings.Join(all, ", ")
+}
+
+// candidates are the groups with Subscriptions that nothing keeps but what NATS
+// Streaming may still hold. The others are deferred, each with the first thing
+// that is missing.
+func (d *decision) candidates() []*group {
+	takes, switched := map[pair]reason{}, map[string]reason{}
+	var all []*group
+	for _, g := range d.groups {
+		key := g.pair()
+		why, known := takes[key]
+		if !known {
+			why = d.meshTakes(key, d.options)
+			takes[key] = why
+		}
+		if why.holds() && d.options.legacyTraffic == respect {
+			if why, known = switched[key.source]; !known {
+				why = d.switched(key.source, d.options)
+				switched[key.source] = why
+			}
+		}
+		if why.holds() {
+			all = append(all, g)
+			continue
+		}
+		for _, sub := range g.subscriptions {
+			d.find(migration.Deferred, d.ref(sub), "not deleted yet: "+why.problem, why.hint)
+		}
+	}
+	return all
+}
+
+// contract makes the plan complete: it deletes the Subscriptions of candidates
+// that nothing is in flight for. It is pure.
+func (d *decision) contract(candidates []*group) *migration.Plan {
+	goes := map[*group][]*unstructured.Unstructured{}
+	for _, g := range candidates {
+		for _, sub := range g.subscriptions {
+			if d.drained(g, sub) {
+				goes[g] = append(goes[g], sub)
+			}
+		}
+	}
+	going := map[string]bool{} // Knative Subscriptions of the Event Bus
+	for _, g := range d.groups {
+		changes := []migration.Change{}
+		await, awaited := d.pending[g.namespace]
+		ref := d.kinds.trigger.refTo(g.object())
+		switch {
+		case g.trigger == nil:
+			if awaited {
+				changes = append(changes, await)
+			}
+			changes = append(changes, migration.Change{
+				Verb: migration.Create, Ref: ref, Object: g.wanted,
+				Why: fmt.Sprintf("Subscription %s brings %s, and no Trigger does", g.subscriptions[0].GetName(), g.delivery),
+			})
+		case awaited || unready(ref, g.trigger) != "":
+			if awaited {
+				changes = append(changes, await)
+			}
+			changes = append(changes, migration.Change{Verb: migration.Await, Ref: ref, Why: unready(ref, g.trigger)})
+		}
+		waits := len(changes) > 0
+		for _, sub := range goes[g] {
+			steps := d.deletion(sub, going)
+			if waits {
+				// The Trigger has to be ready first: one unit, in this order.
+				changes = append(changes, steps...)
+				continue
+			}
+			d.units.deletions = append(d.units.deletions, migration.Unit{ID: d.ref(sub), Changes: steps})
+		}
+		if waits {
+			d.units.triggers = append(d.units.triggers, migration.Unit{ID: ref.String(), Changes: changes})
+		}
+	}
+	d.channels(going)
+	d.plan.Units = slices.Concat(d.units.brokers, d.units.triggers, d.units.activations, d.units.deletions)
+	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
+		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
+	})
+	return d.plan
+}
+
+// severities in the order in which findings are read.
+var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferred: 1, migration.Warning: 2, migration.Info: 3}
+
+// drained says whether nothing is in flight for a Subscription, and reports it
+// if something is.
+func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
+	n, why := d.bus.waiting(sub)
+	to := redacted(text(mapAt(sub.Object, "spec")["endpoint"]))
+	override := fmt.Sprintf("to delete it all the same, and drop them: --legacy-traffic=%s", ignore)
+	if d.options.legacyTraffic == ignore {
+		moved := d.switched(g.pair().source, d.options)
+		switch {
+		case !moved.holds():
+			d.find(migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s), although %s: from now on these events are dropped", ignore, moved.problem), "")
+			fallthrough
+		case why == "" && n > 0 || why != "":
+			d.find(migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s); it drops %s on the way to %s", ignore, messages(n, why), to), "")
+		}
+		return true
+	}
+	switch {
+	case why != "":
+		d.find(migration.Deferred, d.ref(sub), "not deleted yet: what is in flight for it is unknown: "+why,
+			"let this account get pods/proxy in namespace "+kyma.NATSNamespace+", or give --nats-monitoring-url; "+override)
+		return false
+	case n > 0:
+		d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s still in flight to %s after %s", messages(n, ""), to, round(d.options.drainTimeout)),
+			"look whether the endpoint takes events: one that does not answer never drains; "+override)
+		return false
+	}
+	return true
+}
+
+func messages(n uint64, unknown string) string {
+	switch {
+	case unknown != "":
+		return "an unknown number of events (" + unknown + ")"
+	case n == 1:
+		return "1 event"
+	default:
+		return fmt.Sprintf("%d events", n)
+	}
+}
+
+func round(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	return s
+}
+
+// deletion returns the changes that end a Subscription. If its controller runs,
+// it does the rest; if not, the changes do what it would have done, and only
+// that.
+func (d *decision) deletion(sub *unstructured.Unstructured, going map[string]bool) []migration.Change {
+	var foreign []string
+	for _, f := range sub.GetFinalizers() {
+		if f != kyma.SubscriptionFinalizer {
+			foreign = append(foreign, f)
+		}
+	}
+	if len(foreign) > 0 {
+		d.find(migration.Warning, d.ref(sub), "is gone only once these finalizers are, which this job leaves to their owners: "+owners(foreign),
+			"if an owner does not exist any more, remove its finalizer by hand")
+	}
+	why := "its Trigger takes over"
+	var changes []migration.Change
+	if !d.bus.controlled {
+		if link := d.bus.legacyLink(sub); link != nil {
+			going[link.GetName()] = true
+			changes = d.remove(changes, d.kinds.link, link, "no subscription-controller runs that would")
+		}
+	}
+	if d.bus.controlled {
+		return append(changes, d.delete(d.kinds.subscription, sub, why))
+	}
+	return d.remove(changes, d.kinds.subscription, sub, why)
+}
+
+// remove takes off the finalizer of the controller that does not run, and
+// deletes.
+func (d *decision) remove(changes []migration.Change, k kind, obj *unstructured.Unstructured, why string) []migration.Change {
+	finalizers := obj.GetFinalizers()
+	kept := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == kyma.SubscriptionFinalizer })
+	if len(kept) < len(finalizers) {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": kept}})
+		if err != nil {
+			panic(err) // strings and no more
+		}
+		changes = append(changes, migration.Change{
+			Verb: migration.Patch, Ref: k.refTo(obj), Patch: patch, UID: obj.GetUID(),
+			Why: "its finalizer belongs to the subscription-controller, which does not run",
+		})
+	}
+	return append(changes, d.delete(k, obj, why))
+}
+
+func (d *decision) delete(k kind, obj *unstructured.Unstructured, why string) migration.Change {
+	return migration.Change{
+		Verb: migration.Delete, Ref: k.refTo(obj), Object: obj, UID: obj.GetUID(), Timeout: d.options.deleteTimeout, Why: why,
+	}
+}
+
+// channels deletes the Channels of the Event Bus whose last subscribers go.
+func (d *decision) channels(going map[string]bool) {
+	if d.bus == nil || d.bus.controlled {
+		return
+	}
+	stays, touched := map[string]bool{}, map[string]bool{}
+	for name, link := range d.bus.links {
+		channel := text(mapAt(link.Object, "spec", "channel")["name"])
+		if going[name] {
+			touched[channel] = true
+		} else {
+			stays[channel] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(touched)) {
+		channel := d.bus.channels[name]
+		if channel == nil || stays[name] {
+			continue
+		}
+		ref := d.kinds.channel.refTo(channel)
+		d.units.deletions = append(d.units.deletions, migration.Unit{ID: ref.String(), Changes: []migration.Change{
+			{Verb: migration.Await, Ref: ref, Why: "its last subscribers are about to go"},
+			d.delete(d.kinds.channel, channel, "nothing subscribes to it any more"),
+		}})
+	}
+}

@@ -1,0 +1,391 @@
+// Package trigger proves trigger-sync on a real API server, with the real program
+// as a process of its own and stand-ins for Knative's and Kyma's controllers.
+package trigger
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// versions are those at which clusters serve Knative's kinds: Kyma 1.11 had
+// v1alpha1 only, today's have v1 only.
+var versions = []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1}
+
+// plane is one cluster for each version, shared by all tests of it. It has no
+// controller of Deployments: tests write their status.
+type plane struct {
+	*controlplane.ControlPlane
+	version     controlplane.KnativeVersion
+	client      dynamic.Interface
+	controllers *kyma.Controllers
+	mesh        *kyma.Mesh
+	nats        *monitoring
+	// last is the process that run has started last.
+	last *os.ProcessState
+}
+
+var (
+	planesMu sync.Mutex
+	planes   = map[controlplane.KnativeVersion]*plane{}
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
+		return
+	}
+	code := m.Run()
+	for _, p := range planes {
+		p.mesh.Stop()
+		p.controllers.Stop()
+		p.nats.Close()
+		if err := p.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+const (
+	app      = "app-0001"
+	otherApp = "app-0002"
+)
+
+// on returns the cluster of a version, with two Applications whose events the
+// mesh takes, the namespaces shop (which has no Broker yet) and crm (which has),
+// and nothing of a former test.
+func on(t *testing.T, version controlplane.KnativeVersion) *plane {
+	t.Helper()
+	planesMu.Lock()
+	defer planesMu.Unlock()
+	p := planes[version]
+	if p == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+		defer cancel()
+		var err error
+		if p, err = start(ctx, version); err != nil {
+			t.Fatal(err)
+		}
+		planes[version] = p
+	}
+	p.reset(t.Context(), t)
+	return p
+}
+
+func start(ctx context.Context, version controlplane.KnativeVersion) (p *plane, err error) {
+	p = &plane{version: version}
+	if p.ControlPlane, err = controlplane.Start(ctx, controlplane.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Stop())
+		}
+	}()
+	if err := p.InstallCRDs(ctx, version); err != nil {
+		return nil, err
+	}
+	if p.client, err = dynamic.NewForConfig(p.Config()); err != nil {
+		return nil, err
+	}
+	// The controllers outlive this test.
+	if p.controllers, err = kyma.Start(context.Background(), p.Config(), kyma.Options{}); err != nil {
+		return nil, err
+	}
+	if _, err := kyma.Put(ctx, p.Config(), 2); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"knative-eventing", "natss", "shop", "crm"} {
+		ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+		if _, err := p.client.Resource(kyma.Namespaces).Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), kyma.Options{}); err != nil {
+		return nil, err
+	}
+	if err := kyma.PutHTTPSources(ctx, p.Config(), app, otherApp); err != nil {
+		return nil, err
+	}
+	if err := kyma.Load(ctx, p.Config(), kyma.EventBus()...); err != nil {
+		return nil, err
+	}
+	if err := p.controllers.WaitReady(ctx, app, otherApp); err != nil {
+		return nil, err
+	}
+	p.nats = newMonitoring(p)
+	return p, nil
+}
+
+// Resources whose version is the cluster's choice, and those that a Broker brings.
+func (p *plane) triggers() schema.GroupVersionResource { return p.knative("eventing", "triggers") }
+func (p *plane) brokers() schema.GroupVersionResource  { return p.knative("eventing", "brokers") }
+func (p *plane) links() schema.GroupVersionResource    { return p.knative("messaging", "subscriptions") }
+func (p *plane) channels() schema.GroupVersionResource { return p.knative("messaging", "channels") }
+
+func (p *plane) knative(group, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group + ".knative.dev", Version: string(p.version), Resource: resource}
+}
+
+var (
+	roleBindings    = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	leases          = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
+
+// reset takes away what a test or a run of the job left: it is called often.
+func (p *plane) reset(ctx context.Context, t testing.TB) {
+	t.Helper()
+	p.mesh.HealAll()
+	p.nats.set(nil)
+	p.scale(ctx, t, 0) // or it would make anew what is removed
+	p.unlabel(ctx, t)
+	for _, gvr := range []schema.GroupVersionResource{kyma.KymaSubscriptions, kyma.EventActivations, p.triggers(), p.brokers(), p.links(), roleBindings, serviceAccounts} {
+		p.clear(ctx, t, gvr, "")
+	}
+	p.clear(ctx, t, p.channels(), kyma.SystemNamespace)
+	for _, gvr := range []schema.GroupVersionResource{leases, secrets, kyma.ConfigMaps} {
+		p.clear(ctx, t, gvr, kyma.SystemNamespace)
+	}
+	p.scale(ctx, t, 1)
+	p.wait(ctx, t, "the cluster is empty", (*kyma.Mesh).Empty)
+}
+
+// wait waits for the controllers.
+func (p *plane) wait(ctx context.Context, t testing.TB, what string, holds func(*kyma.Mesh) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := p.mesh.Wait(ctx, holds); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// clear removes all objects of a kind, whatever holds them, but for what the
+// control plane has made itself.
+func (p *plane) clear(ctx context.Context, t testing.TB, gvr schema.GroupVersionResource, namespace string) {
+	t.Helper()
+	list, err := p.client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		u := &list.Items[i]
+		switch u.GetNamespace() {
+		case "kube-system", "kube-public", "default":
+			continue
+		}
+		if gvr == serviceAccounts && u.GetName() == "default" || gvr == kyma.ConfigMaps && u.GetName() == "kube-root-ca.crt" {
+			continue
+		}
+		resource := p.client.Resource(gvr).Namespace(u.GetNamespace())
+		if len(u.GetFinalizers()) > 0 {
+			p.patch(ctx, t, gvr, u.GetNamespace(), u.GetName(), `{"metadata":{"finalizers":null}}`)
+		}
+		if err := resource.Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (p *plane) patch(ctx context.Context, t testing.TB, gvr schema.GroupVersionResource, namespace, name, patch string, subresources ...string) {
+	t.Helper()
+	_, err := p.client.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+}
+
+// scale sets the replicas of the subscription-controller.
+func (p *plane) scale(ctx context.Context, t testing.TB, replicas int) {
+	t.Helper()
+	p.patch(ctx, t, kyma.Deployments, kyma.SystemNamespace, kyma.SubscriptionController, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+	p.wait(ctx, t, "the controller is told", func(m *kyma.Mesh) bool { return m.ControllerRuns() == (replicas > 0) })
+}
+
+func (p *plane) unlabel(ctx context.Context, t testing.TB) {
+	t.Helper()
+	for _, name := range []string{"shop", "crm"} {
+		_, err := p.client.Resource(kyma.Namespaces).Patch(ctx, name, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"knative-eventing-injection":null},"annotations":null}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (p *plane) create(ctx context.Context, t testing.TB, gvr schema.GroupVersionResource, objects ...*unstructured.Unstructured) {
+	t.Helper()
+	for _, u := range objects {
+		if _, err := p.client.Resource(gvr).Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// load puts the state before the migration: Subscriptions of both namespaces,
+// with what the Event Bus makes of them, the Broker of crm, and the links of both
+// Applications to both namespaces. On the mesh: all event-services have switched.
+func (p *plane) load(ctx context.Context, t testing.TB, onMesh bool, subscriptions ...*unstructured.Unstructured) {
+	t.Helper()
+	broker := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": p.brokers().GroupVersion().String(), "kind": "Broker", "metadata": map[string]any{"name": "default", "namespace": "crm"}, "spec": map[string]any{},
+	}}
+	p.create(ctx, t, p.brokers(), broker)
+	for _, name := range []string{app, otherApp} {
+		for _, namespace := range []string{"shop", "crm"} {
+			p.create(ctx, t, p.links(), kyma.Link(string(p.version), name, namespace, "brokersub-"+name+"-"+namespace))
+		}
+		p.eventService(ctx, t, name, onMesh)
+	}
+	p.create(ctx, t, kyma.KymaSubscriptions, subscriptions...)
+	p.wait(ctx, t, "the Event Bus knows every Subscription", func(m *kyma.Mesh) bool {
+		return m.Has(kyma.KymaSubscriptions, len(subscriptions)) && kyma.SubscriptionsReady(m)
+	})
+}
+
+// eventService puts an event-service in place, all rolled out.
+func (p *plane) eventService(ctx context.Context, t testing.TB, name string, onMesh bool) {
+	t.Helper()
+	resource := p.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace)
+	u := kyma.EventService(name, onMesh)
+	if err := resource.Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	p.create(ctx, t, kyma.Deployments, u)
+	p.patch(ctx, t, kyma.Deployments, kyma.IntegrationNamespace, u.GetName(),
+		`{"status":{"observedGeneration":1,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}`, "status")
+}
+
+// subscription is one of the Event Bus for the source app.
+func subscription(namespace, name, eventType string, edits ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	u := kyma.KymaSubscription(namespace, name, app, eventType)
+	unstructured.RemoveNestedField(u.Object, "spec", "include_subscription_name_header")
+	u.SetFinalizers(nil)
+	for _, edit := range edits {
+		edit(u)
+	}
+	return u
+}
+
+func from(source string) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)["source_id"] = source }
+}
+
+func (p *plane) names(ctx context.Context, t testing.TB, gvr schema.GroupVersionResource, namespace string) []string {
+	t.Helper()
+	list, err := p.client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for i := range list.Items {
+		names = append(names, list.Items[i].GetNamespace()+"/"+list.Items[i].GetName())
+	}
+	return names
+}
+
+// run runs the job and returns its report and exit code.
+func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Report, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	all := append([]string{command, "--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s", "--nats-monitoring-url=" + p.nats.URL}, args...)
+	cmd := exec.CommandContext(ctx, suite.Build(t, "./cmd/trigger-sync"), all...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Env = []string{"HOME=" + t.TempDir()}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	p.last = cmd.ProcessState
+	var report migration.Report
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("no report: %v\n%s\n%s", err, &stdout, &stderr)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%v\n%s\n%s", all, &stderr, &stdout)
+		}
+	})
+	return &report, cmd.ProcessState.ExitCode()
+}
+
+// monitoring is the monitoring port of NATS Streaming: it knows the durable
+// subscription of every Knative Subscription of the Event Bus.
+type monitoring struct {
+	*httptest.Server
+	mu sync.Mutex
+	// pending messages by the name of the Knative Subscription.
+	pending map[string]int
+	down    bool
+}
+
+func newMonitoring(p *plane) *monitoring {
+	m := &monitoring{}
+	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list, err := p.client.Resource(p.links()).Namespace(kyma.SystemNamespace).List(r.Context(), metav1.ListOptions{})
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err != nil || m.down {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		var channels []any
+		byChannel := map[string][]any{}
+		for i := range list.Items {
+			u := &list.Items[i]
+			channel, _, _ := unstructured.NestedString(u.Object, "spec", "channel", "name")
+			byChannel[channel] = append(byChannel[channel], map[string]any{
+				"durable_name": string(u.GetUID()), "is_durable": true, "last_sent": 7, "pending_count": m.pending[u.GetName()],
+			})
+		}
+		for channel, subscriptions := range byChannel {
+			channels = append(channels, map[string]any{
+				"name": channel + "." + kyma.SystemNamespace, "msgs": 7, "first_seq": 1, "last_seq": 7, "subscriptions": subscriptions,
+			})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"server_id": "test", "count": len(channels), "total": len(channels), "channels": channels})
+	}))
+	return m
+}
+
+func (m *monitoring) set(pending map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pending, m.down = pending, false
+}
+
+func (m *monitoring) fail() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = true
+}

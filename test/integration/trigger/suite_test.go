@@ -1,0 +1,112 @@
+package trigger
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// faultRounds is how many seeds of random faults each subject meets.
+const faultRounds = 2
+
+// TestSuite is what every job must pass, for both halves of this one.
+func TestSuite(t *testing.T) {
+	p := on(t, controlplane.KnativeV1alpha1)
+	subject := suite.Subject{
+		Name: "trigger-sync", Binary: suite.Build(t, "./cmd/trigger-sync"),
+		Args:       []string{"--nats-monitoring-url=" + p.nats.URL, "--ready-timeout=3s", "--activation-timeout=2s"},
+		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
+		Break: func(ctx context.Context, t testing.TB) func() {
+			t.Helper()
+			ea := kyma.EventActivation("crm", "without-link", "app-without-link")
+			ea.SetFinalizers(nil)
+			p.create(ctx, t, kyma.EventActivations, ea)
+			return func() { p.clear(context.WithoutCancel(ctx), t, kyma.EventActivations, "") }
+		},
+	}
+	subscriptions := func() []*unstructured.Unstructured {
+		return []*unstructured.Unstructured{subscription("shop", "orders", "order.created"), subscription("crm", "paid", "order.paid")}
+	}
+
+	// A label that brings a Broker, and Triggers; events take the old path.
+	t.Run("Expand", func(t *testing.T) {
+		s := subject
+		s.Reset = func(ctx context.Context, t testing.TB) {
+			t.Helper()
+			p.reset(ctx, t)
+			p.load(ctx, t, false, subscriptions()...)
+		}
+		s.Done = func(ctx context.Context, t testing.TB) {
+			t.Helper()
+			p.wait(ctx, t, "every Trigger is ready", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), 2) && kyma.TriggersReady(m) })
+			if got := p.names(ctx, t, p.brokers(), ""); len(got) != 2 {
+				t.Errorf("Brokers: %q", got)
+			}
+			if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != 2 {
+				t.Errorf("Subscriptions: %q", got)
+			}
+		}
+		suite.All(t, s, faultRounds)
+	})
+
+	// Deletions, with and without the controller that cleans up after them. The
+	// Triggers are there before: those that live events take would be kept.
+	for name, replicas := range map[string]int{"Contract": 1, "ContractWithoutController": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := subject
+			s.Reset = func(ctx context.Context, t testing.TB) {
+				t.Helper()
+				p.reset(ctx, t)
+				p.load(ctx, t, true, subscriptions()...)
+				broker := &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": p.brokers().GroupVersion().String(), "kind": "Broker",
+					"metadata": map[string]any{"name": "default", "namespace": "shop"}, "spec": map[string]any{},
+				}}
+				p.create(ctx, t, p.brokers(), broker)
+				for _, sub := range subscriptions() {
+					p.create(ctx, t, p.triggers(), p.trigger(sub))
+				}
+				p.wait(ctx, t, "every Trigger is ready", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), 2) && kyma.TriggersReady(m) })
+				if replicas == 0 {
+					p.scale(ctx, t, 0)
+				}
+			}
+			s.Done = func(ctx context.Context, t testing.TB) {
+				t.Helper()
+				for what, left := range map[string][]string{
+					"Subscriptions":                         p.names(ctx, t, kyma.KymaSubscriptions, ""),
+					"Knative Subscriptions of the old path": p.names(ctx, t, p.links(), kyma.SystemNamespace),
+					"Channels of the old path":              p.names(ctx, t, p.channels(), kyma.SystemNamespace),
+				} {
+					if len(left) > 0 {
+						t.Errorf("%s: %q", what, left)
+					}
+				}
+				if got := p.names(ctx, t, p.triggers(), ""); !slices.Equal(got, []string{"crm/paid", "shop/orders"}) {
+					t.Errorf("Triggers: %q", got)
+				}
+			}
+			suite.All(t, s, faultRounds)
+		})
+	}
+}
+
+// trigger is one that somebody made for a Subscription.
+func (p *plane) trigger(sub *unstructured.Unstructured) *unstructured.Unstructured {
+	spec := sub.Object["spec"].(map[string]any)
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": p.triggers().GroupVersion().String(), "kind": "Trigger",
+		"metadata": map[string]any{"name": sub.GetName(), "namespace": sub.GetNamespace()},
+		"spec": map[string]any{
+			"broker":     "default",
+			"filter":     map[string]any{"attributes": map[string]any{"source": spec["source_id"], "type": spec["event_type"], "eventtypeversion": spec["event_type_version"]}},
+			"subscriber": map[string]any{"uri": spec["endpoint"]},
+		},
+	}}
+}
