@@ -49,8 +49,6 @@ const (
 	phaseUndone     phase = "undone"
 )
 
-func (p phase) open() bool { return p == phaseForward || p == phaseRollback || p == phaseUndo }
-
 const (
 	// chunkChanges is how many changes one write of the journal covers.
 	chunkChanges = 100

@@ -44,8 +44,9 @@ func main() {
 	migrated := flag.Int("migrated", 5000, "number of Applications of the migrated cluster; 0: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *sizes, *pairs, *memory, *migrated); err != nil {
+	err := run(ctx, *sizes, *pairs, *memory, *migrated)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -62,7 +63,7 @@ func run(ctx context.Context, sizes string, pairs, memory, migrated int) (err er
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{binary: filepath.Join(dir, "httpsource-sync"), out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.binary, "./cmd/httpsource-sync")
 	build.Stderr = os.Stderr

@@ -317,7 +317,7 @@ func TestEngineTakesAwaySideEffects(t *testing.T) {
 		}}}}}
 	})
 	// A controller that makes something because of the label.
-	job.await = until(func(v migration.View, ref migration.Ref) bool {
+	job.await = until(func(v migration.View, _ migration.Ref) bool {
 		return v.Get(s.ref("made")) != nil && v.Get(s.ref("never")) != nil
 	}, time.Second)
 	w, err := s.client.CoreV1().ConfigMaps(s.namespace).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=label"})

@@ -1,0 +1,14 @@
+//go:build soak
+
+package trigger
+
+import (
+	"testing"
+
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// TestSoakSuite is the whole suite, with the kill loops of rollback and undo.
+func TestSoakSuite(t *testing.T) {
+	everyHalf(t, func(t *testing.T, s suite.Subject) { suite.All(t, s, 8) })
+}
