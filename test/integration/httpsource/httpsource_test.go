@@ -18,6 +18,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -586,6 +587,37 @@ func TestMigratedClusterCostsReadsOnly(t *testing.T) {
 	}
 	if others > 6 {
 		t.Errorf("%d requests besides the pages, at most 6 are allowed: %v", others, requests)
+	}
+	p.throughABadServer(t)
+}
+
+// throughABadServer runs a job with nothing to do on a large cluster, through an
+// API server that answers badly in a fifth of all requests, until it has let
+// continue tokens expire three times.
+func (p *plane) throughABadServer(t *testing.T) {
+	t.Helper()
+	expired := 0
+	for seed := uint64(1); expired < 3; seed++ {
+		if seed > 20 {
+			t.Fatalf("only %d continue tokens expired in 20 runs", expired)
+		}
+		proxy, err := faultproxy.Start(p.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		faults := proxy.RandomFaults(seed, 0.2)
+		kubeconfig, err := proxy.Kubeconfig(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, kubeconfig)
+		t.Logf("seed %d: %s", seed, faults)
+		expired += faults.Counts()[faultproxy.ContinueExpired]
+		proxy.Close()
+		r.want(t, 0, migration.NothingToDo)
+		if len(r.Findings) > 0 {
+			t.Errorf("seed %d: what was listed twice or not at all shows as findings: %+v", seed, r.Findings)
+		}
 	}
 }
 
