@@ -10,5 +10,5 @@ import (
 
 // TestSoakSuite is the whole suite, with the kill loops of rollback and undo.
 func TestSoakSuite(t *testing.T) {
-	everyHalf(t, func(t *testing.T, s suite.Subject) { suite.All(t, s, 8) })
+	halves(t, func(t *testing.T, s suite.Subject) { suite.All(t, s, 8) }, "Expand", "Contract", "ContractWithoutController")
 }
