@@ -190,21 +190,10 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 	case ch.Verb == Delete:
 		return v.bringBack(ctx, ch, e.Pre[i].Object)
 	case ch.Verb == Patch:
-		outcome, err := v.putBack(ctx, ch, e.Pre[i].Object)
-		if moved := (*errMoved)(nil); errors.As(err, &moved) && e.deletes(i) {
-			// Its deletion came after, and was taken back before: the object is
-			// what it was before both.
-			return "", nil
-		}
-		return outcome, err
+		return v.putBack(ctx, ch, e.Pre[i].Object)
 	default:
 		return "", nil
 	}
-}
-
-// deletes says whether a later change of the unit deletes what change i patches.
-func (e *entry) deletes(i int) bool {
-	return slices.ContainsFunc(e.Unit.Changes[i+1:], func(ch Change) bool { return ch.Verb == Delete && ch.Ref == e.Unit.Changes[i].Ref })
 }
 
 // keptError says why an object stays.
