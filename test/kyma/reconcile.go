@@ -39,12 +39,19 @@ func (c *Controllers) reconcile(ctx context.Context, key string) error {
 	fail := func(e error) { err = errors.Join(err, e) }
 
 	fail(c.eventing(ctx, key))
+	// The real controller holds the Channel that it got or created throughout
+	// its turn. One that went meanwhile belongs to the next turn, which its
+	// deletion has asked for: no status may tell of it before.
+	ch := c.channels.get(key)
+	if ch == nil {
+		src = nil
+	}
 	if src != nil && err == nil {
-		fail(c.adapter(ctx, key, src))
+		fail(c.adapter(ctx, key, src, address(ch)))
 	}
 	fail(c.serving(ctx, key))
 	if src != nil && err == nil {
-		fail(c.status(ctx, key))
+		fail(c.status(ctx, key, address(ch)))
 	}
 	return err
 }
@@ -125,8 +132,7 @@ func (c *Controllers) eventing(ctx context.Context, key string) error {
 
 // adapter gets, creates or corrects the Knative Service, once there is a Channel
 // with an address.
-func (c *Controllers) adapter(ctx context.Context, key string, src *unstructured.Unstructured) error {
-	url := address(c.channels.get(key))
+func (c *Controllers) adapter(ctx context.Context, key string, src *unstructured.Unstructured, url string) error {
 	if url == "" {
 		return nil
 	}
@@ -187,14 +193,14 @@ func (c *Controllers) serving(ctx context.Context, key string) error {
 // status writes what the HTTPSource controller makes of it all. It never sets
 // observedGeneration, spells SinkURI with a capital letter because its Go field
 // has no JSON tag, and leaves Deployed as it was while there is no sink.
-func (c *Controllers) status(ctx context.Context, key string) error {
+func (c *Controllers) status(ctx context.Context, key, url string) error {
 	src := c.sources.get(key)
 	if src == nil {
 		return nil
 	}
 	conds := conditionsOf(src)
 	conds.initialize("Deployed", "Ready", "SinkProvided")
-	url, svc := address(c.channels.get(key)), c.services.get(key)
+	svc := c.services.get(key)
 	switch {
 	case url == "":
 		conds.mark("SinkProvided", "False", "SinkNotFound", "The sink does not exist or its URL is not set")

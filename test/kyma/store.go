@@ -106,12 +106,14 @@ func (s *store) wrote(u *unstructured.Unstructured) {
 // get returns the newest state known, nil if there is none. It is shared: not
 // to be changed.
 func (s *store) get(key string) *unstructured.Unstructured {
+	// The informer's copy is read under the lock: its event, which forgets the
+	// own copy, comes after it, so that one of the two is always the newest.
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var seen *unstructured.Unstructured
 	if obj, exists, _ := s.informer.GetStore().GetByKey(key); exists {
 		seen = obj.(*unstructured.Unstructured)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if own := s.written[key]; own != nil && (seen == nil || newer(own, seen)) {
 		return own
 	}
