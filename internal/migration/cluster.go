@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,6 +38,9 @@ type Cluster struct {
 
 	mu          sync.Mutex
 	collections map[scope]*k8sutil.Collection
+	// listing makes callers who miss the same collection at once share one. Two
+	// would each see another state: what one showed, the other might not know yet.
+	listing singleflight.Group
 }
 
 // scope is what one collection covers.
@@ -119,7 +123,14 @@ func (c *Cluster) collection(ctx context.Context, r Resource, namespace string) 
 	if collection := c.known(r, namespace); collection != nil {
 		return collection, nil
 	}
-	if _, err := c.List(ctx, r, namespace, ListOptions{}); err != nil {
+	_, err, _ := c.listing.Do(fmt.Sprintf("%s %s", r.GroupVersionResource, namespace), func() (any, error) {
+		if c.known(r, namespace) != nil {
+			return nil, nil // the caller before this one listed it
+		}
+		_, err := c.List(ctx, r, namespace, ListOptions{})
+		return nil, err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return c.known(r, namespace), nil

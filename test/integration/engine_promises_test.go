@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 // fixed is a job that always plans the same.
@@ -588,6 +589,45 @@ func TestEngineBoundsWhatWaits(t *testing.T) {
 	want(t, s.engine(func(o *migration.Options) { o.MaxUnready = limit }).Run(t.Context(), job), migration.Succeeded, 0)
 	if got := peak.Load(); got > limit || got == 0 {
 		t.Errorf("%d objects were unready at once, the limit is %d", got, limit)
+	}
+}
+
+// TestEngineListsOnce: units that all begin to wait for one kind at once must
+// look at the same list of it. With a list each, what one of them had shown was
+// "deleted" in the next.
+func TestEngineListsOnce(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	job := fixed("lists-once", func() *migration.Plan {
+		p := &migration.Plan{Parallelism: 32}
+		for i := range 32 {
+			p.Units = append(p.Units, s.creation(fmt.Sprintf("o-%02d", i)))
+		}
+		return p
+	})
+	job.await = func(ch *migration.Change) []migration.Condition {
+		return []migration.Condition{{Text: "it to be there", On: []migration.Ref{ch.Ref}, Eval: func(v migration.View) migration.Status {
+			if v.Get(ch.Ref) == nil {
+				return migration.Status{Message: "not yet"}
+			}
+			return migration.Status{State: migration.Met}
+		}}}
+	}
+	mark, err := cluster.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, s.engine(nil).Run(t.Context(), job), migration.Succeeded, 0)
+	for _, verb := range []string{"list", "watch"} {
+		requests, err := cluster.Requests(t.Context(), mark, func(r controlplane.Request) bool {
+			return r.Verb == verb && r.Resource == "configmaps" && r.Namespace == s.namespace
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(requests) != 1 {
+			t.Errorf("%d times %s, want once: %v", len(requests), verb, requests)
+		}
 	}
 }
 
