@@ -1,5 +1,5 @@
-// Command bench measures httpsource-sync on a real API server, and prints the
-// tables of docs/measurements.md.
+// Command bench measures httpsource-sync and trigger-sync on a real API server,
+// and prints the tables of docs/measurements.md.
 //
 // Times on a shared machine say little by themselves, so that the job is paired
 // with its floor: a bare client-go loop that does nothing but the same creations
@@ -35,6 +35,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 )
 
 func main() {
@@ -42,9 +43,10 @@ func main() {
 	pairs := flag.Int("pairs", 5, "how often each size is measured")
 	memory := flag.Int("memory", 2000, "number of missing HTTPSources of the run whose memory and exit are measured; 0: none")
 	migrated := flag.Int("migrated", 5000, "number of Applications of the migrated cluster; 0: none")
+	subs := flag.String("subscriptions", "500,1000,5000", "numbers of Kyma Subscriptions to pair with the floor, rising; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *sizes, *pairs, *memory, *migrated)
+	err := run(ctx, *sizes, *pairs, *memory, *migrated, *subs)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -54,38 +56,47 @@ func main() {
 
 type bench struct {
 	cluster *controlplane.ControlPlane
-	binary  string
-	out     *tabwriter.Writer
+	// binaries are paths by the name of the job.
+	binaries map[string]string
+	out      *tabwriter.Writer
 }
 
-func run(ctx context.Context, sizes string, pairs, memory, migrated int) (err error) {
+func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs string) (err error) {
+	sources, err := numbers("sizes", sizes)
+	if err != nil {
+		return err
+	}
+	rising, err := numbers("subscriptions", subs)
+	if err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "eventmesh-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{binary: filepath.Join(dir, "httpsource-sync"), out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.binary, "./cmd/httpsource-sync")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("cannot build httpsource-sync (run this in the root of the repository): %w", err)
+	b := &bench{binaries: map[string]string{}, out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
+	for _, name := range []string{"httpsource-sync", "trigger-sync"} {
+		b.binaries[name] = filepath.Join(dir, name)
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.binaries[name], "./cmd/"+name)
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("cannot build %s (run this in the root of the repository): %w", name, err)
+		}
 	}
-	if b.cluster, err = controlplane.Start(ctx); err != nil {
+	// Without the controller of Deployments: what their status says is written here.
+	controllers := controlplane.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")
+	if b.cluster, err = controlplane.Start(ctx, controllers); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
 	if err := b.cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
 		return err
 	}
-	fmt.Fprintln(b.out, "HTTPSources\tjob / floor, median\tmin … max\tfloor, median\tjob, median\tjournal writes\tother writes")
-	for size := range strings.SplitSeq(sizes, ",") {
-		if size == "" {
-			continue
-		}
-		n, err := strconv.Atoi(size)
-		if err != nil {
-			return fmt.Errorf("--sizes: %w", err)
-		}
+	if len(sources) > 0 {
+		fmt.Fprintln(b.out, "HTTPSources\tjob / floor, median\tmin … max\tfloor, median\tjob, median\tjournal writes\tother writes")
+	}
+	for _, n := range sources {
 		if err := b.paired(ctx, n, pairs); err != nil {
 			return err
 		}
@@ -100,7 +111,28 @@ func run(ctx context.Context, sizes string, pairs, memory, migrated int) (err er
 			return err
 		}
 	}
+	if len(rising) > 0 {
+		if err := b.teamwork(ctx, rising, pairs); err != nil {
+			return err
+		}
+	}
 	return b.out.Flush()
+}
+
+// numbers reads a list of sizes.
+func numbers(name, list string) ([]int, error) {
+	var all []int
+	for one := range strings.SplitSeq(list, ",") {
+		if one == "" {
+			continue
+		}
+		n, err := strconv.Atoi(one)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", name, err)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // withoutWaiting is the job with all its decisions and none of its waits, as the
@@ -217,7 +249,7 @@ func (b *bench) watched(ctx context.Context, n int) error {
 		return err
 	}
 	began := time.Now()
-	report, rss, cpu, err := b.run(ctx)
+	report, usage, err := b.run(ctx)
 	exited := time.Now()
 	if err != nil {
 		return err
@@ -226,7 +258,7 @@ func (b *bench) watched(ctx context.Context, n int) error {
 		return fmt.Errorf("the job ended with %s: %s", report.Result, report.Message)
 	}
 	fmt.Fprintf(b.out, "\nwith all waits, %d HTTPSources\t%.1f s in all\t%.2f s from the last one ready to exit\t%.1f MiB peak RSS\t%.2f s CPU\n",
-		n, exited.Sub(began).Seconds(), exited.Sub(<-ready).Seconds(), rss, cpu)
+		n, exited.Sub(began).Seconds(), exited.Sub(<-ready).Seconds(), usage.PeakMiB, usage.CPUSeconds)
 	return nil
 }
 
@@ -296,7 +328,7 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 			return err
 		}
 		began := time.Now()
-		report, rss, cpu, err := b.run(ctx)
+		report, usage, err := b.run(ctx)
 		took := time.Since(began)
 		if err != nil {
 			return err
@@ -319,51 +351,24 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 				reads++
 			}
 		}
-		fmt.Fprintf(b.out, "\t%.2f s\t%.2f s\t%.1f MiB\t%d\t%d\t%d\n", took.Seconds(), cpu, rss, pages, reads, writes)
+		fmt.Fprintf(b.out, "\t%.2f s\t%.2f s\t%.1f MiB\t%d\t%d\t%d\n", took.Seconds(), usage.CPUSeconds, usage.PeakMiB, pages, reads, writes)
 	}
 	return nil
 }
 
-func (b *bench) run(ctx context.Context) (report *migration.Report, peakMiB, cpuSeconds float64, err error) {
-	cmd := exec.CommandContext(ctx, b.binary, "--kubeconfig", b.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn")
+func (b *bench) run(ctx context.Context) (*migration.Report, measure.Usage, error) {
+	cmd := exec.CommandContext(ctx, b.binaries["httpsource-sync"], "--kubeconfig", b.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	if err := cmd.Start(); err != nil {
-		return nil, 0, 0, fmt.Errorf("httpsource-sync: %w", err)
-	}
-	// The kernel's own figure for a finished child (ru_maxrss) includes what its
-	// parent had when it forked, so the high-water mark is read while it lives.
-	exited := make(chan struct{})
-	peak := make(chan float64)
-	go func() {
-		kib := 0.0
-		for tick := time.NewTicker(5 * time.Millisecond); ; {
-			select {
-			case <-exited:
-				peak <- kib / 1024
-				return
-			case <-tick.C:
-			}
-			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-			if _, after, ok := strings.Cut(string(status), "VmHWM:"); ok {
-				var now float64
-				if _, err := fmt.Sscanf(after, "%f", &now); err == nil {
-					kib = max(kib, now)
-				}
-			}
-		}
-	}()
-	err = cmd.Wait()
-	close(exited)
-	rss := <-peak
+	usage, err := measure.Run(cmd)
 	if err != nil {
-		return nil, 0, 0, fmt.Errorf("httpsource-sync: %w", err)
+		return nil, usage, fmt.Errorf("httpsource-sync: %w", err)
 	}
-	report = &migration.Report{}
+	report := &migration.Report{}
 	if err := json.Unmarshal(out.Bytes(), report); err != nil {
-		return nil, 0, 0, fmt.Errorf("cannot read the report: %w", err)
+		return nil, usage, fmt.Errorf("cannot read the report: %w", err)
 	}
-	return report, rss, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), nil
+	return report, usage, nil
 }
 
 func median(values []float64) float64 {

@@ -211,14 +211,10 @@ func (m *Mesh) Wait(ctx context.Context, holds func(*Mesh) bool) error {
 }
 
 // TriggersReady is for Wait: every Trigger is Ready.
-func TriggersReady(m *Mesh) bool {
-	for _, key := range m.triggers.informer.GetStore().ListKeys() {
-		if !isReady(m.triggers.get(key)) {
-			return false
-		}
-	}
-	return true
-}
+func TriggersReady(m *Mesh) bool { return m.triggers.allReady() }
+
+// LinksReady is for Wait: every Knative Subscription is Ready.
+func LinksReady(m *Mesh) bool { return m.links.allReady() }
 
 // SubscriptionsReady is for Wait: the subscription-controller is done with every
 // Kyma Subscription.

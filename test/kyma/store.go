@@ -120,6 +120,15 @@ func (s *store) get(key string) *unstructured.Unstructured {
 	return seen
 }
 
+func (s *store) allReady() bool {
+	for _, key := range s.informer.GetStore().ListKeys() {
+		if !isReady(s.get(key)) {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *store) create(ctx context.Context, u *unstructured.Unstructured) error {
 	u.SetGroupVersionKind(s.gvk)
 	made, err := s.resource.Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{})

@@ -1,0 +1,363 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
+)
+
+const (
+	// teams is the number of namespaces with Subscriptions.
+	teams = 50
+	// source is the Application whose events they are for.
+	source = "app-0001"
+	// defaultBroker is the Broker of a namespace.
+	defaultBroker = "default"
+	// givenLabel is on Triggers that are there before the job runs.
+	givenLabel = "given"
+)
+
+var (
+	triggers = schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "triggers"}
+	brokers  = schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "brokers"}
+	links    = schema.GroupVersionResource{Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "subscriptions"}
+	states   = []schema.GroupVersionResource{{Version: "v1", Resource: "secrets"}, kyma.ConfigMaps, {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}}
+)
+
+// subscriptions is a cluster full of Kyma Subscriptions, 40 % of which have
+// their Trigger already.
+type subscriptions struct {
+	*bench
+	client dynamic.Interface
+	n      int
+}
+
+func team(i int) string { return fmt.Sprintf("team-%02d", i%teams) }
+
+// teamwork is the part of bench that measures trigger-sync.
+func (b *bench) teamwork(ctx context.Context, sizes []int, pairs int) error {
+	cfg := b.cluster.Config()
+	cfg.UserAgent, cfg.QPS = "bench-setup", -1
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	s := &subscriptions{bench: b, client: client}
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(b.out, "\nSubscriptions (40 % with a Trigger)\tjob / floor, median\tmin … max\tfloor, median\tjob, median\trequests besides the creations")
+	for _, n := range sizes {
+		if err := s.grow(ctx, n); err != nil {
+			return err
+		}
+		if err := s.paired(ctx, pairs); err != nil {
+			return err
+		}
+	}
+	return s.whole(ctx)
+}
+
+func (s *subscriptions) create(ctx context.Context, gvr schema.GroupVersionResource, objects []*unstructured.Unstructured) error {
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(16)
+	for _, u := range objects {
+		work.Go(func() error {
+			_, err := s.client.Resource(gvr).Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{})
+			return err
+		})
+	}
+	return work.Wait()
+}
+
+// prepare makes one Application that is ready for the mesh, and the namespaces
+// with their Brokers.
+func (s *subscriptions) prepare(ctx context.Context) error {
+	if _, err := kyma.Reset(ctx, s.cluster.Config(), 1); err != nil {
+		return err
+	}
+	controllers, err := kyma.Start(ctx, s.cluster.Config(), kyma.Options{})
+	if err != nil {
+		return err
+	}
+	defer controllers.Stop()
+	if err := kyma.PutHTTPSources(ctx, s.cluster.Config(), source); err != nil {
+		return err
+	}
+	if err := controllers.WaitReady(ctx, source); err != nil {
+		return err
+	}
+	var namespaces, all []*unstructured.Unstructured
+	for i := range teams {
+		namespaces = append(namespaces, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": team(i)},
+		}})
+		all = append(all, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": brokers.GroupVersion().String(), "kind": "Broker",
+			"metadata": map[string]any{"name": defaultBroker, "namespace": team(i)}, "spec": map[string]any{},
+		}})
+	}
+	if err := s.create(ctx, kyma.Namespaces, namespaces); err != nil {
+		return err
+	}
+	return s.create(ctx, brokers, all)
+}
+
+// grow adds Subscriptions until there are n, and waits until all is ready that
+// is to be there before.
+func (s *subscriptions) grow(ctx context.Context, n int) error {
+	var added, given []*unstructured.Unstructured
+	for i := s.n; i < n; i++ {
+		sub := kyma.KymaSubscription(team(i), fmt.Sprintf("sub-%04d", i), source, "order.created")
+		sub.SetFinalizers(nil) // no subscription-controller runs here
+		added = append(added, sub)
+		if i%5 < 2 {
+			spec := sub.Object["spec"].(map[string]any)
+			given = append(given, &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": triggers.GroupVersion().String(), "kind": "Trigger",
+				"metadata": map[string]any{
+					"name": fmt.Sprintf("given-%04d", i), "namespace": sub.GetNamespace(), "labels": map[string]any{givenLabel: "true"},
+				},
+				"spec": map[string]any{
+					"broker":     defaultBroker,
+					"filter":     map[string]any{"attributes": map[string]any{"source": source, "type": spec["event_type"], "eventtypeversion": spec["event_type_version"]}},
+					"subscriber": map[string]any{"uri": spec["endpoint"]},
+				},
+			}})
+		}
+	}
+	s.n = n
+	if err := s.create(ctx, kyma.KymaSubscriptions, added); err != nil {
+		return err
+	}
+	if err := s.create(ctx, triggers, given); err != nil {
+		return err
+	}
+	// The controllers run only now: what is measured is not to share the machine
+	// with them.
+	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{})
+	if err != nil {
+		return err
+	}
+	defer mesh.Stop()
+	return mesh.Wait(ctx, func(m *kyma.Mesh) bool {
+		return m.Has(triggers, n*2/5) && kyma.TriggersReady(m) && m.Has(brokers, teams)
+	})
+}
+
+// reset takes away what the job, or the floor, has made.
+func (s *subscriptions) reset(ctx context.Context) error {
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(8)
+	for i := range teams {
+		work.Go(func() error {
+			return s.client.Resource(triggers).Namespace(team(i)).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!" + givenLabel})
+		})
+	}
+	for _, gvr := range states {
+		work.Go(func() error {
+			return s.client.Resource(gvr).Namespace(kyma.SystemNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		})
+	}
+	return work.Wait()
+}
+
+// made returns the Triggers that the job has created, as they were created.
+func (s *subscriptions) made(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	list, err := s.client.Resource(triggers).List(ctx, metav1.ListOptions{LabelSelector: "!" + givenLabel})
+	if err != nil {
+		return nil, err
+	}
+	var all []*unstructured.Unstructured
+	for i := range list.Items {
+		u := &list.Items[i]
+		for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
+			unstructured.RemoveNestedField(u.Object, "metadata", field)
+		}
+		delete(u.Object, "status")
+		all = append(all, u)
+	}
+	return all, nil
+}
+
+// paired measures the job without its waits against the bare creations.
+func (s *subscriptions) paired(ctx context.Context, pairs int) error {
+	if err := s.reset(ctx); err != nil {
+		return err
+	}
+	if _, err := s.job(ctx); err != nil {
+		return err
+	}
+	creations, err := s.made(ctx)
+	if err != nil {
+		return err
+	}
+	var ratios, floors, jobs []float64
+	beyond := 0
+	for i := range pairs {
+		var took [2]float64
+		for k := range 2 {
+			which := (k + i) % 2 // A B, B A, A B …
+			if err := s.reset(ctx); err != nil {
+				return err
+			}
+			mark, err := s.cluster.Mark(ctx)
+			if err != nil {
+				return err
+			}
+			if which == 0 {
+				took[which], err = s.floor(ctx, creations)
+			} else {
+				took[which], err = s.job(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			if which == 1 {
+				requests, err := s.cluster.Requests(ctx, mark, controlplane.By("job"))
+				if err != nil {
+					return err
+				}
+				beyond = len(requests) - len(creations)
+			}
+		}
+		floors, jobs, ratios = append(floors, took[0]), append(jobs, took[1]), append(ratios, took[1]/took[0])
+		fmt.Fprintf(os.Stderr, "%d Subscriptions, pair %d: floor %.2f s, job %.2f s\n", s.n, i+1, took[0], took[1])
+	}
+	slices.Sort(ratios)
+	fmt.Fprintf(s.out, "%d\t%.2f\t%.2f … %.2f\t%.2f s\t%.2f s\t%d (%.1f %%)\n", s.n, median(ratios), ratios[0], ratios[len(ratios)-1],
+		median(floors), median(jobs), beyond, 100*float64(beyond)/float64(len(creations)))
+	return nil
+}
+
+func (s *subscriptions) floor(ctx context.Context, objects []*unstructured.Unstructured) (float64, error) {
+	cfg := s.cluster.Config()
+	cfg.UserAgent = "floor"
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	var work errgroup.Group
+	work.SetLimit(16)
+	for _, u := range objects {
+		work.Go(func() error {
+			_, err := client.Resource(triggers).Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{})
+			return err
+		})
+	}
+	err = work.Wait()
+	return time.Since(began).Seconds(), err
+}
+
+func (s *subscriptions) job(ctx context.Context) (float64, error) {
+	cfg := s.cluster.Config()
+	cfg.UserAgent = "job"
+	began := time.Now()
+	engine, err := migration.New(cfg, migration.Options{Identity: "bench"})
+	if err != nil {
+		return 0, err
+	}
+	report := engine.Run(ctx, withoutWaiting{trigger.New()})
+	took := time.Since(began).Seconds()
+	if report.Result != migration.DeferredResult {
+		return 0, fmt.Errorf("the job ended with %s, %d changes: %s", report.Result, len(report.Changes), report.Message)
+	}
+	return took, nil
+}
+
+// whole runs the real program against controllers that make its objects ready,
+// then once more while everything is deferred, then after the switch, and once
+// more when nothing is left.
+func (s *subscriptions) whole(ctx context.Context) error {
+	if err := s.reset(ctx); err != nil {
+		return err
+	}
+	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{})
+	if err != nil {
+		return err
+	}
+	defer mesh.Stop()
+	fmt.Fprintf(s.out, "\nthe program, with all waits, %d Subscriptions\tresult\ttime\tCPU\tpeak RSS\treads\twrites\n", s.n)
+	for _, step := range []struct {
+		what   string
+		before func(context.Context) error
+		want   migration.Result
+	}{
+		{"expand", nil, migration.DeferredResult},
+		{"again, all deferred", nil, migration.DeferredResult},
+		{"contract, after the switch", s.switchOver, migration.Succeeded},
+		{"again, nothing left", nil, migration.NothingToDo},
+	} {
+		if step.before != nil {
+			if err := step.before(ctx); err != nil {
+				return err
+			}
+			if err := mesh.Wait(ctx, func(m *kyma.Mesh) bool { return m.Has(links, teams) && kyma.LinksReady(m) }); err != nil {
+				return err
+			}
+		}
+		report, usage, err := s.program(ctx)
+		if err != nil {
+			return err
+		}
+		if report.Result != step.want {
+			return fmt.Errorf("trigger-sync ended with %s, want %s: %s: %v", report.Result, step.want, report.Message, report.Findings[:min(3, len(report.Findings))])
+		}
+		fmt.Fprintf(s.out, "%s\t%s\t%.1f s\t%.1f s\t%.1f MiB\t%d\t%d\n",
+			step.what, report.Result, usage.Seconds, usage.CPUSeconds, usage.PeakMiB, report.Requests.Reads, report.Requests.Writes)
+	}
+	return nil
+}
+
+// switchOver is what the upgrade of application-connector brings about.
+func (s *subscriptions) switchOver(ctx context.Context) error {
+	var all []*unstructured.Unstructured
+	for i := range teams {
+		all = append(all, kyma.Link(links.Version, source, team(i), "brokersub-"+team(i)))
+	}
+	if err := s.create(ctx, links, all); err != nil {
+		return err
+	}
+	service := kyma.EventService(source, true)
+	if err := s.create(ctx, kyma.Deployments, []*unstructured.Unstructured{service}); err != nil {
+		return err
+	}
+	status := []byte(`{"status":{"observedGeneration":1,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}`)
+	_, err := s.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace).
+		Patch(ctx, service.GetName(), types.MergePatchType, status, metav1.PatchOptions{}, "status")
+	return err
+}
+
+func (s *subscriptions) program(ctx context.Context) (*migration.Report, measure.Usage, error) {
+	cmd := exec.CommandContext(ctx, s.binaries["trigger-sync"], "--kubeconfig", s.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	usage, err := measure.Run(cmd)
+	if err != nil {
+		return nil, usage, fmt.Errorf("trigger-sync: %w", err)
+	}
+	report := &migration.Report{}
+	if err := json.Unmarshal(out.Bytes(), report); err != nil {
+		return nil, usage, fmt.Errorf("cannot read the report: %w", err)
+	}
+	return report, usage, nil
+}
