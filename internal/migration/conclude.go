@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -248,6 +249,8 @@ func (r *run) announce(ctx context.Context, report *Report) {
 		kind = corev1.EventTypeWarning
 	}
 	now := metav1.Now()
+	var events errgroup.Group
+	events.SetLimit(eventParallelism)
 	for namespace, n := range touched {
 		event := &corev1.Event{
 			// One for each run and result: a repeated call finds it there.
@@ -257,18 +260,25 @@ func (r *run) announce(ctx context.Context, report *Report) {
 			Source:  corev1.EventSource{Component: "eventmesh-migration"},
 			Message: fmt.Sprintf("%s %s: %s in this namespace; %s: %s", r.job.Name(), r.command, count(n, "change"), report.Result, report.Message),
 		}
-		err := r.write(ctx, func(ctx context.Context) error {
-			_, err := r.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
-			if apierrors.IsAlreadyExists(err) {
-				return nil
+		events.Go(func() error {
+			err := r.write(ctx, func(ctx context.Context) error {
+				_, err := r.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
+				if apierrors.IsAlreadyExists(err) {
+					return nil
+				}
+				return again(err)
+			})
+			if err != nil {
+				r.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
 			}
-			return again(err)
+			return nil // an Event is a courtesy
 		})
-		if err != nil {
-			r.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
-		}
 	}
+	_ = events.Wait()
 }
+
+// eventParallelism is how many Events are written at once.
+const eventParallelism = 8
 
 func refused(plan *Plan) bool {
 	return slices.ContainsFunc(plan.Findings, func(f Finding) bool { return f.Severity == Error })

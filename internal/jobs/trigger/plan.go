@@ -44,11 +44,27 @@ type decision struct {
 	// brokers are the namespaces whose Broker is not ready yet; the value is the
 	// change that makes or awaits it.
 	pending map[string]migration.Change
-	units   struct{ brokers, triggers, activations, deletions []migration.Unit }
+	// selections are those of existing Triggers, nil for one that has none of the
+	// default Broker's: each is compared with every group of its namespace.
+	selections map[*unstructured.Unstructured]*selection
+	units      struct{ brokers, triggers, activations, deletions []migration.Unit }
 }
 
 func newDecision(s *snapshot, o options) *decision {
-	return &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, pending: map[string]migration.Change{}}
+	return &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, pending: map[string]migration.Change{},
+		selections: map[*unstructured.Unstructured]*selection{}}
+}
+
+// selection is selectionOf, read once for each Trigger.
+func (d *decision) selection(trigger *unstructured.Unstructured) (*selection, bool) {
+	s, known := d.selections[trigger]
+	if !known {
+		if read, ours := selectionOf(trigger, d.isNamespace); ours {
+			s = &read
+		}
+		d.selections[trigger] = s
+	}
+	return s, s != nil
 }
 
 func (d *decision) find(severity migration.Severity, object, problem, hint string) {
@@ -292,7 +308,7 @@ func (d *decision) match(g *group) bool {
 		if named {
 			taken = trigger
 		}
-		selected, ours := selectionOf(trigger, d.isNamespace)
+		selected, ours := d.selection(trigger)
 		if !ours || trigger.GetDeletionTimestamp() != nil {
 			continue
 		}

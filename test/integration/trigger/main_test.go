@@ -27,6 +27,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -43,8 +44,8 @@ type plane struct {
 	controllers *kyma.Controllers
 	mesh        *kyma.Mesh
 	nats        *monitoring
-	// last is the process that run has started last.
-	last *os.ProcessState
+	// last is what the last process of run took.
+	last measure.Usage
 }
 
 var (
@@ -321,12 +322,12 @@ func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Re
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.Env = []string{"HOME=" + t.TempDir()}
-	err := cmd.Run()
+	usage, err := measure.Run(cmd)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
-	p.last = cmd.ProcessState
+	p.last = usage
 	var report migration.Report
 	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
 		t.Fatalf("no report: %v\n%s\n%s", err, &stdout, &stderr)
