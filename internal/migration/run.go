@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -262,6 +263,7 @@ func (r *run) forward(parent context.Context) outcome {
 	if err != nil {
 		return r.nothingChanged(ctx, err)
 	}
+	plan.Findings = notUnderWay(plan.Findings, entries)
 	if journal == nil && len(units) == 0 {
 		return r.probed(ctx, r.onlyWait(ctx, plan))
 	}
@@ -382,6 +384,22 @@ func (r *run) merge(ctx context.Context, plan *Plan) (entries []*entry, units, w
 		}
 	}
 	return entries, units, waits, nil
+}
+
+// notUnderWay leaves out what the job defers because of what this run itself is
+// about to finish: an object that an interrupted run has begun to delete looks
+// to the job like one that somebody else is deleting.
+func notUnderWay(findings []Finding, entries []*entry) []Finding {
+	if len(entries) == 0 {
+		return findings
+	}
+	ours := map[string]bool{}
+	for _, e := range entries {
+		for i := range e.Unit.Changes {
+			ours[e.Unit.Changes[i].Ref.String()] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Severity == Deferred && ours[f.Object] })
 }
 
 // begun says whether the first change of a journaled unit was made.
