@@ -260,6 +260,10 @@ func writePlanned(b *bufio.Writer, r *migration.Report) error {
 		if c.Message != "" {
 			fmt.Fprintf(b, "   %s\n", oneLine(c.Message))
 		}
+		if c.Replaces != nil {
+			writeReplacement(b, c.Replaces)
+			continue
+		}
 		if err := writeContent(b, c.Change); err != nil {
 			return fmt.Errorf("cannot show %s: %w", nameOf(c), err)
 		}
@@ -271,6 +275,24 @@ var canBeTakenBack = map[migration.Reversible]string{
 	migration.ReversibleYes:    "can be taken back",
 	migration.ReversibleNewUID: "can be taken back, under a new UID",
 	migration.ReversibleNo:     "can NOT be taken back",
+}
+
+// writeReplacement writes how the fields of one object become those of another,
+// side by side, as a diff of the two would not show.
+func writeReplacement(b *bufio.Writer, r *migration.Replacement) {
+	fmt.Fprintf(b, "   takes the place of %s:\n", r.Of)
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, f := range r.Fields {
+		switch {
+		case f.From == "":
+			fmt.Fprintf(table, "     (new)\t->\t%s\n", f.To)
+		case f.To == "":
+			fmt.Fprintf(table, "     %s\t->\t(no equivalent)\n", f.From)
+		default:
+			fmt.Fprintf(table, "     %s\t->\t%s\n", f.From, f.To)
+		}
+	}
+	_ = table.Flush() // b keeps its own errors
 }
 
 // writeContent writes the object that a change creates, or the fields that it

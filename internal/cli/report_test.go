@@ -108,9 +108,10 @@ func TestReports(t *testing.T) {
 		"Plan": {
 			reason: "each change, and what it would write", args: []string{"plan"},
 			report: &migration.Report{
-				Job: "test-job", Command: "plan", Result: migration.Planned, Message: "a run would make 5 changes", Requests: migration.Requests{Reads: 6},
+				Job: "test-job", Command: "plan", Result: migration.Planned, Message: "a run would make 6 changes", Requests: migration.Requests{Reads: 6},
 				Changes: []migration.ChangeReport{
 					planned(migration.Create, "new", migration.ReversibleYes, "Application new has none", migration.Change{Object: hat}),
+					becoming(planned(migration.Create, "new", migration.ReversibleYes, "Cap old is out of fashion", migration.Change{Object: hat})),
 					planned(migration.Patch, "old", migration.ReversibleYes, "it is grey", migration.Change{Patch: json.RawMessage(`{"spec":{"colour":"red"}}`)}),
 					planned(migration.Delete, "torn", migration.ReversibleNewUID, "nobody wears it", migration.Change{}),
 					planned(migration.Create, "torn", migration.ReversibleYes, "from its pre-image", migration.Change{}),
@@ -131,6 +132,15 @@ func TestReports(t *testing.T) {
 			golden(t, tc.golden, tr.stdout.String())
 		})
 	}
+}
+
+func becoming(c migration.ChangeReport) migration.ChangeReport {
+	c.Replaces = &migration.Replacement{Of: "Cap wardrobe/old", Fields: []migration.FieldMapping{
+		{From: "spec.size: 58", To: "spec.brim.circumference: 58"},
+		{From: "spec.peak: true"},
+		{To: "spec.band: silk"},
+	}}
+	return c
 }
 
 func TestExitCodes(t *testing.T) {

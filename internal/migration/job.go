@@ -55,6 +55,28 @@ type KeepReader interface {
 	KeepReads() []Ref
 }
 
+// Explainer is a job whose changes replace one kind of object by another, and
+// that can tell a person which field becomes which.
+type Explainer interface {
+	// Explain is asked by a dry run only. Nil if there is nothing to tell.
+	Explain(ch *Change) *Replacement
+}
+
+// Replacement says what the object of a change takes the place of, and how.
+type Replacement struct {
+	// Of is "Kind namespace/name".
+	Of string `json:"of"`
+	// Fields in the order in which they are best read.
+	Fields []FieldMapping `json:"fields"`
+}
+
+// FieldMapping is how one field, "path: value", becomes another. An empty From
+// is a field that is new, an empty To one that has no equivalent.
+type FieldMapping struct {
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+}
+
 // EditIgnorer is a job that knows annotations and labels which webhooks and
 // controllers own: changing them is no edit of the object.
 type EditIgnorer interface {

@@ -53,6 +53,8 @@ type ChangeReport struct {
 	Message    string  `json:"message,omitempty"`
 	// Reversible is set in a plan only.
 	Reversible Reversible `json:"reversible,omitempty"`
+	// Replaces is set in a plan only, by jobs that turn one kind into another.
+	Replaces *Replacement `json:"replaces,omitempty"`
 
 	// Change is what is reported on, for whoever prints a plan.
 	Change *Change `json:"-"`

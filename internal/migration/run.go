@@ -103,10 +103,14 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 			Hint: "run finishes it first; undo takes it back",
 		})
 	}
+	explainer, _ := job.(Explainer)
 	for i := range plan.Units {
 		for j := range plan.Units[i].Changes {
 			ch := &plan.Units[i].Changes[j]
 			report := reportOf(ch, "")
+			if explainer != nil {
+				report.Replaces = explainer.Explain(ch)
+			}
 			report.Message = ch.Why
 			if ch.Writes() {
 				report.Reversible = ch.Reversible()

@@ -33,6 +33,8 @@ type Job struct {
 	// kinds as Plan last found them, for conditions that look at other objects
 	// than that of the change.
 	kinds kinds
+	// replaced are the groups whose Triggers a dry run would create.
+	replaced map[migration.Ref]*group
 }
 
 // options are the settings that decide what is done.
@@ -50,6 +52,7 @@ var (
 	_ migration.EditIgnorer  = (*Job)(nil)
 	_ migration.UndoGuard    = (*Job)(nil)
 	_ migration.KeepReader   = (*Job)(nil)
+	_ migration.Explainer    = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -199,6 +202,9 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration
 	j.mu.Unlock()
 	d := newDecision(s, j.options)
 	d.expand()
+	if migration.DryRun(ctx) {
+		j.remember(d)
+	}
 	if len(d.groups) == 0 {
 		return d.contract(nil), nil
 	}

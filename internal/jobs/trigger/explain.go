@@ -1,0 +1,67 @@
+package trigger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// remember keeps what a dry run needs to explain its changes.
+func (j *Job) remember(d *decision) {
+	replaced := map[migration.Ref]*group{}
+	for _, g := range d.groups {
+		if g.wanted != nil {
+			replaced[d.kinds.trigger.refTo(g.wanted)] = g
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.replaced = replaced
+}
+
+// Explain implements migration.Explainer: what becomes of a Subscription.
+func (j *Job) Explain(ch *migration.Change) *migration.Replacement {
+	j.mu.Lock()
+	g := j.replaced[ch.Ref]
+	k := j.kinds
+	j.mu.Unlock()
+	if g == nil || ch.Verb != migration.Create {
+		return nil
+	}
+	return g.explain(k)
+}
+
+func (g *group) explain(k kinds) *migration.Replacement {
+	first := g.subscriptions[0]
+	r := &migration.Replacement{Of: k.subscription.refTo(first).String()}
+	if others := g.subscriptions[1:]; len(others) > 0 {
+		r.Of += fmt.Sprintf(", and of its equals %s", names(others))
+	}
+	field := func(from, to, value string) {
+		r.Fields = append(r.Fields, migration.FieldMapping{From: from + ": " + value, To: to + ": " + value})
+	}
+	field("spec.source_id", "spec.filter.attributes."+kyma.SourceAttribute, g.delivery.source)
+	field("spec.event_type", "spec.filter.attributes."+kyma.TypeAttribute, g.delivery.eventType)
+	field("spec.event_type_version", "spec.filter.attributes."+kyma.EventTypeVersionAttribute, g.delivery.version)
+	field("spec.endpoint", "spec.subscriber.uri", redacted(g.delivery.endpoint))
+	r.Fields = append(r.Fields, migration.FieldMapping{To: "spec.broker: " + kyma.DefaultBroker})
+	if asksForNameHeader(first) {
+		r.Fields = append(r.Fields, migration.FieldMapping{From: "spec.include_subscription_name_header: true"})
+	}
+	labels := g.wanted.GetLabels()
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if own, ok := first.GetLabels()[key]; ok && own == labels[key] {
+			field("label "+key, "label "+key, own)
+			continue
+		}
+		r.Fields = append(r.Fields, migration.FieldMapping{To: fmt.Sprintf("label %s: %s", key, labels[key])})
+	}
+	annotations := g.wanted.GetAnnotations()
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		r.Fields = append(r.Fields, migration.FieldMapping{To: fmt.Sprintf("annotation %s: %s", key, annotations[key])})
+	}
+	return r
+}

@@ -1,0 +1,66 @@
+package trigger
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+func TestExplain(t *testing.T) {
+	sub := func(name string, labels map[string]any, more map[string]any) *unstructured.Unstructured {
+		spec := map[string]any{
+			"source_id": "commerce", "event_type": "order.created", "event_type_version": "v1",
+			"endpoint": "http://me:secret@orders.shop:8080/",
+		}
+		for key, value := range more {
+			spec[key] = value
+		}
+		return obj("eventing.kyma-project.io/v1alpha1", "Subscription", "shop", name, map[string]any{
+			"metadata": map[string]any{"labels": labels}, "spec": spec,
+		})
+	}
+	s := contracted()
+	s.triggers = nil
+	s.subscriptions = []*unstructured.Unstructured{
+		sub("orders", map[string]any{"Function": "orders"}, map[string]any{"include_subscription_name_header": true}),
+		sub("orders-too", map[string]any{"team": "red"}, nil),
+	}
+	job := New()
+	d := newDecision(s, job.options)
+	d.expand()
+	job.kinds = s.kinds
+	job.remember(d)
+	wanted := d.groups[0].wanted
+	ref := s.kinds.trigger.refTo(wanted)
+
+	got := job.Explain(&migration.Change{Verb: migration.Create, Ref: ref})
+	want := &migration.Replacement{
+		Of: "Subscription shop/orders, and of its equals orders-too",
+		Fields: []migration.FieldMapping{
+			{From: "spec.source_id: commerce", To: "spec.filter.attributes.source: commerce"},
+			{From: "spec.event_type: order.created", To: "spec.filter.attributes.type: order.created"},
+			{From: "spec.event_type_version: v1", To: "spec.filter.attributes.eventtypeversion: v1"},
+			{From: "spec.endpoint: http://me:xxxxx@orders.shop:8080/", To: "spec.subscriber.uri: http://me:xxxxx@orders.shop:8080/"},
+			{To: "spec.broker: default"},
+			{From: "spec.include_subscription_name_header: true"},
+			{From: "label Function: orders", To: "label Function: orders"},
+			{To: "label team: red"},
+			{To: "annotation " + originAnnotation + ": orders"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	for reason, ch := range map[string]*migration.Change{
+		"a wait replaces nothing":       {Verb: migration.Await, Ref: ref},
+		"another object is not its":     {Verb: migration.Create, Ref: s.kinds.broker.ref("shop", "default")},
+		"a Subscription is not its own": {Verb: migration.Delete, Ref: s.kinds.subscription.ref("shop", "orders")},
+	} {
+		if got := job.Explain(ch); got != nil {
+			t.Errorf("%s: %v", reason, got)
+		}
+	}
+}
