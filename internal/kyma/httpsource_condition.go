@@ -36,20 +36,20 @@ func HTTPSourceProblem(source, channel, service *unstructured.Unstructured) stri
 			return child.what + " belongs to an earlier HTTPSource and is about to be garbage-collected"
 		}
 		if r := ReadinessOf(child.obj); !r.OK() {
-			return child.what + " " + r.problem()
+			return child.what + " " + r.Problem()
 		}
 		if child.obj == channel && !Addressed(channel) {
 			return "its Channel has no address"
 		}
 	}
 	if r := ReadinessOf(source); !r.OK() {
-		return "it " + r.problem()
+		return "it " + r.Problem()
 	}
 	return ""
 }
 
-// problem words a readiness that is not OK, as the end of a sentence.
-func (r Readiness) problem() string {
+// Problem words a readiness that is not OK, as the end of a sentence.
+func (r Readiness) Problem() string {
 	switch {
 	case r.Status == "":
 		return "has no status yet"

@@ -341,10 +341,12 @@ func (r *run) refused(ctx context.Context, units []Unit) {
 	slots := make(chan struct{}, 16)
 	var all sync.WaitGroup
 	for _, u := range open {
-		ch := &u.Changes[0]
-		if ch.Verb != Create || ctx.Err() != nil {
+		// Units may begin with a wait: for the Broker of a Trigger.
+		first := firstWrite(u.Changes)
+		if first < 0 || u.Changes[first].Verb != Create || ctx.Err() != nil {
 			continue
 		}
+		ch := &u.Changes[first]
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()

@@ -66,6 +66,9 @@ func (b *bench) teamwork(ctx context.Context, sizes []int, pairs int) error {
 	}
 	fmt.Fprintln(b.out, "\nSubscriptions (40 % with a Trigger)\tjob / floor, median\tmin … max\tfloor, median\tjob, median\trequests besides the creations")
 	for _, n := range sizes {
+		if err := s.reset(ctx); err != nil {
+			return err
+		}
 		if err := s.grow(ctx, n); err != nil {
 			return err
 		}

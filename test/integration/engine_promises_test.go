@@ -465,7 +465,11 @@ func TestEngineNamesEveryRefusal(t *testing.T) {
 		for i := range 20 {
 			p.Units = append(p.Units, s.creation(fmt.Sprintf("good-%02d", i)))
 			if i%5 == 4 {
-				p.Units = append(p.Units, s.creation(fmt.Sprintf("bad-%02d", i)))
+				bad := s.creation(fmt.Sprintf("bad-%02d", i))
+				if i > 5 { // the first has to be written, and fail
+					bad.Changes = slices.Insert(bad.Changes, 0, migration.Change{Verb: migration.Await, Ref: s.ref("good-00")})
+				}
+				p.Units = append(p.Units, bad)
 			}
 		}
 		return p

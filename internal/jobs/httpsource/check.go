@@ -155,19 +155,7 @@ func unready(ref migration.Ref, child, source *unstructured.Unstructured) string
 }
 
 func notReady(ref migration.Ref, r kyma.Readiness) string {
-	switch {
-	case r.Status == "":
-		return fmt.Sprintf("%s has no status yet", ref)
-	case !r.Current:
-		return fmt.Sprintf("%s has changed, and its controller has not caught up", ref)
-	}
-	message := fmt.Sprintf("%s is not ready", ref)
-	for _, more := range []string{r.Reason, r.Message} {
-		if more != "" {
-			message += ": " + more
-		}
-	}
-	return message
+	return fmt.Sprintf("%s %s", ref, r.Problem())
 }
 
 // lastWord is what the HTTPSource itself says about a child that is missing.

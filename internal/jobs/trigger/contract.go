@@ -144,16 +144,6 @@ func unready(ref migration.Ref, obj *unstructured.Unstructured) string {
 		return fmt.Sprintf("%s is being deleted", ref)
 	case r.OK():
 		return ""
-	case r.Status == "":
-		return fmt.Sprintf("%s has no status yet", ref)
-	case !r.Current:
-		return fmt.Sprintf("%s has changed, and its controller has not caught up", ref)
 	}
-	message := fmt.Sprintf("%s is not ready", ref)
-	for _, more := range []string{r.Reason, r.Message} {
-		if more != "" {
-			message += ": " + more
-		}
-	}
-	return message
+	return fmt.Sprintf("%s %s", ref, r.Problem())
 }
