@@ -197,7 +197,7 @@ func (cl *commandLine) flagSet() *pflag.FlagSet {
 // diagnose finds everything that is wrong with a command line on which parsing
 // ended early, at a flag that does not exist or lacks its value.
 func diagnose(job migration.Job, commands []*cobra.Command, args []string) error {
-	cl := newCommandLine(job)
+	var cl *commandLine
 	var problems []string
 	for args = slices.Clone(args); ; {
 		// A fresh set each time, so that what was found in an earlier round is

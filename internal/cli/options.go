@@ -202,7 +202,7 @@ func problemsOf(err error) []string {
 		return nil
 	}
 	// Not errors.As: what wraps a list says something about all of it.
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // see above
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []string{err.Error()}
 	}

@@ -96,7 +96,9 @@ func TestFreePort(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the port is not free: %v", err)
 	}
-	l.Close()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // fake writes a script that stands for a component.
@@ -150,7 +152,7 @@ func TestStopDoesNotWaitForEver(t *testing.T) {
 	}
 }
 
-func TestEveryStops(t *testing.T) {
+func TestEveryStops(*testing.T) {
 	var calls atomic.Int32
 	stop := every(time.Millisecond, func() { calls.Add(1) })
 	for calls.Load() == 0 {

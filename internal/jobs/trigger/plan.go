@@ -323,7 +323,8 @@ func (d *decision) match(g *group) bool {
 		d.find(migration.Warning, d.ref(first), fmt.Sprintf("Trigger %s brings the same events to the same address, and others besides: they will come twice", strings.Join(wide, ", ")),
 			"delete that Trigger if it was made to replace the Subscription, or opt the Subscription out")
 	}
-	if len(equal) > 0 {
+	switch {
+	case len(equal) > 0:
 		// Of several, one that the Console knows, or else one that is ready.
 		slices.SortStableFunc(equal, func(a, b *unstructured.Unstructured) int {
 			rank := func(t *unstructured.Unstructured) int {
@@ -344,7 +345,7 @@ func (d *decision) match(g *group) bool {
 				fmt.Sprintf("the same is done by %s: each event comes %d times", names(equal[1:]), len(equal)),
 				"delete all but one of them")
 		}
-	} else if taken != nil {
+	case taken != nil:
 		ref := d.kinds.trigger.refTo(taken)
 		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)
 		hint := "change that Trigger into what the Subscription says, or delete one of the two"
@@ -355,7 +356,7 @@ func (d *decision) match(g *group) bool {
 			d.find(migration.Deferred, d.ref(sub), problem, hint)
 		}
 		return false
-	} else {
+	default:
 		g.wanted = wanted
 	}
 	if len(g.subscriptions) > 1 {
