@@ -43,8 +43,8 @@ type goPackage struct {
 var rank = map[string]int{
 	"cmd": 0,
 	"cli": 1, "jobs": 1, "jobmanager": 1,
-	"migration": 2,
-	"kyma":      3, "k8sutil": 3,
+	"migration": 2, "eventservice": 2,
+	"kyma": 3, "k8sutil": 3,
 }
 
 // room returns the room a package of the product is in, "" for any other
@@ -193,6 +193,19 @@ var rules = []rule{
 				bad = append(bad, jobs[1:]...)
 			}
 			return bad
+		},
+	},
+	{
+		name:   "TheEventServiceIsAServerAndNothingElse",
+		reason: "it runs beside the migration, not in it: what moves a cluster must not be in the image that carries its events",
+		breaks: func(p *goPackage) []string {
+			rel := strings.TrimPrefix(p.ImportPath, module+"/")
+			if room(p.ImportPath) != "eventservice" && rel != "cmd/event-service" {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool {
+				return slices.Contains([]string{"cli", "jobs", "jobmanager", "migration"}, room(dep))
+			})
 		},
 	},
 	{
@@ -352,6 +365,9 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/cli", "internal/migration"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
 		{reason: "the operator's tool knows all jobs", pkg: in("cmd/eventmesh-migrate", []string{"internal/cli", "internal/jobs/a", "internal/jobs/b", "internal/jobmanager"}, nil)},
 		{reason: "a stand-in in the product", pkg: in("internal/migration", []string{"test/kyma"}, nil), want: []string{"TheProductNeedsNoTest"}},
+		{reason: "the event-service knows the engine", pkg: in("internal/eventservice", []string{"internal/migration"}, nil), want: []string{"ImportsPointDown", "TheEventServiceIsAServerAndNothingElse"}},
+		{reason: "the event-service's command knows the frame", pkg: in("cmd/event-service", []string{"internal/eventservice", "internal/cli"}, nil), want: []string{"TheEventServiceIsAServerAndNothingElse"}},
+		{reason: "the event-service as it should be", pkg: in("cmd/event-service", []string{"flag", "os/signal", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},
 		{reason: "a main as it should be", pkg: in("cmd/trigger-sync", []string{"os", "internal/cli", "internal/jobs/trigger"}, []string{"os.Exit"})},
 		{reason: "the frame as it should be", pkg: in("internal/cli", []string{"os/signal", "github.com/spf13/cobra", "internal/migration"}, []string{"os.Args"})},
 		{reason: "the engine as it should be", pkg: in("internal/migration", []string{"internal/k8sutil", "internal/kyma", "k8s.io/client-go/dynamic"}, nil)},

@@ -301,7 +301,7 @@ func writeContent(b *bufio.Writer, c *migration.Change) error {
 	var text []byte
 	var err error
 	switch {
-	case c == nil:
+	case c == nil, c.Hidden:
 		return nil
 	case c.Verb == migration.Create && c.Object != nil:
 		text, err = yaml.Marshal(c.Object.Object)

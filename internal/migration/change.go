@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -38,7 +40,7 @@ func (r *run) mark(e *entry, i int) string {
 // unit deletes.
 func (e *entry) restores(i int) bool {
 	for j := range i {
-		if e.Unit.Changes[j].Verb == Delete && e.Unit.Changes[j].Ref == e.Unit.Changes[i].Ref {
+		if e.Unit.Changes[j].Verb == Delete && e.Unit.Changes[j].Ref == e.Unit.Changes[i].Ref && !e.Unit.Changes[i].Replaces {
 			return true
 		}
 	}
@@ -84,7 +86,10 @@ func (r *run) preimage(ctx context.Context, ch *Change) (preimage, error) {
 		if deployment == nil {
 			return pre, &errMoved{ch.Ref, "does not exist any more"}
 		}
-		if pre.Pods, err = r.podsOf(ctx, deployment); err != nil {
+		if ch.Late != nil {
+			break // decided when its turn comes
+		}
+		if pre.Pods, err = r.podsOf(ctx, deployment, nil); err != nil {
 			return pre, err
 		}
 	}
@@ -124,19 +129,30 @@ func (r *run) get(ctx context.Context, ref Ref, subresources ...string) (*unstru
 	return obj, nil
 }
 
-func (r *run) podsOf(ctx context.Context, deployment *unstructured.Unstructured) ([]types.UID, error) {
-	selector, _, err := unstructured.NestedMap(deployment.Object, "spec", "selector")
+func selectorOf(deployment *unstructured.Unstructured) (labels.Selector, error) {
+	raw, _, err := unstructured.NestedMap(deployment.Object, "spec", "selector")
 	if err != nil {
 		return nil, err
 	}
-	labels := metav1.LabelSelector{}
-	if err := runtimeConvert(selector, &labels); err != nil {
+	given := metav1.LabelSelector{}
+	if err := runtimeConvert(raw, &given); err != nil {
 		return nil, fmt.Errorf("cannot read the selector of %s %s/%s: %w", deployment.GetKind(), deployment.GetNamespace(), deployment.GetName(), err)
 	}
+	return metav1.LabelSelectorAsSelector(&given)
+}
+
+// podsOf returns the pods that a Deployment selects, and that are wanted; nil: all.
+func (r *run) podsOf(ctx context.Context, deployment *unstructured.Unstructured, wanted func(*unstructured.Unstructured) bool) ([]types.UID, error) {
+	selector, err := selectorOf(deployment)
+	if err != nil {
+		return nil, err
+	}
 	var uids []types.UID
-	err = r.cluster.Each(ctx, pods, deployment.GetNamespace(), ListOptions{LabelSelector: metav1.FormatLabelSelector(&labels)},
+	err = r.cluster.Each(ctx, pods, deployment.GetNamespace(), ListOptions{LabelSelector: selector.String()},
 		func(pod *unstructured.Unstructured) error {
-			uids = append(uids, pod.GetUID())
+			if wanted == nil || wanted(pod) {
+				uids = append(uids, pod.GetUID())
+			}
 			return nil
 		})
 	return uids, err
@@ -153,10 +169,22 @@ func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
 	case Create:
 		result, err = r.create(ctx, e, i)
 	case Delete:
+		if e.Unit.remadeBy(i) >= 0 {
+			result, err = r.deleteRemade(ctx, e, i)
+			break
+		}
 		result, err = r.delete(ctx, ch.Ref, e.Pre[i].Object)
 	case Patch:
+		if over, failed := r.overtaken(ctx, e, i); over || failed != nil {
+			result, err = ChangeUnchanged, failed
+			break
+		}
 		result, err = r.patch(ctx, e, i)
 	case Restart:
+		if ch.Late != nil {
+			result, err = r.lateRestart(ctx, e, i, len(e.discarded) > 0)
+			break
+		}
 		err = r.restart(ctx, ch.Ref, e.Pre[i].Pods)
 	default:
 		err = fmt.Errorf("unknown verb %q", ch.Verb)
@@ -180,16 +208,21 @@ func (e *changeError) Unwrap() error { return e.err }
 func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	obj := ch.Object.DeepCopy()
-	mark := ""
-	if !e.restores(i) {
-		mark = r.mark(e, i)
-		annotations := obj.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
+	if e.restores(i) {
+		created, err := r.createRemade(ctx, ch.Ref, obj)
+		if err != nil {
+			return "", err
 		}
-		annotations[MarkAnnotation] = mark
-		obj.SetAnnotations(annotations)
+		e.hashes[i] = hashOf(created, r.ignored)
+		return ChangeDone, nil
 	}
+	mark := r.mark(e, i)
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[MarkAnnotation] = mark
+	obj.SetAnnotations(annotations)
 	created, existed, err := r.createOnce(ctx, ch.Ref, obj, mark)
 	if err != nil {
 		return "", err
@@ -262,7 +295,7 @@ func (r *run) delete(ctx context.Context, ref Ref, pre *unstructured.Unstructure
 	err := r.write(ctx, func(ctx context.Context) error {
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-			PropagationPolicy: new(metav1.DeletePropagationBackground),
+			PropagationPolicy: r.propagation(ref),
 		})
 		if apierrors.IsNotFound(err) {
 			if first {
@@ -391,12 +424,16 @@ func (r *run) after(e *entry, i int) []Condition {
 		if e.Pre[i].Object == nil {
 			return nil
 		}
-		return []Condition{gone(ch.Ref, e.Pre[i].Object.GetUID(), ch)}
+		uid := e.Pre[i].Object.GetUID()
+		if discarded, ok := e.discarded[i]; ok {
+			uid = discarded
+		}
+		return []Condition{gone(ch.Ref, uid, ch)}
 	case Restart:
 		replaced := e.Pre[i].Pods
 		return []Condition{{
-			Text: "its pods to be replaced",
-			On:   []Ref{{Resource: pods, Namespace: ch.Ref.Namespace}, ch.Ref},
+			Text: "its pods to be replaced", Timeout: ch.Timeout,
+			On: []Ref{{Resource: pods, Namespace: ch.Ref.Namespace}, ch.Ref},
 			Eval: func(v View) Status {
 				for _, pod := range v.List(pods, ch.Ref.Namespace) {
 					for _, uid := range replaced {
@@ -418,11 +455,45 @@ func (r *run) after(e *entry, i int) []Condition {
 				case result.Status != status.CurrentStatus:
 					return Status{Message: result.Message}
 				}
+				if ch.Late != nil {
+					return replicasReady(v, ch.Ref.Namespace, deployment)
+				}
 				return Status{State: Met}
 			},
 		}}
 	}
 	return nil
+}
+
+// replicasReady says whether a Deployment has its pods, by the pods themselves:
+// its status may be about those that went.
+func replicasReady(v View, namespace string, deployment *unstructured.Unstructured) Status {
+	want, found, err := unstructured.NestedInt64(deployment.Object, "spec", "replicas")
+	if err != nil || !found {
+		want = 1
+	}
+	selector, err := selectorOf(deployment)
+	if err != nil {
+		return Status{State: Failed, Message: err.Error()}
+	}
+	ready := int64(0)
+	for _, pod := range v.List(pods, namespace) {
+		if pod.GetDeletionTimestamp() == nil && selector.Matches(labels.Set(pod.GetLabels())) && isReady(pod) {
+			ready++
+		}
+	}
+	if ready < want {
+		return Status{Message: fmt.Sprintf("%d of its %d pods are ready", ready, want)}
+	}
+	return Status{State: Met}
+}
+
+func isReady(pod *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(pod.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Ready" && condition["status"] == "True"
+	})
 }
 
 // gone is the condition that the object of that UID does not exist any more.

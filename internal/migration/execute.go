@@ -183,7 +183,7 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 		conditions := append(x.r.after(e, i), x.r.job.Await(ch)...)
 		if len(conditions) > 0 {
 			x.step(0, 1, "")
-			err := x.waiter.wait(ctx, conditions, time.Now())
+			err := x.r.touching(ctx, x.waiter, ch, func() error { return x.waiter.wait(ctx, conditions, time.Now()) })
 			x.step(0, -1, "")
 			if err != nil {
 				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))

@@ -82,6 +82,9 @@ type entry struct {
 	chunk  *chunk
 	// reports of the changes, in the order of the unit.
 	reports []ChangeReport
+	// discarded are objects that an earlier attempt made again, and that this one
+	// deletes once more, by change.
+	discarded map[int]types.UID
 }
 
 // chunk is one Secret of the journal (with further ones, if it is too large).

@@ -59,6 +59,9 @@ type Options struct {
 	Log *zap.Logger
 	// Progress is told how far a run is; nil: nobody.
 	Progress Progress
+	// Seat is this engine's place at a lock that several share; nil: each run has
+	// its own.
+	Seat *Seat
 }
 
 // Progress is told how far a run is.

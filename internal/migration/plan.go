@@ -80,7 +80,12 @@ type Change struct {
 	Patch json.RawMessage `json:"patch,omitempty"`
 	// Subresource of Patch: "" or "scale".
 	Subresource string `json:"subresource,omitempty"`
-	// Timeout of a Delete, until the object is really gone; 0: the run's own.
+	// Hidden keeps Object out of what a plan shows: it may hold a password.
+	Hidden bool `json:"hidden,omitempty"`
+	// Late is for a Restart that is decided when its turn comes.
+	Late *LateRestart `json:"late,omitempty"`
+	// Timeout of a Delete, until the object is really gone, and of a Restart, until
+	// its pods are replaced; 0: the run's own.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// UID the object had when the plan was made, for Delete and Patch: the
 	// change refuses to touch another object of the same name. "" accepts any.
@@ -91,6 +96,9 @@ type Change struct {
 	SideEffects []Ref `json:"sideEffects,omitempty"`
 	// Irreversible changes are not rolled back; a plan puts them last.
 	Irreversible bool `json:"irreversible,omitempty"`
+	// Replaces: what Create makes is another object than the one of its name that
+	// the unit deletes before. A rollback brings that one back.
+	Replaces bool `json:"replaces,omitempty"`
 	// Why is one clause for the plan: why this change is left to make.
 	Why string `json:"why,omitempty"`
 }

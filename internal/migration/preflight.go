@@ -70,14 +70,11 @@ func (r *run) permissions(units []Unit) []permission {
 			need(ref, "", "list")
 		}
 	}
-	state := func(group, resource string, verbs ...string) {
-		for _, verb := range verbs {
-			needed[permission{verb, group, resource, "", r.e.opts.StateNamespace}] = true
+	for _, row := range WriterState(r.e.opts.StateNamespace) {
+		for _, verb := range row.Verbs {
+			needed[permission{verb, row.Group, row.Resource, "", row.Namespace}] = true
 		}
 	}
-	state("", "secrets", "list", "create", "update", "patch", "delete")
-	state("", "configmaps", "get", "create", "update")
-	state("coordination.k8s.io", "leases", "get", "create", "update", "watch")
 	all := make([]permission, 0, len(needed))
 	for p := range needed {
 		all = append(all, p)

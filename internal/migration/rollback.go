@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
@@ -187,6 +186,8 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 			}
 			return true, nil
 		})
+	case e.Unit.remadeBy(i) >= 0:
+		return v.remake(ctx, e, i)
 	case ch.Verb == Delete:
 		return v.bringBack(ctx, ch, e.Pre[i].Object)
 	case ch.Verb == Patch:
@@ -232,7 +233,7 @@ func (v *reversal) takeAway(ctx context.Context, ref Ref, ours func(*unstructure
 		version := live.GetResourceVersion()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-			PropagationPolicy: new(metav1.DeletePropagationBackground),
+			PropagationPolicy: v.r.propagation(ref),
 		})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -290,15 +291,7 @@ func (v *reversal) bringBack(ctx context.Context, ch *Change, pre *unstructured.
 		}
 		return "", v.waitRestored(ctx, ch)
 	}
-	obj := restorable(pre)
-	if err := v.remapOwners(ctx, obj); err != nil {
-		return "", err
-	}
-	created, _, err := v.r.createOnce(ctx, ch.Ref, obj, "")
-	if err != nil {
-		return "", err
-	}
-	if err := v.refinalize(ctx, ch.Ref, created, pre.GetFinalizers()); err != nil {
+	if _, err := v.r.createRemade(ctx, ch.Ref, restorable(pre)); err != nil {
 		return "", err
 	}
 	return ChangeRolledBack, v.waitRestored(ctx, ch)
@@ -312,48 +305,6 @@ func (v *reversal) waitRestored(ctx context.Context, ch *Change) error {
 	return v.waiter.wait(ctx, restorer.AwaitRestored(ch), time.Now())
 }
 
-// remapOwners points owner references at the owners that live now: one that was
-// restored has a new UID. A reference to an owner that is really gone would have
-// the garbage collector delete the restored object at once: it is left out, and
-// said.
-func (v *reversal) remapOwners(ctx context.Context, obj *unstructured.Unstructured) error {
-	var owners []metav1.OwnerReference
-	for _, owner := range obj.GetOwnerReferences() {
-		gv, err := schema.ParseGroupVersion(owner.APIVersion)
-		if err != nil {
-			return err
-		}
-		kind, served, err := v.r.cluster.Served(ctx, gv.WithKind(owner.Kind).GroupKind())
-		if err != nil {
-			return err
-		}
-		var live *unstructured.Unstructured
-		if served {
-			// An owner is in the object's namespace, or cluster-scoped.
-			for _, namespace := range slices.Compact([]string{obj.GetNamespace(), ""}) {
-				live, err = v.r.get(ctx, Ref{Resource: kind, Namespace: namespace, Name: owner.Name}, "")
-				if err != nil || live != nil {
-					break
-				}
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if live == nil || live.GetUID() != owner.UID && !v.r.restoredUID(owner.UID) {
-			v.r.addFinding(Finding{
-				Severity: Warning, Object: obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName(),
-				Problem: fmt.Sprintf("restored without its owner %s %s, which is gone", owner.Kind, owner.Name),
-			})
-			continue
-		}
-		owner.UID = live.GetUID()
-		owners = append(owners, owner)
-	}
-	obj.SetOwnerReferences(owners)
-	return nil
-}
-
 // restoredUID says whether the UID is that of an object which the journal
 // deleted.
 func (r *run) restoredUID(uid types.UID) bool {
@@ -365,29 +316,6 @@ func (r *run) restoredUID(uid types.UID) bool {
 		}
 	}
 	return false
-}
-
-// refinalize puts back finalizers that an admission webhook took off at
-// creation.
-func (v *reversal) refinalize(ctx context.Context, ref Ref, created *unstructured.Unstructured, want []string) error {
-	finalizers := created.GetFinalizers()
-	for _, f := range want {
-		if !slices.Contains(finalizers, f) {
-			finalizers = append(finalizers, f)
-		}
-	}
-	if len(finalizers) == len(created.GetFinalizers()) {
-		return nil
-	}
-	patch, err := finalizersPatch(finalizers)
-	if err != nil {
-		return err
-	}
-	client := resourceIn(v.r.e.writer, ref.Resource, ref.Namespace)
-	return v.r.write(ctx, func(ctx context.Context) error {
-		_, err := client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
-	})
 }
 
 // putBack takes back a patch: our fields, unless somebody changed them since.

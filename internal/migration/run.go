@@ -27,7 +27,7 @@ type run struct {
 	ignored  map[string]bool
 
 	cluster  *Cluster
-	lock     *lock
+	lock     lease
 	journals *journals
 	// journal is nil until there is something to write.
 	journal *journal
@@ -54,7 +54,11 @@ func (e *Engine) begin(command string, job Job) *run {
 			r.ignored[key] = true
 		}
 	}
-	r.lock = newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, r.log, e.read)
+	own := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, r.log, e.read)
+	r.lock = own
+	if e.opts.Seat != nil {
+		r.lock = e.opts.Seat.sit(own)
+	}
 	r.journals = &journals{job: job.Name(), secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read, write: r.write}
 	return r
 }
@@ -411,6 +415,9 @@ func (r *run) begun(ctx context.Context, e *entry) (bool, error) {
 	first := firstWrite(e.Unit.Changes)
 	if first < 0 {
 		return true, nil
+	}
+	if began, err := r.deletedAny(ctx, e); began || err != nil {
+		return began, err
 	}
 	ch := &e.Unit.Changes[first]
 	live, err := r.get(ctx, ch.Ref, ch.Subresource)

@@ -20,6 +20,7 @@ type Job struct {
 	deleteTimeout time.Duration
 	yes           bool
 	failIfInUse   bool
+	ignoreRelease bool
 	options       options
 }
 
@@ -105,6 +106,10 @@ func (j *Job) Settings() []migration.Setting {
 		Usage: "let plan end with exit code 4, too, if anything is still in use",
 		Value: &j.failIfInUse,
 	}, {
+		Name:  "ignore-release",
+		Usage: "let plan not mind the Helm release of the Event Bus: before an upgrade of Kyma that removes it",
+		Value: &j.ignoreRelease,
+	}, {
 		Name:  "delete-timeout",
 		Usage: "how long an object may take to be gone, from its deletion on",
 		Value: &j.deleteTimeout,
@@ -161,7 +166,7 @@ func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, 
 		return nil, err
 	}
 	return decide(s, j.options, mode{
-		dryRun: migration.DryRun(ctx), failIfInUse: j.failIfInUse, yes: j.yes, deleteTimeout: j.deleteTimeout,
+		dryRun: migration.DryRun(ctx), failIfInUse: j.failIfInUse, ignoreRelease: j.ignoreRelease, yes: j.yes, deleteTimeout: j.deleteTimeout,
 	}), nil
 }
 

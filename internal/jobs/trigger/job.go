@@ -43,6 +43,8 @@ type options struct {
 	integrationNamespace        string
 	deleteTimeout, drainTimeout time.Duration
 	legacyTraffic               string
+	// requireTriggers refuses a run that leaves a Subscription without its Trigger.
+	requireTriggers bool
 }
 
 var (
@@ -149,6 +151,10 @@ func (j *Job) Settings() []migration.Setting {
 		Name:  "legacy-traffic",
 		Usage: "what becomes of events on the old path: respect (a Subscription stays while there may be any), or ignore (it is deleted, and they are dropped; the report says how many)",
 		Value: &j.options.legacyTraffic,
+	}, {
+		Name:  "require-triggers",
+		Usage: "refuse to run if a Subscription cannot get its Trigger, which is deferred otherwise: for the last run before the switch",
+		Value: &j.options.requireTriggers,
 	}, {
 		Name:  "integration-namespace",
 		Usage: "namespace of the Applications' HTTPSources, Channels and event-services",

@@ -71,6 +71,15 @@ func (d *decision) find(severity migration.Severity, object, problem, hint strin
 	d.plan.Findings = append(d.plan.Findings, migration.Finding{Severity: severity, Object: object, Problem: problem, Hint: hint})
 }
 
+// untriggered is how bad it is that a Subscription gets no Trigger: after the
+// switch it would get no events any more.
+func (d *decision) untriggered() migration.Severity {
+	if d.options.requireTriggers {
+		return migration.Error
+	}
+	return migration.Deferred
+}
+
 func (d *decision) ref(sub *unstructured.Unstructured) string {
 	return d.kinds.subscription.refTo(sub).String()
 }
@@ -107,7 +116,11 @@ func (d *decision) group() {
 				hint += fmt.Sprintf("; to leave it out for good: %s %s=true",
 					fmt.Sprintf(d.kinds.subscription.command(sub.GetNamespace(), sub.GetName()), "label"), kyma.OptOutLabel)
 			}
-			d.find(migration.Deferred, d.ref(sub), "left as it is: "+why.problem, hint)
+			severity := d.untriggered()
+			if why.passes {
+				severity = migration.Deferred
+			}
+			d.find(severity, d.ref(sub), "left as it is: "+why.problem, hint)
 			continue
 		}
 		if asksForNameHeader(sub) {
@@ -253,7 +266,7 @@ func (d *decision) broker() {
 			ch = migration.Change{Verb: migration.Await, Ref: ref, Why: fmt.Sprintf("namespace %s is labelled for a Broker, and has none yet", g.namespace)}
 		case namespace.injection != "":
 			impossible[g.namespace] = true
-			d.find(migration.Deferred, migration.Ref{Resource: namespaces, Name: g.namespace}.String(),
+			d.find(d.untriggered(), migration.Ref{Resource: namespaces, Name: g.namespace}.String(),
 				fmt.Sprintf("its Subscriptions are left as they are: it has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, namespace.injection),
 				fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; to leave it out for good: kubectl label namespace %s %s=true",
 					g.namespace, kyma.InjectionLabel, g.namespace, kyma.OptOutLabel))
@@ -353,7 +366,7 @@ func (d *decision) match(g *group) bool {
 			problem, hint = fmt.Sprintf("left as it is: %s, which has the name of its Trigger, is being deleted", ref), "wait until it is gone, and run again"
 		}
 		for _, sub := range g.subscriptions {
-			d.find(migration.Deferred, d.ref(sub), problem, hint)
+			d.find(d.untriggered(), d.ref(sub), problem, hint)
 		}
 		return false
 	default:

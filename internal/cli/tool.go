@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Tool is the frame of a program that has commands of its own, and runs several
+// jobs. Its flags, its way to the cluster, its log, its signals and its exit codes
+// are those of the jobs' own binaries.
+type Tool struct {
+	IO
+	p    *process
+	cl   *commandLine
+	jobs []migration.Job
+}
+
+// program is a name where the frame expects a job.
+type program string
+
+func (p program) Name() string            { return string(p) }
+func (program) Doc() (short, long string) { return "", "" }
+func (program) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+	return &migration.Plan{}, nil
+}
+func (program) Await(*migration.Change) []migration.Condition { return nil }
+
+// NewTool returns the frame of the program.
+func NewTool(name string, streams IO, jobs ...migration.Job) *Tool {
+	cl := &commandLine{options: defaultOptions()}
+	cl.group("Cluster", cl.clusterFlags)
+	cl.group("Logging", func(fs *pflag.FlagSet) {
+		all := pflag.NewFlagSet("", pflag.ContinueOnError)
+		cl.outputFlags(all)
+		for _, flag := range []string{"log-format", "log-level"} {
+			fs.AddFlag(all.Lookup(flag))
+		}
+	})
+	cl.group("Time and safety", cl.safetyFlags)
+	for _, job := range jobs {
+		c, ok := job.(migration.Configurable)
+		if !ok {
+			continue
+		}
+		cl.group("Flags of "+job.Name(), func(fs *pflag.FlagSet) {
+			settings := slices.Clone(c.Settings())
+			for i := range settings {
+				settings[i].Name = job.Name() + "." + settings[i].Name
+			}
+			bindSettings(fs, settings)
+		})
+	}
+	return &Tool{IO: streams, cl: cl, jobs: jobs, p: &process{
+		IO: streams, job: program(name), newEngine: realEngine, inCluster: rest.InClusterConfig, isTerminal: isTerminal, terminationLog: terminationLog,
+	}}
+}
+
+// Version of this program.
+func Version() string { return version() }
+
+// ReadFlags are those of every command that reaches a cluster.
+func (t *Tool) ReadFlags() *pflag.FlagSet { return t.flags("Cluster", "Logging") }
+
+// WriteFlags are those of commands that let jobs work, JobFlags the settings of
+// the jobs, each with the name of its job before it.
+func (t *Tool) WriteFlags() *pflag.FlagSet { return t.flags("Time and safety") }
+
+// JobFlags are the settings of the jobs, as --<job>.<setting>.
+func (t *Tool) JobFlags() *pflag.FlagSet { return t.flags("Flags of ") }
+
+func (t *Tool) flags(titles ...string) *pflag.FlagSet {
+	out := pflag.NewFlagSet("", pflag.ContinueOnError)
+	out.SortFlags = false
+	for _, g := range t.cl.groups {
+		if slices.ContainsFunc(titles, func(title string) bool { return strings.HasPrefix(g.title, title) }) {
+			out.AddFlagSet(g.flags)
+		}
+	}
+	return out
+}
+
+// Words are the values of flags that take one of a few.
+func Words(flag string) []string { return slices.Clone(words[flag]) }
+
+// Usage is an error of how the program was called; every problem is told.
+func Usage(problems ...string) error { return &usageError{problems: problems} }
+
+// Refuse tells what is wrong with how the program was called, and returns the exit
+// code.
+func (t *Tool) Refuse(err error) int { return t.p.refuse(err) }
+
+// Connection is the way to the cluster.
+type Connection struct {
+	Config *rest.Config
+	// Source says where the configuration came from.
+	Source string
+	// Options for engines, complete but for Progress.
+	Options migration.Options
+	Log     *zap.Logger
+	// Status is the line of progress, and where the log goes.
+	Status *Status
+	// Live: progress may be shown; Color: so may colours, on stdout.
+	Live, Color bool
+
+	p *process
+}
+
+// Connect validates the flags and prepares everything; it does not call the
+// server.
+func (t *Tool) Connect() (*Connection, error) {
+	problems := slices.Concat(t.cl.problems, t.cl.options.validate())
+	for _, job := range t.jobs {
+		if c, ok := job.(migration.Configurable); ok {
+			for _, problem := range problemsOf(c.Validate()) {
+				problems = append(problems, strings.Replace(problem, "--", "--"+job.Name()+".", 1))
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return nil, &usageError{problems: problems}
+	}
+	o := &t.cl.options
+	cfg, source, err := t.p.connect(o)
+	if err != nil {
+		return nil, &usageError{problems: []string{err.Error()}}
+	}
+	if cfg.QPS > 0 {
+		// One limit for all engines together.
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)
+	}
+	terminal := t.p.isTerminal(t.Stderr)
+	smart := func(w io.Writer) bool { return t.p.isTerminal(w) && t.Env("TERM") != "" && t.Env("TERM") != "dumb" }
+	c := &Connection{
+		Config: cfg, Source: source, Options: o.engineOptions(), Status: &Status{w: t.Stderr}, p: t.p,
+		Live:  smart(t.Stderr) && !o.logJSON(terminal),
+		Color: smart(t.Stdout) && t.Env("NO_COLOR") == "",
+	}
+	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == ""})
+	klogTo(c.Log)
+	c.Options.Log, c.Options.Identity, c.Options.Version = c.Log, identity(), version()
+	return c, nil
+}
+
+// Quiet raises the level of the log, for commands that only look: lines that say
+// what was done are no news there.
+func (c *Connection) Quiet() {
+	quiet := zap.IncreaseLevel(zap.WarnLevel)
+	if c.Log.Core().Enabled(zap.DebugLevel) {
+		return // somebody wants to know it all
+	}
+	c.Log = c.Log.WithOptions(quiet)
+	c.Options.Log = c.Log
+}
+
+// Supervise lets the work go on until it is done, told of signals by the cause of
+// its context. If it does not end in order, the exit code says how it ended.
+func (c *Connection) Supervise(writes bool, work func(context.Context)) (code int, err error) {
+	if writes {
+		// Whoever reads the log may go away; see process.execute.
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	_, err = c.p.supervise(c.Log, func(ctx context.Context) *migration.Report {
+		work(ctx)
+		return nil
+	})
+	c.Status.Set("")
+	var second *secondSignalError
+	switch {
+	case err == nil:
+		return migration.ExitOK, nil
+	case errors.As(err, &second):
+		return migration.ExitSignal + int(second.signal), err
+	default:
+		return migration.ExitPartlyRestored, err
+	}
+}
+
+// Terminate leaves the text for the kubelet, if this is a Pod.
+func (t *Tool) Terminate(text string) error { return terminate(t.p.terminationLog, text) }
+
+// IsTerminal says whether a person sits at the stream.
+func (t *Tool) IsTerminal(w io.Writer) bool { return t.p.isTerminal(w) }
+
+// WriteReport writes the report of one job for people, WriteReportJSON for
+// machines.
+func WriteReport(w io.Writer, r *migration.Report) error { return writeText(w, r) }
+
+// WriteReportJSON writes the report of one job as one object.
+func WriteReportJSON(w io.Writer, r *migration.Report) error { return writeJSON(w, r) }
+
+// Meaning explains an exit code, Anchor is its place in the runbook.
+func Meaning(code int) string { return meaning(code) }
+
+// Anchor is the place of an exit code in the runbook.
+func Anchor(code int) string { return anchor(code) }
+
+// ExitCodes lists the contract, one line a code.
+func ExitCodes() string {
+	var b strings.Builder
+	for _, c := range exitCodes {
+		fmt.Fprintf(&b, "  %-6s %s\n", c.name, c.meaning)
+	}
+	return b.String()
+}
+
+// Timeout is the limit of the work.
+func (t *Tool) Timeout() time.Duration { return t.cl.timeout }

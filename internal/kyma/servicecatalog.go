@@ -1,0 +1,209 @@
+package kyma
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// AuthenticationPolicy is Istio's, which says what a workload accepts.
+var AuthenticationPolicy = schema.GroupKind{Group: "authentication.istio.io", Kind: "Policy"}
+
+const (
+	// ApplicationBroker is the Deployment in IntegrationNamespace, and the
+	// ServiceBroker in each namespace with an ApplicationMapping, that provisions
+	// the services of Applications.
+	ApplicationBroker = "application-broker"
+	// ServiceCatalogFinalizer is on ServiceInstances and ServiceBindings.
+	ServiceCatalogFinalizer = "kubernetes-incubator/service-catalog"
+	// LinkPrefix begins the names of the Knative Subscriptions that
+	// application-broker makes.
+	LinkPrefix = "brokersub-"
+)
+
+// Labels that Service Catalog's webhooks keep on a ServiceInstance.
+const (
+	ServiceClassRefLabel = "servicecatalog.k8s.io/spec.serviceClassRef.name"
+	ServicePlanRefLabel  = "servicecatalog.k8s.io/spec.servicePlanRef.name"
+)
+
+// Reasons of a ServiceInstance's condition Ready.
+const (
+	// ReasonBlocked is of a deletion that waits for ServiceBindings to go.
+	ReasonBlocked = "DeprovisionBlockedByExistingCredentials"
+	// ReasonPolling is of an operation that its broker does not answer for.
+	ReasonPolling = "ErrorPollingLastOperation"
+)
+
+// applicationBrokerImages are the tags of application-broker's image.
+var applicationBrokerImages = map[string]string{"87fe96df": "1.10", "ea60970f": "1.11"}
+
+// ApplicationBrokerVersion returns the Kyma version that a Deployment of
+// application-broker is of, "" if its image is not known.
+func ApplicationBrokerVersion(deployment *unstructured.Unstructured) string {
+	if deployment == nil {
+		return ""
+	}
+	containers, _ := mapAt(mapAt(mapAt(deployment.Object, "spec"), "template"), "spec")["containers"].([]any)
+	for _, c := range containers {
+		container, _ := c.(map[string]any)
+		image := text(container["image"])
+		if version, ok := applicationBrokerImages[image[strings.LastIndex(image, ":")+1:]]; ok {
+			return version
+		}
+	}
+	return ""
+}
+
+// OfApplicationBroker says whether a pod belongs to the Deployment
+// application-broker: to a ReplicaSet that has its name and a hash.
+func OfApplicationBroker(pod *unstructured.Unstructured) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != "ReplicaSet" {
+		return false
+	}
+	hash, ok := strings.CutPrefix(owner.Name, ApplicationBroker+"-")
+	return ok && hash != "" && !strings.Contains(hash, "-")
+}
+
+// AppService is a service of an Application.
+type AppService struct {
+	ID, DisplayName string
+	// Events says that it has an entry of that type.
+	Events bool
+}
+
+// ServicesOf returns spec.services of an Application.
+func ServicesOf(application *unstructured.Unstructured) []AppService {
+	services, _ := mapAt(application.Object, "spec")["services"].([]any)
+	all := make([]AppService, 0, len(services))
+	for _, s := range services {
+		service, _ := s.(map[string]any)
+		one := AppService{ID: text(service["id"]), DisplayName: text(service["displayName"])}
+		entries, _ := service["entries"].([]any)
+		for _, e := range entries {
+			entry, _ := e.(map[string]any)
+			one.Events = one.Events || text(entry["type"]) == "Events"
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// CompassID is the ID by which API packages know an Application, "" if it has
+// none: there it is that of the ServiceClass, and the service's is the plan's.
+func CompassID(application *unstructured.Unstructured) string {
+	return text(mapAt(mapAt(application.Object, "spec"), "compassMetadata")["applicationId"])
+}
+
+// Enables says whether an ApplicationMapping enables a service: one without
+// spec.services enables all.
+func Enables(mapping *unstructured.Unstructured, service string) bool {
+	services, ok := mapAt(mapping.Object, "spec")["services"].([]any)
+	if !ok {
+		return true
+	}
+	for _, s := range services {
+		one, _ := s.(map[string]any)
+		if text(one["id"]) == service {
+			return true
+		}
+	}
+	return false
+}
+
+// LinkName is the name of the Knative Subscription that brings the events of an
+// Application to a namespace, where application-broker generates one. It finds it
+// by its labels, whatever it is called.
+func LinkName(application, namespace string) string {
+	sum := sha256.Sum256([]byte(application + "/" + namespace))
+	return LinkPrefix + hex.EncodeToString(sum[:5])
+}
+
+// LinkURI is where that Subscription sends to.
+func LinkURI(namespace string) string { return "http://" + DefaultBroker + "-broker." + namespace }
+
+// BrokerPolicyName is the name of the Policy by which application-broker of 1.11
+// lets the Broker of a namespace take events from outside of the service mesh.
+func BrokerPolicyName(namespace string) string { return namespace + "-broker" }
+
+// CatalogCondition is a condition of an object of Service Catalog.
+type CatalogCondition struct{ Status, Reason, Message string }
+
+// True says whether the condition holds.
+func (c CatalogCondition) True() bool { return c.Status == "True" }
+
+func (c CatalogCondition) String() string {
+	switch {
+	case c.Reason == "":
+		return c.Message
+	case c.Message == "":
+		return c.Reason
+	}
+	return c.Reason + ": " + c.Message
+}
+
+// ConditionOf reads a condition, all empty if there is none.
+func ConditionOf(obj *unstructured.Unstructured, name string) CatalogCondition {
+	conditions, _ := mapAt(obj.Object, "status")["conditions"].([]any)
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		if text(condition["type"]) == name {
+			return CatalogCondition{text(condition["status"]), text(condition["reason"]), text(condition["message"])}
+		}
+	}
+	return CatalogCondition{}
+}
+
+// Instance is what the status of a ServiceInstance says.
+type Instance struct {
+	Ready, Failed CatalogCondition
+	// Provisioned says that its broker has it, whatever became of later updates.
+	Provisioned bool
+	// Operation is under way: "Provision", "Update", "Deprovision"; Polling says
+	// that its broker is asked for its outcome, and Since when it began.
+	Operation string
+	Polling   bool
+	Since     time.Time
+	// Undeletable: its deprovisioning failed for good, and Service Catalog does
+	// nothing about it any more.
+	Undeletable bool
+}
+
+// InstanceOf reads the status of a ServiceInstance.
+func InstanceOf(obj *unstructured.Unstructured) Instance {
+	status := mapAt(obj.Object, "status")
+	polling, _ := status["asyncOpInProgress"].(bool)
+	mitigating, _ := status["orphanMitigationInProgress"].(bool)
+	i := Instance{
+		Ready: ConditionOf(obj, "Ready"), Failed: ConditionOf(obj, "Failed"),
+		Provisioned: text(status["provisionStatus"]) == "Provisioned",
+		Operation:   text(status["currentOperation"]), Polling: polling,
+		Undeletable: text(status["deprovisionStatus"]) == "Failed",
+	}
+	if i.Operation == "" && (polling || mitigating) {
+		i.Operation = "Deprovision"
+	}
+	if since, err := time.Parse(time.RFC3339, text(status["operationStartTime"])); err == nil {
+		i.Since = since
+	}
+	return i
+}
+
+// FailedForGood says that the instance was never provisioned, and never will be.
+func (i Instance) FailedForGood() bool { return !i.Provisioned && i.Failed.True() }
+
+// Lost says whether the operation under way was forgotten by its broker, which
+// keeps operations in memory and began to run at the given time: Service Catalog
+// asks for its outcome for seven days then.
+func (i Instance) Lost(broker time.Time) bool {
+	if !i.Polling || i.Operation == "Deprovision" || i.Since.IsZero() || broker.IsZero() {
+		return false
+	}
+	return broker.After(i.Since) || i.Ready.Reason == ReasonPolling && !broker.Before(i.Since)
+}

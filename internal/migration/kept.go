@@ -1,0 +1,150 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+)
+
+// StoredJournal is one run of a job as its journal tells.
+type StoredJournal struct {
+	Job       string    `json:"job"`
+	Run       string    `json:"run"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"startedAt"`
+	Phase     string    `json:"phase"`
+	// Open: the run was interrupted, or its rollback did not end.
+	Open bool `json:"open"`
+}
+
+// StoredReport is the last report of a job that said something new.
+type StoredReport struct {
+	Report
+	// LeftOut counts the changes and findings that its ConfigMap had no room for.
+	LeftOut int `json:"leftOut,omitempty"`
+}
+
+// HeldLock is a Lease that somebody holds, or held until he was killed.
+type HeldLock struct {
+	Holder   string        `json:"holder"`
+	Renewed  time.Time     `json:"renewed"`
+	Duration time.Duration `json:"-"`
+}
+
+// Kept is what the jobs keep in the state namespace.
+type Kept struct {
+	// Journals, newest first.
+	Journals []StoredJournal
+	// Reports by job.
+	Reports map[string]*StoredReport
+	// Lock is nil if nobody holds it.
+	Lock *HeldLock
+}
+
+// openPhases are those of a run that somebody has to finish.
+var openPhases = []phase{phaseForward, phaseRollback, phaseUndo}
+
+// Open returns the job's run that was interrupted, nil if there is none.
+func (s *Kept) Open(job string) *StoredJournal {
+	for i := range s.Journals {
+		if s.Journals[i].Job == job && s.Journals[i].Open {
+			return &s.Journals[i]
+		}
+	}
+	return nil
+}
+
+// OpenKept reads what a manager of jobs has to know: the open journals and the
+// stored reports.
+func (e *Engine) OpenKept(ctx context.Context) (*Kept, error) {
+	names := make([]string, len(openPhases))
+	for i, p := range openPhases {
+		names[i] = string(p)
+	}
+	return e.state(ctx, fmt.Sprintf("%s,%s in (%s)", labelJob, labelPhase, strings.Join(names, ",")))
+}
+
+// Kept reads all that the jobs keep, the lock included.
+func (e *Engine) Kept(ctx context.Context) (*Kept, error) {
+	s, err := e.state(ctx, labelJob+","+labelPhase)
+	if err != nil {
+		return nil, err
+	}
+	lock := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, e.opts.Log, e.read)
+	if err := lock.peek(ctx); err != nil {
+		return nil, err
+	}
+	if lock.seen != nil && lock.seen.HolderIdentity != "" {
+		s.Lock = &HeldLock{
+			Holder: lock.seen.HolderIdentity, Renewed: lock.seen.RenewTime.Time,
+			Duration: time.Duration(lock.seen.LeaseDurationSeconds) * time.Second,
+		}
+	}
+	return s, nil
+}
+
+func (e *Engine) state(ctx context.Context, selector string) (*Kept, error) {
+	s := &Kept{Reports: map[string]*StoredReport{}}
+	store := &journals{secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read}
+	secrets, err := store.list(ctx, selector)
+	if err != nil {
+		return nil, err
+	}
+	for i := range secrets {
+		secret := &secrets[i]
+		var h header
+		if err := json.Unmarshal(secret.Data["run"], &h); err != nil {
+			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		}
+		p := phase(secret.Labels[labelPhase])
+		s.Journals = append(s.Journals, StoredJournal{
+			Job: h.Job, Run: h.Run, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(openPhases, p),
+		})
+	}
+	slices.SortFunc(s.Journals, func(a, b StoredJournal) int {
+		return cmp.Or(cmp.Compare(b.Run, a.Run), cmp.Compare(a.Job, b.Job))
+	})
+	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		var page *corev1.ConfigMapList
+		err := e.read(ctx, func(ctx context.Context) error {
+			var err error
+			page, err = e.core.ConfigMaps(e.opts.StateNamespace).List(ctx, opts)
+			return err
+		})
+		return page, err
+	})
+	err = p.EachListItem(ctx, metav1.ListOptions{LabelSelector: labelJob}, func(obj runtime.Object) error {
+		stored, ok := obj.(*corev1.ConfigMap)
+		if !ok {
+			return nil
+		}
+		report := &StoredReport{}
+		if err := json.Unmarshal([]byte(stored.Data["report.json"]), report); err != nil {
+			return fmt.Errorf("cannot read the report in ConfigMap %s/%s: %w", stored.Namespace, stored.Name, err)
+		}
+		s.Reports[stored.Labels[labelJob]] = report
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("cannot list the stored reports: %w", err)
+	}
+	return s, nil
+}
+
+// Cluster returns a view of the cluster that refuses every write.
+func (e *Engine) Cluster() *Cluster { return e.newCluster() }
+
+// Decide asks the job what is left to do, as for a plan that is only shown.
+func (e *Engine) Decide(ctx context.Context, job Job) (*Plan, error) {
+	return e.begin("plan", job).plan(withDryRun(ctx))
+}

@@ -1,0 +1,449 @@
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+)
+
+// A unit remakes an object if one of its changes deletes it and a later one
+// creates it again. There is no way back to the object that was, only to one
+// that is like it, so that rolling back such a unit is to make it again, too; and
+// what it makes may turn out to be of no use, and has to be made once more.
+
+// Remaker is a job whose units remake objects.
+type Remaker interface {
+	Restorer
+	// Judge says what has become of an object that a unit remakes, or is about to
+	// delete, by the state of now.
+	Judge(ctx context.Context, c *Cluster, live *unstructured.Unstructured) (Judgement, error)
+	// Stalled returns the condition that the deletion which ch began goes on only
+	// if somebody touches the object; nil if that cannot be.
+	Stalled(ch *Change) *Condition
+}
+
+// Judgement is what has become of an object.
+type Judgement struct {
+	// Spoilt is why the object is of no use, and will never be of any; "" if it is,
+	// or may yet be.
+	Spoilt string
+	// Release are finalizers that their owner will never take off. They are taken
+	// off once the object is being deleted.
+	Release []string
+}
+
+// LateRestart says which pods a Restart replaces, when its turn comes: those that
+// exist then, and not those that existed when the change was journaled.
+type LateRestart struct {
+	// Unless this object exists: then what the restart is for has been done.
+	Unless *Ref `json:"unless,omitempty"`
+	// After spares pods all of whose containers have run since before; zero: none.
+	After time.Time `json:"after,omitzero"`
+	// Traces are what the pods remove if they remember what they are to: while one
+	// of them is left, no pod is spared.
+	Traces *Traces `json:"traces,omitempty"`
+}
+
+// Traces are objects of one kind and namespace with the given labels.
+type Traces struct {
+	Ref           Ref    `json:"ref"`
+	LabelSelector string `json:"labelSelector"`
+}
+
+// touchAnnotation is what is written upon an object whose deletion stalled.
+const touchAnnotation = labelPrefix + "touched"
+
+const (
+	// remakeAttempts is how often a rollback tries to make an object again.
+	remakeAttempts = 3
+	// touchPause is how long the owner of a stalled deletion has to go on with it.
+	touchPause = time.Second
+)
+
+// remadeBy returns the change that creates again what change i deletes, -1 if
+// none does.
+func (u *Unit) remadeBy(i int) int {
+	if u.Changes[i].Verb != Delete {
+		return -1
+	}
+	for j := i + 1; j < len(u.Changes); j++ {
+		if u.Changes[j].Verb == Create && u.Changes[j].Ref == u.Changes[i].Ref && !u.Changes[j].Replaces {
+			return j
+		}
+	}
+	return -1
+}
+
+// remakes says whether the unit deletes the object of change i, now or later, and
+// creates it again.
+func (u *Unit) remakes(i int) bool {
+	for j := i; j < len(u.Changes); j++ {
+		if u.Changes[j].Ref == u.Changes[i].Ref && u.remadeBy(j) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// overtaken says whether the object that change i is for was deleted already by
+// a later change of the unit, in an earlier attempt.
+func (r *run) overtaken(ctx context.Context, e *entry, i int) (bool, error) {
+	if !e.Unit.remakes(i) || e.Pre[i].Object == nil {
+		return false, nil
+	}
+	live, err := r.get(ctx, e.Unit.Changes[i].Ref)
+	if err != nil {
+		return false, err
+	}
+	return live == nil || live.GetUID() != e.Pre[i].Object.GetUID(), nil
+}
+
+// deletedAny says whether a unit has begun to delete what it makes again.
+func (r *run) deletedAny(ctx context.Context, e *entry) (bool, error) {
+	for i := range e.Unit.Changes {
+		pre := e.Pre[i].Object
+		if e.Unit.remadeBy(i) < 0 || pre == nil {
+			continue
+		}
+		live, err := r.get(ctx, e.Unit.Changes[i].Ref)
+		if err != nil {
+			return false, err
+		}
+		if live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// deleteRemade is the deletion of an object that the unit makes again. What an
+// earlier attempt has made stays, unless it is spoilt.
+func (r *run) deleteRemade(ctx context.Context, e *entry, i int) (string, error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	if pre == nil {
+		return ChangeUnchanged, nil
+	}
+	live, err := r.get(ctx, ch.Ref)
+	if err != nil {
+		return "", err
+	}
+	if live == nil || live.GetUID() == pre.GetUID() {
+		return r.delete(ctx, ch.Ref, pre)
+	}
+	going, err := r.discard(ctx, ch.Ref, live)
+	if going {
+		if e.discarded == nil {
+			e.discarded = map[int]types.UID{}
+		}
+		e.discarded[i] = live.GetUID()
+	}
+	return ChangeUnchanged, err
+}
+
+// discard deletes an object that is spoilt, and sees to it that one which is
+// being deleted can go; false if it is to stay.
+func (r *run) discard(ctx context.Context, ref Ref, live *unstructured.Unstructured) (going bool, err error) {
+	var judged Judgement
+	if remaker, ok := r.job.(Remaker); ok {
+		if judged, err = remaker.Judge(ctx, r.cluster, live); err != nil {
+			return false, err
+		}
+	}
+	if live.GetDeletionTimestamp() == nil {
+		if judged.Spoilt == "" {
+			return false, nil
+		}
+		r.log.Warn("made again in vain; it is made once more", zap.String("object", ref.String()), zap.String("problem", judged.Spoilt))
+		if _, err := r.delete(ctx, ref, live); err != nil {
+			return false, err
+		}
+	}
+	kept := slices.DeleteFunc(slices.Clone(live.GetFinalizers()), func(f string) bool { return slices.Contains(judged.Release, f) })
+	if len(kept) == len(live.GetFinalizers()) {
+		return true, nil
+	}
+	r.log.Warn("its deletion cannot end by itself; taking off finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.Release))
+	return true, r.patchExactly(ctx, ref, live.GetUID(), map[string]any{"finalizers": kept})
+}
+
+// patchExactly merges into the metadata of one object, and no other of its name.
+// One that is gone is left alone.
+func (r *run) patchExactly(ctx context.Context, ref Ref, uid types.UID, metadata map[string]any) error {
+	metadata["uid"] = uid
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return fmt.Errorf("cannot encode the patch: %w", err)
+	}
+	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	return r.write(ctx, func(ctx context.Context) error {
+		_, err := client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		// A merge patch conflicts over the UID alone.
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// lateRestart replaces the pods of a Deployment that have to be replaced now. Once
+// something was made in vain, no pod is spared.
+func (r *run) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (string, error) {
+	ch := &e.Unit.Changes[i]
+	if ch.Late.Unless != nil {
+		live, err := r.get(ctx, *ch.Late.Unless)
+		if err != nil {
+			return "", err
+		}
+		if live != nil && live.GetDeletionTimestamp() == nil {
+			return ChangeUnchanged, nil
+		}
+	}
+	deployment, err := r.get(ctx, ch.Ref)
+	if err != nil {
+		return "", err
+	}
+	if deployment == nil {
+		return "", &errMoved{ch.Ref, "does not exist any more"}
+	}
+	all := inVain || ch.Late.After.IsZero()
+	if traces := ch.Late.Traces; traces != nil && !all {
+		err := r.cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, ListOptions{LabelSelector: traces.LabelSelector},
+			func(obj *unstructured.Unstructured) error {
+				all = all || obj.GetDeletionTimestamp() == nil
+				return nil
+			})
+		if err != nil {
+			return "", err
+		}
+	}
+	e.Pre[i].Pods, err = r.podsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
+		return all || pod.GetDeletionTimestamp() != nil || k8sutil.PodStart(pod).After(ch.Late.After)
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(e.Pre[i].Pods) == 0 {
+		return ChangeUnchanged, nil
+	}
+	return ChangeDone, r.restart(ctx, ch.Ref, e.Pre[i].Pods)
+}
+
+// touching waits like wait, and touches the object of a deletion whenever that
+// stalls.
+func (r *run) touching(ctx context.Context, w *waiter, ch *Change, wait func() error) error {
+	remaker, ok := r.job.(Remaker)
+	if !ok || ch.Verb != Delete {
+		return wait()
+	}
+	stalled := remaker.Stalled(ch)
+	if stalled == nil {
+		return wait()
+	}
+	watching, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for w.wait(watching, []Condition{*stalled}, time.Now()) == nil {
+			live := w.Get(ch.Ref)
+			if live == nil {
+				return
+			}
+			r.log.Info("its deletion stalled; touching it", zap.String("object", ch.Ref.String()))
+			err := r.patchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
+				"annotations": map[string]any{touchAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
+			})
+			if err != nil && watching.Err() == nil {
+				r.log.Warn("cannot touch it", zap.String("object", ch.Ref.String()), zap.Error(err))
+			}
+			select {
+			case <-watching.Done():
+				return
+			case <-time.After(touchPause):
+			}
+		}
+	}()
+	err := wait()
+	stop()
+	<-ended
+	return err
+}
+
+// remake brings back an object that a unit deletes and makes again.
+func (v *reversal) remake(ctx context.Context, e *entry, i int) (string, error) {
+	outcome := ""
+	for attempt := 1; ; attempt++ {
+		made, err := v.remakeOnce(ctx, e, i)
+		if made {
+			outcome = ChangeRolledBack
+		}
+		var waited *WaitError
+		if err == nil || attempt == remakeAttempts || !errors.As(err, &waited) {
+			return outcome, err
+		}
+		v.r.log.Warn("not back yet; trying again", zap.String("object", e.Unit.Changes[i].Ref.String()), zap.Error(err))
+	}
+}
+
+func (v *reversal) remakeOnce(ctx context.Context, e *entry, i int) (made bool, err error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	if pre == nil {
+		return false, nil
+	}
+	again := e.Unit.remadeBy(i)
+	obj := e.Unit.Changes[again].Object.DeepCopy()
+	live, err := v.r.get(ctx, ch.Ref)
+	if err != nil {
+		return false, err
+	}
+	if live != nil {
+		if live.GetUID() == pre.GetUID() && live.GetDeletionTimestamp() == nil {
+			return false, nil // never deleted
+		}
+		going, err := v.r.discard(ctx, ch.Ref, live)
+		if err != nil {
+			return false, err
+		}
+		if going {
+			err := v.r.touching(ctx, v.waiter, ch, func() error {
+				return v.waiter.wait(ctx, []Condition{gone(ch.Ref, live.GetUID(), ch)}, time.Now())
+			})
+			if err != nil {
+				return false, err
+			}
+			live = nil
+		}
+	}
+	if live == nil {
+		if err := v.between(ctx, e, i+1, again); err != nil {
+			return false, err
+		}
+		made = true
+	}
+	if _, err := v.r.createRemade(ctx, ch.Ref, obj); err != nil {
+		return made, err
+	}
+	return made, v.waitRestored(ctx, ch)
+}
+
+// between does what stands between the deletion of an object and its creation.
+// What it should wait for is worth some time, but not that the object stays away.
+func (v *reversal) between(ctx context.Context, e *entry, from, to int) error {
+	for i := from; i < to; i++ {
+		step := &e.Unit.Changes[i]
+		switch {
+		case step.Verb == Await:
+			err := v.waiter.wait(ctx, v.r.job.Await(step), time.Now())
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				v.r.addFinding(Finding{Severity: Warning, Object: step.Ref.String(), Problem: "not waited for any longer: " + err.Error()})
+			}
+		case step.Verb == Restart && step.Late != nil:
+			if _, err := v.r.lateRestart(ctx, e, i, true); err != nil {
+				return fmt.Errorf("cannot restart %s: %w", step.Ref, err)
+			}
+			if err := v.waiter.wait(ctx, v.r.after(e, i), time.Now()); err != nil {
+				return fmt.Errorf("%s: %w", step.Ref, err)
+			}
+		}
+	}
+	return nil
+}
+
+// createRemade creates an object again, or finds it made by an earlier attempt,
+// with the owners that live now and the finalizers it had.
+func (r *run) createRemade(ctx context.Context, ref Ref, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if err := r.remapOwners(ctx, obj); err != nil {
+		return nil, err
+	}
+	created, _, err := r.createOnce(ctx, ref, obj, "")
+	if err != nil {
+		return nil, err
+	}
+	return created, r.refinalize(ctx, ref, created, obj.GetFinalizers())
+}
+
+// remapOwners points owner references at the owners that live now: one that was
+// restored has a new UID. A reference to an owner that is really gone would have
+// the garbage collector delete the restored object at once: it is left out, and
+// said.
+func (r *run) remapOwners(ctx context.Context, obj *unstructured.Unstructured) error {
+	var owners []metav1.OwnerReference
+	for _, owner := range obj.GetOwnerReferences() {
+		live, err := r.owner(ctx, obj.GetNamespace(), owner)
+		switch {
+		case err != nil && (ctx.Err() != nil || r.restoredUID(owner.UID)):
+			return err
+		case err != nil:
+			// This account may not read every kind. It is not ours that went.
+			r.log.Warn("cannot tell whether an owner lives; its reference stays", zap.String("owner", owner.Kind+" "+owner.Name), zap.Error(err))
+		case live == nil || live.GetUID() != owner.UID && !r.restoredUID(owner.UID):
+			r.addFinding(Finding{
+				Severity: Warning, Object: obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName(),
+				Problem: fmt.Sprintf("restored without its owner %s %s, which is gone", owner.Kind, owner.Name),
+			})
+			continue
+		default:
+			owner.UID = live.GetUID()
+		}
+		owners = append(owners, owner)
+	}
+	obj.SetOwnerReferences(owners)
+	return nil
+}
+
+// owner reads the object that an owner reference names, nil if there is none: in
+// the object's namespace, or cluster-scoped.
+func (r *run) owner(ctx context.Context, namespace string, owner metav1.OwnerReference) (*unstructured.Unstructured, error) {
+	gv, err := schema.ParseGroupVersion(owner.APIVersion)
+	if err != nil {
+		return nil, err
+	}
+	kind, served, err := r.cluster.Served(ctx, gv.WithKind(owner.Kind).GroupKind())
+	if err != nil || !served {
+		return nil, err
+	}
+	for _, namespace := range slices.Compact([]string{namespace, ""}) {
+		live, err := r.get(ctx, Ref{Resource: kind, Namespace: namespace, Name: owner.Name}, "")
+		if err != nil || live != nil {
+			return live, err
+		}
+	}
+	return nil, nil
+}
+
+// refinalize puts back finalizers that an admission webhook took off at
+// creation.
+func (r *run) refinalize(ctx context.Context, ref Ref, created *unstructured.Unstructured, want []string) error {
+	finalizers := created.GetFinalizers()
+	for _, f := range want {
+		if !slices.Contains(finalizers, f) {
+			finalizers = append(finalizers, f)
+		}
+	}
+	if len(finalizers) == len(created.GetFinalizers()) {
+		return nil
+	}
+	patch, err := finalizersPatch(finalizers)
+	if err != nil {
+		return err
+	}
+	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	return r.write(ctx, func(ctx context.Context) error {
+		_, err := client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+}
