@@ -1,0 +1,283 @@
+package serviceinstance
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Kinds of expectations.
+const (
+	expectQuiet       = "quiet"
+	expectGone        = "gone"
+	expectProvisioned = "provisioned"
+)
+
+// expectation is what an Await change waits for, as plain data: it goes through
+// the journal, in the change's object.
+type expectation struct {
+	Kind string `json:"kind"`
+	// Bindings and Usages are those that are known.
+	Bindings []string `json:"bindings,omitempty"`
+	Usages   []string `json:"usages,omitempty"`
+	// UID of the instance that is gone.
+	UID types.UID `json:"uid,omitempty"`
+	// Activation is the name of the EventActivation.
+	Activation  string `json:"activation,omitempty"`
+	Application string `json:"application,omitempty"`
+}
+
+func (e expectation) object() *unstructured.Unstructured {
+	var content map[string]any
+	if err := json.Unmarshal(mustJSON(e), &content); err != nil {
+		panic(err) // it has just been encoded
+	}
+	// Without kind and version, nothing is read back from the journal.
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "eventmesh-migration.kyma-project.io/v1", "kind": "Expectation", "expects": content,
+	}}
+}
+
+func expectationOf(obj *unstructured.Unstructured) expectation {
+	var e expectation
+	if obj == nil {
+		return e
+	}
+	if err := json.Unmarshal(mustJSON(obj.Object["expects"]), &e); err != nil {
+		return expectation{} // of nothing
+	}
+	return e
+}
+
+// checks are the conditions of the job, over the kinds as they are served.
+type checks struct {
+	kinds
+	options options
+}
+
+// quiet is met when nothing else uses an instance than what is known, and
+// application-broker is in no operation that a restart would let it forget.
+func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition {
+	bindings, usages := c.binding.ref(instance.Namespace, ""), c.usage.ref(instance.Namespace, "")
+	instances, classes := c.instance.ref("", ""), c.class.ref("", "")
+	on := []migration.Ref{bindings, instances, classes}
+	if c.usage.served {
+		on = append(on, usages)
+	}
+	return migration.Condition{
+		Text: "application-broker to be idle", On: on, Timeout: c.options.readyTimeout,
+		Eval: func(v migration.View) migration.Status {
+			foreign := func(obj *unstructured.Unstructured) migration.Status {
+				return migration.Status{
+					State: migration.Failed, Message: fmt.Sprintf("%s %s/%s was made meanwhile, and would be lost", obj.GetKind(), obj.GetNamespace(), obj.GetName()),
+					Hint: "run again: it is taken along then",
+				}
+			}
+			for _, binding := range v.List(bindings.Resource, instance.Namespace) {
+				if specOf(binding, "instanceRef", "name") == instance.Name && !slices.Contains(e.Bindings, binding.GetName()) {
+					return foreign(binding)
+				}
+			}
+			for _, usage := range v.List(usages.Resource, instance.Namespace) {
+				if slices.Contains(e.Bindings, specOf(usage, "serviceBindingRef", "name")) && !slices.Contains(e.Usages, usage.GetName()) {
+					return foreign(usage)
+				}
+			}
+			ours := map[id]bool{}
+			for _, class := range v.List(classes.Resource, "") {
+				ours[idOf(class)] = specOf(class, "serviceBrokerName") == kyma.ApplicationBroker
+			}
+			for _, other := range v.List(instances.Resource, "") {
+				state := kyma.InstanceOf(other)
+				if other.GetNamespace() == instance.Namespace && other.GetName() == instance.Name || !state.Polling || state.Ready.Reason == kyma.ReasonPolling {
+					continue // an operation that is not answered for is lost already
+				}
+				if ours[id{other.GetNamespace(), specOf(other, "serviceClassRef", "name")}] {
+					return migration.Status{
+						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(state.Operation), c.instance.refTo(other)),
+						Hint:    fmt.Sprintf("kubectl -n %s describe serviceinstance %s", other.GetNamespace(), other.GetName()),
+					}
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}
+
+// gone is met when what application-broker made for an instance that is gone is
+// gone, too, or is to stay: what is still there when the new instance is
+// provisioned counts as made, and would go later.
+func (c checks) gone(activation migration.Ref, e expectation) migration.Condition {
+	links := c.link.ref(c.options.integrationNamespace, "")
+	return migration.Condition{
+		Text: fmt.Sprintf("%s to go", activation), On: []migration.Ref{activation, links}, Timeout: c.options.activationTimeout,
+		Eval: func(v migration.View) migration.Status {
+			obj := v.Get(activation)
+			switch {
+			case obj == nil:
+			case obj.GetDeletionTimestamp() != nil:
+				return migration.Status{
+					Message: fmt.Sprintf("it still has the finalizers %q", obj.GetFinalizers()),
+					Hint:    fmt.Sprintf("kubectl -n %s logs deployment/%s: it takes off %s", kyma.SystemNamespace, kyma.SubscriptionController, kyma.EventActivationFinalizer),
+				}
+			case slices.ContainsFunc(obj.GetOwnerReferences(), ownedBy(e.UID)):
+				return migration.Status{Message: "the garbage collector has not deleted it yet", Hint: "look whether kube-controller-manager runs"}
+			}
+			for _, link := range v.List(links.Resource, links.Namespace) {
+				if pairOf(link) == (pair{e.Application, activation.Namespace}) && link.GetDeletionTimestamp() != nil {
+					return migration.Status{
+						Message: fmt.Sprintf("Knative %s still has the finalizers %q", c.link.refTo(link), link.GetFinalizers()),
+						Hint:    fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace),
+					}
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}
+
+func ownedBy(uid types.UID) func(metav1.OwnerReference) bool {
+	return func(owner metav1.OwnerReference) bool {
+		return owner.Kind == kyma.ServiceInstance.Kind && owner.UID == uid
+	}
+}
+
+// provisioned is met when an instance is.
+func (c checks) provisioned(ref migration.Ref) migration.Condition {
+	broker := migration.Ref{Resource: pods, Namespace: c.options.integrationNamespace}
+	describe := fmt.Sprintf("kubectl -n %s describe serviceinstance %s; kubectl -n %s logs deployment/%s", ref.Namespace, ref.Name, c.options.integrationNamespace, kyma.ApplicationBroker)
+	return migration.Condition{
+		Text: fmt.Sprintf("%s to be provisioned", ref), On: []migration.Ref{ref, broker}, Timeout: c.options.readyTimeout,
+		Eval: func(v migration.View) migration.Status {
+			obj := v.Get(ref)
+			if obj == nil {
+				return migration.Status{Message: "it does not exist", Hint: describe}
+			}
+			s := kyma.InstanceOf(obj)
+			switch {
+			case s.Ready.True() && s.Provisioned:
+				return migration.Status{State: migration.Met}
+			case s.FailedForGood():
+				return migration.Status{State: migration.Failed, Message: s.Failed.String(), Hint: describe}
+			case s.Lost(brokerStart(v.List(broker.Resource, broker.Namespace))):
+				return migration.Status{State: migration.Failed, Message: "application-broker was restarted in the midst of it, and has forgotten it", Hint: describe}
+			case s.Ready.Status == "":
+				return migration.Status{Message: "it has no status yet", Hint: "look whether Service Catalog's controller-manager runs"}
+			}
+			return migration.Status{Message: s.Ready.String(), Hint: describe}
+		},
+	}
+}
+
+// brokerStart is when the process of application-broker began that has run for
+// the longest time: what that one was told, it knows.
+func brokerStart(all []*unstructured.Unstructured) time.Time {
+	var oldest time.Time
+	for _, pod := range all {
+		if !kyma.OfApplicationBroker(pod) || kyma.Ended(pod) {
+			continue
+		}
+		if start := k8sutil.PodStart(pod); oldest.IsZero() || start.Before(oldest) {
+			oldest = start
+		}
+	}
+	return oldest
+}
+
+// activated is met when an EventActivation, the Knative Subscription, and the
+// label of the namespace are there.
+func (c checks) activated(namespace string, e expectation) migration.Condition {
+	activation := c.activation.ref(namespace, e.Activation)
+	links := c.link.ref(c.options.integrationNamespace, "")
+	labelled := migration.Ref{Resource: namespaces, Name: namespace}
+	logs := fmt.Sprintf("kubectl -n %s logs deployment/%s", c.options.integrationNamespace, kyma.ApplicationBroker)
+	return migration.Condition{
+		Text: fmt.Sprintf("the events of %s to get to namespace %s", e.Application, namespace),
+		On:   []migration.Ref{activation, links, labelled}, Timeout: c.options.activationTimeout,
+		Eval: func(v migration.View) migration.Status {
+			if obj := v.Get(activation); obj == nil || obj.GetDeletionTimestamp() != nil {
+				return migration.Status{Message: fmt.Sprintf("there is no %s", activation), Hint: logs}
+			}
+			switch n := linksOf(v, links, pair{e.Application, namespace}); n {
+			case 1:
+			case 0:
+				return migration.Status{Message: fmt.Sprintf("no Knative Subscription in %s brings them", links.Namespace), Hint: logs}
+			default:
+				return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%d Knative Subscriptions in %s bring them, each of them each event", n, links.Namespace), Hint: "delete all but one of them"}
+			}
+			if obj := v.Get(labelled); obj != nil && obj.GetLabels()[kyma.InjectionLabel] == "" {
+				return migration.Status{Message: fmt.Sprintf("the namespace has no label %s", kyma.InjectionLabel), Hint: logs}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}
+
+func linksOf(v migration.View, in migration.Ref, p pair) int {
+	n := 0
+	for _, link := range v.List(in.Resource, in.Namespace) {
+		if pairOf(link) == p && link.GetDeletionTimestamp() == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// ready is met when the condition Ready of an object holds. What vanishes while
+// it is waited for never will be.
+func (c checks) ready(ref migration.Ref, timeout time.Duration, hint string) migration.Condition {
+	var seen atomic.Bool
+	return migration.Condition{
+		Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Ref{ref}, Timeout: timeout,
+		Eval: func(v migration.View) migration.Status {
+			obj := v.Get(ref)
+			switch {
+			case obj == nil && seen.Load():
+				return migration.Status{State: migration.Failed, Message: "it was deleted meanwhile", Hint: "find out who deletes it, and run again"}
+			case obj == nil:
+				return migration.Status{Message: "it does not exist", Hint: hint}
+			}
+			seen.Store(true)
+			is, failed := kyma.ConditionOf(obj, "Ready"), kyma.ConditionOf(obj, "Failed")
+			switch {
+			case is.True() && kyma.ReadinessOf(obj).Current && obj.GetDeletionTimestamp() == nil:
+				return migration.Status{State: migration.Met}
+			case failed.True():
+				return migration.Status{State: migration.Failed, Message: failed.String(), Hint: hint}
+			case is.Status == "":
+				return migration.Status{Message: "it has no status yet", Hint: hint}
+			}
+			return migration.Status{Message: is.String(), Hint: hint}
+		},
+	}
+}
+
+// single is met when exactly one Knative Subscription brings the events of an
+// Application to a namespace: application-broker may have made one besides.
+func (c checks) single(link *unstructured.Unstructured) migration.Condition {
+	in := c.link.ref(c.options.integrationNamespace, "")
+	p := pairOf(link)
+	return migration.Condition{
+		Text: fmt.Sprintf("a single Knative Subscription for the events of %s", p.application), On: []migration.Ref{in}, Timeout: c.options.activationTimeout,
+		Eval: func(v migration.View) migration.Status {
+			if n := linksOf(v, in, p); n > 1 {
+				return migration.Status{
+					State: migration.Failed, Message: fmt.Sprintf("%d of them bring the events of %s to namespace %s", n, p.application, p.namespace),
+					Hint: "application-broker has made one meanwhile; run again",
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}

@@ -1,0 +1,292 @@
+// Package serviceinstance gives ServiceInstances of Applications what they lack
+// in the event mesh: in place where that is possible, else by provisioning them
+// again, with all that depends on them.
+package serviceinstance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Values of --strategy.
+const (
+	auto     = "auto"
+	repair   = "repair"
+	recreate = "recreate"
+	always   = "always"
+)
+
+// Job is serviceinstance-recreate.
+type Job struct {
+	options options
+
+	mu sync.Mutex
+	// kinds as Plan last found them, for conditions that look at other objects
+	// than that of the change.
+	kinds kinds
+}
+
+// options are the settings that decide what is done.
+type options struct {
+	strategy string
+	// integrationNamespace holds application-broker, and what belongs to
+	// Applications.
+	integrationNamespace                                           string
+	readyTimeout, activationTimeout, deleteTimeout, restartTimeout time.Duration
+}
+
+var (
+	_ migration.Job          = (*Job)(nil)
+	_ migration.Configurable = (*Job)(nil)
+	_ migration.Keeper       = (*Job)(nil)
+	_ migration.KeepReader   = (*Job)(nil)
+	_ migration.EditIgnorer  = (*Job)(nil)
+	_ migration.Remaker      = (*Job)(nil)
+)
+
+// New returns the job with its default settings.
+func New() *Job {
+	return &Job{
+		options: options{
+			strategy: auto, integrationNamespace: kyma.IntegrationNamespace,
+			readyTimeout: 2 * time.Minute, activationTimeout: 2 * time.Minute, deleteTimeout: 2 * time.Minute, restartTimeout: 2 * time.Minute,
+		},
+		kinds: assumedKinds(),
+	}
+}
+
+// Name implements migration.Job.
+func (j *Job) Name() string { return "serviceinstance-recreate" }
+
+// Doc implements migration.Job.
+func (j *Job) Doc() (short, long string) {
+	return "Give ServiceInstances of Applications what they lack in the event mesh", strings.TrimSpace(manual)
+}
+
+const manual = `
+Since Kyma 1.9, application-broker makes an EventActivation, a Knative Subscription
+in kyma-integration and a label on the namespace for each ServiceInstance of a
+service with events. An instance that was provisioned before lacks them, and its
+namespace gets no events through the mesh. For each instance in a user namespace,
+this job looks what is there, and does one of these:
+
+  nothing   if nothing is missing.
+  repair    if the instance is provisioned: what is missing is created as
+            application-broker would have done, which finds it and uses it. The
+            instance itself is not touched.
+  recreate  if no repair can help, since its provisioning has failed for good or
+            its EventActivation belongs to another Application: its bindings and
+            their usages are deleted, then the instance; application-broker is
+            restarted if it would refuse the instance otherwise; and all of it is
+            created again, each as it was, and awaited. One instance at a time.
+
+--strategy=repair recreates nothing, --strategy=recreate repairs nothing, and
+--strategy=always recreates every instance, as the first migration to 1.11 did: it
+leaves each workload without its credentials for a while.
+
+The plan names for each instance what would happen and why, the bindings and
+workloads that are touched, and the time it takes: if that is longer than --timeout,
+the run is refused. An instance that is deleted but could not come back is not
+deleted: a class or plan that is removed from the catalog, no ApplicationMapping, a
+second instance of the same service, and others; the plan says which.
+
+It never touches:
+  - cluster-wide service classes, and classes of other brokers;
+  - system namespaces, and what is labelled
+    eventmesh-migration.kyma-project.io/skip=true;
+  - what exists already: a Knative Subscription that is there is used.
+
+All that a recreation needs to finish is in the journal before anything is deleted:
+a run that was killed at any point is finished by the next one. A finished
+recreation stays, whatever fails later; an unfinished one is not taken back but
+finished, by a rollback, too. What cannot be finished stays in the journal, and the
+exit code is 3.
+
+Exit codes: 0 done, nothing to do, or deferred, 1 failed and rolled back, 3 failed
+and not fully restored, 4 refused before anything was changed; docs/runbook.md
+explains the others.
+`
+
+// Settings implements migration.Configurable.
+func (j *Job) Settings() []migration.Setting {
+	return []migration.Setting{{
+		Name:  "strategy",
+		Usage: "what to do about an instance that lacks something: auto (repair it, or recreate it if no repair can help), repair (never recreate), recreate (each), or always (recreate even those that lack nothing)",
+		Value: &j.options.strategy,
+	}, {
+		Name:  "activation-timeout",
+		Usage: "how long an EventActivation may be without its Knative Subscription, and that without being ready; and how long an EventActivation may take to go with its instance",
+		Value: &j.options.activationTimeout,
+	}, {
+		Name:  "ready-timeout",
+		Usage: "how long an instance, a binding, a usage or a Broker may take to become ready, each from its creation",
+		Value: &j.options.readyTimeout,
+	}, {
+		Name:  "delete-timeout",
+		Usage: "how long an instance, a binding or a usage may still exist after it was deleted",
+		Value: &j.options.deleteTimeout,
+	}, {
+		Name:  "restart-timeout",
+		Usage: "how long application-broker may take to restart",
+		Value: &j.options.restartTimeout,
+	}, {
+		Name:  "integration-namespace",
+		Usage: "namespace of application-broker and of the Applications' Channels",
+		Value: &j.options.integrationNamespace,
+	}}
+}
+
+// Validate implements migration.Configurable.
+func (j *Job) Validate() error {
+	var errs []error
+	if strategies := []string{auto, repair, recreate, always}; !slices.Contains(strategies, j.options.strategy) {
+		errs = append(errs, fmt.Errorf("--strategy must be one of %s, not %q", strings.Join(strategies, ", "), j.options.strategy))
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"activation-timeout", j.options.activationTimeout},
+		{"ready-timeout", j.options.readyTimeout},
+		{"delete-timeout", j.options.deleteTimeout},
+		{"restart-timeout", j.options.restartTimeout},
+	} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("--%s must be positive, not %s", d.flag, d.value))
+		}
+	}
+	if why := validation.IsDNS1123Label(j.options.integrationNamespace); len(why) > 0 {
+		errs = append(errs, fmt.Errorf("--integration-namespace %q is not the name of a namespace: %s", j.options.integrationNamespace, strings.Join(why, "; ")))
+	}
+	return errors.Join(errs...)
+}
+
+// Plan implements migration.Job.
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	return j.plan(ctx, c, c.ExcludeNamespaces)
+}
+
+func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration.Plan, error) {
+	s, err := observe(ctx, c, j.options, excluded)
+	if err != nil {
+		return nil, err
+	}
+	j.mu.Lock()
+	j.kinds = s.kinds
+	j.mu.Unlock()
+	d := newDecision(s, j.options)
+	d.assess()
+	if len(d.recreations) > 0 {
+		instances := make([]*unstructured.Unstructured, len(d.recreations))
+		for i, c := range d.recreations {
+			instances[i] = c.obj
+		}
+		if err := s.observeRecreation(ctx, c, j.options, instances); err != nil {
+			return nil, err
+		}
+	}
+	return d.finish(migration.DryRun(ctx)), nil
+}
+
+func (j *Job) checks() checks {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return checks{j.kinds, j.options}
+}
+
+// Await implements migration.Job.
+func (j *Job) Await(ch *migration.Change) []migration.Condition {
+	c, o := j.checks(), j.options
+	e := expectationOf(ch.Object)
+	switch {
+	case ch.Verb == migration.Await && ch.Ref.Kind == kyma.ServiceInstance.Kind && e.Kind == expectQuiet:
+		return []migration.Condition{c.quiet(ch.Ref, e)}
+	case ch.Verb == migration.Await && ch.Ref.Kind == kyma.ServiceInstance.Kind:
+		return []migration.Condition{c.provisioned(ch.Ref), c.activated(ch.Ref.Namespace, e)}
+	case ch.Verb == migration.Await && ch.Ref.Kind == kyma.EventActivation.Kind:
+		return []migration.Condition{c.gone(ch.Ref, e)}
+	case ch.Verb == migration.Await && (ch.Ref.Kind == kyma.ServiceBinding.Kind || ch.Ref.Kind == kyma.ServiceBindingUsage.Kind):
+		return []migration.Condition{c.dependentReady(ch.Ref)}
+	case ch.Verb == migration.Create && ch.Ref.Kind == kyma.ChannelSubscription.Kind:
+		hint := fmt.Sprintf("kubectl -n %s describe subscriptions.%s %s", ch.Ref.Namespace, kyma.ChannelSubscription.Group, ch.Ref.Name)
+		return []migration.Condition{c.ready(ch.Ref, o.activationTimeout, hint), c.single(ch.Object)}
+	case (ch.Verb == migration.Create || ch.Verb == migration.Await) && ch.Ref.Kind == kyma.Broker.Kind:
+		return []migration.Condition{c.brokerReady(ch.Ref)}
+	case ch.Verb == migration.Patch && ch.Ref.Kind == namespaces.Kind && len(ch.SideEffects) > 0:
+		return []migration.Condition{c.brokerReady(c.broker.ref(ch.Ref.Name, kyma.DefaultBroker))}
+	}
+	return nil
+}
+
+func (c checks) brokerReady(ref migration.Ref) migration.Condition {
+	return c.ready(ref, c.options.readyTimeout, fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace))
+}
+
+func (c checks) dependentReady(ref migration.Ref) migration.Condition {
+	return c.ready(ref, c.options.readyTimeout, fmt.Sprintf("kubectl -n %s describe %s %s", ref.Namespace, strings.ToLower(ref.Kind), ref.Name))
+}
+
+// AwaitRestored implements migration.Restorer: what worked before works again.
+func (j *Job) AwaitRestored(ch *migration.Change) []migration.Condition {
+	c := j.checks()
+	if ch.Object == nil {
+		return nil
+	}
+	switch ch.Ref.Kind {
+	case kyma.ServiceInstance.Kind:
+		if kyma.InstanceOf(ch.Object).Provisioned {
+			return []migration.Condition{c.provisioned(ch.Ref)}
+		}
+	case kyma.ServiceBinding.Kind, kyma.ServiceBindingUsage.Kind:
+		if kyma.ConditionOf(ch.Object, "Ready").True() {
+			return []migration.Condition{c.dependentReady(ch.Ref)}
+		}
+	}
+	return nil
+}
+
+// Judge implements migration.Remaker.
+func (j *Job) Judge(ctx context.Context, c *migration.Cluster, live *unstructured.Unstructured) (migration.Judgement, error) {
+	return judge(ctx, c, j.options, live)
+}
+
+// Stalled implements migration.Remaker.
+func (j *Job) Stalled(ch *migration.Change) *migration.Condition {
+	if ch.Ref.Kind != kyma.ServiceInstance.Kind {
+		return nil
+	}
+	stalled := j.checks().stalled(ch.Ref)
+	return &stalled
+}
+
+// Keep implements migration.Keeper.
+func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+	k, err := servedKinds(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return keep(ctx, c, k, j.options, refs)
+}
+
+// KeepReads implements migration.KeepReader.
+func (j *Job) KeepReads() []migration.Ref {
+	c := j.checks()
+	in := j.options.integrationNamespace
+	return []migration.Ref{{Resource: deployments, Namespace: in}, {Resource: pods, Namespace: in}, c.link.ref(in, "")}
+}
+
+// IgnoredKeys implements migration.EditIgnorer: what webhooks own.
+func (j *Job) IgnoredKeys() []string {
+	return []string{kyma.ServiceClassRefLabel, kyma.ServicePlanRefLabel, kyma.CreatorAnnotation, kyma.LastModifierAnnotation}
+}

@@ -1,0 +1,282 @@
+package serviceinstance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// parallelism of repairs, which are independent of each other. Recreations come
+// one at a time: application-broker has no lock between looking for a Knative
+// Subscription and making one (domain.md §4).
+const parallelism = 8
+
+// What a recreation takes when nothing is wrong, for the estimate: Service
+// Catalog makes five calls a second, and a pod some time to stop and to start.
+const (
+	instanceTakes = 15 * time.Second
+	objectTakes   = 5 * time.Second
+	restartTakes  = 30 * time.Second
+)
+
+// decision is a plan in the making.
+type decision struct {
+	*snapshot
+	options options
+	plan    *migration.Plan
+	offers  map[string][]offer
+	// repairs and recreations are the instances with something to do.
+	repairs, recreations []*candidate
+	// complete are those with nothing to do.
+	complete []*candidate
+	// provided are the instances of a service in a namespace that are not failed.
+	provided map[id][]*unstructured.Unstructured
+}
+
+func newDecision(s *snapshot, o options) *decision {
+	return &decision{
+		snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism},
+		offers: offersOf(s.applications), provided: map[id][]*unstructured.Unstructured{},
+	}
+}
+
+func (d *decision) find(severity migration.Severity, object, problem, hint string) {
+	d.plan.Findings = append(d.plan.Findings, migration.Finding{Severity: severity, Object: object, Problem: problem, Hint: hint})
+}
+
+func (d *decision) report(obj *unstructured.Unstructured, p *problem) {
+	d.find(p.severity, d.kinds.instance.refTo(obj).String(), p.what, p.hint)
+}
+
+func (d *decision) optOut(obj *unstructured.Unstructured) string {
+	return fmt.Sprintf("to leave it out: kubectl -n %s label serviceinstance %s %s=true", obj.GetNamespace(), obj.GetName(), kyma.OptOutLabel)
+}
+
+// assess sorts the instances into what has to be done about them. It is pure.
+func (d *decision) assess() {
+	if !d.kinds.instance.served || !d.kinds.application.served {
+		return
+	}
+	var candidates []*candidate
+	for _, obj := range d.instances {
+		c, why := d.candidateOf(obj)
+		in := d.namespaces[obj.GetNamespace()]
+		switch {
+		case c == nil && why == nil:
+		case kyma.OptedOut(obj) || in.optedOut:
+			d.find(migration.Info, d.kinds.instance.refTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
+		case in.terminating:
+		case c == nil:
+			why.hint = cmp.Or(why.hint, d.optOut(obj))
+			d.report(obj, why)
+		default:
+			candidates = append(candidates, c)
+			if !c.state.FailedForGood() && obj.GetDeletionTimestamp() == nil {
+				d.provided[c.activation()] = append(d.provided[c.activation()], obj)
+			}
+		}
+	}
+	for _, c := range candidates {
+		d.decide(c)
+	}
+}
+
+// decide says what one instance needs.
+func (d *decision) decide(c *candidate) {
+	d.compare(c)
+	s := d.options.strategy
+	switch {
+	case c.obj.GetDeletionTimestamp() != nil:
+		why := &problem{migration.Warning, "left alone: it is being deleted", ""}
+		if c.state.Undeletable {
+			why.what = "left alone: it is being deleted, and its deprovisioning has failed for good"
+			why.hint = fmt.Sprintf("Service Catalog does nothing about it any more: kubectl -n %s describe serviceinstance %s", c.namespace(), c.obj.GetName())
+		}
+		d.report(c.obj, why)
+	case c.state.Operation != "":
+		d.report(c.obj, &problem{
+			migration.Deferred, fmt.Sprintf("left for later: its %s is under way (%s)", strings.ToLower(c.state.Operation), c.state.Ready),
+			"wait until it has ended, and run again",
+		})
+	case c.state.FailedForGood():
+		others := d.provided[c.activation()]
+		switch {
+		case len(others) > 0 && !c.packages:
+			d.report(c.obj, &problem{
+				migration.Warning, fmt.Sprintf("left alone: its provisioning has failed, and ServiceInstance %s provides the same service already", others[0].GetName()),
+				"delete it if nobody needs it",
+			})
+		case s == repair:
+			d.report(c.obj, &problem{
+				migration.Deferred, "not provisioned, and never will be: " + c.state.Failed.String(),
+				fmt.Sprintf("only a new one can be: run with --strategy=%s", auto),
+			})
+		default:
+			c.broken = "its provisioning has failed for good: " + c.state.Failed.String()
+			d.recreations = append(d.recreations, c)
+		}
+	case !c.state.Provisioned:
+		d.report(c.obj, &problem{
+			migration.Deferred, fmt.Sprintf("left for later: it is not provisioned yet (%s)", cmp.Or(c.state.Ready.String(), "it has no status")),
+			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; run again when it is", c.namespace(), c.obj.GetName()),
+		})
+	case s == always:
+		d.recreations = append(d.recreations, c)
+	case c.broken == "" && len(c.lacks) == 0:
+		d.complete = append(d.complete, c)
+	case s == recreate, c.broken != "" && s == auto:
+		d.recreations = append(d.recreations, c)
+	case c.broken != "":
+		d.report(c.obj, &problem{migration.Deferred, c.broken, fmt.Sprintf("no repair can help: run with --strategy=%s", auto)})
+	default:
+		d.repairs = append(d.repairs, c)
+	}
+}
+
+// compare says what an instance lacks of what application-broker makes for it
+// (domain.md §4).
+func (d *decision) compare(c *candidate) {
+	activation := d.activations[c.activation()]
+	switch {
+	case activation == nil:
+		c.lacks = append(c.lacks, "its EventActivation")
+	case activation.GetDeletionTimestamp() != nil:
+		c.lacks = append(c.lacks, "its EventActivation, which is being deleted")
+	case specOf(activation, "sourceId") != c.application:
+		c.broken = fmt.Sprintf("its EventActivation is of the Application %q, and not of %s", specOf(activation, "sourceId"), c.application)
+	case d.foreignOwner(activation, c) != "":
+		c.lacks = append(c.lacks, "an EventActivation of its own: that belongs to "+d.foreignOwner(activation, c))
+	}
+	if !slices.ContainsFunc(d.links[c.pair()], func(link *unstructured.Unstructured) bool { return link.GetDeletionTimestamp() == nil }) {
+		c.lacks = append(c.lacks, "a Knative Subscription that brings the events of "+c.application+" to its namespace")
+	}
+	if d.namespaces[c.namespace()].injection == "" {
+		c.lacks = append(c.lacks, fmt.Sprintf("the label %s of its namespace", kyma.InjectionLabel))
+	}
+	if d.brokers[c.namespace()] == nil {
+		c.lacks = append(c.lacks, "a Broker in its namespace")
+	}
+	if d.lacksPolicy(c) {
+		c.lacks = append(c.lacks, "the Policy that lets the Broker of its namespace take events")
+	}
+}
+
+// lacksPolicy says whether application-broker would make a Policy: that of 1.11
+// does.
+func (d *decision) lacksPolicy(c *candidate) bool {
+	return d.kinds.policy.served && kyma.ApplicationBrokerVersion(d.applicationBroker) == "1.11" && d.policies[c.namespace()] == nil
+}
+
+// foreignOwner is the ServiceInstance that an EventActivation belongs to, if it
+// is another than that of the candidate: the garbage collector removes it with
+// that one.
+func (d *decision) foreignOwner(activation *unstructured.Unstructured, c *candidate) string {
+	foreign := ""
+	for _, owner := range activation.GetOwnerReferences() {
+		switch {
+		case owner.Kind != kyma.ServiceInstance.Kind:
+		case owner.UID == c.obj.GetUID():
+			return ""
+		case slices.ContainsFunc(d.provided[c.activation()], func(obj *unstructured.Unstructured) bool { return obj.GetUID() == owner.UID }):
+			return "" // of another one of the same service, with API packages
+		default:
+			foreign = fmt.Sprintf("another ServiceInstance (%s, %s)", owner.Name, owner.UID)
+		}
+	}
+	return foreign
+}
+
+// served refuses the plan, if there is work, for kinds it lacks.
+func (d *decision) served() bool {
+	if len(d.repairs)+len(d.recreations) == 0 {
+		return true
+	}
+	ok := true
+	for _, k := range []kind{d.kinds.activation, d.kinds.link, d.kinds.broker, d.kinds.channel} {
+		if !k.served {
+			ok = false
+			d.find(migration.Error, "", fmt.Sprintf("the API server serves no kind %s (%s), without which no event gets through the mesh", k.Kind, k.Group),
+				"install the component "+kyma.Component(k.GroupKind))
+		}
+	}
+	return ok
+}
+
+// finish makes the plan of what assess found. It is pure.
+func (d *decision) finish(dryRun bool) *migration.Plan {
+	if d.served() {
+		d.repair()
+		d.recreate()
+	}
+	if dryRun {
+		for _, c := range d.complete {
+			d.find(migration.Info, d.kinds.instance.refTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
+		}
+	}
+	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
+		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
+	})
+	return d.plan
+}
+
+// severities in the order in which findings are read.
+var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferred: 1, migration.Warning: 2, migration.Info: 3}
+
+// unusable says why the Channel of an Application cannot take a subscriber; nil
+// if it can. application-broker fails for good if it cannot.
+func (d *decision) unusable(application string) *problem {
+	channels := d.channels[application]
+	in := d.options.integrationNamespace
+	switch {
+	case len(channels) == 0:
+		return &problem{
+			migration.Deferred, fmt.Sprintf("left for later: its Application %s has no Channel in %s yet", application, in), "run httpsource-sync first",
+		}
+	case len(channels) > 1:
+		return &problem{
+			migration.Deferred, fmt.Sprintf("left for later: %d Channels in %s are labelled %s=%s: %s", len(channels), in, kyma.ApplicationNameLabel, application, names(channels)),
+			"delete all but the one that belongs to the HTTPSource of that name",
+		}
+	case !kyma.ReadinessOf(channels[0]).OK():
+		return &problem{
+			migration.Deferred, fmt.Sprintf("left for later: the Channel %s/%s of its Application is not ready", in, channels[0].GetName()),
+			fmt.Sprintf("kubectl -n %s describe %s.%s %s", in, d.kinds.channel.resource.GroupVersionResource.Resource, d.kinds.channel.Group, channels[0].GetName()),
+		}
+	}
+	return nil
+}
+
+// duplicate says that several Knative Subscriptions bring the same events: each
+// comes several times, and application-broker refuses to do anything.
+func (d *decision) duplicate(c *candidate) *problem {
+	links := d.links[c.pair()]
+	if len(links) < 2 {
+		return nil
+	}
+	in := d.options.integrationNamespace
+	return &problem{
+		migration.Deferred, fmt.Sprintf("left for later: %d Knative Subscriptions bring the events of %s to its namespace, each event %d times: %s", len(links), c.application, len(links), names(links)),
+		fmt.Sprintf("delete all but one of them: kubectl -n %s get subscriptions.%s -l %s=%s,%s=%s", in, d.kinds.link.Group,
+			kyma.ApplicationNameLabel, c.application, kyma.BrokerNamespaceLabel, c.namespace()),
+	}
+}
+
+// unnameable says that the service's ID can be no name of an EventActivation.
+func (d *decision) unnameable(c *candidate) *problem {
+	why := validation.NameIsDNSSubdomain(c.service.ID, false)
+	if len(why) == 0 {
+		return nil
+	}
+	return &problem{
+		migration.Error, fmt.Sprintf("the ID of its service, %q, can be no name of an EventActivation: %s", c.service.ID, strings.Join(why, "; ")),
+		"give the service another ID, or " + d.optOut(c.obj),
+	}
+}

@@ -1,0 +1,355 @@
+package serviceinstance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// skew is how far the clocks of the API server and of a node may be apart: an
+// instance created around the start of application-broker counts as older.
+const skew = 5 * time.Second
+
+// recreate deletes instances and makes them again, one after the other.
+func (d *decision) recreate() {
+	var wanted []*candidate
+	for _, c := range d.recreations {
+		if why := d.irretrievable(c); why != nil {
+			d.report(c.obj, why)
+			continue
+		}
+		wanted = append(wanted, c)
+	}
+	// Those that need no restart first: after one, all others need one, too.
+	slices.SortStableFunc(wanted, func(a, b *candidate) int { return cmp.Compare(d.restarts(a), d.restarts(b)) })
+	var takes time.Duration
+	restarts := 0
+	for _, c := range wanted {
+		if restarts > 0 || d.restarts(c) > 0 {
+			restarts++
+			takes += restartTakes
+		}
+		takes += instanceTakes + objectTakes*time.Duration(d.announce(c))
+		d.plan.Units = append(d.plan.Units, d.recreation1(c))
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	d.plan.Serial, d.plan.Estimate = true, takes
+	d.find(migration.Info, "", fmt.Sprintf("the recreation of %s, one after the other, takes about %s, with %s of application-broker; --timeout has to be longer",
+		count(len(wanted), "ServiceInstance"), takes, count(restarts, "restart")), "")
+}
+
+// restarts is 1 if application-broker will have to be restarted between deletion
+// and creation, for what it remembers of the former instance: it would refuse the
+// new one for good (domain.md §4.3).
+//
+//   - If it began after the instance was provisioned, it has forgotten the
+//     operation, but not the instance, and answers its deletion with "gone".
+//   - It does so, too, if it has deprovisioned that external ID before.
+//   - It remembers an instance that failed, of whose deletion it is not told.
+//
+// The second cannot be seen beforehand, but afterwards: the Knative Subscription
+// is still there. Where there was none, there is no telling.
+func (d *decision) restarts(c *candidate) int {
+	if !c.state.Provisioned || len(d.links[c.pair()]) == 0 || !d.recreation.brokerStart.Before(since(c)) {
+		return 1
+	}
+	return 0
+}
+
+// since is the time after which a process that has begun may not know by which
+// operation the instance was provisioned.
+func since(c *candidate) time.Time { return c.obj.GetCreationTimestamp().Add(-skew) }
+
+// announce says what a recreation touches, and returns the number of bindings and
+// usages.
+func (d *decision) announce(c *candidate) int {
+	bindings, usages := d.dependents(c)
+	problem := "is deleted and created again: "
+	switch {
+	case c.broken != "":
+		problem += c.broken
+	case len(c.lacks) > 0:
+		problem += "it lacks " + strings.Join(c.lacks, ", and ")
+	default:
+		problem += fmt.Sprintf("--strategy=%s", d.options.strategy)
+	}
+	var with []string
+	for _, binding := range bindings {
+		with = append(with, fmt.Sprintf("ServiceBinding %s (Secret %s)", binding.GetName(), secretOf(binding)))
+	}
+	for _, usage := range usages {
+		with = append(with, fmt.Sprintf("ServiceBindingUsage %s, of %s %s", usage.GetName(), specOf(usage, "usedBy", "kind"), specOf(usage, "usedBy", "name")))
+	}
+	hint := ""
+	if len(with) > 0 {
+		problem += "; and so are " + strings.Join(with, "; ")
+	}
+	if len(usages) > 0 {
+		hint = "the workloads are without the credentials meanwhile, and their pods are replaced"
+	}
+	d.find(migration.Info, d.kinds.instance.refTo(c.obj).String(), problem, hint)
+	return len(bindings) + len(usages)
+}
+
+// secretOf is the Secret of a ServiceBinding.
+func secretOf(binding *unstructured.Unstructured) string {
+	return cmp.Or(specOf(binding, "secretName"), binding.GetName())
+}
+
+// dependents are the bindings of an instance and the usages of those.
+func (d *decision) dependents(c *candidate) (bindings, usages []*unstructured.Unstructured) {
+	bindings = d.recreation.bindings[idOf(c.obj)]
+	for _, binding := range bindings {
+		usages = append(usages, d.recreation.usages[idOf(binding)]...)
+	}
+	return bindings, usages
+}
+
+// irretrievable says why an instance that is deleted could not come back: then
+// it is not deleted.
+func (d *decision) irretrievable(c *candidate) *problem {
+	namespace := c.namespace()
+	_, noPlan := d.planOf(c.obj, c.class)
+	serviceBroker := d.serviceBrokers[id{namespace, kyma.ApplicationBroker}]
+	mapping := d.mappings[id{namespace, c.application}]
+	enable := fmt.Sprintf("enable the service in ApplicationMapping %s/%s, or %s", namespace, c.application, d.optOut(c.obj))
+	never := func(what, hint string) *problem {
+		return &problem{migration.Error, "could not be provisioned again: " + what, cmp.Or(hint, d.optOut(c.obj))}
+	}
+	later := func(what, hint string) *problem { return &problem{migration.Deferred, "left for later: " + what, hint} }
+	switch {
+	case removed(c.class):
+		return never(fmt.Sprintf("its ServiceClass %s is removed from the catalog", c.class.GetName()), enable)
+	case noPlan != nil:
+		return noPlan
+	case removed(c.plan):
+		return never(fmt.Sprintf("its ServicePlan %s is removed from the catalog", c.plan.GetName()), enable)
+	case serviceBroker == nil || serviceBroker.GetDeletionTimestamp() != nil:
+		return never(fmt.Sprintf("there is no ServiceBroker %s/%s", namespace, kyma.ApplicationBroker), enable)
+	case mapping == nil || mapping.GetDeletionTimestamp() != nil:
+		return never(fmt.Sprintf("there is no ApplicationMapping %s/%s", namespace, c.application), enable)
+	case !kyma.Enables(mapping, c.service.ID):
+		return never(fmt.Sprintf("ApplicationMapping %s/%s does not enable its service %s", namespace, c.application, c.service.ID), enable)
+	case c.state.Undeletable:
+		return never("its deprovisioning has failed for good, and its deletion would never end",
+			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; %s", namespace, c.obj.GetName(), d.optOut(c.obj)))
+	case !c.packages && parameters(c.obj):
+		return never("it has parameters, which application-broker does not accept", "remove spec.parameters and spec.parametersFrom, or "+d.optOut(c.obj))
+	}
+	if why := d.unnameable(c); why != nil {
+		return why
+	}
+	if others := d.others(c); len(others) > 0 && !c.packages {
+		return never(fmt.Sprintf("ServiceInstance %s provides the same service, and application-broker accepts one only", others[0].GetName()), "delete one of the two, or "+d.optOut(c.obj))
+	}
+	if activation := d.activations[c.activation()]; activation != nil {
+		in := d.kinds.activation.refTo(activation).String()
+		owned := slices.ContainsFunc(activation.GetOwnerReferences(), ownedBy(c.obj.GetUID()))
+		switch {
+		case specOf(activation, "sourceId") != c.application && !owned:
+			return &problem{
+				migration.Error, fmt.Sprintf("%s; it does not belong to the instance, and would stay as it is", c.broken),
+				fmt.Sprintf("look who made %s; if nobody needs it, delete it and run again", in),
+			}
+		case activation.GetDeletionTimestamp() != nil:
+			return later(fmt.Sprintf("its %s is being deleted", in), "wait until it is gone, and run again")
+		case slices.Contains(activation.GetFinalizers(), kyma.EventActivationFinalizer) && !d.recreation.controlled:
+			return later(fmt.Sprintf("%s could not go: nobody would take off its finalizer", in),
+				fmt.Sprintf("scale Deployment %s/%s to 1, or run eventbus-scaledown, which takes it off", kyma.SystemNamespace, kyma.SubscriptionController))
+		}
+	}
+	if why := d.duplicate(c); why != nil {
+		return why
+	}
+	if why := d.unusable(c.application); why != nil {
+		return why
+	}
+	if d.applicationBroker == nil || !d.recreation.brokerReady {
+		return later(fmt.Sprintf("no pod of Deployment %s/%s is ready", d.options.integrationNamespace, kyma.ApplicationBroker),
+			fmt.Sprintf("kubectl -n %s describe deployment %s", d.options.integrationNamespace, kyma.ApplicationBroker))
+	}
+	return d.unbindable(c)
+}
+
+// unbindable says why the bindings and usages of an instance could not come back,
+// or not be taken away now.
+func (d *decision) unbindable(c *candidate) *problem {
+	bindings, usages := d.dependents(c)
+	for _, obj := range append([]*unstructured.Unstructured{c.obj}, bindings...) {
+		for _, name := range parameterSecrets(obj) {
+			if d.recreation.missing[id{obj.GetNamespace(), name}] {
+				return &problem{
+					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which the parameters of %s %s come from, does not exist", name, obj.GetKind(), obj.GetName()),
+					"create that Secret again, or " + d.optOut(c.obj),
+				}
+			}
+		}
+	}
+	for _, obj := range append(slices.Clone(bindings), usages...) {
+		busy := ""
+		switch {
+		case obj.GetDeletionTimestamp() != nil:
+			busy = "is being deleted"
+		case obj.GetKind() == kyma.ServiceBinding.Kind && kyma.InstanceOf(obj).Operation != "":
+			busy = "is being bound or unbound"
+		default:
+			continue
+		}
+		return &problem{migration.Deferred, fmt.Sprintf("left for later: its %s %s %s", obj.GetKind(), obj.GetName(), busy), "wait until that has ended, and run again"}
+	}
+	return nil
+}
+
+func removed(obj *unstructured.Unstructured) bool {
+	gone, _ := mapAt(obj.Object, "status")["removedFromBrokerCatalog"].(bool)
+	return gone || obj.GetDeletionTimestamp() != nil
+}
+
+func parameters(obj *unstructured.Unstructured) bool {
+	spec := mapAt(obj.Object, "spec")
+	from, _ := spec["parametersFrom"].([]any)
+	return len(mapAt(spec, "parameters")) > 0 || len(from) > 0
+}
+
+// others are instances, of the same service, that are not failed.
+func (d *decision) others(c *candidate) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(d.provided[c.activation()]), func(obj *unstructured.Unstructured) bool { return obj.GetUID() == c.obj.GetUID() })
+}
+
+// recreation1 is the unit that deletes one instance with what depends on it, and
+// makes all of it again. Usages and bindings are deleted before the instance, so
+// that nothing is left to a cascade, and nothing waits for anything else: it is
+// the same with and without Service Catalog's CascadingDeletion.
+func (d *decision) recreation1(c *candidate) migration.Unit {
+	ref := d.kinds.instance.refTo(c.obj)
+	bindings, usages := d.dependents(c)
+	u := migration.Unit{ID: ref.String(), Commit: true}
+	add := func(changes ...migration.Change) { u.Changes = append(u.Changes, changes...) }
+	quiet := migration.Change{
+		Verb: migration.Await, Ref: ref, Object: expectation{Kind: expectQuiet, Bindings: idNames(bindings), Usages: idNames(usages)}.object(),
+		Why: "nothing else may use the instance, and application-broker is to be idle",
+	}
+	add(quiet)
+	for _, usage := range usages {
+		add(d.delete(d.kinds.usage, usage, "it belongs to a ServiceBinding of "+ref.String()))
+	}
+	for _, binding := range bindings {
+		add(d.delete(d.kinds.binding, binding, "it is of "+ref.String()))
+	}
+	if foreign := foreignFinalizers(c.obj); len(foreign) > 0 {
+		// They would keep the instance, which is not meant to go for good.
+		add(migration.Change{
+			Verb: migration.Patch, Ref: ref, UID: c.obj.GetUID(),
+			Patch: mustJSON(map[string]any{"metadata": map[string]any{"finalizers": []string{kyma.ServiceCatalogFinalizer}}}),
+			Why:   "the owners of other finalizers are not to take it for gone; it gets them back",
+		})
+	}
+	if len(bindings) > 0 {
+		add(quiet)
+	}
+	why := c.broken
+	if why == "" {
+		why = "it lacks " + strings.Join(c.lacks, ", and ")
+		if len(c.lacks) == 0 {
+			why = "--strategy=" + d.options.strategy
+		}
+	}
+	add(d.delete(d.kinds.instance, c.obj, why))
+	activation := d.kinds.activation.ref(c.namespace(), c.service.ID)
+	add(migration.Change{
+		Verb: migration.Await, Ref: activation, Object: expectation{Kind: expectGone, UID: c.obj.GetUID(), Application: c.application}.object(),
+		Why: "application-broker would take what is about to go for what is there",
+	})
+	restart := migration.Change{
+		Verb: migration.Restart, Ref: migration.Ref{Resource: deployments, Namespace: d.options.integrationNamespace, Name: kyma.ApplicationBroker},
+		Timeout: d.options.restartTimeout, Late: &migration.LateRestart{Unless: &ref},
+		Why: "unless it has deprovisioned the instance properly: else it would refuse the new one for good, in the place of the former one",
+	}
+	if c.state.Provisioned && len(d.links[c.pair()]) > 0 {
+		restart.Late.After = since(c)
+		restart.Late.Traces = &migration.Traces{
+			Ref:           d.kinds.link.ref(d.options.integrationNamespace, ""),
+			LabelSelector: labels.Set{kyma.ApplicationNameLabel: c.application, kyma.BrokerNamespaceLabel: c.namespace()}.String(),
+		}
+	}
+	add(restart, d.create(d.kinds.instance, c.obj), migration.Change{
+		Verb: migration.Await, Ref: ref, Object: expectation{Kind: expectProvisioned, Activation: c.service.ID, Application: c.application}.object(),
+		Why: "it is provisioned, and with it the mesh objects",
+	})
+	for _, binding := range bindings {
+		add(d.create(d.kinds.binding, binding))
+		if kyma.ConditionOf(binding, "Ready").True() {
+			add(migration.Change{Verb: migration.Await, Ref: d.kinds.binding.refTo(binding), Why: "its Secret is there again"})
+		}
+	}
+	for _, usage := range usages {
+		add(d.create(d.kinds.usage, usage))
+		if kyma.ConditionOf(usage, "Ready").True() {
+			add(migration.Change{Verb: migration.Await, Ref: d.kinds.usage.refTo(usage), Why: "its workload has the credentials again"})
+		}
+	}
+	return u
+}
+
+// delete carries the object along, which is its pre-image: what is deleted is
+// what was decided about, or nothing is.
+func (d *decision) delete(k kind, obj *unstructured.Unstructured, why string) migration.Change {
+	return migration.Change{
+		Verb: migration.Delete, Ref: k.refTo(obj), Object: obj, UID: obj.GetUID(), Timeout: d.options.deleteTimeout, Why: why,
+	}
+}
+
+// create makes an object again from its pre-image. It may hold parameters, which
+// nobody else is to see.
+func (d *decision) create(k kind, obj *unstructured.Unstructured) migration.Change {
+	return migration.Change{
+		Verb: migration.Create, Ref: k.refTo(obj), Object: remade(obj), Hidden: true,
+		Why: "as it was: the same external ID, parameters, labels, annotations, owners and finalizers",
+	}
+}
+
+// remade is what is created to bring an object of Service Catalog back: without
+// what the API server sets, and what the webhooks of Service Catalog set, and
+// refuse (domain.md §4).
+func remade(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	again := obj.DeepCopy()
+	for _, field := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink",
+	} {
+		unstructured.RemoveNestedField(again.Object, "metadata", field)
+	}
+	unstructured.RemoveNestedField(again.Object, "status")
+	for _, field := range []string{"serviceClassRef", "servicePlanRef", "clusterServiceClassRef", "clusterServicePlanRef", "userInfo"} {
+		unstructured.RemoveNestedField(again.Object, "spec", field)
+	}
+	return again
+}
+
+func foreignFinalizers(obj *unstructured.Unstructured) []string {
+	return slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == kyma.ServiceCatalogFinalizer })
+}
+
+func idNames(all []*unstructured.Unstructured) []string {
+	list := make([]string, 0, len(all))
+	for _, obj := range all {
+		list = append(list, obj.GetName())
+	}
+	return list
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,180 @@
+package serviceinstance
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// repair makes what instances lack, as application-broker would have made it, so
+// that it finds it and uses it. What several lack is made once.
+func (d *decision) repair() {
+	made := map[string]bool{}
+	add := func(changes ...migration.Change) {
+		unit := changes[0].Ref.String()
+		if !made[unit] {
+			made[unit] = true
+			d.plan.Units = append(d.plan.Units, migration.Unit{ID: unit, Changes: changes})
+		}
+	}
+	for _, c := range d.repairs {
+		if why := d.unrepairable(c); why != nil {
+			d.report(c.obj, why)
+			continue
+		}
+		d.find(migration.Info, d.kinds.instance.refTo(c.obj).String(), "repaired in place: it lacks "+strings.Join(c.lacks, ", and "), "")
+		why := d.kinds.instance.refTo(c.obj).String() + " lacks it"
+		if len(d.links[c.pair()]) == 0 {
+			add(d.newLink(c, why))
+		}
+		switch activation := d.activations[c.activation()]; {
+		case activation == nil:
+			add(d.newActivation(c, why))
+		case d.foreignOwner(activation, c) != "":
+			add(d.adopt(activation, c))
+		}
+		in := d.namespaces[c.namespace()]
+		if in.injection == "" {
+			add(d.label(c.namespace(), in, why))
+		}
+		if d.brokers[c.namespace()] == nil && (in.injection != "" || !d.kinds.injects()) {
+			add(d.newBroker(c.namespace(), why))
+		}
+		if d.lacksPolicy(c) {
+			add(d.newPolicy(c.namespace(), why))
+		}
+	}
+}
+
+// unrepairable says why what is missing cannot be made now.
+func (d *decision) unrepairable(c *candidate) *problem {
+	if why := d.duplicate(c); why != nil {
+		return why
+	}
+	if activation := d.activations[c.activation()]; activation == nil {
+		if why := d.unnameable(c); why != nil {
+			return why
+		}
+	} else if activation.GetDeletionTimestamp() != nil {
+		return &problem{
+			migration.Deferred, fmt.Sprintf("left for later: its %s is being deleted", d.kinds.activation.refTo(activation)),
+			"wait until it is gone, and run again; the subscription-controller takes off its finalizer",
+		}
+	}
+	for _, link := range d.links[c.pair()] {
+		if link.GetDeletionTimestamp() != nil {
+			return &problem{migration.Deferred, fmt.Sprintf("left for later: Knative %s is being deleted", d.kinds.link.refTo(link)), "wait until it is gone, and run again"}
+		}
+	}
+	if injection := d.namespaces[c.namespace()].injection; d.brokers[c.namespace()] == nil && injection != "" && injection != "enabled" {
+		return &problem{
+			migration.Deferred, fmt.Sprintf("left for later: its namespace has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, injection),
+			fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; %s", c.namespace(), kyma.InjectionLabel, d.optOut(c.obj)),
+		}
+	}
+	if len(d.links[c.pair()]) == 0 {
+		return d.unusable(c.application)
+	}
+	return nil
+}
+
+func (d *decision) newLink(c *candidate, why string) migration.Change {
+	k := d.kinds.link
+	ref := k.ref(d.options.integrationNamespace, kyma.LinkName(c.application, c.namespace()))
+	link := k.object(ref, map[string]any{
+		"channel": map[string]any{
+			"apiVersion": d.kinds.channel.resource.GroupVersion().String(), "kind": kyma.Channel.Kind, "name": d.channels[c.application][0].GetName(),
+		},
+		"subscriber": map[string]any{"uri": kyma.LinkURI(c.namespace())},
+	})
+	link.SetLabels(map[string]string{kyma.ApplicationNameLabel: c.application, kyma.BrokerNamespaceLabel: c.namespace()})
+	return migration.Change{Verb: migration.Create, Ref: ref, Object: link, Why: why}
+}
+
+func (d *decision) newActivation(c *candidate, why string) migration.Change {
+	ref := d.kinds.activation.ref(c.namespace(), c.service.ID)
+	activation := d.kinds.activation.object(ref, map[string]any{"displayName": c.service.DisplayName, "sourceId": c.application})
+	if owner := d.ownerOf(c); owner != nil {
+		activation.SetOwnerReferences([]metav1.OwnerReference{*owner})
+	}
+	return migration.Change{Verb: migration.Create, Ref: ref, Object: activation, Why: why}
+}
+
+// ownerOf is the owner of an EventActivation: of 1.10 the instance, so that the
+// garbage collector removes it with that; 1.11 removes it itself. The owner does
+// no harm there, and without it 1.10 would leave it behind: it is left out only
+// if the version is known.
+func (d *decision) ownerOf(c *candidate) *metav1.OwnerReference {
+	if kyma.ApplicationBrokerVersion(d.applicationBroker) == "1.11" {
+		return nil
+	}
+	return &metav1.OwnerReference{
+		APIVersion: d.kinds.instance.resource.GroupVersion().String(), Kind: kyma.ServiceInstance.Kind, Name: c.obj.GetName(), UID: c.obj.GetUID(),
+	}
+}
+
+// adopt gives an EventActivation the owner that application-broker of 1.10 gives
+// one that it finds.
+func (d *decision) adopt(activation *unstructured.Unstructured, c *candidate) migration.Change {
+	owners := []any{}
+	if owner := d.ownerOf(c); owner != nil {
+		owners = append(owners, map[string]any{"apiVersion": owner.APIVersion, "kind": owner.Kind, "name": owner.Name, "uid": string(owner.UID)})
+	}
+	return migration.Change{
+		Verb: migration.Patch, Ref: d.kinds.activation.refTo(activation), UID: activation.GetUID(),
+		Patch: mustJSON(map[string]any{"metadata": map[string]any{"ownerReferences": owners}}),
+		Why:   fmt.Sprintf("it belongs to %s, and would go with that", d.foreignOwner(activation, c)),
+	}
+}
+
+// label is what makes Knative create a Broker, where it does.
+func (d *decision) label(name string, in namespace, why string) migration.Change {
+	ch := migration.Change{
+		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, UID: in.uid,
+		Patch: mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]any{kyma.InjectionLabel: "enabled"}}}), Why: why,
+	}
+	if !d.kinds.injects() {
+		return ch
+	}
+	ch.SideEffects = []migration.Ref{d.kinds.broker.ref(name, kyma.DefaultBroker)}
+	for _, account := range []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount} {
+		ch.SideEffects = append(ch.SideEffects,
+			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},
+			migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding(name, account)},
+			migration.Ref{Resource: serviceAccounts, Namespace: name, Name: account})
+	}
+	return ch
+}
+
+// newBroker makes a Broker where no label does, and awaits one where it does.
+func (d *decision) newBroker(namespace, why string) migration.Change {
+	ref := d.kinds.broker.ref(namespace, kyma.DefaultBroker)
+	if d.kinds.injects() {
+		return migration.Change{Verb: migration.Await, Ref: ref, Why: "the namespace is labelled for a Broker, and has none yet"}
+	}
+	return migration.Change{Verb: migration.Create, Ref: ref, Object: d.kinds.broker.object(ref, map[string]any{}), Why: why}
+}
+
+func (d *decision) newPolicy(namespace, why string) migration.Change {
+	ref := d.kinds.policy.ref(namespace, kyma.BrokerPolicyName(namespace))
+	policy := d.kinds.policy.object(ref, map[string]any{
+		"targets": []any{map[string]any{"name": kyma.DefaultBroker + "-broker"}, map[string]any{"name": kyma.DefaultBroker + "-broker-filter"}},
+		"peers":   []any{map[string]any{"mtls": map[string]any{"mode": "PERMISSIVE"}}},
+	})
+	policy.SetLabels(map[string]string{kyma.TriggerBrokerLabel: kyma.DefaultBroker})
+	return migration.Change{Verb: migration.Create, Ref: ref, Object: policy, Why: why}
+}
+
+func mustJSON(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps of strings
+	}
+	return raw
+}
