@@ -5,6 +5,18 @@
 // migration can get wrong. So tests run against the control plane that test/cluster builds from Go modules and starts on
 // loopback. With KUBECONFIG set they use that cluster instead; what only an own cluster can tell then answers ErrNoAudit,
 // and a test is to skip.
+//
+// # Pods
+//
+// Without more, nothing runs a pod. With Node, which needs root, everything does what it does in a cluster:
+//
+//	cluster, err := controlplane.Start(ctx, controlplane.Node())
+//	image, err := cluster.Push(ctx, "trigger-sync", "./cmd/trigger-sync") // builds it; the name for a pod's spec
+//	l, err := net.Listen("tcp", net.JoinHostPort(cluster.Host, "0"))        // a server of the test that pods reach
+//
+// A pod finds the API at its ClusterIP, Services by name, and nothing outside of this machine. Images are of the cluster's
+// own registry: whatever is not pushed cannot be pulled. With Knative, Knative Eventing's images are in another one, and
+// InstallKnative installs it. A test process that is killed leaves no container, mount, interface or firewall rule behind.
 package controlplane
 
 import (
@@ -35,7 +47,7 @@ import (
 // userAgent is how the requests of this package appear in the audit log.
 const userAgent = "eventmesh-controlplane"
 
-// ControlPlane is a cluster without nodes.
+// ControlPlane is a cluster, without nodes unless asked for one.
 type ControlPlane struct {
 	// Kubeconfig is the path of a file with one context: the administrator.
 	Kubeconfig string
@@ -43,6 +55,9 @@ type ControlPlane struct {
 	Dir string
 	// AuditLog is the path of the audit log, empty on a cluster of somebody else.
 	AuditLog string
+	// Registry is where this machine pushes images to, and Host the address at which pods reach what listens on this
+	// machine. Both are empty without a node.
+	Registry, Host string
 
 	config    *rest.Config
 	dynamic   dynamic.Interface
@@ -50,6 +65,8 @@ type ControlPlane struct {
 	http      *http.Client
 
 	launcher *launcher
+	// knative is the file of Knative's manifests, if they were asked for.
+	knative string
 
 	mu   sync.Mutex
 	made []func(context.Context) error // deletes what User made
@@ -59,7 +76,8 @@ type ControlPlane struct {
 type Option func(*options)
 
 type options struct {
-	controllers string
+	controllers   string
+	node, knative bool
 }
 
 // Controllers chooses the controllers that run, in the notation of kube-controller-manager's --controllers. A test that
@@ -87,7 +105,7 @@ func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 	}()
 
 	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
-		err = c.adopt()
+		err = c.adopt(o)
 	} else {
 		err = c.launch(ctx, o)
 	}
@@ -102,7 +120,10 @@ func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 
 // adopt uses the cluster of the caller's KUBECONFIG. The variable may name several files, with relative paths in them:
 // programs under test get one file that holds everything.
-func (c *ControlPlane) adopt() error {
+func (c *ControlPlane) adopt(o options) error {
+	if o.node {
+		return ErrNoNode
+	}
 	raw, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
 	if err != nil {
 		return fmt.Errorf("cannot load KUBECONFIG: %w", err)
@@ -192,8 +213,9 @@ func (c *ControlPlane) RestartControllers(ctx context.Context) error {
 
 // launcher is a running "cluster up".
 type launcher struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
+	binary string
+	cmd    *exec.Cmd
+	stdin  io.Closer
 	// lines carries what the launcher says on stdout; closed when it ends.
 	lines  chan []byte
 	stderr tail
@@ -206,6 +228,9 @@ type announcement struct {
 	Kubeconfig string `json:"kubeconfig"`
 	AuditLog   string `json:"auditLog"`
 	Server     string `json:"server"`
+	Registry   string `json:"registry"`
+	Host       string `json:"host"`
+	Knative    string `json:"knative"`
 }
 
 func (c *ControlPlane) launch(ctx context.Context, o options) error {
@@ -225,7 +250,14 @@ func (c *ControlPlane) launch(ctx context.Context, o options) error {
 	if o.controllers != "" {
 		args = append(args, "--controllers", o.controllers)
 	}
+	if o.node {
+		args = append(args, "--node")
+	}
+	if o.knative {
+		args = append(args, "--knative")
+	}
 	l := &launcher{
+		binary: binary,
 		cmd:    exec.Command(binary, args...),
 		lines:  make(chan []byte, 1),
 		exited: make(chan struct{}),
@@ -264,6 +296,7 @@ func (c *ControlPlane) launch(ctx context.Context, o options) error {
 		return err
 	}
 	c.Kubeconfig, c.AuditLog = a.Kubeconfig, a.AuditLog
+	c.Registry, c.Host, c.knative = a.Registry, a.Host, a.Knative
 	return nil
 }
 

@@ -33,12 +33,16 @@ kn/subscriptions: {apiVersion: messaging.knative.dev/%[1]s, kind: Subscription, 
 brokers: {apiVersion: eventing.knative.dev/%[1]s, kind: Broker, metadata: {name: default}}
 triggers: {apiVersion: eventing.knative.dev/%[1]s, kind: Trigger, metadata: {name: t}, spec: {filter: {attributes: {type: order.created, source: shop, eventtypeversion: v1}}, subscriber: {uri: "http://fn.default:8080/"}}}
 services: {apiVersion: serving.knative.dev/%[1]s, kind: Service, metadata: {name: shop}, spec: {template: {spec: {containers: [{image: adapter}]}}}}
+clusterservicebrokers: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ClusterServiceBroker, metadata: {name: b}, spec: {url: "http://b"}}
+clusterserviceclasses: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ClusterServiceClass, metadata: {name: c}, spec: {externalName: orders, externalID: c, clusterServiceBrokerName: b, bindable: true}}
+clusterserviceplans: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ClusterServicePlan, metadata: {name: c-plan}, spec: {externalName: default, externalID: c-plan, clusterServiceClassRef: {name: c}}}
 servicebrokers: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ServiceBroker, metadata: {name: application-broker}, spec: {url: "http://b/default"}}
 serviceclasses: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ServiceClass, metadata: {name: c}, spec: {externalName: orders, externalID: c, serviceBrokerName: application-broker, bindable: true}}
 serviceplans: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ServicePlan, metadata: {name: c-plan}, spec: {externalName: default, externalID: c-plan, serviceClassRef: {name: c}}}
 serviceinstances: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ServiceInstance, metadata: {name: orders}, spec: {serviceClassExternalName: orders, servicePlanExternalName: default}}
 servicebindings: {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ServiceBinding, metadata: {name: orders}, spec: {instanceRef: {name: orders}, secretName: orders}}
 servicebindingusages: {apiVersion: servicecatalog.kyma-project.io/v1alpha1, kind: ServiceBindingUsage, metadata: {name: orders}, spec: {serviceBindingRef: {name: orders}, usedBy: {kind: deployment, name: fn}}}
+podpresets: {apiVersion: settings.svcat.k8s.io/v1alpha1, kind: PodPreset, metadata: {name: orders}, spec: {selector: {matchLabels: {use: orders}}, envFrom: [{secretRef: {name: orders}}]}}
 policies: {apiVersion: authentication.istio.io/v1alpha1, kind: Policy, metadata: {name: default-broker}, spec: {targets: [{name: default-broker}], peers: [{mtls: {mode: PERMISSIVE}}]}}
 `
 
@@ -118,7 +122,7 @@ func TestEveryKindInBothVersionsOfKnative(t *testing.T) {
 				object := &unstructured.Unstructured{Object: content}
 				gvr := object.GroupVersionKind().GroupVersion().WithResource(key[strings.Index(key, "/")+1:])
 				var resource dynamic.ResourceInterface = d.Resource(gvr).Namespace("default")
-				if object.GetKind() == "Application" {
+				if object.GetKind() == "Application" || strings.HasPrefix(object.GetKind(), "Cluster") {
 					resource = d.Resource(gvr)
 				}
 				created, err := resource.Create(ctx, object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})

@@ -268,14 +268,18 @@ func createAll(ctx context.Context, client dynamic.Interface, objects []*unstruc
 
 func resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
 	resource, ok := map[string]string{
-		"Application":        "applications",
-		"ApplicationMapping": "applicationmappings",
-		"Channel":            "channels",
-		"ConfigMap":          "configmaps",
-		"Deployment":         "deployments",
-		"HTTPSource":         "httpsources",
-		"Namespace":          "namespaces",
-		"Service":            "services",
+		"Application":         "applications",
+		"ApplicationMapping":  "applicationmappings",
+		"Channel":             "channels",
+		"ConfigMap":           "configmaps",
+		"Deployment":          "deployments",
+		"EventActivation":     "eventactivations",
+		"HTTPSource":          "httpsources",
+		"Namespace":           "namespaces",
+		"Service":             "services",
+		"ServiceBinding":      "servicebindings",
+		"ServiceBindingUsage": "servicebindingusages",
+		"ServiceInstance":     "serviceinstances",
 	}[gvk.Kind]
 	if !ok {
 		return schema.GroupVersionResource{}, fmt.Errorf("cannot create %s: the stand-in does not know the kind", gvk)
