@@ -1,0 +1,253 @@
+package serviceinstance
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+)
+
+// TestRecreate recreates instances with and without bindings and usages, of
+// services whose IDs are UUIDs and are not, with Service Catalog's cascade and
+// without: each comes back as it was, and nothing is lost.
+func TestRecreate(t *testing.T) {
+	for _, cascading := range []bool{true, false} {
+		t.Run(fmt.Sprintf("CascadingDeletion=%t", cascading), func(t *testing.T) {
+			w := on(t)
+			w.check(w.catalog.SetCascadingDeletion(w.ctx, cascading))
+			owner := w.get(kyma.Namespaces, "", ns)
+			w.instance("orders", "orders", func(u *unstructured.Unstructured) {
+				u.SetLabels(map[string]string{"team": "till"})
+				u.SetAnnotations(map[string]string{"note": "kept"})
+				u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns, UID: owner.GetUID()}})
+			})
+			w.patch(kyma.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
+			w.instance("pizza", "pizza")
+			w.instance("stock", "stock")
+			w.instance("prices", "prices")
+			w.bind("till", "orders")
+			w.bind("app", "orders")
+			w.bind("oven", "pizza")
+			// Of another broker, for all namespaces; nothing provisions it.
+			w.create(kyma.ServiceInstances, &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "servicecatalog.k8s.io/v1beta1", "kind": "ServiceInstance", "metadata": map[string]any{"namespace": ns, "name": "redis"},
+				"spec": map[string]any{"clusterServiceClassExternalName": "redis", "clusterServicePlanExternalName": "micro"},
+			}})
+			w.until(kyma.ServiceInstances, ns, "redis", "looked at", func(u *unstructured.Unstructured) bool { return u != nil && condition(u, "Ready") != "" })
+			before, uids := w.census(), w.uids(kyma.ServiceInstances)
+
+			report := w.succeeds(migration.Succeeded, "--strategy=always")
+
+			if diff := cmp.Diff(before, w.census()); diff != "" {
+				t.Errorf("lost or changed (-before +after):\n%s", diff)
+			}
+			for name, uid := range w.uids(kyma.ServiceInstances) {
+				again := name != "prices" && name != "redis"
+				if (uid != uids[name]) != again {
+					t.Errorf("ServiceInstance %s was recreated: %t, want %t", name, uid != uids[name], again)
+				}
+			}
+			got := w.get(kyma.ServiceInstances, ns, "orders")
+			is := map[string]any{
+				"team": got.GetLabels()["team"], "note": got.GetAnnotations()["note"], "finalizers": got.GetFinalizers(), "owners": got.GetOwnerReferences(),
+			}
+			want := map[string]any{
+				"team": "till", "note": "kept", "finalizers": []string{"kubernetes-incubator/service-catalog", "example.com/audit"},
+				"owners": []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns, UID: owner.GetUID()}},
+			}
+			if diff := cmp.Diff(want, is); diff != "" {
+				t.Errorf("it is not as it was (-want +got):\n%s", diff)
+			}
+			w.patch(kyma.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog"]}}`)
+			w.isOnTheMesh("orders", orders)
+			w.isOnTheMesh("pizza", pizza)
+			w.isOnTheMesh("stock", stock)
+			for _, ch := range report.Changes {
+				if ch.Result == migration.ChangeFailed || ch.Result == migration.ChangeNotRestored {
+					t.Errorf("%s %s: %s: %s", ch.Verb, ch.Name, ch.Result, ch.Message)
+				}
+			}
+			w.succeeds(migration.NothingToDo)
+		})
+	}
+}
+
+// isOnTheMesh checks what application-broker makes for an instance.
+func (w *world) isOnTheMesh(instance, service string) {
+	w.t.Helper()
+	u := w.get(kyma.ServiceInstances, ns, instance)
+	activation := w.get(kyma.EventActivations, ns, service)
+	switch {
+	case activation == nil:
+		w.t.Errorf("%s has no EventActivation", instance)
+	case activation.GetDeletionTimestamp() != nil || text(activation, "spec", "sourceId") != app:
+		w.t.Errorf("the EventActivation of %s: %v", instance, activation.Object)
+	case len(activation.GetOwnerReferences()) != 1 || activation.GetOwnerReferences()[0].UID != u.GetUID():
+		w.t.Errorf("the EventActivation of %s belongs to %v", instance, activation.GetOwnerReferences())
+	}
+	if names := w.linkNames(); len(names) != 1 {
+		w.t.Errorf("Knative Subscriptions: %v, want one", names)
+	}
+	if ns := w.get(kyma.Namespaces, "", ns); ns.GetLabels()["knative-eventing-injection"] != "enabled" {
+		w.t.Errorf("labels of the namespace: %v", ns.GetLabels())
+	}
+}
+
+// TestRepair makes what an instance lacks, and does not touch the instance;
+// application-broker finds it, and uses it.
+func TestRepair(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	w.bind("till", "orders")
+	w.strip(orders)
+	before := w.get(kyma.ServiceInstances, ns, "orders").GetResourceVersion()
+
+	plan, code := w.run("plan")
+	if code != 0 || plan.Result != migration.Planned || w.get(kyma.EventActivations, ns, orders) != nil {
+		t.Fatalf("plan: exit code %d, %s: %s", code, plan.Result, plan.Message)
+	}
+	report := w.succeeds(migration.Succeeded)
+	want := []string{"create EventActivation " + orders, "create Subscription " + w.linkNames()[0]}
+	if diff := cmp.Diff(want, writesOf(report)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	w.isOnTheMesh("orders", orders)
+	if after := w.get(kyma.ServiceInstances, ns, "orders").GetResourceVersion(); after != before {
+		t.Error("the instance was touched")
+	}
+	made := w.linkNames()
+	w.instance("pizza", "pizza")
+	if diff := cmp.Diff(made, w.linkNames()); diff != "" {
+		t.Errorf("application-broker does not use what was made (-made +now):\n%s", diff)
+	}
+	w.succeeds(migration.NothingToDo)
+
+	if report, code := w.run("undo"); code != 0 || w.get(kyma.EventActivations, ns, orders) != nil && w.get(kyma.EventActivations, ns, orders).GetDeletionTimestamp() == nil {
+		t.Errorf("undo: exit code %d: %s: %s", code, report.Result, report.Message)
+	}
+}
+
+// TestRestartTrap: application-broker has restarted since the instances were
+// provisioned. It has forgotten the operations, but not the instances, and would
+// refuse each for good that comes in the place of another.
+func TestRestartTrap(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	w.instance("stock", "stock")
+	w.bind("till", "orders")
+	w.check(w.broker.Restart(w.ctx))
+	before := w.census()
+	w.succeeds(migration.Succeeded, "--strategy=always")
+	if diff := cmp.Diff(before, w.census()); diff != "" {
+		t.Errorf("lost or changed (-before +after):\n%s", diff)
+	}
+	// It has deprovisioned these external IDs before, in the same life.
+	w.succeeds(migration.Succeeded, "--strategy=always")
+	if diff := cmp.Diff(before, w.census()); diff != "" {
+		t.Errorf("lost or changed by the second recreation (-before +after):\n%s", diff)
+	}
+	w.isOnTheMesh("orders", orders)
+}
+
+// TestFailedForGood recreates an instance whose provisioning failed, and which
+// nothing else can help: application-broker never tries again.
+func TestFailedForGood(t *testing.T) {
+	w := on(t)
+	w.broker.Break(kyma.FailProvision, ns+"/"+orders)
+	w.create(kyma.ServiceInstances, kyma.ServiceInstance(ns, "orders", "orders"))
+	// Service Catalog cleans up after it, and leaves it then.
+	w.until(kyma.ServiceInstances, ns, "orders", "given up", func(u *unstructured.Unstructured) bool {
+		return u != nil && condition(u, "Failed") == "True" && text(u, "status", "currentOperation") == ""
+	})
+	w.broker.HealAll()
+	w.succeeds(migration.Succeeded)
+	w.isOnTheMesh("orders", orders)
+	w.untilReady(kyma.ServiceInstances, "orders")
+}
+
+// TestRefuse: what could not come back is not deleted, nor anything else.
+func TestRefuse(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	w.instance("stock", "stock")
+	w.delete(kyma.ApplicationMappings, ns, app)
+	before := w.uids(kyma.ServiceInstances)
+	report, code := w.run("run", "--strategy=always")
+	if code != migration.ExitRefused || len(report.Changes) > 0 {
+		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+	if diff := cmp.Diff(before, w.uids(kyma.ServiceInstances)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+	if w.get(leases, kyma.SystemNamespace, "eventmesh-migration") != nil {
+		t.Error("a Lease was taken for nothing")
+	}
+}
+
+// TestTooLittleTime: a run that cannot end in time does not begin.
+func TestTooLittleTime(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	report, code := w.run("run", "--strategy=always", "--timeout=10s")
+	if code != migration.ExitRefused || w.get(leases, kyma.SystemNamespace, "eventmesh-migration") != nil {
+		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+}
+
+// TestParameters: with API packages, instances have parameters, of which some come
+// from Secrets. They come back, and nobody gets to see them.
+func TestParameters(t *testing.T) {
+	w := with(t, kyma.ApplicationBrokerOptions{Version: kyma.Broker111, APIPackages: true}, services...)
+	const hush = "hush-hush"
+	w.put(kyma.Secrets, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": ns, "name": "params"}, "stringData": map[string]any{"json": `{"token":"` + hush + `"}`},
+	}})
+	w.instance("orders", app, func(u *unstructured.Unstructured) {
+		spec := u.Object["spec"].(map[string]any)
+		spec["servicePlanExternalName"] = "orders"
+		spec["parameters"] = map[string]any{"password": hush}
+		spec["parametersFrom"] = []any{map[string]any{"secretKeyRef": map[string]any{"name": "params", "key": "json"}}}
+	})
+	w.bind("till", "orders")
+	before := w.census()
+	var said bytes.Buffer
+	for _, run := range []struct {
+		command string
+		args    []string
+	}{
+		{"plan", []string{"--output=text"}}, {"plan", []string{"--output=json"}}, {"run", []string{"--output=json", "--log-level=debug"}},
+	} {
+		p := w.begin(w.Kubeconfig, run.command, append(run.args, "--strategy=always")...)
+		<-p.exited
+		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", run.command, code, &p.stdout)
+		}
+		said.Write(p.stdout.Bytes())
+		said.Write(p.stderr.Bytes())
+	}
+	for _, u := range w.list(kyma.ConfigMaps, kyma.SystemNamespace, "eventmesh-migration.kyma-project.io/job") {
+		fmt.Fprint(&said, u.Object)
+	}
+	if strings.Contains(said.String(), hush) {
+		t.Error("a parameter is shown")
+	}
+	if diff := cmp.Diff(before, w.census()); diff != "" {
+		t.Errorf("lost or changed (-before +after):\n%s", diff)
+	}
+	spec := w.get(kyma.ServiceInstances, ns, "orders").Object["spec"].(map[string]any)
+	if diff := cmp.Diff(map[string]any{"password": hush}, spec["parameters"]); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+	// The Secret that the parameters come from is gone: it could not come back.
+	w.delete(kyma.Secrets, ns, "params")
+	if report, code := w.run("run", "--strategy=always"); code != migration.ExitRefused {
+		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+}

@@ -1,0 +1,126 @@
+package serviceinstance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/snapshot"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// repairs is the job over one instance that lacks an EventActivation and a Knative
+// Subscription. A recreation has its own kill loop: it is not reversible.
+func (w *world) repairs() suite.Subject {
+	w.instance("orders", "orders")
+	return suite.Subject{
+		Name: "serviceinstance-recreate", Binary: suite.Build(w.t, "./cmd/serviceinstance-recreate"),
+		Args:       []string{"--ready-timeout=10s", "--activation-timeout=10s"},
+		BrokenArgs: []string{"--activation-timeout=2s"},
+		Kubeconfig: w.Kubeconfig, Admin: w.Config(), Audit: w.ControlPlane,
+		// Service Catalog and the stand-ins count in their status alone.
+		Snapshot: snapshot.Options{},
+		Reset: func(ctx context.Context, t testing.TB) {
+			t.Helper()
+			w := &world{plane: w.plane, t: t, ctx: ctx}
+			w.strip(orders)
+		},
+		Done: func(ctx context.Context, t testing.TB) {
+			t.Helper()
+			w := &world{plane: w.plane, t: t, ctx: ctx}
+			w.isOnTheMesh("orders", orders)
+		},
+		// Without its controller, the Knative Subscription does not become ready.
+		Break: func(_ context.Context, t testing.TB) func() {
+			t.Helper()
+			w.mesh.Stop()
+			return func() {
+				var err error
+				if w.plane.mesh, err = kyma.StartMesh(context.Background(), w.Config(), kyma.Options{}); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	}
+}
+
+// TestSuite is what every change of every job must pass.
+func TestSuite(t *testing.T) { suite.Quick(t, on(t).repairs()) }
+
+// TestTwoHundred: 30 of 200 instances are recreated, one at a time; nobody touches
+// the others.
+func TestTwoHundred(t *testing.T) {
+	const all, lacking = 200, 30
+	offered := make([]kyma.AppService, all)
+	for i := range offered {
+		offered[i] = kyma.AppService{ID: fmt.Sprintf("service-%03d", i), Events: true}
+	}
+	w := with(t, kyma.ApplicationBrokerOptions{}, offered...)
+	// Two at once would make the Knative Subscription twice.
+	w.instance(offered[0].ID, offered[0].ID)
+	group, ctx := errgroup.WithContext(w.ctx)
+	group.SetLimit(8)
+	for _, service := range offered[1:] {
+		group.Go(func() error {
+			_, err := w.client.Resource(kyma.ServiceInstances).Namespace(ns).Create(ctx, kyma.ServiceInstance(ns, service.ID, service.ID), metav1.CreateOptions{})
+			return err
+		})
+	}
+	w.check(group.Wait())
+	for _, service := range offered {
+		w.untilReady(kyma.ServiceInstances, service.ID)
+	}
+	work := map[string]bool{}
+	for i := range lacking {
+		name := offered[i*all/lacking].ID
+		work[name] = true
+		w.delete(kyma.EventActivations, ns, name)
+	}
+	versions := map[string]string{}
+	for _, u := range w.list(kyma.ServiceInstances, ns, "") {
+		versions[u.GetName()] = u.GetResourceVersion()
+	}
+	mark, err := w.Mark(w.ctx)
+	w.check(err)
+	report := w.succeeds(migration.Succeeded, "--strategy=recreate", "--timeout=1h")
+	t.Logf("%s in %.0f s", report.Message, report.Seconds)
+
+	again := 0
+	for _, u := range w.list(kyma.ServiceInstances, ns, "") {
+		if touched := versions[u.GetName()] != u.GetResourceVersion(); touched != work[u.GetName()] {
+			t.Errorf("ServiceInstance %s was touched: %t, want %t", u.GetName(), touched, work[u.GetName()])
+		}
+		if !ready(&u) {
+			t.Errorf("ServiceInstance %s is not ready", u.GetName())
+		}
+		again++
+	}
+	if again != all {
+		t.Errorf("%d instances, want %d", again, all)
+	}
+	requests, err := w.Requests(w.ctx, mark, controlplane.All(controlplane.By("serviceinstance-recreate"), controlplane.IsWrite, func(r controlplane.Request) bool {
+		return strings.HasSuffix(r.Resource, "/serviceinstances") && r.Code < 300
+	}))
+	w.check(err)
+	slices.SortFunc(requests, func(a, b controlplane.Request) int { return a.Received.Compare(b.Received) })
+	if len(requests) != 2*lacking {
+		t.Errorf("%d writes of instances, want %d", len(requests), 2*lacking)
+	}
+	var until time.Time
+	for i := 0; i+1 < len(requests); i += 2 {
+		gone, back := requests[i], requests[i+1]
+		if gone.Verb != "delete" || back.Verb != "create" || gone.Received.Before(until) {
+			t.Fatalf("not one at a time: %s, then %s", gone, back)
+		}
+		until = back.Completed
+	}
+}
