@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+const program = "eventmesh-migrate"
+
+// plugin is how the program is called by kubectl, which finds it by this name.
+const plugin = "kubectl-eventmesh_migrate"
+
+// app is one execution of the program.
+type app struct {
+	*cli.Tool
+	in   io.Reader
+	jobs []jobmanager.Job
+	// name is what a person has typed.
+	name string
+
+	output    string
+	namespace string
+	all       bool
+	code      int
+}
+
+// execute is the program under the name it was called by.
+func execute(name string, streams cli.IO, in io.Reader) int {
+	jobs := newJobs()
+	for _, job := range jobs {
+		if job.Name() == name {
+			return cli.Run(job.Migration(), streams)
+		}
+	}
+	a := &app{in: in, jobs: jobs, name: program}
+	if strings.TrimSuffix(name, ".exe") == plugin {
+		a.name = "kubectl " + program
+	}
+	engine := make([]migration.Job, len(jobs))
+	for i, job := range jobs {
+		engine[i] = job.Migration()
+	}
+	a.Tool = cli.NewTool(program, streams, engine...)
+	root := a.root()
+	root.SetArgs(append([]string{}, streams.Args...))
+	if err := root.ExecuteContext(context.Background()); err != nil {
+		return a.Refuse(err)
+	}
+	return a.code
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   program,
+		Short: "Migrate a Kyma cluster from the Event Bus to the event mesh",
+		Long: `Every job of the migration from Kyma's Event Bus to the event mesh, in one
+program. A job runs only if the cluster's state says that it is needed.
+
+Look first, then run, then check:
+
+  {name} jobs
+  {name} plan
+  {name} run
+  {name} verify
+
+Exit codes (docs/runbook.md says what to do at each); of several jobs, the worst:
+` + cli.ExitCodes(),
+		SilenceErrors: true, SilenceUsage: true,
+		// A plugin is called by two words.
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: a.name},
+	}
+	root.Long = strings.TrimRight(strings.ReplaceAll(root.Long, "{name}", a.name), "\n")
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.AddCommand(
+		a.jobsCommand(), a.planCommand(), a.runCommand(), a.statusCommand(), a.undoCommand(), a.verifyCommand(),
+		a.mapCommand(), a.diagnoseCommand(), a.lintCommand(), a.jobCommand(), a.versionCommand(),
+	)
+	root.SetUsageTemplate(strings.NewReplacer(
+		".LocalFlags.FlagUsages", ".LocalFlags.FlagUsagesWrapped 110", ".InheritedFlags.FlagUsages", ".InheritedFlags.FlagUsagesWrapped 110",
+	).Replace(root.UsageTemplate()))
+	for _, c := range root.Commands() {
+		c.Example = strings.Trim(strings.ReplaceAll(c.Example, "{name}", a.name), "\n")
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return cli.Usage(fmt.Sprintf("%v (see %q)", err, cmd.CommandPath()+" --help"))
+	})
+	return root
+}
+
+// flags adds flags to a command; -o takes the given forms, the first of which is
+// the default.
+func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) {
+	for _, set := range sets {
+		cmd.Flags().AddFlagSet(set)
+	}
+	cmd.Flags().SortFlags = false
+	if len(forms) > 0 {
+		cmd.Flags().StringVarP(&a.output, "output", "o", "", "`form` of what is printed: "+strings.Join(forms, ", ")+". Default: a "+forms[0]+" for people.")
+		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+		check := cmd.PreRunE
+		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+			if a.output == "" {
+				a.output = forms[0]
+			}
+			if !slices.Contains(forms, a.output) {
+				return cli.Usage(fmt.Sprintf("--output %q: must be one of %s", a.output, strings.Join(forms, ", ")))
+			}
+			if check != nil {
+				return check(cmd, args)
+			}
+			return nil
+		}
+	}
+}
+
+func (a *app) namespaceFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "`namespace` to look at; without it, all of them.")
+	cmd.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "look at all namespaces, as without -n.")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+}
+
+// noArguments is cobra.NoArgs in our words.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return cli.Usage(fmt.Sprintf("%q: unexpected argument (see %q)", args[0], cmd.CommandPath()+" --help"))
+	}
+	return nil
+}
+
+// connect returns the way to the cluster; looking only, without the lines that say
+// what was done.
+func (a *app) connect(looks bool) (*cli.Connection, error) {
+	c, err := a.Connect()
+	if err == nil && looks {
+		c.Quiet()
+	}
+	return c, err
+}
+
+func (a *app) manager(c *cli.Connection, progress jobmanager.Progress) (*jobmanager.Manager, error) {
+	return jobmanager.New(jobmanager.Options{
+		Engine: jobmanager.ForCluster(c.Config), Migration: c.Options, Log: c.Log, Progress: progress,
+	}, components(), a.jobs...)
+}
+
+func (a *app) engine(c *cli.Connection) (*migration.Engine, error) {
+	e, err := migration.New(c.Config, c.Options)
+	if err != nil {
+		return nil, cli.Usage(fmt.Sprintf("cannot use the configuration of %s (%s): %v", c.Config.Host, c.Source, err))
+	}
+	return e, nil
+}
+
+// look does something that only reads, within --timeout. What fails is told on
+// stderr and is exit code 1.
+func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
+	var failed error
+	code, err := c.Supervise(false, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, a.Timeout())
+		defer cancel()
+		if failed = work(ctx); failed != nil && ctx.Err() != nil {
+			failed = errors.Join(context.Cause(ctx), failed)
+		}
+	})
+	var usage *jobmanager.UsageError
+	var signal migration.SignalError
+	switch {
+	case err != nil:
+		a.tell(err)
+		a.code = code
+	case errors.As(failed, &usage):
+		return cli.Usage(failed.Error())
+	case errors.As(failed, &signal):
+		a.tell(failed)
+		a.code = migration.ExitSignal + int(signal.Signal)
+	case failed != nil:
+		a.tell(failed)
+		a.code = migration.ExitFailed
+	}
+	return nil
+}
+
+func (a *app) tell(err error) { fmt.Fprintf(a.Stderr, "%s: %v\n", a.name, err) }
+
+// confirm asks a person. Without a terminal there is nobody to ask.
+func (a *app) confirm(question, flag string) (bool, error) {
+	if f, ok := a.in.(*os.File); !ok || !a.IsTerminal(f) {
+		return false, cli.Usage("this asks before it goes on, and nobody is there to answer: give " + flag)
+	}
+	fmt.Fprintf(a.Stderr, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(a.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("cannot read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true, nil
+	}
+	return false, nil
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show the version of this program, and what it was made for", Args: noArguments,
+		Example: "  {name} version\n  {name} version -o json",
+		RunE: func(*cobra.Command, []string) error {
+			v := map[string]string{"version": cli.Version(), "kyma": Release, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+			if a.output != formText {
+				return a.print(v)
+			}
+			fmt.Fprintf(a.Stdout, "%s %s for Kyma %s (%s, %s)\n", program, v["version"], v["kyma"], v["platform"], v["go"])
+			return nil
+		},
+	}
+	a.flags(cmd, []string{formText, formJSON, formYAML})
+	return cmd
+}
+
+func (a *app) lintCommand() *cobra.Command {
+	release := Release
+	cmd := &cobra.Command{
+		Use: "lint", Short: "Fail if a job is registered that must be gone by a release", Args: noArguments,
+		Long: `Fail if a job is registered that must be gone by a release, and name each. It needs
+no cluster. The tests do the same for the release this source belongs to.`,
+		Example: "  {name} lint\n  {name} lint --release 1.12.0",
+		RunE: func(*cobra.Command, []string) error {
+			m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(nil)}, components(), a.jobs...)
+			if err == nil {
+				err = m.Lint(release)
+			}
+			if err != nil {
+				for _, line := range strings.Split(err.Error(), "\n") {
+					a.tell(errors.New(line))
+				}
+				a.code = migration.ExitFailed
+				return nil
+			}
+			fmt.Fprintf(a.Stdout, "%d jobs, none of which must be gone by release %s\n", len(a.jobs), release)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&release, "release", release, "`version` to ask for, such as 1.12.0.")
+	return cmd
+}
+
+func (a *app) jobCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "job NAME [run|plan|undo] [flags]", Short: "Be the binary of one job, with its flags and its report",
+		Long: `Be the binary of one job: what follows the name is its own command line, and what
+it prints is its own report. So is a link to this program of the job's name.`,
+		Example:            "  {name} job httpsource-sync --help\n  {name} job httpsource-sync plan --ready-timeout 5m",
+		DisableFlagParsing: true,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return a.jobNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
+				if len(args) == 0 {
+					return cli.Usage("the name of a job is missing; there are " + strings.Join(a.jobNames(), ", "))
+				}
+				return cmd.Help()
+			}
+			for _, job := range a.jobs {
+				if job.Name() == args[0] {
+					streams := a.IO
+					streams.Args = args[1:]
+					a.code = cli.Run(job.Migration(), streams)
+					return nil
+				}
+			}
+			return cli.Usage(fmt.Sprintf("unknown job %q; there are %s", args[0], strings.Join(a.jobNames(), ", ")))
+		},
+	}
+}
+
+func (a *app) jobNames() []string {
+	var names []string
+	for _, job := range a.jobs {
+		names = append(names, job.Name())
+	}
+	return names
+}
+
+func now() time.Time { return time.Now() }

@@ -1,0 +1,428 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// jobRow is a job in the list.
+type jobRow struct {
+	Name    string             `json:"name"`
+	Hooks   []string           `json:"hooks"`
+	Needed  jobmanager.Verdict `json:"needed,omitempty"`
+	Reason  string             `json:"reason,omitempty"`
+	Seconds float64            `json:"seconds"`
+	GoneBy  string             `json:"goneBy,omitempty"`
+	Error   string             `json:"error,omitempty"`
+}
+
+func (a *app) jobsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "jobs", Aliases: []string{"job-list"}, Short: "List the jobs, where they belong, and whether each is needed now", Args: noArguments,
+		Long:    "List the jobs, where they belong, and whether the cluster's state says that each is\nneeded now. It only reads.",
+		Example: "  {name} jobs\n  {name} jobs -o wide\n  {name} jobs -o json",
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.connect(true)
+			if err != nil {
+				return err
+			}
+			if a.output == formName {
+				for _, name := range a.jobNames() {
+					fmt.Fprintln(a.Stdout, "job/"+name)
+				}
+				return nil
+			}
+			return a.look(c, func(ctx context.Context) error {
+				m, err := a.manager(c, nil)
+				if err != nil {
+					return err
+				}
+				needs, err := m.Needs(ctx)
+				if err != nil {
+					return err
+				}
+				rows, failed := jobRows(needs)
+				if a.structured() {
+					return errors.Join(a.print(rows), failed)
+				}
+				t := &table{}
+				head := []string{"NAME", "COMPONENT", "PHASE", "NEEDED", "WHY"}
+				if a.output == formWide {
+					head = append(head, "LOOKED", "GONE BY")
+				}
+				t.row(head...)
+				for _, r := range rows {
+					component, phase := where(r.Hooks)
+					cells := []string{r.Name, component, phase, cmp.Or(string(r.Needed), "error"), cmp.Or(r.Error, r.Reason)}
+					if a.output == formWide {
+						cells = append(cells, secondsOf(r.Seconds), cmp.Or(r.GoneBy, "-"))
+					}
+					t.row(cells...)
+				}
+				return errors.Join(t.write(a.Stdout, painter(c.Color)), failed)
+			})
+		},
+	}
+	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags())
+	return cmd
+}
+
+func jobRows(needs []jobmanager.JobNeed) (rows []jobRow, failed error) {
+	for _, n := range needs {
+		r := jobRow{Name: n.Job.Name(), Needed: n.Verdict, Reason: n.Reason, Seconds: n.Seconds}
+		for _, h := range n.Job.Hooks() {
+			r.Hooks = append(r.Hooks, h.String())
+		}
+		if d, ok := n.Job.(jobmanager.Deprecated); ok {
+			r.GoneBy = d.GoneBy()
+		}
+		if n.Err != nil {
+			r.Error = n.Err.Error()
+			failed = errors.Join(failed, fmt.Errorf("job %s: %w", r.Name, n.Err))
+		}
+		rows = append(rows, r)
+	}
+	return rows, failed
+}
+
+// where folds hooks into two cells.
+func where(hooks []string) (component, phase string) {
+	var components, phases []string
+	for _, h := range hooks {
+		c, p, _ := strings.Cut(h, "/")
+		if !slices.Contains(components, c) {
+			components = append(components, c)
+		}
+		if !slices.Contains(phases, p) {
+			phases = append(phases, p)
+		}
+	}
+	return strings.Join(components, ","), strings.Join(phases, ",")
+}
+
+// selection binds the flags that narrow a run.
+func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
+	s := &jobmanager.Selection{}
+	var phases []string
+	cmd.Flags().StringSliceVar(&s.Components, "component", nil, "`components` whose jobs take part, besides the global ones. Default: all.")
+	cmd.Flags().StringSliceVar(&phases, "phase", nil, "`phases` that take part: pre, post. Default: both.")
+	cmd.Flags().StringSliceVar(&s.Jobs, "job", nil, "`jobs` that take part, and no others.")
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		for _, p := range phases {
+			s.Phases = append(s.Phases, jobmanager.Phase(p))
+		}
+		if check != nil {
+			return check(cmd, args)
+		}
+		return nil
+	}
+	for flag, values := range map[string][]string{"component": append(components(), jobmanager.Global), "phase": {"pre", "post"}, "job": a.jobNames()} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flags exist
+	}
+	return s
+}
+
+func (a *app) planCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "plan", Short: "Show each change that is left, and write nothing", Args: noArguments,
+		Long:    "Show what run would do: each job that is needed, and each change it would make. It\nwrites nothing. -o wide shows what the objects will look like.",
+		Example: "  {name} plan\n  {name} plan --job httpsource-sync -o wide\n  {name} run --dry-run=server",
+	}
+	s := a.selection(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error { return a.plan(*s) }
+	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
+	return cmd
+}
+
+func (a *app) plan(s jobmanager.Selection) error {
+	c, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	return a.work(c, s, true)
+}
+
+func (a *app) runCommand() *cobra.Command {
+	dryRun := "none"
+	cmd := &cobra.Command{
+		Use: "run", Short: "Make the changes that are left, in the order of the hooks", Args: noArguments,
+		Long: `Run the jobs that are needed: global ones, those before the deployment of each
+component, those after it, global ones. Nothing is deployed: each job does what the
+cluster is ready for, and defers the rest. A job that fails puts back what it
+changed; those that come after it do not run.`,
+		Example: "  {name} run\n  {name} run --phase pre\n  {name} run --component application-connector --phase post --defer fail\n  {name} run --job eventbus-purge --eventbus-purge.yes",
+	}
+	s := a.selection(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		switch dryRun {
+		case "server":
+			return a.plan(*s)
+		case "none":
+		default:
+			return cli.Usage(fmt.Sprintf("--dry-run %q: must be server or none", dryRun))
+		}
+		c, err := a.connect(false)
+		if err != nil {
+			return err
+		}
+		return a.work(c, *s, false)
+	}
+	cmd.Flags().StringVar(&dryRun, "dry-run", dryRun, "with `server`, only show what would be done, as plan does.")
+	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
+	return cmd
+}
+
+// work is run or plan.
+func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error {
+	p := newProgress(c)
+	m, err := a.manager(c, p.forManager())
+	if err != nil {
+		p.close()
+		return err
+	}
+	var report *jobmanager.Report
+	var failed error
+	code, err := c.Supervise(!plans, func(ctx context.Context) {
+		if plans {
+			report, failed = m.Plan(ctx, s)
+		} else {
+			report, failed = m.Run(ctx, s)
+		}
+	})
+	p.close()
+	var usage *jobmanager.UsageError
+	switch {
+	case err != nil:
+		a.tell(err)
+		a.code = code
+		return nil
+	case errors.As(failed, &usage):
+		return cli.Usage(usage.Problem)
+	case failed != nil:
+		a.tell(failed)
+	}
+	a.code = report.ExitCode
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s: %s (exit code %d)\n", program, report.Command, report.Message, report.ExitCode)
+	if failed != nil {
+		fmt.Fprintln(&text, failed)
+	}
+	if err := a.Terminate(text.String()); err != nil {
+		a.tell(err)
+	}
+	if err := a.writeRun(c, report); err != nil {
+		a.tell(err)
+		a.code = cmp.Or(a.code, migration.ExitFailed)
+	}
+	return nil
+}
+
+func (a *app) undoCommand() *cobra.Command {
+	yes := false
+	cmd := &cobra.Command{
+		Use: "undo JOB", Short: "Take back the newest run of a job, finished or interrupted",
+		Long: `Take back the newest run of a job that was not taken back yet, finished or
+interrupted, from its journal in the cluster, whichever version of this program wrote
+it. What was edited since is left alone, and what carries live events is kept; the
+report names both.`,
+		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json",
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return a.jobNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return cli.Usage("the name of a job is missing; there are " + strings.Join(a.jobNames(), ", "))
+			case len(args) > 1:
+				return cli.Usage("one job at a time: the order matters, and is yours to choose")
+			case !slices.Contains(a.jobNames(), args[0]):
+				return cli.Usage(fmt.Sprintf("unknown job %q; there are %s", args[0], strings.Join(a.jobNames(), ", ")))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := a.connect(false)
+			if err != nil {
+				return err
+			}
+			if !yes {
+				ok, err := a.confirm(fmt.Sprintf("Take back the newest run of %s on %s (%s)?", args[0], c.Config.Host, c.Source), "--yes")
+				if err != nil {
+					return err
+				}
+				if !ok {
+					fmt.Fprintln(a.Stderr, "Nothing was changed.")
+					a.code = migration.ExitFailed
+					return nil
+				}
+			}
+			m, err := a.manager(c, nil)
+			if err != nil {
+				return err
+			}
+			var report *migration.Report
+			var failed error
+			code, err := c.Supervise(true, func(ctx context.Context) { report, failed = m.Undo(ctx, args[0]) })
+			switch {
+			case err != nil:
+				a.tell(err)
+				a.code = code
+				return nil
+			case failed != nil:
+				return cli.Usage(failed.Error())
+			}
+			a.code = report.ExitCode()
+			switch a.output {
+			case formJSON, formYAML:
+				return a.print(report)
+			default:
+				return cli.WriteReport(a.Stdout, report)
+			}
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask.")
+	a.flags(cmd, []string{formText, formJSON, formYAML}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
+	return cmd
+}
+
+// jobStatus is what is known of a job's runs.
+type jobStatus struct {
+	Job       string              `json:"job"`
+	Command   string              `json:"command,omitempty"`
+	Run       string              `json:"run,omitempty"`
+	Result    migration.Result    `json:"result,omitempty"`
+	Message   string              `json:"message,omitempty"`
+	StartedAt *time.Time          `json:"startedAt,omitempty"`
+	Seconds   float64             `json:"seconds,omitempty"`
+	Deferred  []migration.Finding `json:"deferred,omitempty"`
+	Errors    []migration.Finding `json:"errors,omitempty"`
+}
+
+type status struct {
+	Jobs     []jobStatus               `json:"jobs"`
+	Journals []migration.StoredJournal `json:"journals"`
+	Lock     *migration.HeldLock       `json:"lock,omitempty"`
+}
+
+func (a *app) statusOf(kept *migration.Kept) status {
+	s := status{Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock}
+	if s.Journals == nil {
+		s.Journals = []migration.StoredJournal{}
+	}
+	names := a.jobNames()
+	for _, other := range slices.Sorted(maps.Keys(kept.Reports)) {
+		if !slices.Contains(names, other) {
+			names = append(names, other) // of another version of this program
+		}
+	}
+	for _, name := range names {
+		j := jobStatus{Job: name}
+		if r := kept.Reports[name]; r != nil {
+			j.Command, j.Run, j.Result, j.Message, j.StartedAt, j.Seconds = r.Command, r.Run, r.Result, r.Message, &r.StartedAt, r.Seconds
+			for _, f := range r.Findings {
+				switch f.Severity {
+				case migration.Deferred:
+					j.Deferred = append(j.Deferred, f)
+				case migration.Error:
+					j.Errors = append(j.Errors, f)
+				}
+			}
+		}
+		s.Jobs = append(s.Jobs, j)
+	}
+	return s
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show the last reports, open journals, the lock, and what is deferred", Args: noArguments,
+		Long:    "Show what the jobs keep in the state namespace: the last report of each that said\nsomething new, runs that were interrupted, who holds the lock, and what is deferred\nand why. It only reads. Whether a job is needed now is what \"jobs\" says.",
+		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.connect(true)
+			if err != nil {
+				return err
+			}
+			return a.look(c, func(ctx context.Context) error {
+				e, err := a.engine(c)
+				if err != nil {
+					return err
+				}
+				kept, err := e.Kept(ctx)
+				if err != nil {
+					return err
+				}
+				return a.writeStatus(c, a.statusOf(kept))
+			})
+		},
+	}
+	a.flags(cmd, []string{"table", formWide, formJSON, formYAML}, a.ReadFlags())
+	return cmd
+}
+
+func (a *app) writeStatus(c *cli.Connection, s status) error {
+	if a.structured() {
+		return a.print(s)
+	}
+	t := &table{}
+	t.row("JOB", "LAST RESULT", "COMMAND", "STARTED", "TOOK", "MESSAGE")
+	for _, j := range s.Jobs {
+		if j.Result == "" {
+			t.row(j.Job, "-", "-", "-", "-", "has reported nothing")
+			continue
+		}
+		t.row(j.Job, string(j.Result), j.Command, j.StartedAt.Format(time.RFC3339), secondsOf(j.Seconds), j.Message)
+	}
+	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+		return err
+	}
+	for _, list := range []struct {
+		title string
+		of    func(jobStatus) []migration.Finding
+	}{{"Deferred", func(j jobStatus) []migration.Finding { return j.Deferred }}, {"Errors", func(j jobStatus) []migration.Finding { return j.Errors }}} {
+		said := false
+		for _, j := range s.Jobs {
+			for _, f := range list.of(j) {
+				if !said {
+					fmt.Fprintf(a.Stdout, "\n%s:\n", list.title)
+					said = true
+				}
+				fmt.Fprintf(a.Stdout, "  %s: %s\n", j.Job, f)
+			}
+		}
+	}
+	fmt.Fprintln(a.Stdout)
+	open := 0
+	for _, j := range s.Journals {
+		if j.Open || a.output == formWide {
+			state := j.Phase
+			if j.Open {
+				open++
+				state = "open (" + j.Phase + "): run again to finish it, or undo"
+			}
+			fmt.Fprintf(a.Stdout, "Run %s of %s, begun %s by version %s: %s\n", j.Run, j.Job, j.StartedAt.Format(time.RFC3339), j.Version, state)
+		}
+	}
+	if open == 0 {
+		fmt.Fprintln(a.Stdout, "No run is open.")
+	}
+	if s.Lock == nil {
+		fmt.Fprintln(a.Stdout, "Nobody holds the lock.")
+	} else {
+		fmt.Fprintf(a.Stdout, "The lock is held by %q, renewed %s.\n", s.Lock.Holder, s.Lock.Renewed.UTC().Format(time.RFC3339))
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Forms of -o.
+const (
+	formText = "text"
+	formJSON = "json"
+	formYAML = "yaml"
+	formWide = "wide"
+	formName = "name"
+)
+
+func (a *app) structured() bool { return a.output == formJSON || a.output == formYAML }
+
+// print writes a value as -o says: json or yaml.
+func (a *app) print(v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err == nil && a.output == formYAML {
+		raw, err = yaml.JSONToYAML(raw)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(a.Stdout, strings.TrimRight(string(raw), "\n"))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot print: %w", err)
+	}
+	return nil
+}
+
+// table writes rows under a head; cells are coloured afterwards, so that colours
+// take no room.
+type table struct {
+	rows [][]string
+}
+
+func (t *table) row(cells ...string) {
+	for i := range cells {
+		cells[i] = strings.Join(strings.Fields(cells[i]), " ")
+	}
+	t.rows = append(t.rows, cells)
+}
+
+func (t *table) write(w io.Writer, paint func(string) string) error {
+	var b strings.Builder
+	out := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, r := range t.rows {
+		fmt.Fprintln(out, strings.TrimRight(strings.Join(r, "\t"), "\t"))
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, paint(b.String()))
+	return err
+}
+
+// Colours of words that say how something stands.
+var colours = map[string]string{
+	"needed": "33", "deferred": "33", "planned": "36", "warning": "33", "not-started": "33",
+	"succeeded": "32", "not-needed": "32", "nothing-to-do": "32",
+	"blocked": "31", "failed": "31", "rolled-back": "31", "partly-restored": "31", "refused": "31", "locked": "31", "timed-out": "31",
+	"interrupted": "31", "error": "31", "open": "31",
+}
+
+// painter colours whole words on a terminal, and nothing elsewhere.
+func painter(on bool) func(string) string {
+	if !on {
+		return func(s string) string { return s }
+	}
+	return func(s string) string {
+		lines := strings.Split(s, "\n")
+		for i, line := range lines {
+			if i == 0 {
+				lines[i] = "\x1b[1m" + line + "\x1b[0m"
+				continue
+			}
+			// The words stand between runs of spaces.
+			cells := strings.SplitAfter(line, "  ")
+			for j, cell := range cells {
+				word := strings.TrimSpace(cell)
+				if code := colours[word]; code != "" {
+					cells[j] = strings.Replace(cell, word, "\x1b["+code+"m"+word+"\x1b[0m", 1)
+				}
+			}
+			lines[i] = strings.Join(cells, "")
+		}
+		return strings.Join(lines, "\n")
+	}
+}
+
+func secondsOf(s float64) string {
+	if s == 0 {
+		return "0s"
+	}
+	return fmt.Sprintf("%.2fs", s)
+}
+
+// writeRun tells people how several jobs ended.
+func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report) error {
+	if a.structured() {
+		return a.print(r)
+	}
+	if a.output == formName {
+		for _, j := range r.Jobs {
+			if j.Report == nil {
+				continue
+			}
+			for i := range j.Report.Changes {
+				ch := &j.Report.Changes[i]
+				if ch.Verb != migration.Await {
+					fmt.Fprintln(a.Stdout, objectName(ch))
+				}
+			}
+		}
+		return nil
+	}
+	t := &table{}
+	head := []string{"JOB", "COMPONENT", "PHASE", "RESULT", "LOOKED", "RAN", "WHY"}
+	t.row(head...)
+	for _, j := range r.Jobs {
+		t.row(j.Job, j.Component, string(j.Phase), string(j.Result), secondsOf(j.NeededSeconds), secondsOf(j.Seconds), cmp.Or(j.Message, j.Reason))
+	}
+	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+		return err
+	}
+	for i := range r.Jobs {
+		if j := &r.Jobs[i]; j.Report != nil && (r.Command == "plan" || a.output == formWide || j.Report.ExitCode() != 0 || len(j.Report.Changes) > 0 || j.Result == migration.DeferredResult) {
+			fmt.Fprintln(a.Stdout)
+			if err := a.writeReport(j.Report, r.Command == "plan" && a.output != formWide); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s looking, %s running; %d reads, %d writes.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), r.Requests.Reads, r.Requests.Writes)
+	if r.ExitCode != migration.ExitOK {
+		fmt.Fprintf(a.Stdout, "Exit code %d: %s. What to do: %s\n", r.ExitCode, cli.Meaning(r.ExitCode), cli.Anchor(r.ExitCode))
+	}
+	return nil
+}
+
+// writeReport writes one job's report; short leaves out the content of changes.
+func (a *app) writeReport(r *migration.Report, short bool) error {
+	if !short {
+		return cli.WriteReport(a.Stdout, r)
+	}
+	without := *r
+	without.Changes = nil
+	for i := range r.Changes {
+		ch := r.Changes[i]
+		ch.Change = nil
+		without.Changes = append(without.Changes, ch)
+	}
+	return cli.WriteReport(a.Stdout, &without)
+}
+
+func objectName(ch *migration.ChangeReport) string {
+	group, _, found := strings.Cut(ch.APIVersion, "/")
+	name := strings.ToLower(ch.Kind)
+	if found {
+		name += "." + group
+	}
+	return name + "/" + ch.Name
+}

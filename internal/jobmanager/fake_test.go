@@ -1,0 +1,115 @@
+package jobmanager
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// fakeJob is a job whose parts are functions; nil ones do what is usual.
+type fakeJob struct {
+	name   string
+	hooks  []Hook
+	needed func(context.Context, Input) (Need, error)
+	// run is what the engine does with it.
+	run     func(context.Context) *migration.Report
+	timeout time.Duration
+	goneBy  string
+}
+
+func (j *fakeJob) Name() string             { return j.name }
+func (j *fakeJob) Hooks() []Hook            { return j.hooks }
+func (j *fakeJob) Timeout() time.Duration   { return j.timeout }
+func (j *fakeJob) GoneBy() string           { return j.goneBy }
+func (j *fakeJob) Migration() migration.Job { return j }
+func (j *fakeJob) Needed(ctx context.Context, in Input) (Need, error) {
+	if j.needed == nil {
+		return Need{Verdict: Needed, Reason: "always"}, nil
+	}
+	return j.needed(ctx, in)
+}
+
+// As migration.Job.
+func (j *fakeJob) Doc() (short, long string) { return j.name, "" }
+func (j *fakeJob) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+	return &migration.Plan{}, nil
+}
+func (j *fakeJob) Await(*migration.Change) []migration.Condition { return nil }
+
+// ledger records what happened, in order.
+type ledger struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (l *ledger) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, fmt.Sprintf(format, args...))
+}
+
+func (l *ledger) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.events...)
+}
+
+// fakeEngine runs fakeJobs.
+type fakeEngine struct {
+	opts   migration.Options
+	ledger *ledger
+	kept   *migration.Kept
+}
+
+func (e *fakeEngine) work(ctx context.Context, command string, job migration.Job) *migration.Report {
+	e.ledger.add("%s %s", command, job.Name())
+	if f := job.(*fakeJob); f.run != nil {
+		return f.run(ctx)
+	}
+	return &migration.Report{Job: job.Name(), Command: command, Result: migration.Succeeded, Message: "done"}
+}
+
+func (e *fakeEngine) Run(ctx context.Context, job migration.Job) *migration.Report {
+	return e.work(ctx, "run", job)
+}
+
+func (e *fakeEngine) Plan(ctx context.Context, job migration.Job) *migration.Report {
+	return e.work(ctx, "plan", job)
+}
+
+func (e *fakeEngine) Undo(ctx context.Context, job migration.Job) *migration.Report {
+	return e.work(ctx, "undo", job)
+}
+
+func (e *fakeEngine) Decide(ctx context.Context, job migration.Job) (*migration.Plan, error) {
+	return job.Plan(ctx, nil)
+}
+func (e *fakeEngine) OpenKept(context.Context) (*migration.Kept, error) { return e.kept, nil }
+func (e *fakeEngine) Cluster() *migration.Cluster                       { return nil }
+
+func fakeOptions(l *ledger) Options {
+	return Options{
+		Engine: func(o migration.Options) (Engine, error) {
+			return &fakeEngine{opts: o, ledger: l, kept: &migration.Kept{Reports: map[string]*migration.StoredReport{}}}, nil
+		},
+		Grace: 20 * time.Millisecond,
+	}
+}
+
+func newManager(t *testing.T, l *ledger, components []string, jobs ...Job) *Manager {
+	t.Helper()
+	m, err := New(fakeOptions(l), components, jobs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// failing is the report of a run that failed.
+func failing(result migration.Result, message string) func(context.Context) *migration.Report {
+	return func(context.Context) *migration.Report { return &migration.Report{Result: result, Message: message} }
+}

@@ -1,0 +1,475 @@
+package landscape
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// checker collects what it finds.
+type checker struct {
+	*Landscape
+	entries map[string]Entry
+	found   []Defect
+}
+
+// Check returns everything that is wrong with a cluster whose migration to 1.11 is
+// supposed to be finished; nothing, if it is. What is opted out is left out. kept
+// may be nil; now tells abandoned locks.
+func Check(l *Landscape, kept *migration.Kept, now time.Time) []Defect {
+	c := &checker{Landscape: l, entries: map[string]Entry{}}
+	for _, e := range Catalog() {
+		c.entries[e.ID] = e
+	}
+	c.kinds()
+	c.controllers()
+	for _, app := range l.applications.sorted() {
+		if l.ours(app) && app.GetDeletionTimestamp() == nil {
+			c.application(app)
+		}
+	}
+	c.activationsAndLinks()
+	c.triggersOfAll()
+	c.kymaSubscriptions()
+	c.eventBus()
+	c.serviceCatalog()
+	if kept != nil {
+		c.state(kept, now)
+	}
+	slices.SortStableFunc(c.found, func(a, b Defect) int {
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Object, b.Object))
+	})
+	return c.found
+}
+
+func rank(s migration.Severity) int {
+	if s == migration.Error {
+		return 0
+	}
+	return 1
+}
+
+// find adds a defect of one object; nil for the whole cluster.
+func (c *checker) find(id string, u *unstructured.Unstructured, format string, args ...any) {
+	e, ok := c.entries[id]
+	if !ok {
+		panic("no entry " + id + " in the catalog") // every test of that check meets it
+	}
+	d := Defect{ID: id, Severity: e.Severity, Problem: fmt.Sprintf(format, args...), Hint: e.Hint, Page: e.Page()}
+	if u != nil {
+		d.Namespace = u.GetNamespace()
+		d.Object = migration.Ref{Resource: migration.Resource{Kind: u.GetKind()}, Namespace: u.GetNamespace(), Name: u.GetName()}.String()
+	}
+	c.found = append(c.found, d)
+}
+
+func (c *checker) kinds() {
+	if len(c.applications) == 0 {
+		return
+	}
+	for _, gk := range []schema.GroupKind{kyma.HTTPSource, kyma.Channel, kyma.ChannelSubscription, kyma.Broker, kyma.Trigger, kyma.Service} {
+		if !c.served[gk] {
+			c.find("kind-missing", nil, "the API server serves no kind %s (%s), which component %s installs", gk.Kind, gk.Group, kyma.Component(gk))
+		}
+	}
+}
+
+// controllers that were scaled to 0; one that is not there may have another name
+// in this cluster.
+func (c *checker) controllers() {
+	for _, name := range [][2]string{
+		{kyma.SystemNamespace, kyma.EventSourcesController}, {kyma.EventingNamespace, "eventing-controller"}, {kyma.IntegrationNamespace, "application-broker"},
+	} {
+		if d := c.deployments.get(name[0], name[1]); d != nil && replicas(d) == 0 {
+			c.find("controller-down", d, "has 0 replicas")
+		}
+	}
+}
+
+func replicas(d *unstructured.Unstructured) int64 {
+	n, ok, _ := unstructured.NestedInt64(d.Object, "spec", "replicas")
+	if !ok {
+		return 1
+	}
+	return n
+}
+
+func (c *checker) application(app *unstructured.Unstructured) {
+	name := app.GetName()
+	service := c.deployments.get(kyma.IntegrationNamespace, kyma.EventServiceName(name))
+	podsOf := c.servicePods(name)
+	if kyma.SkipsInstallation(app) {
+		if why := kyma.NotSwitched(service, podsOf); why != "" {
+			c.find("skipped-event-service", app, "spec.skipInstallation is true, and it has an event-service from before, which posts to the Event Bus: %s", why)
+		}
+		return
+	}
+	if description, failed := kyma.InstallationFailed(app); failed {
+		c.find("release-failed", app, "its Helm release has failed: %s", description)
+	}
+	if c.source(app) && len(validation.IsDNS1035Label(name)) > 0 {
+		c.find("application-name", app, "its name cannot be that of its adapter, a Knative Service")
+	}
+	c.eventService(app, service, podsOf)
+}
+
+// source looks at an Application's HTTPSource and what belongs to it; true if
+// anything is wrong.
+func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
+	before := len(c.found)
+	name := app.GetName()
+	source := c.sources.get(kyma.IntegrationNamespace, name)
+	channel := c.channels.get(kyma.IntegrationNamespace, name)
+	adapter := c.services.get(kyma.IntegrationNamespace, name)
+	switch {
+	case source == nil:
+		c.find("httpsource-missing", app, "it has no HTTPSource %s/%s", kyma.IntegrationNamespace, name)
+		return true
+	case source.GetDeletionTimestamp() != nil:
+		c.find("httpsource-terminating", source, "is being deleted")
+		return true
+	case kyma.SourceOf(source) != name:
+		c.find("httpsource-foreign", source, "is of source %q, not of %q", kyma.SourceOf(source), name)
+		return true
+	}
+	if channel == nil && adapter != nil {
+		c.find("adapter-without-channel", adapter, "it takes events, and there is no Channel %s/%s to send them to", kyma.IntegrationNamespace, name)
+	} else if channel == nil {
+		c.find("channel-missing", source, "its Channel %s/%s does not exist", kyma.IntegrationNamespace, name)
+	} else {
+		c.channel(source, channel)
+	}
+	if adapter == nil {
+		c.find("adapter-missing", source, "its adapter, Knative Service %s/%s, does not exist", kyma.IntegrationNamespace, name)
+	} else if r := kyma.ReadinessOf(adapter); !r.OK() {
+		c.find("adapter-not-ready", adapter, "is not ready%s", because(r))
+	}
+	if r := kyma.ReadinessOf(source); !r.OK() {
+		c.find("httpsource-not-ready", source, "is not ready%s", because(r))
+	}
+	return len(c.found) > before
+}
+
+func (c *checker) channel(source, channel *unstructured.Unstructured) {
+	owner, controlled := kyma.ControllerOf(channel)
+	switch {
+	case !controlled || owner.GroupKind != kyma.HTTPSource || owner.Name != source.GetName():
+		c.find("channel-foreign", channel, "it has the name of an Application's Channel, and does not belong to its HTTPSource")
+		return
+	case owner.UID != source.GetUID():
+		c.find("channel-former", channel, "belongs to an earlier HTTPSource")
+		return
+	}
+	if channel.GetLabels()[kyma.ApplicationNameLabel] != source.GetName() {
+		c.find("channel-unlabelled", channel, "lacks the label %s=%s", kyma.ApplicationNameLabel, source.GetName())
+	}
+	if r := kyma.ReadinessOf(channel); !r.OK() {
+		c.find("channel-not-ready", channel, "is not ready%s", because(r))
+	} else if !kyma.Addressed(channel) {
+		c.find("channel-no-address", channel, "has no address")
+	}
+}
+
+func because(r kyma.Readiness) string {
+	switch {
+	case r.Status == "":
+		return ": it has no status yet"
+	case !r.Current:
+		return ": its controller has not caught up with its last change"
+	}
+	if why := strings.Trim(r.Reason+": "+r.Message, ": "); why != "" {
+		return ": " + why
+	}
+	return ""
+}
+
+func (c *checker) eventService(app, deployment *unstructured.Unstructured, podsOf []*unstructured.Unstructured) {
+	if deployment == nil {
+		c.find("eventservice-missing", app, "its event-service, Deployment %s/%s, does not exist", kyma.IntegrationNamespace, kyma.EventServiceName(app.GetName()))
+	} else if !kyma.PostsToMesh(deployment) {
+		c.find("eventservice-not-switched", deployment, "does not carry --eventMeshURL: it posts to the Event Bus")
+		return
+	} else if why := kyma.NotSwitched(deployment, nil); why != "" {
+		c.find("eventservice-rollout", deployment, "is not rolled out: %s", why)
+	} else if available, _, _ := unstructured.NestedInt64(deployment.Object, "status", "availableReplicas"); available < replicas(deployment) {
+		c.find("eventservice-rollout", deployment, "is not rolled out: %d of its %d pods are available", available, replicas(deployment))
+	}
+	for _, pod := range podsOf {
+		if !kyma.PostsToMesh(pod) {
+			c.find("eventservice-former-pod", pod, "is a former pod of the event-service, and posts to the Event Bus")
+		}
+	}
+}
+
+func (c *checker) activationsAndLinks() {
+	controller := c.deployments.get(kyma.SystemNamespace, kyma.SubscriptionController)
+	controllerRuns := controller != nil && replicas(controller) > 0
+	linked := map[[2]string]bool{}
+	inNamespace := map[string]bool{}
+	for _, ea := range c.activations.sorted() {
+		if !c.ours(ea) {
+			continue
+		}
+		held := slices.Contains(ea.GetFinalizers(), kyma.EventActivationFinalizer)
+		if ea.GetDeletionTimestamp() != nil {
+			c.find("activation-terminating", ea, "is being deleted, and has the finalizers %q", ea.GetFinalizers())
+			if ns := c.namespaces.get("", ea.GetNamespace()); ns != nil && ns.GetDeletionTimestamp() != nil && !inNamespace["terminating/"+ns.GetName()] {
+				inNamespace["terminating/"+ns.GetName()] = true
+				c.find("namespace-terminating", ns, "is being deleted, and EventActivations hold it")
+			}
+			continue
+		}
+		if held && !controllerRuns {
+			c.find("activation-finalizer", ea, "has the finalizer %s, whose controller does not run", kyma.EventActivationFinalizer)
+		}
+		namespace, source := ea.GetNamespace(), str(ea, "spec", "sourceId")
+		if !inNamespace[namespace] {
+			inNamespace[namespace] = true
+			c.broker(namespace)
+		}
+		if key := [2]string{source, namespace}; !linked[key] {
+			linked[key] = true
+			c.link(ea, source, namespace)
+		}
+	}
+}
+
+func (c *checker) broker(namespace string) {
+	broker := c.brokers.get(namespace, kyma.DefaultBroker)
+	if broker == nil {
+		ns := c.namespaces.get("", namespace)
+		c.find("broker-missing", ns, "uses events of Applications, and has no Broker %q", kyma.DefaultBroker)
+		return
+	}
+	if r := kyma.ReadinessOf(broker); !r.OK() {
+		c.find("broker-not-ready", broker, "is not ready%s", because(r))
+	}
+}
+
+func (c *checker) link(ea *unstructured.Unstructured, source, namespace string) {
+	links := c.linksOf(source, namespace)
+	switch {
+	case len(links) == 0:
+		c.find("link-missing", ea, "no Knative Subscription in %s brings events of Application %s into the namespace", kyma.IntegrationNamespace, source)
+		return
+	case len(links) > 1:
+		var names []string
+		for _, l := range links {
+			names = append(names, l.GetName())
+		}
+		c.find("link-twice", ea, "%d Knative Subscriptions bring each event of Application %s into the namespace: %s", len(links), source, strings.Join(names, ", "))
+	}
+	for _, link := range links {
+		uri := str(link, "spec", "subscriber", "uri")
+		target, err := url.Parse(uri)
+		host := ""
+		if err == nil {
+			host = target.Hostname()
+		}
+		want := "default-broker." + namespace
+		if host != want && !strings.HasPrefix(host, want+".svc") && str(link, "spec", "subscriber", "ref", "kind") != kyma.Broker.Kind {
+			c.find("link-elsewhere", link, "brings events to %q, not to the Broker of namespace %s", uri, namespace)
+		}
+		if channel := str(link, "spec", "channel", "name"); channel != source {
+			c.find("link-elsewhere", link, "takes events from Channel %q, not from %q", channel, source)
+		}
+		if r := kyma.ReadinessOf(link); !r.OK() {
+			c.find("link-not-ready", link, "is not ready%s", because(r))
+		}
+	}
+}
+
+// brokerOf is the name of a Trigger's Broker.
+func brokerOf(trigger *unstructured.Unstructured) string {
+	return cmp.Or(str(trigger, "spec", "broker"), kyma.DefaultBroker)
+}
+
+func (c *checker) triggersOfAll() {
+	same := map[string][]string{}
+	first := map[string]*unstructured.Unstructured{}
+	for _, t := range c.triggers.sorted() {
+		if !c.ours(t) {
+			continue
+		}
+		broker := c.brokers.get(t.GetNamespace(), brokerOf(t))
+		r := kyma.ReadinessOf(t)
+		switch {
+		case broker == nil:
+			c.find("trigger-without-broker", t, "its Broker %q does not exist", brokerOf(t))
+		case r.OK():
+		case r.Reason == "NotSubscribed" || strings.Contains(r.Message, "object is being deleted"):
+			c.find("trigger-stuck", t, "is not subscribed%s", because(r))
+		default:
+			c.find("trigger-not-ready", t, "is not ready%s", because(r))
+		}
+		attributes := strs(t, "spec", "filter", "attributes")
+		if source := attributes[kyma.SourceAttribute]; source != "" {
+			switch {
+			case c.applications.get("", source) == nil:
+				c.find("trigger-without-source", t, "waits for events of %q, and there is no such Application", source)
+			case broker != nil && len(c.linksOf(source, t.GetNamespace())) == 0:
+				c.find("trigger-without-link", t, "waits for events of Application %s, which nothing brings into the namespace", source)
+			}
+		}
+		key := t.GetNamespace() + " " + brokerOf(t) + " " + subscriberOf(t)
+		for _, a := range slices.Sorted(maps.Keys(attributes)) {
+			key += " " + a + "=" + attributes[a]
+		}
+		if first[key] == nil {
+			first[key] = t
+		}
+		same[key] = append(same[key], t.GetName())
+	}
+	for _, key := range slices.Sorted(maps.Keys(same)) {
+		if len(same[key]) > 1 && !strings.HasSuffix(key, " ") {
+			c.find("trigger-twice", first[key], "%d Triggers bring the same events to the same subscriber: %s", len(same[key]), strings.Join(same[key], ", "))
+		}
+	}
+}
+
+// subscriberOf is where a Trigger's events go.
+func subscriberOf(t *unstructured.Unstructured) string {
+	if kind := str(t, "spec", "subscriber", "ref", "kind"); kind != "" {
+		ns := cmp.Or(str(t, "spec", "subscriber", "ref", "namespace"), t.GetNamespace())
+		return kind + " " + ns + "/" + str(t, "spec", "subscriber", "ref", "name") + str(t, "spec", "subscriber", "uri")
+	}
+	return str(t, "spec", "subscriber", "uri")
+}
+
+// triggerFor returns the Trigger that delivers what a Kyma Subscription does.
+func (l *Landscape) triggerFor(sub *unstructured.Unstructured) *unstructured.Unstructured {
+	for _, t := range l.triggers.sorted() {
+		a := strs(t, "spec", "filter", "attributes")
+		if t.GetNamespace() == sub.GetNamespace() && a[kyma.SourceAttribute] == str(sub, "spec", "source_id") &&
+			a[kyma.TypeAttribute] == str(sub, "spec", "event_type") && a[kyma.EventTypeVersionAttribute] == str(sub, "spec", "event_type_version") &&
+			strings.TrimSuffix(subscriberOf(t), "/") == strings.TrimSuffix(str(sub, "spec", "endpoint"), "/") {
+			return t
+		}
+	}
+	return nil
+}
+
+func (c *checker) kymaSubscriptions() {
+	for _, sub := range c.subscriptions.sorted() {
+		if !c.ours(sub) || !kyma.LegacySubscription(sub) {
+			continue
+		}
+		source := str(sub, "spec", "source_id")
+		switch {
+		case sub.GetDeletionTimestamp() != nil:
+			c.find("subscription-terminating", sub, "is being deleted, and has the finalizers %q", sub.GetFinalizers())
+		case c.applications.get("", source) == nil:
+			c.find("subscription-without-source", sub, "its source %q is no Application", source)
+		case c.triggerFor(sub) == nil:
+			c.find("subscription-without-trigger", sub, "no Trigger delivers its events")
+		default:
+			c.find("subscription-left", sub, "is still there, although its Trigger delivers")
+		}
+	}
+}
+
+func (c *checker) eventBus() {
+	for _, name := range []string{kyma.EventPublishService, kyma.SubscriptionController} {
+		d := c.deployments.get(kyma.SystemNamespace, name)
+		up := d != nil && replicas(d) > 0
+		if up {
+			c.find("eventbus-up", d, "has %d replicas", replicas(d))
+		}
+		for _, pod := range c.pods.sorted() {
+			if !up && pod.GetNamespace() == kyma.SystemNamespace && strings.HasPrefix(pod.GetName(), name+"-") && !kyma.Ended(pod) {
+				c.find("eventbus-pods", pod, "is a pod of the Event Bus, whose Deployment is at 0")
+			}
+		}
+		for _, hpa := range c.autoscalers.sorted() {
+			if str(hpa, "spec", "scaleTargetRef", "kind") == "Deployment" && str(hpa, "spec", "scaleTargetRef", "name") == name {
+				c.find("eventbus-autoscaler", hpa, "scales Deployment %s/%s", kyma.SystemNamespace, name)
+			}
+		}
+	}
+	for _, kind := range []objects{c.channels, c.links} {
+		for _, u := range kind.sorted() {
+			if u.GetNamespace() == kyma.SystemNamespace && u.GetLabels()[kyma.EventSourceLabel] != "" && len(c.subscriptions) == 0 {
+				c.find("eventbus-leftovers", u, "was made by the Event Bus for a Kyma Subscription that is gone")
+			}
+		}
+	}
+	for _, job := range c.jobs.sorted() {
+		if kyma.MeshMigrationRuns(job) {
+			c.find("stock-migration", job, "Kyma's own migration is running")
+		}
+	}
+}
+
+func condition(u *unstructured.Unstructured, kind string) (status, why string) {
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, item := range list {
+		m, _ := item.(map[string]any)
+		if m["type"] == kind {
+			status, _ = m["status"].(string)
+			reason, _ := m["reason"].(string)
+			message, _ := m["message"].(string)
+			return status, strings.Trim(reason+": "+message, ": ")
+		}
+	}
+	return "", ""
+}
+
+func (c *checker) serviceCatalog() {
+	for _, u := range c.instances.sorted() {
+		if !c.ours(u) {
+			continue
+		}
+		failed, why := condition(u, "Failed")
+		ready, pending := condition(u, "Ready")
+		switch {
+		case u.GetDeletionTimestamp() != nil && str(u, "status", "deprovisionStatus") == "Failed":
+			c.find("instance-stuck", u, "is being deleted, and its deprovisioning has failed for good")
+		case failed == "True":
+			c.find("instance-failed", u, "has failed for good: %s", why)
+		case ready != "True":
+			c.find("instance-not-ready", u, "is not ready: %s", cmp.Or(pending, "it has no status yet"))
+		}
+	}
+	for _, u := range c.bindings.sorted() {
+		if status, why := condition(u, "Ready"); c.ours(u) && status != "True" {
+			c.find("binding-not-ready", u, "is not ready: %s", cmp.Or(why, "it has no status yet"))
+		}
+	}
+	for _, u := range c.usages.sorted() {
+		binding := str(u, "spec", "serviceBindingRef", "name")
+		if c.ours(u) && c.bindings.get(u.GetNamespace(), binding) == nil {
+			c.find("usage-without-binding", u, "its ServiceBinding %s/%s does not exist", u.GetNamespace(), binding)
+		}
+	}
+}
+
+func (c *checker) state(kept *migration.Kept, now time.Time) {
+	for _, j := range kept.Journals {
+		if j.Open {
+			c.find("run-open", nil, "run %s of %s was interrupted, and is open (%s)", j.Run, j.Job, j.Phase)
+		}
+	}
+	for _, job := range slices.Sorted(maps.Keys(kept.Reports)) {
+		r := kept.Reports[job]
+		switch {
+		case r.Result == migration.DeferredResult:
+			c.find("run-deferred", nil, "the last run of %s left something for later: %s", job, r.Message)
+		case r.ExitCode() != migration.ExitOK:
+			c.find("run-failed", nil, "the last run of %s: %s: %s", job, r.Result, r.Message)
+		}
+	}
+	if l := kept.Lock; l != nil && now.After(l.Renewed.Add(l.Duration).Add(time.Minute)) {
+		c.find("lock-abandoned", nil, "the lock is held by %q, which did not renew it since %s", l.Holder, l.Renewed.UTC().Format(time.RFC3339))
+	}
+}

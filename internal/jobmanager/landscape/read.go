@@ -1,0 +1,190 @@
+// Package landscape looks at the event path of a whole cluster, from Applications
+// to subscribers: it finds what is wrong with a finished migration (Check), and
+// which event reaches whom, before and after (MapOf). It only reads; what it
+// concludes is a function of what was read.
+package landscape
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Reader is what is asked of a migration.Cluster.
+type Reader interface {
+	Served(context.Context, schema.GroupKind) (migration.Resource, bool, error)
+	Each(context.Context, migration.Resource, string, migration.ListOptions, func(*unstructured.Unstructured) error) error
+}
+
+// objects of one kind by "namespace/name".
+type objects map[string]*unstructured.Unstructured
+
+// Landscape is everything that was read.
+type Landscape struct {
+	applications, sources, channels, services, links objects
+	activations, subscriptions, brokers, triggers    objects
+	deployments, pods, autoscalers, jobs, namespaces objects
+	instances, bindings, usages                      objects
+	served                                           map[schema.GroupKind]bool
+	excluded                                         map[string]bool
+}
+
+func core(group, plural, kind string) migration.Resource {
+	return migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
+}
+
+// Core kinds are at v1 on every server this runs against.
+var (
+	deployments = core("apps", "deployments", "Deployment")
+	pods        = core("", "pods", "Pod")
+	jobs        = core("batch", "jobs", "Job")
+	namespaces  = core("", "namespaces", "Namespace")
+	autoscaler  = schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
+)
+
+// Read reads the landscape, everything side by side.
+func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
+	l := &Landscape{served: map[schema.GroupKind]bool{}, excluded: map[string]bool{}}
+	for _, ns := range append(kyma.SystemNamespaces(), exclude...) {
+		l.excluded[ns] = true
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	var mu sync.Mutex
+	list := func(r migration.Resource, namespace string, page int64, trim func(*unstructured.Unstructured), to *objects) {
+		*to = objects{}
+		g.Go(func() error {
+			return c.Each(ctx, r, namespace, migration.ListOptions{PageSize: page, Trim: trim}, func(u *unstructured.Unstructured) error {
+				mu.Lock()
+				defer mu.Unlock()
+				(*to)[u.GetNamespace()+"/"+u.GetName()] = u
+				return nil
+			})
+		})
+	}
+	kind := func(gk schema.GroupKind, namespace string, to *objects) {
+		*to = objects{}
+		g.Go(func() error {
+			r, ok, err := c.Served(ctx, gk)
+			mu.Lock()
+			l.served[gk] = ok
+			mu.Unlock()
+			if err != nil || !ok {
+				return err
+			}
+			return c.Each(ctx, r, namespace, migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+				mu.Lock()
+				defer mu.Unlock()
+				(*to)[u.GetNamespace()+"/"+u.GetName()] = u
+				return nil
+			})
+		})
+	}
+	kind(kyma.Application, "", &l.applications)
+	kind(kyma.HTTPSource, kyma.IntegrationNamespace, &l.sources)
+	kind(kyma.Channel, "", &l.channels)
+	kind(kyma.Service, kyma.IntegrationNamespace, &l.services)
+	kind(kyma.ChannelSubscription, "", &l.links)
+	kind(kyma.EventActivation, "", &l.activations)
+	kind(kyma.Subscription, "", &l.subscriptions)
+	kind(kyma.Broker, "", &l.brokers)
+	kind(kyma.Trigger, "", &l.triggers)
+	kind(kyma.ServiceInstance, "", &l.instances)
+	kind(kyma.ServiceBinding, "", &l.bindings)
+	kind(kyma.ServiceBindingUsage, "", &l.usages)
+	kind(autoscaler, kyma.SystemNamespace, &l.autoscalers)
+	var system, systemPods, eventingDeployments objects
+	list(deployments, kyma.IntegrationNamespace, 0, nil, &l.deployments)
+	list(deployments, kyma.SystemNamespace, 0, nil, &system)
+	list(deployments, kyma.EventingNamespace, 0, nil, &eventingDeployments)
+	list(pods, kyma.IntegrationNamespace, 100, nil, &l.pods)
+	list(pods, kyma.SystemNamespace, 100, trimPod, &systemPods)
+	list(jobs, kyma.SystemNamespace, 0, nil, &l.jobs)
+	list(namespaces, "", 0, nil, &l.namespaces)
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for _, more := range []objects{system, eventingDeployments} {
+		for key, u := range more {
+			l.deployments[key] = u
+		}
+	}
+	for key, u := range systemPods {
+		l.pods[key] = u
+	}
+	for _, u := range l.namespaces {
+		if kyma.OptedOut(u) {
+			l.excluded[u.GetName()] = true
+		}
+	}
+	return l, nil
+}
+
+func trimPod(u *unstructured.Unstructured) {
+	delete(u.Object, "spec")
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	u.Object["status"] = map[string]any{"phase": phase}
+}
+
+// sorted are the objects in the order of their names.
+func (o objects) sorted() []*unstructured.Unstructured {
+	out := make([]*unstructured.Unstructured, 0, len(o))
+	for _, u := range o {
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b *unstructured.Unstructured) int {
+		return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
+	})
+	return out
+}
+
+func (o objects) get(namespace, name string) *unstructured.Unstructured { return o[namespace+"/"+name] }
+
+// ours says whether an object takes part in the migration.
+func (l *Landscape) ours(u *unstructured.Unstructured) bool {
+	return !kyma.OptedOut(u) && !l.excluded[u.GetNamespace()]
+}
+
+// linksOf are the Knative Subscriptions that bring an Application's events into a
+// namespace.
+func (l *Landscape) linksOf(application, namespace string) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, u := range l.links.sorted() {
+		labels := u.GetLabels()
+		if u.GetNamespace() == kyma.IntegrationNamespace && labels[kyma.ApplicationNameLabel] == application && labels[kyma.BrokerNamespaceLabel] == namespace {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// servicePods are those of an Application's event-service that may still post.
+func (l *Landscape) servicePods(application string) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, u := range l.pods.sorted() {
+		if u.GetNamespace() == kyma.IntegrationNamespace && kyma.ApplicationOf(u) == application && !kyma.Ended(u) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+func str(u *unstructured.Unstructured, path ...string) string {
+	if u == nil {
+		return ""
+	}
+	s, _, _ := unstructured.NestedString(u.Object, path...)
+	return s
+}
+
+func strs(u *unstructured.Unstructured, path ...string) map[string]string {
+	m, _, _ := unstructured.NestedStringMap(u.Object, path...)
+	return m
+}

@@ -1,0 +1,46 @@
+package jobmanager
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+func parseRelease(s string) (*version.Version, error) {
+	v, err := version.ParseGeneric(s)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no version like 1.12.0: %w", s, err)
+	}
+	return v, nil
+}
+
+// Overdue is a job whose release of removal has come.
+type Overdue struct{ Job, GoneBy, Release string }
+
+func (e *Overdue) Error() string {
+	return fmt.Sprintf("job %s must be gone by release %s, and this is %s: remove it, its registration and its documentation", e.Job, e.GoneBy, e.Release)
+}
+
+// Lint reports each job that must not be in the release any more.
+func (m *Manager) Lint(release string) error {
+	now, err := parseRelease(release)
+	if err != nil {
+		return fmt.Errorf("the release: %w", err)
+	}
+	var errs []error
+	for _, job := range m.jobs {
+		d, ok := job.(Deprecated)
+		if !ok || d.GoneBy() == "" {
+			continue
+		}
+		gone, err := parseRelease(d.GoneBy())
+		if err != nil {
+			return err // New has refused it
+		}
+		if now.AtLeast(gone) {
+			errs = append(errs, &Overdue{Job: job.Name(), GoneBy: d.GoneBy(), Release: release})
+		}
+	}
+	return errors.Join(errs...)
+}

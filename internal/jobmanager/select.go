@@ -1,0 +1,176 @@
+package jobmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Selection narrows a run that deploys nothing. The zero value is everything.
+type Selection struct {
+	// Components whose jobs run, besides the global ones; Global: those alone.
+	Components []string
+	// Phases that run.
+	Phases []Phase
+	// Jobs by name: these and no others, each once, whatever their hooks.
+	Jobs []string
+}
+
+// Run does what the cluster is ready for, without deploying anything: the jobs of
+// all components together, each once in a phase, in the order of their hooks.
+func (m *Manager) Run(ctx context.Context, s Selection) (*Report, error) {
+	return m.work(ctx, "run", s)
+}
+
+// Plan shows what Run would do, and writes nothing.
+func (m *Manager) Plan(ctx context.Context, s Selection) (*Report, error) {
+	return m.work(ctx, "plan", s)
+}
+
+func (m *Manager) work(ctx context.Context, command string, s Selection) (*Report, error) {
+	components := s.components(m)
+	r := m.begin(command, components, false)
+	stages, err := m.stages(s)
+	if err != nil {
+		return r.finish(err)
+	}
+	var errs []error
+	for i, stage := range stages {
+		if ctx.Err() != nil {
+			errs = append(errs, context.Cause(ctx))
+		} else if err := r.execute(ctx, stage); err != nil {
+			errs = append(errs, err)
+		}
+		if len(errs) > 0 && command != "plan" {
+			for _, later := range stages[i+1:] {
+				r.skip(later)
+			}
+			break
+		}
+	}
+	return r.finish(errors.Join(errs...))
+}
+
+func (s Selection) components(m *Manager) []string {
+	if len(s.Components) == 0 {
+		return m.Components()
+	}
+	return slices.DeleteFunc(slices.Clone(s.Components), func(c string) bool { return c == Global })
+}
+
+// stages are what a selection asks for, in order.
+func (m *Manager) stages(s Selection) ([]stage, error) {
+	components := s.components(m)
+	if err := m.known(components); err != nil {
+		return nil, err
+	}
+	for _, p := range s.Phases {
+		if p != Pre && p != Post {
+			return nil, &UsageError{fmt.Sprintf("unknown phase %q; there are %s and %s", p, Pre, Post)}
+		}
+	}
+	var unknown []string
+	for _, name := range s.Jobs {
+		if m.byName[name] == nil {
+			unknown = append(unknown, fmt.Sprintf("%q", name))
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, &UsageError{fmt.Sprintf("unknown job %s; there are %s", strings.Join(unknown, ", "), strings.Join(m.names(), ", "))}
+	}
+	all := []stage{m.stageOf(Pre, Global), m.stageOf(Pre, components...), m.stageOf(Post, components...), m.stageOf(Post, Global)}
+	var out []stage
+	done := map[string]bool{}
+	for _, st := range all {
+		if len(s.Phases) > 0 && !slices.Contains(s.Phases, st.phase) {
+			continue
+		}
+		if len(s.Jobs) > 0 {
+			st = st.keep(func(j Job) bool { return slices.Contains(s.Jobs, j.Name()) && !done[j.Name()] })
+			for _, j := range st.jobs {
+				done[j.Name()] = true
+			}
+		}
+		if len(st.jobs) > 0 {
+			out = append(out, st)
+		}
+	}
+	for _, name := range s.Jobs {
+		if !done[name] {
+			return nil, &UsageError{fmt.Sprintf("job %s does not belong to the components or phases asked for", name)}
+		}
+	}
+	return out, nil
+}
+
+func (m *Manager) names() []string {
+	out := make([]string, len(m.jobs))
+	for i, j := range m.jobs {
+		out[i] = j.Name()
+	}
+	return out
+}
+
+// JobNeed is whether one job is needed now.
+type JobNeed struct {
+	Job Job
+	Need
+	Seconds float64
+	Err     error
+}
+
+// Needs asks every job whether it is needed now, all side by side.
+func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
+	r := m.begin("needs", m.components, false)
+	kept, err := r.kept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]JobNeed, len(m.jobs))
+	var all sync.WaitGroup
+	for i, job := range m.jobs {
+		all.Go(func() {
+			o := m.opts.Migration
+			seat := r.shared.Seat()
+			o.Seat = seat
+			out[i].Job = job
+			e, err := m.opts.Engine(o)
+			if err != nil {
+				out[i].Err = err
+				return
+			}
+			began := time.Now()
+			n, err := watched(ctx, o, m.opts.Grace, seat, true, func(ctx context.Context) (Need, error) { return r.need(ctx, e, job) })
+			if open := kept.Open(job.Name()); open != nil && err == nil {
+				n.Verdict, n.Reason = Needed, fmt.Sprintf("run %s was interrupted, and is open (%s)", open.Run, open.Phase)
+			}
+			out[i].Need, out[i].Err, out[i].Seconds = n, err, seconds(time.Since(began))
+		})
+	}
+	all.Wait()
+	return out, nil
+}
+
+// Undo takes back the newest run of one job, from its record. It is never called
+// by a deployment.
+func (m *Manager) Undo(ctx context.Context, name string) (*migration.Report, error) {
+	job := m.byName[name]
+	if job == nil {
+		return nil, &UsageError{fmt.Sprintf("unknown job %q; there are %s", name, strings.Join(m.names(), ", "))}
+	}
+	undoer, ok := job.(Undoer)
+	if !ok {
+		return nil, &UsageError{fmt.Sprintf("job %s has nothing that could be taken back", name)}
+	}
+	e, err := m.opts.Engine(m.opts.Migration)
+	if err != nil {
+		return nil, err
+	}
+	return undoer.Undo(ctx, e), nil
+}

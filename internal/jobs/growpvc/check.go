@@ -1,0 +1,88 @@
+package growpvc
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// adopted is the condition that the new StatefulSet owns all the pods.
+func adopted(ch *migration.Change) migration.Condition {
+	ref := ch.Ref
+	selector := selectorOf(ch.Object)
+	return migration.Condition{
+		Text: "it to adopt its pods", On: []migration.Ref{ref, {Resource: pods, Namespace: ref.Namespace}},
+		Eval: func(v migration.View) migration.Status {
+			set := v.Get(ref)
+			if set == nil {
+				// The watch may not have come to the new one yet.
+				return migration.Status{Message: "it is not there", Hint: "find out who deletes it, and run again"}
+			}
+			if seen, _, _ := unstructured.NestedInt64(set.Object, "status", "observedGeneration"); seen < set.GetGeneration() {
+				return migration.Status{Message: "its controller has not seen it yet", Hint: "look whether kube-controller-manager runs"}
+			}
+			for _, pod := range v.List(pods, ref.Namespace) {
+				if !selector.Matches(labels.Set(pod.GetLabels())) || pod.GetDeletionTimestamp() != nil {
+					continue
+				}
+				if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != set.GetUID() {
+					return migration.Status{Message: fmt.Sprintf("Pod %s/%s is not adopted yet", pod.GetNamespace(), pod.GetName())}
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}
+
+func selectorOf(set *unstructured.Unstructured) labels.Selector {
+	raw, _, _ := unstructured.NestedMap(set.Object, "spec", "selector")
+	given := metav1.LabelSelector{}
+	if b, err := json.Marshal(raw); err != nil || json.Unmarshal(b, &given) != nil {
+		return labels.Nothing()
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&given)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+// grown is the condition that a claim's volume has its size. The change says which,
+// also in another process; what was growing already goes to the size asked for.
+func grown(ch *migration.Change, asked string) migration.Condition {
+	ref := ch.Ref
+	want := asked
+	patch := map[string]any{}
+	if len(ch.Patch) > 0 && json.Unmarshal(ch.Patch, &patch) == nil {
+		want, _, _ = unstructured.NestedString(patch, "spec", "resources", "requests", "storage")
+	}
+	size, err := resource.ParseQuantity(want)
+	return migration.Condition{
+		Text: "its volume to grow to " + want, On: []migration.Ref{ref},
+		Eval: func(v migration.View) migration.Status {
+			claim := v.Get(ref)
+			switch {
+			case err != nil:
+				return migration.Status{State: migration.Failed, Message: err.Error()}
+			case claim == nil:
+				return migration.Status{State: migration.Failed, Message: "it was deleted meanwhile"}
+			case isGrown(claim, size):
+				return migration.Status{State: migration.Met}
+			}
+			capacity, _, _ := unstructured.NestedString(claim.Object, "status", "capacity", "storage")
+			hint := fmt.Sprintf("kubectl -n %s describe pvc %s: its events say what the provisioner does", ref.Namespace, ref.Name)
+			for _, kind := range []string{"ControllerResizeError", "NodeResizeError"} {
+				if c := conditionOf(claim, kind); c != nil {
+					return migration.Status{Message: fmt.Sprintf("%s: %v", kind, c["message"]), Hint: hint}
+				}
+			}
+			return migration.Status{Message: fmt.Sprintf("its volume has %s", capacity), Hint: hint}
+		},
+	}
+}

@@ -1,0 +1,151 @@
+// Package growpvc lets the volume claims of a StatefulSet grow.
+package growpvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Job is grow-pvc.
+type Job struct {
+	resizeTimeout, adoptTimeout time.Duration
+	options                     options
+}
+
+// options are the settings that decide what is done.
+type options struct {
+	// statefulSet is "namespace/name".
+	statefulSet string
+	// claim is the name of the volume claim template; "" if there is one only.
+	claim string
+	size  string
+}
+
+var (
+	_ migration.Job          = (*Job)(nil)
+	_ migration.Configurable = (*Job)(nil)
+	_ migration.Orphaner     = (*Job)(nil)
+)
+
+// New returns the job with its default settings: nothing to do.
+func New() *Job { return &Job{resizeTimeout: 5 * time.Minute, adoptTimeout: time.Minute} }
+
+// Name implements migration.Job.
+func (j *Job) Name() string { return "grow-pvc" }
+
+// Doc implements migration.Job.
+func (j *Job) Doc() (short, long string) {
+	return "Let the volume claims of a StatefulSet grow", strings.TrimSpace(manual)
+}
+
+const manual = `
+The template by which a StatefulSet makes its volume claims cannot be changed. This
+job creates the StatefulSet again, with a larger size in its template, without
+touching its pods: it is deleted without them, and the new one adopts them. Then
+each claim that exists is told to grow, and awaited.
+
+It is told what to do by --statefulset and --size; without them it does nothing.
+
+Before anything is deleted it checks that every claim is bound, and that its
+StorageClass can expand volumes; otherwise it refuses (exit code 4).
+
+It never touches:
+  - pods. A volume whose file system grows only when its pod starts again does so
+    when somebody restarts the pod; that counts as done.
+  - claims and templates that are as large already, or larger: it only ever grows.
+  - StatefulSets whose claims are deleted with them
+    (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete); it refuses those.
+
+It is safe to run again, also after it was killed: the StatefulSet is in the journal
+before it is deleted, and the next run creates it. A run that fails brings back the
+former StatefulSet; a claim that has grown stays as large as it is, which no system
+can take back.
+`
+
+// Settings implements migration.Configurable.
+func (j *Job) Settings() []migration.Setting {
+	return []migration.Setting{{
+		Name:  "statefulset",
+		Usage: "StatefulSet whose claims grow, as namespace/name",
+		Value: &j.options.statefulSet,
+	}, {
+		Name:  "claim",
+		Usage: "name of its volume claim template; needed if it has several",
+		Value: &j.options.claim,
+	}, {
+		Name:  "size",
+		Usage: "size that each claim has at least afterwards, such as 20Gi",
+		Value: &j.options.size,
+	}, {
+		Name:  "resize-timeout",
+		Usage: "how long a volume may take to grow, from the change of its claim on",
+		Value: &j.resizeTimeout,
+	}, {
+		Name:  "adopt-timeout",
+		Usage: "how long the new StatefulSet may take to adopt the pods",
+		Value: &j.adoptTimeout,
+	}}
+}
+
+// Asked says whether the job was told what to do.
+func (j *Job) Asked() bool { return j.options != options{} }
+
+// Validate implements migration.Configurable.
+func (j *Job) Validate() error {
+	var errs []error
+	for flag, d := range map[string]time.Duration{"resize-timeout": j.resizeTimeout, "adopt-timeout": j.adoptTimeout} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("--%s must be positive, not %s", flag, d))
+		}
+	}
+	if !j.Asked() {
+		return errors.Join(errs...)
+	}
+	namespace, name, ok := strings.Cut(j.options.statefulSet, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		errs = append(errs, fmt.Errorf("--statefulset %q must be namespace/name", j.options.statefulSet))
+	}
+	if q, err := resource.ParseQuantity(j.options.size); err != nil || q.Sign() <= 0 {
+		errs = append(errs, fmt.Errorf("--size %q must be a size like 20Gi", j.options.size))
+	}
+	return errors.Join(errs...)
+}
+
+// Plan implements migration.Job.
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	if !j.Asked() {
+		return &migration.Plan{Findings: []migration.Finding{{Severity: migration.Info, Problem: "no StatefulSet is named, so there is nothing to do"}}}, nil
+	}
+	s, err := observe(ctx, c, j.options)
+	if err != nil {
+		return nil, err
+	}
+	return decide(s, j.options), nil
+}
+
+// Orphans implements migration.Orphaner: the pods stay, and the claims.
+func (j *Job) Orphans(ref migration.Ref) bool { return ref.Kind == statefulSets.Kind }
+
+// Await implements migration.Job.
+func (j *Job) Await(ch *migration.Change) []migration.Condition {
+	var c migration.Condition
+	switch {
+	case ch.Verb == migration.Create && ch.Ref.Kind == statefulSets.Kind:
+		c = adopted(ch)
+		c.Timeout = j.adoptTimeout
+	case ch.Verb == migration.Patch && ch.Ref.Kind == claims.Kind, ch.Verb == migration.Await && ch.Ref.Kind == claims.Kind:
+		c = grown(ch, j.options.size)
+		c.Timeout = j.resizeTimeout
+	default:
+		return nil
+	}
+	return []migration.Condition{c}
+}

@@ -1,0 +1,293 @@
+package growpvc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+func coreResource(group, plural, kind string) migration.Resource {
+	return migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
+}
+
+var (
+	statefulSets   = coreResource("apps", "statefulsets", "StatefulSet")
+	claims         = coreResource("", "persistentvolumeclaims", "PersistentVolumeClaim")
+	storageClasses = coreResource("storage.k8s.io", "storageclasses", "StorageClass")
+	pods           = coreResource("", "pods", "Pod")
+)
+
+// reader is what the job needs of a migration.Cluster.
+type reader interface {
+	Get(context.Context, migration.Ref) (*unstructured.Unstructured, error)
+	List(context.Context, migration.Resource, string, migration.ListOptions) ([]*unstructured.Unstructured, error)
+}
+
+// snapshot is everything the job decides over.
+type snapshot struct {
+	// set is nil if there is none.
+	set *unstructured.Unstructured
+	// claims are those of the template, in the order of their pods.
+	claims []*unstructured.Unstructured
+	// classes by name; nil for one that does not exist.
+	classes map[string]*unstructured.Unstructured
+}
+
+func refOf(o options) migration.Ref {
+	namespace, name, _ := strings.Cut(o.statefulSet, "/")
+	return migration.Ref{Resource: statefulSets, Namespace: namespace, Name: name}
+}
+
+func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
+	s := &snapshot{classes: map[string]*unstructured.Unstructured{}}
+	ref := refOf(o)
+	var err error
+	if s.set, err = c.Get(ctx, ref); err != nil {
+		return nil, err
+	}
+	all, err := c.List(ctx, claims, ref.Namespace, migration.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	name := o.claim
+	if s.set != nil {
+		_, template, problem := templateOf(s.set, o.claim)
+		if problem != "" {
+			return s, nil
+		}
+		name, _, _ = unstructured.NestedString(template, "metadata", "name")
+	}
+	s.claims = claimsOf(ref.Name, name, all)
+	for _, claim := range s.claims {
+		class := classOf(claim)
+		if _, known := s.classes[class]; known || class == "" {
+			continue
+		}
+		if s.classes[class], err = c.Get(ctx, migration.Ref{Resource: storageClasses, Name: class}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// claimsOf are the claims that a StatefulSet made from one template, in the order
+// of its pods. Without the name of the template, which only the StatefulSet tells,
+// it has to be the same for all.
+func claimsOf(set, template string, all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	type numbered struct {
+		claim   *unstructured.Unstructured
+		ordinal int
+	}
+	var found []numbered
+	templates := map[string]bool{}
+	for _, claim := range all {
+		rest, number, ok := cutLast(claim.GetName(), "-")
+		n, err := strconv.Atoi(number)
+		from, of := strings.CutSuffix(rest, "-"+set)
+		if !ok || err != nil || n < 0 || !of || template != "" && from != template {
+			continue
+		}
+		templates[from] = true
+		found = append(found, numbered{claim, n})
+	}
+	if len(templates) > 1 {
+		return nil
+	}
+	slices.SortFunc(found, func(a, b numbered) int { return a.ordinal - b.ordinal })
+	out := make([]*unstructured.Unstructured, len(found))
+	for i := range found {
+		out[i] = found[i].claim
+	}
+	return out
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func classOf(claim *unstructured.Unstructured) string {
+	class, _, _ := unstructured.NestedString(claim.Object, "spec", "storageClassName")
+	return class
+}
+
+// templateOf returns the volume claim template of that name, or the only one.
+func templateOf(set *unstructured.Unstructured, name string) (index int, template map[string]any, problem string) {
+	all, _, _ := unstructured.NestedSlice(set.Object, "spec", "volumeClaimTemplates")
+	var names []string
+	for i, item := range all {
+		m, _ := item.(map[string]any)
+		found, _, _ := unstructured.NestedString(m, "metadata", "name")
+		names = append(names, found)
+		if found == name || name == "" && len(all) == 1 {
+			return i, m, ""
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return 0, nil, "has no volume claim template"
+	case name == "":
+		return 0, nil, fmt.Sprintf("has several volume claim templates: choose one with --claim: %s", strings.Join(names, ", "))
+	}
+	return 0, nil, fmt.Sprintf("has no volume claim template %q; there is %s", name, strings.Join(names, ", "))
+}
+
+func requested(obj map[string]any) (resource.Quantity, error) {
+	s, _, _ := unstructured.NestedString(obj, "spec", "resources", "requests", "storage")
+	return resource.ParseQuantity(s)
+}
+
+func decide(s *snapshot, o options) *migration.Plan {
+	plan := &migration.Plan{Parallelism: 1, Serial: true}
+	find := func(severity migration.Severity, ref migration.Ref, hint, format string, args ...any) {
+		plan.Findings = append(plan.Findings, migration.Finding{Severity: severity, Object: ref.String(), Problem: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	ref := refOf(o)
+	size := resource.MustParse(o.size) // Validate has parsed it
+	switch {
+	case s.set == nil && len(s.claims) == 0:
+		find(migration.Error, ref, "check the namespace and the name", "does not exist")
+		return plan
+	case s.set == nil || s.set.GetDeletionTimestamp() != nil:
+		// A run that was killed may have deleted it: its journal, which the engine
+		// finishes, creates it again. To refuse would be to leave it away.
+		find(migration.Warning, ref, "if no run of this job was interrupted, find out who deleted it", "does not exist now, or is being deleted; its claims grow all the same")
+	default:
+		if !planSet(plan, s.set, o, size, find) {
+			return plan
+		}
+	}
+	for _, claim := range s.claims {
+		claimRef := migration.Ref{Resource: claims, Namespace: claim.GetNamespace(), Name: claim.GetName()}
+		has, err := requested(claim.Object)
+		if err != nil {
+			find(migration.Error, claimRef, "", "has no size: %v", err)
+			continue
+		}
+		if has.Cmp(size) > 0 {
+			find(migration.Info, claimRef, "", "has %s already, which is not made smaller", has.String())
+		}
+		if has.Cmp(size) >= 0 {
+			if has.Cmp(size) == 0 && !isGrown(claim, size) {
+				plan.Units = append(plan.Units, migration.Unit{ID: claimRef.String(), Changes: []migration.Change{{Verb: migration.Await, Ref: claimRef, Why: "it is growing already"}}})
+			}
+			continue
+		}
+		if why, hint := cannotGrow(claim, s.classes); why != "" {
+			find(migration.Error, claimRef, hint, "cannot grow from %s to %s: %s", has.String(), size.String(), why)
+			continue
+		}
+		plan.Units = append(plan.Units, grow(claimRef, claim, has, size))
+	}
+	return plan
+}
+
+// planSet decides about the StatefulSet itself; false if nothing can be decided
+// about its claims either.
+func planSet(plan *migration.Plan, set *unstructured.Unstructured, o options, size resource.Quantity,
+	find func(migration.Severity, migration.Ref, string, string, ...any),
+) bool {
+	ref := refOf(o)
+	index, template, problem := templateOf(set, o.claim)
+	if problem != "" {
+		find(migration.Error, ref, "check --claim", "%s", problem)
+		return false
+	}
+	now, err := requested(template)
+	if err != nil {
+		find(migration.Error, ref, "", "its volume claim template has no size: %v", err)
+		return false
+	}
+	switch now.Cmp(size) {
+	case -1:
+		if policy, _, _ := unstructured.NestedString(set.Object, "spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted"); policy == "Delete" {
+			find(migration.Error, ref, "set persistentVolumeClaimRetentionPolicy.whenDeleted to Retain first", "its claims are deleted when it is deleted")
+		}
+		plan.Units = append(plan.Units, recreate(ref, set, index, size, now))
+	case 1:
+		find(migration.Info, ref, "", "its volume claim template has %s already, which is not made smaller", now.String())
+	}
+	return true
+}
+
+func cannotGrow(claim *unstructured.Unstructured, classes map[string]*unstructured.Unstructured) (why, hint string) {
+	class := classOf(claim)
+	phase, _, _ := unstructured.NestedString(claim.Object, "status", "phase")
+	switch {
+	case claim.GetDeletionTimestamp() != nil:
+		return "it is being deleted", "wait until it is gone"
+	case class == "":
+		return "it has no StorageClass", "a volume that was made by hand has to be grown by hand"
+	case classes[class] == nil:
+		return "its StorageClass " + class + " does not exist", "create the StorageClass, or move the data to a claim of another one"
+	case phase != "Bound":
+		return "it is not bound to a volume", "kubectl describe it: why is it not bound?"
+	}
+	if expands, _, _ := unstructured.NestedBool(classes[class].Object, "allowVolumeExpansion"); !expands {
+		return "its StorageClass " + class + " cannot expand volumes (allowVolumeExpansion is not true)",
+			"if its provisioner can: kubectl patch storageclass " + class + ` -p '{"allowVolumeExpansion":true}'`
+	}
+	return "", ""
+}
+
+// recreate is the StatefulSet's unit: it goes without its pods, and comes back with
+// a larger template.
+func recreate(ref migration.Ref, set *unstructured.Unstructured, index int, size, former resource.Quantity) migration.Unit {
+	larger := set.DeepCopy()
+	delete(larger.Object, "status")
+	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"} {
+		unstructured.RemoveNestedField(larger.Object, "metadata", field)
+	}
+	templates, _, _ := unstructured.NestedSlice(larger.Object, "spec", "volumeClaimTemplates")
+	template, _ := templates[index].(map[string]any)
+	delete(template, "status")
+	// The template was found and has a size: these fields can be set.
+	_ = unstructured.SetNestedField(template, size.String(), "spec", "resources", "requests", "storage")
+	_ = unstructured.SetNestedSlice(larger.Object, templates, "spec", "volumeClaimTemplates")
+	return migration.Unit{ID: ref.String(), Changes: []migration.Change{
+		{Verb: migration.Delete, Ref: ref, UID: set.GetUID(), Why: "its volume claim template cannot be changed; its pods stay"},
+		{
+			Verb: migration.Create, Ref: ref, Object: larger, Replaces: true,
+			Why: fmt.Sprintf("with %s in its volume claim template rather than %s; it adopts the pods", size.String(), former.String()),
+		},
+	}}
+}
+
+func grow(ref migration.Ref, claim *unstructured.Unstructured, has, size resource.Quantity) migration.Unit {
+	patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": size.String()}}}})
+	return migration.Unit{ID: ref.String(), Changes: []migration.Change{{
+		Verb: migration.Patch, Ref: ref, UID: claim.GetUID(), Patch: patch, Irreversible: true, Why: fmt.Sprintf("it has %s", has.String()),
+	}}}
+}
+
+// isGrown says whether the volume has its size, but perhaps for its file system,
+// which grows when the pod starts the next time.
+func isGrown(claim *unstructured.Unstructured, size resource.Quantity) bool {
+	s, _, _ := unstructured.NestedString(claim.Object, "status", "capacity", "storage")
+	if capacity, err := resource.ParseQuantity(s); err == nil && capacity.Cmp(size) >= 0 {
+		return true
+	}
+	return conditionOf(claim, "FileSystemResizePending") != nil
+}
+
+func conditionOf(obj *unstructured.Unstructured, kind string) map[string]any {
+	all, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	for _, item := range all {
+		if m, _ := item.(map[string]any); m["type"] == kind && m["status"] == "True" {
+			return m
+		}
+	}
+	return nil
+}

@@ -1,0 +1,352 @@
+package jobmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+)
+
+// stampJob makes a ConfigMap: a job that writes, and whose time the API server
+// tells.
+type stampJob struct {
+	name  string
+	hooks []jobmanager.Hook
+	fails bool
+	// before, if set, is called by Plan, which passes it no context.
+	before  func()
+	timeout time.Duration
+}
+
+const stampNamespace = "stamps"
+
+var configMaps = migration.Resource{GroupVersionResource: kyma.ConfigMaps, Kind: "ConfigMap"}
+
+func (j *stampJob) Name() string             { return j.name }
+func (j *stampJob) Hooks() []jobmanager.Hook { return j.hooks }
+func (j *stampJob) Timeout() time.Duration   { return j.timeout }
+func (j *stampJob) Migration() migration.Job { return j }
+func (j *stampJob) Needed(context.Context, jobmanager.Input) (jobmanager.Need, error) {
+	return jobmanager.Need{Verdict: jobmanager.Needed, Reason: "it always is"}, nil
+}
+func (j *stampJob) Doc() (short, long string) { return j.name, "" }
+func (j *stampJob) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+	if j.before != nil {
+		j.before()
+	}
+	if j.fails {
+		return &migration.Plan{Findings: []migration.Finding{{Severity: migration.Error, Problem: "it is made to fail"}}}, nil
+	}
+	ref := migration.Ref{Resource: configMaps, Namespace: stampNamespace, Name: j.name}
+	stamp := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": ref.Namespace, "name": ref.Name},
+	}}
+	return &migration.Plan{Units: []migration.Unit{{ID: ref.String(), Changes: []migration.Change{{Verb: migration.Create, Ref: ref, Object: stamp}}}}}, nil
+}
+func (j *stampJob) Await(*migration.Change) []migration.Condition { return nil }
+
+func newManager(t *testing.T, components []string, jobs ...jobmanager.Job) *jobmanager.Manager {
+	t.Helper()
+	m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(cluster.Config()), Migration: options(t)}, components, jobs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func stamps(t *testing.T) {
+	t.Helper()
+	namespace(t, stampNamespace)
+	clear := func() {
+		err := resource("ConfigMap", stampNamespace).DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		forget(t)
+	}
+	clear()
+	t.Cleanup(clear)
+}
+
+// deployer makes a Deployment of a component and waits until it is available, or
+// has failed.
+type deployer struct {
+	mu    sync.Mutex
+	began map[string]time.Time
+	ended map[string]time.Time
+}
+
+func (d *deployer) deploy(ctx context.Context, component string) error {
+	d.mu.Lock()
+	d.began[component] = time.Now()
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.ended[component] = time.Now()
+	}()
+	labels := map[string]string{"app": component}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: component},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(1)), ProgressDeadlineSeconds: new(int32(2)), MinReadySeconds: 1,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/" + component}}},
+			},
+		},
+	}
+	deployments := typed.AppsV1().Deployments(stampNamespace)
+	w, err := deployments.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + component})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	if _, err := deployments.Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return errors.New("the watch ended")
+			}
+			live, ok := event.Object.(*appsv1.Deployment)
+			if !ok {
+				continue
+			}
+			for _, c := range live.Status.Conditions {
+				switch {
+				case c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionTrue:
+					return nil
+				case c.Type == appsv1.DeploymentProgressing && c.Reason == "ProgressDeadlineExceeded":
+					return errors.New(c.Message)
+				}
+			}
+		}
+	}
+}
+
+func TestDeployAroundRealDeployments(t *testing.T) {
+	stamps(t)
+	t.Cleanup(func() {
+		for _, name := range []string{"alpha", "beta", "gamma"} {
+			remove(t, "Deployment", stampNamespace, name)
+		}
+	})
+	kubelet, err := kyma.StartKubelet(t.Context(), cluster.Config(), stampNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kubelet.Stop)
+	kubelet.Break("beta", kyma.Unpullable)
+
+	jobs := []jobmanager.Job{
+		&stampJob{name: "global-pre", hooks: []jobmanager.Hook{jobmanager.Before(jobmanager.Global)}},
+		&stampJob{name: "global-post", hooks: []jobmanager.Hook{jobmanager.After(jobmanager.Global)}},
+		&stampJob{name: "gamma-pre", hooks: []jobmanager.Hook{jobmanager.Before("gamma")}, fails: true},
+		&stampJob{name: "gamma-post", hooks: []jobmanager.Hook{jobmanager.After("gamma")}},
+	}
+	for _, c := range []string{"alpha", "beta"} {
+		jobs = append(jobs, &stampJob{name: c + "-pre", hooks: []jobmanager.Hook{jobmanager.Before(c)}}, &stampJob{name: c + "-post", hooks: []jobmanager.Hook{jobmanager.After(c)}})
+	}
+	d := &deployer{began: map[string]time.Time{}, ended: map[string]time.Time{}}
+	run := func(components ...string) (*jobmanager.Report, error) {
+		return newManager(t, []string{"alpha", "beta", "gamma"}, jobs...).Deploy(t.Context(), components, d.deploy)
+	}
+
+	// All is well: the times tell the order.
+	report, err := run("alpha")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]jobmanager.JobReport{}
+	for _, j := range report.Jobs {
+		at[j.Job] = j
+	}
+	type moment struct {
+		what string
+		when time.Time
+	}
+	order := []moment{
+		{"global-pre begins", at["global-pre"].Began}, {"global-pre ends", at["global-pre"].Ended},
+		{"alpha-pre begins", at["alpha-pre"].Began}, {"alpha-pre ends", at["alpha-pre"].Ended},
+		{"the deployment begins", d.began["alpha"]}, {"the deployment ends", d.ended["alpha"]},
+		{"alpha-post begins", at["alpha-post"].Began}, {"alpha-post ends", at["alpha-post"].Ended},
+		{"global-post begins", at["global-post"].Began}, {"global-post ends", at["global-post"].Ended},
+	}
+	for i := 1; i < len(order); i++ {
+		if order[i].when.IsZero() || order[i].when.Before(order[i-1].when) {
+			t.Errorf("%s at %s, before %s at %s", order[i].what, order[i].when, order[i-1].what, order[i-1].when)
+		}
+	}
+	made := func() []string {
+		list, err := resource("ConfigMap", stampNamespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for i := range list.Items {
+			if name := list.Items[i].GetName(); name != "kube-root-ca.crt" {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got, want := made(), []string{"alpha-post", "alpha-pre", "global-post", "global-pre"}; !slices.Equal(got, want) {
+		t.Errorf("written: %q, want %q", got, want)
+	}
+
+	// The Deployment of beta fails, and the pre-job of gamma; alpha, deployed
+	// before, is done again.
+	stampsOnly := func() {
+		for _, name := range made() {
+			remove(t, "ConfigMap", stampNamespace, name)
+		}
+	}
+	stampsOnly()
+	remove(t, "Deployment", stampNamespace, "alpha")
+	report, err = run("beta", "gamma", "alpha")
+	if err == nil || report.ExitCode != migration.ExitFailed {
+		t.Fatalf("exit code %d, error %v", report.ExitCode, err)
+	}
+	for _, part := range []string{"cannot deploy component beta", "job gamma-pre (gamma/pre)"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is missing in %v", part, err)
+		}
+	}
+	if got, want := made(), []string{"alpha-post", "alpha-pre", "beta-pre", "global-pre"}; !slices.Equal(got, want) {
+		t.Errorf("written: %q, want %q: no post-job of beta or gamma, no global one", got, want)
+	}
+	if !d.began["gamma"].IsZero() {
+		t.Error("gamma was deployed although its pre-job failed")
+	}
+}
+
+func TestADeafJobWritesNothing(t *testing.T) {
+	stamps(t)
+	release, released := make(chan struct{}), make(chan struct{})
+	deaf := &stampJob{
+		name: "deaf", timeout: 2 * time.Second, hooks: []jobmanager.Hook{jobmanager.Before("alpha")},
+		before: func() { <-release; close(released) },
+	}
+	var mark controlplane.Mark
+	if cluster.Own() {
+		var err error
+		if mark, err = cluster.Mark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newManager(t, []string{"alpha"}, deaf)
+	began := time.Now()
+	report, err := m.Deploy(t.Context(), []string{"alpha"}, func(context.Context, string) error { t.Error("it was deployed"); return nil })
+	took := time.Since(began)
+	t.Logf("back after %s", took)
+	if err == nil || report.ExitCode != migration.ExitTimedOut || !strings.Contains(err.Error(), "job deaf (alpha/pre): it goes on although it was told to end") {
+		t.Errorf("exit code %d, error %v", report.ExitCode, err)
+	}
+	// 2.5 s on an idle machine; the job itself would never end.
+	if took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	// Now it goes on, with a plan to write: nothing of it may get through.
+	close(release)
+	<-released
+	select {
+	case <-t.Context().Done():
+	case <-time.After(time.Second):
+	}
+	if !cluster.Own() {
+		return
+	}
+	requests, err := cluster.Requests(t.Context(), mark, controlplane.IsWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range requests {
+		if strings.Contains(r.URI, "/namespaces/"+stampNamespace) || strings.Contains(r.URI, "eventmesh-migration") {
+			t.Errorf("it wrote after it was left behind: %s", r)
+		}
+	}
+}
+
+// TestOneLeaseForAllJobs lets jobs write side by side: each would wait for the
+// other, or take its lock away, had each a Lease of its own.
+func TestOneLeaseForAllJobs(t *testing.T) {
+	stamps(t)
+	if !cluster.Own() {
+		t.Skip(controlplane.ErrNoAudit)
+	}
+	var meet sync.WaitGroup
+	var jobs []jobmanager.Job
+	const n = 4
+	meet.Add(n)
+	for i := range n {
+		first := sync.OnceFunc(func() { meet.Done(); meet.Wait() }) // all of them have read before any writes
+		jobs = append(jobs, &stampJob{name: fmt.Sprintf("side-%d", i), hooks: []jobmanager.Hook{jobmanager.Before("alpha")}, before: first})
+	}
+	mark, err := cluster.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := newManager(t, []string{"alpha"}, jobs...).Run(t.Context(), jobmanager.Selection{})
+	if err != nil || report.ExitCode != 0 {
+		t.Fatalf("exit code %d: %v", report.ExitCode, err)
+	}
+	taken := 0
+	requests, err := cluster.Requests(t.Context(), mark, func(r controlplane.Request) bool {
+		return r.Resource == "coordination.k8s.io/leases" && r.Verb == "create"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range requests {
+		if strings.Contains(r.URI, kyma.SystemNamespace) {
+			taken++
+		}
+	}
+	if taken != 1 {
+		t.Errorf("the Lease was created %d times", taken)
+	}
+	lease, err := typed.CoordinationV1().Leases(kyma.SystemNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *lease.Spec.HolderIdentity != "" || *lease.Spec.LeaseTransitions != 0 {
+		t.Errorf("held by %q after %d transitions; want released, and never taken over", *lease.Spec.HolderIdentity, *lease.Spec.LeaseTransitions)
+	}
+	for _, j := range report.Jobs {
+		if j.Report == nil || j.Report.Result != migration.Succeeded {
+			t.Errorf("%s: %+v", j.Job, j)
+		}
+	}
+	// One after the other, and again: the Lease is taken anew.
+	stamps(t)
+	if _, err := newManager(t, []string{"alpha"}, jobs[0]).Deploy(t.Context(), []string{"alpha"}, func(context.Context, string) error {
+		lease, err := typed.CoordinationV1().Leases(kyma.SystemNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+		if err == nil && *lease.Spec.HolderIdentity != "" {
+			err = errors.New("the Lease is held while a component is deployed")
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,380 @@
+package jobmanager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// database is a StatefulSet with two pods and their claims, on the real
+// controller of StatefulSets. What binds claims and grows volumes is a stand-in.
+type database struct {
+	growing atomic.Bool
+	// pods and claims, by name, as reset has made them.
+	pods, claims map[string]types.UID
+}
+
+const dataNamespace = "data"
+
+func newDatabase(t *testing.T) *database {
+	t.Helper()
+	namespace(t, dataNamespace)
+	d := &database{}
+	d.growing.Store(true)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	claims := typed.CoreV1().PersistentVolumeClaims(dataNamespace)
+	w, err := claims.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			for event := range w.ResultChan() {
+				claim, ok := event.Object.(*corev1.PersistentVolumeClaim)
+				if !ok || event.Type == watch.Deleted {
+					continue
+				}
+				status := map[string]any{}
+				wanted := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+				switch has := claim.Status.Capacity[corev1.ResourceStorage]; {
+				case claim.Status.Phase != corev1.ClaimBound:
+					status = map[string]any{"phase": corev1.ClaimBound, "capacity": map[string]any{"storage": wanted.String()}}
+				case has.Cmp(wanted) < 0 && d.growing.Load():
+					status = map[string]any{"capacity": map[string]any{"storage": wanted.String()}}
+				default:
+					continue
+				}
+				raw, _ := json.Marshal(map[string]any{"status": status})
+				_, _ = claims.Patch(ctx, claim.Name, types.MergePatchType, raw, metav1.PatchOptions{}, "status") // it may be gone
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if w, err = claims.Watch(ctx, metav1.ListOptions{}); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		d.clear(ctx, t)
+		stop()
+		w.Stop()
+		<-ended
+	})
+	return d
+}
+
+func (d *database) clear(ctx context.Context, t testing.TB) {
+	t.Helper()
+	none := int64(0)
+	opts := metav1.DeleteOptions{GracePeriodSeconds: &none, PropagationPolicy: new(metav1.DeletePropagationBackground)}
+	if err := typed.AppsV1().StatefulSets(dataNamespace).DeleteCollection(ctx, opts, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	sets := typed.AppsV1().ControllerRevisions(dataNamespace)
+	for {
+		_ = typed.CoreV1().Pods(dataNamespace).DeleteCollection(ctx, opts, metav1.ListOptions{})
+		claims, err := typed.CoreV1().PersistentVolumeClaims(dataNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range claims.Items {
+			remove(t, "Claim", dataNamespace, claims.Items[i].Name)
+		}
+		pods, err := typed.CoreV1().Pods(dataNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		revisions, err := sets.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = sets.DeleteCollection(ctx, opts, metav1.ListOptions{})
+		left, err := typed.AppsV1().StatefulSets(dataNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(claims.Items)+len(pods.Items)+len(revisions.Items)+len(left.Items) == 0 {
+			return
+		}
+	}
+}
+
+// reset puts the StatefulSet with claims of 1Gi, in a class that can expand or
+// cannot, and returns when both pods exist and both claims are bound.
+func (d *database) reset(ctx context.Context, t testing.TB, expands bool) {
+	t.Helper()
+	d.growing.Store(true)
+	d.clear(ctx, t)
+	put(t, "StorageClass", object(t, fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: growing}, provisioner: example.com/none, allowVolumeExpansion: %t}`, expands)))
+	claims, err := typed.CoreV1().PersistentVolumeClaims(dataNamespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer claims.Stop()
+	put(t, "StatefulSet", object(t, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {namespace: data, name: db}, spec: {replicas: 2, serviceName: db, podManagementPolicy: Parallel,
+  selector: {matchLabels: {app: db}}, template: {metadata: {labels: {app: db}}, spec: {containers: [{name: c, image: i, volumeMounts: [{name: store, mountPath: /data}]}]}},
+  volumeClaimTemplates: [{metadata: {name: store}, spec: {accessModes: [ReadWriteOnce], storageClassName: growing, resources: {requests: {storage: 1Gi}}}}]}}`))
+	d.pods, d.claims = map[string]types.UID{}, map[string]types.UID{}
+	limit := time.After(30 * time.Second)
+	for len(d.claims) < 2 {
+		select {
+		case event := <-claims.ResultChan():
+			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok && claim.Status.Phase == corev1.ClaimBound {
+				d.claims[claim.Name] = claim.UID
+			}
+		case <-limit:
+			t.Fatalf("the claims are not bound: %v", d.claims)
+		}
+	}
+	for len(d.pods) < 2 {
+		pods, err := typed.CoreV1().Pods(dataNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range pods.Items {
+			d.pods[pods.Items[i].Name] = pods.Items[i].UID
+		}
+		select {
+		case <-limit:
+			t.Fatalf("the pods do not exist: %v", d.pods)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// intact checks that pods and claims are those of reset, and belong to the
+// StatefulSet there is.
+func (d *database) intact(ctx context.Context, t testing.TB) {
+	t.Helper()
+	set, err := typed.AppsV1().StatefulSets(dataNamespace).Get(ctx, "db", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("the StatefulSet is lost: %v", err)
+	}
+	pods, err := typed.CoreV1().Pods(dataNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=db"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Name == "intruder" {
+			continue
+		}
+		seen++
+		if p.UID != d.pods[p.Name] || p.DeletionTimestamp != nil {
+			t.Errorf("Pod %s was replaced, or is going", p.Name)
+		}
+		if owner := metav1.GetControllerOf(p); owner == nil || owner.UID != set.UID {
+			t.Errorf("Pod %s does not belong to the StatefulSet: %v", p.Name, owner)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d pods, want 2", seen)
+	}
+	claims, err := typed.CoreV1().PersistentVolumeClaims(dataNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(claims.Items) != 2 {
+		t.Errorf("%d claims, want 2", len(claims.Items))
+	}
+	for i := range claims.Items {
+		if c := &claims.Items[i]; c.UID != d.claims[c.Name] || c.DeletionTimestamp != nil {
+			t.Errorf("PersistentVolumeClaim %s was replaced, or is going", c.Name)
+		}
+	}
+}
+
+// sizes are those of the template and of each claim: asked for, and had.
+func (d *database) sizes(ctx context.Context, t testing.TB) []string {
+	t.Helper()
+	set, err := typed.AppsV1().StatefulSets(dataNamespace).Get(ctx, "db", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("the StatefulSet is lost: %v", err)
+	}
+	out := []string{set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String()}
+	claims, err := typed.CoreV1().PersistentVolumeClaims(dataNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range claims.Items {
+		c := &claims.Items[i]
+		out = append(out, c.Spec.Resources.Requests.Storage().String()+"/"+c.Status.Capacity.Storage().String())
+	}
+	return out
+}
+
+func (d *database) want(t *testing.T, want ...string) {
+	t.Helper()
+	if got := d.sizes(t.Context(), t); !slices.Equal(got, want) {
+		t.Errorf("sizes %q, want %q", got, want)
+	}
+	d.intact(t.Context(), t)
+}
+
+// link is the program under the name of a job.
+func link(t *testing.T, job string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), job)
+	if err := os.Symlink(suite.Build(t, binary), path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestGrowPVC(t *testing.T) {
+	d := newDatabase(t)
+	forget(t)
+	t.Cleanup(func() { forget(t) })
+	grow := func(command, size string, more ...string) outcome {
+		return called(t, link(t, "grow-pvc"), "", append([]string{command, "--statefulset=data/db", "--size=" + size, "--lease-duration=1s", "--output=json"}, more...)...)
+	}
+
+	t.Run("Grows", func(t *testing.T) {
+		d.reset(t.Context(), t, true)
+		grow("plan", "5Gi").want(t, 0, `"reversible": "new-uid"`, `"reversible": "no"`)
+		d.want(t, "1Gi", "1Gi/1Gi", "1Gi/1Gi")
+		grow("run", "5Gi").want(t, 0, `"succeeded"`)
+		d.want(t, "5Gi", "5Gi/5Gi", "5Gi/5Gi")
+		grow("run", "5Gi").want(t, 0, `"nothing-to-do"`, `"writes": 0`)
+	})
+	t.Run("NeverShrinks", func(t *testing.T) {
+		grow("run", "2Gi").want(t, 0, `"nothing-to-do"`, "has 5Gi already, which is not made smaller")
+		d.want(t, "5Gi", "5Gi/5Gi", "5Gi/5Gi")
+	})
+	t.Run("ALargerClaimStays", func(t *testing.T) {
+		d.reset(t.Context(), t, true)
+		patch(t, "Claim", dataNamespace, "store-db-0", `{"spec":{"resources":{"requests":{"storage":"9Gi"}}}}`)
+		grow("run", "5Gi").want(t, 0)
+		d.want(t, "5Gi", "9Gi/9Gi", "5Gi/5Gi")
+	})
+	t.Run("AClassThatCannotExpand", func(t *testing.T) {
+		d.reset(t.Context(), t, false)
+		before, err := resource("StatefulSet", dataNamespace).Get(t.Context(), "db", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grow("run", "5Gi").want(t, migration.ExitRefused, "its StorageClass growing cannot expand volumes")
+		tool(t, "run", "--job=grow-pvc", "--grow-pvc.statefulset=data/db", "--grow-pvc.size=5Gi").want(t, migration.ExitRefused, "cannot expand volumes")
+		tool(t, "jobs", "--grow-pvc.statefulset=data/db", "--grow-pvc.size=5Gi").want(t, 0, "blocked")
+		after, err := resource("StatefulSet", dataNamespace).Get(t.Context(), "db", metav1.GetOptions{})
+		if err != nil || after.GetResourceVersion() != before.GetResourceVersion() {
+			t.Errorf("the StatefulSet was touched: %v", err)
+		}
+		d.want(t, "1Gi", "1Gi/1Gi", "1Gi/1Gi")
+	})
+	t.Run("ClaimsThatGoWithTheStatefulSet", func(t *testing.T) {
+		d.reset(t.Context(), t, true)
+		patch(t, "StatefulSet", dataNamespace, "db", `{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenDeleted":"Delete","whenScaled":"Retain"}}}`)
+		grow("run", "5Gi").want(t, migration.ExitRefused, "its claims are deleted when it is deleted")
+		d.want(t, "1Gi", "1Gi/1Gi", "1Gi/1Gi")
+	})
+	t.Run("AVolumeThatDoesNotGrow", func(t *testing.T) {
+		d.reset(t.Context(), t, true)
+		d.growing.Store(false)
+		grow("run", "5Gi", "--resize-timeout=1s").want(t, migration.ExitPartlyRestored, "its volume has 1Gi", "this change has no way back")
+		// The StatefulSet is as it was; what a claim asks for cannot be taken back.
+		if got := d.sizes(t.Context(), t); got[0] != "1Gi" || !strings.HasSuffix(got[1], "/1Gi") {
+			t.Errorf("sizes %q", got)
+		}
+		d.intact(t.Context(), t)
+		d.growing.Store(true)
+		grow("run", "5Gi").want(t, 0)
+		d.want(t, "5Gi", "5Gi/5Gi", "5Gi/5Gi")
+	})
+	t.Run("Undo", func(t *testing.T) {
+		d.templateOnly(t.Context(), t)
+		forget(t)
+		grow("run", "5Gi").want(t, 0)
+		d.want(t, "5Gi", "5Gi/5Gi", "5Gi/5Gi")
+		grow("undo", "5Gi").want(t, 0)
+		d.want(t, "1Gi", "5Gi/5Gi", "5Gi/5Gi")
+	})
+}
+
+// templateOnly leaves nothing to change but the StatefulSet: what can be taken back.
+func (d *database) templateOnly(ctx context.Context, t testing.TB) {
+	t.Helper()
+	d.reset(ctx, t, true)
+	w, err := typed.CoreV1().PersistentVolumeClaims(dataNamespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for name := range d.claims {
+		patch(t, "Claim", dataNamespace, name, `{"spec":{"resources":{"requests":{"storage":"5Gi"}}}}`)
+	}
+	grown := map[string]bool{}
+	for limit := time.After(time.Minute); len(grown) < 2; {
+		select {
+		case event := <-w.ResultChan():
+			if c, ok := event.Object.(*corev1.PersistentVolumeClaim); ok && c.Status.Capacity.Storage().String() == "5Gi" {
+				grown[c.Name] = true
+			}
+		case <-limit:
+			t.Fatal("the claims do not grow")
+		}
+	}
+}
+
+// growSubject is the job for the suite; what is left to do is put by reset.
+func growSubject(t *testing.T, d *database, reset func(context.Context, testing.TB)) suite.Subject {
+	t.Helper()
+	return suite.Subject{
+		Name: "grow-pvc", Binary: link(t, "grow-pvc"), Args: []string{"--statefulset=data/db", "--size=5Gi", "--adopt-timeout=20s"}, BrokenArgs: []string{"--adopt-timeout=2s"},
+		Kubeconfig: cluster.Kubeconfig, Admin: cluster.Config(), Audit: cluster, StateNamespace: kyma.SystemNamespace,
+		Reset: reset,
+		Done: func(ctx context.Context, t testing.TB) {
+			t.Helper()
+			if got := d.sizes(ctx, t); !slices.Equal(got, []string{"5Gi", "5Gi/5Gi", "5Gi/5Gi"}) {
+				t.Errorf("sizes %q", got)
+			}
+			d.intact(ctx, t)
+		},
+		// A pod of somebody else that looks like one of its own: it is never adopted.
+		Break: func(ctx context.Context, t testing.TB) func() {
+			t.Helper()
+			holder := put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: data, name: holder}}`))
+			intruder := object(t, `{apiVersion: v1, kind: Pod, metadata: {namespace: data, name: intruder, labels: {app: db}}, spec: {containers: [{name: c, image: i}]}}`)
+			intruder.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "holder", UID: holder.GetUID(), Controller: new(true)}})
+			put(t, "Pod", intruder)
+			return func() {
+				for _, o := range [][2]string{{"Pod", "intruder"}, {"ConfigMap", "holder"}} {
+					err := resource(o[0], dataNamespace).Delete(context.WithoutCancel(ctx), o[1], metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+					if err != nil && !apierrors.IsNotFound(err) {
+						t.Error(err)
+					}
+				}
+			}
+		},
+	}
+}
+
+// TestGrowPVCKilled kills the job at each of its writes: nothing is lost, no pod and
+// no claim, and the next run finishes.
+func TestGrowPVCKilled(t *testing.T) {
+	d := newDatabase(t)
+	s := growSubject(t, d, func(ctx context.Context, t testing.TB) { t.Helper(); d.reset(ctx, t, true) })
+	t.Run("KillForward", func(t *testing.T) { suite.KillForward(t, s) })
+	t.Run("NoWriteWhenDone", func(t *testing.T) { suite.NoWriteWhenDone(t, s) })
+}
