@@ -1,0 +1,140 @@
+// Command event-service serves the legacy event API of one Application on the
+// event mesh: clients go on posting to /{application}/v1/events, and the
+// Application's HTTPSource adapter gets CloudEvents 1.0.
+//
+//	event-service --eventMeshURL=http://shop.kyma-integration --sourceId=shop
+//
+// # What it does
+//
+// It takes the place of Kyma's event-service, with its flags, its port, its answers
+// (docs/event-service.md has them all) and, in the chart, its names. On SIGTERM it
+// goes on taking requests for --shutdownDelay, answers what it has begun, and ends.
+//
+// # What it never does
+//
+// It keeps no event: 200 means that the adapter has taken it, anything else that
+// the client is to send it again. It writes nothing to the cluster, and reads
+// Triggers only when a client asks what is subscribed; without a cluster to ask,
+// only that answer is missing.
+//
+// # Exit codes
+//
+//	0  told to end, and every request it had read is answered
+//	1  the port cannot be had, or requests were left unanswered
+//	2  usage
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func run(ctx context.Context, args []string, env func(string) string, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "event-service: %v\nevent-service --help lists the flags\n", err)
+		return exitUsage
+	}
+	log := newLogger(stderr, o.logLevel)
+	served := o.server
+	served.Subscriptions = subscriptions(env("KUBECONFIG"), o.server.RequestTimeout, log)
+	server, err := eventservice.New(served, log)
+	if err != nil {
+		fmt.Fprintf(stderr, "event-service: %v\n", err)
+		return exitUsage
+	}
+	if err := serve(ctx, o, server, log); err != nil {
+		log.Error("ended", zap.Error(err))
+		return exitFailed
+	}
+	return exitOK
+}
+
+func serve(ctx context.Context, o *options, server *eventservice.Server, log *zap.Logger) error {
+	var config net.ListenConfig
+	api, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(o.externalAPIPort))
+	if err != nil {
+		return fmt.Errorf("cannot listen for clients: %w", err)
+	}
+	if o.metricsPort >= 0 {
+		l, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(o.metricsPort))
+		if err != nil {
+			_ = api.Close()
+			return fmt.Errorf("cannot listen for Prometheus: %w", err)
+		}
+		metrics := &http.Server{Handler: server.Metrics(), ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute}
+		// Until the very end, for it tells of the end, too.
+		defer metrics.Close() //nolint:errcheck // the process ends
+		go func() {
+			if err := metrics.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				log.Warn("there are no metrics any more", zap.Error(err))
+			}
+		}()
+		log.Info("serving metrics", zap.String("address", l.Addr().String()))
+	}
+	log.Info("serving", zap.String("address", api.Addr().String()), zap.String("eventMeshURL", o.server.MeshURL),
+		zap.String("sourceId", o.server.SourceID), zap.Strings("ignored", o.ignored))
+	return server.Serve(ctx, api)
+}
+
+// subscriptions finds the cluster. Without one, events are taken all the same.
+func subscriptions(kubeconfig string, timeout time.Duration, log *zap.Logger) eventservice.Subscriptions {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		log.Warn("there is no cluster to ask what is subscribed", zap.Error(err))
+		return nil
+	}
+	cfg.UserAgent = "event-service eventmesh-migration"
+	triggers, err := eventservice.NewTriggers(cfg, timeout)
+	if err != nil {
+		log.Warn("the cluster cannot be asked what is subscribed", zap.Error(err))
+		return nil
+	}
+	return triggers
+}
+
+// newLogger writes JSON lines. Of lines that are alike, a hundred a second are
+// written and then each hundredth: an adapter that is down must not fill a disk.
+func newLogger(w io.Writer, level zapcore.Level) *zap.Logger {
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.TimeKey, cfg.MessageKey = "time", "message"
+	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncodeDuration = zapcore.SecondsDurationEncoder
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), level)
+	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, 100, 100))
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+)
+
+// options are the command line's.
+type options struct {
+	server          eventservice.Options
+	externalAPIPort int
+	metricsPort     int
+	logLevel        zapcore.Level
+	// ignored are the flags that were given and mean nothing any more.
+	ignored []string
+}
+
+// former are flags of the event-services of 1.10 and before. They are still
+// passed by charts, and were ignored by 1.11, too.
+var former = []string{"eventsTargetURL", "eventsTargetURLV1", "eventsTargetURLV2"}
+
+// parse reads the command line as Kyma's event-service did: flags with one dash or
+// two, and, first, the path of the program in the image, which charts give as an
+// argument since that image has no entry point.
+func parse(args []string, stderr io.Writer) (*options, error) {
+	if len(args) > 0 && path.IsAbs(args[0]) {
+		args = args[1:]
+	}
+	o := &options{}
+	flags := flag.NewFlagSet("event-service", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&o.server.MeshURL, "eventMeshURL", "", "`URL` of the HTTPSource adapter, the way into the event mesh; required")
+	flags.StringVar(&o.server.SourceID, "sourceId", "", "the `source` of every event: the name of the Application; required")
+	flags.IntVar(&o.externalAPIPort, "externalAPIPort", 8081, "`port` of the API")
+	flags.IntVar(&o.metricsPort, "metricsPort", 9090, "`port` of /metrics; 0: any, -1: none")
+	requestTimeout := flags.Int("requestTimeout", 10, "`seconds` that a client has for sending a request, and then the adapter for taking it")
+	flags.BoolVar(&o.server.RequestLogging, "requestLogging", false, "log every request, without its content")
+	flags.Int64Var(&o.server.MaxRequestSize, "maxRequestSize", 65536, "largest body, in `bytes`")
+	flags.IntVar(&o.server.MaxInFlight, "maxInFlight", 512, "`number` of events posted at once; what comes beyond is refused with 503")
+	flags.IntVar(&o.server.MaxConnections, "maxConnections", 4096, "`number` of connections; what comes beyond is refused with 503")
+	flags.DurationVar(&o.server.ShutdownDelay, "shutdownDelay", 3*time.Second, "how long requests are still taken after SIGTERM")
+	level := flags.String("logLevel", "info", "`debug`, info, warn or error")
+	for _, name := range former {
+		flags.String(name, "", "ignored: events go to the mesh")
+	}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(stderr)
+		flags.Usage()
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	o.server.RequestTimeout = time.Duration(*requestTimeout) * time.Second
+	flags.Visit(func(f *flag.Flag) {
+		if slices.Contains(former, f.Name) {
+			o.ignored = append(o.ignored, f.Name)
+		}
+	})
+	var err error
+	o.logLevel, err = zapcore.ParseLevel(*level)
+	return o, problems(flags.Args(), o, err)
+}
+
+// problems names everything that is wrong, at once.
+func problems(rest []string, o *options, level error) error {
+	var all []string
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	add(len(rest) > 0, "it takes no arguments: %q", rest)
+	add(o.server.MeshURL == "", "--eventMeshURL is required")
+	add(o.server.SourceID == "", "--sourceId is required")
+	add(o.externalAPIPort < 0 || o.externalAPIPort > 65535, "--externalAPIPort %d: no such port", o.externalAPIPort)
+	add(o.metricsPort > 65535, "--metricsPort %d: no such port", o.metricsPort)
+	add(o.server.RequestTimeout <= 0, "--requestTimeout must be at least 1")
+	add(o.server.MaxRequestSize <= 0, "--maxRequestSize must be at least 1")
+	add(o.server.MaxInFlight <= 0, "--maxInFlight must be at least 1")
+	add(o.server.MaxConnections <= 0, "--maxConnections must be at least 1")
+	add(o.server.ShutdownDelay < 0, "--shutdownDelay must not be negative")
+	add(level != nil, "--logLevel: %v", level)
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(all, "; "))
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+)
+
+func TestParse(t *testing.T) {
+	defaults := eventservice.Options{
+		MeshURL: "http://shop.kyma-integration", SourceID: "shop", MaxRequestSize: 65536, RequestTimeout: 10 * time.Second,
+		MaxInFlight: 512, MaxConnections: 4096, ShutdownDelay: 3 * time.Second,
+	}
+	const needed = "--eventMeshURL=http://shop.kyma-integration --sourceId=shop "
+	for _, tc := range []struct {
+		reason, args string
+		change       func(*eventservice.Options)
+		ignored      []string
+		problem      string
+	}{
+		{reason: "what is needed", args: needed},
+		{
+			reason: "the arguments of the chart of 1.11, the program's path and the Event Bus's URLs included",
+			args: "/eventservice --externalAPIPort=8081 --eventMeshURL=http://shop.kyma-integration --maxRequestSize=1000 --requestTimeout=7" +
+				" --requestLogging=true --sourceId=shop --eventsTargetURLV1=http://a/v1/events --eventsTargetURLV2=http://a/v2/events",
+			change: func(o *eventservice.Options) {
+				o.MaxRequestSize, o.RequestTimeout, o.RequestLogging = 1000, 7*time.Second, true
+			},
+			ignored: []string{"eventsTargetURLV1", "eventsTargetURLV2"},
+		},
+		{reason: "one dash is as good as two", args: "-eventMeshURL http://shop.kyma-integration -sourceId shop"},
+		{reason: "nothing is guessed of where events go", args: "", problem: "--eventMeshURL is required; --sourceId is required"},
+		{reason: "a flag nobody knows", args: needed + "--sourceID=x", problem: "flag provided but not defined: -sourceID"},
+		{reason: "an argument nobody knows", args: needed + "run", problem: `it takes no arguments: ["run"]`},
+		{reason: "every mistake is told", args: needed + "--requestTimeout=0 --maxInFlight=0 --logLevel=loud", problem: `--requestTimeout must be at least 1; --maxInFlight must be at least 1; --logLevel: unrecognized level: "loud"`},
+	} {
+		got, err := parse(strings.Fields(tc.args), io.Discard)
+		problem := ""
+		if err != nil {
+			problem = err.Error()
+		}
+		if diff := cmp.Diff(tc.problem, problem); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+		if err != nil {
+			continue
+		}
+		want := defaults
+		if tc.change != nil {
+			tc.change(&want)
+		}
+		if diff := cmp.Diff(want, got.server); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+		if diff := cmp.Diff(tc.ignored, got.ignored); diff != "" {
+			t.Errorf("%s: ignored (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	const quick = "--shutdownDelay=0 --externalAPIPort=0 --metricsPort=0 --sourceId=shop --eventMeshURL="
+	for _, tc := range []struct {
+		reason, args string
+		want         int
+		said         string
+	}{
+		{"told to end at once", quick + "http://localhost:1", exitOK, "every request is answered"},
+		{"help is no mistake", "--help", exitOK, "-eventMeshURL"},
+		{"no URL", "--sourceId=shop", exitUsage, "--eventMeshURL is required"},
+		{"a URL that is none", quick + "shop.kyma-integration", exitUsage, "not of the form"},
+		{"a source that is none", quick + "http://localhost:1 --sourceId=%zz", exitUsage, "no URI reference"},
+	} {
+		var stderr strings.Builder
+		code := run(ended, strings.Fields(tc.args), func(string) string { return "" }, &stderr)
+		// The logger may be asked to listen by a context that has ended.
+		if code != tc.want || !strings.Contains(stderr.String(), tc.said) {
+			t.Errorf("%s: exit code %d, want %d; stderr:\n%s", tc.reason, code, tc.want, &stderr)
+		}
+	}
+}

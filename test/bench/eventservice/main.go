@@ -1,0 +1,279 @@
+// Command eventservice measures the event-service against a bare reverse proxy
+// (httputil.ReverseProxy), and under twice the load it may take.
+//
+//	go run ./test/bench/eventservice
+//
+// Times on a shared machine say little by themselves. So the two are paired: each a
+// process of its own, in front of the same adapter, with the same clients and
+// bodies, in turns, in one run. What is reported is the median of the ratios.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+)
+
+const connections = 512
+
+type options struct {
+	pairs    int
+	each     time.Duration
+	clients  int
+	size     int
+	overload time.Duration
+}
+
+func main() {
+	var o options
+	role := flag.String("role", "", "internal: adapter, or proxy")
+	target := flag.String("target", "", "internal: where the proxy sends")
+	took := flag.Duration("took", 0, "internal: how long the adapter takes")
+	flag.IntVar(&o.pairs, "pairs", 7, "how often the two are measured")
+	flag.DurationVar(&o.each, "each", 3*time.Second, "how long each time")
+	flag.IntVar(&o.clients, "clients", 32, "clients at once")
+	flag.IntVar(&o.size, "size", 1024, "bytes of a body")
+	flag.DurationVar(&o.overload, "overload", time.Minute, "how long twice the capacity is offered; 0: not at all")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	var err error
+	switch *role {
+	case "adapter":
+		err = serve(ctx, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			time.Sleep(*took)
+		}))
+	case "proxy":
+		err = proxy(ctx, *target)
+	default:
+		err = run(ctx, o)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// serve tells its address on stdout, and ends with ctx.
+func serve(ctx context.Context, h http.Handler) error {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println("http://" + l.Addr().String())
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// proxy does nothing but hand on, with a connection pool as large as that of the
+// event-service: with the default of two, it would measure the opening of
+// connections.
+func proxy(ctx context.Context, target string) error {
+	to, err := url.Parse(target)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.URL.Path = "/"
+		},
+		Transport: &http.Transport{MaxIdleConns: connections, MaxIdleConnsPerHost: connections, DisableCompression: true},
+	})
+}
+
+// child starts this program in another role, and returns its address.
+func child(ctx context.Context, args ...string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	var address string
+	_, err = fmt.Fscanln(out, &address)
+	return address, err
+}
+
+func run(ctx context.Context, o options) error {
+	ctx, cancel := context.WithCancel(ctx) // ends the children
+	defer cancel()
+	dir, err := os.MkdirTemp("", "eventservice-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	binary := filepath.Join(dir, "event-service")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "github.com/kyma-project/eventmesh-migration/cmd/event-service")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("cannot build event-service: %w", err)
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("load of the machine before: %s", load)
+	if err := compare(ctx, o, binary); err != nil {
+		return err
+	}
+	if o.overload == 0 {
+		return nil
+	}
+	return overload(ctx, o, binary)
+}
+
+// compare pairs the two.
+func compare(ctx context.Context, o options, binary string) error {
+	adapter, err := child(ctx, "-role=adapter")
+	if err != nil {
+		return fmt.Errorf("cannot start the adapter: %w", err)
+	}
+	bare, err := child(ctx, "-role=proxy", "-target="+adapter)
+	if err != nil {
+		return fmt.Errorf("cannot start the proxy: %w", err)
+	}
+	service, err := eventservice.Start(ctx, binary, nil, "--eventMeshURL="+adapter, "--sourceId=shop")
+	if err != nil {
+		return err
+	}
+	defer service.Kill()
+	client, body := eventservice.NewClient(o.clients), eventservice.Event(o.size)
+	measure := func(address string, each time.Duration) (*eventservice.Load, error) {
+		l := eventservice.Closed(ctx, client, address+"/shop/v1/events", body, o.clients, each)
+		if l.Answered(http.StatusOK) != len(l.Latencies) || len(l.Latencies) == 0 {
+			return nil, fmt.Errorf("not every event was taken: %v", l.Statuses)
+		}
+		return l, ctx.Err()
+	}
+	for _, address := range []string{bare, service.URL} { // warm
+		if _, err := measure(address, time.Second); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("\n%d clients, bodies of %d bytes, %d pairs of %s each\n\n", o.clients, o.size, o.pairs, o.each)
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(out, "proxy/s\tp50\tp99\tevent-service/s\tp50\tp99\tthroughput\tp99\t")
+	var throughput, tail []float64
+	for i := range o.pairs {
+		order := []string{bare, service.URL}
+		if i%2 == 1 {
+			slices.Reverse(order)
+		}
+		loads := map[string]*eventservice.Load{}
+		for _, address := range order {
+			if loads[address], err = measure(address, o.each); err != nil {
+				return err
+			}
+		}
+		a, b := loads[bare], loads[service.URL]
+		throughput = append(throughput, b.PerSecond()/a.PerSecond())
+		tail = append(tail, float64(b.Percentile(99))/float64(a.Percentile(99)))
+		fmt.Fprintf(out, "%.0f\t%s\t%s\t%.0f\t%s\t%s\t%.2f\t%.2f\t\n", a.PerSecond(), short(a.Percentile(50)), short(a.Percentile(99)),
+			b.PerSecond(), short(b.Percentile(50)), short(b.Percentile(99)), throughput[i], tail[i])
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	fmt.Printf("\nmedian of the ratios: throughput %.2f (at least 0.7), p99 %.2f (at most 1.5); memory of event-service %s\n",
+		median(throughput), median(tail), memory(service.PID()))
+	return nil
+}
+
+// overload offers twice what the service may take.
+func overload(ctx context.Context, o options, binary string) error {
+	const slots, took = 32, 50 * time.Millisecond
+	const capacity = int(slots * time.Second / took)
+	adapter, err := child(ctx, "-role=adapter", "-took="+took.String())
+	if err != nil {
+		return fmt.Errorf("cannot start the adapter: %w", err)
+	}
+	service, err := eventservice.Start(ctx, binary, nil, "--eventMeshURL="+adapter, "--sourceId=shop", fmt.Sprintf("--maxInFlight=%d", slots))
+	if err != nil {
+		return err
+	}
+	defer service.Kill()
+	address, client, body := service.URL+"/shop/v1/events", eventservice.NewClient(4*slots), eventservice.Event(o.size)
+	fmt.Printf("\ncapacity %d/s (%d at once, an adapter that takes %s); offered twice that for %s\n\n", capacity, slots, took, o.overload)
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(out, "phase\toffered/s\ttaken/s\tshed with Retry-After\tother\tp99\tmemory\t")
+	phase := func(name string, rate int, duration time.Duration) error {
+		l, err := eventservice.Open(ctx, client, address, body, rate, duration)
+		if err != nil {
+			return err
+		}
+		shed := l.Answered(http.StatusServiceUnavailable) - l.Unhelpful
+		other := len(l.Latencies) + l.Statuses[0] - l.Answered(http.StatusOK) - shed
+		fmt.Fprintf(out, "%s\t%d\t%.0f\t%d\t%d\t%s\t%s\t\n", name, rate, l.PerSecond(), shed,
+			other, short(l.Percentile(99)), memory(service.PID()))
+		if other > 0 || rate < capacity && shed > 0 {
+			return errors.Join(fmt.Errorf("in phase %q, %d were shed and %d answered otherwise: %v", name, shed, other, l.Statuses), out.Flush())
+		}
+		return nil
+	}
+	const phases = 5
+	if err := phase("before", capacity/2, 5*time.Second); err != nil {
+		return err
+	}
+	for i := range phases {
+		if err := phase(fmt.Sprintf("overload %d/%d", i+1, phases), 2*capacity, o.overload/phases); err != nil {
+			return err
+		}
+	}
+	if err := phase("after", capacity/2, 5*time.Second); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+func short(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// memory is the resident set of a process.
+func memory(pid int) string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return "?"
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return "?"
+}

@@ -1,0 +1,177 @@
+package eventservice_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+)
+
+// TestTerminationUnderLoad: no request that the service has accepted stays without
+// an answer, and each event that the adapter got was said to be taken.
+func TestTerminationUnderLoad(t *testing.T) {
+	adapter := newAdapter(t)
+	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Millisecond) })
+	service := start(t, adapter.URL, "--shutdownDelay=1s")
+	const clients, before = 20, 200
+	var (
+		mu       sync.Mutex
+		answered = map[string]int{}
+		failed   = map[string]error{}
+		enough   = make(chan struct{})
+		all      sync.WaitGroup
+	)
+	for range clients {
+		all.Go(func() {
+			for {
+				id := uuid.NewString()
+				got, err := send(t.Context(), http.MethodPost, service.URL+eventsV1, strings.NewReader(eventOf(id)), nil)
+				if errors.Is(err, syscall.ECONNREFUSED) {
+					return // it has ended
+				}
+				mu.Lock()
+				if err != nil {
+					failed[id] = err
+				} else if answered[id] = got.status; len(answered) == before {
+					close(enough)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	select {
+	case <-enough:
+	case <-time.After(patience):
+		t.Fatal("the clients get no answers")
+	}
+	if err := service.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	end(t, service)
+	all.Wait()
+
+	got := adapter.IDs()
+	for id, times := range got {
+		if answered[id] != http.StatusOK {
+			t.Errorf("the adapter has event %s, %d times; its client got status %d, error %v", id, times, answered[id], failed[id])
+		}
+	}
+	for id, status := range answered {
+		if status != http.StatusOK || got[id] == 0 {
+			t.Errorf("event %s was answered with %d; the adapter has it %d times", id, status, got[id])
+		}
+	}
+	if len(answered) <= before+clients {
+		t.Errorf("%d events before the signal and %d after it: this proves nothing", before, len(answered)-before)
+	}
+	// A connection that nobody had accepted yet when the port was closed may be
+	// reset: no request of it was read, and the loops above have seen that none was.
+	if len(failed) > clients {
+		t.Errorf("%d connections broke: %v", len(failed), failed)
+	}
+}
+
+// end waits until the service has ended, with exit code 0.
+func end(t *testing.T, service *eventservice.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := service.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTerminationWaits: what was accepted before the signal is answered, however
+// long the adapter takes; connections are not kept any longer.
+func TestTerminationWaits(t *testing.T) {
+	adapter := newAdapter(t)
+	arrived, hold := make(chan struct{}, 1), make(chan struct{})
+	adapter.Answer(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-hold
+	})
+	service := start(t, adapter.URL, "--shutdownDelay=10ms", "--requestTimeout=60")
+	answers := make(chan answer, 1)
+	go func() {
+		got, err := send(t.Context(), http.MethodPost, service.URL+eventsV1, strings.NewReader(v1(nil)), nil)
+		if err != nil {
+			t.Errorf("no answer: %v", err)
+		}
+		answers <- got
+	}()
+	<-arrived
+	if err := service.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	// The port is closed while the request is still under way.
+	for deadline := time.Now().Add(patience); ; {
+		_, err := send(t.Context(), http.MethodGet, service.URL+"/v1/health", nil, nil)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the port stays open")
+		}
+	}
+	select {
+	case got := <-answers:
+		t.Fatalf("answered before the adapter: %s", got)
+	default:
+	}
+	close(hold)
+	if got := <-answers; got.status != 200 {
+		t.Errorf("%s", got)
+	}
+	end(t, service)
+}
+
+// TestDraining: between the signal and its end the service takes requests, and
+// tells clients to open their next connection elsewhere.
+func TestDraining(t *testing.T) {
+	service := start(t, newAdapter(t).URL, "--shutdownDelay=1h")
+	if got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(nil), nil); got.header.Get("Connection") != "" {
+		t.Errorf("before the signal: %s", got)
+	}
+	if err := service.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; {
+		got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(nil), nil)
+		if got.status != 200 {
+			t.Fatalf("%s", got)
+		}
+		// net/http's client takes the header "Connection: close" out of an answer.
+		if fmt.Sprint(service.Log()) != "" && strings.Contains(service.Log(), "ending:") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it has not seen the signal")
+		}
+	}
+	resp, err := client.Get(service.URL + "/v1/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if !resp.Close {
+		t.Error("connections are kept")
+	}
+	// A second signal ends it at once.
+	if err := service.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-service.Exited():
+	case <-time.After(patience):
+		t.Fatal("a second signal does not end it")
+	}
+}

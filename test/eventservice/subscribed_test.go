@@ -1,0 +1,204 @@
+package eventservice_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// readTriggers is what the chart allows the service.
+var readTriggers = rbacv1.PolicyRule{APIGroups: []string{"eventing.knative.dev"}, Resources: []string{"triggers"}, Verbs: []string{"list"}}
+
+// startOn runs the event-service on a cluster.
+func startOn(t *testing.T, kubeconfig string) *eventservice.Process {
+	t.Helper()
+	p, err := eventservice.Start(t.Context(), suite.Build(t, "./cmd/event-service"), []string{"KUBECONFIG=" + kubeconfig},
+		"--eventMeshURL=http://127.0.0.1:1", "--sourceId=shop", "--requestTimeout=30", "--shutdownDelay=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// TestSubscribed: what is subscribed is read from the Triggers of a real API
+// server, at the version that Kyma 1.11 served and with no more rights than the
+// chart gives.
+func TestSubscribed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("this test needs a real API server, which -short leaves out")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	cluster, err := controlplane.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1, controlplane.Kinds("triggers.eventing.knative.dev")); err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	triggers := client.Resource(schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "triggers"})
+	clear := func(namespace string) {
+		if err := triggers.Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clear("default")
+	namespaces := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	other := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "eventservice-other"}}}
+	if _, err := namespaces.Create(ctx, other, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	clear(other.GetName())
+	for i, tr := range []struct{ namespace, broker, source, kind, version string }{
+		{"default", "default", "shop", "order.created", "v1"},
+		{"default", "own", "shop", "order.created", "v2"},
+		{other.GetName(), "default", "shop", "order.created", "v1"}, // again
+		{other.GetName(), "default", "shop", "basket.left", "v1"},
+		{other.GetName(), "default", "shop-2", "order.created", "v9"},
+	} {
+		trigger := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "Trigger", "metadata": map[string]any{"name": fmt.Sprintf("t-%d", i)},
+			"spec": map[string]any{
+				"broker":     tr.broker,
+				"filter":     map[string]any{"attributes": map[string]any{"source": tr.source, "type": tr.kind, "eventtypeversion": tr.version}},
+				"subscriber": map[string]any{"uri": "http://subscriber.default"},
+			},
+		}}
+		if _, err := triggers.Namespace(tr.namespace).Create(ctx, trigger, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	kubeconfig, err := cluster.User(ctx, "event-service", readTriggers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := startOn(t, kubeconfig)
+	event := func(name, version string) any { return map[string]any{"name": name, "version": version} }
+	for _, tc := range []struct {
+		reason, application string
+		want                []any
+	}{
+		{"each event once, of every namespace and Broker, sorted", "shop", []any{event("basket.left", "v1"), event("order.created", "v1"), event("order.created", "v2")}},
+		{"the application in the path decides, not our own", "shop-2", []any{event("order.created", "v9")}},
+		{"nothing is an empty list", "nobody", []any{}},
+	} {
+		got := mustSend(t, http.MethodGet, service.URL+"/"+tc.application+"/v1/events/subscribed", "", nil)
+		if diff := cmp.Diff(map[string]any{"events": tc.want}, got.body); got.status != 200 || diff != "" {
+			t.Errorf("%s: %d (-want +got):\n%s", tc.reason, got.status, diff)
+		}
+	}
+
+	// Many calls at once cost the API server few lists.
+	mark, err := cluster.Mark(ctx)
+	if cluster.Own() && err != nil {
+		t.Fatal(err)
+	}
+	const calls = 200
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			got, err := send(ctx, http.MethodGet, service.URL+"/shop/v1/events/subscribed", nil, nil)
+			if err != nil || got.status != 200 {
+				t.Errorf("%v %s", err, got)
+			}
+		})
+	}
+	all.Wait()
+	if cluster.Own() {
+		requests, err := cluster.Requests(ctx, mark, controlplane.By("event-service"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(requests) == 0 || len(requests) >= calls {
+			t.Errorf("%d calls made %d requests", calls, len(requests))
+		}
+	}
+
+	// A new Trigger is seen by the next call: nothing is cached.
+	trigger, err := triggers.Namespace("default").Get(ctx, "t-0", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": trigger.GetAPIVersion(), "kind": trigger.GetKind(), "metadata": map[string]any{"name": "fresh"}, "spec": trigger.Object["spec"],
+	}}
+	if err := unstructured.SetNestedField(fresh.Object, "fresh", "spec", "filter", "attributes", "source"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := triggers.Namespace("default").Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustSend(t, http.MethodGet, service.URL+"/fresh/v1/events/subscribed", "", nil); len(got.body["events"].([]any)) != 1 {
+		t.Errorf("%s", got)
+	}
+
+	// Without the right to read Triggers it is an error, and says which.
+	blind, err := cluster.User(ctx, "blind")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := mustSend(t, http.MethodGet, startOn(t, blind).URL+"/shop/v1/events/subscribed", "", nil)
+	if text := fmt.Sprint(got.body["error"]); got.status != 500 || got.body["code"] != 500.0 || !strings.Contains(text, "cannot list Triggers") || !strings.Contains(text, "forbidden") {
+		t.Errorf("%s", got)
+	}
+	clear("default")
+	clear(other.GetName())
+}
+
+// TestSubscribedWithoutAPIServer: it is an error, soon, and events are taken all the
+// same.
+func TestSubscribedWithoutAPIServer(t *testing.T) {
+	raw := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x"}}],` +
+		`"clusters":[{"name":"x","cluster":{"server":"http://127.0.0.1:1"}}]}`
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clientcmd.LoadFromFile(path); err != nil {
+		t.Fatal(err)
+	}
+	adapter := newAdapter(t)
+	service, err := eventservice.Start(t.Context(), suite.Build(t, "./cmd/event-service"), []string{"KUBECONFIG=" + path},
+		"--eventMeshURL="+adapter.URL, "--sourceId=shop", "--requestTimeout=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(service.Kill)
+	got := mustSend(t, http.MethodGet, service.URL+"/shop/v1/events/subscribed", "", nil)
+	if text := fmt.Sprint(got.body["error"]); got.status != 500 || got.header.Get("Retry-After") != "2" || !strings.HasPrefix(text, "cannot tell what is subscribed: ") {
+		t.Errorf("%s", got)
+	}
+	if got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(nil), nil); got.status != 200 {
+		t.Errorf("%s", got)
+	}
+}
