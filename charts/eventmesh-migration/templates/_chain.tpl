@@ -1,0 +1,90 @@
+{{/*
+What runs when. Each line of a chain is one job: its name, the command, and what
+is added to its flags. This is the order of docs/migration-guide-1.11.md.
+
+Nothing here is newer than Helm 2.16: no lookup, no get, dig or ternary over nil,
+and "and"/"or" evaluate all of their arguments.
+*/}}
+{{- define "eventmesh-migration.chains" -}}
+{{- $connector := eq .Values.component "application-connector" -}}
+{{- if eq .Values.component "cluster-essentials" -}}
+pre:
+- {job: eventbus-purge, command: plan, flags: [--fail-if-in-use, --ignore-release]}
+post: []
+rollback: []
+{{- else -}}
+pre:
+- {job: httpsource-sync, command: run, flags: []}
+- {job: serviceinstance-recreate, command: run, flags: [{{ if $connector }}--defer=fail{{ end }}]}
+- {job: trigger-sync, command: run, flags: [{{ if $connector }}--require-triggers{{ end }}]}
+post:
+{{- if $connector }}
+- {job: eventservice-verify, command: run, flags: [--defer=fail]}
+{{- end }}
+- {job: trigger-sync, command: run, flags: [{{ if $connector }}--defer=fail{{ end }}]}
+- {job: eventbus-scaledown, command: run, flags: [{{ if $connector }}--defer=fail{{ end }}]}
+rollback:
+- {job: eventbus-scaledown, command: undo, flags: []}
+- {job: trigger-sync, command: undo, flags: []}
+{{- end -}}
+{{- end -}}
+
+{{/* The chain of one phase, without what is switched off. Arguments: root, phase. */}}
+{{- define "eventmesh-migration.chain" -}}
+{{- $root := .root -}}
+steps:
+{{- range index (include "eventmesh-migration.chains" $root | fromYaml) .phase }}
+{{- $settings := index $root.Values.jobs .job }}
+{{- if or (eq .job "eventbus-purge") (index $settings "enabled") }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The phases that this rendering has. */}}
+{{- define "eventmesh-migration.phases" -}}
+{{- if .Values.hooks.enabled -}}
+pre post{{ if .Values.hooks.rollback }} rollback{{ end }}
+{{- else -}}
+{{ .Values.phase }}
+{{- end -}}
+{{- end -}}
+
+{{/* The Helm events of a phase. Arguments: root, phase. */}}
+{{- define "eventmesh-migration.events" -}}
+{{- if eq .phase "rollback" -}}
+pre-rollback
+{{- else -}}
+{{ .phase }}-upgrade{{ if .root.Values.standalone }},{{ .phase }}-install{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{/* A name that starts with the release's and fits a label. Arguments: root, suffix. */}}
+{{- define "eventmesh-migration.name" -}}
+{{- $release := .root.Release.Name -}}
+{{- if gt (len $release) 26 -}}
+{{- $release = printf "%s-%s" ($release | trunc 19 | trimSuffix "-" | trimSuffix ".") ($release | sha256sum | trunc 6) -}}
+{{- end -}}
+{{ printf "%s-%s" $release .suffix | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "eventmesh-migration.labels" -}}
+app.kubernetes.io/name: eventmesh-migration
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: kyma
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The minor version of Kubernetes, as a number: clouds say "16+". */}}
+{{- define "eventmesh-migration.minor" -}}
+{{- $major := regexReplaceAll "[^0-9]" .Capabilities.KubeVersion.Major "" | int -}}
+{{- $minor := regexReplaceAll "[^0-9]" .Capabilities.KubeVersion.Minor "" | int -}}
+{{- if gt $major 1 }}999{{ else }}{{ $minor }}{{ end -}}
+{{- end -}}
+
+{{/* How long a Job may take at most, in seconds. Arguments: root, job. */}}
+{{- define "eventmesh-migration.deadline" -}}
+{{- $settings := index .root.Values.jobs .job -}}
+{{ add .root.Values.lockWaitSeconds $settings.timeoutSeconds $settings.rollbackTimeoutSeconds .root.Values.image.pullReserveSeconds }}
+{{- end -}}

@@ -1,0 +1,89 @@
+{{/*
+A ServiceAccount for some jobs, with its Roles in each namespace, made from the
+tables in _access.tpl. Arguments: root, account (its name, and that of the Roles),
+tables (names of jobs), events (of the hook, "" for none), weight.
+*/}}
+{{- define "eventmesh-migration.rbac" -}}
+{{- $root := .root -}}
+{{- $account := .account -}}
+{{- $events := .events -}}
+{{- $weight := .weight -}}
+{{- $tables := include "eventmesh-migration.access" $root | fromYaml -}}
+{{- $modern := $root.Capabilities.APIVersions.Has "eventing.knative.dev/v1" -}}
+{{- $knative := ternary "v1" "v1alpha1" $modern -}}
+{{- /* Rules by namespace, "" for the whole cluster. */ -}}
+{{- $scopes := dict -}}
+{{- range .tables }}
+{{- range index $tables . }}
+{{- $wanted := or (not (hasKey . "knative")) (eq (default "" .knative) $knative) }}
+{{- $nowhere := and (hasKey . "namespace") (not .namespace) }}
+{{- if and $wanted (not $nowhere) }}
+{{- $key := printf "ns:%s" (default "" .namespace) }}
+{{- $rule := toJson (omit . "namespace" "knative") }}
+{{- $known := list }}
+{{- if hasKey $scopes $key }}{{ $known = index $scopes $key }}{{ end }}
+{{- if not (has $rule $known) }}
+{{- $ignored := set $scopes $key (append $known $rule) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $account }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+{{ include "eventmesh-migration.labels" $root | indent 4 }}
+{{- include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
+{{- range $key, $rules := $scopes }}
+{{- $namespace := trimPrefix "ns:" $key }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if $namespace }}Role{{ else }}ClusterRole{{ end }}
+metadata:
+  name: {{ $account }}
+  {{- if $namespace }}
+  namespace: {{ $namespace }}
+  {{- end }}
+  labels:
+{{ include "eventmesh-migration.labels" $root | indent 4 }}
+{{- include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
+rules:
+{{- range $rules }}
+- {{ . }}
+{{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if $namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
+metadata:
+  name: {{ $account }}
+  {{- if $namespace }}
+  namespace: {{ $namespace }}
+  {{- end }}
+  labels:
+{{ include "eventmesh-migration.labels" $root | indent 4 }}
+{{- include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if $namespace }}Role{{ else }}ClusterRole{{ end }}
+  name: {{ $account }}
+subjects:
+- kind: ServiceAccount
+  name: {{ $account }}
+  namespace: {{ $root.Release.Namespace }}
+{{- end }}
+{{- end -}}
+
+{{/* The annotations of a hook; nothing without events. A failed Job stays, and its log. */}}
+{{- define "eventmesh-migration.hook" -}}
+{{- if .events }}
+  annotations:
+    helm.sh/hook: {{ .events }}
+    helm.sh/hook-weight: {{ .weight | quote }}
+    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+    {{- if .log }}
+    helm.sh/hook-output-log-policy: hook-failed
+    {{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,193 @@
+// Package charts proves the charts: what they render, on each version of Helm,
+// and that an API server takes it.
+package charts
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/test/helm"
+)
+
+var helms []*helm.Helm
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: these tests need Helm, which -short does not build")
+		return
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	for _, major := range helm.Versions {
+		h, err := helm.New(ctx, root, major)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		helms = append(helms, h)
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	hooksChart = "charts/eventmesh-migration"
+	release    = "helm.sh/hook"
+	weight     = "helm.sh/hook-weight"
+	policy     = "helm.sh/hook-delete-policy"
+	outputLog  = "helm.sh/hook-output-log-policy"
+	modern     = "1.31.0"
+	systemNS   = "kyma-system"
+)
+
+// rendering is what a chart renders to.
+type rendering struct {
+	objects []runtime.Object
+	text    string
+}
+
+// each runs a test on each version of Helm.
+func each(t *testing.T, test func(t *testing.T, h *helm.Helm)) {
+	t.Helper()
+	for _, h := range helms {
+		t.Run(fmt.Sprintf("Helm%d", h.Major), func(t *testing.T) { test(t, h) })
+	}
+}
+
+// render renders the chart of the hooks, as a release of its own.
+func render(t *testing.T, h *helm.Helm, args ...string) *rendering {
+	t.Helper()
+	out, err := template(t, h, append([]string{"--set", "standalone=true"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(t, out)
+}
+
+func template(t *testing.T, h *helm.Helm, args ...string) (string, error) {
+	t.Helper()
+	return h.Run(t.Context(), append([]string{"template", "core", hooksChart, "--namespace", systemNS, "--kube-version", modern}, args...)...)
+}
+
+// refused checks that the chart is not rendered, for the reason.
+func refused(t *testing.T, h *helm.Helm, reason string, args ...string) {
+	t.Helper()
+	out, err := template(t, h, append([]string{"--set", "standalone=true"}, args...)...)
+	if err == nil {
+		t.Fatalf("it renders:\n%s", out)
+	}
+	if !strings.Contains(err.Error(), reason) {
+		t.Errorf("it is refused, but not with %q:\n%v", reason, err)
+	}
+}
+
+// read decodes a rendering; a field that its kind does not have is an error.
+func read(t *testing.T, out string) *rendering {
+	t.Helper()
+	r := &rendering{text: out}
+	for _, doc := range strings.Split(out, "\n---\n") {
+		var meta metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(doc), &meta); err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		if meta.Kind == "" {
+			continue
+		}
+		obj, err := scheme.Scheme.New(meta.GroupVersionKind())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict([]byte(doc), obj); err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		r.objects = append(r.objects, obj)
+	}
+	return r
+}
+
+func of[T runtime.Object](r *rendering) []T {
+	var all []T
+	for _, obj := range r.objects {
+		if one, ok := obj.(T); ok {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func (r *rendering) job(t *testing.T, name string) *batchv1.Job {
+	t.Helper()
+	for _, job := range of[*batchv1.Job](r) {
+		if job.Name == name {
+			return job
+		}
+	}
+	t.Fatalf("there is no Job %s", name)
+	return nil
+}
+
+// chain is what runs at an event, in the order in which Helm runs it.
+func (r *rendering) chain(event string) []string {
+	jobs := slices.DeleteFunc(of[*batchv1.Job](r), func(job *batchv1.Job) bool {
+		return !slices.Contains(strings.Split(job.Annotations[release], ","), event)
+	})
+	slices.SortFunc(jobs, func(a, b *batchv1.Job) int { return weightOf(a) - weightOf(b) })
+	chain := []string{}
+	for _, job := range jobs {
+		c := job.Spec.Template.Spec.Containers[0]
+		line := c.Name + " " + c.Args[0]
+		for _, arg := range c.Args[1:] {
+			switch arg {
+			case "--defer=fail", "--require-triggers", "--fail-if-in-use", "--ignore-release":
+				line += " " + arg
+			}
+		}
+		chain = append(chain, line)
+	}
+	return chain
+}
+
+func weightOf(obj metav1.Object) int {
+	n, err := strconv.Atoi(obj.GetAnnotations()[weight])
+	if err != nil {
+		return 1 << 20
+	}
+	return n
+}
+
+func pod(job *batchv1.Job) *corev1.PodSpec { return &job.Spec.Template.Spec }
+
+// rules are all rules of Roles and ClusterRoles.
+func rules(r *rendering) map[string][]rbacv1.PolicyRule {
+	all := map[string][]rbacv1.PolicyRule{}
+	for _, role := range of[*rbacv1.Role](r) {
+		all["Role "+role.Namespace+"/"+role.Name] = role.Rules
+	}
+	for _, role := range of[*rbacv1.ClusterRole](r) {
+		all["ClusterRole "+role.Name] = role.Rules
+	}
+	return all
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

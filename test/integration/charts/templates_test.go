@@ -1,0 +1,477 @@
+package charts
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/kyma-project/eventmesh-migration/test/helm"
+)
+
+func TestEachComponentRunsItsChainInTheOrderOfTheGuide(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for component, want := range map[string]map[string][]string{
+			"core": {
+				"pre-upgrade":  {"httpsource-sync run", "serviceinstance-recreate run", "trigger-sync run"},
+				"post-upgrade": {"trigger-sync run", "eventbus-scaledown run"},
+				"pre-rollback": {"eventbus-scaledown undo", "trigger-sync undo"},
+			},
+			"application-connector": {
+				"pre-upgrade":  {"httpsource-sync run", "serviceinstance-recreate run --defer=fail", "trigger-sync run --require-triggers"},
+				"post-upgrade": {"eventservice-verify run --defer=fail", "trigger-sync run --defer=fail", "eventbus-scaledown run --defer=fail"},
+				"pre-rollback": {"eventbus-scaledown undo", "trigger-sync undo"},
+			},
+			"cluster-essentials": {
+				"pre-upgrade":  {"eventbus-purge plan --fail-if-in-use --ignore-release"},
+				"post-upgrade": {},
+				"pre-rollback": {},
+			},
+		} {
+			r := render(t, h, "--set", "component="+component)
+			got := map[string][]string{}
+			for event := range want {
+				got[event] = r.chain(event)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", component, diff)
+			}
+		}
+	})
+}
+
+func TestTheHooksRunAtInstallationOnlyInAReleaseOfTheirOwn(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		if got := render(t, h).chain("pre-install"); len(got) != 3 {
+			t.Errorf("a release of their own runs %q at installation", got)
+		}
+		kyma := overlaid(t, "core", "1.11")
+		out, err := h.Run(t.Context(), "template", "core", kyma, "--namespace", systemNS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out, "pre-install") {
+			t.Error("within Kyma's chart they run at installation: there is nothing to migrate, and nobody to wait for")
+		}
+	})
+}
+
+func TestAnOverlayAloneIsRefusedUnlessItIsToBeAReleaseOfItsOwn(t *testing.T) {
+	const sentence = "this chart holds only hooks; upgrading a Kyma release with it would delete the release's objects"
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for chart, alone := range map[string]string{
+			hooksChart:                       "standalone=true",
+			"charts/core":                    "eventmesh-migration.standalone=true",
+			"charts/application-connector":   "eventmesh-migration.standalone=true",
+			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true",
+		} {
+			if _, err := h.Run(t.Context(), "template", "core", chart); err == nil || !strings.Contains(err.Error(), sentence) {
+				t.Errorf("%s alone: %v", chart, err)
+			}
+			out, err := h.Run(t.Context(), "template", "core", chart, "--set", alone, "--namespace", systemNS)
+			if err != nil {
+				t.Errorf("%s with %s: %v", chart, alone, err)
+				continue
+			}
+			if len(of[*batchv1.Job](read(t, out))) == 0 {
+				t.Errorf("%s with %s renders no Job", chart, alone)
+			}
+		}
+	})
+}
+
+func TestRBACComesBeforeTheJobsAndAllOfItIsAHook(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, obj := range render(t, h).objects {
+			m, err := meta.Accessor(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.GetAnnotations()[release] == "" {
+				t.Errorf("%T %s is no hook: it would become a part of the release", obj, m.GetName())
+			}
+			if got := m.GetAnnotations()[policy]; got != "before-hook-creation,hook-succeeded" {
+				t.Errorf("%T %s has the delete policy %q: a failed Job must stay, and its log", obj, m.GetName(), got)
+			}
+			if _, job := obj.(*batchv1.Job); job != (weightOf(m) > -50) {
+				t.Errorf("%T %s has the weight %d", obj, m.GetName(), weightOf(m))
+			}
+		}
+	})
+}
+
+func TestAnAccountExistsAtEachEventAtWhichItsJobRuns(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, component := range []string{"core", "application-connector", "cluster-essentials"} {
+			r := render(t, h, "--set", "component="+component)
+			events := map[string][]string{}
+			for _, account := range of[*corev1.ServiceAccount](r) {
+				events[account.Name] = strings.Split(account.Annotations[release], ",")
+			}
+			for _, job := range of[*batchv1.Job](r) {
+				for event := range strings.SplitSeq(job.Annotations[release], ",") {
+					if !slices.Contains(events[pod(job).ServiceAccountName], event) {
+						t.Errorf("%s: Job %s runs at %s without its ServiceAccount %s", component, job.Name, event, pod(job).ServiceAccountName)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestPodsMeetTheRestrictedPodSecurityStandard(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, args := range [][]string{nil, {"--set", "hooks.enabled=false,phase=pre"}} {
+			for _, job := range of[*batchv1.Job](render(t, h, args...)) {
+				s := pod(job).SecurityContext
+				if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+					t.Errorf("Job %s: pod security context %v", job.Name, s)
+				}
+				for _, c := range append(pod(job).InitContainers, pod(job).Containers...) {
+					s := c.SecurityContext
+					if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+						s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+						t.Errorf("Job %s, container %s: security context %v", job.Name, c.Name, s)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestAFailedJobIsNotTriedAgainByKubernetes(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, job := range of[*batchv1.Job](render(t, h)) {
+			if job.Spec.BackoffLimit == nil || *job.Spec.BackoffLimit != 0 || pod(job).RestartPolicy != corev1.RestartPolicyNever {
+				t.Errorf("Job %s: backoffLimit %v, restartPolicy %s", job.Name, job.Spec.BackoffLimit, pod(job).RestartPolicy)
+			}
+			if job.Annotations[outputLog] != "hook-failed" {
+				t.Errorf("Job %s: Helm does not show the log of a failed hook", job.Name)
+			}
+		}
+	})
+}
+
+func TestIstioPutsNoSidecarIntoAJob(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, job := range of[*batchv1.Job](render(t, h)) {
+			template := job.Spec.Template
+			if template.Annotations["sidecar.istio.io/inject"] != "false" || template.Labels["sidecar.istio.io/inject"] != "false" {
+				t.Errorf("Job %s: a sidecar never ends, and the Job never would", job.Name)
+			}
+		}
+	})
+}
+
+func TestFieldsNewerThanTheClusterAreLeftOut(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, tc := range []struct {
+			version                string
+			seccomp, failurePolicy bool
+		}{
+			{"1.16.3", false, false},
+			{"v1.16.15-gke.7800", false, false},
+			{"1.18.20", false, false},
+			{"1.19.0", true, false},
+			{"1.25.16", true, false},
+			{"1.26.0", true, true},
+			{"1.36.3", true, true},
+		} {
+			job := render(t, h, "--kube-version", tc.version).job(t, "core-pre-httpsource-sync")
+			if got := pod(job).SecurityContext.SeccompProfile != nil; got != tc.seccomp {
+				t.Errorf("Kubernetes %s: seccompProfile %t", tc.version, got)
+			}
+			if got := job.Spec.Template.Annotations["seccomp.security.alpha.kubernetes.io/pod"] != ""; got == tc.seccomp {
+				t.Errorf("Kubernetes %s: the annotation that came before seccompProfile: %t", tc.version, got)
+			}
+			if got := job.Spec.PodFailurePolicy != nil; got != tc.failurePolicy {
+				t.Errorf("Kubernetes %s: podFailurePolicy %t", tc.version, got)
+			}
+		}
+	})
+}
+
+func TestADeadlineCoversLockWorkRollbackAndImagePull(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		job := render(t, h, "--set", "lockWaitSeconds=70,jobs.trigger-sync.timeoutSeconds=1000,jobs.trigger-sync.rollbackTimeoutSeconds=200,image.pullReserveSeconds=30").job(t, "core-pre-trigger-sync")
+		if got := *job.Spec.ActiveDeadlineSeconds; got != 1300 {
+			t.Errorf("activeDeadlineSeconds is %d", got)
+		}
+		for _, arg := range []string{"--timeout=1000s", "--rollback-timeout=200s", "--lock-wait=70s"} {
+			if !slices.Contains(pod(job).Containers[0].Args, arg) {
+				t.Errorf("no %s in %q", arg, pod(job).Containers[0].Args)
+			}
+		}
+	})
+}
+
+func TestADeadlineThatHelmWouldNotWaitForIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		refused(t, h, "httpsource-sync may take 1560 seconds", "--set", "hooks.timeoutSeconds=1500")
+		refused(t, h, "eventservice-verify may take 7561 seconds", "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200")
+		render(t, h, "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200,hooks.timeoutSeconds=7600")
+		refused(t, h, "lockWaitSeconds 20 is less than leaseSeconds 30", "--set", "lockWaitSeconds=20")
+	})
+}
+
+func TestValuesThatDoNotExistAreRefused(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, value := range []string{"componnent=core", "component=event-bus", "jobs.trigger-sync.timeoutSeconds=soon", "jobs.eventbus-purge.enabled=false", "phase=both"} {
+			if out, err := template(t, h, "--set", "standalone=true", "--set", value); err == nil {
+				t.Errorf("%s renders:\n%.300s", value, out)
+			}
+		}
+	})
+}
+
+func TestWithoutHooksThereIsOneJobForAPhaseNamedAfterItsSpec(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		refused(t, h, "phase=pre before the upgrade, phase=post after it", "--set", "hooks.enabled=false")
+		refused(t, h, "phase is for hooks.enabled=false", "--set", "phase=pre")
+		names := map[string]bool{}
+		for _, args := range []string{"phase=pre", "phase=post", "phase=pre,jobs.trigger-sync.timeoutSeconds=100"} {
+			r := render(t, h, "--set", "component=application-connector,hooks.enabled=false,"+args)
+			jobs := of[*batchv1.Job](r)
+			if len(jobs) != 1 {
+				t.Fatalf("%s: %d Jobs", args, len(jobs))
+			}
+			names[jobs[0].Name] = true
+			var chain []string
+			for _, c := range append(pod(jobs[0]).InitContainers, pod(jobs[0]).Containers...) {
+				chain = append(chain, c.Name)
+			}
+			want := []string{"httpsource-sync", "serviceinstance-recreate", "trigger-sync"}
+			if strings.HasPrefix(args, "phase=post") {
+				want = []string{"eventservice-verify", "trigger-sync", "eventbus-scaledown"}
+			}
+			if diff := cmp.Diff(want, chain); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", args, diff)
+			}
+			if strings.Contains(r.text, release) {
+				t.Errorf("%s: there is a hook, which kubectl would apply as if it were none", args)
+			}
+		}
+		if len(names) != 3 {
+			t.Errorf("another spec must be another Job: %q", sortedKeys(names))
+		}
+	})
+}
+
+func TestNoRoleHasAWildcard(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, component := range []string{"core", "application-connector", "cluster-essentials"} {
+			for name, list := range rules(render(t, h, "--set", "component="+component)) {
+				for _, rule := range list {
+					if slices.Contains(slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups, rule.NonResourceURLs), "*") {
+						t.Errorf("%s: %v", name, rule)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestTheStateIsReachedThroughARoleInTheStateNamespaceOnly(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		r := render(t, h, "--set", "namespaces.state=migration-state")
+		seen := false
+		for name, list := range rules(r) {
+			for _, rule := range list {
+				state := slices.Contains(rule.Resources, "leases") || slices.Contains(rule.Resources, "secrets") && slices.Contains(rule.Verbs, "create")
+				if state && !strings.HasPrefix(name, "Role migration-state/") {
+					t.Errorf("%s: %v", name, rule)
+				}
+				seen = seen || state
+			}
+		}
+		if !seen {
+			t.Error("no Role reaches the state")
+		}
+	})
+}
+
+func TestClusterScopedNamesContainTheReleaseName(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		names := map[string]bool{}
+		for _, name := range []string{"core", "a-release-with-a-name-that-is-rather-long-one", "a-release-with-a-name-that-is-rather-long-two"} {
+			out, err := h.Run(t.Context(), "template", name, hooksChart, "--set", "standalone=true", "--namespace", systemNS)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, role := range of[*rbacv1.ClusterRole](read(t, out)) {
+				if !strings.HasPrefix(role.Name, name[:min(len(name), 18)]) || names[role.Name] {
+					t.Errorf("ClusterRole %s of release %s", role.Name, name)
+				}
+				names[role.Name] = true
+			}
+			for _, obj := range read(t, out).objects {
+				if m, err := meta.Accessor(obj); err != nil || len(m.GetName()) > 63 {
+					t.Errorf("%s is too long a name: %v", m.GetName(), err)
+				}
+			}
+		}
+	})
+}
+
+func TestOnlyTheVersionOfKnativeThatIsServedGetsPermissions(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		deletesAccounts := func(r *rendering) bool {
+			for _, list := range rules(r) {
+				for _, rule := range list {
+					if slices.Contains(rule.Resources, "serviceaccounts") {
+						return true
+					}
+				}
+			}
+			return false
+		}
+		if !deletesAccounts(render(t, h)) {
+			t.Error("at v1alpha1 Knative makes ServiceAccounts, which a rollback removes")
+		}
+		if deletesAccounts(render(t, h, "--api-versions", "eventing.knative.dev/v1")) {
+			t.Error("at v1 nothing needs permissions on ServiceAccounts")
+		}
+	})
+}
+
+func TestWithoutNATSStreamingThereIsNoRoleInItsNamespace(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for natss, want := range map[string]bool{"natss": true, "": false} {
+			r := render(t, h, "--set-string", "namespaces.nats="+natss)
+			found := slices.ContainsFunc(of[*rbacv1.Role](r), func(role *rbacv1.Role) bool { return role.Namespace == "natss" })
+			if found != want {
+				t.Errorf("namespaces.nats=%q: %t", natss, found)
+			}
+			for _, role := range of[*rbacv1.ClusterRole](r) {
+				for _, rule := range role.Rules {
+					if slices.Contains(rule.Resources, "pods/proxy") {
+						t.Errorf("namespaces.nats=%q: %s reaches all pods", natss, role.Name)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestValuesReachThePod(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		job := render(t, h, "--set", "image.repository=r.example/em,image.tag=t,image.pullSecrets[0]=s,priorityClassName=p,nodeSelector.a=b,"+
+			"tolerations[0].operator=Exists,resources.limits.memory=1Gi,podLabels.x=y,podAnnotations.z=w,jobs.trigger-sync.args[0]=--legacy-traffic=ignore,"+
+			"namespaces.exclude[0]=one,namespaces.exclude[1]=two").job(t, "core-pre-trigger-sync")
+		spec := pod(job)
+		got := map[string]any{
+			"image": spec.Containers[0].Image, "secrets": spec.ImagePullSecrets, "priority": spec.PriorityClassName, "nodes": spec.NodeSelector,
+			"tolerations": spec.Tolerations, "memory": spec.Containers[0].Resources.Limits.Memory().String(), "label": job.Spec.Template.Labels["x"],
+			"annotation": job.Spec.Template.Annotations["z"],
+			"args":       slices.Contains(spec.Containers[0].Args, "--legacy-traffic=ignore") && slices.Contains(spec.Containers[0].Args, "--exclude-namespaces=one,two"),
+		}
+		want := map[string]any{
+			"image": "r.example/em/trigger-sync:t", "secrets": []corev1.LocalObjectReference{{Name: "s"}}, "priority": "p", "nodes": map[string]string{"a": "b"},
+			"tolerations": []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, "memory": "1Gi", "label": "y", "annotation": "w", "args": true,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAJobCanBeLeftOutOfEveryChain(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		r := render(t, h, "--set", "jobs.serviceinstance-recreate.enabled=false")
+		if diff := cmp.Diff([]string{"httpsource-sync run", "trigger-sync run"}, r.chain("pre-upgrade")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if strings.Contains(r.text, "serviceinstance-recreate") {
+			t.Error("its account is still there")
+		}
+	})
+}
+
+func TestTheChartsPassHelmLint(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for chart, alone := range map[string]string{
+			hooksChart:                       "standalone=true",
+			"charts/core":                    "eventmesh-migration.standalone=true",
+			"charts/application-connector":   "eventmesh-migration.standalone=true",
+			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true",
+		} {
+			if out, err := h.Run(t.Context(), "lint", "--strict", chart, "--set", alone); err != nil {
+				t.Errorf("%s: %v\n%s", chart, err, out)
+			}
+		}
+	})
+}
+
+// What a newer Helm has and 2.16.3 lacks: functions of Sprig 3, of Helm 3, and
+// what text/template learned after Go 1.13.
+func TestTemplatesUseNothingThatHelm2Lacks(t *testing.T) {
+	newer := []string{"lookup", "dig ", "mustToJson", "mustRegex", "fromJsonArray", "fromYamlArray", "toYamlPretty", "mustToYaml", "get ", "break", "continue", ".Capabilities.HelmVersion", ".Chart.IsRoot", "else with", "chunk ", "tpl "}
+	files, err := filepath.Glob("../../../charts/*/templates/*")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("%d templates: %v", len(files), err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(string(raw), "\n") {
+			// Actions only: words in comments and in YAML are free.
+			for rest := line; ; {
+				_, after, ok := strings.Cut(rest, "{{")
+				if !ok {
+					break
+				}
+				action, next, _ := strings.Cut(after, "}}")
+				for _, word := range newer {
+					if !strings.Contains(action, "/*") && !strings.Contains(action, `"`+word) && strings.Contains(" "+action, " "+word) {
+						t.Errorf("%s: %q in {{%s}}", file, word, action)
+					}
+				}
+				rest = next
+			}
+		}
+	}
+	for _, chart := range []string{"eventmesh-migration", "core", "application-connector", "cluster-essentials/1.12"} {
+		raw, err := os.ReadFile(filepath.Join("../../../charts", chart, "Chart.yaml"))
+		if err != nil || !strings.Contains(string(raw), "apiVersion: v1\n") {
+			t.Errorf("%s is not of apiVersion v1, the only one that Helm 2 knows: %v", chart, err)
+		}
+	}
+}
+
+// overlaid is a stand-in for Kyma's chart with the overlay on it.
+func overlaid(t *testing.T, component, version string) string {
+	t.Helper()
+	chart := filepath.Join(t.TempDir(), component)
+	files := map[string]string{
+		"Chart.yaml":               fmt.Sprintf("apiVersion: v1\nname: %s\nversion: 1.0.0\n", component),
+		"values.yaml":              "of: kyma\n",
+		"requirements.yaml":        "dependencies:\n  - name: other\n    version: 1.0.0\n",
+		"templates/configmap.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kymas\ndata:\n  of: {{ .Values.of }}\n",
+		"charts/other/Chart.yaml":  "apiVersion: v1\nname: other\nversion: 1.0.0\n",
+	}
+	if component == "cluster-essentials" {
+		files["templates/eventing-subscription.crd.yaml"] = "apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition\nmetadata:\n  name: subscriptions.eventing.kyma-project.io\nspec: {}\n"
+	}
+	for name, content := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(chart, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(chart, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // the second time changes nothing
+		overlay(t, "-chart", chart, "-kyma", version, "-repository", "registry.example/em", "-tag", "v1")
+	}
+	return chart
+}

@@ -1,0 +1,161 @@
+package rbac
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+)
+
+// journal is needed when the answer to the creation of a Secret was lost.
+const journal = "update secrets in kyma-system"
+
+// many runs and undoes so often that old journals go.
+func (a *account) many(t *testing.T, wanted migration.Result) {
+	t.Helper()
+	for range 7 {
+		a.run(t, wanted, "run")
+		a.run(t, migration.Succeeded, "undo")
+	}
+}
+
+func TestRolesAreExact(t *testing.T) {
+	p := start(t, controlplane.KnativeV1alpha1)
+	ctx := t.Context()
+
+	t.Run("httpsource-sync", func(t *testing.T) {
+		apps, err := kyma.Reset(ctx, p.Config(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := p.account(t, "core", "httpsource-sync")
+		a.many(t, migration.Succeeded)
+		a.contended(t, func() { a.run(t, migration.Succeeded, "run") })
+		a.run(t, migration.NothingToDo, "run")
+		a.run(t, migration.Succeeded, "undo")
+		p.controllers.Break(kyma.AdapterNeverReady, apps[1])
+		a.run(t, migration.RolledBack, "run", "--ready-timeout=1s")
+		a.killed(t, func() bool {
+			_, err := p.dynamic.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Get(ctx, apps[1], metav1.GetOptions{})
+			return err == nil
+		})
+		p.controllers.HealAll()
+		a.run(t, migration.Succeeded, "run")
+		a.run(t, migration.Succeeded, "undo")
+		faults := faultOnly{journal: "the answer to a creation was lost"}
+		a.exactly(t, faults)
+		a.refusesWithout(t, faults)
+	})
+
+	t.Run("eventservice-verify", func(t *testing.T) {
+		if _, err := kyma.Reset(ctx, p.Config(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := kyma.Load(ctx, p.Config(), kyma.Application("commerce", false), kyma.EventService("commerce", false)); err != nil {
+			t.Fatal(err)
+		}
+		kubelet, err := kyma.StartKubelet(ctx, p.Config(), kyma.IntegrationNamespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(kubelet.Stop)
+		if err := kubelet.WaitRolledOut(ctx, "commerce-event-service"); err != nil {
+			t.Fatal(err)
+		}
+		a := p.account(t, "application-connector", "eventservice-verify")
+		// Not switched, without its HTTPSource, and without one that is ready.
+		a.run(t, migration.FailedResult, "run", "--per-application-timeout=1ms", "--rollout-timeout=1s")
+		fresh, err := json.Marshal(map[string]any{"spec": kyma.EventService("commerce", true).Object["spec"]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.core.AppsV1().Deployments(kyma.IntegrationNamespace).Patch(ctx, "commerce-event-service", types.MergePatchType, fresh, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := kubelet.WaitRolledOut(ctx, "commerce-event-service"); err != nil {
+			t.Fatal(err)
+		}
+		a.run(t, migration.FailedResult, "run", "--per-application-timeout=1ms", "--rollout-timeout=1s")
+		p.controllers.Break(kyma.AdapterNeverReady, "commerce")
+		if err := kyma.PutHTTPSources(ctx, p.Config(), "commerce"); err != nil {
+			t.Fatal(err)
+		}
+		a.run(t, migration.FailedResult, "run", "--per-application-timeout=1ms", "--rollout-timeout=1s")
+		p.controllers.HealAll()
+		if err := p.controllers.WaitReady(ctx, "commerce"); err != nil {
+			t.Fatal(err)
+		}
+		a.run(t, migration.NothingToDo, "run")
+		a.exactly(t, nil)
+	})
+
+	t.Run("eventbus-scaledown", func(t *testing.T) {
+		if _, err := kyma.Reset(ctx, p.Config(), 0); err != nil {
+			t.Fatal(err)
+		}
+		reset := func() {
+			t.Helper()
+			if err := kyma.ResetEventBus(ctx, p.Config(), kyma.EventActivation("shop", "orders", "commerce")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reset()
+		a := p.account(t, "core", "eventbus-scaledown")
+		a.many(t, migration.Succeeded)
+		a.contended(t, func() { a.run(t, migration.Succeeded, "run") })
+		a.run(t, migration.Succeeded, "undo")
+		// An Application whose event-service has not switched.
+		if err := kyma.Load(ctx, p.Config(), kyma.Application("commerce", false), kyma.EventService("commerce", false)); err != nil {
+			t.Fatal(err)
+		}
+		a.run(t, migration.DeferredResult, "run")
+		if _, err := kyma.Reset(ctx, p.Config(), 0); err != nil {
+			t.Fatal(err)
+		}
+		reset()
+		release := p.holdPod(t)
+		a.run(t, migration.RolledBack, "run", "--pods-timeout=1s")
+		release()
+		faults := faultOnly{journal: "the answer to a creation was lost"}
+		a.exactly(t, faults)
+		a.refusesWithout(t, faults)
+	})
+
+	t.Run("eventbus-purge", func(t *testing.T) {
+		a := p.account(t, "cluster-essentials", "eventbus-purge")
+		// The Event Bus is in use, and then is not.
+		a.run(t, migration.Refused, "plan")
+		for _, d := range kyma.EventBus() {
+			err := p.core.AppsV1().Deployments(d.GetNamespace()).Delete(ctx, d.GetName(), metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+		}
+		a.exactly(t, nil)
+	})
+}
+
+// holdPod keeps a pod of the Event Bus from going.
+func (p *plane) holdPod(t *testing.T) (release func()) {
+	t.Helper()
+	pods := p.core.CoreV1().Pods(kyma.SystemNamespace)
+	list, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=event-bus"})
+	if err != nil || len(list.Items) == 0 {
+		t.Fatalf("no pod of the Event Bus: %v", err)
+	}
+	set := func(finalizers string) {
+		_, err := pods.Patch(t.Context(), list.Items[0].Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"finalizers":%s}}`, finalizers), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(`["example.com/hold"]`)
+	return func() { set("null") }
+}
