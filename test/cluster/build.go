@@ -20,18 +20,42 @@ import (
 	"time"
 )
 
-// The versions of everything built are those of this module itself: they are compiled in, so that the key of the cache
-// and the builds need no source tree and cannot disagree with it.
+// The versions of everything built are those of files that are compiled in, so that the key of the cache and the builds
+// need no source tree and cannot disagree with it.
 var (
 	//go:embed go.mod
 	goMod []byte
 	//go:embed go.sum
 	goSum []byte
+	//go:embed addons.mod
+	addonsMod []byte
+	//go:embed addons.sum
+	addonsSum []byte
+	//go:embed pause/main.go
+	pauseMain []byte
+)
+
+// origin is the module that components are built in.
+type origin struct {
+	// name begins the name of the cache's directory.
+	name     string
+	mod, sum []byte
+	// main is the program's own source, where the module has any.
+	main []byte
+}
+
+var (
+	kubernetes = &origin{name: "cluster", mod: goMod, sum: goSum}
+	// Other people's tools have versions of their own of what Kubernetes is made of. In one go.mod the newest would win,
+	// and Kubernetes would be built from what it was never tested with.
+	addons = &origin{name: "addons", mod: addonsMod, sum: addonsSum}
+	own    = &origin{name: "own", mod: []byte("module eventmesh\n\ngo 1.26\n"), main: pauseMain}
 )
 
 // component is a program of the cluster and the package that holds its main.
 type component struct {
 	name    string
+	origin  *origin
 	pkg     string
 	module  string
 	ldflags func(version string) string
@@ -40,16 +64,25 @@ type component struct {
 }
 
 var components = []component{
-	{name: "etcd", pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3", ldflags: stripped, typical: "40 seconds"},
-	{name: "kube-apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "3 minutes"},
-	{name: "kube-controller-manager", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
-	{name: "kube-scheduler", pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
-	{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "2 minutes"},
-	{name: "kube-proxy", pkg: "k8s.io/kubernetes/cmd/kube-proxy", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "etcd", origin: kubernetes, pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3", ldflags: stripped, typical: "40 seconds"},
+	{name: "kube-apiserver", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "3 minutes"},
+	{name: "kube-controller-manager", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "kube-scheduler", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "kubelet", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kubelet", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "2 minutes"},
+	{name: "kube-proxy", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-proxy", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "coredns", origin: addons, pkg: "github.com/coredns/coredns", module: "github.com/coredns/coredns", ldflags: stripped, typical: "2 minutes"},
+	{name: "registry", origin: addons, pkg: "github.com/distribution/distribution/v3/cmd/registry", module: "github.com/distribution/distribution/v3", ldflags: stripped, typical: "2 minutes"},
+	{name: "crane", origin: addons, pkg: "github.com/google/go-containerregistry/cmd/crane", module: "github.com/google/go-containerregistry", ldflags: stripped, typical: "10 seconds"},
+	{name: "ko", origin: addons, pkg: "github.com/google/ko", module: "github.com/google/ko", ldflags: stripped, typical: "2 minutes"},
+	{name: "pause", origin: own, pkg: ".", ldflags: stripped, typical: "a second"},
 }
 
-// controlPlane is what "up" runs; the rest makes a node, and is built on demand.
-var controlPlane = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
+var (
+	// controlPlane is what "up" runs.
+	controlPlane = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
+	// nodeComponents are what "up --node" runs besides.
+	nodeComponents = []string{"kube-scheduler", "kubelet", "kube-proxy", "coredns", "registry", "crane", "pause"}
+)
 
 func stripped(string) string { return "-s -w" }
 
@@ -61,48 +94,63 @@ func stampedKubernetes(version string) string {
 	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s", p, version, p, parts[0], p, parts[1])
 }
 
-// build makes sure that the named components are in the cache and returns the directory they are in.
-func build(ctx context.Context, names []string, stderr io.Writer) (dir string, err error) {
-	var wanted []component
+// binaries are the paths of built components by their names.
+type binaries map[string]string
+
+// build makes sure that the named components are in the cache.
+func build(ctx context.Context, names []string, stderr io.Writer) (binaries, error) {
+	wanted := map[*origin][]component{}
 	for _, name := range names {
 		i := slices.IndexFunc(components, func(c component) bool { return c.name == name })
 		if i < 0 {
-			return "", fmt.Errorf("unknown component %q", name)
+			return nil, fmt.Errorf("unknown component %q", name)
 		}
-		wanted = append(wanted, components[i])
+		wanted[components[i].origin] = append(wanted[components[i].origin], components[i])
 	}
 	root, err := cacheRoot()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	goVersion, err := output(ctx, "", "go", "env", "GOVERSION", "GOOS", "GOARCH")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	dir = filepath.Join(root, "cluster-"+cacheKey(goMod, goSum, goVersion))
+	bin := binaries{}
+	for _, o := range []*origin{kubernetes, addons, own} {
+		dir := filepath.Join(root, o.name+"-"+cacheKey(o.mod, slices.Concat(o.sum, o.main), goVersion))
+		if err := buildIn(ctx, dir, wanted[o], stderr); err != nil {
+			return nil, err
+		}
+		for _, c := range wanted[o] {
+			bin[c.name] = filepath.Join(dir, c.name)
+		}
+	}
+	return bin, nil
+}
+
+func buildIn(ctx context.Context, dir string, wanted []component, stderr io.Writer) error {
 	missing, err := absent(dir, wanted)
 	if err != nil || len(missing) == 0 {
-		return dir, err
+		return err
 	}
-
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cannot create cache: %w", err)
+		return fmt.Errorf("cannot create cache: %w", err)
 	}
 	unlock, err := lock(ctx, filepath.Join(dir, "build.lock"), stderr)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer unlock()
 	// Whoever held the lock may have built them meanwhile.
 	if missing, err = absent(dir, wanted); err != nil {
-		return "", err
+		return err
 	}
 	for _, c := range missing {
 		if err := c.build(ctx, dir, stderr); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 func cacheRoot() (string, error) {
@@ -140,7 +188,7 @@ func absent(dir string, wanted []component) ([]component, error) {
 }
 
 func (c component) build(ctx context.Context, dir string, stderr io.Writer) error {
-	version, err := required(goMod, c.module)
+	version, err := c.version()
 	if err != nil {
 		return err
 	}
@@ -149,7 +197,10 @@ func (c component) build(ctx context.Context, dir string, stderr io.Writer) erro
 		return fmt.Errorf("cannot build %s: %w", c.name, err)
 	}
 	defer os.RemoveAll(work)
-	for name, content := range map[string][]byte{"go.mod": goMod, "go.sum": goSum} {
+	for name, content := range map[string][]byte{"go.mod": c.origin.mod, "go.sum": c.origin.sum, "main.go": c.origin.main} {
+		if content == nil {
+			continue
+		}
 		if err := os.WriteFile(filepath.Join(work, name), content, 0o644); err != nil {
 			return fmt.Errorf("cannot build %s: %w", c.name, err)
 		}
@@ -172,6 +223,14 @@ func (c component) build(ctx context.Context, dir string, stderr io.Writer) erro
 	}
 	fmt.Fprintf(stderr, "cluster: built %s %s in %s\n", c.name, version, time.Since(start).Round(100*time.Millisecond))
 	return nil
+}
+
+// version is what the component's origin says it is; our own programs have none.
+func (c component) version() (string, error) {
+	if c.module == "" {
+		return "devel", nil
+	}
+	return required(c.origin.mod, c.module)
 }
 
 // required reads the version of a module out of a go.mod.
@@ -213,9 +272,14 @@ func lock(ctx context.Context, path string, stderr io.Writer) (unlock func(), er
 
 // output runs a command without the caller's Go settings, which may not fit this module (a vendor mode, a workspace).
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	return outputEnv(ctx, dir, nil, name, args...)
+}
+
+// outputEnv is output with additions to the environment.
+func outputEnv(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	cmd.Env = append(slices.Concat(os.Environ(), env), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

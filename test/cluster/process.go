@@ -66,6 +66,18 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
+// firstDeath tells which of the processes ends first.
+func firstDeath(processes []*process) <-chan *process {
+	died := make(chan *process, len(processes))
+	for _, p := range processes {
+		go func() {
+			<-p.exited
+			died <- p
+		}()
+	}
+	return died
+}
+
 // died explains an end nobody asked for.
 func (p *process) died() error {
 	state := "exit status 0"

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,6 +43,14 @@ var defaultControllers = strings.Join([]string{
 	"ttl-after-finished-controller",
 }, ",")
 
+// nodeControllers are what a cluster with a node needs besides: the node's taints go, pods of a node that is gone go, and
+// Endpoints are there for whoever has not learned of EndpointSlices (Knative's channel controller).
+var nodeControllers = strings.Join([]string{
+	"endpoints-controller",
+	"node-lifecycle-controller",
+	"pod-garbage-collector-controller",
+}, ",")
+
 const (
 	readyTimeout = 90 * time.Second
 	portAttempts = 5
@@ -49,19 +58,49 @@ const (
 )
 
 type upOptions struct {
-	dir         string
-	controllers string
+	dir           string
+	controllers   string
+	node, knative bool
+	// link is how a cluster with a node is connected to the machine; zero without one.
+	link link
 }
 
-// cluster is a running control plane.
+// cluster is a running control plane, and its node if it has one.
 type cluster struct {
 	upOptions
-	bin    string
+	parts
 	token  string
 	server string
 	http   *http.Client
 
 	etcd, apiserver, controllerManager *process
+	// node are the node's processes in the order of their start.
+	nodeProcesses []*process
+}
+
+// parts is what a cluster is made of, all of it in the cache.
+type parts struct {
+	bin binaries
+	// knative is where Knative's images and manifests are, if wanted.
+	knative knativeParts
+}
+
+// prepare makes sure that everything "up" needs is there.
+func prepare(ctx context.Context, o upOptions, stderr io.Writer) (p parts, err error) {
+	names := controlPlane
+	if o.node {
+		if err := installPackages(ctx, stderr); err != nil {
+			return p, err
+		}
+		names = slices.Concat(names, nodeComponents)
+	}
+	if p.bin, err = build(ctx, names, stderr); err != nil {
+		return p, err
+	}
+	if o.knative {
+		p.knative, err = prepareKnative(ctx, stderr)
+	}
+	return p, err
 }
 
 func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -85,11 +124,17 @@ func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Wri
 	signal.Notify(restart, syscall.SIGHUP)
 	defer signal.Stop(restart)
 
-	bin, err := build(ctx, controlPlane, stderr)
+	parts, err := prepare(ctx, o, stderr)
 	if err != nil {
 		return ended(ctx, err, stderr)
 	}
-	c := &cluster{upOptions: o, bin: bin}
+	if o.controllers == "" {
+		o.controllers = defaultControllers
+		if o.node {
+			o.controllers += "," + nodeControllers
+		}
+	}
+	c := &cluster{upOptions: o, parts: parts}
 	if err := c.writeFiles(); err != nil {
 		return err
 	}
@@ -98,6 +143,12 @@ func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Wri
 	if err := c.start(ctx); err != nil {
 		return ended(ctx, err, stderr)
 	}
+	if o.node {
+		if err := c.startNode(ctx); err != nil {
+			return ended(ctx, err, stderr)
+		}
+	}
+	died := firstDeath(c.nodeProcesses)
 	fmt.Fprintf(stderr, "cluster: ready at %s after %s\n", c.server, time.Since(began).Round(10*time.Millisecond))
 
 	for {
@@ -113,6 +164,8 @@ func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Wri
 			return c.apiserver.died()
 		case <-c.controllerManager.exited:
 			return c.controllerManager.died()
+		case p := <-died:
+			return p.died()
 		case <-restart:
 			// Killed, not asked: controllers hold nothing that is worth a graceful end.
 			c.controllerManager.stop(0)
@@ -140,11 +193,20 @@ func (c *cluster) path(elem ...string) string {
 }
 
 func (c *cluster) announce(stdout io.Writer) error {
-	return json.NewEncoder(stdout).Encode(map[string]string{
+	line := map[string]string{
 		"kubeconfig": c.path("kubeconfig"),
 		"auditLog":   c.path("audit.log"),
 		"server":     c.server,
-	})
+	}
+	if c.node {
+		line["registry"] = c.link.node() + ":" + registryPort
+		line["node"] = c.link.node()
+		line["host"] = c.link.host()
+	}
+	if c.upOptions.knative {
+		line["knative"] = c.parts.knative.manifests
+	}
+	return json.NewEncoder(stdout).Encode(line)
 }
 
 // auditPolicy records every request: a test that counts them must not depend on what somebody thought worth counting.
@@ -204,7 +266,7 @@ func (c *cluster) startOnce(ctx context.Context) error {
 		return err
 	}
 	etcdURL := fmt.Sprintf("http://127.0.0.1:%d", etcdPort)
-	c.etcd, err = start(c.dir, filepath.Join(c.bin, "etcd"),
+	c.etcd, err = start(c.dir, c.bin["etcd"],
 		"--data-dir="+c.path("etcd"),
 		"--listen-client-urls="+etcdURL,
 		"--advertise-client-urls="+etcdURL,
@@ -221,17 +283,23 @@ func (c *cluster) startOnce(ctx context.Context) error {
 		return err
 	}
 
+	address := "127.0.0.1"
+	// Endpoints may not be loopback addresses; without pods nobody misses them.
+	endpoints := "none"
+	if c.node {
+		address, endpoints = c.link.node(), "lease"
+	}
 	port, err := freePort()
 	if err != nil {
 		return err
 	}
-	c.server = fmt.Sprintf("https://127.0.0.1:%d", port)
-	c.apiserver, err = start(c.dir, filepath.Join(c.bin, "kube-apiserver"),
+	c.server = fmt.Sprintf("https://%s:%d", address, port)
+	c.apiserver, err = start(c.dir, c.bin["kube-apiserver"],
 		"--etcd-servers="+etcdURL,
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
-		// Endpoints may not be loopback addresses; without pods nobody misses them.
-		"--endpoint-reconciler-type=none",
+		"--bind-address="+address,
+		"--advertise-address="+address,
+		"--endpoint-reconciler-type="+endpoints,
+		"--kubelet-preferred-address-types=InternalIP",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+c.path("certs"),
 		"--service-account-key-file="+c.path("certs", "sa.key"),
@@ -319,7 +387,7 @@ current-context: eventmesh
 
 func (c *cluster) startControllerManager(ctx context.Context) error {
 	var err error
-	c.controllerManager, err = start(c.dir, filepath.Join(c.bin, "kube-controller-manager"),
+	c.controllerManager, err = start(c.dir, c.bin["kube-controller-manager"],
 		"--kubeconfig="+c.path("kubeconfig"),
 		"--controllers="+c.controllers,
 		// One identity a controller: the audit log then tells which of them did something.
@@ -340,14 +408,21 @@ func (c *cluster) startControllerManager(ctx context.Context) error {
 	return c.await(ctx, c.controllerManager, c.http, c.server+"/api/v1/namespaces/default/serviceaccounts/default")
 }
 
-// await asks the URL until it answers 200.
+// await asks the URL as the administrator until it answers 200.
 func (c *cluster) await(ctx context.Context, p *process, client *http.Client, url string) error {
+	return await(ctx, p, client, c.token, url)
+}
+
+// await asks the URL until it answers 200.
+func await(ctx context.Context, p *process, client *http.Client, token, url string) error {
 	return poll(ctx, p, func() (bool, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return false, err
 		}
-		req.Header.Set("Authorization", "Bearer "+c.token)
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
 		req.Header.Set("User-Agent", userAgent)
 		resp, err := client.Do(req)
 		if err != nil {
@@ -385,6 +460,11 @@ func poll(ctx context.Context, p *process, try func() (done bool, last error)) e
 
 // stop ends what runs, the newest first: the other way round each would spend its last seconds complaining.
 func (c *cluster) stop() {
+	for i := len(c.nodeProcesses) - 1; i >= 0; i-- {
+		// Containers need no graceful end either: the kernel ends what is left, with the namespaces it is in.
+		c.nodeProcesses[i].stop(0)
+	}
+	c.nodeProcesses = nil
 	for _, s := range []struct {
 		p     **process
 		grace time.Duration

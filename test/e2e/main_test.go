@@ -1,0 +1,127 @@
+//go:build e2e
+
+// Package e2e proves what only pods can: that a job, in an image, in a Job, does what it does from a laptop, beside the
+// real Knative Eventing and with pods that crash, hang and cannot be pulled. Kyma's own pieces are those of test/kyma.
+//
+// Two clusters serve all tests, each started by the first that asks for it: node, a Kyma 1.10 cluster but for what runs in
+// it, with Knative's kinds at v1alpha1 and nobody behind them; and knative, with Knative Eventing as it is today.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+)
+
+// cluster is one that runs pods, and its clients.
+type cluster struct {
+	*controlplane.ControlPlane
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+
+	mu     sync.Mutex
+	images map[string]string
+}
+
+// clusters are those that were started.
+var clusters struct {
+	sync.Mutex
+	node, knative *cluster
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: these tests need a cluster that runs pods, which -short leaves out")
+		return
+	}
+	code := m.Run()
+	for _, c := range []*cluster{clusters.node, clusters.knative} {
+		if c == nil {
+			continue
+		}
+		if err := c.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// node returns the cluster with Kyma's kinds, and Knative's at v1alpha1.
+func node(t *testing.T) *cluster {
+	t.Helper()
+	return shared(t, &clusters.node, func(ctx context.Context, c *controlplane.ControlPlane) error {
+		return c.InstallCRDs(ctx, controlplane.KnativeV1alpha1)
+	}, controlplane.Node())
+}
+
+// knative returns the cluster with Kyma's kinds and Knative Eventing.
+func knative(t *testing.T) *cluster {
+	t.Helper()
+	return shared(t, &clusters.knative, func(ctx context.Context, c *controlplane.ControlPlane) error {
+		return c.InstallKnative(ctx)
+	}, controlplane.Knative())
+}
+
+func shared(t *testing.T, c **cluster, prepare func(context.Context, *controlplane.ControlPlane) error, opts ...controlplane.Option) *cluster {
+	t.Helper()
+	clusters.Lock()
+	defer clusters.Unlock()
+	if *c == nil {
+		// Long enough to build what "make e2e" has built before.
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+		defer cancel()
+		started, err := startCluster(ctx, prepare, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*c = started
+	}
+	return *c
+}
+
+func startCluster(ctx context.Context, prepare func(context.Context, *controlplane.ControlPlane) error, opts ...controlplane.Option) (*cluster, error) {
+	plane, err := controlplane.Start(ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{ControlPlane: plane, images: map[string]string{}}
+	c.client, err = kubernetes.NewForConfig(plane.Config())
+	if err == nil {
+		c.dynamic, err = dynamic.NewForConfig(plane.Config())
+	}
+	if err == nil {
+		err = prepare(ctx, plane)
+	}
+	if err != nil {
+		return nil, errors.Join(err, plane.Stop())
+	}
+	return c, nil
+}
+
+// image returns the image of a command of this repository, which it builds and pushes once.
+func (c *cluster) image(t *testing.T, pkg string) string {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.images[pkg] == "" {
+		image, err := c.Push(t.Context(), path.Base(pkg), pkg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.images[pkg] = image
+	}
+	return c.images[pkg]
+}
