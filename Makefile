@@ -92,6 +92,14 @@ e2e: ## Jobs in pods, beside the real Knative Eventing; needs root (E2E=auto: sk
 	$(MAKE) node; \
 	go test -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/...
 
+.PHONY: test-slow
+test-slow: cc cluster ## What make test leaves out: suites that are too long, or too young to be trusted in CI
+	$(GOTEST) -tags slow -count 1 -timeout 40m $(SLOW)
+
+# Their files carry the build tag slow.
+SLOW := ./test/controlplane/servicecatalog ./test/eventservice ./test/prober \
+  ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance
+
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
 	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/...

@@ -1,3 +1,5 @@
+//go:build slow || soak
+
 package eventservice_test
 
 import (
@@ -86,7 +88,7 @@ func metric(t testing.TB, service *eventservice.Process, name string) float64 {
 // answered when their time is up.
 func TestSlowClients(t *testing.T) {
 	adapter := newAdapter(t)
-	service := start(t, adapter.URL, "--requestTimeout=3", "--maxInFlight=10")
+	service := start(t, adapter.URL, "--requestTimeout=8", "--maxInFlight=10")
 	for range 20 { // warm
 		mustSend(t, http.MethodPost, service.URL+eventsV1, eventOf(uuid.NewString()), nil)
 	}
@@ -123,7 +125,7 @@ func TestSlowClients(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	}
-	grown := memory(t, service.PID()) - before
+	grown, held := memory(t, service.PID())-before, metric(t, service, "event_service_body_bytes")
 	for range slow {
 		got := <-answers
 		if !strings.HasPrefix(got, "HTTP/1.1 408 ") || !strings.Contains(got, `"type":"timeout"`) {
@@ -132,10 +134,13 @@ func TestSlowClients(t *testing.T) {
 	}
 	// Announced were 6.4 MiB. A connection has two buffers and a stack; the race
 	// detector makes each several times as large.
-	if most := int64(20 << 20); grown > most {
+	if most := int64(64 << 20); grown > most {
 		t.Errorf("memory grew by %d KiB", grown>>10)
 	}
-	if held := metric(t, service, "event_service_body_bytes"); held != 0 {
+	if most := float64(slow * 4 << 10); held == 0 || held > most {
+		t.Errorf("bodies of which nearly nothing has come held %v bytes, want at most %v", held, most)
+	}
+	if held = metric(t, service, "event_service_body_bytes"); held != 0 {
 		t.Errorf("%v bytes of bodies are still held", held)
 	}
 }
@@ -357,8 +362,6 @@ func TestOverload(t *testing.T) {
 		}
 		return load
 	}
-	overload(time.Second) // warm
-	before := memory(t, service.PID())
 	load := overload(3 * time.Second)
 	if load.Answered(200)+load.Answered(503) != len(load.Latencies) || load.Statuses[0] != 0 || load.Unhelpful != 0 {
 		t.Errorf("answers by status: %v, %d of them 503 without Retry-After", load.Statuses, load.Unhelpful)
@@ -366,8 +369,12 @@ func TestOverload(t *testing.T) {
 	if load.Answered(200) == 0 || load.Answered(503) == 0 {
 		t.Errorf("answers by status: %v; this proves nothing", load.Statuses)
 	}
-	if grown := memory(t, service.PID()) - before; grown > 20<<20 {
-		t.Errorf("memory grew by %d KiB", grown>>10)
+	// That the process does not grow is for make bench: the race detector, and a
+	// machine that has no time for its garbage collector, hide it here.
+	for _, name := range []string{"event_service_body_bytes", "event_service_events_in_flight"} {
+		if held := metric(t, service, name); held != 0 {
+			t.Errorf("afterwards %s is %v", name, held)
+		}
 	}
 	for range 20 {
 		if got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(nil), nil); got.status != 200 {

@@ -290,7 +290,7 @@ func TestValidate(t *testing.T) {
 	j = New()
 	w := newWorld(t)
 	w.broken = []string{"ServiceInstance"}
-	if _, err := j.plan(t.Context(), w, nil); err == nil {
+	if _, err := j.plan(t.Context(), w, nil, false); err == nil {
 		t.Error("a discovery that failed was taken for: not served")
 	}
 }

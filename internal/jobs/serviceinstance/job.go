@@ -174,10 +174,10 @@ func (j *Job) Validate() error {
 
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	return j.plan(ctx, c, c.ExcludeNamespaces)
+	return j.plan(ctx, c, c.ExcludeNamespaces, migration.DryRun(ctx))
 }
 
-func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration.Plan, error) {
+func (j *Job) plan(ctx context.Context, c reader, excluded []string, dryRun bool) (*migration.Plan, error) {
 	s, err := observe(ctx, c, j.options, excluded)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration
 	j.mu.Lock()
 	j.kinds = s.kinds
 	j.mu.Unlock()
-	d := newDecision(s, j.options)
+	d := newDecision(s, j.options, dryRun)
 	d.assess()
 	if len(d.recreations) > 0 {
 		instances := make([]*unstructured.Unstructured, len(d.recreations))
@@ -196,7 +196,7 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration
 			return nil, err
 		}
 	}
-	return d.finish(migration.DryRun(ctx)), nil
+	return d.finish(), nil
 }
 
 func (j *Job) checks() checks {

@@ -32,6 +32,7 @@ type decision struct {
 	*snapshot
 	options options
 	plan    *migration.Plan
+	dryRun  bool
 	offers  map[string][]offer
 	// repairs and recreations are the instances with something to do.
 	repairs, recreations []*candidate
@@ -41,15 +42,23 @@ type decision struct {
 	provided map[id][]*unstructured.Unstructured
 }
 
-func newDecision(s *snapshot, o options) *decision {
+func newDecision(s *snapshot, o options, dryRun bool) *decision {
 	return &decision{
-		snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism},
+		snapshot: s, options: o, dryRun: dryRun, plan: &migration.Plan{Parallelism: parallelism},
 		offers: offersOf(s.applications), provided: map[id][]*unstructured.Unstructured{},
 	}
 }
 
 func (d *decision) find(severity migration.Severity, object, problem, hint string) {
 	d.plan.Findings = append(d.plan.Findings, migration.Finding{Severity: severity, Object: object, Problem: problem, Hint: hint})
+}
+
+// tell is for whoever looks at a plan. A run says what it does by its changes: its
+// report would else differ from that of the next one, which finds nothing to do.
+func (d *decision) tell(object, what, hint string) {
+	if d.dryRun {
+		d.find(migration.Info, object, what, hint)
+	}
 }
 
 func (d *decision) report(obj *unstructured.Unstructured, p *problem) {
@@ -211,15 +220,13 @@ func (d *decision) served() bool {
 }
 
 // finish makes the plan of what assess found. It is pure.
-func (d *decision) finish(dryRun bool) *migration.Plan {
+func (d *decision) finish() *migration.Plan {
 	if d.served() {
 		d.repair()
 		d.recreate()
 	}
-	if dryRun {
-		for _, c := range d.complete {
-			d.find(migration.Info, d.kinds.instance.refTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
-		}
+	for _, c := range d.complete {
+		d.tell(d.kinds.instance.refTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
 	}
 	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
 		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))

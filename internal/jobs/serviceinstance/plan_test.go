@@ -33,7 +33,7 @@ func planOf(t *testing.T, strategy string, edits ...edit) *migration.Plan {
 	t.Helper()
 	j := New()
 	j.options.strategy = strategy
-	plan, err := j.plan(t.Context(), newWorld(t, edits...), []string{"excluded"})
+	plan, err := j.plan(t.Context(), newWorld(t, edits...), []string{"excluded"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

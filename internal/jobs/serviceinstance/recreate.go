@@ -44,7 +44,7 @@ func (d *decision) recreate() {
 		return
 	}
 	d.plan.Serial, d.plan.Estimate = true, takes
-	d.find(migration.Info, "", fmt.Sprintf("the recreation of %s, one after the other, takes about %s, with %s of application-broker; --timeout has to be longer",
+	d.tell("", fmt.Sprintf("the recreation of %s, one after the other, takes about %s, with %s of application-broker; --timeout has to be longer",
 		count(len(wanted), "ServiceInstance"), takes, count(restarts, "restart")), "")
 }
 
@@ -97,7 +97,7 @@ func (d *decision) announce(c *candidate) int {
 	if len(usages) > 0 {
 		hint = "the workloads are without the credentials meanwhile, and their pods are replaced"
 	}
-	d.find(migration.Info, d.kinds.instance.refTo(c.obj).String(), problem, hint)
+	d.tell(d.kinds.instance.refTo(c.obj).String(), problem, hint)
 	return len(bindings) + len(usages)
 }
 

@@ -28,7 +28,7 @@ func (d *decision) repair() {
 			d.report(c.obj, why)
 			continue
 		}
-		d.find(migration.Info, d.kinds.instance.refTo(c.obj).String(), "repaired in place: it lacks "+strings.Join(c.lacks, ", and "), "")
+		d.tell(d.kinds.instance.refTo(c.obj).String(), "repaired in place: it lacks "+strings.Join(c.lacks, ", and "), "")
 		why := d.kinds.instance.refTo(c.obj).String() + " lacks it"
 		if len(d.links[c.pair()]) == 0 {
 			add(d.newLink(c, why))

@@ -1,3 +1,5 @@
+//go:build slow || soak
+
 package servicecatalog_test
 
 import (

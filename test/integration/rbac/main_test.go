@@ -1,3 +1,5 @@
+//go:build slow || soak
+
 // Package rbac proves the Roles of the charts on a real API server: each job runs
 // as the ServiceAccount that the chart gives it, with exactly its Roles, over runs
 // that succeed, fail and are undone. The audit log says what was refused, and what

@@ -1,3 +1,5 @@
+//go:build slow || soak
+
 package serviceinstance
 
 import (
@@ -111,7 +113,7 @@ func TestKill(t *testing.T) {
 	w := on(t)
 	w.two()
 	before := w.census()
-	for n, round := 4, 0; ; n, round = n+3, round+1 {
+	for n, round := 4, 0; ; n, round = n+4, round+1 {
 		at, killed := w.killedAt(n, faultproxy.When(round%2), "--strategy=always")
 		if !killed {
 			if n < 12 {

@@ -1,3 +1,5 @@
+//go:build slow || soak
+
 // Package serviceinstance proves serviceinstance-recreate against the real Service
 // Catalog, on a real API server, with the real program as a process of its own, and
 // stand-ins for application-broker and Kyma's and Knative's controllers.

@@ -31,6 +31,9 @@ func TestSoakSuite(t *testing.T) {
 	suite.All(t, on(t).repairs(), 8)
 }
 
+// TestSoakTwoHundred is the size of a large cluster.
+func TestSoakTwoHundred(t *testing.T) { someOf(t, 200, 30) }
+
 // TestSoakKill kills recreations at every write, before and after, and in every
 // wait, with the cascade and without, until 500 runs have been killed. One further
 // run brings back everything each time.
