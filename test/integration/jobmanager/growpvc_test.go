@@ -301,6 +301,9 @@ func TestGrowPVC(t *testing.T) {
 		}
 		d.intact(t.Context(), t)
 		d.growing.Store(true)
+		for name := range d.claims {
+			patch(t, "Claim", dataNamespace, name, `{"metadata":{"labels":{"look":"again"}}}`) // what grows volumes looks when a claim changes
+		}
 		grow("run", "5Gi").want(t, 0)
 		d.want(t, "5Gi", "5Gi/5Gi", "5Gi/5Gi")
 	})
