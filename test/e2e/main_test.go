@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
@@ -98,9 +99,9 @@ func startCluster(ctx context.Context, prepare func(context.Context, *controlpla
 		return nil, err
 	}
 	c := &cluster{ControlPlane: plane, images: map[string]string{}}
-	c.client, err = kubernetes.NewForConfig(plane.Config())
+	c.client, err = kubernetes.NewForConfig(c.Config())
 	if err == nil {
-		c.dynamic, err = dynamic.NewForConfig(plane.Config())
+		c.dynamic, err = dynamic.NewForConfig(c.Config())
 	}
 	if err == nil {
 		err = prepare(ctx, plane)
@@ -124,4 +125,11 @@ func (c *cluster) image(t *testing.T, pkg string) string {
 		c.images[pkg] = image
 	}
 	return c.images[pkg]
+}
+
+// Config is that of the administrator, without what the API server has to say about names that are Kyma's.
+func (c *cluster) Config() *rest.Config {
+	config := c.ControlPlane.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	return config
 }

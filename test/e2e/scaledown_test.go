@@ -23,23 +23,30 @@ func (c *cluster) eventBus(t *testing.T) {
 	t.Helper()
 	c.namespaces(t, kyma.SystemNamespace)
 	for _, d := range kyma.EventBus() {
-		containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
-		container := containers[0].(map[string]any)
-		container["image"], container["args"] = c.image(t, workload), []any{"serve", ":8080"}
 		if d.GetName() == kyma.Publisher {
-			container["args"] = []any{"hang"}
+			c.create(t, c.runnable(t, d, "hang"))
+		} else {
+			c.create(t, c.runnable(t, d, "serve", ":8080"))
 		}
-		for path, value := range map[string]any{"containers": containers, "terminationGracePeriodSeconds": int64(3)} {
-			if err := unstructured.SetNestedField(d.Object, value, "spec", "template", "spec", path); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.create(t, d)
 	}
 	if err := kyma.ResetEventBus(t.Context(), c.Config()); err != nil {
 		t.Fatal(err)
 	}
 	c.up(t)
+}
+
+// runnable has the pods of a Deployment run the program of these tests.
+func (c *cluster) runnable(t *testing.T, d *unstructured.Unstructured, args ...any) *unstructured.Unstructured {
+	t.Helper()
+	containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
+	container := containers[0].(map[string]any)
+	container["image"], container["args"] = c.image(t, workload), args
+	for path, value := range map[string]any{"containers": containers, "terminationGracePeriodSeconds": int64(3)} {
+		if err := unstructured.SetNestedField(d.Object, value, "spec", "template", "spec", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
 }
 
 // up checks that the Event Bus has the replicas it began with, and waits until their pods run.
