@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -230,6 +231,42 @@ func (p *plane) scale(ctx context.Context, t testing.TB, replicas int) {
 	p.wait(ctx, t, "the controller is told", func(m *kyma.Mesh) bool { return m.ControllerRuns() == (replicas > 0) })
 }
 
+// observe plays the controller of the Event Bus's Deployments until the test ends:
+// it takes notice of their replicas. No pod ever runs.
+func (p *plane) observe(ctx context.Context, t testing.TB) {
+	t.Helper()
+	deployments := p.client.Resource(kyma.Deployments).Namespace(kyma.SystemNamespace)
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	t.Cleanup(func() { cancel(); done.Wait() })
+	list, err := deployments.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := deployments.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done.Go(func() {
+		defer events.Stop()
+		for e := range events.ResultChan() {
+			u, ok := e.Object.(*unstructured.Unstructured)
+			observed := int64(0)
+			if ok {
+				observed, _, _ = unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+			}
+			if !ok || e.Type != watch.Modified || observed >= u.GetGeneration() {
+				continue
+			}
+			replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+			status := fmt.Sprintf(`{"status":{"observedGeneration":%d,"replicas":%d,"updatedReplicas":%[2]d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`, u.GetGeneration(), replicas)
+			if _, err := deployments.Patch(ctx, u.GetName(), types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func (p *plane) unlabel(ctx context.Context, t testing.TB) {
 	t.Helper()
 	for _, name := range []string{"shop", "crm"} {
@@ -315,10 +352,16 @@ func (p *plane) names(ctx context.Context, t testing.TB, gvr schema.GroupVersion
 // run runs the job and returns its report and exit code.
 func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Report, int) {
 	t.Helper()
+	return p.runJob(t, "trigger-sync", append([]string{command, "--nats-monitoring-url=" + p.nats.URL}, args...)...)
+}
+
+// runJob runs any job: the command is the first of args.
+func (p *plane) runJob(t testing.TB, job string, args ...string) (*migration.Report, int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	all := append([]string{command, "--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s", "--nats-monitoring-url=" + p.nats.URL}, args...)
-	cmd := exec.CommandContext(ctx, suite.Build(t, "./cmd/trigger-sync"), all...)
+	all := append(args, "--kubeconfig="+p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s")
+	cmd := exec.CommandContext(ctx, suite.Build(t, "./cmd/"+job), all...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.Env = []string{"HOME=" + t.TempDir()}

@@ -151,21 +151,55 @@ func TestOrderOfUpgrades(t *testing.T) {
 	})
 }
 
-// TestUndoOutOfOrder: a Subscription that nobody takes notice of brings nothing.
-func TestUndoOutOfOrder(t *testing.T) {
+// TestUndoInOrder undoes a whole migration: out of order it is refused, since a
+// Subscription that nobody takes notice of brings nothing; in order it works.
+func TestUndoInOrder(t *testing.T) {
 	p := on(t, versions[0])
-	p.load(t.Context(), t, true, subscription("crm", "orders", "order.created"))
+	ctx := t.Context()
+	p.load(ctx, t, false, subscription("crm", "orders", "order.created"), subscription("shop", "orders", "order.created"))
 	r, code := p.run(t, "run")
+	want(t, r, code, migration.DeferredResult, 0)
+	p.eventService(ctx, t, app, true)
+	p.eventService(ctx, t, otherApp, true)
+	r, code = p.run(t, "run")
 	want(t, r, code, migration.Succeeded, 0)
-	p.scale(t.Context(), t, 0)
+	p.observe(ctx, t)
+	r, code = p.runJob(t, "eventbus-scaledown", "run")
+	want(t, r, code, migration.Succeeded, 0)
+
+	before, err := snapshot.Stable(ctx, p.Config(), snapshot.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, code = p.run(t, "undo")
 	want(t, r, code, migration.Refused, 4)
 	finds(t, r, migration.Error, "Deployment kyma-system/event-bus-subscription-controller", "does not run")
-	p.scale(t.Context(), t, 1)
+	if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+		return strings.Contains(f.Hint, "first eventbus-scaledown undo, then trigger-sync undo")
+	}) {
+		t.Errorf("the refusal does not tell the order: %v", r.Findings)
+	}
+	after, err := snapshot.Stable(ctx, p.Config(), snapshot.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := snapshot.Diff(before, after); diff != "" {
+		t.Errorf("a refused undo changed something:\n%s", diff)
+	}
+
+	r, code = p.runJob(t, "eventbus-scaledown", "undo")
+	want(t, r, code, migration.Succeeded, 0)
 	r, code = p.run(t, "undo")
-	want(t, r, code, migration.PartlyRestored, 3) // the Subscription is back, the Trigger carries live events
-	if got := p.names(t.Context(), t, kyma.KymaSubscriptions, ""); len(got) != 1 {
+	want(t, r, code, migration.Succeeded, 0) // the Subscriptions are back
+	r, code = p.run(t, "undo")
+	want(t, r, code, migration.PartlyRestored, 3) // and the Triggers carry live events
+	finds(t, r, migration.Warning, "Trigger "+p.names(ctx, t, p.triggers(), "crm")[0], "carries live events")
+	if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != 2 {
 		t.Errorf("Subscriptions: %q", got)
+	}
+	p.wait(ctx, t, "the Event Bus delivers to them", kyma.SubscriptionsReady)
+	if got := p.names(ctx, t, p.triggers(), ""); len(got) != 2 {
+		t.Errorf("Triggers: %q", got)
 	}
 }
 
