@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -360,7 +361,7 @@ func (p *plane) runJob(t testing.TB, job string, args ...string) (*migration.Rep
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	all := append(args, "--kubeconfig="+p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s")
+	all := slices.Concat(args, []string{"--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s"})
 	cmd := exec.CommandContext(ctx, suite.Build(t, "./cmd/"+job), all...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
