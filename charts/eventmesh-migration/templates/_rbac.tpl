@@ -15,10 +15,11 @@ tables (names of jobs), events (of the hook, "" for none), weight.
 {{- $scopes := dict -}}
 {{- range .tables }}
 {{- range index $tables . }}
-{{- $wanted := or (not (hasKey . "knative")) (eq (default "" .knative) $knative) }}
-{{- $nowhere := and (hasKey . "namespace") (not .namespace) }}
-{{- if and $wanted (not $nowhere) }}
-{{- $key := printf "ns:%s" (default "" .namespace) }}
+{{- $wanted := true }}
+{{- if hasKey . "knative" }}{{ $wanted = eq .knative $knative }}{{ end }}
+{{- $key := "ns:" }}
+{{- if hasKey . "namespace" }}{{ $key = printf "ns:%s" .namespace }}{{ $wanted = and $wanted .namespace }}{{ end }}
+{{- if $wanted }}
 {{- $rule := toJson (omit . "namespace" "knative") }}
 {{- $known := list }}
 {{- if hasKey $scopes $key }}{{ $known = index $scopes $key }}{{ end }}
@@ -82,7 +83,7 @@ subjects:
     helm.sh/hook: {{ .events }}
     helm.sh/hook-weight: {{ .weight | quote }}
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
-    {{- if .log }}
+    {{- if hasKey . "log" }}
     helm.sh/hook-output-log-policy: hook-failed
     {{- end }}
 {{- end }}

@@ -224,6 +224,9 @@ func TestADeadlineThatHelmWouldNotWaitForIsRefused(t *testing.T) {
 
 func TestValuesThatDoNotExistAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
+		if h.Major == 2 {
+			t.Skip("Helm 2 knows no schema")
+		}
 		for _, value := range []string{"componnent=core", "component=event-bus", "jobs.trigger-sync.timeoutSeconds=soon", "jobs.eventbus-purge.enabled=false", "phase=both"} {
 			if out, err := template(t, h, "--set", "standalone=true", "--set", value); err == nil {
 				t.Errorf("%s renders:\n%.300s", value, out)
@@ -403,6 +406,18 @@ func TestTheChartsPassHelmLint(t *testing.T) {
 			"charts/application-connector":   "eventmesh-migration.standalone=true",
 			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true",
 		} {
+			if chart == "charts/cluster-essentials/1.12" {
+				// Helm 2 wants a folder of the chart's name.
+				root, err := filepath.Abs("../../..")
+				if err != nil {
+					t.Fatal(err)
+				}
+				named := filepath.Join(t.TempDir(), "cluster-essentials")
+				if err := os.Symlink(filepath.Join(root, chart), named); err != nil {
+					t.Fatal(err)
+				}
+				chart = named
+			}
 			if out, err := h.Run(t.Context(), "lint", "--strict", chart, "--set", alone); err != nil {
 				t.Errorf("%s: %v\n%s", chart, err, out)
 			}
