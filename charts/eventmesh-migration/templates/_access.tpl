@@ -121,8 +121,6 @@ serviceinstance-recreate:
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["applications"], verbs: ["list"]}
 # whether what is deleted could come back
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["applicationmappings"], verbs: ["list"]}
-# whether the Secrets exist that the parameters of what is deleted come from
-- {apiGroups: [""], resources: ["secrets"], verbs: ["get"]}
 # created, or given the right owner, where an instance lacks it
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["eventactivations"], verbs: ["get","list","watch","create","delete","patch"]}
 # created where an instance lacks it

@@ -36,7 +36,6 @@ func (j *Job) Access() []migration.Access {
 		{Group: catalog, Resource: "servicebrokers", Verbs: []string{"list"}, Why: "whether what is deleted could come back"},
 		{Group: connector, Resource: "applications", Verbs: []string{"list"}, Why: candidates},
 		{Group: connector, Resource: "applicationmappings", Verbs: []string{"list"}, Why: "whether what is deleted could come back"},
-		{Resource: "secrets", Verbs: []string{"get"}, Why: "whether the Secrets exist that the parameters of what is deleted come from"},
 
 		{Group: connector, Resource: "eventactivations", Verbs: remade, Why: "created, or given the right owner, where an instance lacks it"},
 		{Group: messaging, Resource: "subscriptions", Namespace: in, Verbs: created, Why: "created where an instance lacks it"},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,8 +71,9 @@ type recreation struct {
 	brokerReady bool
 	// controlled says that somebody takes finalizers off EventActivations.
 	controlled bool
-	// missing are the Secrets that parameters come from, and that do not exist.
-	missing map[id]bool
+	// missing are the Secrets that parameters come from, and that do not exist;
+	// unseen those that this account may not look at.
+	missing, unseen map[id]bool
 }
 
 // observe reads what says which instances lack something: each kind once.
@@ -181,7 +183,7 @@ func pairOf(link *unstructured.Unstructured) pair {
 // observeRecreation reads what goes with the deletion of the given instances.
 func (s *snapshot) observeRecreation(ctx context.Context, c reader, o options, instances []*unstructured.Unstructured) error {
 	r := &recreation{
-		bindings: map[id][]*unstructured.Unstructured{}, usages: map[id][]*unstructured.Unstructured{}, missing: map[id]bool{},
+		bindings: map[id][]*unstructured.Unstructured{}, usages: map[id][]*unstructured.Unstructured{}, missing: map[id]bool{}, unseen: map[id]bool{},
 	}
 	s.recreation = r
 	g, gctx := errgroup.WithContext(ctx)
@@ -231,10 +233,14 @@ func (s *snapshot) observeRecreation(ctx context.Context, c reader, o options, i
 		for _, obj := range withParameters {
 			for _, name := range parameterSecrets(obj) {
 				key := id{obj.GetNamespace(), name}
-				if _, known := r.missing[key]; known {
+				if _, known := r.missing[key]; known || r.unseen[key] {
 					continue
 				}
 				secret, err := c.Get(ctx, migration.Ref{Resource: secrets, Namespace: key.namespace, Name: key.name})
+				if apierrors.IsForbidden(err) {
+					r.unseen[key] = true
+					continue
+				}
 				if err != nil {
 					return err
 				}

@@ -325,6 +325,13 @@ func TestRefuse(t *testing.T) {
 			"error: " + si + "could not come back: the Secret params, which the parameters of ServiceBinding orders-binding come from, does not exist",
 		},
 		{
+			"the Secret of a binding's parameters is not the account's to read", []edit{
+				patch("ServiceBinding orders-binding", "spec: {parametersFrom: [{secretKeyRef: {name: params, key: json}}]}"),
+				func(_ *testing.T, w *world) { w.forbidden = "Secret" },
+			},
+			"error: " + si + "may not come back: the parameters of ServiceBinding orders-binding come from the Secret params, and this account may not look whether that exists",
+		},
+		{
 			"a second instance of the service", []edit{add(`
 apiVersion: servicecatalog.k8s.io/v1beta1
 kind: ServiceInstance

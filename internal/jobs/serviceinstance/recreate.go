@@ -193,6 +193,13 @@ func (d *decision) unbindable(c *candidate) *problem {
 					"create that Secret again, or " + d.optOut(c.obj),
 				}
 			}
+			if d.recreation.unseen[id{obj.GetNamespace(), name}] {
+				return &problem{
+					migration.Error, fmt.Sprintf("may not come back: the parameters of %s %s come from the Secret %s, and this account may not look whether that exists", obj.GetKind(), obj.GetName(), name),
+					fmt.Sprintf("run it as somebody who may, or kubectl -n %s create role eventmesh-migration --verb=get --resource=secrets --resource-name=%s, and bind it to the job's account; or %s",
+						obj.GetNamespace(), name, d.optOut(c.obj)),
+				}
+			}
 		}
 	}
 	for _, obj := range append(slices.Clone(bindings), usages...) {

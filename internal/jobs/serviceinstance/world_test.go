@@ -3,11 +3,13 @@ package serviceinstance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,6 +96,8 @@ type world struct {
 	// which discovery fails; modern is today's Knative.
 	unserved, broken []string
 	modern           bool
+	// forbidden is the kind that the account may not get.
+	forbidden string
 }
 
 func newWorld(t *testing.T, edits ...edit) *world {
@@ -223,6 +227,9 @@ func (w *world) List(ctx context.Context, r migration.Resource, namespace string
 }
 
 func (w *world) Get(ctx context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
+	if ref.Resource.Kind == w.forbidden {
+		return nil, fmt.Errorf("cannot get %s: %w", ref, apierrors.NewForbidden(ref.Resource.GroupResource(), ref.Name, errors.New("rbac")))
+	}
 	all, err := w.List(ctx, ref.Resource, ref.Namespace, migration.ListOptions{})
 	if i := slices.IndexFunc(all, func(obj *unstructured.Unstructured) bool { return obj.GetName() == ref.Name }); i >= 0 {
 		return all[i], err
