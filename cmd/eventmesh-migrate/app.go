@@ -108,6 +108,11 @@ Exit codes (docs/runbook.md says what to do at each); of several jobs, the worst
 func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) {
 	for _, set := range sets {
 		cmd.Flags().AddFlagSet(set)
+		set.VisitAll(func(f *pflag.Flag) {
+			if words := cli.Words(f.Name); len(words) > 0 {
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // another command may share the flag
+			}
+		})
 	}
 	cmd.Flags().SortFlags = false
 	if len(forms) > 0 {

@@ -276,10 +276,15 @@ report names both.`,
 			var report *migration.Report
 			var failed error
 			code, err := c.Supervise(true, func(ctx context.Context) { report, failed = m.Undo(ctx, args[0]) })
+			var broken *jobmanager.JobError
 			switch {
 			case err != nil:
 				a.tell(err)
 				a.code = code
+				return nil
+			case errors.As(failed, &broken):
+				a.tell(failed)
+				a.code = broken.Code
 				return nil
 			case failed != nil:
 				return cli.Usage(failed.Error())

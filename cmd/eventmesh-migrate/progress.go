@@ -116,7 +116,11 @@ func (p *progress) text(now time.Time) string {
 		}
 	}
 	left := max(0, p.until.Sub(now).Round(time.Second))
-	s := fmt.Sprintf("%d ended | %s | %s left", p.ended, strings.Join(parts, ", "), left)
+	s := fmt.Sprintf("%d ended", p.ended)
+	if len(parts) > 0 {
+		s += " | " + strings.Join(parts, ", ")
+	}
+	s += fmt.Sprintf(" | %s left", left)
 	if r := []rune(s); len(r) > p.width {
 		s = string(r[:p.width-1]) + "…"
 	}

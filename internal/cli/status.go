@@ -14,6 +14,9 @@ type Status struct {
 	line string
 }
 
+// NewStatus returns a stream without a status yet.
+func NewStatus(w io.Writer) *Status { return &Status{w: w} }
+
 const clearLine = "\r\x1b[K"
 
 // Write writes whole lines above the status.

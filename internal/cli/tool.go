@@ -145,7 +145,7 @@ func (t *Tool) Connect() (*Connection, error) {
 	terminal := t.p.isTerminal(t.Stderr)
 	smart := func(w io.Writer) bool { return t.p.isTerminal(w) && t.Env("TERM") != "" && t.Env("TERM") != "dumb" }
 	c := &Connection{
-		Config: cfg, Source: source, Options: o.engineOptions(), Status: &Status{w: t.Stderr}, p: t.p,
+		Config: cfg, Source: source, Options: o.engineOptions(), Status: NewStatus(t.Stderr), p: t.p,
 		Live:  smart(t.Stderr) && !o.logJSON(terminal),
 		Color: smart(t.Stdout) && t.Env("NO_COLOR") == "",
 	}

@@ -12,6 +12,8 @@
 //     component's post-jobs do not run when it failed, the global post-jobs not when
 //     anything did;
 //   - no error is swallowed: all are joined, and each names its job;
+//   - a panic of a job is its error, and the others go on; a job recovers the
+//     goroutines that it starts itself, since nobody else can;
 //   - a job that ignores the end of its context is left behind, and can write
 //     nothing from then on.
 //

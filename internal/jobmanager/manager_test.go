@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -264,28 +266,123 @@ func TestAJobThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 	}
 }
 
+// crashing panics where the manager itself is at work, not in one of the two steps
+// of a job that it watches.
+type crashing struct {
+	*fakeJob
+	limit, requires, migration bool
+	armed                      bool
+}
+
+func (c *crashing) Timeout() time.Duration {
+	if c.limit {
+		panic("oh")
+	}
+	return 0
+}
+
+func (c *crashing) Requires() []Requirement {
+	if c.requires && c.armed { // registration asks, too
+		panic("oh")
+	}
+	return nil
+}
+
+func (c *crashing) Migration() migration.Job {
+	if c.migration && c.armed {
+		panic("oh")
+	}
+	return c.fakeJob
+}
+
+// panicky is a progress that fails for one job.
+type panicky struct{}
+
+func (panicky) Job(_ Hook, job, _ string) {
+	if job == "bad" {
+		panic("oh")
+	}
+}
+func (panicky) For(string) migration.Progress { return nil }
+
+// TestAPanicIsTheJobsError holds wherever it happens: in a step of the job, and in
+// the goroutines of the manager around it. None ends the process, and the job at its
+// side runs.
 func TestAPanicIsTheJobsError(t *testing.T) {
-	for name, job := range map[string]*fakeJob{
-		"Needed": {needed: func(context.Context, Input) (Need, error) { panic("oh") }},
-		"Run":    {run: func(context.Context) *migration.Report { panic("oh") }},
+	job := func() *fakeJob { return &fakeJob{name: "bad", hooks: []Hook{Before("core")}} }
+	needed, running := job(), job()
+	needed.needed = func(context.Context, Input) (Need, error) { panic("oh") }
+	running.run = func(context.Context) *migration.Report { panic("oh") }
+	for name, tc := range map[string]struct {
+		job      Job
+		progress Progress
+		engine   bool
+	}{
+		"Needed":    {job: needed},
+		"Run":       {job: running},
+		"Timeout":   {job: &crashing{fakeJob: job(), limit: true}},
+		"Requires":  {job: &crashing{fakeJob: job(), requires: true}},
+		"Migration": {job: &crashing{fakeJob: job(), migration: true}},
+		"Progress":  {job: job(), progress: panicky{}},
+		"Engine":    {job: job(), engine: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			job.name, job.hooks = "bad", []Hook{Before("core")}
 			good := &fakeJob{name: "good", hooks: []Hook{Before("core")}}
+			after := &fakeJob{name: "after", hooks: []Hook{Before("core", "bad")}}
 			l := &ledger{}
-			m := newManager(t, l, []string{"core"}, job, good)
-			report, err := m.Run(t.Context(), Selection{})
-			if err == nil || !strings.Contains(err.Error(), "job bad (core/pre): panic: oh") || report.ExitCode != 1 {
+			o := fakeOptions(l)
+			o.Progress = tc.progress
+			if engine := o.Engine; tc.engine {
+				o.Engine = func(m migration.Options) (Engine, error) {
+					if m.Timeout == time.Hour { // that of the job
+						panic("oh")
+					}
+					return engine(m)
+				}
+				tc.job.(*fakeJob).timeout = time.Hour
+			}
+			m, err := New(o, []string{"core"}, tc.job, good, after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c, ok := tc.job.(*crashing); ok {
+				c.armed = true
+			}
+			report, err := m.Deploy(t.Context(), []string{"core"}, func(context.Context, string) error { t.Error("deployed"); return nil })
+			var failed *JobError
+			if !errors.As(err, &failed) || failed.Job != "bad" || !strings.Contains(err.Error(), "job bad (core/pre): panic: oh") || report.ExitCode != 1 {
 				t.Errorf("exit code %d, error %v", report.ExitCode, err)
 			}
-			if !slices.Contains(l.all(), "run good") {
-				t.Error("the job at its side did not run")
+			if got := l.all(); !slices.Contains(got, "run good") || slices.Contains(got, "run after") {
+				t.Errorf("%v: the job at its side runs, the one after it does not", got)
+			}
+			for _, j := range report.Jobs {
+				if j.Job == "bad" && (j.Result != migration.FailedResult || !strings.Contains(j.Message, "panic: oh")) {
+					t.Errorf("it is reported as %s: %s", j.Result, j.Message)
+				}
+			}
+			if name == "Run" || name == "Migration" || name == "Progress" || name == "Timeout" {
+				return // is only asked when it runs
+			}
+			needs, err := m.Needs(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range needs {
+				if bad := n.Job.Name() == "bad"; !tc.engine && (n.Err != nil) != bad {
+					t.Errorf("needs %s: %v", n.Job.Name(), n.Err)
+				}
 			}
 		})
 	}
 	m := newManager(t, &ledger{}, []string{"core"})
 	if _, err := m.Deploy(t.Context(), []string{"core"}, func(context.Context, string) error { panic("deploy") }); err == nil {
 		t.Error("a panic of the deployment is no error")
+	}
+	undone := Adapt(&fakeJob{name: "undone", run: func(context.Context) *migration.Report { panic("oh") }}, Before(Global))
+	var failed *JobError
+	if _, err := newManager(t, &ledger{}, nil, undone).Undo(t.Context(), "undone"); !errors.As(err, &failed) || failed.Code != migration.ExitPartlyRestored {
+		t.Errorf("undo: %v", err)
 	}
 }
 
@@ -543,4 +640,97 @@ func TestTwoManagersDoNotKnowEachOther(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestWhatAJobIsGiven: the list of components about to be processed, whether they
+// are deployed, and the configuration; what it does to them is its own affair.
+func TestWhatAJobIsGiven(t *testing.T) {
+	var got []Input
+	var mu sync.Mutex
+	look := func(_ context.Context, in Input) (Need, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, in)
+		in.Components[0] = "spoilt"
+		in.Config.ExcludeNamespaces[0] = "spoilt"
+		return Need{Verdict: NotNeeded, Reason: "enough"}, nil
+	}
+	o := fakeOptions(&ledger{})
+	o.Migration.StateNamespace, o.Migration.ExcludeNamespaces = "state", []string{"mine"}
+	m, err := New(o, []string{"core", "bus", "app"},
+		&fakeJob{name: "global", hooks: []Hook{Before(Global)}, needed: look}, &fakeJob{name: "bus", hooks: []Hook{Before("bus")}, needed: look},
+		&fakeJob{name: "app", hooks: []Hook{Before("app")}, needed: look})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := []string{"core", "bus"}
+	report, err := m.Deploy(t.Context(), asked, func(context.Context, string) error { return nil })
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%d jobs were asked, want the global one and that of bus: %v", len(got), err)
+	}
+	for _, in := range got {
+		if diff := cmp.Diff([]string{"spoilt", "bus"}, in.Components); diff != "" || !in.Deploys || in.Config.StateNamespace != "state" {
+			t.Errorf("%+v %s", in, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"core", "bus"}, asked); diff != "" || o.Migration.ExcludeNamespaces[0] != "mine" {
+		t.Errorf("a job changed what is not its own: %s %v", diff, o.Migration.ExcludeNamespaces)
+	}
+	if len(report.Components) != 2 || report.Components[1].Result != ResultDeployed {
+		t.Errorf("%+v", report.Components)
+	}
+}
+
+// TestTimesAreToldSeparately, of each job and in total, in the report and in the
+// log: what took long, and that nothing did.
+func TestTimesAreToldSeparately(t *testing.T) {
+	looked, ran := make(chan struct{}), make(chan struct{})
+	core, logs := observer.New(zap.InfoLevel)
+	o := fakeOptions(&ledger{})
+	o.Log = zap.New(core)
+	const some = 30 * time.Millisecond
+	m, err := New(o, []string{"core"},
+		&fakeJob{name: "slow", hooks: []Hook{Before("core")}, needed: func(context.Context, Input) (Need, error) {
+			time.AfterFunc(some, func() { close(looked) })
+			<-looked
+			return Need{Verdict: Needed, Reason: "x"}, nil
+		}, run: func(context.Context) *migration.Report {
+			time.AfterFunc(2*some, func() { close(ran) })
+			<-ran
+			return &migration.Report{Result: migration.Succeeded, Requests: migration.Requests{Reads: 3, Writes: 2}}
+		}},
+		&fakeJob{name: "idle", hooks: []Hook{Before("core")}, needed: func(context.Context, Input) (Need, error) {
+			return Need{Verdict: NotNeeded, Reason: "nothing is left to do"}, nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := m.Run(t.Context(), Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, idle := report.Jobs[0], report.Jobs[1]
+	if slow.NeededSeconds < some.Seconds() || slow.Seconds < (2*some).Seconds() || idle.Seconds != 0 {
+		t.Errorf("slow: %f s looking and %f s running, idle %f s running", slow.NeededSeconds, slow.Seconds, idle.Seconds)
+	}
+	if report.RunSeconds != slow.Seconds || report.NeededSeconds < slow.NeededSeconds || report.Seconds < slow.NeededSeconds+slow.Seconds {
+		t.Errorf("in total: %f s, %f s looking, %f s running", report.Seconds, report.NeededSeconds, report.RunSeconds)
+	}
+	if report.Requests != (migration.Requests{Reads: 3, Writes: 2}) {
+		t.Errorf("requests %+v", report.Requests)
+	}
+	told := map[string]map[string]any{}
+	for _, e := range logs.All() {
+		fields := e.ContextMap()
+		name, _ := fields["job"].(string)
+		told[e.Message+" "+name] = fields
+	}
+	for line, want := range map[string]float64{"job ended slow": slow.Seconds, "job ended idle": 0} {
+		if got := told[line]; got["seconds"] != want || got["neededSeconds"] == nil {
+			t.Errorf("the log of %q: %v, want seconds %f", line, got, want)
+		}
+	}
+	if all := told["all jobs ended "]; all["runSeconds"] != report.RunSeconds || all["neededSeconds"] != report.NeededSeconds {
+		t.Errorf("the log of all: %v", all)
+	}
 }

@@ -77,6 +77,9 @@ type JobError struct {
 }
 
 func (e *JobError) Error() string {
+	if e.Phase == "" { // an undo belongs to no hook
+		return fmt.Sprintf("job %s: %v", e.Job, e.Err)
+	}
 	return fmt.Sprintf("job %s (%s/%s): %v", e.Job, e.Component, e.Phase, e.Err)
 }
 func (e *JobError) Unwrap() error { return e.Err }

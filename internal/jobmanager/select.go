@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -136,6 +137,11 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 	var all sync.WaitGroup
 	for i, job := range m.jobs {
 		all.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					out[i].Err = &panicError{value: p, stack: debug.Stack()}
+				}
+			}()
 			o := m.opts.Migration
 			seat := r.shared.Seat()
 			o.Seat = seat
@@ -159,7 +165,7 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 
 // Undo takes back the newest run of one job, from its record. It is never called
 // by a deployment.
-func (m *Manager) Undo(ctx context.Context, name string) (*migration.Report, error) {
+func (m *Manager) Undo(ctx context.Context, name string) (report *migration.Report, err error) {
 	job := m.byName[name]
 	if job == nil {
 		return nil, &UsageError{fmt.Sprintf("unknown job %q; there are %s", name, strings.Join(m.names(), ", "))}
@@ -172,5 +178,10 @@ func (m *Manager) Undo(ctx context.Context, name string) (*migration.Report, err
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			report, err = nil, &JobError{Job: name, Code: migration.ExitPartlyRestored, Err: &panicError{value: p, stack: debug.Stack()}}
+		}
+	}()
 	return undoer.Undo(ctx, e), nil
 }

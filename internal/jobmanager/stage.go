@@ -105,6 +105,14 @@ func (r *run) execute(ctx context.Context, s stage) error {
 		all.Go(func() {
 			name := job.Name()
 			defer close(ended[name])
+			// Each step of a job is watched; this is what a job does between them, and
+			// the way to its engine.
+			defer func() {
+				if p := recover(); p != nil {
+					reports[i], errs[i] = r.crashed(s, job, p)
+					failed.Store(name, true)
+				}
+			}()
 			r.progress(s, job, "waiting")
 			blocked := ""
 			for _, other := range s.after[name] {
@@ -132,6 +140,15 @@ func (r *run) execute(ctx context.Context, s stage) error {
 	}
 	r.mu.Unlock()
 	return errors.Join(errs...)
+}
+
+// crashed is the report of a job that took a goroutine of the manager with it.
+func (r *run) crashed(s stage, job Job, value any) (JobReport, error) {
+	crash := &panicError{value: value, stack: debug.Stack()}
+	r.log.Error("this is a bug", zap.String("job", job.Name()), zap.Any("panic", value), zap.ByteString("stack", crash.stack))
+	report := s.notStarted(job, crash.Error())
+	report.Result, report.ExitCode = migration.FailedResult, migration.ExitFailed
+	return report, &JobError{Job: report.Job, Component: report.Component, Phase: s.phase, Code: report.ExitCode, Err: crash}
 }
 
 // fail is a stage that could not begin.

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bytes"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// called runs the program in this process, under a name, without a cluster: what
+// reaches for one is refused.
+func called(t *testing.T, name string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	none := filepath.Join(t.TempDir(), "none")
+	code = execute(name, cli.IO{
+		Args: args, Stdout: &out, Stderr: &err,
+		Env: func(name string) string { return map[string]string{"KUBECONFIG": none, "HOME": none}[name] },
+	}, strings.NewReader("y\n"))
+	return code, out.String(), err.String()
+}
+
+// TestNoJobIsOverdue is the lint of CI: it fails, and names the job, once Release is
+// the one in which a job must be gone.
+func TestNoJobIsOverdue(t *testing.T) {
+	m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(nil)}, components(), newJobs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Lint(Release); err != nil {
+		t.Errorf("this source is of release %s:\n%v", Release, err)
+	}
+}
+
+func TestLint(t *testing.T) {
+	// These serve other purposes than the migration, and stay.
+	stay := []string{"grow-pvc", "adopt-by-helm"}
+	for _, tc := range []struct {
+		release string
+		code    int
+		overdue func(name string) bool
+	}{
+		{Release, 0, func(string) bool { return false }},
+		{"1.12.9", 0, func(string) bool { return false }},
+		{"1.13.0", 1, func(name string) bool { return !slices.Contains(append(stay, "eventbus-purge"), name) }},
+		{"9.9.9", 1, func(name string) bool { return !slices.Contains(stay, name) }},
+		{"soon", 1, func(string) bool { return false }},
+	} {
+		code, stdout, stderr := called(t, program, "lint", "--release", tc.release)
+		if code != tc.code {
+			t.Errorf("release %s: exit code %d, want %d\n%s%s", tc.release, code, tc.code, stdout, stderr)
+		}
+		for _, job := range newJobs() {
+			if got := strings.Contains(stderr, "job "+job.Name()+" must be gone"); got != tc.overdue(job.Name()) {
+				t.Errorf("release %s names %s: %t\n%s", tc.release, job.Name(), got, stderr)
+			}
+		}
+	}
+}
+
+// TestJobsAreThoseOfTheBinaries: a job of a binary is in this program, as the same
+// code; and a job of this program is its own binary under its own name.
+func TestJobsAreThoseOfTheBinaries(t *testing.T) {
+	registered := map[string]string{}
+	for _, job := range newJobs() {
+		registered[job.Name()] = reflect.TypeOf(job.Migration()).Elem().PkgPath()
+	}
+	mains, err := filepath.Glob("../*/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binaries := 0
+	for _, file := range mains {
+		name := filepath.Base(filepath.Dir(file))
+		if name == program || name == "event-service" {
+			continue // are no jobs
+		}
+		binaries++
+		source, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var imports []string
+		for _, i := range source.Imports {
+			path, _ := strconv.Unquote(i.Path.Value)
+			imports = append(imports, path)
+		}
+		if pkg := registered[name]; pkg == "" || !slices.Contains(imports, pkg) {
+			t.Errorf("binary %s is the code of %q, and the registered job of %q", name, imports, pkg)
+		}
+	}
+	if binaries < 6 {
+		t.Errorf("only %d binaries were found", binaries)
+	}
+	for name := range registered {
+		code, own, _ := called(t, name, "--help")
+		if code != 0 || !strings.HasPrefix(own, name+": ") {
+			t.Errorf("under the name %s: exit code %d\n%s", name, code, own)
+		}
+		code, asked, _ := called(t, program, "job", name, "--help")
+		if diff := cmp.Diff(own, asked); code != 0 || diff != "" {
+			t.Errorf("job %s is another program (exit code %d):\n%s", name, code, diff)
+		}
+	}
+}
+
+// TestHelp: every command says what it does, under the name it was called by, and
+// shows examples, which the integration tests run.
+func TestHelp(t *testing.T) {
+	_, all, _ := called(t, program, "--help")
+	for _, command := range []string{"jobs", "plan", "run", "status", "undo", "verify", "map", "diagnose", "lint", "job", "version", "completion"} {
+		if !strings.Contains(all, "\n  "+command+" ") {
+			t.Errorf("%s is not in the help", command)
+		}
+		code, own, _ := called(t, program, command, "--help")
+		if code != 0 || !strings.Contains(own, "Usage:\n  "+program+" "+command) {
+			t.Errorf("%s --help: exit code %d\n%s", command, code, own)
+		}
+		if command == "completion" {
+			continue // cobra's own
+		}
+		if !strings.Contains(own, "Examples:\n  "+program+" "+command) {
+			t.Errorf("%s has no example:\n%s", command, own)
+		}
+		_, plugged, _ := called(t, plugin, command, "--help")
+		if want := strings.ReplaceAll(own, "  "+program, "  kubectl "+program); plugged != want && !strings.Contains(plugged, "  kubectl "+program+" "+command) {
+			t.Errorf("as a plugin of kubectl:\n%s", plugged)
+		}
+		for i, line := range strings.Split(own, "\n") {
+			if len([]rune(line)) > 112 {
+				t.Errorf("%s --help: line %d has %d characters: %s", command, i+1, len([]rune(line)), line)
+			}
+		}
+	}
+	if _, plugged, _ := called(t, plugin, "--help"); !strings.Contains(plugged, "\n  kubectl eventmesh-migrate plan\n") || strings.Contains(plugged, "{name}") {
+		t.Errorf("as a plugin of kubectl:\n%s", plugged)
+	}
+	for _, c := range []string{"0", "1", "2", "3", "4", "5", "124", "128+n"} {
+		if !strings.Contains(all, "\n  "+c+" ") {
+			t.Errorf("exit code %s is not in the help", c)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, script, _ := called(t, program, "completion", shell); code != 0 || !strings.Contains(script, program) {
+			t.Errorf("%s: exit code %d", shell, code)
+		}
+	}
+	for _, tc := range []struct {
+		line string
+		want []string
+	}{
+		{"undo ", []string{"httpsource-sync", "grow-pvc"}},
+		{"job ", []string{"trigger-sync"}},
+		{"run --job ", []string{"eventbus-purge"}},
+		{"run --component ", []string{"core", "application-connector", "global"}},
+		{"plan --phase ", []string{"pre", "post"}},
+		{"jobs -o ", []string{"wide", "json", "yaml", "name"}},
+		{"map -o ", []string{"mermaid", "dot", "html"}},
+		{"run --defer ", []string{"allow", "fail"}},
+		{"v", []string{"verify", "version"}},
+	} {
+		_, out, _ := called(t, program, append([]string{"__complete"}, strings.Split(tc.line, " ")...)...)
+		words := strings.FieldsFunc(out, func(r rune) bool { return r == '\n' || r == '\t' })
+		for _, w := range tc.want {
+			if !slices.Contains(words, w) {
+				t.Errorf("%q is not completed by %s: %q", tc.line, w, words)
+			}
+		}
+	}
+}
+
+// TestUsage: what is written wrong is exit code 2, and the message says what would
+// be right.
+func TestUsage(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"nonsense"}, "unknown command"},
+		{[]string{"run", "--dry-run=client"}, `--dry-run "client": must be server or none`},
+		{[]string{"verify", "-o", "xml"}, `--output "xml": must be one of table, wide, json, yaml, name`},
+		{[]string{"map", "-o", "wide"}, "must be one of table, mermaid, dot, html, json, yaml"},
+		{[]string{"verify", "-n", "a", "-A"}, "none of the others can be"},
+		{[]string{"jobs", "x"}, `"x": unexpected argument`},
+		{[]string{"jobs", "--nonsense"}, "unknown flag: --nonsense"},
+		{[]string{"undo"}, "the name of a job is missing; there are grow-pvc"},
+		{[]string{"undo", "a", "b"}, "one job at a time"},
+		{[]string{"undo", "nobody"}, `unknown job "nobody"`},
+		{[]string{"job"}, "the name of a job is missing"},
+		{[]string{"job", "nobody"}, `unknown job "nobody"`},
+		{[]string{"run", "--trigger-sync.ready-timeout=-1s"}, "--trigger-sync.ready-timeout must be positive"},
+		{[]string{"run", "--grow-pvc.size=x"}, "--grow-pvc.statefulset"},
+		{[]string{"jobs"}, "kubeconfig"},
+	} {
+		code, stdout, stderr := called(t, program, tc.args...)
+		if code != migration.ExitUsage || !strings.Contains(stderr, tc.want) || stdout != "" {
+			t.Errorf("%q: exit code %d, want %q\n%s%s", tc.args, code, tc.want, stdout, stderr)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for form, want := range map[string]string{"text": "for Kyma 1.11.0", "json": `"kyma": "1.11.0"`, "yaml": "kyma: 1.11.0"} {
+		if code, out, stderr := called(t, program, "version", "-o", form); code != 0 || !strings.Contains(out, want) || stderr != "" {
+			t.Errorf("%s: exit code %d\n%s%s", form, code, out, stderr)
+		}
+	}
+}
+
+func TestTableIsColouredWithoutMovingIt(t *testing.T) {
+	tab := &table{}
+	tab.row("NAME", "NEEDED", "WHY")
+	tab.row("a", "needed", "3 changes\nleft")
+	tab.row("longer", "blocked", "needed elsewhere")
+	var plain, colored strings.Builder
+	if err := tab.write(&plain, painter(false)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.write(&colored, painter(true)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(plain.String(), "\x1b") {
+		t.Errorf("colours where there must be none: %q", plain.String())
+	}
+	want := "\x1b[1mNAME     NEEDED    WHY\x1b[0m\na        \x1b[33mneeded\x1b[0m    3 changes left\nlonger   \x1b[31mblocked\x1b[0m   needed elsewhere\n"
+	if diff := cmp.Diff(want, colored.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestProgressLine: jobs, objects, waits and the time left, in one line.
+func TestProgressLine(t *testing.T) {
+	start := time.Date(2020, 4, 1, 22, 0, 0, 0, time.UTC)
+	var out bytes.Buffer
+	p := &progress{status: cli.NewStatus(&out), until: start.Add(15 * time.Minute), width: 120}
+	hook := jobmanager.Before("core")
+	p.Job(hook, "first", "waiting")
+	p.Job(hook, "first", "succeeded")
+	p.Job(hook, "httpsource-sync", "running")
+	engine := p.For("httpsource-sync")
+	engine.Start(200)
+	engine.Step(40, 7, "create HTTPSource")
+	p.Job(hook, "trigger-sync", "waiting")
+	p.Job(hook, "grow-pvc", "looking")
+	for _, tc := range []struct {
+		after time.Duration
+		width int
+		want  string
+	}{
+		{5 * time.Second, 120, "1 ended | httpsource-sync 40/200 (7 waiting), grow-pvc looking | 14m55s left"},
+		{time.Hour, 120, "1 ended | httpsource-sync 40/200 (7 waiting), grow-pvc looking | 0s left"},
+		{0, 20, "1 ended | httpsourc…"},
+	} {
+		p.width = tc.width
+		if got := p.text(start.Add(tc.after)); got != tc.want {
+			t.Errorf("after %s: %q, want %q", tc.after, got, tc.want)
+		}
+	}
+	engine.Stop()
+	p.Job(hook, "httpsource-sync", "succeeded")
+	p.Job(hook, "grow-pvc", "not-needed")
+	p.width = 120
+	if got, want := p.text(start), "3 ended | 15m0s left"; got != want {
+		t.Errorf("at the end: %q, want %q", got, want)
+	}
+	if none := newProgress(&cli.Connection{Live: false}); none != nil || none.forManager() != nil {
+		t.Error("there is progress although nobody sees it")
+	}
+}
+
+// TestFilesAppearWhenTheyAreComplete: a file of this name is a whole one.
+func TestFilesAppearWhenTheyAreComplete(t *testing.T) {
+	var out, stderr bytes.Buffer
+	a := &app{Tool: cli.NewTool(program, cli.IO{Stdout: &out, Stderr: &stderr, Env: func(string) string { return "" }})}
+	name := filepath.Join(t.TempDir(), "map.html")
+	if err := a.toFile(name, func(io.Writer) error { return os.ErrDeadlineExceeded }); err == nil {
+		t.Error("no error")
+	}
+	if left, _ := filepath.Glob(name + "*"); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
