@@ -349,15 +349,10 @@ func subscriberOf(t *unstructured.Unstructured) string {
 
 // triggerFor returns the Trigger that delivers what a Kyma Subscription does.
 func (l *Landscape) triggerFor(sub *unstructured.Unstructured) *unstructured.Unstructured {
-	for _, t := range l.triggers.sorted() {
-		a := strs(t, "spec", "filter", "attributes")
-		if t.GetNamespace() == sub.GetNamespace() && a[kyma.SourceAttribute] == str(sub, "spec", "source_id") &&
-			a[kyma.TypeAttribute] == str(sub, "spec", "event_type") && a[kyma.EventTypeVersionAttribute] == str(sub, "spec", "event_type_version") &&
-			strings.TrimSuffix(subscriberOf(t), "/") == strings.TrimSuffix(str(sub, "spec", "endpoint"), "/") {
-			return t
-		}
-	}
-	return nil
+	return l.triggersBy[delivery{
+		sub.GetNamespace(), str(sub, "spec", "source_id"), str(sub, "spec", "event_type"), str(sub, "spec", "event_type_version"),
+		strings.TrimSuffix(str(sub, "spec", "endpoint"), "/"),
+	}]
 }
 
 func (c *checker) kymaSubscriptions() {

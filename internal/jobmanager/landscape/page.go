@@ -105,13 +105,13 @@ func (m *Map) picture() string {
 		anchor string
 		text   string
 	}{
-		{columnApp, "end", "Application"}, {columnBroker, "middle", "Namespace (Broker)"}, {columnEnd + 34, "start", "Subscriber"},
+		{columnApp, "end", "Application"}, {columnBroker, "middle", "Namespace (Broker)"}, {columnEnd + 36, "start", "Subscriber"},
 		{columnEnd + 6, "middle", "before"}, {columnEnd + 22, "middle", "after"},
 	} {
 		class, yy := "head", 20
-		if head.x < columnEnd+34 && head.x > columnBroker {
-			class, yy = "tiny", 40
-			fmt.Fprintf(&b, `<text class="%s" transform="translate(%d %d) rotate(-50)">%s</text>`, class, head.x-1, yy+2, head.text)
+		if head.x < columnEnd+36 && head.x > columnBroker {
+			class, yy = "tiny", 44
+			fmt.Fprintf(&b, `<text class="%s" transform="translate(%d %d) rotate(-90)">%s</text>`, class, head.x+4, yy, head.text)
 			continue
 		}
 		fmt.Fprintf(&b, `<text class="%s" x="%d" y="%d" text-anchor="%s">%s</text>`, class, head.x, yy, head.anchor, head.text)

@@ -12,23 +12,27 @@ import (
 	"time"
 )
 
-// large is a cluster with n Applications, whose events go to eight namespaces.
+// large is a cluster with n Applications in the middle of its migration; their
+// events go to eight namespaces.
 func large(n int) *Map {
 	namespaces := []string{"analytics", "crm", "finance", "fulfilment", "loyalty", "marketing", "shop", "support"}
+	names := []string{"billing", "commerce", "erp", "inventory", "logistics", "newsletter", "payments", "pricing", "tickets", "warehouse"}
 	m := &Map{}
 	for i := range n {
-		app := fmt.Sprintf("application-%02d", i+1)
-		m.Applications = append(m.Applications, Source{Name: app, Path: []Path{PathMesh, PathMesh, PathBoth, PathEventBus, PathNone}[i%5]})
+		app := fmt.Sprintf("%s-%02d", names[i%len(names)], i/len(names)+1)
+		m.Applications = append(m.Applications, Source{Name: app, Path: []Path{PathMesh, PathMesh, PathMesh, PathBoth, PathEventBus}[i%5]})
 		for j := range 1 + i%3 {
 			ns := namespaces[(i+3*j)%len(namespaces)]
 			f := Flow{Application: app, EventType: "order.created", Version: "v1", Namespace: ns, Subscriber: fmt.Sprintf("http://on-%s-%d.%s:8080/", app, j, ns)}
-			switch (i + j) % 4 {
-			case 0:
+			switch {
+			case i%5 == 4: // its event-service posts to the Event Bus
+				f.Before, f.After = Route{Object: "lambda-x"}, Route{Object: "x"}
+			case (i+j)%7 == 3:
 				f.Before = Route{Object: "lambda-x"}
-			case 1:
-				f.After = Route{Object: "x", Problem: "not ready"}
+			case (i+j)%11 == 5:
+				f.Before, f.After = Route{Object: "lambda-x"}, Route{Object: "x", Problem: "not ready"}
 			default:
-				f.Before, f.After = Route{Object: "lambda-x", Problem: "the Event Bus is down"}, Route{Object: "x"}
+				f.After = Route{Object: "x"}
 			}
 			m.Flows = append(m.Flows, f)
 		}

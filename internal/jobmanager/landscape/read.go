@@ -35,7 +35,16 @@ type Landscape struct {
 	instances, bindings, usages                      objects
 	served                                           map[schema.GroupKind]bool
 	excluded                                         map[string]bool
+
+	// What is looked up for each of thousands.
+	linksBy    map[[2]string][]*unstructured.Unstructured // Application and namespace
+	podsBy     map[string][]*unstructured.Unstructured    // Application
+	triggersBy map[delivery]*unstructured.Unstructured
 }
+
+// delivery is what a Trigger and a Kyma Subscription have in common if one does
+// what the other did.
+type delivery struct{ namespace, source, eventType, version, subscriber string }
 
 func core(group, plural, kind string) migration.Resource {
 	return migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
@@ -124,7 +133,34 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 			l.excluded[u.GetName()] = true
 		}
 	}
+	l.index()
 	return l, nil
+}
+
+// index makes the maps in which much is looked up; each in the order of names.
+func (l *Landscape) index() {
+	l.linksBy, l.podsBy = map[[2]string][]*unstructured.Unstructured{}, map[string][]*unstructured.Unstructured{}
+	l.triggersBy = map[delivery]*unstructured.Unstructured{}
+	for _, u := range l.links.sorted() {
+		if u.GetNamespace() == kyma.IntegrationNamespace {
+			labels := u.GetLabels()
+			key := [2]string{labels[kyma.ApplicationNameLabel], labels[kyma.BrokerNamespaceLabel]}
+			l.linksBy[key] = append(l.linksBy[key], u)
+		}
+	}
+	for _, u := range l.pods.sorted() {
+		if u.GetNamespace() == kyma.IntegrationNamespace && !kyma.Ended(u) {
+			app := kyma.ApplicationOf(u)
+			l.podsBy[app] = append(l.podsBy[app], u)
+		}
+	}
+	for _, u := range l.triggers.sorted() {
+		a := strs(u, "spec", "filter", "attributes")
+		key := delivery{u.GetNamespace(), a[kyma.SourceAttribute], a[kyma.TypeAttribute], a[kyma.EventTypeVersionAttribute], strings.TrimSuffix(subscriberOf(u), "/")}
+		if l.triggersBy[key] == nil {
+			l.triggersBy[key] = u
+		}
+	}
 }
 
 func trimPod(u *unstructured.Unstructured) {
@@ -155,25 +191,12 @@ func (l *Landscape) ours(u *unstructured.Unstructured) bool {
 // linksOf are the Knative Subscriptions that bring an Application's events into a
 // namespace.
 func (l *Landscape) linksOf(application, namespace string) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, u := range l.links.sorted() {
-		labels := u.GetLabels()
-		if u.GetNamespace() == kyma.IntegrationNamespace && labels[kyma.ApplicationNameLabel] == application && labels[kyma.BrokerNamespaceLabel] == namespace {
-			out = append(out, u)
-		}
-	}
-	return out
+	return l.linksBy[[2]string{application, namespace}]
 }
 
 // servicePods are those of an Application's event-service that may still post.
 func (l *Landscape) servicePods(application string) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, u := range l.pods.sorted() {
-		if u.GetNamespace() == kyma.IntegrationNamespace && kyma.ApplicationOf(u) == application && !kyma.Ended(u) {
-			out = append(out, u)
-		}
-	}
-	return out
+	return l.podsBy[application]
 }
 
 func str(u *unstructured.Unstructured, path ...string) string {
