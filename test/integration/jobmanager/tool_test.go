@@ -325,6 +325,12 @@ func TestMap(t *testing.T) {
 func TestExamples(t *testing.T) {
 	finished(t)
 	upgraded(t, 1)
+	// One of the examples is the purge, which takes a kind along.
+	t.Cleanup(func() {
+		if err := cluster.InstallCRDs(context.WithoutCancel(t.Context()), controlplane.KnativeV1alpha1); err != nil {
+			t.Error(err)
+		}
+	})
 	found := map[string]string{}
 	for _, name := range []string{"README.md", "docs/runbook.md", "docs/eventmesh-migrate.md"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", name))
