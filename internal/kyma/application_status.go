@@ -7,11 +7,11 @@ import (
 // InstallationFailed returns what application-operator says about an Application
 // whose Helm release has failed; false if it has not.
 func InstallationFailed(application *unstructured.Unstructured) (description string, failed bool) {
-	status := mapAt(mapAt(application.Object, "status"), "installationStatus")
-	if text(status["status"]) != "FAILED" {
+	status := MapAt(application.Object, "status", "installationStatus")
+	if Text(status["status"]) != "FAILED" {
 		return "", false
 	}
-	if description = text(status["description"]); description == "" {
+	if description = Text(status["description"]); description == "" {
 		description = "without a description"
 	}
 	return description, true

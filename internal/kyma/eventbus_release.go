@@ -24,15 +24,15 @@ const meshMigration = "mesh-namespaces-migration"
 // and has not ended. The chart calls it
 // event-bus-mesh-namespaces-migration-mesh-namespaces-migration.
 func MeshMigrationRuns(job *unstructured.Unstructured) bool {
-	labels := mapAt(mapAt(job.Object, "metadata"), "labels")
-	if !strings.Contains(job.GetName(), meshMigration) && text(labels["app.kubernetes.io/name"]) != meshMigration {
+	labels := MapAt(job.Object, "metadata", "labels")
+	if !strings.Contains(job.GetName(), meshMigration) && Text(labels["app.kubernetes.io/name"]) != meshMigration {
 		return false
 	}
-	conditions, _ := mapAt(job.Object, "status")["conditions"].([]any)
+	conditions, _ := MapAt(job.Object, "status")["conditions"].([]any)
 	for _, c := range conditions {
 		condition, _ := c.(map[string]any)
-		ended := text(condition["type"]) == "Complete" || text(condition["type"]) == "Failed"
-		if ended && text(condition["status"]) == "True" {
+		ended := Text(condition["type"]) == "Complete" || Text(condition["type"]) == "Failed"
+		if ended && Text(condition["status"]) == "True" {
 			return false
 		}
 	}
@@ -43,6 +43,6 @@ func MeshMigrationRuns(job *unstructured.Unstructured) bool {
 // the Event Bus. Later versions of Kyma use the same group and kind for something
 // else, which has none of these fields.
 func LegacySubscription(obj *unstructured.Unstructured) bool {
-	spec := mapAt(obj.Object, "spec")
-	return text(spec["source_id"]) != "" || text(spec["event_type"]) != ""
+	spec := MapAt(obj.Object, "spec")
+	return Text(spec["source_id"]) != "" || Text(spec["event_type"]) != ""
 }

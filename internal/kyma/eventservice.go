@@ -20,11 +20,11 @@ const eventMeshFlag = "-eventMeshURL"
 // containers of an event-service: whoever must not take something away had
 // better know one source too many than one too few.
 func MeshSources(obj *unstructured.Unstructured) []string {
-	spec := mapAt(obj.Object, "spec")
-	labels := mapAt(mapAt(obj.Object, "metadata"), "labels")
-	if template := mapAt(spec, "template"); template != nil {
-		labels = mapAt(mapAt(template, "metadata"), "labels")
-		spec = mapAt(template, "spec")
+	spec := MapAt(obj.Object, "spec")
+	labels := MapAt(obj.Object, "metadata", "labels")
+	if template := MapAt(spec, "template"); template != nil {
+		labels = MapAt(template, "metadata", "labels")
+		spec = MapAt(template, "spec")
 	}
 	found := map[string]bool{}
 	carries := false
@@ -39,13 +39,13 @@ func MeshSources(obj *unstructured.Unstructured) []string {
 		for _, target := range targets {
 			add(found, hostSource(target, obj.GetNamespace()))
 		}
-		add(found, eventServiceSource(text(container["name"])))
+		add(found, eventServiceSource(Text(container["name"])))
 	}
 	if !carries {
 		return nil
 	}
 	add(found, eventServiceSource(obj.GetName()))
-	add(found, eventServiceSource(text(labels["app"])))
+	add(found, eventServiceSource(Text(labels["app"])))
 	sources := make([]string, 0, len(found))
 	for source := range found {
 		sources = append(sources, source)
@@ -68,7 +68,7 @@ func meshTargets(container map[string]any) (targets []string, carries bool) {
 	var words []string
 	for _, list := range [][]any{command, args} {
 		for _, v := range list {
-			words = append(words, strings.Fields(text(v))...)
+			words = append(words, strings.Fields(Text(v))...)
 		}
 	}
 	for i, word := range words {

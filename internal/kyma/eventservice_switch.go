@@ -13,14 +13,14 @@ func ApplicationOf(obj *unstructured.Unstructured) string {
 	if obj.GetKind() != "Pod" {
 		return eventServiceSource(obj.GetName())
 	}
-	labels := mapAt(mapAt(obj.Object, "metadata"), "labels")
-	if app := eventServiceSource(text(labels["app"])); app != "" {
+	labels := MapAt(obj.Object, "metadata", "labels")
+	if app := eventServiceSource(Text(labels["app"])); app != "" {
 		return app
 	}
-	containers, _ := mapAt(obj.Object, "spec")["containers"].([]any)
+	containers, _ := MapAt(obj.Object, "spec")["containers"].([]any)
 	for _, c := range containers {
 		container, _ := c.(map[string]any)
-		if app := eventServiceSource(text(container["name"])); app != "" {
+		if app := eventServiceSource(Text(container["name"])); app != "" {
 			return app
 		}
 	}
@@ -30,7 +30,7 @@ func ApplicationOf(obj *unstructured.Unstructured) string {
 // Ended says whether a Pod has run to its end, well or not: an evicted one stays
 // for ever, and does nothing.
 func Ended(pod *unstructured.Unstructured) bool {
-	phase := text(mapAt(pod.Object, "status")["phase"])
+	phase := Text(MapAt(pod.Object, "status")["phase"])
 	return phase == "Succeeded" || phase == "Failed"
 }
 
@@ -48,12 +48,12 @@ func NotSwitched(deployment *unstructured.Unstructured, pods []*unstructured.Uns
 			return "it does not carry --eventMeshURL, so it posts to the Event Bus"
 		}
 		generation := deployment.GetGeneration()
-		status := mapAt(deployment.Object, "status")
+		status := MapAt(deployment.Object, "status")
 		observed, _ := integer(status["observedGeneration"])
 		if observed < generation {
 			return fmt.Sprintf("its controller has not seen its last change yet (generation %d, observed %d)", generation, observed)
 		}
-		want, ok := integer(mapAt(deployment.Object, "spec")["replicas"])
+		want, ok := integer(MapAt(deployment.Object, "spec")["replicas"])
 		if !ok {
 			want = 1
 		}

@@ -23,7 +23,7 @@ func TestNotSwitched(t *testing.T) {
 	}
 	pod := func(name, phase string, mesh, terminating bool) *unstructured.Unstructured {
 		obj := deployment(mesh, 0, 0, 0, 0, 0)
-		template := mapAt(mapAt(obj.Object, "spec"), "template")
+		template := MapAt(obj.Object, "spec", "template")
 		metadata := map[string]any{"namespace": "kyma-integration", "name": name}
 		if terminating {
 			metadata["deletionTimestamp"] = "2020-03-04T00:00:00Z"

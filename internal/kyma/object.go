@@ -23,14 +23,14 @@ func (r Readiness) OK() bool { return r.Status == "True" && r.Current }
 
 // ReadinessOf reads the condition Ready.
 func ReadinessOf(obj *unstructured.Unstructured) Readiness {
-	status := mapAt(obj.Object, "status")
+	status := MapAt(obj.Object, "status")
 	observed, _ := integer(status["observedGeneration"])
 	r := Readiness{Current: observed == 0 || observed == obj.GetGeneration()}
 	conditions, _ := status["conditions"].([]any)
 	for _, c := range conditions {
 		condition, _ := c.(map[string]any)
-		if text(condition["type"]) == "Ready" {
-			r.Status, r.Reason, r.Message = text(condition["status"]), text(condition["reason"]), text(condition["message"])
+		if Text(condition["type"]) == "Ready" {
+			r.Status, r.Reason, r.Message = Text(condition["status"]), Text(condition["reason"]), Text(condition["message"])
 		}
 	}
 	return r
@@ -39,8 +39,8 @@ func ReadinessOf(obj *unstructured.Unstructured) Readiness {
 // Addressed says whether others can send to the object: v1alpha1 fills in
 // status.address.hostname, every version status.address.url.
 func Addressed(obj *unstructured.Unstructured) bool {
-	address := mapAt(mapAt(obj.Object, "status"), "address")
-	return text(address["url"]) != "" || text(address["hostname"]) != ""
+	address := MapAt(obj.Object, "status", "address")
+	return Text(address["url"]) != "" || Text(address["hostname"]) != ""
 }
 
 // Owner is the controller of an object.
@@ -53,20 +53,20 @@ type Owner struct {
 // ControllerOf returns the owner reference that is marked as the controller,
 // false if there is none.
 func ControllerOf(obj *unstructured.Unstructured) (Owner, bool) {
-	references, _ := mapAt(obj.Object, "metadata")["ownerReferences"].([]any)
+	references, _ := MapAt(obj.Object, "metadata")["ownerReferences"].([]any)
 	for _, r := range references {
 		reference, _ := r.(map[string]any)
 		if controller, _ := reference["controller"].(bool); !controller {
 			continue
 		}
-		gv, err := schema.ParseGroupVersion(text(reference["apiVersion"]))
+		gv, err := schema.ParseGroupVersion(Text(reference["apiVersion"]))
 		if err != nil {
 			continue // the API server does not store such a reference
 		}
 		return Owner{
-			GroupKind: schema.GroupKind{Group: gv.Group, Kind: text(reference["kind"])},
-			Name:      text(reference["name"]),
-			UID:       types.UID(text(reference["uid"])),
+			GroupKind: schema.GroupKind{Group: gv.Group, Kind: Text(reference["kind"])},
+			Name:      Text(reference["name"]),
+			UID:       types.UID(Text(reference["uid"])),
 		}, true
 	}
 	return Owner{}, false
@@ -74,18 +74,18 @@ func ControllerOf(obj *unstructured.Unstructured) (Owner, bool) {
 
 // OptedOut says whether the object carries the opt-out label.
 func OptedOut(obj *unstructured.Unstructured) bool {
-	return text(mapAt(mapAt(obj.Object, "metadata"), "labels")[OptOutLabel]) == "true"
+	return Text(MapAt(obj.Object, "metadata", "labels")[OptOutLabel]) == "true"
 }
 
 // SourceOf returns spec.source of an HTTPSource.
 func SourceOf(obj *unstructured.Unstructured) string {
-	return text(mapAt(obj.Object, "spec")["source"])
+	return Text(MapAt(obj.Object, "spec")["source"])
 }
 
 // SkipsInstallation returns spec.skipInstallation of an Application: the
 // application-operator neither installs nor upgrades its release.
 func SkipsInstallation(obj *unstructured.Unstructured) bool {
-	skip, _ := mapAt(obj.Object, "spec")["skipInstallation"].(bool)
+	skip, _ := MapAt(obj.Object, "spec")["skipInstallation"].(bool)
 	return skip
 }
 
@@ -96,22 +96,26 @@ const installationSkipped = "INSTALLATION_SKIPPED"
 // Installed says whether the application-operator reports a Helm release for an
 // Application, in whatever state.
 func Installed(obj *unstructured.Unstructured) bool {
-	status := text(mapAt(mapAt(obj.Object, "status"), "installationStatus")["status"])
+	status := Text(MapAt(obj.Object, "status", "installationStatus")["status"])
 	return status != "" && status != installationSkipped
 }
 
-// mapAt, text and integer read without copying, and take what is missing or of
-// another type as absent.
-func mapAt(m map[string]any, key string) map[string]any {
-	inner, _ := m[key].(map[string]any)
-	return inner
+// MapAt returns the object at the keys, one inside of the other, without copying;
+// nil if anything on the way is missing or of another type.
+func MapAt(m map[string]any, keys ...string) map[string]any {
+	for _, key := range keys {
+		m, _ = m[key].(map[string]any)
+	}
+	return m
 }
 
-func text(v any) string {
+// Text returns a string, "" for any other type.
+func Text(v any) string {
 	s, _ := v.(string)
 	return s
 }
 
+// integer takes numbers as they are decoded from JSON, and as they are converted.
 func integer(v any) (int64, bool) {
 	switch n := v.(type) {
 	case int64:

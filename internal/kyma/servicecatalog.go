@@ -49,10 +49,10 @@ func ApplicationBrokerVersion(deployment *unstructured.Unstructured) string {
 	if deployment == nil {
 		return ""
 	}
-	containers, _ := mapAt(mapAt(mapAt(deployment.Object, "spec"), "template"), "spec")["containers"].([]any)
+	containers, _ := MapAt(deployment.Object, "spec", "template", "spec")["containers"].([]any)
 	for _, c := range containers {
 		container, _ := c.(map[string]any)
-		image := text(container["image"])
+		image := Text(container["image"])
 		if version, ok := applicationBrokerImages[image[strings.LastIndex(image, ":")+1:]]; ok {
 			return version
 		}
@@ -80,15 +80,15 @@ type AppService struct {
 
 // ServicesOf returns spec.services of an Application.
 func ServicesOf(application *unstructured.Unstructured) []AppService {
-	services, _ := mapAt(application.Object, "spec")["services"].([]any)
+	services, _ := MapAt(application.Object, "spec")["services"].([]any)
 	all := make([]AppService, 0, len(services))
 	for _, s := range services {
 		service, _ := s.(map[string]any)
-		one := AppService{ID: text(service["id"]), DisplayName: text(service["displayName"])}
+		one := AppService{ID: Text(service["id"]), DisplayName: Text(service["displayName"])}
 		entries, _ := service["entries"].([]any)
 		for _, e := range entries {
 			entry, _ := e.(map[string]any)
-			one.Events = one.Events || text(entry["type"]) == "Events"
+			one.Events = one.Events || Text(entry["type"]) == "Events"
 		}
 		all = append(all, one)
 	}
@@ -98,19 +98,19 @@ func ServicesOf(application *unstructured.Unstructured) []AppService {
 // CompassID is the ID by which API packages know an Application, "" if it has
 // none: there it is that of the ServiceClass, and the service's is the plan's.
 func CompassID(application *unstructured.Unstructured) string {
-	return text(mapAt(mapAt(application.Object, "spec"), "compassMetadata")["applicationId"])
+	return Text(MapAt(application.Object, "spec", "compassMetadata")["applicationId"])
 }
 
 // Enables says whether an ApplicationMapping enables a service: one without
 // spec.services enables all.
 func Enables(mapping *unstructured.Unstructured, service string) bool {
-	services, ok := mapAt(mapping.Object, "spec")["services"].([]any)
+	services, ok := MapAt(mapping.Object, "spec")["services"].([]any)
 	if !ok {
 		return true
 	}
 	for _, s := range services {
 		one, _ := s.(map[string]any)
-		if text(one["id"]) == service {
+		if Text(one["id"]) == service {
 			return true
 		}
 	}
@@ -150,11 +150,11 @@ func (c CatalogCondition) String() string {
 
 // ConditionOf reads a condition, all empty if there is none.
 func ConditionOf(obj *unstructured.Unstructured, name string) CatalogCondition {
-	conditions, _ := mapAt(obj.Object, "status")["conditions"].([]any)
+	conditions, _ := MapAt(obj.Object, "status")["conditions"].([]any)
 	for _, c := range conditions {
 		condition, _ := c.(map[string]any)
-		if text(condition["type"]) == name {
-			return CatalogCondition{text(condition["status"]), text(condition["reason"]), text(condition["message"])}
+		if Text(condition["type"]) == name {
+			return CatalogCondition{Text(condition["status"]), Text(condition["reason"]), Text(condition["message"])}
 		}
 	}
 	return CatalogCondition{}
@@ -177,19 +177,19 @@ type Instance struct {
 
 // InstanceOf reads the status of a ServiceInstance.
 func InstanceOf(obj *unstructured.Unstructured) Instance {
-	status := mapAt(obj.Object, "status")
+	status := MapAt(obj.Object, "status")
 	polling, _ := status["asyncOpInProgress"].(bool)
 	mitigating, _ := status["orphanMitigationInProgress"].(bool)
 	i := Instance{
 		Ready: ConditionOf(obj, "Ready"), Failed: ConditionOf(obj, "Failed"),
-		Provisioned: text(status["provisionStatus"]) == "Provisioned",
-		Operation:   text(status["currentOperation"]), Polling: polling,
-		Undeletable: text(status["deprovisionStatus"]) == "Failed",
+		Provisioned: Text(status["provisionStatus"]) == "Provisioned",
+		Operation:   Text(status["currentOperation"]), Polling: polling,
+		Undeletable: Text(status["deprovisionStatus"]) == "Failed",
 	}
 	if i.Operation == "" && (polling || mitigating) {
 		i.Operation = "Deprovision"
 	}
-	if since, err := time.Parse(time.RFC3339, text(status["operationStartTime"])); err == nil {
+	if since, err := time.Parse(time.RFC3339, Text(status["operationStartTime"])); err == nil {
 		i.Since = since
 	}
 	return i

@@ -23,16 +23,10 @@ type reader interface {
 // Core kinds are at v1 on every server this runs against; asking discovery for
 // them would cost an older one a request each.
 var (
-	deployments = coreResource("apps", "deployments", "Deployment")
-	pods        = coreResource("", "pods", "Pod")
-	jobs        = coreResource("batch", "jobs", "Job")
+	deployments = migration.CoreResource("apps", "deployments", "Deployment")
+	pods        = migration.CoreResource("", "pods", "Pod")
+	jobs        = migration.CoreResource("batch", "jobs", "Job")
 )
-
-func coreResource(group, plural, kind string) migration.Resource {
-	return migration.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind,
-	}
-}
 
 // kinds are those whose version is the cluster's choice.
 type kinds struct {

@@ -100,11 +100,9 @@ func (j *Job) Asked() bool { return j.options != options{} }
 
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
-	var errs []error
-	for flag, d := range map[string]time.Duration{"resize-timeout": j.resizeTimeout, "adopt-timeout": j.adoptTimeout} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("--%s must be positive, not %s", flag, d))
-		}
+	errs := []error{
+		migration.PositiveSetting("resize-timeout", j.resizeTimeout),
+		migration.PositiveSetting("adopt-timeout", j.adoptTimeout),
 	}
 	if !j.Asked() {
 		return errors.Join(errs...)

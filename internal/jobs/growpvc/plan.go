@@ -10,20 +10,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
-func coreResource(group, plural, kind string) migration.Resource {
-	return migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
-}
-
 var (
-	statefulSets   = coreResource("apps", "statefulsets", "StatefulSet")
-	claims         = coreResource("", "persistentvolumeclaims", "PersistentVolumeClaim")
-	storageClasses = coreResource("storage.k8s.io", "storageclasses", "StorageClass")
-	pods           = coreResource("", "pods", "Pod")
+	statefulSets   = migration.CoreResource("apps", "statefulsets", "StatefulSet")
+	claims         = migration.CoreResource("", "persistentvolumeclaims", "PersistentVolumeClaim")
+	storageClasses = migration.CoreResource("storage.k8s.io", "storageclasses", "StorageClass")
+	pods           = migration.CoreResource("", "pods", "Pod")
 )
 
 // reader is what the job needs of a migration.Cluster.

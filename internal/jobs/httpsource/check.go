@@ -14,7 +14,7 @@ import (
 // events.
 func sourceReady(ch *migration.Change, k kinds) migration.Condition {
 	ref := ch.Ref
-	channel, service := k.channel.ref(ref.Namespace, ref.Name), k.service.ref(ref.Namespace, ref.Name)
+	channel, service := k.channel.Ref(ref.Namespace, ref.Name), k.service.Ref(ref.Namespace, ref.Name)
 	c := migration.Condition{
 		Text: fmt.Sprintf("%s, its Channel and its adapter to be ready", ref),
 		On:   []migration.Ref{ref},
@@ -59,7 +59,7 @@ func adapterHasChannel(ch *migration.Change, k kinds) migration.Condition {
 		c.Eval = func(migration.View) migration.Status { return *unserved }
 		return c
 	}
-	channel := k.channel.ref(ref.Namespace, ref.Name)
+	channel := k.channel.Ref(ref.Namespace, ref.Name)
 	c.On = append(c.On, channel)
 	c.Eval = func(v migration.View) migration.Status {
 		if v.Get(ref) == nil || alive(v.Get(channel)) {
@@ -76,9 +76,9 @@ func adapterHasChannel(ch *migration.Change, k kinds) migration.Condition {
 // unservedStatus is that of a condition on a kind that is not served: it is in
 // vain. A plan refuses to get there, but a journal may bring changes from a time
 // when the kind was served.
-func unservedStatus(kinds ...kind) *migration.Status {
+func unservedStatus(kinds ...migration.Kind) *migration.Status {
 	for _, k := range kinds {
-		if !k.served {
+		if !k.Served {
 			return &migration.Status{
 				State:   migration.Failed,
 				Message: fmt.Sprintf("the API server serves no %s", spell(k)),
@@ -103,7 +103,7 @@ func (s *snapshot) ready(name string) migration.Status {
 // that is missing. It is pure.
 func readiness(k kinds, t trio) migration.Status {
 	namespace, name := t.source.GetNamespace(), t.source.GetName()
-	source := k.httpSource.ref(namespace, name)
+	source := k.httpSource.Ref(namespace, name)
 	if !alive(t.source) {
 		return migration.Status{
 			State: migration.Failed, Message: fmt.Sprintf("%s is being deleted", source),
@@ -116,18 +116,18 @@ func readiness(k kinds, t trio) migration.Status {
 	case t.channel == nil && alive(t.service):
 		return pending(adapterWithoutChannel(k, namespace, name)+lastWord(source, own), controllerHint())
 	case t.channel == nil:
-		return pending(fmt.Sprintf("%s does not exist", k.channel.ref(namespace, name))+lastWord(source, own), controllerHint())
+		return pending(fmt.Sprintf("%s does not exist", k.channel.Ref(namespace, name))+lastWord(source, own), controllerHint())
 	}
-	if why := unready(k.channel.ref(namespace, name), t.channel, t.source); why != "" {
+	if why := unready(k.channel.Ref(namespace, name), t.channel, t.source); why != "" {
 		return pending(why, describe(k.channel, namespace, name))
 	}
 	if !kyma.Addressed(t.channel) {
-		return pending(fmt.Sprintf("%s has no address", k.channel.ref(namespace, name)), describe(k.channel, namespace, name))
+		return pending(fmt.Sprintf("%s has no address", k.channel.Ref(namespace, name)), describe(k.channel, namespace, name))
 	}
 	if t.service == nil {
-		return pending(fmt.Sprintf("adapter %s does not exist", k.service.ref(namespace, name))+lastWord(source, own), controllerHint())
+		return pending(fmt.Sprintf("adapter %s does not exist", k.service.Ref(namespace, name))+lastWord(source, own), controllerHint())
 	}
-	if why := unready(k.service.ref(namespace, name), t.service, t.source); why != "" {
+	if why := unready(k.service.Ref(namespace, name), t.service, t.source); why != "" {
 		return pending("adapter "+why, describe(k.service, namespace, name)+
 			"; if it hangs on an old revision, delete it, and the controller makes a new one")
 	}
@@ -168,15 +168,15 @@ func lastWord(ref migration.Ref, r kyma.Readiness) string {
 }
 
 func adapterWithoutChannel(k kinds, namespace, name string) string {
-	return fmt.Sprintf("adapter without a channel: %s exists, %s does not", k.service.ref(namespace, name), k.channel.ref(namespace, name))
+	return fmt.Sprintf("adapter without a channel: %s exists, %s does not", k.service.Ref(namespace, name), k.channel.Ref(namespace, name))
 }
 
 func alive(obj *unstructured.Unstructured) bool {
 	return obj != nil && obj.GetDeletionTimestamp() == nil
 }
 
-func describe(k kind, namespace, name string) string {
-	return fmt.Sprintf("kubectl -n %s describe %s", namespace, k.command(name))
+func describe(k migration.Kind, namespace, name string) string {
+	return fmt.Sprintf("kubectl -n %s describe %s", namespace, k.Named(name))
 }
 
 // controllerHint is where to look when the controller does not do its part.

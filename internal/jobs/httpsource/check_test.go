@@ -116,13 +116,13 @@ func TestReadiness(t *testing.T) {
 	k := assumedKinds()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			ch := &migration.Change{Verb: migration.Await, Ref: k.httpSource.ref(namespace, "a")}
+			ch := &migration.Change{Verb: migration.Await, Ref: k.httpSource.Ref(namespace, "a")}
 			if diff := cmp.Diff(tc.want, sourceReady(ch, k).Eval(view{tc.objects})); diff != "" {
 				t.Errorf("%s\nEval(): -want +got:\n%s", tc.reason, diff)
 			}
 			// Memory is saved without a change of mind.
 			for _, obj := range tc.objects {
-				trim := trimTo(map[string]kind{"HTTPSource": k.httpSource, "Channel": k.channel, "Service": k.service}[obj.GetKind()], namespace)
+				trim := trimTo(map[string]migration.Kind{"HTTPSource": k.httpSource, "Channel": k.channel, "Service": k.service}[obj.GetKind()], namespace)
 				trim(obj)
 				trim(obj) // an object may come from the list and be trimmed again
 			}
@@ -154,7 +154,7 @@ func TestSourceReadyOverTime(t *testing.T) {
 	k := assumedKinds()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := sourceReady(&migration.Change{Verb: tc.verb, Ref: k.httpSource.ref(namespace, "a")}, k)
+			c := sourceReady(&migration.Change{Verb: tc.verb, Ref: k.httpSource.Ref(namespace, "a")}, k)
 			for i, s := range tc.steps {
 				got := c.Eval(view{s.objects})
 				if got.State != s.want || got.Message != s.message {
@@ -179,7 +179,7 @@ func TestAdapterHasChannel(t *testing.T) {
 	k := assumedKinds()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.ref(namespace, "a")}, k)
+			c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")}, k)
 			got := c.Eval(view{tc.objects})
 			if got.State != tc.want {
 				t.Errorf("%s\nstate %d (%s), want %d", tc.reason, got.State, got.Message, tc.want)
@@ -208,15 +208,15 @@ func TestAwait(t *testing.T) {
 		change migration.Change
 		want   []condition
 	}{
-		"Create": {"A new HTTPSource is waited for.", migration.Change{Verb: migration.Create, Ref: k.httpSource.ref(namespace, "a")}, whole},
-		"Await":  {"So is an existing one, known by its reference alone, as out of a journal.", migration.Change{Verb: migration.Await, Ref: k.httpSource.ref(namespace, "a")}, whole},
-		"Adapter": {"An adapter waits for its Channel only.", migration.Change{Verb: migration.Await, Ref: k.service.ref(namespace, "a")}, []condition{{
+		"Create": {"A new HTTPSource is waited for.", migration.Change{Verb: migration.Create, Ref: k.httpSource.Ref(namespace, "a")}, whole},
+		"Await":  {"So is an existing one, known by its reference alone, as out of a journal.", migration.Change{Verb: migration.Await, Ref: k.httpSource.Ref(namespace, "a")}, whole},
+		"Adapter": {"An adapter waits for its Channel only.", migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")}, []condition{{
 			Text:    "Service kyma-integration/a, an adapter, to have a Channel",
 			On:      []string{"Service kyma-integration/a", "Channel kyma-integration/a"},
 			Timeout: 2 * time.Minute,
 		}}},
-		"Delete": {"The engine waits for deletions itself.", migration.Change{Verb: migration.Delete, Ref: k.httpSource.ref(namespace, "a")}, nil},
-		"Other":  {"Other kinds are none of this job's.", migration.Change{Verb: migration.Create, Ref: k.channel.ref(namespace, "a")}, nil},
+		"Delete": {"The engine waits for deletions itself.", migration.Change{Verb: migration.Delete, Ref: k.httpSource.Ref(namespace, "a")}, nil},
+		"Other":  {"Other kinds are none of this job's.", migration.Change{Verb: migration.Create, Ref: k.channel.Ref(namespace, "a")}, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestAwait(t *testing.T) {
 func TestAwaitUnserved(t *testing.T) {
 	for _, unserved := range []string{"Channel", "Service"} {
 		k := unserve(unserved)
-		c := sourceReady(&migration.Change{Verb: migration.Create, Ref: k.httpSource.ref(namespace, "a")}, k)
+		c := sourceReady(&migration.Change{Verb: migration.Create, Ref: k.httpSource.Ref(namespace, "a")}, k)
 		for _, ref := range c.On {
 			if ref.Kind == unserved {
 				t.Errorf("the condition would watch %s, which nobody serves", unserved)
@@ -252,7 +252,7 @@ func TestAwaitUnserved(t *testing.T) {
 		}
 	}
 	k := unserve("Channel")
-	c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.ref(namespace, "a")}, k)
+	c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")}, k)
 	if got := c.Eval(view{}); got.State != migration.Failed {
 		t.Errorf("an adapter's wait without Channels: got %+v, want a failure", got)
 	}

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -129,22 +127,16 @@ func (j *Job) Settings() []migration.Setting {
 
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
-	var errs []error
-	if j.readyTimeout <= 0 {
-		errs = append(errs, fmt.Errorf("--ready-timeout must be positive, not %s", j.readyTimeout))
-	}
+	var conflict error
 	if v := j.options.onHelm2Conflict; v != leave && v != create {
-		errs = append(errs, fmt.Errorf("--on-helm2-conflict must be %s or %s, not %q", leave, create, v))
+		conflict = fmt.Errorf("--on-helm2-conflict must be %s or %s, not %q", leave, create, v)
 	}
-	for _, n := range []struct{ flag, value string }{
-		{"--integration-namespace", j.options.namespace},
-		{"--tiller-namespace", j.options.tillerNamespace},
-	} {
-		if why := validation.IsDNS1123Label(n.value); len(why) > 0 {
-			errs = append(errs, fmt.Errorf("%s %q is not the name of a namespace: %s", n.flag, n.value, strings.Join(why, "; ")))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		migration.PositiveSetting("ready-timeout", j.readyTimeout),
+		conflict,
+		migration.NamespaceSetting("integration-namespace", j.options.namespace),
+		migration.NamespaceSetting("tiller-namespace", j.options.tillerNamespace),
+	)
 }
 
 // Plan implements migration.Job.

@@ -36,8 +36,8 @@ func podSpec(application string, args []any) map[string]any {
 func TestKeep(t *testing.T) {
 	const mesh = "--eventMeshURL=http://a.kyma-integration"
 	type list = []*unstructured.Unstructured
-	a := assumedKinds().httpSource.ref(namespace, "a")
-	b := assumedKinds().httpSource.ref(namespace, "b")
+	a := assumedKinds().httpSource.Ref(namespace, "a")
+	b := assumedKinds().httpSource.Ref(namespace, "b")
 	byDeployment := map[migration.Ref]string{a: "carries live events: Deployment kyma-integration/a-event-service posts to the mesh"}
 	reads := []string{`each deployments in "kyma-integration" `, `each pods in "kyma-integration" status.phase!=Succeeded,status.phase!=Failed`}
 	cases := map[string]struct {
@@ -79,7 +79,7 @@ func TestKeep(t *testing.T) {
 		},
 		"OtherKinds": {
 			reason: "Only HTTPSources are this job's.",
-			refs:   []migration.Ref{assumedKinds().channel.ref(namespace, "a")}, objects: list{eventService("a", mesh)},
+			refs:   []migration.Ref{assumedKinds().channel.Ref(namespace, "a")}, objects: list{eventService("a", mesh)},
 			want: map[migration.Ref]string{},
 		},
 		"Unknown": {

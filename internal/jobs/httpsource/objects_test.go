@@ -116,9 +116,9 @@ func (v view) List(r migration.Resource, _ string) []*unstructured.Unstructured 
 func unserve(names ...string) kinds {
 	k := assumedKinds()
 	for _, name := range names {
-		for _, of := range []*kind{&k.application, &k.httpSource, &k.channel, &k.service} {
+		for _, of := range []*migration.Kind{&k.application, &k.httpSource, &k.channel, &k.service} {
 			if of.Kind == name {
-				*of = kind{GroupKind: of.GroupKind, resource: migration.Resource{Kind: name}}
+				*of = migration.Kind{GroupKind: of.GroupKind, Resource: migration.Resource{Kind: name}}
 			}
 		}
 	}

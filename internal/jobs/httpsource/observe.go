@@ -23,37 +23,14 @@ type reader interface {
 	Get(context.Context, migration.Ref) (*unstructured.Unstructured, error)
 }
 
-// kind is a kind the job deals with, and how the API server serves it.
-type kind struct {
-	schema.GroupKind
-	resource migration.Resource
-	served   bool
-}
-
-func (k kind) ref(namespace, name string) migration.Ref {
-	r := migration.Ref{Resource: k.resource, Namespace: namespace, Name: name}
-	r.Kind = k.Kind // also if it is not served
-	return r
-}
-
-// command spells an object of the kind for kubectl, with the group: Knative's
-// kinds share their names with others.
-func (k kind) command(name string) string {
-	return strings.ToLower(k.Kind) + "." + k.Group + "/" + name
-}
-
 type kinds struct {
-	application, httpSource, channel, service kind
+	application, httpSource, channel, service migration.Kind
 }
 
 // assumedKinds are the versions of Kyma 1.11's own kind and of today's Knative,
 // for conditions that are asked for before any discovery.
 func assumedKinds() kinds {
-	assume := func(gk schema.GroupKind, version, plural string) kind {
-		return kind{GroupKind: gk, served: true, resource: migration.Resource{
-			GroupVersionResource: gk.WithVersion(version).GroupVersion().WithResource(plural), Kind: gk.Kind,
-		}}
-	}
+	assume := migration.AssumedKind
 	return kinds{
 		application: assume(kyma.Application, "v1alpha1", "applications"),
 		httpSource:  assume(kyma.HTTPSource, "v1alpha1", "httpsources"),
@@ -99,38 +76,21 @@ const (
 // Core kinds are at v1 on every server this runs against; asking discovery for
 // them would cost an older one a request each.
 var (
-	configMaps  = coreResource("", "configmaps", "ConfigMap")
-	namespaces  = coreResource("", "namespaces", "Namespace")
-	pods        = coreResource("", "pods", "Pod")
-	deployments = coreResource("apps", "deployments", "Deployment")
+	configMaps  = migration.CoreResource("", "configmaps", "ConfigMap")
+	namespaces  = migration.CoreResource("", "namespaces", "Namespace")
+	pods        = migration.CoreResource("", "pods", "Pod")
+	deployments = migration.CoreResource("apps", "deployments", "Deployment")
 )
-
-func coreResource(group, plural, kind string) migration.Resource {
-	return migration.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind,
-	}
-}
 
 // observe reads what decide needs: four lists, and Tiller's records and the
 // namespace only if something is missing.
 func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	s := &snapshot{sources: objects{}, channels: objects{}, services: objects{}}
-	for _, k := range []struct {
-		gk schema.GroupKind
-		to *kind
-	}{
-		{kyma.Application, &s.kinds.application},
-		{kyma.HTTPSource, &s.kinds.httpSource},
-		{kyma.Channel, &s.kinds.channel},
-		{kyma.Service, &s.kinds.service},
-	} {
-		r, served, err := c.Served(ctx, k.gk)
-		if err != nil {
-			return nil, err
-		}
-		*k.to = kind{GroupKind: k.gk, resource: r, served: served}
+	s.kinds = assumedKinds()
+	if err := migration.Discover(ctx, c, &s.kinds.application, &s.kinds.httpSource, &s.kinds.channel, &s.kinds.service); err != nil {
+		return nil, err
 	}
-	if !s.kinds.application.served {
+	if !s.kinds.application.Served {
 		return s, nil
 	}
 	if err := s.list(ctx, c, o.namespace); err != nil {
@@ -154,7 +114,7 @@ func (s *snapshot) list(ctx context.Context, c reader, namespace string) error {
 	g.Go(func() error {
 		// By name: a list that begins again hands objects over twice.
 		byName := map[string]application{}
-		err := c.Each(ctx, s.kinds.application.resource, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
+		err := c.Each(ctx, s.kinds.application.Resource, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
 			byName[obj.GetName()] = application{
 				name:        obj.GetName(),
 				terminating: obj.GetDeletionTimestamp() != nil,
@@ -168,18 +128,18 @@ func (s *snapshot) list(ctx context.Context, c reader, namespace string) error {
 		return err
 	})
 	for _, k := range []struct {
-		kind kind
+		kind migration.Kind
 		to   objects
 	}{
 		{s.kinds.httpSource, s.sources},
 		{s.kinds.channel, s.channels},
 		{s.kinds.service, s.services},
 	} {
-		if !k.kind.served {
+		if !k.kind.Served {
 			continue
 		}
 		g.Go(func() error {
-			list, err := c.List(ctx, k.kind.resource, namespace, migration.ListOptions{Trim: trimTo(k.kind, namespace)})
+			list, err := c.List(ctx, k.kind.Resource, namespace, migration.ListOptions{Trim: trimTo(k.kind, namespace)})
 			for _, obj := range list {
 				k.to[obj.GetName()] = obj
 			}
@@ -254,10 +214,10 @@ var (
 //
 // Of an HTTPSource all that people edit is kept, too: it is the kind that is
 // written, and the engine compares it with its journal before it takes one away.
-func trimTo(k kind, namespace string) func(*unstructured.Unstructured) {
+func trimTo(k migration.Kind, namespace string) func(*unstructured.Unstructured) {
 	written := k.GroupKind == kyma.HTTPSource
 	// Made once, since turning a string into an interface value allocates.
-	var apiVersion, name, ns any = k.resource.GroupVersion().String(), k.Kind, namespace
+	var apiVersion, name, ns any = k.Resource.GroupVersion().String(), k.Kind, namespace
 	return func(obj *unstructured.Unstructured) {
 		trimmed := map[string]any{"apiVersion": apiVersion, "kind": name, "metadata": trimMeta(obj, ns, written)}
 		if spec, ok := obj.Object["spec"]; ok && written {

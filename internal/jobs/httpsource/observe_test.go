@@ -46,9 +46,9 @@ func (c *cluster) Served(_ context.Context, gk schema.GroupKind) (migration.Reso
 	if err := c.fail[gk.Kind]; err != nil {
 		return migration.Resource{}, false, err
 	}
-	for _, k := range []kind{c.kinds.application, c.kinds.httpSource, c.kinds.channel, c.kinds.service} {
+	for _, k := range []migration.Kind{c.kinds.application, c.kinds.httpSource, c.kinds.channel, c.kinds.service} {
 		if k.GroupKind == gk {
-			return k.resource, k.served, nil
+			return k.Resource, k.Served, nil
 		}
 	}
 	return migration.Resource{}, false, nil
@@ -223,7 +223,7 @@ func TestTrimmedSize(t *testing.T) {
 	for i := range n {
 		name := fmt.Sprintf("application-with-an-ordinary-name-%d", i)
 		for _, o := range []struct {
-			kind kind
+			kind migration.Kind
 			obj  *unstructured.Unstructured
 		}{
 			{k.httpSource, source(name, unset("metadata", "labels"))}, // the chart gives it none
@@ -278,7 +278,7 @@ func TestTrim(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		kind   kind
+		kind   migration.Kind
 		obj    *unstructured.Unstructured
 		want   map[string]any
 	}{

@@ -32,7 +32,7 @@ const (
 
 // decide makes the plan. It is pure.
 func decide(s *snapshot, o options) *migration.Plan {
-	if !s.kinds.application.served {
+	if !s.kinds.application.Served {
 		return &migration.Plan{Findings: []migration.Finding{{
 			Severity: migration.Info,
 			Problem:  fmt.Sprintf("the API server serves no %s: this is no Kyma cluster with %s", spell(s.kinds.application), kyma.Component(kyma.Application)),
@@ -66,10 +66,10 @@ func (s *snapshot) missing(o options) map[string]bool {
 
 // unserved are the kinds that must be there to create an HTTPSource and to see
 // it ready.
-func (s *snapshot) unserved() []kind {
-	var kinds []kind
-	for _, k := range []kind{s.kinds.httpSource, s.kinds.channel, s.kinds.service} {
-		if !k.served {
+func (s *snapshot) unserved() []migration.Kind {
+	var kinds []migration.Kind
+	for _, k := range []migration.Kind{s.kinds.httpSource, s.kinds.channel, s.kinds.service} {
+		if !k.Served {
 			kinds = append(kinds, k)
 		}
 	}
@@ -78,8 +78,8 @@ func (s *snapshot) unserved() []kind {
 
 // assess says what an Application needs, by everything but Helm 2.
 func (s *snapshot) assess(app application, o options) (verdict, []migration.Finding) {
-	ref := s.kinds.application.ref("", app.name)
-	source := s.kinds.httpSource.ref(o.namespace, app.name)
+	ref := s.kinds.application.Ref("", app.name)
+	source := s.kinds.httpSource.Ref(o.namespace, app.name)
 	obj := s.sources[app.name]
 	say := func(severity migration.Severity, problem, hint string) []migration.Finding {
 		return []migration.Finding{{Severity: severity, Object: ref.String(), Problem: problem, Hint: hint}}
@@ -93,7 +93,7 @@ func (s *snapshot) assess(app application, o options) (verdict, []migration.Find
 	case obj != nil && obj.GetDeletionTimestamp() != nil:
 		return refused, say(migration.Error, fmt.Sprintf("%s is being deleted", source),
 			fmt.Sprintf("wait until it is gone and run again: kubectl -n %s wait --for=delete %s; if it stays, a finalizer holds it",
-				o.namespace, s.kinds.httpSource.command(app.name)))
+				o.namespace, s.kinds.httpSource.Named(app.name)))
 	case obj != nil && kyma.SourceOf(obj) != app.name:
 		return refused, say(migration.Error, fmt.Sprintf("%s is of source %q, not of %q, and so takes the name of the one it needs", source, kyma.SourceOf(obj), app.name),
 			"rename or delete that HTTPSource, or "+optOut(s.kinds.application, app.name))
@@ -143,7 +143,7 @@ func skipped(ref, source migration.Ref, app application) migration.Finding {
 func (s *snapshot) foreign(app application, o options) []migration.Finding {
 	var findings []migration.Finding
 	for _, child := range []struct {
-		kind kind
+		kind migration.Kind
 		in   objects
 	}{
 		{s.kinds.channel, s.channels},
@@ -163,7 +163,7 @@ func (s *snapshot) foreign(app application, o options) []migration.Finding {
 		}
 		findings = append(findings, migration.Finding{
 			Severity: migration.Error,
-			Object:   child.kind.ref(o.namespace, app.name).String(),
+			Object:   child.kind.Ref(o.namespace, app.name).String(),
 			Problem:  fmt.Sprintf("%s, but has the name of the one that Application %s needs: the controller of HTTPSources would overwrite it", belongs, app.name),
 			Hint:     "rename it, or delete it if nothing uses it, or " + optOut(s.kinds.application, app.name),
 		})
@@ -171,8 +171,8 @@ func (s *snapshot) foreign(app application, o options) []migration.Finding {
 	return findings
 }
 
-func optOut(k kind, name string) string {
-	return fmt.Sprintf("leave the Application out: kubectl label %s %s=true", k.command(name), kyma.OptOutLabel)
+func optOut(k migration.Kind, name string) string {
+	return fmt.Sprintf("leave the Application out: kubectl label %s %s=true", k.Named(name), kyma.OptOutLabel)
 }
 
 // decision is a plan in the making.
@@ -202,7 +202,7 @@ func (d *decision) application(app application) {
 	if v == refused || app.optedOut {
 		d.settled[app.name] = true
 	}
-	ref := d.kinds.httpSource.ref(d.options.namespace, app.name)
+	ref := d.kinds.httpSource.Ref(d.options.namespace, app.name)
 	switch v {
 	case await:
 		d.work = true
@@ -244,8 +244,8 @@ func (d *decision) helm2Allows(app application) bool {
 	if t == nil || t.denied || !t.inUse {
 		return true // a denial is one finding for all, in preconditions
 	}
-	ref := d.kinds.application.ref("", app.name)
-	source := d.kinds.httpSource.ref(d.options.namespace, app.name)
+	ref := d.kinds.application.Ref("", app.name)
+	source := d.kinds.httpSource.Ref(d.options.namespace, app.name)
 	override := d.options.onHelm2Conflict == create
 	record, found := t.releases[app.name]
 	stored := migration.Ref{Resource: configMaps, Namespace: d.options.tillerNamespace, Name: record.configMap}
@@ -285,7 +285,7 @@ func (d *decision) helm2Allows(app application) bool {
 		Severity: migration.Warning, Object: ref.String(),
 		Problem: fmt.Sprintf("left to the application-operator: %s, and if one is made here, %s; it makes both the HTTPSource and the event-service that posts to it, and events sent before the former is ready are refused", state, risk),
 		Hint: fmt.Sprintf("check it after the upgrade of application-connector: kubectl -n %s get %s; or create it now, at that price: --on-helm2-conflict=create",
-			d.options.namespace, d.kinds.httpSource.command(app.name)),
+			d.options.namespace, d.kinds.httpSource.Named(app.name)),
 	})
 	return false
 }
@@ -305,7 +305,7 @@ func (d *decision) adapters() {
 		}
 		d.work = true
 		d.unit(migration.Change{
-			Verb: migration.Await, Ref: d.kinds.service.ref(d.options.namespace, name),
+			Verb: migration.Await, Ref: d.kinds.service.Ref(d.options.namespace, name),
 			Why: adapterWithoutChannel(d.kinds, d.options.namespace, name),
 		})
 	}
@@ -364,4 +364,4 @@ func (d *decision) sort() {
 }
 
 // spell names a kind with its group, as Knative's share their names with others.
-func spell(k kind) string { return fmt.Sprintf("kind %s (%s)", k.Kind, k.Group) }
+func spell(k migration.Kind) string { return fmt.Sprintf("kind %s (%s)", k.Kind, k.Group) }

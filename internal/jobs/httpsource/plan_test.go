@@ -370,9 +370,9 @@ func TestDecide(t *testing.T) {
 
 func TestCreatedObject(t *testing.T) {
 	s := &snapshot{kinds: assumedKinds(), applications: []application{{name: "shop"}}, namespace: namespaceActive, tiller: &tiller{}}
-	s.kinds.httpSource.resource.Version = "v1beta1" // the best served version, not the one we know
+	s.kinds.httpSource.Resource.Version = "v1beta1" // the best served version, not the one we know
 	got := decide(s, defaults())
-	ref := migration.Ref{Resource: s.kinds.httpSource.resource, Namespace: "kyma-integration", Name: "shop"}
+	ref := migration.Ref{Resource: s.kinds.httpSource.Resource, Namespace: "kyma-integration", Name: "shop"}
 	want := &migration.Plan{Parallelism: 16, Units: []migration.Unit{{
 		ID: "HTTPSource kyma-integration/shop",
 		Changes: []migration.Change{{

@@ -5,11 +5,8 @@ package purge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -138,25 +135,14 @@ func (j *Job) Settings() []migration.Setting {
 
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
-	var errs []error
-	if j.deleteTimeout <= 0 {
-		errs = append(errs, fmt.Errorf("--delete-timeout must be positive, not %s", j.deleteTimeout))
-	}
-	for _, n := range []struct {
-		flag, value, what string
-		check             func(string) []string
-	}{
-		{"--event-bus-namespace", j.options.namespace, "namespace", validation.IsDNS1123Label},
-		{"--tiller-namespace", j.options.tillerNamespace, "namespace", validation.IsDNS1123Label},
-		{"--publisher", j.options.publisher, "Deployment", validation.IsDNS1123Subdomain},
-		{"--subscription-controller", j.options.controller, "Deployment", validation.IsDNS1123Subdomain},
-		{"--release", j.options.release, "release", validation.IsDNS1123Subdomain},
-	} {
-		if why := n.check(n.value); len(why) > 0 {
-			errs = append(errs, fmt.Errorf("%s %q is not the name of a %s: %s", n.flag, n.value, n.what, strings.Join(why, "; ")))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		migration.PositiveSetting("delete-timeout", j.deleteTimeout),
+		migration.NamespaceSetting("event-bus-namespace", j.options.namespace),
+		migration.NamespaceSetting("tiller-namespace", j.options.tillerNamespace),
+		migration.NameSetting("publisher", j.options.publisher, "Deployment"),
+		migration.NameSetting("subscription-controller", j.options.controller, "Deployment"),
+		migration.NameSetting("release", j.options.release, "release"),
+	)
 }
 
 // Plan implements migration.Job.

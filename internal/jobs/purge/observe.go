@@ -26,12 +26,12 @@ type reader interface {
 // Core kinds are at v1 on every server this runs against; asking discovery for
 // them would cost an older one a request each.
 var (
-	deployments = coreResource("apps", "deployments", "Deployment")
-	replicaSets = coreResource("apps", "replicasets", "ReplicaSet")
-	pods        = coreResource("", "pods", "Pod")
-	jobs        = coreResource("batch", "jobs", "Job")
-	configMaps  = coreResource("", "configmaps", "ConfigMap")
-	secrets     = coreResource("", "secrets", "Secret")
+	deployments = migration.CoreResource("apps", "deployments", "Deployment")
+	replicaSets = migration.CoreResource("apps", "replicasets", "ReplicaSet")
+	pods        = migration.CoreResource("", "pods", "Pod")
+	jobs        = migration.CoreResource("batch", "jobs", "Job")
+	configMaps  = migration.CoreResource("", "configmaps", "ConfigMap")
+	secrets     = migration.CoreResource("", "secrets", "Secret")
 )
 
 // definition is served at v1beta1 on Kubernetes 1.15, and at v1 today.
@@ -39,12 +39,6 @@ var definition = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomRe
 
 // definitionName is that of Kyma Subscriptions.
 const definitionName = "subscriptions.eventing.kyma-project.io"
-
-func coreResource(group, plural, kind string) migration.Resource {
-	return migration.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind,
-	}
-}
 
 // found is an object, and as what it is served.
 type found struct {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -116,27 +114,18 @@ func (j *Job) Settings() []migration.Setting {
 
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
-	var errs []error
-	if j.podsTimeout <= 0 {
-		errs = append(errs, fmt.Errorf("--pods-timeout must be positive, not %s", j.podsTimeout))
-	}
-	for _, n := range []struct {
-		flag, value, what string
-		check             func(string) []string
-	}{
-		{"--event-bus-namespace", j.options.namespace, "namespace", validation.IsDNS1123Label},
-		{"--integration-namespace", j.options.integrationNamespace, "namespace", validation.IsDNS1123Label},
-		{"--publisher", j.options.publisher, "Deployment", validation.IsDNS1123Subdomain},
-		{"--subscription-controller", j.options.controller, "Deployment", validation.IsDNS1123Subdomain},
-	} {
-		if why := n.check(n.value); len(why) > 0 {
-			errs = append(errs, fmt.Errorf("%s %q is not the name of a %s: %s", n.flag, n.value, n.what, strings.Join(why, "; ")))
-		}
-	}
+	var same error
 	if j.options.publisher == j.options.controller {
-		errs = append(errs, fmt.Errorf("--publisher and --subscription-controller are both %q", j.options.publisher))
+		same = fmt.Errorf("--publisher and --subscription-controller are both %q", j.options.publisher)
 	}
-	return errors.Join(errs...)
+	return errors.Join(
+		migration.PositiveSetting("pods-timeout", j.podsTimeout),
+		migration.NamespaceSetting("event-bus-namespace", j.options.namespace),
+		migration.NamespaceSetting("integration-namespace", j.options.integrationNamespace),
+		migration.NameSetting("publisher", j.options.publisher, "Deployment"),
+		migration.NameSetting("subscription-controller", j.options.controller, "Deployment"),
+		same,
+	)
 }
 
 // Plan implements migration.Job.

@@ -27,21 +27,15 @@ type reader interface {
 // Core kinds are at v1 on every server this runs against; asking discovery for
 // them would cost an older one a request each.
 var (
-	deployments = coreResource("apps", "deployments", "Deployment")
-	replicaSets = coreResource("apps", "replicasets", "ReplicaSet")
-	pods        = coreResource("", "pods", "Pod")
-	jobs        = coreResource("batch", "jobs", "Job")
-	namespaces  = coreResource("", "namespaces", "Namespace")
+	deployments = migration.CoreResource("apps", "deployments", "Deployment")
+	replicaSets = migration.CoreResource("apps", "replicasets", "ReplicaSet")
+	pods        = migration.CoreResource("", "pods", "Pod")
+	jobs        = migration.CoreResource("batch", "jobs", "Job")
+	namespaces  = migration.CoreResource("", "namespaces", "Namespace")
 )
 
 // autoscaler is served at v1 on Kubernetes 1.16, and at v2 today.
 var autoscaler = schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
-
-func coreResource(group, plural, kind string) migration.Resource {
-	return migration.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind,
-	}
-}
 
 // ReplicasAnnotation keeps on a Deployment how many replicas it had before it was
 // scaled to 0.

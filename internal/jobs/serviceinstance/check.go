@@ -69,10 +69,10 @@ type checks struct {
 // quiet is met when nothing else uses an instance than what is known, and
 // application-broker is in no operation that a restart would let it forget.
 func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition {
-	bindings, usages := c.binding.ref(instance.Namespace, ""), c.usage.ref(instance.Namespace, "")
-	instances, classes := c.instance.ref("", ""), c.class.ref("", "")
+	bindings, usages := c.binding.Ref(instance.Namespace, ""), c.usage.Ref(instance.Namespace, "")
+	instances, classes := c.instance.Ref("", ""), c.class.Ref("", "")
 	on := []migration.Ref{bindings, instances, classes}
-	if c.usage.served {
+	if c.usage.Served {
 		on = append(on, usages)
 	}
 	return migration.Condition{
@@ -105,7 +105,7 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 				}
 				if ours[id{other.GetNamespace(), specOf(other, "serviceClassRef", "name")}] {
 					return migration.Status{
-						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(state.Operation), c.instance.refTo(other)),
+						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(state.Operation), c.instance.RefTo(other)),
 						Hint:    fmt.Sprintf("kubectl -n %s describe serviceinstance %s", other.GetNamespace(), other.GetName()),
 					}
 				}
@@ -119,7 +119,7 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 // gone, too, or is to stay: what is still there when the new instance is
 // provisioned counts as made, and would go later.
 func (c checks) gone(activation migration.Ref, e expectation) migration.Condition {
-	links := c.link.ref(c.options.integrationNamespace, "")
+	links := c.link.Ref(c.options.integrationNamespace, "")
 	return migration.Condition{
 		Text: fmt.Sprintf("%s to go", activation), On: []migration.Ref{activation, links}, Timeout: c.options.activationTimeout,
 		Eval: func(v migration.View) migration.Status {
@@ -137,7 +137,7 @@ func (c checks) gone(activation migration.Ref, e expectation) migration.Conditio
 			for _, link := range v.List(links.Resource, links.Namespace) {
 				if pairOf(link) == (pair{e.Application, activation.Namespace}) && link.GetDeletionTimestamp() != nil {
 					return migration.Status{
-						Message: fmt.Sprintf("Knative %s still has the finalizers %q", c.link.refTo(link), link.GetFinalizers()),
+						Message: fmt.Sprintf("Knative %s still has the finalizers %q", c.link.RefTo(link), link.GetFinalizers()),
 						Hint:    fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace),
 					}
 				}
@@ -198,8 +198,8 @@ func brokerStart(all []*unstructured.Unstructured) time.Time {
 // activated is met when an EventActivation, the Knative Subscription, and the
 // label of the namespace are there.
 func (c checks) activated(namespace string, e expectation) migration.Condition {
-	activation := c.activation.ref(namespace, e.Activation)
-	links := c.link.ref(c.options.integrationNamespace, "")
+	activation := c.activation.Ref(namespace, e.Activation)
+	links := c.link.Ref(c.options.integrationNamespace, "")
 	labelled := migration.Ref{Resource: namespaces, Name: namespace}
 	logs := fmt.Sprintf("kubectl -n %s logs deployment/%s", c.options.integrationNamespace, kyma.ApplicationBroker)
 	return migration.Condition{
@@ -266,7 +266,7 @@ func (c checks) ready(ref migration.Ref, timeout time.Duration, hint string) mig
 // single is met when exactly one Knative Subscription brings the events of an
 // Application to a namespace: application-broker may have made one besides.
 func (c checks) single(link *unstructured.Unstructured) migration.Condition {
-	in := c.link.ref(c.options.integrationNamespace, "")
+	in := c.link.Ref(c.options.integrationNamespace, "")
 	p := pairOf(link)
 	return migration.Condition{
 		Text: fmt.Sprintf("a single Knative Subscription for the events of %s", p.application), On: []migration.Ref{in}, Timeout: c.options.activationTimeout,

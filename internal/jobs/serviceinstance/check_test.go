@@ -199,6 +199,11 @@ func TestJudge(t *testing.T) {
 			"its deletion will never end", "ServiceInstance orders",
 			[]edit{patch("ServiceInstance orders", "metadata: {deletionTimestamp: \"2020-03-04T00:00:00Z\"}\nstatus: {deprovisionStatus: Failed}")}, migration.Judgement{Release: catalog},
 		},
+		{
+			"nobody else is to keep what is of no use: it gets its finalizers again", "ServiceInstance orders",
+			[]edit{failed, patch("ServiceInstance orders", "metadata: {finalizers: [kubernetes-incubator/service-catalog, example.com/audit]}")},
+			migration.Judgement{Spoilt: "its provisioning has failed for good: ProvisionCallFailed: refused", Release: []string{"example.com/audit"}},
+		},
 		{"a binding that works", "ServiceBinding orders-binding", nil, migration.Judgement{}},
 		{
 			"a binding that never will", "ServiceBinding orders-binding",
@@ -258,10 +263,10 @@ metadata: {namespace: kyma-integration, name: store-event-service}
 spec: {template: {spec: {containers: [{name: store-event-service, args: ["--eventMeshURL=http://store.kyma-integration"]}]}}}`)
 	w := newWorld(t, posts)
 	k := job(t, w).kinds
-	link, broker := k.link.ref("kyma-integration", "brokersub-x"), k.broker.ref("shop", "default")
+	link, broker := k.link.Ref("kyma-integration", "brokersub-x"), k.broker.Ref("shop", "default")
 	account := migration.Ref{Resource: serviceAccounts, Namespace: "shop", Name: kyma.BrokerFilterAccount}
 	binding := migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding("shop", kyma.BrokerFilterAccount)}
-	refs := []migration.Ref{link, broker, account, binding, k.activation.ref("shop", "orders"), k.broker.ref("crm", "default"), k.link.ref("kyma-integration", "other")}
+	refs := []migration.Ref{link, broker, account, binding, k.activation.Ref("shop", "orders"), k.broker.Ref("crm", "default"), k.link.Ref("kyma-integration", "other")}
 	const why = "carries live events: Deployment kyma-integration/store-event-service posts those of store to the mesh"
 	got, err := keep(t.Context(), w, k, New().options, refs)
 	if err != nil {

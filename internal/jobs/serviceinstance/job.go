@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -149,27 +148,18 @@ func (j *Job) Settings() []migration.Setting {
 
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
-	var errs []error
+	var strategy error
 	if strategies := []string{auto, repair, recreate, always}; !slices.Contains(strategies, j.options.strategy) {
-		errs = append(errs, fmt.Errorf("--strategy must be one of %s, not %q", strings.Join(strategies, ", "), j.options.strategy))
+		strategy = fmt.Errorf("--strategy must be one of %s, not %q", strings.Join(strategies, ", "), j.options.strategy)
 	}
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-	}{
-		{"activation-timeout", j.options.activationTimeout},
-		{"ready-timeout", j.options.readyTimeout},
-		{"delete-timeout", j.options.deleteTimeout},
-		{"restart-timeout", j.options.restartTimeout},
-	} {
-		if d.value <= 0 {
-			errs = append(errs, fmt.Errorf("--%s must be positive, not %s", d.flag, d.value))
-		}
-	}
-	if why := validation.IsDNS1123Label(j.options.integrationNamespace); len(why) > 0 {
-		errs = append(errs, fmt.Errorf("--integration-namespace %q is not the name of a namespace: %s", j.options.integrationNamespace, strings.Join(why, "; ")))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		strategy,
+		migration.PositiveSetting("activation-timeout", j.options.activationTimeout),
+		migration.PositiveSetting("ready-timeout", j.options.readyTimeout),
+		migration.PositiveSetting("delete-timeout", j.options.deleteTimeout),
+		migration.PositiveSetting("restart-timeout", j.options.restartTimeout),
+		migration.NamespaceSetting("integration-namespace", j.options.integrationNamespace),
+	)
 }
 
 // Plan implements migration.Job.
@@ -224,7 +214,7 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	case (ch.Verb == migration.Create || ch.Verb == migration.Await) && ch.Ref.Kind == kyma.Broker.Kind:
 		return []migration.Condition{c.brokerReady(ch.Ref)}
 	case ch.Verb == migration.Patch && ch.Ref.Kind == namespaces.Kind && len(ch.SideEffects) > 0:
-		return []migration.Condition{c.brokerReady(c.broker.ref(ch.Ref.Name, kyma.DefaultBroker))}
+		return []migration.Condition{c.brokerReady(c.broker.Ref(ch.Ref.Name, kyma.DefaultBroker))}
 	}
 	return nil
 }
@@ -283,7 +273,7 @@ func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.R
 func (j *Job) KeepReads() []migration.Ref {
 	c := j.checks()
 	in := j.options.integrationNamespace
-	return []migration.Ref{{Resource: deployments, Namespace: in}, {Resource: pods, Namespace: in}, c.link.ref(in, "")}
+	return []migration.Ref{{Resource: deployments, Namespace: in}, {Resource: pods, Namespace: in}, c.link.Ref(in, "")}
 }
 
 // IgnoredKeys implements migration.EditIgnorer: what webhooks own.

@@ -17,7 +17,9 @@ func judge(ctx context.Context, c reader, o options, live *unstructured.Unstruct
 	switch {
 	case live.GetKind() == kyma.ServiceBinding.Kind && s.Failed.True():
 		j.Spoilt = "its binding has failed for good: " + s.Failed.String()
+		return j, nil
 	case live.GetKind() != kyma.ServiceInstance.Kind:
+		return j, nil
 	case live.GetDeletionTimestamp() != nil && s.Undeletable:
 		// Service Catalog does nothing about it any more.
 		j.Release = []string{kyma.ServiceCatalogFinalizer}
@@ -39,6 +41,8 @@ func judge(ctx context.Context, c reader, o options, live *unstructured.Unstruct
 			j.Release = []string{kyma.ServiceCatalogFinalizer}
 		}
 	}
+	// As before the first deletion: their owners are not to take it for gone.
+	j.Release = append(j.Release, foreignFinalizers(live)...)
 	return j, nil
 }
 
@@ -47,7 +51,7 @@ func judge(ctx context.Context, c reader, o options, live *unstructured.Unstruct
 // and looks again upon any change of the instance, or after five minutes
 // (service-catalog.md).
 func (c checks) stalled(ref migration.Ref) migration.Condition {
-	bindings := c.binding.ref(ref.Namespace, "")
+	bindings := c.binding.Ref(ref.Namespace, "")
 	return migration.Condition{
 		Text: "it to stall", On: []migration.Ref{ref, bindings},
 		Eval: func(v migration.View) migration.Status {

@@ -45,18 +45,18 @@ func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Re
 			return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
 		}
 	}
-	if len(live) == 0 || !k.link.served {
+	if len(live) == 0 || !k.link.Served {
 		return kept, nil
 	}
 	links, namespacesOf := map[migration.Ref]string{}, map[string]string{}
-	err := c.Each(ctx, k.link.resource, o.integrationNamespace, migration.ListOptions{LabelSelector: kyma.ApplicationNameLabel}, func(link *unstructured.Unstructured) error {
+	err := c.Each(ctx, k.link.Resource, o.integrationNamespace, migration.ListOptions{LabelSelector: kyma.ApplicationNameLabel}, func(link *unstructured.Unstructured) error {
 		p := pairOf(link)
 		workload, ok := live[p.application]
 		if !ok {
 			return nil
 		}
 		why := fmt.Sprintf("carries live events: %s posts those of %s to the mesh", workload, p.application)
-		links[k.link.refTo(link)] = why
+		links[k.link.RefTo(link)] = why
 		if known, ok := namespacesOf[p.namespace]; !ok || why < known {
 			namespacesOf[p.namespace] = why
 		}

@@ -86,14 +86,14 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		links: map[pair][]*unstructured.Unstructured{}, channels: map[string][]*unstructured.Unstructured{},
 	}
 	var err error
-	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.instance.served || !s.kinds.application.served {
+	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.instance.Served || !s.kinds.application.Served {
 		return s, err
 	}
 	skip := map[string]bool{}
 	for _, name := range append(kyma.SystemNamespaces(), excluded...) {
 		skip[name] = true
 	}
-	all, err := c.List(ctx, s.kinds.instance.resource, "", migration.ListOptions{})
+	all, err := c.List(ctx, s.kinds.instance.Resource, "", migration.ListOptions{})
 	if err != nil {
 		return s, err
 	}
@@ -119,8 +119,8 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		s.applicationBroker, err = c.Get(ctx, migration.Ref{Resource: deployments, Namespace: o.integrationNamespace, Name: kyma.ApplicationBroker})
 		return err
 	})
-	list := func(k kind, namespace, selector string, fn func(*unstructured.Unstructured)) {
-		if !k.served {
+	list := func(k migration.Kind, namespace, selector string, fn func(*unstructured.Unstructured)) {
+		if !k.Served {
 			return
 		}
 		g.Go(func() error {
@@ -128,9 +128,9 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 			var err error
 			if selector == "" {
 				// It may be awaited.
-				all, err = c.List(ctx, k.resource, namespace, migration.ListOptions{})
+				all, err = c.List(ctx, k.Resource, namespace, migration.ListOptions{})
 			} else {
-				err = c.Each(ctx, k.resource, namespace, migration.ListOptions{LabelSelector: selector}, func(obj *unstructured.Unstructured) error {
+				err = c.Each(ctx, k.Resource, namespace, migration.ListOptions{LabelSelector: selector}, func(obj *unstructured.Unstructured) error {
 					all = append(all, obj)
 					return nil
 				})
@@ -187,12 +187,12 @@ func (s *snapshot) observeRecreation(ctx context.Context, c reader, o options, i
 	}
 	s.recreation = r
 	g, gctx := errgroup.WithContext(ctx)
-	by := func(k kind, to map[id][]*unstructured.Unstructured, owner ...string) {
-		if !k.served {
+	by := func(k migration.Kind, to map[id][]*unstructured.Unstructured, owner ...string) {
+		if !k.Served {
 			return
 		}
 		g.Go(func() error {
-			all, err := c.List(gctx, k.resource, "", migration.ListOptions{})
+			all, err := c.List(gctx, k.Resource, "", migration.ListOptions{})
 			for _, obj := range sorted(all) {
 				key := id{obj.GetNamespace(), specOf(obj, owner...)}
 				to[key] = append(to[key], obj)
@@ -253,11 +253,11 @@ func (s *snapshot) observeRecreation(ctx context.Context, c reader, o options, i
 
 // parameterSecrets are the Secrets that spec.parametersFrom names.
 func parameterSecrets(obj *unstructured.Unstructured) []string {
-	sources, _ := mapAt(obj.Object, "spec")["parametersFrom"].([]any)
+	sources, _ := kyma.MapAt(obj.Object, "spec")["parametersFrom"].([]any)
 	var names []string
 	for _, s := range sources {
 		source, _ := s.(map[string]any)
-		if name := text(mapAt(source, "secretKeyRef")["name"]); name != "" {
+		if name := kyma.Text(kyma.MapAt(source, "secretKeyRef")["name"]); name != "" {
 			names = append(names, name)
 		}
 	}

@@ -62,7 +62,7 @@ func (d *decision) tell(object, what, hint string) {
 }
 
 func (d *decision) report(obj *unstructured.Unstructured, p *problem) {
-	d.find(p.severity, d.kinds.instance.refTo(obj).String(), p.what, p.hint)
+	d.find(p.severity, d.kinds.instance.RefTo(obj).String(), p.what, p.hint)
 }
 
 func (d *decision) optOut(obj *unstructured.Unstructured) string {
@@ -71,7 +71,7 @@ func (d *decision) optOut(obj *unstructured.Unstructured) string {
 
 // assess sorts the instances into what has to be done about them. It is pure.
 func (d *decision) assess() {
-	if !d.kinds.instance.served || !d.kinds.application.served {
+	if !d.kinds.instance.Served || !d.kinds.application.Served {
 		return
 	}
 	var candidates []*candidate
@@ -81,7 +81,7 @@ func (d *decision) assess() {
 		switch {
 		case c == nil && why == nil:
 		case kyma.OptedOut(obj) || in.optedOut:
-			d.find(migration.Info, d.kinds.instance.refTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
+			d.find(migration.Info, d.kinds.instance.RefTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
 		case in.terminating:
 		case c == nil:
 			why.hint = cmp.Or(why.hint, d.optOut(obj))
@@ -181,7 +181,7 @@ func (d *decision) compare(c *candidate) {
 // lacksPolicy says whether application-broker would make a Policy: that of 1.11
 // does.
 func (d *decision) lacksPolicy(c *candidate) bool {
-	return d.kinds.policy.served && kyma.ApplicationBrokerVersion(d.applicationBroker) == "1.11" && d.policies[c.namespace()] == nil
+	return d.kinds.policy.Served && kyma.ApplicationBrokerVersion(d.applicationBroker) == "1.11" && d.policies[c.namespace()] == nil
 }
 
 // foreignOwner is the ServiceInstance that an EventActivation belongs to, if it
@@ -209,8 +209,8 @@ func (d *decision) served() bool {
 		return true
 	}
 	ok := true
-	for _, k := range []kind{d.kinds.activation, d.kinds.link, d.kinds.broker, d.kinds.channel} {
-		if !k.served {
+	for _, k := range []migration.Kind{d.kinds.activation, d.kinds.link, d.kinds.broker, d.kinds.channel} {
+		if !k.Served {
 			ok = false
 			d.find(migration.Error, "", fmt.Sprintf("the API server serves no kind %s (%s), without which no event gets through the mesh", k.Kind, k.Group),
 				"install the component "+kyma.Component(k.GroupKind))
@@ -226,7 +226,7 @@ func (d *decision) finish() *migration.Plan {
 		d.recreate()
 	}
 	for _, c := range d.complete {
-		d.tell(d.kinds.instance.refTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
+		d.tell(d.kinds.instance.RefTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
 	}
 	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
 		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
@@ -255,7 +255,7 @@ func (d *decision) unusable(application string) *problem {
 	case !kyma.ReadinessOf(channels[0]).OK():
 		return &problem{
 			migration.Deferred, fmt.Sprintf("left for later: the Channel %s/%s of its Application is not ready", in, channels[0].GetName()),
-			fmt.Sprintf("kubectl -n %s describe %s.%s %s", in, d.kinds.channel.resource.GroupVersionResource.Resource, d.kinds.channel.Group, channels[0].GetName()),
+			fmt.Sprintf("kubectl -n %s describe %s.%s %s", in, d.kinds.channel.Resource.GroupVersionResource.Resource, d.kinds.channel.Group, channels[0].GetName()),
 		}
 	}
 	return nil

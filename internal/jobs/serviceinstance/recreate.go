@@ -97,7 +97,7 @@ func (d *decision) announce(c *candidate) int {
 	if len(usages) > 0 {
 		hint = "the workloads are without the credentials meanwhile, and their pods are replaced"
 	}
-	d.tell(d.kinds.instance.refTo(c.obj).String(), problem, hint)
+	d.tell(d.kinds.instance.RefTo(c.obj).String(), problem, hint)
 	return len(bindings) + len(usages)
 }
 
@@ -153,7 +153,7 @@ func (d *decision) irretrievable(c *candidate) *problem {
 		return never(fmt.Sprintf("ServiceInstance %s provides the same service, and application-broker accepts one only", others[0].GetName()), "delete one of the two, or "+d.optOut(c.obj))
 	}
 	if activation := d.activations[c.activation()]; activation != nil {
-		in := d.kinds.activation.refTo(activation).String()
+		in := d.kinds.activation.RefTo(activation).String()
 		owned := slices.ContainsFunc(activation.GetOwnerReferences(), ownedBy(c.obj.GetUID()))
 		switch {
 		case specOf(activation, "sourceId") != c.application && !owned:
@@ -218,14 +218,14 @@ func (d *decision) unbindable(c *candidate) *problem {
 }
 
 func removed(obj *unstructured.Unstructured) bool {
-	gone, _ := mapAt(obj.Object, "status")["removedFromBrokerCatalog"].(bool)
+	gone, _ := kyma.MapAt(obj.Object, "status")["removedFromBrokerCatalog"].(bool)
 	return gone || obj.GetDeletionTimestamp() != nil
 }
 
 func parameters(obj *unstructured.Unstructured) bool {
-	spec := mapAt(obj.Object, "spec")
+	spec := kyma.MapAt(obj.Object, "spec")
 	from, _ := spec["parametersFrom"].([]any)
-	return len(mapAt(spec, "parameters")) > 0 || len(from) > 0
+	return len(kyma.MapAt(spec, "parameters")) > 0 || len(from) > 0
 }
 
 // others are instances, of the same service, that are not failed.
@@ -238,7 +238,7 @@ func (d *decision) others(c *candidate) []*unstructured.Unstructured {
 // that nothing is left to a cascade, and nothing waits for anything else: it is
 // the same with and without Service Catalog's CascadingDeletion.
 func (d *decision) recreation1(c *candidate) migration.Unit {
-	ref := d.kinds.instance.refTo(c.obj)
+	ref := d.kinds.instance.RefTo(c.obj)
 	bindings, usages := d.dependents(c)
 	u := migration.Unit{ID: ref.String(), Commit: true}
 	add := func(changes ...migration.Change) { u.Changes = append(u.Changes, changes...) }
@@ -272,7 +272,7 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 		}
 	}
 	add(d.delete(d.kinds.instance, c.obj, why))
-	activation := d.kinds.activation.ref(c.namespace(), c.service.ID)
+	activation := d.kinds.activation.Ref(c.namespace(), c.service.ID)
 	add(migration.Change{
 		Verb: migration.Await, Ref: activation, Object: expectation{Kind: expectGone, UID: c.obj.GetUID(), Application: c.application}.object(),
 		Why: "application-broker would take what is about to go for what is there",
@@ -285,7 +285,7 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 	if c.state.Provisioned && len(d.links[c.pair()]) > 0 {
 		restart.Late.After = since(c)
 		restart.Late.Traces = &migration.Traces{
-			Ref:           d.kinds.link.ref(d.options.integrationNamespace, ""),
+			Ref:           d.kinds.link.Ref(d.options.integrationNamespace, ""),
 			LabelSelector: labels.Set{kyma.ApplicationNameLabel: c.application, kyma.BrokerNamespaceLabel: c.namespace()}.String(),
 		}
 	}
@@ -296,13 +296,13 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 	for _, binding := range bindings {
 		add(d.create(d.kinds.binding, binding))
 		if kyma.ConditionOf(binding, "Ready").True() {
-			add(migration.Change{Verb: migration.Await, Ref: d.kinds.binding.refTo(binding), Why: "its Secret is there again"})
+			add(migration.Change{Verb: migration.Await, Ref: d.kinds.binding.RefTo(binding), Why: "its Secret is there again"})
 		}
 	}
 	for _, usage := range usages {
 		add(d.create(d.kinds.usage, usage))
 		if kyma.ConditionOf(usage, "Ready").True() {
-			add(migration.Change{Verb: migration.Await, Ref: d.kinds.usage.refTo(usage), Why: "its workload has the credentials again"})
+			add(migration.Change{Verb: migration.Await, Ref: d.kinds.usage.RefTo(usage), Why: "its workload has the credentials again"})
 		}
 	}
 	return u
@@ -310,17 +310,17 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 
 // delete carries the object along, which is its pre-image: what is deleted is
 // what was decided about, or nothing is.
-func (d *decision) delete(k kind, obj *unstructured.Unstructured, why string) migration.Change {
+func (d *decision) delete(k migration.Kind, obj *unstructured.Unstructured, why string) migration.Change {
 	return migration.Change{
-		Verb: migration.Delete, Ref: k.refTo(obj), Object: obj, UID: obj.GetUID(), Timeout: d.options.deleteTimeout, Why: why,
+		Verb: migration.Delete, Ref: k.RefTo(obj), Object: obj, UID: obj.GetUID(), Timeout: d.options.deleteTimeout, Why: why,
 	}
 }
 
 // create makes an object again from its pre-image. It may hold parameters, which
 // nobody else is to see.
-func (d *decision) create(k kind, obj *unstructured.Unstructured) migration.Change {
+func (d *decision) create(k migration.Kind, obj *unstructured.Unstructured) migration.Change {
 	return migration.Change{
-		Verb: migration.Create, Ref: k.refTo(obj), Object: remade(obj), Hidden: true,
+		Verb: migration.Create, Ref: k.RefTo(obj), Object: remade(obj), Hidden: true,
 		Why: "as it was: the same external ID, parameters, labels, annotations, owners and finalizers",
 	}
 }

@@ -28,8 +28,8 @@ func (d *decision) repair() {
 			d.report(c.obj, why)
 			continue
 		}
-		d.tell(d.kinds.instance.refTo(c.obj).String(), "repaired in place: it lacks "+strings.Join(c.lacks, ", and "), "")
-		why := d.kinds.instance.refTo(c.obj).String() + " lacks it"
+		d.tell(d.kinds.instance.RefTo(c.obj).String(), "repaired in place: it lacks "+strings.Join(c.lacks, ", and "), "")
+		why := d.kinds.instance.RefTo(c.obj).String() + " lacks it"
 		if len(d.links[c.pair()]) == 0 {
 			add(d.newLink(c, why))
 		}
@@ -63,13 +63,13 @@ func (d *decision) unrepairable(c *candidate) *problem {
 		}
 	} else if activation.GetDeletionTimestamp() != nil {
 		return &problem{
-			migration.Deferred, fmt.Sprintf("left for later: its %s is being deleted", d.kinds.activation.refTo(activation)),
+			migration.Deferred, fmt.Sprintf("left for later: its %s is being deleted", d.kinds.activation.RefTo(activation)),
 			"wait until it is gone, and run again; the subscription-controller takes off its finalizer",
 		}
 	}
 	for _, link := range d.links[c.pair()] {
 		if link.GetDeletionTimestamp() != nil {
-			return &problem{migration.Deferred, fmt.Sprintf("left for later: Knative %s is being deleted", d.kinds.link.refTo(link)), "wait until it is gone, and run again"}
+			return &problem{migration.Deferred, fmt.Sprintf("left for later: Knative %s is being deleted", d.kinds.link.RefTo(link)), "wait until it is gone, and run again"}
 		}
 	}
 	if injection := d.namespaces[c.namespace()].injection; d.brokers[c.namespace()] == nil && injection != "" && injection != "enabled" {
@@ -86,10 +86,10 @@ func (d *decision) unrepairable(c *candidate) *problem {
 
 func (d *decision) newLink(c *candidate, why string) migration.Change {
 	k := d.kinds.link
-	ref := k.ref(d.options.integrationNamespace, kyma.LinkName(c.application, c.namespace()))
-	link := k.object(ref, map[string]any{
+	ref := k.Ref(d.options.integrationNamespace, kyma.LinkName(c.application, c.namespace()))
+	link := object(k, ref, map[string]any{
 		"channel": map[string]any{
-			"apiVersion": d.kinds.channel.resource.GroupVersion().String(), "kind": kyma.Channel.Kind, "name": d.channels[c.application][0].GetName(),
+			"apiVersion": d.kinds.channel.Resource.GroupVersion().String(), "kind": kyma.Channel.Kind, "name": d.channels[c.application][0].GetName(),
 		},
 		"subscriber": map[string]any{"uri": kyma.LinkURI(c.namespace())},
 	})
@@ -98,8 +98,8 @@ func (d *decision) newLink(c *candidate, why string) migration.Change {
 }
 
 func (d *decision) newActivation(c *candidate, why string) migration.Change {
-	ref := d.kinds.activation.ref(c.namespace(), c.service.ID)
-	activation := d.kinds.activation.object(ref, map[string]any{"displayName": c.service.DisplayName, "sourceId": c.application})
+	ref := d.kinds.activation.Ref(c.namespace(), c.service.ID)
+	activation := object(d.kinds.activation, ref, map[string]any{"displayName": c.service.DisplayName, "sourceId": c.application})
 	if owner := d.ownerOf(c); owner != nil {
 		activation.SetOwnerReferences([]metav1.OwnerReference{*owner})
 	}
@@ -115,7 +115,7 @@ func (d *decision) ownerOf(c *candidate) *metav1.OwnerReference {
 		return nil
 	}
 	return &metav1.OwnerReference{
-		APIVersion: d.kinds.instance.resource.GroupVersion().String(), Kind: kyma.ServiceInstance.Kind, Name: c.obj.GetName(), UID: c.obj.GetUID(),
+		APIVersion: d.kinds.instance.Resource.GroupVersion().String(), Kind: kyma.ServiceInstance.Kind, Name: c.obj.GetName(), UID: c.obj.GetUID(),
 	}
 }
 
@@ -127,7 +127,7 @@ func (d *decision) adopt(activation *unstructured.Unstructured, c *candidate) mi
 		owners = append(owners, map[string]any{"apiVersion": owner.APIVersion, "kind": owner.Kind, "name": owner.Name, "uid": string(owner.UID)})
 	}
 	return migration.Change{
-		Verb: migration.Patch, Ref: d.kinds.activation.refTo(activation), UID: activation.GetUID(),
+		Verb: migration.Patch, Ref: d.kinds.activation.RefTo(activation), UID: activation.GetUID(),
 		Patch: mustJSON(map[string]any{"metadata": map[string]any{"ownerReferences": owners}}),
 		Why:   fmt.Sprintf("it belongs to %s, and would go with that", d.foreignOwner(activation, c)),
 	}
@@ -142,7 +142,7 @@ func (d *decision) label(name string, in namespace, why string) migration.Change
 	if !d.kinds.injects() {
 		return ch
 	}
-	ch.SideEffects = []migration.Ref{d.kinds.broker.ref(name, kyma.DefaultBroker)}
+	ch.SideEffects = []migration.Ref{d.kinds.broker.Ref(name, kyma.DefaultBroker)}
 	for _, account := range []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount} {
 		ch.SideEffects = append(ch.SideEffects,
 			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},
@@ -154,16 +154,16 @@ func (d *decision) label(name string, in namespace, why string) migration.Change
 
 // newBroker makes a Broker where no label does, and awaits one where it does.
 func (d *decision) newBroker(namespace, why string) migration.Change {
-	ref := d.kinds.broker.ref(namespace, kyma.DefaultBroker)
+	ref := d.kinds.broker.Ref(namespace, kyma.DefaultBroker)
 	if d.kinds.injects() {
 		return migration.Change{Verb: migration.Await, Ref: ref, Why: "the namespace is labelled for a Broker, and has none yet"}
 	}
-	return migration.Change{Verb: migration.Create, Ref: ref, Object: d.kinds.broker.object(ref, map[string]any{}), Why: why}
+	return migration.Change{Verb: migration.Create, Ref: ref, Object: object(d.kinds.broker, ref, map[string]any{}), Why: why}
 }
 
 func (d *decision) newPolicy(namespace, why string) migration.Change {
-	ref := d.kinds.policy.ref(namespace, kyma.BrokerPolicyName(namespace))
-	policy := d.kinds.policy.object(ref, map[string]any{
+	ref := d.kinds.policy.Ref(namespace, kyma.BrokerPolicyName(namespace))
+	policy := object(d.kinds.policy, ref, map[string]any{
 		"targets": []any{map[string]any{"name": kyma.DefaultBroker + "-broker"}, map[string]any{"name": kyma.DefaultBroker + "-broker-filter"}},
 		"peers":   []any{map[string]any{"mtls": map[string]any{"mode": "PERMISSIVE"}}},
 	})

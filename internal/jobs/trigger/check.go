@@ -10,14 +10,14 @@ import (
 )
 
 // ready is met when the object of the change is ready.
-func ready(ch *migration.Change, ref migration.Ref, k kind) migration.Condition {
+func ready(ch *migration.Change, ref migration.Ref, k migration.Kind) migration.Condition {
 	c := migration.Condition{Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Ref{ref}}
 	// A view lags behind a create, so that what is not in it yet has to be told
 	// from what was deleted: the only thing the condition remembers.
 	var seen atomic.Bool
 	c.Eval = func(v migration.View) migration.Status {
 		obj := v.Get(ref)
-		hint := k.describe(ref.Namespace, ref.Name)
+		hint := k.Describe(ref.Namespace, ref.Name)
 		switch {
 		case obj == nil && seen.Load():
 			return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref), Hint: "find out who deletes it, and run again"}
@@ -44,19 +44,19 @@ func ready(ch *migration.Change, ref migration.Ref, k kind) migration.Condition 
 
 // activated is met when the events of an EventActivation's source come to its
 // namespace.
-func activated(ch *migration.Change, link kind, integration string) migration.Condition {
+func activated(ch *migration.Change, link migration.Kind, integration string) migration.Condition {
 	source := ""
 	if ch.Object != nil {
-		source = text(mapAt(ch.Object.Object, "spec")["sourceId"])
+		source = kyma.Text(kyma.MapAt(ch.Object.Object, "spec")["sourceId"])
 	}
-	all := link.ref(integration, "")
+	all := link.Ref(integration, "")
 	return migration.Condition{
 		Text: fmt.Sprintf("a Knative Subscription for %s", ch.Ref), On: []migration.Ref{all, ch.Ref},
 		Eval: func(v migration.View) migration.Status {
 			if activation := v.Get(ch.Ref); activation == nil || activation.GetDeletionTimestamp() != nil {
 				return migration.Status{State: migration.Met} // nobody asks for it any more
 			}
-			for _, obj := range v.List(link.resource, integration) {
+			for _, obj := range v.List(link.Resource, integration) {
 				labels := obj.GetLabels()
 				if labels[kyma.ApplicationNameLabel] == source && labels[kyma.BrokerNamespaceLabel] == ch.Ref.Namespace {
 					return migration.Status{State: migration.Met}
@@ -73,13 +73,13 @@ func activated(ch *migration.Change, link kind, integration string) migration.Co
 
 // unsubscribed is met when no Knative Subscription is left on a Channel of the
 // Event Bus.
-func unsubscribed(ch *migration.Change, link kind) migration.Condition {
+func unsubscribed(ch *migration.Change, link migration.Kind) migration.Condition {
 	return migration.Condition{
-		Text: fmt.Sprintf("the last subscriber of %s to go", ch.Ref), On: []migration.Ref{link.ref(ch.Ref.Namespace, "")},
+		Text: fmt.Sprintf("the last subscriber of %s to go", ch.Ref), On: []migration.Ref{link.Ref(ch.Ref.Namespace, "")},
 		Eval: func(v migration.View) migration.Status {
-			for _, obj := range v.List(link.resource, ch.Ref.Namespace) {
-				if text(mapAt(obj.Object, "spec", "channel")["name"]) == ch.Ref.Name {
-					return migration.Status{Message: fmt.Sprintf("%s still subscribes to it", link.refTo(obj)), Hint: link.describe(obj.GetNamespace(), obj.GetName())}
+			for _, obj := range v.List(link.Resource, ch.Ref.Namespace) {
+				if kyma.Text(kyma.MapAt(obj.Object, "spec", "channel")["name"]) == ch.Ref.Name {
+					return migration.Status{Message: fmt.Sprintf("%s still subscribes to it", link.RefTo(obj)), Hint: link.Describe(obj.GetNamespace(), obj.GetName())}
 				}
 			}
 			return migration.Status{State: migration.Met}

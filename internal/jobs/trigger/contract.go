@@ -28,7 +28,7 @@ func (s *snapshot) meshTakes(key pair, o options) reason {
 	}
 	name := source.GetName()
 	for _, part := range []struct {
-		kind kind
+		kind migration.Kind
 		what string
 		obj  *unstructured.Unstructured
 	}{
@@ -36,8 +36,8 @@ func (s *snapshot) meshTakes(key pair, o options) reason {
 		{s.kinds.channel, "", s.mesh.channels[name]},
 		{s.kinds.service, "the adapter, ", s.mesh.services[name]},
 	} {
-		ref := part.kind.ref(o.integrationNamespace, name)
-		hint := part.kind.describe(ref.Namespace, ref.Name)
+		ref := part.kind.Ref(o.integrationNamespace, name)
+		hint := part.kind.Describe(ref.Namespace, ref.Name)
 		if part.obj == nil {
 			return reason{fmt.Sprintf("%s%s does not exist", part.what, ref), "run httpsource-sync, which waits for it"}
 		}
@@ -53,9 +53,9 @@ func (s *snapshot) meshTakes(key pair, o options) reason {
 			"run serviceinstance-recreate first: application-broker makes it for a ServiceInstance of the Application",
 		}
 	case 1:
-		ref := s.kinds.link.refTo(links[0])
+		ref := s.kinds.link.RefTo(links[0])
 		if why := unready(ref, links[0]); why != "" {
-			return reason{why, s.kinds.link.describe(ref.Namespace, ref.Name)}
+			return reason{why, s.kinds.link.Describe(ref.Namespace, ref.Name)}
 		}
 		return reason{}
 	default:
@@ -103,7 +103,7 @@ func (s *snapshot) switched(source string, o options) reason {
 // rolledOut says what is missing until every pod of a Deployment is one of its
 // present revision.
 func rolledOut(deployment *unstructured.Unstructured) string {
-	status := mapAt(deployment.Object, "status")
+	status := kyma.MapAt(deployment.Object, "status")
 	number := func(key string) int64 { n, _ := status[key].(int64); return n }
 	want := replicas(deployment)
 	switch {
@@ -132,7 +132,7 @@ func (b *bus) waiting(sub *unstructured.Unstructured) (n uint64, why string) {
 	if link == nil {
 		return 0, ""
 	}
-	channel := text(mapAt(link.Object, "spec", "channel")["name"])
+	channel := kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"])
 	return b.inFlight.of(kyma.NATSChannel(link.GetNamespace(), channel), kyma.NATSDurable(link.GetUID()))
 }
 

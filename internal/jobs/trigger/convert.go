@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
 // originAnnotation on a Trigger names the Subscription it came from, in the same
@@ -45,7 +46,7 @@ type obstacle struct {
 // deliveryOf reads what a Subscription asks for. It is pure, and takes whatever
 // was stored before the schema said what may be.
 func deliveryOf(sub *unstructured.Unstructured) (delivery, *obstacle) {
-	spec := mapAt(sub.Object, "spec")
+	spec := kyma.MapAt(sub.Object, "spec")
 	var d delivery
 	for _, field := range []struct {
 		name string
@@ -126,13 +127,13 @@ func endpoint(v any) (value, why string) {
 // asksForNameHeader says whether the Subscription asks for its own name in a
 // header.
 func asksForNameHeader(sub *unstructured.Unstructured) bool {
-	asks, _ := mapAt(sub.Object, "spec")["include_subscription_name_header"].(bool)
+	asks, _ := kyma.MapAt(sub.Object, "spec")["include_subscription_name_header"].(bool)
 	return asks
 }
 
 // newTrigger returns the Trigger that a Subscription becomes. others are equal
 // Subscriptions that share it: a label of theirs that it lacks is kept, too.
-func newTrigger(k kind, sub *unstructured.Unstructured, d delivery, others ...*unstructured.Unstructured) *unstructured.Unstructured {
+func newTrigger(k migration.Kind, sub *unstructured.Unstructured, d delivery, others ...*unstructured.Unstructured) *unstructured.Unstructured {
 	labels := map[string]any{}
 	for _, from := range append([]*unstructured.Unstructured{sub}, others...) {
 		for key, value := range from.GetLabels() {
@@ -150,7 +151,7 @@ func newTrigger(k kind, sub *unstructured.Unstructured, d delivery, others ...*u
 		meta["labels"] = labels
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": k.resource.GroupVersion().String(),
+		"apiVersion": k.Resource.GroupVersion().String(),
 		"kind":       k.Kind,
 		"metadata":   meta,
 		"spec": map[string]any{

@@ -14,7 +14,7 @@ func (j *Job) remember(d *decision) {
 	replaced := map[migration.Ref]*group{}
 	for _, g := range d.groups {
 		if g.wanted != nil {
-			replaced[d.kinds.trigger.refTo(g.wanted)] = g
+			replaced[d.kinds.trigger.RefTo(g.wanted)] = g
 		}
 	}
 	j.mu.Lock()
@@ -36,7 +36,7 @@ func (j *Job) Explain(ch *migration.Change) *migration.Replacement {
 
 func (g *group) explain(k kinds) *migration.Replacement {
 	first := g.subscriptions[0]
-	r := &migration.Replacement{Of: k.subscription.refTo(first).String()}
+	r := &migration.Replacement{Of: k.subscription.RefTo(first).String()}
 	if others := g.subscriptions[1:]; len(others) > 0 {
 		r.Of += fmt.Sprintf(", and of its equals %s", names(others))
 	}

@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 	job.kinds = s.kinds
 	job.remember(d)
 	wanted := d.groups[0].wanted
-	ref := s.kinds.trigger.refTo(wanted)
+	ref := s.kinds.trigger.RefTo(wanted)
 
 	got := job.Explain(&migration.Change{Verb: migration.Create, Ref: ref})
 	want := &migration.Replacement{
@@ -56,8 +56,8 @@ func TestExplain(t *testing.T) {
 	}
 	for reason, ch := range map[string]*migration.Change{
 		"a wait replaces nothing":       {Verb: migration.Await, Ref: ref},
-		"another object is not its":     {Verb: migration.Create, Ref: s.kinds.broker.ref("shop", "default")},
-		"a Subscription is not its own": {Verb: migration.Delete, Ref: s.kinds.subscription.ref("shop", "orders")},
+		"another object is not its":     {Verb: migration.Create, Ref: s.kinds.broker.Ref("shop", "default")},
+		"a Subscription is not its own": {Verb: migration.Delete, Ref: s.kinds.subscription.Ref("shop", "orders")},
 	} {
 		if got := job.Explain(ch); got != nil {
 			t.Errorf("%s: %v", reason, got)

@@ -180,7 +180,7 @@ func monitorInCluster(c reader) monitor {
 }
 
 func hasPort(pod *unstructured.Unstructured, port int64) bool {
-	containers, _ := mapAt(pod.Object, "spec")["containers"].([]any)
+	containers, _ := kyma.MapAt(pod.Object, "spec")["containers"].([]any)
 	for _, c := range containers {
 		container, _ := c.(map[string]any)
 		ports, _ := container["ports"].([]any)

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -164,20 +162,14 @@ func (j *Job) Settings() []migration.Setting {
 
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
-	var errs []error
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-		zero  bool
-	}{
-		{"ready-timeout", j.readyTimeout, false},
-		{"activation-timeout", j.activationTimeout, false},
-		{"delete-timeout", j.options.deleteTimeout, false},
-		{"drain-timeout", j.options.drainTimeout, true},
-	} {
-		if d.value < 0 || d.value == 0 && !d.zero {
-			errs = append(errs, fmt.Errorf("--%s must be positive, not %s", d.flag, d.value))
-		}
+	errs := []error{
+		migration.PositiveSetting("ready-timeout", j.readyTimeout),
+		migration.PositiveSetting("activation-timeout", j.activationTimeout),
+		migration.PositiveSetting("delete-timeout", j.options.deleteTimeout),
+		migration.NamespaceSetting("integration-namespace", j.options.integrationNamespace),
+	}
+	if d := j.options.drainTimeout; d < 0 {
+		errs = append(errs, fmt.Errorf("--drain-timeout must not be negative: %s", d))
 	}
 	if v := j.options.legacyTraffic; v != respect && v != ignore {
 		errs = append(errs, fmt.Errorf("--legacy-traffic must be %s or %s, not %q", respect, ignore, v))
@@ -186,9 +178,6 @@ func (j *Job) Validate() error {
 		if u, err := url.Parse(j.natsURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			errs = append(errs, fmt.Errorf("--nats-monitoring-url %q is not an absolute HTTP URL", j.natsURL))
 		}
-	}
-	if why := validation.IsDNS1123Label(j.options.integrationNamespace); len(why) > 0 {
-		errs = append(errs, fmt.Errorf("--integration-namespace %q is not the name of a namespace: %s", j.options.integrationNamespace, strings.Join(why, "; ")))
 	}
 	return errors.Join(errs...)
 }
@@ -282,7 +271,7 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	var c migration.Condition
 	switch {
 	case ch.Ref.Kind == namespaces.Kind:
-		c = ready(ch, k.broker.ref(ch.Ref.Name, kyma.DefaultBroker), k.broker)
+		c = ready(ch, k.broker.Ref(ch.Ref.Name, kyma.DefaultBroker), k.broker)
 		c.Timeout = j.readyTimeout
 	case ch.Verb == migration.Patch:
 		return nil
@@ -320,7 +309,7 @@ func (j *Job) KeepReads() []migration.Ref {
 	return []migration.Ref{
 		{Resource: deployments, Namespace: j.options.integrationNamespace},
 		{Resource: pods, Namespace: j.options.integrationNamespace},
-		j.kinds.trigger.ref("", ""),
+		j.kinds.trigger.Ref("", ""),
 	}
 }
 

@@ -36,13 +36,13 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 		}
 	}
 	kept := map[migration.Ref]string{}
-	if len(live) == 0 || !k.trigger.served {
+	if len(live) == 0 || !k.trigger.Served {
 		return kept, nil
 	}
 	// Triggers of somebody else count, too: they need the Broker.
 	triggers := map[migration.Ref]string{}
 	brokers := map[string]string{}
-	err := c.Each(ctx, k.trigger.resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
+	err := c.Each(ctx, k.trigger.Resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
 		selected, ours := selectionOf(trigger, func(string) bool { return true })
 		if !ours {
 			return nil
@@ -50,7 +50,7 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 		for source, workload := range live {
 			if selected.opaque || selected.source == "" || selected.source == source {
 				why := fmt.Sprintf("carries live events: %s posts those of %s to the mesh", workload, source)
-				ref := k.trigger.refTo(trigger)
+				ref := k.trigger.RefTo(trigger)
 				if known, ok := triggers[ref]; !ok || why < known {
 					triggers[ref] = why
 				}

@@ -44,8 +44,8 @@ type selection struct {
 // selectionOf reads a Trigger of any version; ok is false if it has another
 // Broker than the default one.
 func selectionOf(trigger *unstructured.Unstructured, isNamespace func(string) bool) (s selection, ok bool) {
-	spec := mapAt(trigger.Object, "spec")
-	if broker := text(spec["broker"]); broker != "" && broker != kyma.DefaultBroker {
+	spec := kyma.MapAt(trigger.Object, "spec")
+	if broker := kyma.Text(spec["broker"]); broker != "" && broker != kyma.DefaultBroker {
 		return s, false
 	}
 	s.address = address(subscriberOf(trigger), isNamespace)
@@ -54,19 +54,19 @@ func selectionOf(trigger *unstructured.Unstructured, isNamespace func(string) bo
 		return s, true
 	}
 	// A nil filter is legal: it selects everything.
-	filter := mapAt(spec, "filter")
-	attributes := mapAt(filter, "attributes")
+	filter := kyma.MapAt(spec, "filter")
+	attributes := kyma.MapAt(filter, "attributes")
 	if attributes == nil {
-		attributes = mapAt(filter, "sourceAndType")
+		attributes = kyma.MapAt(filter, "sourceAndType")
 	}
 	for key, value := range attributes {
 		switch key {
 		case kyma.SourceAttribute:
-			s.source = text(value)
+			s.source = kyma.Text(value)
 		case kyma.TypeAttribute:
-			s.eventType = text(value)
+			s.eventType = kyma.Text(value)
 		case kyma.EventTypeVersionAttribute:
-			s.version = text(value)
+			s.version = kyma.Text(value)
 		default:
 			s.opaque = true
 		}
@@ -94,28 +94,28 @@ func (s *selection) compare(t terms) overlap {
 // What is referred to is taken by the name that cluster DNS gives it; what only
 // the Trigger's controller can resolve, from its status.
 func subscriberOf(trigger *unstructured.Unstructured) string {
-	subscriber := mapAt(trigger.Object, "spec", "subscriber")
-	uri := text(subscriber["uri"])
-	ref := mapAt(subscriber, "ref")
-	if ref == nil && text(subscriber["kind"]) != "" {
+	subscriber := kyma.MapAt(trigger.Object, "spec", "subscriber")
+	uri := kyma.Text(subscriber["uri"])
+	ref := kyma.MapAt(subscriber, "ref")
+	if ref == nil && kyma.Text(subscriber["kind"]) != "" {
 		ref = subscriber // as Knative 0.10 had it
 	}
 	if ref == nil {
 		return uri
 	}
 	base := ""
-	gv, err := schema.ParseGroupVersion(text(ref["apiVersion"]))
-	if err == nil && text(ref["kind"]) == "Service" && (gv.Group == "" || gv.Group == kyma.Service.Group) {
-		namespace := text(ref["namespace"])
+	gv, err := schema.ParseGroupVersion(kyma.Text(ref["apiVersion"]))
+	if err == nil && kyma.Text(ref["kind"]) == "Service" && (gv.Group == "" || gv.Group == kyma.Service.Group) {
+		namespace := kyma.Text(ref["namespace"])
 		if namespace == "" {
 			namespace = trigger.GetNamespace()
 		}
-		base = "http://" + text(ref["name"]) + "." + namespace + clusterSuffix
+		base = "http://" + kyma.Text(ref["name"]) + "." + namespace + clusterSuffix
 	}
 	if base == "" {
-		status := mapAt(trigger.Object, "status")
+		status := kyma.MapAt(trigger.Object, "status")
 		if kyma.ReadinessOf(trigger).OK() {
-			return text(status["subscriberURI"])
+			return kyma.Text(status["subscriberURI"])
 		}
 		return ""
 	}

@@ -103,7 +103,7 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		brokers: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{},
 	}
 	var err error
-	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.subscription.served {
+	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.subscription.Served {
 		return s, err
 	}
 	skip := map[string]bool{}
@@ -120,23 +120,23 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 			return nil
 		})
 	})
-	each := func(k kind, namespace string, fn func(*unstructured.Unstructured)) {
-		if !k.served {
+	each := func(k migration.Kind, namespace string, fn func(*unstructured.Unstructured)) {
+		if !k.Served {
 			return
 		}
 		g.Go(func() error {
-			return c.Each(ctx, k.resource, namespace, migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
+			return c.Each(ctx, k.Resource, namespace, migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
 				fn(obj)
 				return nil
 			})
 		})
 	}
-	list := func(k kind, namespace string, trim func(*unstructured.Unstructured), fn func(*unstructured.Unstructured)) {
-		if !k.served {
+	list := func(k migration.Kind, namespace string, trim func(*unstructured.Unstructured), fn func(*unstructured.Unstructured)) {
+		if !k.Served {
 			return
 		}
 		g.Go(func() error {
-			all, err := c.List(ctx, k.resource, namespace, migration.ListOptions{Trim: trim})
+			all, err := c.List(ctx, k.Resource, namespace, migration.ListOptions{Trim: trim})
 			slices.SortFunc(all, func(a, b *unstructured.Unstructured) int {
 				return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
 			})
@@ -154,7 +154,7 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 	})
 	list(s.kinds.subscription, "", trimSubscription, func(obj *unstructured.Unstructured) {
 		// Later versions of Kyma use the group and kind for something else.
-		later := mapAt(obj.Object, "spec")["sink"] != nil && !kyma.LegacySubscription(obj)
+		later := kyma.MapAt(obj.Object, "spec")["sink"] != nil && !kyma.LegacySubscription(obj)
 		if !skip[obj.GetNamespace()] && !later {
 			s.subscriptions = append(s.subscriptions, obj)
 		}
@@ -190,14 +190,14 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	s.mesh = m
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range []struct {
-		kind kind
+		kind migration.Kind
 		to   map[string]*unstructured.Unstructured
 	}{{s.kinds.channel, m.channels}, {s.kinds.service, m.services}} {
-		if !one.kind.served {
+		if !one.kind.Served {
 			continue
 		}
 		g.Go(func() error {
-			return c.Each(ctx, one.kind.resource, o.integrationNamespace, migration.ListOptions{Trim: trimReady}, func(obj *unstructured.Unstructured) error {
+			return c.Each(ctx, one.kind.Resource, o.integrationNamespace, migration.ListOptions{Trim: trimReady}, func(obj *unstructured.Unstructured) error {
 				one.to[obj.GetName()] = obj
 				return nil
 			})
@@ -242,15 +242,15 @@ func (s *snapshot) observeBus(ctx context.Context, c reader) error {
 		return err
 	})
 	for _, one := range []struct {
-		kind kind
+		kind migration.Kind
 		to   map[string]*unstructured.Unstructured
 	}{{s.kinds.link, b.links}, {s.kinds.channel, b.channels}} {
-		if !one.kind.served {
+		if !one.kind.Served {
 			continue
 		}
 		g.Go(func() error {
 			opts := migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimSubscription}
-			return c.Each(ctx, one.kind.resource, kyma.SystemNamespace, opts, func(obj *unstructured.Unstructured) error {
+			return c.Each(ctx, one.kind.Resource, kyma.SystemNamespace, opts, func(obj *unstructured.Unstructured) error {
 				one.to[obj.GetName()] = obj
 				return nil
 			})
@@ -278,12 +278,12 @@ func trimSubscription(obj *unstructured.Unstructured) {
 // trimMeta removes what the server sets and nobody here reads. Kind and version
 // are the same in all, and share their strings.
 func trimMeta(obj *unstructured.Unstructured) {
-	meta := mapAt(obj.Object, "metadata")
+	meta := kyma.MapAt(obj.Object, "metadata")
 	for _, key := range []string{"creationTimestamp", "selfLink", "managedFields"} {
 		delete(meta, key)
 	}
 	for _, key := range []string{"apiVersion", "kind"} {
-		obj.Object[key] = unique.Make(text(obj.Object[key])).Value()
+		obj.Object[key] = unique.Make(kyma.Text(obj.Object[key])).Value()
 	}
 	meta["namespace"] = unique.Make(obj.GetNamespace()).Value()
 }
@@ -295,15 +295,15 @@ var readyStatus = map[string]any{"conditions": []any{map[string]any{"type": "Rea
 // trimReady keeps of a status whether the object is ready, and why not.
 func trimReady(obj *unstructured.Unstructured) {
 	trimMeta(obj)
-	status := mapAt(obj.Object, "status")
+	status := kyma.MapAt(obj.Object, "status")
 	if status == nil {
 		return
 	}
-	if mapAt(obj.Object, "spec", "subscriber")["ref"] == nil {
+	if kyma.MapAt(obj.Object, "spec", "subscriber")["ref"] == nil {
 		// Where it sends to is in the spec.
 		delete(status, "subscriberURI")
 	}
-	if address := mapAt(status, "address"); kyma.ReadinessOf(obj).OK() && text(status["subscriberURI"]) == "" && address == nil {
+	if address := kyma.MapAt(status, "address"); kyma.ReadinessOf(obj).OK() && kyma.Text(status["subscriberURI"]) == "" && address == nil {
 		obj.Object["status"] = readyStatus
 		return
 	}

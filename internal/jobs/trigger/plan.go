@@ -81,14 +81,14 @@ func (d *decision) untriggered() migration.Severity {
 }
 
 func (d *decision) ref(sub *unstructured.Unstructured) string {
-	return d.kinds.subscription.refTo(sub).String()
+	return d.kinds.subscription.RefTo(sub).String()
 }
 
 // expand decides what has to be there before any event is switched over. It is
 // pure.
 func (d *decision) expand() {
-	if !d.kinds.subscription.served {
-		d.find(migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", d.kinds.subscription.spell()), "")
+	if !d.kinds.subscription.Served {
+		d.find(migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", spell(d.kinds.subscription)), "")
 		return
 	}
 	d.group()
@@ -113,8 +113,8 @@ func (d *decision) group() {
 		if why != nil {
 			hint := why.hint
 			if !why.passes {
-				hint += fmt.Sprintf("; to leave it out for good: %s %s=true",
-					fmt.Sprintf(d.kinds.subscription.command(sub.GetNamespace(), sub.GetName()), "label"), kyma.OptOutLabel)
+				hint += fmt.Sprintf("; to leave it out for good: kubectl -n %s label %s %s=true",
+					sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()), kyma.OptOutLabel)
 			}
 			severity := d.untriggered()
 			if why.passes {
@@ -204,13 +204,13 @@ func owners(finalizers []string) string {
 func (d *decision) activate() {
 	for _, activation := range d.activations {
 		namespace := activation.GetNamespace()
-		source := text(mapAt(activation.Object, "spec")["sourceId"])
+		source := kyma.Text(kyma.MapAt(activation.Object, "spec")["sourceId"])
 		in := d.namespaces[namespace]
 		if kyma.OptedOut(activation) || in.optedOut || in.terminating || activation.GetDeletionTimestamp() != nil || source == "" ||
 			len(d.links[pair{source, namespace}]) > 0 {
 			continue
 		}
-		ref := d.kinds.activation.refTo(activation)
+		ref := d.kinds.activation.RefTo(activation)
 		d.units.activations = append(d.units.activations, migration.Unit{ID: ref.String(), Changes: []migration.Change{{
 			Verb: migration.Await, Ref: ref, Object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"sourceId": source}}},
 			Why: fmt.Sprintf("no Knative Subscription brings the events of %s to namespace %s yet", source, namespace),
@@ -220,10 +220,10 @@ func (d *decision) activate() {
 
 // served refuses the plan, if there is work, for kinds it lacks.
 func (d *decision) served() bool {
-	missing := map[string]kind{}
-	need := func(all ...kind) {
+	missing := map[string]migration.Kind{}
+	need := func(all ...migration.Kind) {
 		for _, k := range all {
-			if !k.served {
+			if !k.Served {
 				missing[k.Kind+k.Group] = k
 			}
 		}
@@ -236,7 +236,7 @@ func (d *decision) served() bool {
 	}
 	for _, key := range slices.Sorted(maps.Keys(missing)) {
 		k := missing[key]
-		d.find(migration.Error, "", fmt.Sprintf("the API server serves no %s, without which no event gets through the mesh", k.spell()),
+		d.find(migration.Error, "", fmt.Sprintf("the API server serves no %s, without which no event gets through the mesh", spell(k)),
 			"install the component "+kyma.Component(k.GroupKind))
 	}
 	return len(missing) == 0
@@ -252,7 +252,7 @@ func (d *decision) broker() {
 			continue
 		}
 		seen[g.namespace] = true
-		ref := d.kinds.broker.ref(g.namespace, kyma.DefaultBroker)
+		ref := d.kinds.broker.Ref(g.namespace, kyma.DefaultBroker)
 		broker, namespace := d.brokers[g.namespace], d.namespaces[g.namespace]
 		var ch migration.Change
 		switch {
@@ -287,7 +287,7 @@ func (d *decision) injection(name string, namespace namespace) migration.Change 
 	if err != nil {
 		panic(err) // two constants and no more
 	}
-	effects := []migration.Ref{d.kinds.broker.ref(name, kyma.DefaultBroker)}
+	effects := []migration.Ref{d.kinds.broker.Ref(name, kyma.DefaultBroker)}
 	for _, account := range []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount} {
 		effects = append(effects,
 			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},
@@ -300,9 +300,9 @@ func (d *decision) injection(name string, namespace namespace) migration.Change 
 	}
 }
 
-func newBroker(k kind, ref migration.Ref) *unstructured.Unstructured {
+func newBroker(k migration.Kind, ref migration.Ref) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": k.resource.GroupVersion().String(), "kind": k.Kind,
+		"apiVersion": k.Resource.GroupVersion().String(), "kind": k.Kind,
 		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace},
 		"spec":     map[string]any{},
 	}}
@@ -354,12 +354,12 @@ func (d *decision) match(g *group) bool {
 		})
 		g.trigger = equal[0]
 		if len(equal) > 1 {
-			d.find(migration.Warning, d.kinds.trigger.refTo(equal[0]).String(),
+			d.find(migration.Warning, d.kinds.trigger.RefTo(equal[0]).String(),
 				fmt.Sprintf("the same is done by %s: each event comes %d times", names(equal[1:]), len(equal)),
 				"delete all but one of them")
 		}
 	case taken != nil:
-		ref := d.kinds.trigger.refTo(taken)
+		ref := d.kinds.trigger.RefTo(taken)
 		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)
 		hint := "change that Trigger into what the Subscription says, or delete one of the two"
 		if taken.GetDeletionTimestamp() != nil {
@@ -439,7 +439,7 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 	for _, g := range d.groups {
 		changes := []migration.Change{}
 		await, awaited := d.pending[g.namespace]
-		ref := d.kinds.trigger.refTo(g.object())
+		ref := d.kinds.trigger.RefTo(g.object())
 		switch {
 		case g.trigger == nil:
 			if awaited {
@@ -484,7 +484,7 @@ var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferr
 // if something is.
 func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
 	n, why := d.bus.waiting(sub)
-	to := redacted(text(mapAt(sub.Object, "spec")["endpoint"]))
+	to := redacted(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
 	override := fmt.Sprintf("to delete it all the same, and drop them: --legacy-traffic=%s", ignore)
 	if d.options.legacyTraffic == ignore {
 		moved := d.switched(g.pair().source, d.options)
@@ -559,7 +559,7 @@ func (d *decision) deletion(sub *unstructured.Unstructured, going map[string]boo
 
 // remove takes off the finalizer of the controller that does not run, and
 // deletes.
-func (d *decision) remove(changes []migration.Change, k kind, obj *unstructured.Unstructured, why string) []migration.Change {
+func (d *decision) remove(changes []migration.Change, k migration.Kind, obj *unstructured.Unstructured, why string) []migration.Change {
 	finalizers := obj.GetFinalizers()
 	kept := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == kyma.SubscriptionFinalizer })
 	if len(kept) < len(finalizers) {
@@ -568,16 +568,16 @@ func (d *decision) remove(changes []migration.Change, k kind, obj *unstructured.
 			panic(err) // strings and no more
 		}
 		changes = append(changes, migration.Change{
-			Verb: migration.Patch, Ref: k.refTo(obj), Patch: patch, UID: obj.GetUID(),
+			Verb: migration.Patch, Ref: k.RefTo(obj), Patch: patch, UID: obj.GetUID(),
 			Why: "its finalizer belongs to the subscription-controller, which does not run",
 		})
 	}
 	return append(changes, d.delete(k, obj, why))
 }
 
-func (d *decision) delete(k kind, obj *unstructured.Unstructured, why string) migration.Change {
+func (d *decision) delete(k migration.Kind, obj *unstructured.Unstructured, why string) migration.Change {
 	return migration.Change{
-		Verb: migration.Delete, Ref: k.refTo(obj), Object: obj, UID: obj.GetUID(), Timeout: d.options.deleteTimeout, Why: why,
+		Verb: migration.Delete, Ref: k.RefTo(obj), Object: obj, UID: obj.GetUID(), Timeout: d.options.deleteTimeout, Why: why,
 	}
 }
 
@@ -588,7 +588,7 @@ func (d *decision) channels(going map[string]bool) {
 	}
 	stays, touched := map[string]bool{}, map[string]bool{}
 	for name, link := range d.bus.links {
-		channel := text(mapAt(link.Object, "spec", "channel")["name"])
+		channel := kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"])
 		if going[name] {
 			touched[channel] = true
 		} else {
@@ -600,7 +600,7 @@ func (d *decision) channels(going map[string]bool) {
 		if channel == nil || stays[name] {
 			continue
 		}
-		ref := d.kinds.channel.refTo(channel)
+		ref := d.kinds.channel.RefTo(channel)
 		d.units.deletions = append(d.units.deletions, migration.Unit{ID: ref.String(), Changes: []migration.Change{
 			{Verb: migration.Await, Ref: ref, Why: "its last subscribers are about to go"},
 			d.delete(d.kinds.channel, channel, "nothing subscribes to it any more"),

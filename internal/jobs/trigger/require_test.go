@@ -5,11 +5,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
 func TestRequireTriggers(t *testing.T) {
-	withoutEndpoint := func(s *snapshot) { delete(mapAt(s.subscriptions[0].Object, "spec"), "endpoint") }
+	withoutEndpoint := func(s *snapshot) { delete(kyma.MapAt(s.subscriptions[0].Object, "spec"), "endpoint") }
 	terminating := func(s *snapshot) {
 		ns := s.namespaces["shop"]
 		ns.terminating = true

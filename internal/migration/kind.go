@@ -1,0 +1,71 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is a kind that a job deals with, and how the API server serves it.
+type Kind struct {
+	schema.GroupKind
+	Resource Resource
+	Served   bool
+}
+
+// AssumedKind is a kind as it would be served at the version, for conditions that
+// are asked for before any discovery.
+func AssumedKind(gk schema.GroupKind, version, plural string) Kind {
+	return Kind{GroupKind: gk, Served: true, Resource: Resource{
+		GroupVersionResource: gk.WithVersion(version).GroupVersion().WithResource(plural), Kind: gk.Kind,
+	}}
+}
+
+// Ref names an object of the kind, also if the kind is not served.
+func (k Kind) Ref(namespace, name string) Ref {
+	r := Ref{Resource: k.Resource, Namespace: namespace, Name: name}
+	r.Kind = k.Kind
+	return r
+}
+
+// RefTo is the Ref of an object.
+func (k Kind) RefTo(obj *unstructured.Unstructured) Ref {
+	return k.Ref(obj.GetNamespace(), obj.GetName())
+}
+
+// Discovery says how a kind is served: see Cluster.Served.
+type Discovery interface {
+	Served(context.Context, schema.GroupKind) (Resource, bool, error)
+}
+
+// Discover fills in how each kind is served.
+func Discover(ctx context.Context, d Discovery, kinds ...*Kind) error {
+	for _, k := range kinds {
+		r, served, err := d.Served(ctx, k.GroupKind)
+		if err != nil {
+			return err
+		}
+		k.Resource, k.Served = r, served
+	}
+	return nil
+}
+
+// CoreResource is one of a group that every Kubernetes serves at v1 (since 1.9):
+// to ask discovery for it would cost a request.
+func CoreResource(group, plural, kind string) Resource {
+	return Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
+}
+
+// Named spells an object of the kind for kubectl, with the group: Kyma's and
+// Knative's Subscriptions share their name, and so do their short names.
+func (k Kind) Named(name string) string {
+	return strings.ToLower(k.Kind) + "." + k.Group + "/" + name
+}
+
+// Describe is the command that shows an object of the kind, and its Events.
+func (k Kind) Describe(namespace, name string) string {
+	return fmt.Sprintf("kubectl -n %s describe %s", namespace, k.Named(name))
+}
