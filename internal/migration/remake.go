@@ -170,12 +170,42 @@ func (r *run) discard(ctx context.Context, ref Ref, live *unstructured.Unstructu
 			return false, err
 		}
 	}
-	kept := slices.DeleteFunc(slices.Clone(live.GetFinalizers()), func(f string) bool { return slices.Contains(judged.Release, f) })
-	if len(kept) == len(live.GetFinalizers()) {
+	if !slices.ContainsFunc(live.GetFinalizers(), func(f string) bool { return slices.Contains(judged.Release, f) }) {
 		return true, nil
 	}
 	r.log.Warn("its deletion cannot end by itself; taking off finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.Release))
-	return true, r.patchExactly(ctx, ref, live.GetUID(), map[string]any{"finalizers": kept})
+	return true, r.unfinalize(ctx, ref, live.GetUID(), judged.Release)
+}
+
+// unfinalize takes finalizers off an object. Others take off theirs meanwhile, and
+// none may be put back on an object that is being deleted.
+func (r *run) unfinalize(ctx context.Context, ref Ref, uid types.UID, finalizers []string) error {
+	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	return r.write(ctx, func(ctx context.Context) error {
+		live, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid:
+			return nil
+		case err != nil:
+			return err
+		}
+		kept := slices.DeleteFunc(slices.Clone(live.GetFinalizers()), func(f string) bool { return slices.Contains(finalizers, f) })
+		if len(kept) == len(live.GetFinalizers()) {
+			return nil
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": live.GetResourceVersion(), "finalizers": kept}})
+		if err != nil {
+			return k8sutil.Permanent(fmt.Errorf("cannot encode the patch: %w", err))
+		}
+		_, err = client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsConflict(err):
+			return transient{err}
+		}
+		return err
+	})
 }
 
 // patchExactly merges into the metadata of one object, and no other of its name.

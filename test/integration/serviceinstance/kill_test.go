@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -29,10 +30,16 @@ func (w *world) proxied() (*faultproxy.Proxy, string) {
 	return proxy, kubeconfig
 }
 
-// two are an instance with a binding and a usage, and one without.
+// two are an instance with a binding and a usage, with an owner and a finalizer of
+// somebody else, and one without.
 func (w *world) two() {
 	w.t.Helper()
-	w.instance("orders", "orders")
+	owner := w.get(kyma.Namespaces, "", ns)
+	w.instance("orders", "orders", func(u *unstructured.Unstructured) {
+		u.SetLabels(map[string]string{"team": "till"})
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns, UID: owner.GetUID()}})
+	})
+	w.patch(kyma.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
 	w.instance("stock", "stock")
 	w.bind("till", "orders")
 }
@@ -91,7 +98,7 @@ func (w *world) finish(before map[string]any, what string, runs int) {
 	w.t.Helper()
 	for i := 1; ; i++ {
 		report, code := w.run("run")
-		if code == migration.ExitOK {
+		if code == migration.ExitOK && report.Result != migration.DeferredResult {
 			break
 		}
 		if i == runs {

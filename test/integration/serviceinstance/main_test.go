@@ -460,15 +460,21 @@ func (w *world) succeeds(want migration.Result, args ...string) *migration.Repor
 	return report
 }
 
-// census is what must not be lost: instances with their external IDs, bindings with
-// their Secrets and the credentials in them, and the credentials of workloads.
+// census is what must not be lost: instances with their external IDs, finalizers and
+// owners, bindings with their Secrets and the credentials in them, and usages with
+// the credentials of their workloads. A usage whose owner is gone counts as lost:
+// the garbage collector has only not come yet.
 func (w *world) census() map[string]any {
 	w.t.Helper()
 	found := map[string]any{}
 	for _, u := range w.list(kyma.ServiceInstances, ns, "") {
-		found["ServiceInstance "+u.GetName()] = []any{text(&u, "spec", "externalID"), condition(&u, "Ready"), u.GetDeletionTimestamp() != nil}
+		found["ServiceInstance "+u.GetName()] = []any{
+			text(&u, "spec", "externalID"), condition(&u, "Ready"), u.GetDeletionTimestamp() != nil, u.GetFinalizers(), u.GetOwnerReferences(), u.GetLabels()["team"],
+		}
 	}
+	bindings := map[types.UID]string{}
 	for _, u := range w.list(kyma.ServiceBindings, ns, "") {
+		bindings[u.GetUID()] = u.GetName()
 		name := text(&u, "spec", "secretName")
 		found["ServiceBinding "+u.GetName()] = []any{text(&u, "spec", "externalID"), condition(&u, "Ready"), u.GetDeletionTimestamp() != nil}
 		if secret := w.get(kyma.Secrets, ns, name); secret != nil {
@@ -476,7 +482,11 @@ func (w *world) census() map[string]any {
 		}
 	}
 	for _, u := range w.list(kyma.ServiceBindingUsages, ns, "") {
-		found["ServiceBindingUsage "+u.GetName()] = []any{condition(&u, "Ready"), u.GetDeletionTimestamp() != nil}
+		owners := []string{}
+		for _, owner := range u.GetOwnerReferences() {
+			owners = append(owners, bindings[owner.UID])
+		}
+		found["ServiceBindingUsage "+u.GetName()] = []any{condition(&u, "Ready"), u.GetDeletionTimestamp() != nil, owners}
 		workload := text(&u, "spec", "usedBy", "name")
 		credentials, err := w.usages.Credentials(w.ctx, ns, workload)
 		if err != nil {
