@@ -91,6 +91,14 @@ func TestRetry(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("EndsWithItsContextBetweenAttempts", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("told to stop")
+		err := Retry(ctx, time.Minute, func(error) { cancel(cause) }, func(context.Context) error { return io.EOF })
+		if !errors.Is(err, cause) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "EOF") {
+			t.Errorf("got %v, want the cause, and the last answer for people to read", err)
+		}
+	})
 }
 
 // server answers lists of things in pages of two, and whatever handle answers

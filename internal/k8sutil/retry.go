@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,7 +63,8 @@ func backoff() wait.Backoff {
 // (Retry-After), else with exponential back-off. notify, if not nil, hears of
 // each failed attempt that will be repeated.
 //
-// The last error of op is returned; ctx's own error only if op was never called.
+// The last error of op is returned; if ctx ended while another attempt was due, or
+// before the first, ctx's cause, which comes with that error's text.
 func Retry(ctx context.Context, budget time.Duration, notify func(error), op func(context.Context) error) error {
 	deadline := time.Now().Add(budget)
 	steps := backoff()
@@ -91,7 +93,7 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return err
+			return fmt.Errorf("%w (the last answer: %v)", context.Cause(ctx), err)
 		case <-timer.C:
 		}
 	}

@@ -90,7 +90,8 @@ func restorable(pre *unstructured.Unstructured) *unstructured.Unstructured {
 	return obj
 }
 
-// patched applies an RFC 7386 merge patch to an object.
+// patched applies an RFC 7386 merge patch to an object. Like the API server it
+// stores no empty lists and maps in the metadata.
 func patched(obj *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
 	raw, err := obj.MarshalJSON()
 	if err != nil {
@@ -101,7 +102,23 @@ func patched(obj *unstructured.Unstructured, patch []byte) (*unstructured.Unstru
 		return nil, fmt.Errorf("cannot apply the patch: %w", err)
 	}
 	after := &unstructured.Unstructured{}
-	return after, after.UnmarshalJSON(raw)
+	if err := after.UnmarshalJSON(raw); err != nil {
+		return nil, err
+	}
+	metadata, _ := after.Object["metadata"].(map[string]any)
+	for _, field := range []string{"annotations", "finalizers", "labels", "ownerReferences"} {
+		switch value := metadata[field].(type) {
+		case map[string]any:
+			if len(value) == 0 {
+				delete(metadata, field)
+			}
+		case []any:
+			if len(value) == 0 {
+				delete(metadata, field)
+			}
+		}
+	}
+	return after, nil
 }
 
 // alreadyPatched says whether the patch would change nothing.

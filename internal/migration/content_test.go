@@ -2,6 +2,7 @@ package migration
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,6 +80,21 @@ func TestInversePatch(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestLastFinalizer: the server stores no empty list, and so knows a patch that
+// leaves none when it meets it again.
+func TestLastFinalizer(t *testing.T) {
+	const patch = `{"metadata":{"finalizers":[]}}`
+	pre, live := object(t, `{"spec":{}}`), object(t, `{"spec":{}}`)
+	pre.SetFinalizers([]string{"example.com/cleanup"})
+	if alreadyPatched(pre, []byte(patch)) || !alreadyPatched(live, []byte(patch)) {
+		t.Errorf("already patched: %t before, %t after; want false, true", alreadyPatched(pre, []byte(patch)), alreadyPatched(live, []byte(patch)))
+	}
+	back, theirs, err := inversePatch(pre, live, []byte(patch))
+	if err != nil || theirs != 0 || !strings.Contains(string(back), "example.com/cleanup") {
+		t.Errorf("it is taken back by %s, %d fields are somebody else's: %v", back, theirs, err)
 	}
 }
 

@@ -162,6 +162,7 @@ func (x *executor) recovered(u *Unit) {
 // unit makes the changes of one unit in order. room is what start took; a unit
 // that took an unready slot takes a write slot for each write besides.
 func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
+	begun := false
 	for i := range e.Unit.Changes {
 		ch := &e.Unit.Changes[i]
 		began := time.Now()
@@ -171,6 +172,7 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 			if x.work.Err() != nil {
 				return // the report says not-started, or open if the unit had begun
 			}
+			begun = true
 			report.Result = ChangeOpen
 			var err error
 			result, err = x.write(e, i, room)
@@ -183,7 +185,11 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 		conditions := append(x.r.after(e, i), x.r.job.Await(ch)...)
 		if len(conditions) > 0 {
 			x.step(0, 1, "")
-			err := x.r.touching(ctx, x.waiter, ch, func() error { return x.waiter.wait(ctx, conditions, time.Now()) })
+			limit := ctx
+			if !begun && firstWrite(e.Unit.Changes[i:]) >= 0 {
+				limit = x.work // what is waited for is there for a write that will not be
+			}
+			err := x.r.touching(limit, x.waiter, ch, func() error { return x.waiter.wait(limit, conditions, time.Now()) })
 			x.step(0, -1, "")
 			if err != nil {
 				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
