@@ -102,7 +102,7 @@ SLOW := ./test/controlplane/servicecatalog ./test/eventservice ./test/prober \
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
-	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/...
+	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
 
 .PHONY: bench
 bench: cluster ## Time, requests and memory against a bare client-go loop

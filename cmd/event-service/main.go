@@ -98,7 +98,7 @@ func serve(ctx context.Context, o *options, server *eventservice.Server, log *za
 		}
 		metrics := &http.Server{Handler: server.Metrics(), ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute}
 		// Until the very end, for it tells of the end, too.
-		defer metrics.Close() //nolint:errcheck // the process ends
+		defer metrics.Close()
 		go func() {
 			if err := metrics.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				log.Warn("there are no metrics any more", zap.Error(err))

@@ -136,7 +136,7 @@ var refusal = func() []byte {
 // refuse answers a connection without reading its request first, then waits for
 // the client to close: closing with unread bytes would reset the answer away.
 func refuse(conn net.Conn) {
-	defer conn.Close() //nolint:errcheck // everything that could be said has been said
+	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
 	if _, err := conn.Write(refusal); err != nil {
 		return

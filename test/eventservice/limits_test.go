@@ -180,7 +180,7 @@ func TestSlowBodyThenEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Errorf("answered %s", resp.Status)
 	}
 }

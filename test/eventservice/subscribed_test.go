@@ -68,18 +68,18 @@ func TestSubscribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	triggers := client.Resource(schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "triggers"})
-	clear := func(namespace string) {
+	empty := func(namespace string) {
 		if err := triggers.Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	clear("default")
+	empty("default")
 	namespaces := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 	other := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "eventservice-other"}}}
 	if _, err := namespaces.Create(ctx, other, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	clear(other.GetName())
+	empty(other.GetName())
 	for i, tr := range []struct{ namespace, broker, source, kind, version string }{
 		{"default", "default", "shop", "order.created", "v1"},
 		{"default", "own", "shop", "order.created", "v2"},
@@ -173,8 +173,8 @@ func TestSubscribed(t *testing.T) {
 	if text := fmt.Sprint(got.body["error"]); got.status != 500 || got.body["code"] != 500.0 || !strings.Contains(text, "cannot list Triggers") || !strings.Contains(text, "forbidden") {
 		t.Errorf("%s", got)
 	}
-	clear("default")
-	clear(other.GetName())
+	empty("default")
+	empty(other.GetName())
 }
 
 // TestSubscribedWithoutAPIServer: it is an error, soon, and events are taken all the

@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	natsd "github.com/nats-io/nats-streaming-server/server"
 	"github.com/nats-io/stan.go"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -28,12 +30,12 @@ import (
 // EventPath carries events as Kyma 1.10 and 1.11 do, over HTTP and a real NATS
 // Streaming server, and by what the objects in the API server say:
 //
-//   - The endpoint of an Application is its event-service: that of 1.10, which
-//     posts to event-publish-service, until the Deployment carries --eventMeshURL;
-//     then that of the mesh, which Options.EventService starts.
-//   - event-publish-service, while its Deployment has replicas, finds the Channel
-//     by its labels and stores the event in NATS Streaming. Without a Channel it
-//     answers 200 and the event is gone, as the real one does.
+//   - The endpoint of an Application is a pod of its event-service that is ready
+//     and not about to end: one of 1.10, which posts to event-publish-service, or
+//     one with --eventMeshURL, which is where Options.Address says.
+//   - event-publish-service, while a pod of it is ready, finds the Channel by its
+//     labels and stores the event in NATS Streaming. Without a Channel it answers
+//     200 and the event is gone, as the real one does.
 //   - The adapter of an HTTPSource takes CloudEvents 1.0 and stores them in the
 //     Application's Channel, if that exists.
 //   - Knative's dispatcher has a durable subscription for each Knative Subscription,
@@ -47,21 +49,23 @@ type EventPath struct {
 	options EventPathOptions
 	log     func(format string, args ...any)
 
-	channels, links, triggers, deployments, sources *store
+	channels, links, triggers, pods, sources *store
 
 	server *natsd.StanServer
 	conn   stan.Conn
 	// MonitoringURL is that of NATS Streaming.
 	MonitoringURL string
 
-	services   *httptest.Server // publisher, old event-services, adapters, fronts
+	services   *httptest.Server // fronts, old event-services, publisher, adapters
 	subscriber *httptest.Server
 	client     *http.Client // reaches the subscriber, whatever host a URL names
+	transport  *http.Transport
 
 	mu            sync.Mutex
 	subscriptions map[string]*durable // by UID of the Knative Subscription
-	fronts        map[string]*front   // by Application
 	changed       chan struct{}
+	// turn is for whoever asks for one of several pods.
+	turn atomic.Uint64
 
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -72,9 +76,8 @@ type EventPath struct {
 type EventPathOptions struct {
 	// Subscriber gets every delivery; Host is that of the endpoint.
 	Subscriber http.Handler
-	// EventService starts the event-service on the mesh of an Application; stop ends
-	// it as the end of a pod does, and returns when it has ended.
-	EventService func(ctx context.Context, app, meshURL string) (url string, stop func(), err error)
+	// Address is where the event-service on the mesh in a pod serves, "" if nowhere.
+	Address func(pod types.UID) string
 	// Log gets what went wrong and is tried again; nil: nobody.
 	Log func(format string, args ...any)
 }
@@ -99,7 +102,7 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 		o.Log = func(string, ...any) {}
 	}
 	p := &EventPath{
-		options: o, log: o.Log, subscriptions: map[string]*durable{}, fronts: map[string]*front{}, changed: make(chan struct{}),
+		options: o, log: o.Log, subscriptions: map[string]*durable{}, changed: make(chan struct{}),
 	}
 	p.ctx, p.stop = context.WithCancel(ctx)
 	defer func() {
@@ -118,6 +121,7 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 		},
 		MaxIdleConnsPerHost: 16,
 	}}
+	p.transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second}
 	p.services = httptest.NewServer(http.HandlerFunc(p.serve))
 	if err := p.watch(cfg); err != nil {
 		return nil, err
@@ -167,6 +171,7 @@ func (p *EventPath) watch(cfg *rest.Config) error {
 	for _, g := range groups.Groups {
 		version[g.Name] = g.PreferredVersion.Version
 	}
+	version[""] = "v1"
 	nothing := func(string) {}
 	var stores []*store
 	for _, kind := range []struct {
@@ -178,7 +183,7 @@ func (p *EventPath) watch(cfg *rest.Config) error {
 		{&p.links, "messaging.knative.dev", "subscriptions", "Subscription", p.link},
 		{&p.triggers, "eventing.knative.dev", "triggers", "Trigger", nothing},
 		{&p.sources, HTTPSources.Group, HTTPSources.Resource, "HTTPSource", nothing},
-		{&p.deployments, "apps", "deployments", "Deployment", p.deployment},
+		{&p.pods, "", "pods", "Pod", nothing},
 	} {
 		s := newStore(client, schema.GroupVersionResource{Group: kind.group, Version: version[kind.group], Resource: kind.resource}, kind.kind)
 		*kind.store = s
@@ -206,10 +211,8 @@ func (p *EventPath) watch(cfg *rest.Config) error {
 func (p *EventPath) Stop() {
 	p.stop()
 	p.running.Wait()
-	for _, f := range p.fronts {
-		f.end()
-	}
 	if p.services != nil {
+		p.transport.CloseIdleConnections()
 		p.services.Close()
 	}
 	if p.conn != nil {
@@ -374,24 +377,32 @@ func (p *EventPath) channelFor(source, eventType, version string) *unstructured.
 	return nil
 }
 
-// busRuns says whether a Deployment of the Event Bus has replicas.
-func (p *EventPath) busRuns(name string) bool {
-	d := p.deployments.get(SystemNamespace + "/" + name)
-	if d == nil {
-		return false
+// endpoint is a pod that a Service with this selector would send a request to:
+// one that is ready and not about to end, each in turn; nil if there is none.
+func (p *EventPath) endpoint(namespace, label, value string) *unstructured.Unstructured {
+	ready := p.endpoints(namespace, label, value)
+	if len(ready) == 0 {
+		return nil
 	}
-	n, found, _ := unstructured.NestedInt64(d.Object, "spec", "replicas")
-	return !found || n > 0
+	return ready[p.turn.Add(1)%uint64(len(ready))]
 }
 
-// meshArgument returns the value of --eventMeshURL of a Deployment.
-func meshArgument(d *unstructured.Unstructured) string {
-	containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
-	for _, c := range containers {
-		args, _, _ := unstructured.NestedStringSlice(c.(map[string]any), "args")
-		if i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "--eventMeshURL=") }); i >= 0 {
-			return strings.TrimPrefix(args[i], "--eventMeshURL=")
+func (p *EventPath) endpoints(namespace, label, value string) []*unstructured.Unstructured {
+	var ready []*unstructured.Unstructured
+	for _, obj := range p.pods.informer.GetStore().List() {
+		pod := obj.(*unstructured.Unstructured)
+		if pod.GetNamespace() == namespace && pod.GetLabels()[label] == value && pod.GetDeletionTimestamp() == nil && isReady(pod) {
+			ready = append(ready, pod)
 		}
 	}
-	return ""
+	return ready
+}
+
+// onMesh says whether a pod of an event-service posts to the mesh.
+func onMesh(pod *unstructured.Unstructured) bool {
+	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+	return slices.ContainsFunc(containers, func(c any) bool {
+		args, _, _ := unstructured.NestedStringSlice(c.(map[string]any), "args")
+		return slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--eventMeshURL=") })
+	})
 }

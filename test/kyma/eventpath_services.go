@@ -8,144 +8,64 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
 
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
-
-// front is the Service of an Application's event-service: it stays, whichever
-// pod is behind it.
-type front struct {
-	app string
-
-	mu    sync.Mutex
-	busy  sync.Mutex // one roll-out at a time
-	proxy *httputil.ReverseProxy
-	// mesh is the URL of the adapter if the pod is the mesh's.
-	mesh string
-	stop func()
-}
 
 // URL is the legacy endpoint of an Application, for clients.
 func (p *EventPath) URL(app string) string { return p.services.URL + "/front/" + app + "/v1/events" }
 
-// OnMesh is for Wait: the endpoint of the Application is the mesh's event-service.
+// AdapterURL is that of the adapter of an Application's HTTPSource: what
+// http://<application>.kyma-integration is in a cluster.
+func (p *EventPath) AdapterURL(app string) string { return p.services.URL + "/adapter/" + app }
+
+// OnMesh is for Wait: the Application's event-service is on the mesh, and no pod of
+// the former one is left.
 func (p *EventPath) OnMesh(app string) bool {
-	p.mu.Lock()
-	f := p.fronts[app]
-	p.mu.Unlock()
-	if f == nil {
-		return false
+	for _, obj := range p.pods.informer.GetStore().List() {
+		pod := obj.(*unstructured.Unstructured)
+		if pod.GetNamespace() == IntegrationNamespace && pod.GetLabels()["app"] == app+"-event-service" && !onMesh(pod) {
+			return false
+		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mesh != ""
+	return p.Serving(app)
 }
 
 // Serving is for Wait: the Application has an endpoint.
 func (p *EventPath) Serving(app string) bool {
-	p.mu.Lock()
-	f := p.fronts[app]
-	p.mu.Unlock()
-	if f == nil {
-		return false
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.proxy != nil
+	return len(p.endpoints(IntegrationNamespace, "app", app+"-event-service")) > 0
 }
 
-// deployment is the kubelet's and kube-proxy's part: the new pod is started, then
-// it gets the requests, then the old one is ended.
-func (p *EventPath) deployment(key string) {
-	app, ok := strings.CutPrefix(key, IntegrationNamespace+"/")
-	if app, ok = strings.CutSuffix(app, "-event-service"); !ok {
-		return
-	}
-	p.mu.Lock()
-	f := p.fronts[app]
-	if f == nil {
-		f = &front{app: app}
-		p.fronts[app] = f
-	}
-	p.mu.Unlock()
-	// The informer must not wait for a process that starts.
-	p.running.Go(func() {
-		f.busy.Lock()
-		defer f.busy.Unlock()
-		p.roll(f, false)
-		p.tell(func() {})
-	})
-}
-
-// Replace starts another pod of the Application's event-service, gives it the
-// requests, and ends the one before, which may be dead.
-func (p *EventPath) Replace(app string) {
-	p.mu.Lock()
-	f := p.fronts[app]
-	p.mu.Unlock()
-	if f == nil {
-		return
-	}
-	f.busy.Lock()
-	defer f.busy.Unlock()
-	p.roll(f, true)
-}
-
-func (p *EventPath) roll(f *front, again bool) {
-	d := p.deployments.get(IntegrationNamespace + "/" + f.app + "-event-service")
-	if d == nil || p.ctx.Err() != nil {
-		return
-	}
-	mesh := meshArgument(d)
-	f.mu.Lock()
-	same := f.proxy != nil && f.mesh == mesh
-	former := f.stop
-	f.mu.Unlock()
-	if same && !again {
-		return
-	}
-	backend, stop := p.services.URL+"/old/"+f.app, func() {}
-	if mesh != "" {
-		// The host of the argument is the adapter's name in the cluster.
-		adapter := p.services.URL + "/adapter/" + f.app
-		started, end, err := p.options.EventService(p.ctx, f.app, adapter)
-		if err != nil {
-			p.log("cannot start the event-service of %s: %v", f.app, err)
-			return
+// front is the Service of an Application's event-service: it stays, whichever pod
+// is behind it.
+func (p *EventPath) front(w http.ResponseWriter, r *http.Request, app string) {
+	backend := ""
+	if pod := p.endpoint(IntegrationNamespace, "app", app+"-event-service"); pod != nil {
+		backend = p.services.URL + "/old/" + app
+		if onMesh(pod) {
+			if backend = p.options.Address(pod.GetUID()); backend != "" {
+				backend += "/" + app
+			}
 		}
-		backend, stop = started+"/"+f.app, end
 	}
 	to, err := url.Parse(backend + "/v1/events")
-	if err != nil {
-		p.log("%v", err)
+	if backend == "" || err != nil {
+		http.Error(w, "no healthy upstream", http.StatusServiceUnavailable)
 		return
 	}
-	f.mu.Lock()
-	f.proxy = &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.Path = to.Scheme, to.Host, to.Path
 			r.Out.Host = to.Host
 		},
+		Transport: p.transport,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			p.log("%s: %v", f.app, err)
+			p.log("%s: %v", app, err)
 			http.Error(w, "upstream connect error", http.StatusServiceUnavailable)
 		},
 	}
-	f.mesh, f.stop = mesh, stop
-	f.mu.Unlock()
-	if former != nil {
-		former()
-	}
-}
-
-func (f *front) end() {
-	f.mu.Lock()
-	stop := f.stop
-	f.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
+	proxy.ServeHTTP(w, r)
 }
 
 // serve is every service of the path, by the first part of its URL.
@@ -154,21 +74,7 @@ func (p *EventPath) serve(w http.ResponseWriter, r *http.Request) {
 	app, _, _ := strings.Cut(rest, "/")
 	switch part {
 	case "front":
-		p.mu.Lock()
-		f := p.fronts[app]
-		p.mu.Unlock()
-		if f == nil {
-			http.NotFound(w, r)
-			return
-		}
-		f.mu.Lock()
-		proxy := f.proxy
-		f.mu.Unlock()
-		if proxy == nil {
-			http.Error(w, "no healthy upstream", http.StatusServiceUnavailable)
-			return
-		}
-		proxy.ServeHTTP(w, r)
+		p.front(w, r, app)
 	case "old":
 		p.oldEventService(w, r, app)
 	case "publisher":
@@ -208,7 +114,7 @@ func (p *EventPath) oldEventService(w http.ResponseWriter, r *http.Request, app 
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.transport.RoundTrip(req)
 	if err != nil {
 		// A transport error is plain text.
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -222,7 +128,7 @@ func (p *EventPath) oldEventService(w http.ResponseWriter, r *http.Request, app 
 
 // publisher is event-publish-service.
 func (p *EventPath) publisher(w http.ResponseWriter, r *http.Request) {
-	if !p.busRuns(Publisher) {
+	if p.endpoint(SystemNamespace, "app.kubernetes.io/name", "event-publish-service") == nil {
 		panic(http.ErrAbortHandler) // there is no pod that would answer
 	}
 	var event oldEvent

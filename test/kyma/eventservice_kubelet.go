@@ -166,7 +166,17 @@ func statusOf(pod *corev1.Pod, fault PodFault) corev1.PodStatus {
 // WaitRolledOut returns once all pods of a Deployment are of its last version and
 // available.
 func (k *Kubelet) WaitRolledOut(ctx context.Context, deployment string) error {
-	deployments := k.client.AppsV1().Deployments(k.namespace)
+	return waitRolledOut(ctx, k.client, k.namespace, deployment)
+}
+
+// WaitRolledOut returns once all pods of a Deployment are of its last version and
+// available.
+func (n *Node) WaitRolledOut(ctx context.Context, namespace, deployment string) error {
+	return waitRolledOut(ctx, n.client, namespace, deployment)
+}
+
+func waitRolledOut(ctx context.Context, client kubernetes.Interface, namespace, deployment string) error {
+	deployments := client.AppsV1().Deployments(namespace)
 	selector := fields.OneTermEqualSelector("metadata.name", deployment).String()
 	_, err := watchtools.UntilWithSync(ctx, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -186,7 +196,7 @@ func (k *Kubelet) WaitRolledOut(ctx context.Context, deployment string) error {
 		return s.ObservedGeneration == d.Generation && s.Replicas == *d.Spec.Replicas && s.UpdatedReplicas == s.Replicas && s.AvailableReplicas == s.Replicas, nil
 	})
 	if err != nil {
-		return fmt.Errorf("rollout of Deployment %s/%s did not end: %w", k.namespace, deployment, err)
+		return fmt.Errorf("rollout of Deployment %s/%s did not end: %w", namespace, deployment, err)
 	}
 	return nil
 }

@@ -229,15 +229,11 @@ func (p *Prober) tell(change func()) {
 
 // Await returns when every accepted event has arrived, or ctx ends.
 func (p *Prober) Await(ctx context.Context) error {
+	settled := p.settled(func(e *Event) bool { return e.Accepted.IsZero() && e.givenUp || len(e.Arrived) > 0 })
 	return p.until(ctx, func() int {
-		n := 0
-		for _, e := range p.events {
-			if !e.Accepted.IsZero() && len(e.Arrived) == 0 {
-				n++
-			}
-		}
-		return n
-	}, "%d accepted events have not arrived")
+		return settled(len(p.events), func(e *Event) bool { return !e.Accepted.IsZero() && len(e.Arrived) == 0 })
+	},
+		"%d accepted events have not arrived")
 }
 
 // AwaitAccepted returns when every event that was begun before is accepted or
@@ -246,15 +242,30 @@ func (p *Prober) AwaitAccepted(ctx context.Context, more int) error {
 	p.mu.Lock()
 	want := len(p.events) + more
 	p.mu.Unlock()
+	done := func(e *Event) bool { return !e.Accepted.IsZero() || e.givenUp }
+	settled := p.settled(done)
 	return p.until(ctx, func() int {
-		n := max(0, want-len(p.events))
-		for _, e := range p.events[:min(want, len(p.events))] {
-			if e.Accepted.IsZero() && !e.givenUp {
+		return max(0, want-len(p.events)) + settled(min(want, len(p.events)), func(e *Event) bool { return !done(e) })
+	}, "%d events are not accepted")
+}
+
+// settled returns what counts events under the lock. It does not look again at the
+// first ones, up to which nothing can change any more: it is asked whenever
+// something changes, and events become many.
+func (p *Prober) settled(final func(*Event) bool) func(end int, counts func(*Event) bool) int {
+	from := 0
+	return func(end int, counts func(*Event) bool) int {
+		for from < end && final(p.events[from]) {
+			from++
+		}
+		n := 0
+		for _, e := range p.events[from:end] {
+			if counts(e) {
 				n++
 			}
 		}
 		return n
-	}, "%d events are not accepted")
+	}
 }
 
 // until waits until nothing is left, which left counts under the lock.

@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 package prober
 
 import (
