@@ -143,11 +143,12 @@ func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 		c.find("httpsource-foreign", source, "is of source %q, not of %q", kyma.SourceOf(source), name)
 		return true
 	}
-	if channel == nil && adapter != nil {
+	switch {
+	case channel == nil && adapter != nil:
 		c.find("adapter-without-channel", adapter, "it takes events, and there is no Channel %s/%s to send them to", kyma.IntegrationNamespace, name)
-	} else if channel == nil {
+	case channel == nil:
 		c.find("channel-missing", source, "its Channel %s/%s does not exist", kyma.IntegrationNamespace, name)
-	} else {
+	default:
 		c.channel(source, channel)
 	}
 	if adapter == nil {
@@ -313,7 +314,7 @@ func (c *checker) triggersOfAll() {
 		default:
 			c.find("trigger-not-ready", t, "is not ready%s", because(r))
 		}
-		attributes := strs(t, "spec", "filter", "attributes")
+		attributes, opaque := kyma.FilterOf(t)
 		if source := attributes[kyma.SourceAttribute]; source != "" {
 			switch {
 			case c.applications.get("", source) == nil:
@@ -322,9 +323,15 @@ func (c *checker) triggersOfAll() {
 				c.find("trigger-without-link", t, "waits for events of Application %s, which nothing brings into the namespace", source)
 			}
 		}
-		key := t.GetNamespace() + " " + brokerOf(t) + " " + subscriberOf(t)
+		to := c.address(kyma.SubscriberOf(t))
+		if opaque || to == "" {
+			continue // cannot be compared
+		}
+		key := t.GetNamespace() + " " + brokerOf(t) + " " + to
 		for _, a := range slices.Sorted(maps.Keys(attributes)) {
-			key += " " + a + "=" + attributes[a]
+			if attributes[a] != "" {
+				key += " " + a + "=" + attributes[a]
+			}
 		}
 		if first[key] == nil {
 			first[key] = t
@@ -332,27 +339,31 @@ func (c *checker) triggersOfAll() {
 		same[key] = append(same[key], t.GetName())
 	}
 	for _, key := range slices.Sorted(maps.Keys(same)) {
-		if len(same[key]) > 1 && !strings.HasSuffix(key, " ") {
+		if len(same[key]) > 1 {
 			c.find("trigger-twice", first[key], "%d Triggers bring the same events to the same subscriber: %s", len(same[key]), strings.Join(same[key], ", "))
 		}
 	}
 }
 
-// subscriberOf is where a Trigger's events go.
+// subscriberOf is where a Trigger's events go, for people.
 func subscriberOf(t *unstructured.Unstructured) string {
-	if kind := str(t, "spec", "subscriber", "ref", "kind"); kind != "" {
-		ns := cmp.Or(str(t, "spec", "subscriber", "ref", "namespace"), t.GetNamespace())
-		return kind + " " + ns + "/" + str(t, "spec", "subscriber", "ref", "name") + str(t, "spec", "subscriber", "uri")
+	if uri := kyma.SubscriberOf(t); uri != "" {
+		return shown(uri)
 	}
-	return str(t, "spec", "subscriber", "uri")
+	if kind := str(t, "spec", "subscriber", "ref", "kind"); kind != "" { // its controller has not resolved it
+		ns := cmp.Or(str(t, "spec", "subscriber", "ref", "namespace"), t.GetNamespace())
+		return kind + " " + ns + "/" + str(t, "spec", "subscriber", "ref", "name")
+	}
+	return ""
 }
 
-// triggerFor returns the Trigger that delivers what a Kyma Subscription does.
-func (l *Landscape) triggerFor(sub *unstructured.Unstructured) *unstructured.Unstructured {
-	return l.triggersBy[delivery{
-		sub.GetNamespace(), str(sub, "spec", "source_id"), str(sub, "spec", "event_type"), str(sub, "spec", "event_type_version"),
-		strings.TrimSuffix(str(sub, "spec", "endpoint"), "/"),
-	}]
+// shown is a URL without the password in it.
+func shown(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return uri
+	}
+	return u.Redacted()
 }
 
 func (c *checker) kymaSubscriptions() {
@@ -366,7 +377,7 @@ func (c *checker) kymaSubscriptions() {
 			c.find("subscription-terminating", sub, "is being deleted, and has the finalizers %q", sub.GetFinalizers())
 		case c.applications.get("", source) == nil:
 			c.find("subscription-without-source", sub, "its source %q is no Application", source)
-		case c.triggerFor(sub) == nil:
+		case c.triggersBy[c.deliveryOfSubscription(sub)] == nil:
 			c.find("subscription-without-trigger", sub, "no Trigger delivers its events")
 		default:
 			c.find("subscription-left", sub, "is still there, although its Trigger delivers")

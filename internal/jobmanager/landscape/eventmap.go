@@ -66,12 +66,13 @@ func MapOf(l *Landscape, namespace string) *Map {
 		paths[app.GetName()] = l.path(app.GetName())
 		m.Applications = append(m.Applications, Source{Name: app.GetName(), Path: paths[app.GetName()]})
 	}
-	flows := map[Flow]*Flow{}
-	at := func(source, eventType, version, ns, subscriber string) *Flow {
-		key := Flow{Application: source, EventType: eventType, Version: version, Namespace: ns, Subscriber: subscriber}
+	flows := map[delivery]*Flow{}
+	at := func(key delivery, subscriber string) *Flow {
+		if key.address == "" {
+			key.address = subscriber
+		}
 		if flows[key] == nil {
-			f := key
-			flows[key] = &f
+			flows[key] = &Flow{Application: key.source, EventType: key.eventType, Version: key.version, Namespace: key.namespace, Subscriber: subscriber}
 		}
 		return flows[key]
 	}
@@ -79,16 +80,17 @@ func MapOf(l *Landscape, namespace string) *Map {
 		if namespace != "" && sub.GetNamespace() != namespace || !kyma.LegacySubscription(sub) {
 			continue
 		}
-		f := at(str(sub, "spec", "source_id"), str(sub, "spec", "event_type"), str(sub, "spec", "event_type_version"), sub.GetNamespace(), str(sub, "spec", "endpoint"))
-		f.Before = Route{Object: sub.GetName(), Problem: l.beforeProblem(sub)}
+		at(l.deliveryOfSubscription(sub), shown(str(sub, "spec", "endpoint"))).Before = Route{Object: sub.GetName(), Problem: l.beforeProblem(sub)}
 	}
 	for _, t := range l.triggers.sorted() {
 		if namespace != "" && t.GetNamespace() != namespace {
 			continue
 		}
-		a := strs(t, "spec", "filter", "attributes")
-		f := at(a[kyma.SourceAttribute], a[kyma.TypeAttribute], a[kyma.EventTypeVersionAttribute], t.GetNamespace(), subscriberOf(t))
-		f.After = Route{Object: t.GetName(), Problem: l.afterProblem(t, a[kyma.SourceAttribute])}
+		key, comparable := l.deliveryOf(t)
+		if !comparable {
+			key.address = "Trigger " + t.GetName() // stands for itself
+		}
+		at(key, subscriberOf(t)).After = Route{Object: t.GetName(), Problem: l.afterProblem(t, key.source)}
 	}
 	for _, f := range flows {
 		m.Flows = append(m.Flows, *f)
@@ -115,7 +117,7 @@ func (l *Landscape) path(application string) Path {
 	if kyma.NotSwitched(deployment, podsOf) == "" {
 		return PathMesh
 	}
-	if deployment != nil && kyma.PostsToMesh(deployment) || slices.ContainsFunc(podsOf, func(p *unstructured.Unstructured) bool { return kyma.PostsToMesh(p) }) {
+	if deployment != nil && kyma.PostsToMesh(deployment) || slices.ContainsFunc(podsOf, kyma.PostsToMesh) {
 		return PathBoth
 	}
 	return PathEventBus

@@ -44,7 +44,7 @@ type Landscape struct {
 
 // delivery is what a Trigger and a Kyma Subscription have in common if one does
 // what the other did.
-type delivery struct{ namespace, source, eventType, version, subscriber string }
+type delivery struct{ namespace, source, eventType, version, address string }
 
 func core(group, plural, kind string) migration.Resource {
 	return migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
@@ -155,11 +155,30 @@ func (l *Landscape) index() {
 		}
 	}
 	for _, u := range l.triggers.sorted() {
-		a := strs(u, "spec", "filter", "attributes")
-		key := delivery{u.GetNamespace(), a[kyma.SourceAttribute], a[kyma.TypeAttribute], a[kyma.EventTypeVersionAttribute], strings.TrimSuffix(subscriberOf(u), "/")}
-		if l.triggersBy[key] == nil {
+		if key, ok := l.deliveryOf(u); ok && l.triggersBy[key] == nil {
 			l.triggersBy[key] = u
 		}
+	}
+}
+
+// address is the one form of a URL in which two that mean the same are equal.
+func (l *Landscape) address(uri string) string {
+	return kyma.Address(uri, func(name string) bool { return l.namespaces.get("", name) != nil })
+}
+
+// deliveryOf is what a Trigger delivers; false if that cannot be compared.
+func (l *Landscape) deliveryOf(t *unstructured.Unstructured) (delivery, bool) {
+	a, opaque := kyma.FilterOf(t)
+	to := l.address(kyma.SubscriberOf(t))
+	for key := range a {
+		opaque = opaque || key != kyma.SourceAttribute && key != kyma.TypeAttribute && key != kyma.EventTypeVersionAttribute
+	}
+	return delivery{t.GetNamespace(), a[kyma.SourceAttribute], a[kyma.TypeAttribute], a[kyma.EventTypeVersionAttribute], to}, !opaque && to != ""
+}
+
+func (l *Landscape) deliveryOfSubscription(s *unstructured.Unstructured) delivery {
+	return delivery{
+		s.GetNamespace(), str(s, "spec", "source_id"), str(s, "spec", "event_type"), str(s, "spec", "event_type_version"), l.address(str(s, "spec", "endpoint")),
 	}
 }
 
@@ -205,9 +224,4 @@ func str(u *unstructured.Unstructured, path ...string) string {
 	}
 	s, _, _ := unstructured.NestedString(u.Object, path...)
 	return s
-}
-
-func strs(u *unstructured.Unstructured, path ...string) map[string]string {
-	m, _, _ := unstructured.NestedStringMap(u.Object, path...)
-	return m
 }

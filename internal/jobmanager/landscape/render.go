@@ -47,16 +47,16 @@ type ids struct {
 	of     map[string]string
 }
 
-func (i *ids) get(name string) (id string, fresh bool) {
+func (i *ids) get(name string) string {
 	if id, ok := i.of[name]; ok {
-		return id, false
+		return id
 	}
 	if i.of == nil {
 		i.of = map[string]string{}
 	}
-	id = fmt.Sprintf("%s%d", i.prefix, len(i.of)+1)
+	id := fmt.Sprintf("%s%d", i.prefix, len(i.of)+1)
 	i.of[name] = id
-	return id, true
+	return id
 }
 
 // WriteMermaid writes the map as a flow chart: dashed before, solid after.
@@ -68,21 +68,21 @@ func (m *Map) WriteMermaid(w io.Writer) error {
 	b.WriteString("flowchart LR\n")
 	apps, subs := &ids{prefix: "a"}, &ids{prefix: "s"}
 	for _, a := range m.Applications {
-		id, _ := apps.get(a.Name)
+		id := apps.get(a.Name)
 		fmt.Fprintf(&b, "  %s[%s]\n", id, quote(a.Name))
 	}
 	namespaces, of := m.subscribers()
 	for i, ns := range namespaces {
 		fmt.Fprintf(&b, "  subgraph n%d[%s]\n", i+1, quote(ns))
 		for _, s := range of[ns] {
-			id, _ := subs.get(ns + " " + s)
+			id := subs.get(ns + " " + s)
 			fmt.Fprintf(&b, "    %s(%s)\n", id, quote(cmp.Or(s, "no endpoint")))
 		}
 		b.WriteString("  end\n")
 	}
 	for _, f := range m.Flows {
-		from, _ := apps.get(cmp.Or(f.Application, "any"))
-		to, _ := subs.get(f.Namespace + " " + f.Subscriber)
+		from := apps.get(cmp.Or(f.Application, "any"))
+		to := subs.get(f.Namespace + " " + f.Subscriber)
 		if f.Before.Object != "" {
 			fmt.Fprintf(&b, "  %s -. %s .-> %s\n", from, quote(label(f, "before", f.Before)), to)
 		}

@@ -1,0 +1,106 @@
+package landscape
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// stored is a cluster that serves every kind, with these objects.
+type stored map[string][]*unstructured.Unstructured
+
+func (s stored) Served(_ context.Context, gk schema.GroupKind) (migration.Resource, bool, error) {
+	return migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: gk.Group, Version: "v1", Resource: gk.Kind}, Kind: gk.Kind}, true, nil
+}
+
+func (s stored) Each(_ context.Context, r migration.Resource, namespace string, o migration.ListOptions, do func(*unstructured.Unstructured) error) error {
+	for _, u := range s[r.Kind+"."+r.Group] {
+		if namespace != "" && u.GetNamespace() != namespace {
+			continue
+		}
+		if o.Trim != nil {
+			u = u.DeepCopy()
+			o.Trim(u)
+		}
+		if err := do(u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s stored) add(t *testing.T, group, text string) {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	key := u.GetKind() + "." + group
+	s[key] = append(s[key], u)
+}
+
+// TestALargeCluster looks at 500 Applications and 5,000 Triggers, half of which
+// have their Kyma Subscription still: what is looked up for each of them must not be
+// searched for.
+func TestALargeCluster(t *testing.T) {
+	const apps, triggers = 500, 5000
+	const ready = `status: {conditions: [{type: Ready, status: "True"}]}`
+	s := stored{}
+	for i := range apps {
+		name := fmt.Sprintf("app-%04d", i)
+		s.add(t, kyma.Application.Group, fmt.Sprintf(`{kind: Application, metadata: {name: %s}, spec: {}}`, name))
+		s.add(t, kyma.HTTPSource.Group, fmt.Sprintf(`{kind: HTTPSource, metadata: {namespace: kyma-integration, name: %s, uid: u%d}, spec: {source: %s}, %s}`, name, i, name, ready))
+		s.add(t, "", fmt.Sprintf(`{kind: Pod, metadata: {namespace: kyma-integration, name: %s-event-service-x, labels: {app: %s-event-service}}, spec: {containers: [{name: %s-event-service, args: ["/eventservice"]}]}}`, name, name, name))
+		s.add(t, kyma.ChannelSubscription.Group, fmt.Sprintf(`{kind: Subscription, metadata: {namespace: kyma-integration, name: link-%d, labels: {application-name: %s, broker-namespace: ns-%d}}, spec: {channel: {name: %s}, subscriber: {uri: "http://default-broker.ns-%d"}}, %s}`, i, name, i%50, name, i%50, ready))
+	}
+	for i := range 50 {
+		s.add(t, kyma.Broker.Group, fmt.Sprintf(`{kind: Broker, metadata: {namespace: ns-%d, name: default}, %s}`, i, ready))
+	}
+	for i := range triggers {
+		app := i % apps
+		s.add(t, kyma.Trigger.Group, fmt.Sprintf(`{kind: Trigger, metadata: {namespace: ns-%d, name: t-%d}, spec: {broker: default, filter: {attributes: {source: app-%04d, type: e%d, eventtypeversion: v1}}, subscriber: {uri: "http://s%d"}}, %s}`, app%50, i, app, i, i, ready))
+		if i%2 == 0 {
+			s.add(t, kyma.Subscription.Group, fmt.Sprintf(`{kind: Subscription, metadata: {namespace: ns-%d, name: s-%d}, spec: {source_id: app-%04d, event_type: e%d, event_type_version: v1, endpoint: "http://s%d/"}}`, app%50, i, app, i, i))
+		}
+	}
+	began := time.Now()
+	l, err := Read(t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for _, d := range Check(l, nil, time.Now()) {
+		found[d.ID]++
+	}
+	m := MapOf(l, "")
+	for _, write := range []func(io.Writer) error{m.WriteTable, m.WriteMermaid, m.WriteDOT, func(w io.Writer) error { return m.WriteHTML(w, "x", began) }} {
+		var out strings.Builder
+		if err := write(&out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := time.Since(began)
+	t.Logf("%s; found %v", took, found)
+	// A second or so. Each of the three searches that once were here took a minute.
+	if took > 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if len(m.Applications) != apps || len(m.Flows) != triggers {
+		t.Errorf("the map has %d Applications and %d flows", len(m.Applications), len(m.Flows))
+	}
+	for id, want := range map[string]int{"subscription-left": triggers / 2, "eventservice-former-pod": apps, "trigger-without-link": 0, "subscription-without-trigger": 0} {
+		if found[id] != want {
+			t.Errorf("%d times %s, want %d", found[id], id, want)
+		}
+	}
+}
