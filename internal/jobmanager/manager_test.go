@@ -120,7 +120,7 @@ func TestDeployKeepsTheOrder(t *testing.T) {
 		errs   []string
 	}{
 		"Good": {
-			reason: "Global pre, pre, deployment, post, component by component, global post.",
+			reason: "Global before all, then pre, deployment and post of each component, global after all.",
 			want: []string{
 				"run first", "run before-core", "run second-before-core", "deploy core", "run after-core",
 				"run before-bus", "deploy bus", "run after-bus", "run last",

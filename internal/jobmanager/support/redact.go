@@ -31,9 +31,9 @@ var patterns = []struct {
 }{
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]+-----.*?(-----END [A-Z ]+-----|$)`), Redacted},
 	{regexp.MustCompile(`eyJ[\w-]{8,}\.[\w-]+\.[\w-]*`), Redacted}, // a JSON web token
-	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}`), "$1 " + Redacted},
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}`), "${1} " + Redacted},
 	{regexp.MustCompile(`://[^/\s:@"]*:?[^/\s@"]*@`), "://" + Redacted + "@"},
-	{regexp.MustCompile(`(?i)([?&;\s"'-]|^)([\w.-]*(?:passw\w*|token|secret|api-?_?key|access-?_?key|signature|sig)[\w.-]*)(=|":\s*"|:\s+)([^&\s"']+)`), "$1$2$3" + Redacted},
+	{regexp.MustCompile(`(?i)([?&;\s"'-]|^)([\w.-]*(?:passw\w*|token|secret|api-?_?key|access-?_?key|signature|sig)[\w.-]*)(=|":\s*"|:\s+)([^&\s"']+)`), "${1}${2}${3}" + Redacted},
 }
 
 // Text returns a text without what looks like a secret.
@@ -51,6 +51,9 @@ func Object(u *unstructured.Unstructured) *unstructured.Unstructured {
 	out.SetManagedFields(nil)
 	annotations := out.GetAnnotations()
 	delete(annotations, "kubectl.kubernetes.io/last-applied-configuration") // the whole object once more
+	if len(annotations) == 0 {
+		annotations = nil
+	}
 	out.SetAnnotations(annotations)
 	if out.GetKind() == "Secret" {
 		for _, key := range []string{"data", "stringData"} {
