@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 package eventservice_test
 
 import (
@@ -88,7 +86,7 @@ func metric(t testing.TB, service *eventservice.Process, name string) float64 {
 // answered when their time is up.
 func TestSlowClients(t *testing.T) {
 	adapter := newAdapter(t)
-	service := start(t, adapter.URL, "--requestTimeout=8", "--maxInFlight=10")
+	service := start(t, adapter.URL, "--requestTimeout=15", "--maxInFlight=10")
 	for range 20 { // warm
 		mustSend(t, http.MethodPost, service.URL+eventsV1, eventOf(uuid.NewString()), nil)
 	}
@@ -162,15 +160,15 @@ func TestSlowHeaders(t *testing.T) {
 // adapter the time of its own.
 func TestSlowBodyThenEvent(t *testing.T) {
 	adapter := newAdapter(t)
-	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(1500 * time.Millisecond) })
-	service := start(t, adapter.URL, "--requestTimeout=2")
+	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) })
+	service := start(t, adapter.URL, "--requestTimeout=5")
 	id := uuid.NewString()
 	body := eventOf(id)
 	conn := dial(t, service)
 	if err := announce(conn, len(body)); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(3 * time.Second)
 	if _, err := io.WriteString(conn, body); err != nil {
 		t.Fatal(err)
 	}

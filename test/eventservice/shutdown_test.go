@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 package eventservice_test
 
 import (
@@ -23,7 +21,7 @@ import (
 func TestTerminationUnderLoad(t *testing.T) {
 	adapter := newAdapter(t)
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Millisecond) })
-	service := start(t, adapter.URL, "--shutdownDelay=1s")
+	service := start(t, adapter.URL, "--shutdownDelay=2s")
 	const clients, before = 20, 200
 	var (
 		mu       sync.Mutex
