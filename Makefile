@@ -69,6 +69,16 @@ KYMA_VERSION ?= 1.11
 overlay: ## Put the hooks over Kyma's own chart: KYMA_CHART=kyma/resources/core (KYMA_VERSION=1.11)
 	go run ./charts/overlay -chart "$(KYMA_CHART)" -kyma "$(KYMA_VERSION)" -repository "$(REPOSITORY)" -tag "$(TAG)"
 
+KYMA ?= kyma
+OPERATOR ?= eu.gcr.io/kyma-project/application-operator:39d1ab87
+.PHONY: operator-image
+operator-image: ## Put the event path into application-operator's image, and both images into Kyma's values: KYMA=kyma
+	@if [[ -z "$(BUILDER)" ]]; then echo "needs Docker or Buildah (Debian: apt-get install buildah)" >&2; exit 1; fi
+	rm -rf bin/image/application
+	go run ./charts/applicationoverlay -chart "$(KYMA)/components/application-operator/charts/application" -into bin/image/application
+	$(BUILDER) --quiet -f Dockerfile.application-operator --build-arg OPERATOR=$(OPERATOR) -t $(REPOSITORY)/application-operator:$(TAG) . >/dev/null
+	go run ./charts/applicationoverlay -connector "$(KYMA)/resources/application-connector" -repository "$(REPOSITORY)" -tag "$(TAG)"
+
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)
 	@if [[ -z "$${KUBECONFIG:-}" ]]; then go -C test/cluster run . build; go -C test/servicecatalog run . build >/dev/null; fi

@@ -8,6 +8,12 @@
 // version, but for the objects that ours has, too: their documents are cut out of
 // its templates, and our templates and values put beside them. Nothing is written
 // unless all of them were found and could be cut out whole.
+//
+//	go run ./charts/applicationoverlay -connector kyma/resources/application-connector -repository eu.gcr.io/kyma-project/eventmesh-migration -tag 1
+//
+// The values of Kyma's chart application-connector name the images: those of
+// application-operator and of event-service are set to <repository>/<name>:<tag>.
+// Nothing else of the chart is changed, and it can be repeated.
 package main
 
 import (
@@ -30,8 +36,17 @@ func main() {
 	chart := flag.String("chart", "", "`folder` of the chart in application-operator's image: /application there")
 	ours := flag.String("ours", "charts/application", "`folder` of the event path")
 	into := flag.String("into", "bin/image/application", "`folder` to make; it must not exist")
+	connector := flag.String("connector", "", "`folder` of Kyma's chart application-connector, to name the images in instead")
+	repository := flag.String("repository", "", "`registry/path` of the images")
+	tag := flag.String("tag", "", "`tag` of the images")
 	flag.Parse()
-	if err := overlay(*chart, *ours, *into); err != nil {
+	err := error(nil)
+	if *connector != "" {
+		err = nameImages(filepath.Join(*connector, "values.yaml"), *repository, *tag)
+	} else {
+		err = overlay(*chart, *ours, *into)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
