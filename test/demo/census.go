@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -19,6 +19,17 @@ import (
 type census struct {
 	applications int
 	sources      map[string]source
+	// instances that the mesh does not know, and the others.
+	unknownInstances, knownInstances int
+	subscriptions                    int
+	brokers, triggers                int
+	// oldServices post to the Event Bus, newServices to the mesh.
+	oldServices, newServices int
+	// bus are the replicas of the Event Bus, held the objects that only its
+	// controller lets go.
+	bus, held int64
+	// definition says that the kind of Kyma Subscriptions is there.
+	definition bool
 }
 
 // source is one HTTPSource.
@@ -40,44 +51,91 @@ func (c census) ready() int {
 	return n
 }
 
-func takeCensus(ctx context.Context, cfg *rest.Config) (census, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent = "eventmesh-demo"
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return census{}, err
-	}
-	knative := func(group, resource string) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: group, Version: string(controlplane.KnativeV1alpha1), Resource: resource}
-	}
-	read := func(gvr schema.GroupVersionResource) (map[string]unstructured.Unstructured, error) {
+func knative(group, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group + ".knative.dev", Version: string(controlplane.KnativeV1alpha1), Resource: resource}
+}
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+const definition = "subscriptions.eventing.kyma-project.io"
+
+func (d *demo) census(ctx context.Context) (census, error) {
+	var failed error
+	read := func(gvr schema.GroupVersionResource) []unstructured.Unstructured {
 		// The sample fits into a page.
-		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		list, err := d.client.Resource(gvr).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("cannot list %s: %w", gvr.Resource, err)
+			failed = fmt.Errorf("cannot list %s: %w", gvr.Resource, err)
+			return nil
 		}
-		byName := map[string]unstructured.Unstructured{}
-		for _, u := range list.Items {
-			byName[u.GetName()] = u
-		}
-		return byName, nil
+		return list.Items
 	}
-	var lists [4]map[string]unstructured.Unstructured
-	for i, gvr := range []schema.GroupVersionResource{
-		kyma.Applications, kyma.HTTPSources, knative("messaging.knative.dev", "channels"), knative("serving.knative.dev", "services"),
-	} {
-		if lists[i], err = read(gvr); err != nil {
-			return census{}, err
+	named := func(all []unstructured.Unstructured, name string) unstructured.Unstructured {
+		if i := slices.IndexFunc(all, func(u unstructured.Unstructured) bool { return u.GetName() == name }); i >= 0 {
+			return all[i]
+		}
+		return unstructured.Unstructured{}
+	}
+	c := census{applications: len(read(kyma.Applications)), sources: map[string]source{}}
+	channels, adapters := read(knative("messaging", "channels")), read(knative("serving", "services"))
+	for _, u := range read(kyma.HTTPSources) {
+		name := u.GetName()
+		c.sources[name] = source{u.GetUID(), u.GetGeneration(), ready(u) && ready(named(channels, name)) && ready(named(adapters, name))}
+	}
+	activations := read(kyma.EventActivations)
+	for _, u := range read(kyma.ServiceInstances) {
+		if slices.ContainsFunc(activations, func(a unstructured.Unstructured) bool {
+			return a.GetNamespace() == u.GetNamespace() && a.GetName() == oldService
+		}) {
+			c.knownInstances++
+		} else {
+			c.unknownInstances++
 		}
 	}
-	c := census{applications: len(lists[0]), sources: map[string]source{}}
-	for name, src := range lists[1] {
-		c.sources[name] = source{
-			uid: src.GetUID(), generation: src.GetGeneration(),
-			ready: ready(src) && ready(lists[2][name]) && ready(lists[3][name]),
+	for _, u := range activations {
+		c.held += int64(len(u.GetFinalizers()))
+	}
+	for _, u := range read(definitions) {
+		c.definition = c.definition || u.GetName() == definition
+	}
+	if c.definition {
+		c.subscriptions = len(read(kyma.KymaSubscriptions))
+	}
+	for _, u := range read(knative("eventing", "brokers")) {
+		if ready(u) {
+			c.brokers++
 		}
 	}
-	return c, nil
+	for _, u := range read(knative("eventing", "triggers")) {
+		if ready(u) {
+			c.triggers++
+		}
+	}
+	for _, u := range read(kyma.Deployments) {
+		replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+		switch {
+		case u.GetName() == kyma.Publisher || u.GetName() == kyma.SubscriptionController:
+			c.bus += replicas
+		case !strings.HasSuffix(u.GetName(), "-event-service"):
+		case onMesh(u):
+			c.newServices++
+		default:
+			c.oldServices++
+		}
+	}
+	return c, failed
+}
+
+// onMesh says whether an event-service posts to the mesh.
+func onMesh(u unstructured.Unstructured) bool {
+	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+	for _, c := range containers {
+		args, _ := c.(map[string]any)["args"].([]any)
+		if slices.ContainsFunc(args, func(arg any) bool { s, _ := arg.(string); return strings.HasPrefix(s, "--eventMeshURL=") }) {
+			return true
+		}
+	}
+	return false
 }
 
 func ready(u unstructured.Unstructured) bool {

@@ -1,17 +1,17 @@
 // Command demo migrates a sample Kyma 1.10 cluster, on this machine and nothing
 // but this machine, and tells what it does. "make demo" runs it.
 //
-// Everything in it is real except the controllers of Kyma and Knative, for which
-// test/kyma stands in: the API server, the garbage collector, the audit log, and
-// httpsource-sync itself, which is built and started as an operator would.
+// It is the upgrade to Kyma 1.11 and on to 1.12 in the order of Kyma's installer,
+// with all jobs. Everything in it is real except the controllers of Kyma and
+// Knative, for which test/kyma stands in: the API server, the garbage collector,
+// Deployments and their pods' names, the audit log, and the jobs themselves, which
+// are built and started as an operator would.
 //
-// The demo checks what it promises, and fails if anything is different. With
-// KUBECONFIG set it uses that cluster, which must have no Applications: they, and
-// what belongs to them, are deleted at the end.
+// The demo checks what it promises, and fails if anything is different. Its cluster
+// is always its own: KUBECONFIG is not heeded.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,26 +20,27 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
-
-const job = "httpsource-sync"
 
 // starting keeps an adapter from being ready until the run waits for it.
 var starting = kyma.AdapterNotReadyFor(time.Hour)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
+	err := os.Unsetenv("KUBECONFIG")
+	if err == nil {
+		err = run(ctx)
+	}
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
@@ -54,15 +55,22 @@ func main() {
 
 // demo is what the chapters share.
 type demo struct {
-	cp          *controlplane.ControlPlane
+	cp *controlplane.ControlPlane
+	// cfg is the administrator's, with which the demo does what is not the jobs'.
 	cfg         *rest.Config
-	binary      string
+	client      dynamic.Interface
 	controllers *kyma.Controllers
-	sample      kyma.Sample
-	out         io.Writer
-	before      census
+	mesh        *kyma.Mesh
+	kubelet     *kyma.Kubelet
+	// bin has the jobs, and nats is the monitoring port of NATS Streaming.
+	bin, nats string
+	sample    kyma.Sample
+	out       io.Writer
+	before    census
 	// log is where the demo is in the audit log.
 	log controlplane.Mark
+	// stop ends what the demo has started.
+	stop []func()
 }
 
 // run tells the chapters in order, and cleans up whatever happens.
@@ -75,9 +83,14 @@ func run(ctx context.Context) (err error) {
 	}{
 		{"A Kyma 1.10 cluster", (*demo).cluster},
 		{"What is wrong with it", (*demo).sampleApplications},
-		{"What would be done: httpsource-sync plan", (*demo).plan},
-		{"Doing it: httpsource-sync", (*demo).migrate},
+		{"What would be done: plan", (*demo).plan},
+		{"Kyma 1.11: before core is upgraded", (*demo).expand},
+		{"After core: too early to take anything away", (*demo).tooEarly},
+		{"Before application-connector: the last gate", (*demo).gate},
+		{"application-connector: the switch", (*demo).switchOver},
+		{"After application-connector: the Event Bus goes", (*demo).contract},
 		{"And once more: nothing is left to do", (*demo).again},
+		{"Kyma 1.12: what the Event Bus has left", (*demo).purge},
 		{"Before and after", (*demo).summary},
 	} {
 		d.chapter(chapter.title)
@@ -95,25 +108,22 @@ func (d *demo) chapter(title string) {
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
 func (d *demo) cluster(ctx context.Context) error {
-	if os.Getenv("KUBECONFIG") == "" {
-		d.say("A real control plane starts on this machine: etcd, kube-apiserver and kube-controller-manager.")
-	} else {
-		d.say("KUBECONFIG is set: its cluster is used.")
-	}
+	d.say("A real control plane starts on this machine: etcd, kube-apiserver and kube-controller-manager.")
 	cp, err := controlplane.Start(ctx)
 	if err != nil {
 		return err
 	}
 	d.cp, d.cfg = cp, cp.Config()
-	if err := cp.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+	d.cfg.UserAgent, d.cfg.WarningHandler = "eventmesh-demo", rest.NoWarnings{}
+	if d.client, err = dynamic.NewForConfig(d.cfg); err != nil {
 		return err
 	}
-	if err := kyma.Clear(ctx, d.cfg); err != nil {
+	if err := cp.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
 		return err
 	}
 	d.say("It has the kinds of Kyma 1.10, and of the Knative that came with it.")
 
-	if d.controllers, err = kyma.Start(ctx, d.cfg, kyma.Options{}); err != nil {
+	if err := d.standIns(ctx); err != nil {
 		return err
 	}
 	// Real adapters take a while to start: it is what there is to wait for.
@@ -124,21 +134,23 @@ func (d *demo) cluster(ctx context.Context) error {
 	if d.sample, err = kyma.LoadSample(ctx, d.cfg); err != nil {
 		return err
 	}
+	if err := d.eventBus(ctx); err != nil {
+		return err
+	}
 	if err := d.controllers.WaitReady(ctx, d.sample.In(kyma.InPlace, kyma.FrozenInPlace)...); err != nil {
 		return err
 	}
-	d.say("%d Applications are in it, and a stand-in for the controllers of Kyma and Knative is at work.", len(d.sample))
+	d.say("%d Applications are in it, and stand-ins for the controllers of Kyma and Knative are at work.", len(d.sample))
 
-	d.binary, err = filepath.Abs(filepath.Join("bin", job))
-	if err != nil {
+	if d.bin, err = filepath.Abs("bin"); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.binary, "./cmd/"+job)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.bin+"/", "./cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build %s (run the demo from the repository's root): %w\n%s", job, err, out)
+		return fmt.Errorf("cannot build the jobs (run the demo from the repository's root): %w\n%s", err, out)
 	}
-	d.say("bin/%s is built.", job)
+	d.say("The jobs are built: bin/.")
 	return nil
 }
 
@@ -154,8 +166,10 @@ func (d *demo) sampleApplications(ctx context.Context) error {
 	d.list(kyma.UpgradeFailed, kyma.InstallFailed)
 	d.say("And these are not to have one: never installed, or left out of the migration by a label:\n")
 	d.list(kyma.NeverInstalled, kyma.OptedOut)
+	d.say("%d Kyma Subscriptions are served by the Event Bus alone, which Kyma 1.12 removes. And one", len(d.subscriptions()))
+	d.say("ServiceInstance, shop/%s, is from before Kyma 1.9: the mesh does not know it.", oldInstance)
 	var err error
-	d.before, err = takeCensus(ctx, d.cfg)
+	d.before, err = d.census(ctx)
 	return err
 }
 
@@ -163,176 +177,43 @@ func (d *demo) list(states ...kyma.State) {
 	d.say("  %s\n", strings.Join(d.sample.In(states...), ", "))
 }
 
-func (d *demo) plan(ctx context.Context) error {
-	d.say("A plan reads, and writes nothing.\n")
-	if err := d.mark(ctx); err != nil {
-		return err
-	}
-	if err := d.job(ctx, migration.Planned, "plan"); err != nil {
-		return err
-	}
-	return d.wroteNothing(ctx)
-}
-
-func (d *demo) migrate(ctx context.Context) error {
-	d.say("Each change is journaled before it is made. What fails is put back; a run that is")
-	d.say("killed is finished by the next one. The adapters take some seconds to start.\n")
-	heal := time.AfterFunc(2*time.Second, func() { d.controllers.Heal(starting, d.sample.In(kyma.Starting)...) })
-	defer heal.Stop()
-	if err := d.job(ctx, migration.Succeeded); err != nil {
-		return err
-	}
-	after, err := takeCensus(ctx, d.cfg)
-	if err != nil {
-		return err
-	}
-	for _, app := range d.sample {
-		source, existed := after.sources[app.Name], d.before.sources[app.Name]
-		toBeReady := app.State == kyma.DeletedByHand || app.State == kyma.Starting
-		if toBeReady && !source.ready {
-			return fmt.Errorf("the HTTPSource of %s, its Channel or its adapter is not ready after the run", app.Name)
-		}
-		if app.State != kyma.DeletedByHand && (source.uid != existed.uid || source.generation != existed.generation) {
-			return fmt.Errorf("the HTTPSource of %s (%s) was touched", app.Name, app.State)
-		}
-	}
-	d.say("\nChecked: every HTTPSource that was missing is there and ready, with Channel and adapter,")
-	d.say("and none of the others was touched.")
-	return nil
-}
-
-func (d *demo) again(ctx context.Context) error {
-	if err := d.mark(ctx); err != nil {
-		return err
-	}
-	if err := d.job(ctx, migration.NothingToDo); err != nil {
-		return err
-	}
-	return d.wroteNothing(ctx)
-}
-
-func (d *demo) summary(ctx context.Context) error {
-	after, err := takeCensus(ctx, d.cfg)
-	if err != nil {
-		return err
-	}
-	missing := len(d.sample.In(kyma.DeletedByHand))
-	rows := []struct {
-		what          string
-		before, after int
-		gained        int
-	}{
-		{"Applications", d.before.applications, after.applications, 0},
-		{"HTTPSources, ready with Channel and adapter", d.before.ready(), after.ready(), missing + len(d.sample.In(kyma.Starting))},
-		{"Applications whose events would be lost", missing - d.present(d.before), missing - d.present(after), -missing},
-		{"Applications left to their next Helm 2 upgrade", d.left(d.before), d.left(after), 0},
-	}
-	d.say("  %-50s%8s%8s", "", "before", "after")
-	for _, r := range rows {
-		d.say("  %-50s%8d%8d", r.what, r.before, r.after)
-		if r.after-r.before != r.gained {
-			return fmt.Errorf("%s: %d before and %d after the run, which is not what was promised", r.what, r.before, r.after)
-		}
-	}
-	return nil
-}
-
-// present counts the Applications the job was to repair that can take events.
-func (d *demo) present(c census) int {
-	n := 0
-	for _, app := range d.sample.In(kyma.DeletedByHand) {
-		if c.sources[app].ready {
-			n++
-		}
-	}
-	return n
-}
-
-// left counts the Applications without HTTPSource whose release will bring it.
-func (d *demo) left(c census) int {
-	n := 0
-	for _, app := range d.sample.In(kyma.UpgradeFailed, kyma.InstallFailed) {
-		if c.sources[app].uid == "" {
-			n++
-		}
-	}
-	return n
-}
-
-// job runs the real binary on this terminal, and expects exit code 0 and a
-// report with this result.
-func (d *demo) job(ctx context.Context, result migration.Result, args ...string) error {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		// Elsewhere the log is JSON, which is not for people.
-		args = append(args, "--log-format=console")
-	}
-	line := "$ " + strings.Join(append([]string{"bin/" + job}, args...), " ")
-	d.say("%s", line)
-	var report bytes.Buffer
-	cmd := exec.CommandContext(ctx, d.binary, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+d.cp.Kubeconfig)
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &report), os.Stderr
-	// In a group of its own, a Ctrl-C reaches it once, by Cancel, and it gets
-	// the time to end properly.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 30 * time.Second
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w", line, err)
-	}
-	if headline, _, _ := strings.Cut(report.String(), "\n"); !strings.HasSuffix(headline, ": "+string(result)) {
-		return fmt.Errorf("%s: the report says %q, not %q", line, headline, result)
-	}
-	return nil
-}
-
-func (d *demo) mark(ctx context.Context) error {
-	if !d.cp.Own() {
-		return nil
-	}
-	var err error
+func (d *demo) mark(ctx context.Context) (err error) {
 	d.log, err = d.cp.Mark(ctx)
 	return err
 }
 
-// wroteNothing checks the API server's audit log, which only an own cluster has.
-func (d *demo) wroteNothing(ctx context.Context) error {
-	if !d.cp.Own() {
-		return nil
-	}
-	requests, err := d.cp.Requests(ctx, d.log, controlplane.By(job))
-	if err != nil {
-		return err
-	}
-	for _, r := range requests {
-		if controlplane.IsWrite(r) {
-			return fmt.Errorf("%s was to write nothing, but: %s", job, r)
+// wroteNothing checks the API server's audit log.
+func (d *demo) wroteNothing(ctx context.Context, jobs ...string) error {
+	n := 0
+	for _, job := range jobs {
+		requests, err := d.cp.Requests(ctx, d.log, controlplane.By(job))
+		if err != nil {
+			return err
 		}
+		for _, r := range requests {
+			if controlplane.IsWrite(r) {
+				return fmt.Errorf("%s was to write nothing, but: %s", job, r)
+			}
+		}
+		if len(requests) == 0 {
+			return errors.New("the audit log has no request of " + job + " at all")
+		}
+		n += len(requests)
 	}
-	if len(requests) == 0 {
-		return errors.New("the audit log has no request of " + job + " at all")
-	}
-	d.say("\nChecked in the API server's audit log: %d requests, and not one write.", len(requests))
+	d.say("\nChecked in the API server's audit log: %d requests, and not one write.", n)
 	return nil
 }
 
 // cleanUp runs on a context of its own: it is due after a Ctrl-C, too.
 func (d *demo) cleanUp() error {
+	for _, stop := range slices.Backward(d.stop) {
+		stop()
+	}
 	if d.cp == nil {
 		return nil
 	}
-	var err error
-	if d.controllers != nil {
-		d.controllers.Stop()
-	}
-	if !d.cp.Own() && d.sample != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		err = kyma.Clear(ctx, d.cfg)
-		d.say("\nThe sample's Applications are deleted; CRDs and namespaces stay.")
-	}
-	err = errors.Join(err, d.cp.Stop())
-	if d.cp.Own() && err == nil {
+	err := d.cp.Stop()
+	if err == nil {
 		d.say("\nThe control plane is stopped, and its files are removed.")
 	}
 	return err
