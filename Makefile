@@ -50,7 +50,9 @@ images: image-files ## Build all container images, with Docker or Buildah
 	@for cmd in $(IMAGES); do \
 	  $(BUILDER) --quiet --build-arg CMD=$$cmd --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 	    -t $(REPOSITORY)/$$cmd:$(TAG) . >/dev/null; \
-	  printf '%-60s %5.1f MB\n' $(REPOSITORY)/$$cmd:$(TAG) $$(stat -c %s bin/image/$$cmd bin/image/ca-certificates.crt | awk '{n += $$1} END {print n / 1e6}'); \
+	  size=$$(stat -c %s bin/image/$$cmd bin/image/ca-certificates.crt | awk '{n += $$1} END {print n / 1e6}'); \
+	  printf '%-60s %5.1f MB\n' $(REPOSITORY)/$$cmd:$(TAG) $$size; \
+	  if [[ $${size%.*} -ge 45 ]]; then echo "$$cmd has 45 MB or more: what does it link? (go version -m, go tool nm -size)" >&2; exit 1; fi; \
 	done
 
 # Static binaries for Linux, and the certificates that TLS needs.
@@ -100,7 +102,7 @@ e2e: ## Jobs in pods, beside the real Knative Eventing; needs root (E2E=auto: sk
 	  echo "e2e: $$why" >&2; exit 1; \
 	fi; \
 	$(MAKE) node; \
-	go test -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/...
+	go test -v -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/...
 
 .PHONY: test-slow
 test-slow: cc cluster ## What make test leaves out: suites that are too long, or too young to be trusted in CI

@@ -271,14 +271,15 @@ func (d *demo) job(ctx context.Context, result migration.Result, lines int, job 
 	} else {
 		line += " " + strings.Join(args, " ")
 	}
+	if job == "trigger-sync" {
+		// The stand-in for NATS Streaming runs on this machine, and in no pod.
+		args = append(args, "--nats-monitoring-url="+d.nats)
+		line += " " + args[len(args)-1]
+	}
 	d.say("%s", line)
 	log := []string{"--log-format=console", "--log-level=warn"}
 	if lines == logged {
 		log[1] = "--log-level=info"
-	}
-	if job == "trigger-sync" {
-		// The stand-in for NATS Streaming runs on this machine, and in no pod.
-		log = append(log, "--nats-monitoring-url="+d.nats)
 	}
 	var report bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, job), append(args, log...)...)

@@ -30,13 +30,20 @@
 {{- end }}
 {{- end -}}
 
-{{/* The container of one step. Arguments: root, step. */}}
+{{/*
+The container of one step. Arguments: root, step, and program: the job, or
+eventmesh-migrate, which is every job.
+*/}}
 {{- define "eventmesh-migration.container" -}}
 {{- $values := .root.Values -}}
 - name: {{ .step.job }}
-  image: {{ printf "%s/%s:%s" $values.image.repository .step.job (default .root.Chart.AppVersion $values.image.tag) | quote }}
+  image: {{ printf "%s/%s:%s" $values.image.repository .program (default .root.Chart.AppVersion $values.image.tag) | quote }}
   imagePullPolicy: {{ $values.image.pullPolicy }}
   args:
+{{- if ne .program .step.job }}
+  - job
+  - {{ .step.job }}
+{{- end }}
 {{ include "eventmesh-migration.args" . | indent 2 }}
   securityContext:
     allowPrivilegeEscalation: false
@@ -132,9 +139,9 @@ template:
 {{- if gt (len .steps) 1 }}
     initContainers:
 {{- range initial .steps }}
-{{ include "eventmesh-migration.container" (dict "root" $root "step" .) | indent 4 }}
+{{ include "eventmesh-migration.container" (dict "root" $root "step" . "program" "eventmesh-migrate") | indent 4 }}
 {{- end }}
 {{- end }}
     containers:
-{{ include "eventmesh-migration.container" (dict "root" $root "step" (last .steps)) | indent 4 }}
+{{ include "eventmesh-migration.container" (dict "root" $root "step" (last .steps) "program" "eventmesh-migrate") | indent 4 }}
 {{- end -}}

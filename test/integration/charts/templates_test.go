@@ -250,6 +250,9 @@ func TestWithoutHooksThereIsOneJobForAPhaseNamedAfterItsSpec(t *testing.T) {
 			var chain []string
 			for _, c := range append(pod(jobs[0]).InitContainers, pod(jobs[0]).Containers...) {
 				chain = append(chain, c.Name)
+				if !strings.Contains(c.Image, "/eventmesh-migrate:") || !slices.Equal(c.Args[:3], []string{"job", c.Name, "run"}) {
+					t.Errorf("%s: one image is to do for all, but %s runs %s with %q", args, c.Name, c.Image, c.Args)
+				}
 			}
 			want := []string{"httpsource-sync", "serviceinstance-recreate", "trigger-sync"}
 			if strings.HasPrefix(args, "phase=post") {
