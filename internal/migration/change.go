@@ -47,6 +47,16 @@ func (e *entry) restores(i int) bool {
 	return false
 }
 
+// goes says whether a later change of the unit deletes the object of change i.
+func (e *entry) goes(i int) bool {
+	for j := i + 1; j < len(e.Unit.Changes); j++ {
+		if e.Unit.Changes[j].Verb == Delete && e.Unit.Changes[j].Ref == e.Unit.Changes[i].Ref {
+			return true
+		}
+	}
+	return false
+}
+
 // preimages reads what the changes of a unit are about to change.
 func (r *run) preimages(ctx context.Context, u *Unit) ([]preimage, error) {
 	pre := make([]preimage, len(u.Changes))
@@ -347,12 +357,22 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 			e.hashes[i] = hashOf(live, r.ignored)
 			return nil
 		}
+		// A run that was killed may have deleted it before the next one gets here.
+		gone := func(err error) bool { return apierrors.IsNotFound(err) && e.goes(i) }
+		if gone(err) {
+			result = ChangeUnchanged
+			return nil
+		}
 		if !apierrors.IsConflict(err) {
 			first = false
 			return err
 		}
 		answer := err
 		live, err = client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		if gone(err) {
+			result = ChangeUnchanged
+			return nil
+		}
 		if err != nil {
 			return err
 		}
