@@ -347,7 +347,7 @@ func (v *reversal) remakeOnce(ctx context.Context, e *entry, i int) (made bool, 
 		}
 		if going {
 			err := v.r.touching(ctx, v.waiter, ch, func() error {
-				return v.waiter.wait(ctx, []Condition{gone(ch.Ref, live.GetUID(), ch)}, time.Now())
+				return v.waiter.wait(ctx, append([]Condition{gone(ch.Ref, live.GetUID(), ch)}, v.r.job.Await(ch)...), time.Now())
 			})
 			if err != nil {
 				return false, err

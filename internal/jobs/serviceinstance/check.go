@@ -115,6 +115,27 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 	}
 }
 
+// deletable fails when the deletion of an instance has become one that never ends.
+// That it ends, the engine waits for.
+func (c checks) deletable(ref migration.Ref) migration.Condition {
+	return migration.Condition{
+		Text: fmt.Sprintf("%s to be deprovisioned", ref), On: []migration.Ref{ref}, Timeout: c.options.deleteTimeout,
+		Eval: func(v migration.View) migration.Status {
+			obj := v.Get(ref)
+			if obj == nil || obj.GetDeletionTimestamp() == nil {
+				return migration.Status{State: migration.Met}
+			}
+			if s := kyma.InstanceOf(obj); s.Undeletable {
+				return migration.Status{
+					State: migration.Failed, Message: "its deprovisioning has failed for good: " + s.Ready.String(),
+					Hint: fmt.Sprintf("kubectl -n %s logs deployment/%s", c.options.integrationNamespace, kyma.ApplicationBroker),
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}
+
 // gone is met when what application-broker made for an instance that is gone is
 // gone, too, or is to stay: what is still there when the new instance is
 // provisioned counts as made, and would go later.

@@ -60,9 +60,10 @@ spec: {serviceClassRef: {name: %s}}
 status: {asyncOpInProgress: true, currentOperation: Provision, conditions: [{type: Ready, status: "False", reason: %s}]}`
 	quiet := step(t, migration.Await, kyma.ServiceInstance.Kind, 0)
 	provisioned := step(t, migration.Await, kyma.ServiceInstance.Kind, 2)
+	deleted := step(t, migration.Delete, kyma.ServiceInstance.Kind, 0)
 	gone := step(t, migration.Await, kyma.EventActivation.Kind, 0)
 	binding := step(t, migration.Await, kyma.ServiceBinding.Kind, 0)
-	restored := step(t, migration.Delete, kyma.ServiceInstance.Kind, 0)
+	restored := *deleted
 	repaired := planOf(t, auto, withoutMesh)
 	link := &repaired.Units[0].Changes[0]
 	isReady := patch("Subscription brokersub-x", `{metadata: {name: `+kyma.LinkName("store", "shop")+`}, status: {conditions: [{type: Ready, status: "True"}]}}`)
@@ -91,6 +92,14 @@ status: {asyncOpInProgress: true, currentOperation: Provision, conditions: [{typ
 		{"application-broker provisions another one", quiet, []edit{add(fmt.Sprintf(other, "class-1", "Provisioning"))}, []string{"pending: the provision of ServiceInstance shop/other goes on"}},
 		{"another broker does", quiet, []edit{add(fmt.Sprintf(other, "class-of-another-broker", "Provisioning"))}, []string{"met"}},
 		{"application-broker has forgotten the other one already", quiet, []edit{add(fmt.Sprintf(other, "class-1", kyma.ReasonPolling))}, []string{"met"}},
+
+		{"its deletion goes on", deleted, []edit{patch("ServiceInstance orders", `metadata: {deletionTimestamp: "2020-03-04T00:00:00Z"}`)}, []string{"met"}},
+		{
+			"its deletion will never end", deleted,
+			[]edit{patch("ServiceInstance orders", "metadata: {deletionTimestamp: \"2020-03-04T00:00:00Z\"}\nstatus: {deprovisionStatus: Failed, conditions: [{type: Ready, status: Unknown, reason: DeprovisionCallFailed}]}")},
+			[]string{"failed: its deprovisioning has failed for good: DeprovisionCallFailed"},
+		},
+		{"it is gone", deleted, []edit{drop("ServiceInstance orders")}, []string{"met"}},
 
 		{"its EventActivation still belongs to it", gone, nil, []string{"pending: the garbage collector has not deleted it yet"}},
 		{"its EventActivation goes", gone, []edit{patch("EventActivation orders", `metadata: {deletionTimestamp: "2020-03-04T00:00:00Z", finalizers: [x]}`)}, []string{`pending: it still has the finalizers ["x"]`}},
@@ -138,13 +147,13 @@ status: {asyncOpInProgress: true, currentOperation: Provision, conditions: [{typ
 			"application-broker has made one besides", link, []edit{isReady, add(`{apiVersion: messaging.knative.dev/v1alpha1, kind: Subscription, metadata: {namespace: kyma-integration, name: brokersub-y, labels: {application-name: store, broker-namespace: shop}}}`)},
 			[]string{"met", "failed: 2 of them bring the events of store to namespace shop"},
 		},
-		{"a rollback waits for the instance alone", restored, []edit{withoutMesh}, []string{"met"}},
+		{"a rollback waits for the instance alone", &restored, []edit{withoutMesh}, []string{"met"}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			w := newWorld(t, tc.edits...)
 			j := job(t, w)
 			conditions := j.Await(tc.change)
-			if tc.change == restored {
+			if tc.change == &restored {
 				conditions = j.AwaitRestored(tc.change)
 			}
 			if diff := cmp.Diff(tc.want, states(w, conditions)); diff != "" {

@@ -200,6 +200,8 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	c, o := j.checks(), j.options
 	e := expectationOf(ch.Object)
 	switch {
+	case ch.Verb == migration.Delete && ch.Ref.Kind == kyma.ServiceInstance.Kind:
+		return []migration.Condition{c.deletable(ch.Ref)}
 	case ch.Verb == migration.Await && ch.Ref.Kind == kyma.ServiceInstance.Kind && e.Kind == expectQuiet:
 		return []migration.Condition{c.quiet(ch.Ref, e)}
 	case ch.Verb == migration.Await && ch.Ref.Kind == kyma.ServiceInstance.Kind:

@@ -136,28 +136,6 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestRestartTrap: application-broker has restarted since the instances were
-// provisioned. It has forgotten the operations, but not the instances, and would
-// refuse each for good that comes in the place of another.
-func TestRestartTrap(t *testing.T) {
-	w := on(t)
-	w.instance("orders", "orders")
-	w.instance("stock", "stock")
-	w.bind("till", "orders")
-	w.check(w.broker.Restart(w.ctx))
-	before := w.census()
-	w.succeeds(migration.Succeeded, "--strategy=always")
-	if diff := cmp.Diff(before, w.census()); diff != "" {
-		t.Errorf("lost or changed (-before +after):\n%s", diff)
-	}
-	// It has deprovisioned these external IDs before, in the same life.
-	w.succeeds(migration.Succeeded, "--strategy=always")
-	if diff := cmp.Diff(before, w.census()); diff != "" {
-		t.Errorf("lost or changed by the second recreation (-before +after):\n%s", diff)
-	}
-	w.isOnTheMesh("orders", orders)
-}
-
 // TestFailedForGood recreates an instance whose provisioning failed, and which
 // nothing else can help: application-broker never tries again.
 func TestFailedForGood(t *testing.T) {
