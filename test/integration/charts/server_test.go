@@ -1,0 +1,104 @@
+package charts
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/helm"
+)
+
+// warnings keeps what the API server warns of.
+type warnings struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, text)
+}
+
+// What is rendered is created, to try, on a real API server, which knows every
+// field, in a namespace that enforces the restricted Pod Security Standard.
+func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	plane, err := controlplane.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !plane.Own() {
+		t.Skip("needs a cluster of its own, whose namespaces may be labelled: unset KUBECONFIG")
+	}
+	client, err := kubernetes.NewForConfig(plane.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := map[string]string{"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted"}
+	for _, name := range []string{systemNS, "kyma-integration", "knative-eventing", "natss"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: restricted}}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	config, warned := plane.Config(), &warnings{}
+	config.WarningHandler = warned
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, args := range []string{
+			"component=core", "component=application-connector", "component=cluster-essentials",
+			"component=core,hooks.enabled=false,phase=pre", "component=application-connector,hooks.enabled=false,phase=post",
+		} {
+			out, err := h.Run(ctx, "template", "core", hooksChart, "--namespace", systemNS, "--kube-version", "1.36.0",
+				"--api-versions", "eventing.knative.dev/v1", "--set", "standalone=true,"+args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for doc := range strings.SplitSeq(out, "\n---\n") {
+				obj := &unstructured.Unstructured{}
+				if err := yaml.Unmarshal([]byte(doc), &obj.Object); err != nil {
+					t.Fatal(err)
+				}
+				if obj.GetKind() == "" {
+					continue
+				}
+				n++
+				resource := dynamic.ResourceInterface(objects.Resource(obj.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(obj.GetKind()) + "s")))
+				if obj.GetNamespace() != "" {
+					resource = resource.(dynamic.NamespaceableResourceInterface).Namespace(obj.GetNamespace())
+				}
+				if _, err := resource.Create(ctx, obj, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}); err != nil {
+					t.Errorf("%s: %s %s/%s: %v", args, obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
+				}
+			}
+			if n == 0 {
+				t.Errorf("%s renders nothing", args)
+			}
+		}
+	})
+	if len(warned.all) > 0 {
+		t.Errorf("the API server warns:\n%s", strings.Join(warned.all, "\n"))
+	}
+}
