@@ -77,6 +77,8 @@ type entry struct {
 
 	// done: every change was made and what must hold after it held.
 	done bool
+	// read: an earlier process wrote it.
+	read bool
 	// hashes of the objects as the changes left them, for undo.
 	hashes []string
 	chunk  *chunk
@@ -271,7 +273,7 @@ func readChunk(index int, secret *corev1.Secret, byName map[string]*corev1.Secre
 		}
 	}
 	for _, e := range c.entries {
-		e.chunk = c
+		e.chunk, e.read = c, true
 		if hashes, ok := done[e.Seq]; ok {
 			e.done, e.hashes = true, hashes
 		} else {

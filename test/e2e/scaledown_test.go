@@ -101,8 +101,8 @@ func (c *cluster) hold(ctx context.Context, t *testing.T, pod, finalizers string
 	}
 }
 
-// TestScaleDown: the job ends when the last pod has ended, not when the Deployment says 0; what it did, undo takes back.
-func TestScaleDown(t *testing.T) {
+// scaleDown: the job ends when the last pod has ended, not when the Deployment says 0; what it did, undo takes back.
+func scaleDown(t *testing.T) {
 	c := node(t)
 	c.eventBus(t)
 	r, code := c.run(t, "./cmd/eventbus-scaledown", "run", "--pods-timeout=2m")
@@ -118,9 +118,9 @@ func TestScaleDown(t *testing.T) {
 	c.up(t)
 }
 
-// TestScaleDownOfAStuckPod: a pod that hangs in its termination keeps the job waiting, fails it at the limit, and both
+// scaleDownOfAStuckPod: a pod that hangs in its termination keeps the job waiting, fails it at the limit, and both
 // Deployments come back as they were, twice in a row. Once the pod can end, the job succeeds.
-func TestScaleDownOfAStuckPod(t *testing.T) {
+func scaleDownOfAStuckPod(t *testing.T) {
 	c := node(t)
 	for _, name := range []string{kyma.SubscriptionController, kyma.Publisher} {
 		c.eventBus(t)

@@ -5,13 +5,11 @@ package eventservice
 import (
 	"context"
 	"errors"
-	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -54,7 +52,7 @@ func New() *Job {
 		rollout:        2 * time.Minute,
 		options:        options{namespace: kyma.IntegrationNamespace},
 		// Without a proxy: these are Services of the cluster.
-		transport: &http.Transport{DisableKeepAlives: true},
+		transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext},
 		kinds:     assumedKinds(),
 	}
 }
@@ -130,19 +128,11 @@ func (j *Job) Settings() []migration.Setting {
 
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
-	var errs []error
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-	}{{"--per-application-timeout", j.perApplication}, {"--rollout-timeout", j.rollout}} {
-		if d.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s must be positive, not %s", d.flag, d.value))
-		}
-	}
-	if why := validation.IsDNS1123Label(j.options.namespace); len(why) > 0 {
-		errs = append(errs, fmt.Errorf("--integration-namespace %q is not the name of a namespace: %s", j.options.namespace, strings.Join(why, "; ")))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		migration.PositiveSetting("per-application-timeout", j.perApplication),
+		migration.PositiveSetting("rollout-timeout", j.rollout),
+		migration.NamespaceSetting("integration-namespace", j.options.namespace),
+	)
 }
 
 // Plan implements migration.Job.

@@ -17,9 +17,14 @@ import (
 )
 
 const (
-	// smokeTimeout bounds one request. The event-service's own limit is 10s, but it
-	// answers this one without asking anybody.
+	// smokeTimeout bounds what one event-service is asked. Its own limit is 10s, but
+	// it answers this request without asking anybody.
 	smokeTimeout = 10 * time.Second
+	// dialTimeout bounds one attempt to connect: until the nodes have learnt of it, a
+	// Service leads also to a pod that has just gone, and nobody answers there.
+	dialTimeout = 2 * time.Second
+	// dialPause comes after an attempt that was refused at once.
+	dialPause = 250 * time.Millisecond
 	// smokes are under way at once.
 	smokes = 8
 	// externalPort is that of the event-service's API for Applications.
@@ -69,18 +74,14 @@ func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app s
 		}
 	}
 	const outside = "mTLS lets only clients of the mesh speak to it; run this job in the mesh to prove it, or send an event through the gateway"
-	// Without an event type it is refused by the first check, whatever the version.
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
-	if err != nil {
-		return finding(migration.Warning, err.Error(), "")
-	}
-	req.Header.Set("Content-Type", "application/json")
-	// The transport itself: no redirect is followed.
-	resp, err := transport.RoundTrip(req)
+	resp, err := connectAndPost(ctx, transport, url)
 	var unknown *net.DNSError
 	switch {
 	case errors.As(err, &unknown):
 		return finding(migration.Warning, "not reachable from here: "+err.Error(), "run --smoke in the cluster: the names of Services are known there only")
+	case notConnected(err):
+		return finding(migration.Warning, "not reachable from here: "+err.Error(),
+			fmt.Sprintf("no pod of its Service takes connections from here: look for a NetworkPolicy, and at kubectl -n %s get endpoints %s", namespace, kyma.EventServiceName(app)))
 	case err != nil:
 		return finding(migration.Warning, "not reachable from outside the mesh: "+err.Error(), outside)
 	}
@@ -99,4 +100,34 @@ func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app s
 	}
 	return finding(migration.Error, fmt.Sprintf("answered %s, not 400 with validation_violation: %.200q", resp.Status, body),
 		fmt.Sprintf("kubectl -n %s logs deployment/%s -c %s", namespace, kyma.EventServiceName(app), kyma.EventServiceName(app)))
+}
+
+// connectAndPost posts a request that the event-service must refuse: without an
+// event type it does not pass the first check, whatever the version. What is not
+// connected is tried again until ctx ends, since nothing was sent.
+func connectAndPost(ctx context.Context, transport http.RoundTripper, url string) (*http.Response, error) {
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		// The transport itself: no redirect is followed.
+		resp, err := transport.RoundTrip(req)
+		if !notConnected(err) {
+			return resp, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(dialPause):
+		}
+	}
+}
+
+// notConnected says whether there was no connection, and it is not for the name.
+func notConnected(err error) bool {
+	var unknown *net.DNSError
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" && !errors.As(err, &unknown)
 }

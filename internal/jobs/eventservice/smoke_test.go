@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,6 +65,38 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("%s: %v", tc.reason, findings)
 		}
 	}
+}
+
+// TestSmokeConnects: a Service that leads to a pod which has just gone leads to another the next time.
+func TestSmokeConnects(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"status":400,"type":"validation_violation"}`)
+	}))
+	t.Cleanup(server.Close)
+	attempts := 0
+	fails := 2
+	through := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		if attempts++; attempts <= fails {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}}
+	if f := smokeOne(t.Context(), through, "kyma-integration", "shop"); f != nil || attempts != fails+1 {
+		t.Errorf("%d attempts: %v", attempts, f)
+	}
+
+	// Nobody ever answers, and the run has little time left.
+	fails = 1 << 30
+	ctx, cancel := context.WithTimeout(t.Context(), dialPause/2)
+	defer cancel()
+	f := smokeOne(ctx, through, "kyma-integration", "shop")
+	if f == nil || f.Severity != migration.Warning || !strings.Contains(f.Problem, "not reachable from here: dial tcp") || !strings.Contains(f.Hint, "NetworkPolicy") {
+		t.Errorf("got %v, want a warning that there was no connection", f)
+	}
+}
+
+func TestSmokeOfAnInterruptedRun(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	none := transport(func(*http.Request) (*http.Response, error) {

@@ -301,6 +301,20 @@ func TestPurge(t *testing.T) {
 			_, err := l.client.CoreV1().Namespaces().Get(ctx, "leaving", metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
+
+		// What went for good is named by an undo, which brings back all else.
+		r := l.run(t, "undo")
+		want(t, r, migration.PartlyRestored, migration.ExitPartlyRestored)
+		for _, part := range []string{
+			"EventActivation leaving/orders: not restored: ", "Subscription leaving/on-order: not restored: ", "this change has no way back",
+		} {
+			if !strings.Contains(problems(r), part) {
+				t.Errorf("not said: %s\n%s", part, problems(r))
+			}
+		}
+		if _, err := l.dynamic.Resource(crdResource).Get(ctx, subscriptionCRD, metav1.GetOptions{}); err != nil {
+			t.Errorf("the definition is not back: %v", err)
+		}
 	})
 
 	t.Run("ANewerControllerOwnsTheKind", func(t *testing.T) {
