@@ -55,9 +55,9 @@ const (
 	idleClient = 2 * time.Minute
 	// maxHeaders bounds the header of a request; that of Envoy is 60 KiB.
 	maxHeaders = 64 << 10
-	// bodyRoom is the memory of all request bodies together: in a pod of 128 MiB
-	// it leaves room for their decoded copies.
-	bodyRoom = 32 << 20
+	// bodyRoom is the memory of all request bodies together: in a pod of 128 MiB it
+	// leaves room for their decoded copies, and for the connections (decision 0804).
+	bodyRoom = 16 << 20
 	// answerReserve is what the writing of an answer may take.
 	answerReserve = 5 * time.Second
 )

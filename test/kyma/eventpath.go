@@ -78,6 +78,11 @@ type EventPathOptions struct {
 	Subscriber http.Handler
 	// Address is where the event-service on the mesh in a pod serves, "" if nowhere.
 	Address func(pod types.UID) string
+	// Host is the address at which its services listen; "": loopback.
+	Host string
+	// RealKnative leaves what comes after the adapters to the real Knative Eventing:
+	// only the Event Bus's Channels are over NATS Streaming.
+	RealKnative bool
 	// Log gets what went wrong and is tried again; nil: nobody.
 	Log func(format string, args ...any)
 }
@@ -101,6 +106,9 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
 	p := &EventPath{
 		options: o, log: o.Log, subscriptions: map[string]*durable{}, changed: make(chan struct{}),
 	}
@@ -122,7 +130,14 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 		MaxIdleConnsPerHost: 16,
 	}}
 	p.transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second}
-	p.services = httptest.NewServer(http.HandlerFunc(p.serve))
+	l, err := net.Listen("tcp", net.JoinHostPort(o.Host, "0"))
+	if err != nil {
+		return nil, err
+	}
+	p.services = httptest.NewUnstartedServer(http.HandlerFunc(p.serve))
+	_ = p.services.Listener.Close()
+	p.services.Listener = l
+	p.services.Start()
 	if err := p.watch(cfg); err != nil {
 		return nil, err
 	}
@@ -133,18 +148,18 @@ func (p *EventPath) startNATS() error {
 	o, n := natsd.GetDefaultOptions(), natsd.DefaultNatsServerOptions
 	o.ID = clusterID
 	// The server does not tell which port it chose for monitoring.
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := net.Listen("tcp", net.JoinHostPort(p.options.Host, "0"))
 	if err != nil {
 		return err
 	}
-	n.Host, n.Port, n.HTTPHost, n.HTTPPort = "127.0.0.1", -1, "127.0.0.1", free.Addr().(*net.TCPAddr).Port
+	n.Host, n.Port, n.HTTPHost, n.HTTPPort = "127.0.0.1", -1, p.options.Host, free.Addr().(*net.TCPAddr).Port
 	if err := free.Close(); err != nil {
 		return err
 	}
 	if p.server, err = natsd.RunServerWithOpts(o, &n); err != nil {
 		return fmt.Errorf("cannot start NATS Streaming: %w", err)
 	}
-	p.MonitoringURL = fmt.Sprintf("http://127.0.0.1:%d", n.HTTPPort)
+	p.MonitoringURL = fmt.Sprintf("http://%s:%d", p.options.Host, n.HTTPPort)
 	if p.conn, err = stan.Connect(clusterID, "knative-dispatcher", stan.NatsURL(p.server.ClientURL())); err != nil {
 		return fmt.Errorf("cannot connect to NATS Streaming: %w", err)
 	}
@@ -291,7 +306,7 @@ func (p *EventPath) link(key string) {
 			delete(p.subscriptions, uid)
 		}
 	}
-	if u == nil || u.GetDeletionTimestamp() != nil || p.subscriptions[string(u.GetUID())] != nil {
+	if u == nil || u.GetDeletionTimestamp() != nil || p.subscriptions[string(u.GetUID())] != nil || p.options.RealKnative && u.GetNamespace() != SystemNamespace {
 		return
 	}
 	channel, _, _ := unstructured.NestedString(u.Object, "spec", "channel", "name")

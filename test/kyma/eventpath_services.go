@@ -16,6 +16,9 @@ import (
 // URL is the legacy endpoint of an Application, for clients.
 func (p *EventPath) URL(app string) string { return p.services.URL + "/front/" + app + "/v1/events" }
 
+// OldURL is where an event-service of 1.10 runs, for pods that hand on to it.
+func (p *EventPath) OldURL(app string) string { return p.services.URL + "/old/" + app }
+
 // AdapterURL is that of the adapter of an Application's HTTPSource: what
 // http://<application>.kyma-integration is in a cluster.
 func (p *EventPath) AdapterURL(app string) string { return p.services.URL + "/adapter/" + app }
