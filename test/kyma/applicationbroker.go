@@ -93,6 +93,8 @@ const (
 	HangDeprovision BrokerFault = "hang deprovision"
 	// FailBind: every binding is refused.
 	FailBind BrokerFault = "fail bind"
+	// SkipLink: a provisioning succeeds without a Knative Subscription.
+	SkipLink BrokerFault = "skip link"
 )
 
 // BrokerCall is what Service Catalog asked of the broker, and the answer.

@@ -92,6 +92,9 @@ func (b *ApplicationBroker) makeMesh(m *memory, r request, s service) error {
 	if err := b.activate(ctx, r, s); err != nil {
 		return fmt.Errorf("provisioning failed while creating EventActivation on error: %w", err)
 	}
+	if b.has(SkipLink, r.namespace, s.id) {
+		return nil
+	}
 	if err := b.link(ctx, r.namespace, s.app); err != nil {
 		return fmt.Errorf("provisioning failed while persisting Knative Subscription for application: %s namespace: %s on error: %w", s.app, r.namespace, err)
 	}

@@ -5,6 +5,7 @@ package serviceinstance
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,9 @@ func TestRecreate(t *testing.T) {
 				"spec": map[string]any{"clusterServiceClassExternalName": "redis", "clusterServicePlanExternalName": "micro"},
 			}})
 			w.until(kyma.ServiceInstances, ns, "redis", "looked at", func(u *unstructured.Unstructured) bool { return u != nil && condition(u, "Ready") != "" })
+			// Of a class that nobody offers: it never gets a reference to one.
+			w.create(kyma.ServiceInstances, kyma.ServiceInstance(ns, "ghost", "never-offered"))
+			w.until(kyma.ServiceInstances, ns, "ghost", "looked at", func(u *unstructured.Unstructured) bool { return u != nil && condition(u, "Ready") != "" })
 			before, uids := w.census(), w.uids(kyma.ServiceInstances)
 
 			report := w.succeeds(migration.Succeeded, "--strategy=always")
@@ -51,7 +55,7 @@ func TestRecreate(t *testing.T) {
 				t.Errorf("lost or changed (-before +after):\n%s", diff)
 			}
 			for name, uid := range w.uids(kyma.ServiceInstances) {
-				again := name != "prices" && name != "redis"
+				again := name != "prices" && name != "redis" && name != "ghost"
 				if (uid != uids[name]) != again {
 					t.Errorf("ServiceInstance %s was recreated: %t, want %t", name, uid != uids[name], again)
 				}
@@ -152,6 +156,76 @@ func TestFailedForGood(t *testing.T) {
 	w.untilReady(kyma.ServiceInstances, "orders")
 }
 
+// TestInconsistentActivation recreates an instance whose EventActivation is for
+// another Application: application-broker leaves one alone that exists.
+func TestInconsistentActivation(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	w.bind("till", "orders")
+	before, uids := w.census(), w.uids(kyma.ServiceInstances)
+	w.patch(kyma.EventActivations, ns, orders, `{"spec":{"sourceId":"other"}}`)
+	if report, code := w.run("run", "--strategy=repair"); code != 0 || report.Result != migration.DeferredResult {
+		t.Errorf("--strategy=repair: exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+	if diff := cmp.Diff(uids, w.uids(kyma.ServiceInstances)); diff != "" {
+		t.Errorf("--strategy=repair recreates (-before +after):\n%s", diff)
+	}
+	w.succeeds(migration.Succeeded)
+	if diff := cmp.Diff(before, w.census()); diff != "" {
+		t.Errorf("lost or changed (-before +after):\n%s", diff)
+	}
+	w.isOnTheMesh("orders", orders)
+}
+
+// TestPlan: a plan says for each candidate what would happen and why, which
+// bindings and workloads that touches, and how long it takes; and does nothing.
+func TestPlan(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	w.bind("till", "orders")
+	w.instance("stock", "stock")
+	w.instance("prices", "prices")
+	w.delete(kyma.EventActivations, ns, stock)
+	const recreated = "ServiceInstance shop/orders: is deleted and created again: --strategy=always; " +
+		"and so are ServiceBinding till (Secret till); ServiceBindingUsage till, of deployment till"
+	for _, tc := range []struct {
+		strategy string
+		want     []string
+	}{
+		{"auto", []string{
+			"ServiceInstance shop/orders: nothing to do: it is provisioned, and has all that the mesh needs",
+			"ServiceInstance shop/stock: repaired in place: it lacks its EventActivation",
+		}},
+		{"recreate", []string{
+			"the recreation of 1 ServiceInstance, one after the other,",
+			"ServiceInstance shop/stock: is deleted and created again: it lacks its EventActivation",
+		}},
+		{"always", []string{"the recreation of 2 ServiceInstances, one after the other,", recreated, "the workloads are without the credentials meanwhile"}},
+	} {
+		proxy, kubeconfig := w.proxied()
+		p := w.begin(kubeconfig, "plan", "--output=text", "--strategy="+tc.strategy)
+		<-p.exited
+		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("--strategy=%s: exit code %d", tc.strategy, code)
+		}
+		said := strings.Join(strings.Fields(p.stdout.String()), " ")
+		for _, want := range tc.want {
+			if !strings.Contains(said, want) {
+				t.Errorf("--strategy=%s: the plan does not say %q:\n%s", tc.strategy, want, &p.stdout)
+			}
+		}
+		if strings.Contains(said, "shop/prices") {
+			t.Errorf("--strategy=%s: a service without events is no candidate:\n%s", tc.strategy, &p.stdout)
+		}
+		for _, request := range proxy.Log() {
+			if request.Writes() && !strings.HasSuffix(request.Resource, "reviews") {
+				t.Errorf("--strategy=%s: the plan writes: %s", tc.strategy, request)
+			}
+		}
+		proxy.Close()
+	}
+}
+
 // TestRefuse: what could not come back is not deleted, nor anything else.
 func TestRefuse(t *testing.T) {
 	w := on(t)
@@ -169,6 +243,26 @@ func TestRefuse(t *testing.T) {
 	if w.get(leases, kyma.SystemNamespace, "eventmesh-migration") != nil {
 		t.Error("a Lease was taken for nothing")
 	}
+
+	// The service is not offered any more: the instance works, as long as it is there.
+	w.create(kyma.ApplicationMappings, kyma.ApplicationMapping(ns, app, stock))
+	w.until(kyma.ServiceClasses, ns, orders, "removed from the catalog", func(u *unstructured.Unstructured) bool {
+		if u == nil {
+			return false
+		}
+		removed, _, _ := unstructured.NestedBool(u.Object, "status", "removedFromBrokerCatalog")
+		return removed
+	})
+	report, code = w.run("run", "--strategy=always")
+	removed := func(f migration.Finding) bool {
+		return f.Object == "ServiceInstance shop/orders" && strings.Contains(f.Problem, "is removed from the catalog")
+	}
+	if code != migration.ExitRefused || !slices.ContainsFunc(report.Findings, removed) {
+		t.Errorf("exit code %d, %s: %v", code, report.Result, report.Findings)
+	}
+	if diff := cmp.Diff(before, w.uids(kyma.ServiceInstances)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
 }
 
 // TestTooLittleTime: a run that cannot end in time does not begin.
@@ -178,6 +272,9 @@ func TestTooLittleTime(t *testing.T) {
 	report, code := w.run("run", "--strategy=always", "--timeout=10s")
 	if code != migration.ExitRefused || w.get(leases, kyma.SystemNamespace, "eventmesh-migration") != nil {
 		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+	if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return strings.Contains(f.Problem, "longer than --timeout 10s") }) {
+		t.Errorf("it does not say why: %v", report.Findings)
 	}
 }
 

@@ -1,0 +1,86 @@
+//go:build slow || soak
+
+package serviceinstance
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+)
+
+// TestNotInTime holds what becomes of a recreation that something keeps from
+// ending: it fails in time, says what it waited for, and nothing is lost; when the
+// cause is mended, everything is there again.
+func TestNotInTime(t *testing.T) {
+	limits := []string{"--ready-timeout=3s", "--activation-timeout=3s", "--delete-timeout=10s", "--rollback-timeout=12s"}
+	for _, tc := range []struct {
+		name, reason string
+		fault        kyma.BrokerFault
+		code         int
+		problem      string
+	}{
+		{"Instance", "an instance is not provisioned in time", kyma.HangProvision, migration.ExitPartlyRestored, "to be provisioned: "},
+		{"Binding", "a binding is refused", kyma.FailBind, migration.ExitPartlyRestored, "ServiceBinding shop/till to be ready"},
+		{
+			"Link", "there is an EventActivation, and no Knative Subscription: what was there is back, so it is rolled back",
+			kyma.SkipLink, migration.ExitFailed, "no Knative Subscription in kyma-integration brings them",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := on(t)
+			w.instance("orders", "orders")
+			w.bind("till", "orders")
+			before := w.census()
+			w.broker.Break(tc.fault, ns+"/"+orders)
+			report, code := w.run("run", append(limits, "--strategy=always")...)
+			if code != tc.code {
+				t.Errorf("%s: exit code %d, %s: %s, want %d", tc.reason, code, report.Result, report.Message, tc.code)
+			}
+			if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return strings.Contains(f.Problem, tc.problem) }) &&
+				!strings.Contains(report.Message, tc.problem) {
+				t.Errorf("%s: it does not say what it waited for: %s\n%v", tc.reason, report.Message, report.Findings)
+			}
+			w.broker.HealAll()
+			w.finish(before, tc.reason, 2)
+			w.isOnTheMesh("orders", orders)
+		})
+	}
+}
+
+// TestFinishedStays: a recreation that has ended stays when a later one fails.
+func TestFinishedStays(t *testing.T) {
+	w := on(t)
+	w.two()
+	before, uids := w.census(), w.uids(kyma.ServiceInstances)
+	w.broker.Break(kyma.FailProvision, ns+"/"+stock)
+	report, code := w.run("run", "--strategy=always")
+	if code != migration.ExitPartlyRestored {
+		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+	after := w.uids(kyma.ServiceInstances)
+	if after["orders"] == uids["orders"] {
+		t.Error("orders was not recreated before stock failed: this test proves nothing")
+	}
+	kept := 0
+	for _, ch := range report.Changes {
+		if ch.Result == migration.ChangeKept {
+			kept++
+		}
+	}
+	if kept == 0 {
+		t.Errorf("the report does not say that a finished recreation stays: %v", report.Changes)
+	}
+	w.broker.HealAll()
+	w.finish(before, "healed", 2)
+	if diff := cmp.Diff(after["orders"], w.uids(kyma.ServiceInstances)["orders"]); diff != "" {
+		t.Errorf("what was finished was recreated once more (-before +after):\n%s", diff)
+	}
+	if report, code := w.run("undo"); code != migration.ExitOK || w.uids(kyma.ServiceInstances)["orders"] != after["orders"] {
+		t.Errorf("undo: exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+}
