@@ -127,6 +127,10 @@ type Unit struct {
 	// Commit units stay when the run fails later, once all their changes are
 	// done (a finished ServiceInstance recreation).
 	Commit bool `json:"commit,omitempty"`
+	// Follows are the IDs of units that are the reason for this one: when one of
+	// them is begun, no plan shows any more that this one is to be done, and a run
+	// that finishes an interrupted one does it all the same.
+	Follows []string `json:"follows,omitempty"`
 }
 
 // Writes says whether any change of the unit writes.

@@ -355,7 +355,14 @@ func (r *run) merge(ctx context.Context, plan *Plan) (entries []*entry, units, w
 		planned[plan.Units[i].ID] = plan.Units[i].Writes()
 	}
 	if r.journal != nil {
-		for _, e := range r.journal.entries() {
+		journaled := r.journal.entries()
+		begun, followed := map[string]bool{}, map[string]bool{}
+		for _, e := range journaled {
+			for _, id := range e.Unit.Follows {
+				followed[id] = true
+			}
+		}
+		for _, e := range journaled {
 			for i := range e.Unit.Changes {
 				e.reports = append(e.reports, reportOf(&e.Unit.Changes[i], ChangeNotStarted))
 			}
@@ -363,17 +370,24 @@ func (r *run) merge(ctx context.Context, plan *Plan) (entries []*entry, units, w
 				for i := range e.reports {
 					e.reports[i].Result = ChangeDone
 				}
+				begun[e.Unit.ID] = true
 				continue
 			}
-			if !planned[e.Unit.ID] {
-				begun, err := r.begun(ctx, e)
-				if err != nil {
-					return nil, nil, nil, err
-				}
-				if !begun {
-					e.reports = nil
-					continue
-				}
+			if planned[e.Unit.ID] && !followed[e.Unit.ID] {
+				continue // it goes on in any case: no need to look
+			}
+			if begun[e.Unit.ID], err = r.begun(ctx, e); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		for _, e := range journaled {
+			follows := slices.ContainsFunc(e.Unit.Follows, func(id string) bool { return begun[id] })
+			switch {
+			case e.done:
+				continue
+			case !planned[e.Unit.ID] && !begun[e.Unit.ID] && !follows:
+				e.reports = nil
+				continue
 			}
 			known[e.Unit.ID] = true
 			for i := range e.Unit.Changes {

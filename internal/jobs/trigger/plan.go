@@ -435,7 +435,7 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 			}
 		}
 	}
-	going := map[string]bool{} // Knative Subscriptions of the Event Bus
+	going := map[string]string{} // Knative Subscriptions of the Event Bus, and the unit that deletes each
 	for _, g := range d.groups {
 		changes := []migration.Change{}
 		await, awaited := d.pending[g.namespace]
@@ -457,13 +457,17 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 		}
 		waits := len(changes) > 0
 		for _, sub := range goes[g] {
-			steps := d.deletion(sub, going)
+			id := d.ref(sub)
+			if waits {
+				id = ref.String()
+			}
+			steps := d.deletion(sub, id, going)
 			if waits {
 				// The Trigger has to be ready first: one unit, in this order.
 				changes = append(changes, steps...)
 				continue
 			}
-			d.units.deletions = append(d.units.deletions, migration.Unit{ID: d.ref(sub), Changes: steps})
+			d.units.deletions = append(d.units.deletions, migration.Unit{ID: id, Changes: steps})
 		}
 		if waits {
 			d.units.triggers = append(d.units.triggers, migration.Unit{ID: ref.String(), Changes: changes})
@@ -531,8 +535,8 @@ func round(d time.Duration) string {
 
 // deletion returns the changes that end a Subscription. If its controller runs,
 // it does the rest; if not, the changes do what it would have done, and only
-// that.
-func (d *decision) deletion(sub *unstructured.Unstructured, going map[string]bool) []migration.Change {
+// that. The changes are those of the named unit.
+func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going map[string]string) []migration.Change {
 	var foreign []string
 	for _, f := range sub.GetFinalizers() {
 		if f != kyma.SubscriptionFinalizer {
@@ -547,7 +551,7 @@ func (d *decision) deletion(sub *unstructured.Unstructured, going map[string]boo
 	var changes []migration.Change
 	if !d.bus.controlled {
 		if link := d.bus.legacyLink(sub); link != nil {
-			going[link.GetName()] = true
+			going[link.GetName()] = unit
 			changes = d.remove(changes, d.kinds.link, link, "no subscription-controller runs that would")
 		}
 	}
@@ -582,15 +586,15 @@ func (d *decision) delete(k migration.Kind, obj *unstructured.Unstructured, why 
 }
 
 // channels deletes the Channels of the Event Bus whose last subscribers go.
-func (d *decision) channels(going map[string]bool) {
+func (d *decision) channels(going map[string]string) {
 	if d.bus == nil || d.bus.controlled {
 		return
 	}
-	stays, touched := map[string]bool{}, map[string]bool{}
+	stays, touched := map[string]bool{}, map[string][]string{}
 	for name, link := range d.bus.links {
 		channel := kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"])
-		if going[name] {
-			touched[channel] = true
+		if unit, goes := going[name]; goes {
+			touched[channel] = append(touched[channel], unit)
 		} else {
 			stays[channel] = true
 		}
@@ -601,7 +605,8 @@ func (d *decision) channels(going map[string]bool) {
 			continue
 		}
 		ref := d.kinds.channel.RefTo(channel)
-		d.units.deletions = append(d.units.deletions, migration.Unit{ID: ref.String(), Changes: []migration.Change{
+		slices.Sort(touched[name])
+		d.units.deletions = append(d.units.deletions, migration.Unit{ID: ref.String(), Follows: slices.Compact(touched[name]), Changes: []migration.Change{
 			{Verb: migration.Await, Ref: ref, Why: "its last subscribers are about to go"},
 			d.delete(d.kinds.channel, channel, "nothing subscribes to it any more"),
 		}})
