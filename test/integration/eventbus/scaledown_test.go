@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,9 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/scaledown"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -143,6 +147,12 @@ func (b *eventBus) done(ctx context.Context, t testing.TB) {
 // run runs the job in this process.
 func (b *eventBus) run(t *testing.T, command string, change func(*migration.Options), flags ...string) *migration.Report {
 	t.Helper()
+	return b.runThrough(t, cluster.Config(), command, change, flags...)
+}
+
+// runThrough runs the job with its own way to the API server.
+func (b *eventBus) runThrough(t *testing.T, config *rest.Config, command string, change func(*migration.Options), flags ...string) *migration.Report {
+	t.Helper()
 	o := migration.Options{
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
@@ -150,7 +160,7 @@ func (b *eventBus) run(t *testing.T, command string, change func(*migration.Opti
 	if change != nil {
 		change(&o)
 	}
-	e, err := migration.New(cluster.Config(), o)
+	e, err := migration.New(config, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,6 +239,62 @@ func TestScaleDown(t *testing.T) {
 			b.free(ctx, t)
 			want(t, b.run(t, "run", nil), migration.Succeeded, migration.ExitOK)
 			b.done(ctx, t)
+		}
+	})
+
+	t.Run("RefusedAtEachWrite", func(t *testing.T) {
+		// The API server refuses one write of a run, the first, then the second, and so on; what comes after succeeds.
+		const most = 30
+		for n := 1; ; n++ {
+			b.reset(ctx, t)
+			proxy, err := faultproxy.Start(cluster.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var at faultproxy.Request
+			// Renewals come when they come.
+			var mu sync.Mutex
+			writes := 0
+			proxy.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+				mu.Lock()
+				counts := r.Writes() && !r.Renews && !r.DryRun && r.Resource != "leases"
+				if counts {
+					writes++
+				}
+				refuse := counts && writes == n
+				if refuse {
+					at = r
+				}
+				mu.Unlock()
+				if refuse {
+					return faultproxy.Answer(metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "refused by the test"}, -1), nil
+				}
+				return next()
+			})
+			r := b.runThrough(t, proxy.Config(), "run", nil)
+			proxy.Close()
+			if at.Verb == "" {
+				want(t, r, migration.Succeeded, migration.ExitOK)
+				b.done(ctx, t)
+				t.Logf("a run makes %d writes", n-1)
+				break
+			}
+			t.Logf("refused %s: %s", at, r.Result)
+			switch r.Result {
+			case migration.RolledBack, migration.FailedResult, migration.Refused:
+				up(t)
+			case migration.Succeeded:
+				// What is told of a run does not decide about it.
+				if at.Is("deployments", "patch") || at.Is("eventactivations", "patch") {
+					t.Errorf("it succeeded without %s", at)
+				}
+				b.done(ctx, t)
+			default:
+				want(t, r, migration.RolledBack, migration.ExitFailed)
+			}
+			if n == most {
+				t.Fatalf("more than %d writes", most)
+			}
 		}
 	})
 
