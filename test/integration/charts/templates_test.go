@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
 
@@ -155,6 +156,43 @@ func TestAFailedJobIsNotTriedAgainByKubernetes(t *testing.T) {
 			}
 			if job.Annotations[outputLog] != "hook-failed" {
 				t.Errorf("Job %s: Helm does not show the log of a failed hook", job.Name)
+			}
+		}
+	})
+}
+
+func TestAnEvictionIsNoFailureAndWhatTheJobDecidedIs(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, args := range [][]string{nil, {"--set", "hooks.enabled=false,phase=pre"}} {
+			for _, job := range of[*batchv1.Job](render(t, h, args...)) {
+				want := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+					Action:          batchv1.PodFailurePolicyActionIgnore,
+					OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+				}, {
+					Action: batchv1.PodFailurePolicyActionFailJob,
+					// Those of the contract that are no success and no signal.
+					OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+						Operator: batchv1.PodFailurePolicyOnExitCodesOpIn,
+						Values: []int32{
+							migration.ExitFailed, migration.ExitUsage, migration.ExitPartlyRestored, migration.ExitRefused, migration.ExitLocked, migration.ExitTimedOut,
+						},
+					},
+				}}}
+				if diff := cmp.Diff(want, job.Spec.PodFailurePolicy); diff != "" {
+					t.Errorf("Job %s (-want +got):\n%s", job.Name, diff)
+				}
+			}
+		}
+	})
+}
+
+func TestAPodThatIsToldToEndHasTimeToWriteItsJournal(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for want, args := range map[int64][]string{60: nil, 90: {"--set", "terminationGracePeriodSeconds=90"}} {
+			for _, job := range of[*batchv1.Job](render(t, h, args...)) {
+				if got := pod(job).TerminationGracePeriodSeconds; got == nil || *got != want {
+					t.Errorf("Job %s: terminationGracePeriodSeconds %v, want %d", job.Name, got, want)
+				}
 			}
 		}
 	})
