@@ -39,6 +39,9 @@ type Options struct {
 	// GiveUpAfter is how long one event is repeated; 0: 5 min. An event that is given
 	// up was never accepted, and is not lost.
 	GiveUpAfter time.Duration
+	// MaxPending events are under way at once, as a client has so many workers: while
+	// none of them is accepted, no other is begun. 0: no limit.
+	MaxPending int
 	// Client posts the events; nil: one with a timeout of 15 s.
 	Client *http.Client
 }
@@ -120,16 +123,29 @@ func (p *Prober) Run(ctx context.Context) {
 	defer tick.Stop()
 	var all sync.WaitGroup
 	defer all.Wait()
+	workers := make(chan struct{}, p.options.MaxPending)
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		release := func() {}
+		if p.options.MaxPending > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case workers <- struct{}{}:
+			}
+			release = func() { <-workers }
+		}
 		target := p.targets[n%len(p.targets)]
 		e := p.begin(target, n)
 		// Who has begun to send an event sends it to its end.
-		all.Go(func() { p.post(context.WithoutCancel(ctx), target, e) })
+		all.Go(func() {
+			defer release()
+			p.post(context.WithoutCancel(ctx), target, e)
+		})
 	}
 }
 

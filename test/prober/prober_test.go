@@ -167,3 +167,51 @@ func TestGivingUp(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 }
+
+// TestMaxPending: while so many are refused, no other is begun; and then they go on.
+func TestMaxPending(t *testing.T) {
+	const most = 3
+	var mu sync.Mutex
+	refused, open := map[string]bool{}, false
+	enough := make(chan struct{})
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if open {
+			return
+		}
+		refused[string(raw)] = true
+		if len(refused) == most {
+			select {
+			case <-enough:
+			default:
+				close(enough)
+			}
+		}
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+	}))
+	defer service.Close()
+	p := New([]Target{{"a", service.URL, "order.created"}}, Options{Interval: time.Millisecond, MaxPending: most})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	sending, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.Run(sending)
+	}()
+	<-enough
+	time.Sleep(50 * time.Millisecond)
+	mu.Lock()
+	if len(refused) != most {
+		t.Errorf("%d events are under way, want %d", len(refused), most)
+	}
+	open = true
+	mu.Unlock()
+	if err := p.AwaitAccepted(ctx, 10*most); err != nil {
+		t.Error(err)
+	}
+	stop()
+	<-done
+}

@@ -300,7 +300,7 @@ func slow(ctx context.Context, o options, binary string) error {
 
 // overload offers twice what the service may take.
 func overload(ctx context.Context, o options, binary string) error {
-	const slots, took = 32, 50 * time.Millisecond
+	const slots, took = 16, 100 * time.Millisecond
 	const capacity = int(slots * time.Second / took)
 	adapter, _, err := child(ctx, "-role=adapter", "-took="+took.String())
 	if err != nil {
