@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -445,7 +446,10 @@ func (r *run) begun(ctx context.Context, e *entry) (bool, error) {
 		pre := e.Pre[first].Object
 		return pre != nil && (live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil), nil
 	case Patch:
-		return live != nil && alreadyPatched(live, ch.Patch), nil
+		if live == nil {
+			return e.goes(first), nil // it was patched, and deleted
+		}
+		return alreadyPatched(live, ch.Patch), nil
 	default:
 		return true, nil
 	}
@@ -589,7 +593,8 @@ func (r *run) cutOff(parent context.Context, err error) outcome {
 }
 
 func (r *run) restoreHint() string {
-	return fmt.Sprintf("the journal keeps the former state; mend the cause, then: %s undo", r.job.Name())
+	command := append([]string{r.job.Name(), "undo"}, r.e.opts.Flags...)
+	return "the journal keeps the former state; mend the cause, then: " + strings.Join(command, " ")
 }
 
 // interruption says whether err means that the process was told to stop, or lost
