@@ -109,7 +109,7 @@ test-slow: cc cluster ## What make test leaves out: suites that are too long, or
 	$(GOTEST) -tags slow -count 1 -timeout 40m $(SLOW)
 
 # Their files carry the build tag slow.
-SLOW := ./test/controlplane/servicecatalog ./test/prober \
+SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./test/prober \
   ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance
 
 .PHONY: soak

@@ -86,8 +86,8 @@ func MapOf(l *Landscape, namespace string) *Map {
 		if namespace != "" && t.GetNamespace() != namespace {
 			continue
 		}
-		key, comparable := l.deliveryOf(t)
-		if !comparable {
+		key, known := l.deliveryOf(t)
+		if !known {
 			key.address = "Trigger " + t.GetName() // stands for itself
 		}
 		at(key, subscriberOf(t)).After = Route{Object: t.GetName(), Problem: l.afterProblem(t, key.source)}
