@@ -40,7 +40,7 @@ func main() {
 	repository := flag.String("repository", "", "`registry/path` of the images")
 	tag := flag.String("tag", "", "`tag` of the images")
 	flag.Parse()
-	err := error(nil)
+	var err error
 	if *connector != "" {
 		err = nameImages(filepath.Join(*connector, "values.yaml"), *repository, *tag)
 	} else {
