@@ -117,8 +117,9 @@ soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go
 	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
 
 .PHONY: bench
-bench: cluster ## Time, requests and memory against a bare client-go loop
+bench: cluster ## Time, requests and memory against bare ones: a client-go loop, a reverse proxy
 	go run ./test/bench
+	go run ./test/bench/eventservice -overload 10m
 
 ##@ Keeping it tidy
 .PHONY: lint
