@@ -34,21 +34,28 @@ func TestMain(m *testing.M) {
 		fmt.Println("skipped: these tests need Helm, which -short does not build")
 		return
 	}
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		panic(err)
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	os.Exit(m.Run())
+}
+
+func build() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		return err
+	}
 	for _, major := range helm.Versions {
 		h, err := helm.New(ctx, root, major)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			return err
 		}
 		helms = append(helms, h)
 	}
-	os.Exit(m.Run())
+	return nil
 }
 
 const (

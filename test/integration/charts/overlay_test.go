@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,9 +24,9 @@ var buildOverlay = sync.OnceValues(func() (string, error) {
 	binary := filepath.Join(dir, "overlay")
 	out, err := exec.Command("go", "build", "-C", "../../..", "-o", binary, "./charts/overlay").CombinedOutput()
 	if err != nil {
-		os.Stderr.Write(out)
+		return "", fmt.Errorf("cannot build the overlay: %w\n%s", err, out)
 	}
-	return binary, err
+	return binary, nil
 })
 
 func tryOverlay(t *testing.T, args ...string) (string, error) {
