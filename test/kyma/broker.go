@@ -43,7 +43,9 @@ type Mesh struct {
 	queue  workqueue.TypedRateLimitingInterface[meshKey]
 
 	brokers, triggers, links, channels, subscriptions, namespaces, deployments *store
-	injects                                                                    bool
+	// injects is what Knative does where Brokers are at v1alpha1; realKnative does all
+	// of its part.
+	injects, realKnative bool
 
 	mu      sync.Mutex
 	faults  map[MeshFault]map[string]bool
@@ -97,7 +99,7 @@ func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, erro
 		opts.Log = func(string, ...any) {}
 	}
 	m := &Mesh{
-		client: client, log: opts.Log, injects: version["eventing.knative.dev"] == "v1alpha1",
+		client: client, log: opts.Log, realKnative: opts.RealKnative, injects: version["eventing.knative.dev"] == "v1alpha1",
 		faults: map[MeshFault]map[string]bool{}, changed: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[meshKey](5*time.Millisecond, time.Second)),
@@ -252,6 +254,9 @@ func (m *Mesh) work(ctx context.Context) {
 }
 
 func (m *Mesh) reconcile(ctx context.Context, key meshKey) error {
+	if m.realKnative && slices.Contains([]string{"Namespace", "Broker", "Trigger", "Subscription", "Channel"}, key.kind) {
+		return nil
+	}
 	switch key.kind {
 	case "Namespace":
 		return m.inject(ctx, strings.TrimPrefix(key.key, "/"))

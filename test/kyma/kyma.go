@@ -47,13 +47,18 @@ type Options struct {
 	Workers int
 	// Log gets what went wrong and is tried again; nil: nobody.
 	Log func(format string, args ...any)
+	// RealKnative leaves Channels, Brokers, Triggers and Knative Subscriptions to the
+	// real Knative Eventing, which is at work: no fault breaks them.
+	RealKnative bool
 }
 
 // Controllers are the running controllers.
 type Controllers struct {
-	log    func(format string, args ...any)
-	faults *faults
-	queue  workqueue.TypedRateLimitingInterface[string]
+	log func(format string, args ...any)
+	// realKnative makes Channels ready, and not these.
+	realKnative bool
+	faults      *faults
+	queue       workqueue.TypedRateLimitingInterface[string]
 	// The three kinds that share names; a key "namespace/name" stands for all.
 	sources, channels, services *store
 	firstSeen                   sync.Map // UID, time.Time
@@ -80,7 +85,7 @@ func Start(ctx context.Context, cfg *rest.Config, opts Options) (*Controllers, e
 		return nil, err
 	}
 	c := &Controllers{
-		log:     opts.Log,
+		log: opts.Log, realKnative: opts.RealKnative,
 		faults:  newFaults(),
 		changed: make(chan struct{}),
 		// The real controllers' back-off grows to minutes. A test that heals a

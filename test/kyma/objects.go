@@ -104,13 +104,20 @@ func EventService(app string, onMesh bool) *unstructured.Unstructured {
 // its webhook has filled in the channelTemplate.
 func (c *Controllers) newChannel(src *unstructured.Unstructured) *unstructured.Unstructured {
 	ch := object(c.channels.gvk, src.GetNamespace(), src.GetName(), map[string]any{
-		"spec": map[string]any{"channelTemplate": map[string]any{
-			"apiVersion": "messaging.knative.dev/v1alpha1", "kind": "NatssChannel",
-		}},
+		"spec": channelSpec(c.realKnative),
 	})
 	ch.SetLabels(map[string]string{"application-name": src.GetName()})
 	ch.SetOwnerReferences([]metav1.OwnerReference{controlledBy(src)})
 	return ch
+}
+
+// channelSpec is that of a Channel of Kyma's. The real Knative Eventing chooses what
+// it has.
+func channelSpec(realKnative bool) map[string]any {
+	if realKnative {
+		return map[string]any{}
+	}
+	return map[string]any{"channelTemplate": map[string]any{"apiVersion": "messaging.knative.dev/v1alpha1", "kind": "NatssChannel"}}
 }
 
 // newService returns the adapter.

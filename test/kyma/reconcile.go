@@ -99,7 +99,7 @@ func (c *Controllers) sink(ctx context.Context, key string, src *unstructured.Un
 // ready.
 func (c *Controllers) eventing(ctx context.Context, key string) error {
 	ch := c.channels.get(key)
-	if ch == nil || ch.GetDeletionTimestamp() != nil {
+	if ch == nil || ch.GetDeletionTimestamp() != nil || c.realKnative {
 		return nil
 	}
 	app := ch.GetName()

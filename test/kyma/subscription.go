@@ -77,9 +77,7 @@ func (m *Mesh) subscription(ctx context.Context, key string) error {
 	labels := busLabels(sub)
 	channel, name := busChannel(sub), busName(sub)
 	if m.channels.get(SystemNamespace+"/"+channel) == nil {
-		u := object(m.channels.gvk, SystemNamespace, channel, map[string]any{"spec": map[string]any{
-			"channelTemplate": map[string]any{"apiVersion": "messaging.knative.dev/v1alpha1", "kind": "NatssChannel"},
-		}})
+		u := object(m.channels.gvk, SystemNamespace, channel, map[string]any{"spec": channelSpec(m.realKnative)})
 		u.SetLabels(labels)
 		if err := m.channels.create(ctx, u); err != nil {
 			return err
