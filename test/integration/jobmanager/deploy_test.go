@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 package jobmanager
 
 import (
@@ -73,20 +71,23 @@ func newManager(t *testing.T, components []string, jobs ...jobmanager.Job) *jobm
 func stamps(t *testing.T) {
 	t.Helper()
 	namespace(t, stampNamespace)
-	clear := func() {
+	empty := func() {
 		err := resource("ConfigMap", stampNamespace).DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{})
 		if err != nil {
 			t.Error(err)
 		}
 		forget(t)
 	}
-	clear()
-	t.Cleanup(clear)
+	empty()
+	t.Cleanup(empty)
 }
 
 // deployer makes a Deployment of a component and waits until it is available, or
 // has failed.
 type deployer struct {
+	// fails is the component that is given up soon.
+	fails string
+
 	mu    sync.Mutex
 	began map[string]time.Time
 	ended map[string]time.Time
@@ -102,10 +103,14 @@ func (d *deployer) deploy(ctx context.Context, component string) error {
 		d.ended[component] = time.Now()
 	}()
 	labels := map[string]string{"app": component}
+	patience := int32(300)
+	if component == d.fails {
+		patience = 2
+	}
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: component},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: new(int32(1)), ProgressDeadlineSeconds: new(int32(2)), MinReadySeconds: 1,
+			Replicas: new(int32(1)), ProgressDeadlineSeconds: &patience, MinReadySeconds: 1,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -169,7 +174,7 @@ func TestDeployAroundRealDeployments(t *testing.T) {
 	for _, c := range []string{"alpha", "beta"} {
 		jobs = append(jobs, &stampJob{name: c + "-pre", hooks: []jobmanager.Hook{jobmanager.Before(c)}}, &stampJob{name: c + "-post", hooks: []jobmanager.Hook{jobmanager.After(c)}})
 	}
-	d := &deployer{began: map[string]time.Time{}, ended: map[string]time.Time{}}
+	d := &deployer{fails: "beta", began: map[string]time.Time{}, ended: map[string]time.Time{}}
 	run := func(components ...string) (*jobmanager.Report, error) {
 		return newManager(t, []string{"alpha", "beta", "gamma"}, jobs...).Deploy(t.Context(), components, d.deploy)
 	}

@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 package jobmanager
 
 import (
@@ -20,7 +18,6 @@ import (
 // here; those of Kubernetes are real.
 type migrated struct {
 	kubelet *kyma.Kubelet
-	stop    func()
 }
 
 var (

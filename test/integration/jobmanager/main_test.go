@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 // Package jobmanager proves the job manager and eventmesh-migrate on a real API
 // server with its own controllers: the order of hooks around real Deployments, one
 // Lease for all jobs, the program as an operator uses it.

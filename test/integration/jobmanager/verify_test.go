@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 package jobmanager
 
 import (
@@ -114,7 +112,7 @@ func defects() []defect {
 			put(t, "Application", kyma.Application("4th-floor", false))
 		}, gone("Application", "", "4th-floor")},
 		{"release-failed", nil, edit("Application", "", "commerce", `{"status":{"installationStatus":{"status":"FAILED","description":"no room"}}}`), commerce},
-		{"skipped-event-service", nil, func(t *testing.T, m *migrated) {
+		{"skipped-event-service", nil, func(t *testing.T, _ *migrated) {
 			put(t, "Application", kyma.Application("frozen", true))
 			put(t, "Deployment", kyma.EventService("frozen", false))
 		}, func(t *testing.T, _ *migrated) {
@@ -370,7 +368,7 @@ func TestVerifyHalfMigrated(t *testing.T) {
 }
 
 // TestRunbookKnowsEveryDefect holds the runbook to the catalog: what a page is
-// named for must be there.
+// named for must be there, and give the same advice.
 func TestRunbookKnowsEveryDefect(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "runbook.md"))
 	if err != nil {
@@ -379,6 +377,12 @@ func TestRunbookKnowsEveryDefect(t *testing.T) {
 	for _, e := range landscape.Catalog() {
 		if anchor := fmt.Sprintf(`<a id="verify-%s"></a>`, e.ID); strings.Count(string(raw), anchor) != 1 {
 			t.Errorf("docs/runbook.md has %s %d times, want once", anchor, strings.Count(string(raw), anchor))
+		} else {
+			_, row, _ := strings.Cut(string(raw), anchor)
+			row, _, _ = strings.Cut(row, "\n")
+			if plain := strings.ToLower(strings.ReplaceAll(row, "`", "")); !strings.Contains(plain, strings.ToLower(e.Hint)) {
+				t.Errorf("docs/runbook.md on %s does not say %q, but %q", e.ID, e.Hint, row)
+			}
 		}
 	}
 	for _, part := range strings.Split(string(raw), `<a id="verify-`)[1:] {

@@ -1,0 +1,249 @@
+package jobmanager
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// withoutWrites runs something, of which the audit log then knows requests of the
+// program, and no write among them.
+func withoutWrites(t *testing.T, what string, do func()) {
+	t.Helper()
+	if !cluster.Own() {
+		do()
+		return
+	}
+	mark, err := cluster.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	do()
+	requests, err := cluster.Requests(t.Context(), mark, controlplane.By("eventmesh-migrate/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(requests) == 0 {
+		t.Errorf("%s: the audit log knows of no request", what)
+	}
+	for _, q := range requests {
+		if controlplane.IsWrite(q) {
+			t.Errorf("%s wrote: %s", what, q)
+		}
+	}
+}
+
+// TestSampleClusterTwice runs all jobs on the sample of a Kyma 1.10 cluster before
+// its upgrade, and once more: the second run takes no time and writes nothing.
+func TestSampleClusterTwice(t *testing.T) {
+	outlives := context.WithoutCancel(t.Context())
+	forget(t)
+	controllers, err := kyma.Start(outlives, cluster.Config(), kyma.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(controllers.Stop)
+	t.Cleanup(func() {
+		if err := kyma.Clear(outlives, cluster.Config()); err != nil {
+			t.Error(err)
+		}
+		for _, ns := range []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.TillerNamespace} {
+			if err := resource("Deployment", ns).DeleteCollection(outlives, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+		forget(t)
+	})
+	sample, err := kyma.LoadSample(t.Context(), cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := controllers.WaitReady(limit, sample.In(kyma.InPlace, kyma.FrozenInPlace, kyma.Starting)...); err != nil {
+		t.Fatal(err)
+	}
+	first := tool(t, "run", "--lease-duration=1s", "-o", "json")
+	first.want(t, 0)
+	if made := first.report(t).Requests.Writes; made == 0 {
+		t.Error("the first run had nothing to do")
+	}
+	withoutWrites(t, "the second run", func() {
+		second := tool(t, "run", "-o", "json")
+		second.want(t, 0)
+		r := second.report(t)
+		for _, j := range r.Jobs {
+			if j.Seconds != 0 || j.Report != nil {
+				t.Errorf("%s %s: %s, ran for %f s: %s", j.Job, j.Phase, j.Result, j.Seconds, j.Reason)
+			}
+		}
+		if r.RunSeconds != 0 || r.Requests.Writes != 0 {
+			t.Errorf("in total: %f s running, %d writes", r.RunSeconds, r.Requests.Writes)
+		}
+		t.Logf("%d Applications: first run %.2f s, second %.3f s", len(sample), first.report(t).Seconds, r.Seconds)
+		// A tenth of a second on an idle machine.
+		if r.Seconds > 20 {
+			t.Errorf("the second run took %f s", r.Seconds)
+		}
+	})
+}
+
+// TestForms asks every command for every form that it has: none writes anything.
+func TestForms(t *testing.T) {
+	finished(t)
+	withoutWrites(t, "looking", func() {
+		for command, forms := range map[string][]string{
+			"jobs":   {"table", "wide", "json", "yaml", "name"},
+			"plan":   {"table", "wide", "json", "yaml", "name"},
+			"status": {"table", "wide", "json", "yaml"},
+			"verify": {"table", "wide", "json", "yaml", "name"},
+			"map":    {"table", "mermaid", "dot", "html", "json", "yaml"},
+		} {
+			for _, form := range forms {
+				out := tool(t, command, "-o", form)
+				out.want(t, 0)
+				var v any
+				switch form {
+				case "json":
+					if err := json.Unmarshal([]byte(out.stdout), &v); err != nil {
+						t.Errorf("%s: %v in\n%s", command, err, out.stdout)
+					}
+				case "yaml":
+					if err := yaml.UnmarshalStrict([]byte(out.stdout), &v); err != nil {
+						t.Errorf("%s: %v in\n%s", command, err, out.stdout)
+					}
+				}
+				// Nothing is planned and nothing is wrong, so there are no names.
+				if nothing := form == "name" && command != "jobs"; (strings.TrimSpace(out.stdout) == "") != nothing {
+					t.Errorf("%s -o %s prints %q", command, form, out.stdout)
+				}
+				if strings.Contains(out.stdout+out.stderr, "\x1b") {
+					t.Errorf("%s -o %s: control characters, and no terminal:\n%q", command, form, out.stdout+out.stderr)
+				}
+			}
+		}
+		tool(t, "verify", "-A").want(t, 0, "Nothing is wrong.")
+		tool(t, "plan", "--context", "eventmesh", "--kubeconfig", cluster.Kubeconfig).want(t, 0)
+		tool(t, "run", "--dry-run=server").want(t, 0)
+	})
+	tool(t, "plan", "--context", "another").want(t, migration.ExitUsage, "another")
+	// What is left to do has names, as kubectl writes them.
+	for _, kind := range []string{"HTTPSource", "Channel", "Adapter"} {
+		remove(t, kind, kyma.IntegrationNamespace, "commerce")
+	}
+	tool(t, "plan", "-o", "name").want(t, 0, "httpsource.sources.kyma-project.io/commerce\n")
+	tool(t, "verify", "-o", "name").want(t, migration.ExitFailed, "httpsource-missing\n")
+}
+
+// TestKubectl calls the program as kubectl does.
+func TestKubectl(t *testing.T) {
+	dir := t.TempDir()
+	plugin := filepath.Join(dir, "kubectl-eventmesh_migrate")
+	if err := os.Symlink(suite.Build(t, binary), plugin); err != nil {
+		t.Fatal(err)
+	}
+	called(t, plugin, "", "--help").want(t, 0, "\n  kubectl eventmesh-migrate plan\n")
+	called(t, plugin, "", "jobs", "-o", "name").want(t, 0, "job/trigger-sync\n")
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("no kubectl is installed: its part is left out")
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	called(t, kubectl, "", "eventmesh-migrate", "jobs", "-o", "name").want(t, 0, "job/trigger-sync\n")
+	called(t, kubectl, "", "eventmesh-migrate", "undo", "nobody").want(t, migration.ExitUsage, "unknown job")
+}
+
+// TestStatus shows runs that were interrupted, who holds the lock, and what is
+// deferred and why.
+func TestStatus(t *testing.T) {
+	forget(t)
+	t.Cleanup(func() { forget(t) })
+	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync-r1-0000,
+  labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r1, eventmesh-migration.kyma-project.io/phase: rollback}},
+  stringData: {run: '{"format":1,"job":"trigger-sync","run":"r1","version":"v9","startedAt":"2020-04-01T22:15:00Z"}'}}`))
+	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
+  data: {report.json: '{"job":"trigger-sync","command":"run","result":"deferred","message":"1 is left","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"deferred","object":"Subscription shop/orders","problem":"its Trigger is not ready","hint":"wait"}]}'}}`))
+	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: kyma-system, name: eventmesh-migration-former-job, labels: {eventmesh-migration.kyma-project.io/job: former-job}},
+  data: {report.json: '{"job":"former-job","command":"run","result":"failed","message":"no room","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"error","object":"Thing x","problem":"is odd"}]}'}}`))
+	now := metav1.NewMicroTime(time.Now())
+	if _, err := typed.CoordinationV1().Leases(kyma.SystemNamespace).Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("laptop_42_x"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now, AcquireTime: &now},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "status").want(t, 0,
+		"Run r1 of trigger-sync, begun 2020-04-01T22:15:00Z by version v9: open (rollback): run again to finish it, or undo",
+		`The lock is held by "laptop_42_x"`, "Deferred:\n  trigger-sync: Subscription shop/orders: its Trigger is not ready",
+		"Errors:\n  former-job: Thing x: is odd", "has reported nothing")
+	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
+	// The lock is another's: a run that has something to write ends with its code.
+	tool(t, "run", "--job=trigger-sync", "--lock-wait=1s").want(t, migration.ExitLocked, "laptop_42_x")
+}
+
+// TestWithoutItsAPI: a job whose API the server lacks is not needed or blocked, as
+// it says itself, and in neither case asked.
+func TestWithoutItsAPI(t *testing.T) {
+	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
+	for name, tc := range map[string]struct {
+		verdict jobmanager.Verdict
+		result  migration.Result
+		code    int
+	}{
+		"NotNeeded": {jobmanager.NotNeeded, jobmanager.ResultNotNeeded, 0},
+		"Blocked":   {jobmanager.Blocked, migration.Refused, migration.ExitRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stamps(t)
+			without := &stampJob{name: "without", before: func() { t.Error("the job was asked") }}
+			job := jobmanager.Adapt(without, jobmanager.Before(jobmanager.Global)).Requiring(jobmanager.Requirement{Kind: thing, IfMissing: tc.verdict, Hint: "install things"})
+			m := newManager(t, nil, job, &stampJob{name: "beside", hooks: []jobmanager.Hook{jobmanager.Before(jobmanager.Global)}})
+			needs, err := m.Needs(t.Context())
+			if err != nil || needs[0].Verdict != tc.verdict || needs[0].Reason != "the API server serves no kind Thing.example.com (install things)" {
+				t.Errorf("%v %+v", err, needs)
+			}
+			report, err := m.Run(t.Context(), jobmanager.Selection{})
+			if (err != nil) != (tc.code != 0) || report.ExitCode != tc.code || report.Jobs[0].Result != tc.result {
+				t.Errorf("exit code %d, %+v: %v", report.ExitCode, report.Jobs[0], err)
+			}
+			if report.Jobs[1].Result != migration.Succeeded {
+				t.Errorf("the job at its side: %s", report.Jobs[1].Result)
+			}
+		})
+	}
+}
+
+// TestKindMissing takes a kind away that is part of the event path.
+func TestKindMissing(t *testing.T) {
+	finished(t)
+	const name = "httpsources.sources.kyma-project.io"
+	t.Cleanup(func() {
+		if err := cluster.InstallCRDs(context.WithoutCancel(t.Context()), controlplane.KnativeV1alpha1); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := cluster.RemoveCRD(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	out := tool(t, "verify")
+	out.want(t, migration.ExitFailed, "kind-missing", "the API server serves no kind HTTPSource (sources.kyma-project.io), which component event-sources installs", "docs/runbook.md#verify-kind-missing")
+	tool(t, "map").want(t, 0, "no HTTPSource")
+	tool(t, "jobs").want(t, 0, "httpsource-sync")
+	tool(t, "run", "--job=httpsource-sync").want(t, migration.ExitRefused, "event-sources")
+}

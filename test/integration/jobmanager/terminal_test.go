@@ -1,0 +1,108 @@
+//go:build linux
+
+package jobmanager
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// onTerminal runs the program at a terminal, at which somebody has typed something
+// already. It returns what the terminal was sent.
+func onTerminal(t *testing.T, env []string, typed string, args ...string) (screen string, code int) {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("this system has no pseudo terminals: %v", err)
+	}
+	defer ours.Close()
+	fd := int(ours.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, suite.Build(t, binary), args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "KUBECONFIG=" + cluster.Kubeconfig, "GORACE=atexit_sleep_ms=0"}, env...)
+	if _, err := io.WriteString(ours, typed); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close() // the program has it
+	var out bytes.Buffer
+	_, _ = io.Copy(&out, ours) // ends with EIO when the last holder is gone
+	_ = cmd.Wait()
+	return strings.ReplaceAll(out.String(), "\r\n", "\n"), cmd.ProcessState.ExitCode()
+}
+
+var (
+	colour = regexp.MustCompile(`\x1b\[[0-9;]+m`)
+	live   = regexp.MustCompile(`\r\x1b\[K\d+ ended \| httpsource-sync[^\r\n]* \| \d+m?\d*s? left`)
+)
+
+// TestTerminal: colours and live progress are for people at a terminal, and only
+// for them; undo asks them.
+func TestTerminal(t *testing.T) {
+	upgraded(t, 3)
+	xterm := []string{"TERM=xterm"}
+	for _, tc := range []struct {
+		reason          string
+		env             []string
+		colours, moving bool
+	}{
+		{"somebody looks", xterm, true, true},
+		{"somebody wants no colours", append(xterm, "NO_COLOR=1"), false, true},
+		{"a terminal that can do nothing", []string{"TERM=dumb"}, false, false},
+	} {
+		screen, code := onTerminal(t, tc.env, "", "run", "--lease-duration=1s")
+		if code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", tc.reason, code, screen)
+		}
+		if got := colour.MatchString(screen); got != tc.colours {
+			t.Errorf("%s: colours %t\n%q", tc.reason, got, screen)
+		}
+		if got := live.MatchString(screen); got != tc.moving {
+			t.Errorf("%s: live progress %t\n%q", tc.reason, got, screen)
+		}
+		if !tc.colours && !tc.moving && strings.Contains(screen, "\x1b") {
+			t.Errorf("%s: control characters\n%q", tc.reason, screen)
+		}
+		// What stays on the screen is the report, not the progress.
+		if last := screen[strings.LastIndex(screen, "\r")+1:]; strings.Contains(last, " left\n") || !strings.Contains(last, "in all:") {
+			t.Errorf("%s: at the end there is\n%q", tc.reason, last)
+		}
+	}
+
+	screen, code := onTerminal(t, xterm, "n\n", "undo", "httpsource-sync")
+	if code != migration.ExitFailed || !strings.Contains(screen, "Take back the newest run of httpsource-sync on https://") || !strings.Contains(screen, "Nothing was changed.") {
+		t.Errorf("answered no: exit code %d\n%s", code, screen)
+	}
+	screen, code = onTerminal(t, xterm, "y\n", "undo", "eventbus-scaledown", "--lease-duration=1s")
+	if code != 0 || !strings.Contains(screen, "[y/N]") || !strings.Contains(screen, "succeeded") {
+		t.Errorf("answered yes: exit code %d\n%s", code, screen)
+	}
+}
