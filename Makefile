@@ -19,7 +19,7 @@ help: ## Show this
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Set KUBECONFIG to use that cluster instead of an own control plane: only one you can lose.'
+	@echo 'Set KUBECONFIG, and tests use that cluster instead of a control plane of their own: only one you can lose.'
 
 .PHONY: demo
 demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by step
