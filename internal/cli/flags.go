@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,6 +23,12 @@ type commandLine struct {
 	problems []string
 }
 
+// Titles of sections of the help; that of the job's own flags ends with its name.
+const (
+	jobGroup     = "Flags of "
+	clusterGroup = "Cluster"
+)
+
 // flagGroup is a section of the help.
 type flagGroup struct {
 	title string
@@ -31,9 +38,9 @@ type flagGroup struct {
 func newCommandLine(job migration.Job) *commandLine {
 	cl := &commandLine{options: defaultOptions()}
 	if c, ok := job.(migration.Configurable); ok {
-		cl.group("Flags of "+job.Name(), func(fs *pflag.FlagSet) { bindSettings(fs, c.Settings()) })
+		cl.group(jobGroup+job.Name(), func(fs *pflag.FlagSet) { bindSettings(fs, c.Settings()) })
 	}
-	cl.group("Cluster", cl.clusterFlags)
+	cl.group(clusterGroup, cl.clusterFlags)
 	cl.group("Time and safety", cl.safetyFlags)
 	cl.group("Output and logging", cl.outputFlags)
 	return cl
@@ -57,6 +64,40 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 		f.Value = &recorder{Value: f.Value, flag: f.Name, typ: typ, problems: &cl.problems}
 	})
 	cl.groups = append(cl.groups, flagGroup{title: title, flags: fs})
+}
+
+// again returns the flags that say what is worked on, and how, if they were given:
+// the job's own and the cluster's. Those of time, safety and output are for each run
+// anew.
+func (cl *commandLine) again() []string {
+	var given []string
+	for _, g := range cl.groups {
+		if g.title != clusterGroup && !strings.HasPrefix(g.title, jobGroup) {
+			continue
+		}
+		g.flags.VisitAll(func(f *pflag.Flag) {
+			if !f.Changed {
+				return
+			}
+			value := f.Value.String()
+			if list, ok := f.Value.(*recorder).Value.(pflag.SliceValue); ok {
+				value = strings.Join(list.GetSlice(), ",")
+			}
+			given = append(given, "--"+f.Name+"="+shellWord(value))
+		})
+	}
+	return given
+}
+
+// shellWord quotes a value that a shell would not take for one word.
+func shellWord(value string) string {
+	special := func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:,=@%+", r)
+	}
+	if value != "" && !strings.ContainsFunc(value, special) {
+		return value
+	}
+	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
 func (cl *commandLine) clusterFlags(fs *pflag.FlagSet) {

@@ -75,14 +75,17 @@ func TestFlagsBecomeOptions(t *testing.T) {
 				StateNamespace: "state", Timeout: 15 * time.Minute, RollbackTimeout: 90 * time.Second,
 				OnFailure: migration.OnFailureKeep, Resume: migration.ResumeBack, Defer: migration.DeferFail,
 				LeaseDuration: time.Second, LockWait: 3 * time.Second, MaxUnready: 7, ExcludeNamespaces: []string{"a", "b", "c"},
+				Flags: []string{"--state-namespace=state", "--exclude-namespaces=a,b,c"},
 			},
 		},
 		"TheJobsOwn": {
 			reason:  "settings of every type are bound to the job's fields",
 			args:    []string{"--mode", "rough", "--force", "--workers=9", "--hat-timeout=3s", "--skip=x,y"},
 			command: "run",
-			want:    defaults(nil),
-			job:     &fakeJob{mode: "rough", force: true, workers: 9, wait: 3 * time.Second, skip: []string{"x", "y"}},
+			want: defaults(func(o *migration.Options) {
+				o.Flags = []string{"--mode=rough", "--force=true", "--workers=9", "--hat-timeout=3s", "--skip=x,y"}
+			}),
+			job: &fakeJob{mode: "rough", force: true, workers: 9, wait: 3 * time.Second, skip: []string{"x", "y"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,6 +109,16 @@ func TestFlagsBecomeOptions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for value, want := range map[string]string{
+		"shop": "shop", "/home/me/.kube/config": "/home/me/.kube/config", "": "''", "my config": "'my config'", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
+	} {
+		if got := shellWord(value); got != want {
+			t.Errorf("%q becomes %s, want %s", value, got, want)
+		}
 	}
 }
 

@@ -168,7 +168,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	klogTo(ours)
 
 	o := cl.engineOptions()
-	o.Log, o.Identity, o.Version = log, identity(), version()
+	o.Log, o.Identity, o.Version, o.Flags = log, identity(), version(), cl.again()
 	if smart && !cl.logJSON(terminal) {
 		o.Progress = out
 	}

@@ -55,6 +55,9 @@ type Options struct {
 	Identity string
 	// Version of the program, for the journal and the report.
 	Version string
+	// Flags are those that a person has to give again, to go on where this run
+	// stopped: as they are written in a shell.
+	Flags []string
 	// Log takes one line for each change; nil: none.
 	Log *zap.Logger
 	// Progress is told how far a run is; nil: nobody.
