@@ -93,6 +93,7 @@ func (c combination) run(t *testing.T) {
 		u.must(t, "event-sources", "1.11")
 		u.expect(t, "before the switch", expanded, nil)
 		u.unswitched(t, expanded)
+		u.undelivered(t, expanded)
 		u.stuck(t, state{HTTPSources: 2, Triggers: 2, Publisher: 2, Controller: 1, Definition: true})
 		u.must(t, "application-connector", "1.11")
 		u.expect(t, "application-connector 1.11", contracted, []string{
@@ -144,8 +145,21 @@ func (c combination) run(t *testing.T) {
 	u.refused(t, "cluster-essentials", "1.12", "pre-eventbus-purge: refused")
 	u.expect(t, "1.12 with Subscriptions left", state{HTTPSources: 2, Triggers: 2, Subscriptions: 2, Publisher: 2, Controller: 1, Definition: true}, nil)
 
-	// Forward again, and then it goes through; the definition stays.
-	u.must(t, "application-connector", "1.11")
+	// Forward again, this time without hooks: one Job for each half.
+	for _, half := range []struct {
+		phase string
+		jobs  []string
+	}{
+		{"pre", []string{"httpsource-sync", "serviceinstance-recreate", "trigger-sync"}},
+		{"post", []string{"eventservice-verify", "trigger-sync", "eventbus-scaledown"}},
+	} {
+		said := u.withoutHooks(t, "application-connector", half.phase)
+		for _, job := range half.jobs {
+			if !strings.Contains(said, job+" run: ") {
+				t.Errorf("%s did not run:\n%s", job, said)
+			}
+		}
+	}
 	u.expect(t, "forward again", contracted, nil)
 	u.must(t, "cluster-essentials", "1.12")
 	u.expect(t, "1.12", contracted, []string{"pre-eventbus-purge: planned"})
@@ -155,42 +169,54 @@ func (c combination) run(t *testing.T) {
 func (u *upgrade) failing(t *testing.T, component string, before state) {
 	t.Helper()
 	snapshot := u.snapshot(t)
+	expanded := before
+	expanded.HTTPSources = 2
 	for _, tc := range []struct {
 		name, hook, says string
-		break_           func()
-		sets             []string
+		// fault breaks something, and returns how to mend it.
+		fault func() (mend func())
+		sets  []string
+		after state
 	}{{
 		name: "an HTTPSource does not become ready", hook: "pre-httpsource-sync: rolled-back", says: "commerce",
-		break_: func() { u.controllers.Break(kyma.AdapterNeverReady, "commerce") },
-		sets:   []string{"eventmesh-migration.jobs.httpsource-sync.args[0]=--ready-timeout=3s"},
+		fault: func() func() { u.controllers.Break(kyma.AdapterNeverReady, "commerce"); return u.controllers.HealAll },
+		sets:  []string{"eventmesh-migration.jobs.httpsource-sync.args[0]=--ready-timeout=3s"},
+		after: before,
 	}, {
-		name: "a Trigger does not become ready", hook: "pre-trigger-sync: rolled-back", says: "Trigger shop/",
-		break_: func() { u.mesh.Break(kyma.TriggerNeverReady, u.triggerOf("shop", "orders")) },
-		sets:   []string{"eventmesh-migration.jobs.trigger-sync.args[0]=--ready-timeout=3s"},
+		name: "a ServiceInstance could not come back", hook: "pre-serviceinstance-recreate: refused", says: "its ServicePlan does not exist any more",
+		fault: func() func() { return u.unrecreatable(t) },
+		after: expanded,
+	}, {
+		name: "a Trigger does not become ready", hook: "pre-trigger-sync: rolled-back", says: u.triggerOf("shop", "orders"),
+		fault: func() func() { u.brokersStop(t); return func() { u.brokersGoOn(t) } },
+		sets:  []string{"eventmesh-migration.jobs.trigger-sync.args[0]=--ready-timeout=3s"},
+		after: expanded,
 	}} {
-		tc.break_()
+		u.progress(t, "%s", tc.name)
+		mend := tc.fault()
 		out := u.refused(t, component, "1.11", tc.hook, tc.sets...)
 		if !strings.Contains(out, tc.says) {
 			t.Errorf("%s: neither Helm's output nor the log of the Job says %q:\n%s", tc.name, tc.says, out)
 		}
-		u.controllers.HealAll()
-		u.mesh.HealAll()
-		if strings.HasPrefix(tc.hook, "pre-httpsource") {
+		if tc.after == before {
 			u.same(t, tc.name, snapshot)
-			u.expect(t, tc.name, before, nil)
 		}
+		u.expect(t, tc.name, tc.after, nil)
+		mend()
 	}
 
 	// A hook that is killed in the middle, and the upgrade once more.
-	u.mesh.Break(kyma.TriggerNeverReady, u.triggerOf("shop", "orders"))
-	u.killing(t, component, "1.11", "pre-trigger-sync", func() bool { return u.count(t, "eventing.knative.dev", "triggers") == 2 })
-	u.mesh.HealAll()
+	u.progress(t, "a hook is killed")
+	u.brokersStop(t)
+	u.killing(t, component, "1.11", "pre-trigger-sync", func() bool { return u.count(t, "eventing.knative.dev", "triggers") > 0 })
+	u.brokersGoOn(t)
 	u.told(t)
 }
 
 // unswitched is an upgrade after which application-operator does nothing.
 func (u *upgrade) unswitched(t *testing.T, expanded state) {
 	t.Helper()
+	u.progress(t, "application-operator does nothing")
 	u.operator.pause()
 	out := u.refused(t, "application-connector", "1.11", "post-eventservice-verify: failed",
 		"eventmesh-migration.jobs.eventservice-verify.args[0]=--per-application-timeout=1s", "eventmesh-migration.jobs.eventservice-verify.args[1]=--rollout-timeout=3s")
@@ -202,9 +228,24 @@ func (u *upgrade) unswitched(t *testing.T, expanded state) {
 	u.rolledOut(t)
 }
 
+// undelivered is an upgrade while NATS Streaming still has events for a Kyma
+// Subscription.
+func (u *upgrade) undelivered(t *testing.T, expanded state) {
+	t.Helper()
+	u.progress(t, "events of the old path are in flight")
+	u.inFlight.Store(true)
+	out := u.refused(t, "application-connector", "1.11", "post-trigger-sync: failed", "eventmesh-migration.jobs.trigger-sync.args[0]=--drain-timeout=2s")
+	if !strings.Contains(out, "shop/orders") {
+		t.Errorf("it does not say which Subscription has events in flight:\n%s", out)
+	}
+	u.expect(t, "events are in flight", expanded, nil)
+	u.inFlight.Store(false)
+}
+
 // stuck is an upgrade in which a pod of the Event Bus does not end.
 func (u *upgrade) stuck(t *testing.T, after state) {
 	t.Helper()
+	u.progress(t, "a pod of the Event Bus does not end")
 	release := u.holdPod(t)
 	u.refused(t, "application-connector", "1.11", "post-eventbus-scaledown: rolled-back", "eventmesh-migration.jobs.eventbus-scaledown.args[0]=--pods-timeout=5s")
 	u.expect(t, "a pod does not end", after, nil)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,13 +16,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -51,6 +55,10 @@ type upgrade struct {
 	workload, repository string
 	overlay              string
 
+	began time.Time
+	// inFlight says that NATS Streaming has not delivered everything.
+	inFlight atomic.Bool
+
 	mu sync.Mutex
 	// hooks are what the Jobs of hooks have said last, in order.
 	hooks []string
@@ -73,11 +81,12 @@ func newUpgrade(t *testing.T, major int) *upgrade {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upgrade{charts: t.TempDir(), seen: map[types.UID]bool{}}
+	u := &upgrade{charts: t.TempDir(), seen: map[types.UID]bool{}, began: time.Now()}
+	u.progress(t, "building Helm, and starting a cluster")
 	if u.helm, err = helm.New(ctx, root, major); err != nil {
 		t.Fatal(err)
 	}
-	if u.ControlPlane, err = controlplane.Start(ctx, controlplane.Node()); err != nil {
+	if u.ControlPlane, err = controlplane.Start(ctx, controlplane.Knative()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -86,7 +95,8 @@ func newUpgrade(t *testing.T, major int) *upgrade {
 		}
 	})
 	u.helm.Env = []string{"KUBECONFIG=" + u.Kubeconfig, "HOME=" + t.TempDir()}
-	if err := u.InstallCRDs(ctx, controlplane.KnativeV1); err != nil {
+	u.progress(t, "installing Knative Eventing")
+	if err := u.InstallKnative(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if u.core, err = kubernetes.NewForConfig(u.Config()); err != nil {
@@ -95,6 +105,7 @@ func newUpgrade(t *testing.T, major int) *upgrade {
 	if u.dynamic, err = dynamic.NewForConfig(u.Config()); err != nil {
 		t.Fatal(err)
 	}
+	u.progress(t, "building the images")
 	u.images(ctx, t, root)
 	u.overlay = filepath.Join(t.TempDir(), "overlay")
 	if out, err := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", u.overlay, "./charts/overlay").CombinedOutput(); err != nil {
@@ -115,6 +126,12 @@ func newUpgrade(t *testing.T, major int) *upgrade {
 	return u
 }
 
+// progress says what comes next, and when that is.
+func (u *upgrade) progress(t *testing.T, format string, args ...any) {
+	t.Helper()
+	t.Logf("%4.0f s  %s", time.Since(u.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
 // images are those of the Dockerfile where Buildah is, or of the same programs.
 func (u *upgrade) images(ctx context.Context, t *testing.T, root string) {
 	t.Helper()
@@ -132,7 +149,7 @@ func (u *upgrade) images(ctx context.Context, t *testing.T, root string) {
 	}
 	var jobs []string
 	for _, main := range slices.Compact(slices.Sorted(slices.Values(append(commands, more...)))) {
-		if name := filepath.Base(filepath.Dir(main)); name != "event-service" && name != "eventmesh-migrate" {
+		if name := filepath.Base(filepath.Dir(main)); name != "event-service" {
 			jobs = append(jobs, name)
 		}
 	}
@@ -194,7 +211,8 @@ func (u *upgrade) definitionIsTheCharts(ctx context.Context, t *testing.T) {
 }
 
 // load puts the rest of Kyma 1.10 in place: two Applications, one without its
-// HTTPSource, with their event-services, and a Kyma Subscription for each.
+// HTTPSource, with their event-services, a Kyma Subscription for each, and a Broker
+// in the namespace of one, as it has come with a ServiceInstance since Kyma 1.9.
 func (u *upgrade) load(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -203,23 +221,31 @@ func (u *upgrade) load(t *testing.T) {
 		_, err := u.dynamic.Resource(kyma.KymaSubscriptions).List(ctx, metav1.ListOptions{})
 		return err == nil
 	})
+	u.progress(t, "loading Kyma 1.10")
 	var err error
-	if u.controllers, err = kyma.Start(outlive, u.Config(), kyma.Options{}); err != nil {
+	if u.controllers, err = kyma.Start(outlive, u.Config(), kyma.Options{RealKnative: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(u.controllers.Stop)
-	if u.mesh, err = kyma.StartMesh(outlive, u.Config(), kyma.Options{}); err != nil {
+	if u.mesh, err = kyma.StartMesh(outlive, u.Config(), kyma.Options{RealKnative: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(u.mesh.Stop)
 	links := u.knative("messaging.knative.dev", "subscriptions")
 	for app, namespace := range map[string]string{"commerce": "shop", "customers": "crm"} {
-		if err := kyma.Load(ctx, u.Config(), kyma.Application(app, false), u.eventService(app, false)); err != nil {
+		service := kyma.AppService{ID: app + "-orders", Name: "orders", Events: true}
+		if err := kyma.Load(ctx, u.Config(), kyma.ApplicationWith(app, service), u.eventService(app, false)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := u.dynamic.Resource(links).Namespace(kyma.IntegrationNamespace).Create(ctx, kyma.Link("v1", app, namespace, "brokersub-"+app), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	broker := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "metadata": map[string]any{"name": "default"},
+	}}
+	if _, err := u.dynamic.Resource(u.knative("eventing.knative.dev", "brokers")).Namespace("shop").Create(ctx, broker, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 	if err := kyma.PutHTTPSources(ctx, u.Config(), "customers"); err != nil {
 		t.Fatal(err)
@@ -244,9 +270,97 @@ func (u *upgrade) load(t *testing.T) {
 	u.monitoring(t)
 	u.operator = u.startOperator(t)
 	u.eventually(t, "the pods of the Event Bus and of the event-services run", func() bool {
-		list, err := u.core.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
-		return err == nil && len(list.Items) >= 6
+		running := 0
+		for _, namespace := range []string{kyma.SystemNamespace, kyma.IntegrationNamespace, "natss"} {
+			list, err := u.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
+			if err == nil {
+				running += len(list.Items)
+			}
+		}
+		return running >= 6
 	})
+	// The Channel of the HTTPSource, and two of the Event Bus.
+	u.ready(t, "eventing.knative.dev", "brokers", 1)
+	u.ready(t, "messaging.knative.dev", "channels", 3)
+}
+
+// ready waits until there are n objects of a kind of Knative's, all of them ready.
+func (u *upgrade) ready(t *testing.T, group, resource string, n int) {
+	t.Helper()
+	var last []string
+	holds := func() bool {
+		list, err := u.dynamic.Resource(u.knative(group, resource)).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false
+		}
+		last = nil
+		all := len(list.Items) == n
+		for i := range list.Items {
+			state := readiness(&list.Items[i])
+			last = append(last, fmt.Sprintf("%s/%s: %s", list.Items[i].GetNamespace(), list.Items[i].GetName(), state))
+			all = all && state == "True"
+		}
+		return all
+	}
+	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not %d %s that are ready, but:\n%s", n, resource, strings.Join(last, "\n"))
+		}
+	}
+}
+
+// brokersStop stops Knative's controller of Brokers and Triggers: what is made
+// meanwhile does not become ready.
+func (u *upgrade) brokersStop(t *testing.T) { u.brokerController(t, 0) }
+
+// brokersGoOn lets it go on.
+func (u *upgrade) brokersGoOn(t *testing.T) { u.brokerController(t, 1) }
+
+func (u *upgrade) brokerController(t *testing.T, replicas int) {
+	t.Helper()
+	const namespace, name = "knative-eventing", "mt-broker-controller"
+	u.progress(t, "Deployment %s/%s: %d replicas", namespace, name, replicas)
+	_, err := u.core.AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.eventually(t, fmt.Sprintf("Knative's controller of Brokers has %d pods", replicas), func() bool {
+		d, err := u.core.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		pods, errPods := u.core.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=mt-broker-controller"})
+		return err == nil && errPods == nil && d.Status.ObservedGeneration == d.Generation && int(d.Status.AvailableReplicas) == replicas && len(pods.Items) == replicas
+	})
+}
+
+// unrecreatable makes a ServiceInstance whose provisioning has failed for good, and
+// which could not come back.
+func (u *upgrade) unrecreatable(t *testing.T) (remove func()) {
+	t.Helper()
+	class := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": kyma.ServiceInstances.GroupVersion().String(), "kind": "ServiceClass", "metadata": map[string]any{"namespace": "shop", "name": "class-1"},
+		"spec": map[string]any{"externalID": "commerce-orders", "externalName": "orders", "serviceBrokerName": kyma.ApplicationBrokerName},
+	}}
+	instance := kyma.ServiceInstance("shop", "orders", "orders")
+	spec := instance.Object["spec"].(map[string]any)
+	spec["serviceClassRef"], spec["servicePlanRef"] = map[string]any{"name": "class-1"}, map[string]any{"name": "plan-1"}
+	classes := u.dynamic.Resource(kyma.ServiceInstances.GroupVersion().WithResource("serviceclasses")).Namespace("shop")
+	instances := u.dynamic.Resource(kyma.ServiceInstances).Namespace("shop")
+	_, err := classes.Create(t.Context(), class, metav1.CreateOptions{})
+	if err == nil {
+		_, err = instances.Create(t.Context(), instance, metav1.CreateOptions{})
+	}
+	if err == nil {
+		_, err = instances.Patch(t.Context(), "orders", types.MergePatchType,
+			[]byte(`{"status":{"provisionStatus":"NotProvisioned","deprovisionStatus":"NotRequired","conditions":[{"type":"Failed","status":"True"},{"type":"Ready","status":"False"}]}}`),
+			metav1.PatchOptions{}, "status")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := errors.Join(instances.Delete(t.Context(), "orders", metav1.DeleteOptions{}), classes.Delete(t.Context(), "class-1", metav1.DeleteOptions{})); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func (u *upgrade) knative(group, resource string) schema.GroupVersionResource {
@@ -276,7 +390,7 @@ func (u *upgrade) runHere(spec map[string]any, args ...any) {
 }
 
 // monitoring is the monitoring port of NATS Streaming, in a pod of its namespace:
-// all that was ever sent has been delivered.
+// all that was ever sent has been delivered, or it is in flight.
 func (u *upgrade) monitoring(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", u.Host+":0")
@@ -294,9 +408,13 @@ func (u *upgrade) monitoring(t *testing.T) {
 		for i := range list.Items {
 			link := &list.Items[i]
 			channel, _, _ := unstructured.NestedString(link.Object, "spec", "channel", "name")
+			sent := 7
+			if u.inFlight.Load() {
+				sent = 5
+			}
 			channels = append(channels, map[string]any{
 				"name": product.NATSChannel(kyma.SystemNamespace, channel), "msgs": 7, "first_seq": 1, "last_seq": 7,
-				"subscriptions": []any{map[string]any{"durable_name": product.NATSDurable(link.GetUID()), "is_durable": true, "last_sent": 7}},
+				"subscriptions": []any{map[string]any{"durable_name": product.NATSDurable(link.GetUID()), "is_durable": true, "last_sent": sent}},
 			})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"server_id": "test", "count": len(channels), "total": len(channels), "channels": channels})
@@ -394,7 +512,11 @@ func (u *upgrade) helmUpgrade(t *testing.T, component, version string, sets ...s
 	}
 	began := time.Now()
 	out, err := u.helm.Run(t.Context(), args...)
-	t.Logf("%s %s: %s", component, version, time.Since(began).Round(time.Second/10))
+	result := "done"
+	if err != nil {
+		result = "refused"
+	}
+	u.progress(t, "helm upgrade %s to %s: %s in %s", component, version, result, time.Since(began).Round(time.Second/10))
 	return out, err
 }
 
@@ -407,6 +529,60 @@ func (u *upgrade) must(t *testing.T, component, version string) {
 	if status := u.releaseStatus(t, component); status != "deployed" {
 		t.Errorf("release %s is %s", component, status)
 	}
+}
+
+// withoutHooks runs the half of a component's migration as one Job, which is
+// rendered and applied as the README says, and returns what it printed.
+func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
+	t.Helper()
+	u.progress(t, "%s without hooks, phase %s", component, phase)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	namespace := namespaceOf(component)
+	out, err := u.helm.Run(ctx, "template", "by-hand", "charts/eventmesh-migration", "--namespace", namespace, "--kube-version", "1.36.3", "--api-versions", "eventing.knative.dev/v1",
+		"--set", "standalone=true,hooks.enabled=false,component="+component+",phase="+phase+",image.repository="+u.repository+",image.tag=e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var job string
+	for doc := range strings.SplitSeq(out, "\n---\n") {
+		obj := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &obj.Object); err != nil {
+			t.Fatal(err)
+		}
+		if obj.GetKind() == "" {
+			continue
+		}
+		gvr := obj.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(obj.GetKind()) + "s")
+		client := dynamic.ResourceInterface(u.dynamic.Resource(gvr))
+		if obj.GetNamespace() != "" {
+			client = u.dynamic.Resource(gvr).Namespace(obj.GetNamespace())
+		}
+		if _, err := client.Create(ctx, obj, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if obj.GetKind() == "Job" {
+			job = obj.GetName()
+		}
+	}
+	var ended *batchv1.Job
+	err = await(ctx, u.core.BatchV1().RESTClient(), "jobs", namespace, job, &batchv1.Job{}, func(o runtime.Object) bool {
+		ended, _ = o.(*batchv1.Job)
+		return ended != nil && ended.Status.Succeeded+ended.Status.Failed > 0
+	})
+	said := ""
+	pods, errPods := u.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "job-name=" + job})
+	if errPods != nil || len(pods.Items) != 1 {
+		t.Fatalf("Job %s/%s has %d pods: %v, %v", namespace, job, len(pods.Items), err, errPods)
+	}
+	for _, c := range slices.Concat(pods.Items[0].Spec.InitContainers, pods.Items[0].Spec.Containers) {
+		raw, errLog := u.core.CoreV1().Pods(namespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Container: c.Name}).DoRaw(ctx)
+		said += fmt.Sprintf("%s %v\n", raw, errLog)
+	}
+	if err != nil || ended.Status.Succeeded != 1 {
+		t.Fatalf("Job %s/%s did not succeed: %v\n%s", namespace, job, err, said)
+	}
+	return said
 }
 
 // rollback goes back to the revision before the last.
@@ -430,6 +606,7 @@ func (u *upgrade) rollback(t *testing.T, component string) {
 		}
 	}
 	u.told(t)
+	u.progress(t, "helm rollback %s %d", component, last)
 	if _, err := u.helm.Run(t.Context(), "rollback", component, fmt.Sprint(last), "--namespace", namespaceOf(component), "--timeout", "10m", "--wait"); err != nil {
 		t.Fatal(err)
 	}
