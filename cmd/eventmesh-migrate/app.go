@@ -201,6 +201,21 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 	return nil
 }
 
+// inspect connects, and looks with an engine.
+func (a *app) inspect(work func(context.Context, *cli.Connection, *migration.Engine) error) error {
+	c, err := a.connect(true)
+	if err != nil {
+		return err
+	}
+	return a.look(c, func(ctx context.Context) error {
+		e, err := a.engine(c)
+		if err != nil {
+			return err
+		}
+		return work(ctx, c, e)
+	})
+}
+
 func (a *app) tell(err error) { fmt.Fprintf(a.Stderr, "%s: %v\n", a.name, err) }
 
 // confirm asks a person. Without a terminal there is nobody to ask.

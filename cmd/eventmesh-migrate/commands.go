@@ -357,15 +357,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Long:    "Show what the jobs keep in the state namespace: the last report of each that said\nsomething new, runs that were interrupted, who holds the lock, and what is deferred\nand why. It only reads. Whether a job is needed now is what \"jobs\" says.",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
-			c, err := a.connect(true)
-			if err != nil {
-				return err
-			}
-			return a.look(c, func(ctx context.Context) error {
-				e, err := a.engine(c)
-				if err != nil {
-					return err
-				}
+			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
 				kept, err := e.Kept(ctx)
 				if err != nil {
 					return err

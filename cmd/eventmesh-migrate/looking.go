@@ -25,12 +25,8 @@ action and its page in the runbook. It only reads. Exit code 0: nothing is wrong
 (warnings aside); 1: something is.`,
 		Example: "  {name} verify\n  {name} verify -n shop\n  {name} verify -o json",
 		RunE: func(*cobra.Command, []string) error {
-			c, err := a.connect(true)
-			if err != nil {
-				return err
-			}
-			return a.look(c, func(ctx context.Context) error {
-				found, err := a.check(ctx, c)
+			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
+				found, err := a.check(ctx, c, e)
 				if err != nil {
 					return err
 				}
@@ -46,11 +42,7 @@ action and its page in the runbook. It only reads. Exit code 0: nothing is wrong
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, c *cli.Connection) ([]landscape.Defect, error) {
-	e, err := a.engine(c)
-	if err != nil {
-		return nil, err
-	}
+func (a *app) check(ctx context.Context, c *cli.Connection, e *migration.Engine) ([]landscape.Defect, error) {
 	l, err := landscape.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
 	if err != nil {
 		return nil, err
@@ -128,15 +120,7 @@ Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only read
 -o html writes one page that needs nothing else, with a picture.`,
 		Example: "  {name} map\n  {name} map -n shop -o mermaid\n  {name} map -o html --file events.html",
 		RunE: func(*cobra.Command, []string) error {
-			c, err := a.connect(true)
-			if err != nil {
-				return err
-			}
-			return a.look(c, func(ctx context.Context) error {
-				e, err := a.engine(c)
-				if err != nil {
-					return err
-				}
+			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
 				l, err := landscape.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
 				if err != nil {
 					return err
