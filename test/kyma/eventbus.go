@@ -99,7 +99,7 @@ func ResetEventBus(ctx context.Context, cfg *rest.Config, activations ...*unstru
 	}
 	for _, d := range EventBus() {
 		if err := ensure(ctx, client.Resource(Deployments).Namespace(SystemNamespace), d, map[string]any{
-			"metadata": map[string]any{"annotations": map[string]any{"eventmesh-migration.kyma-project.io/replicas": nil}},
+			"metadata": map[string]any{"labels": map[string]any{"eventmesh-migration.kyma-project.io/replicas": nil}},
 			"spec":     map[string]any{"replicas": d.Object["spec"].(map[string]any)["replicas"]},
 		}); err != nil {
 			return err

@@ -72,7 +72,7 @@ eventmesh-migration.kyma-project.io/skip=true keeps the Event Bus up, too, but i
 no failure with --defer=fail.
 
 The former number of replicas is kept in the journal, for rollback and undo, and
-in the annotation eventmesh-migration.kyma-project.io/replicas of the Deployment,
+in the label eventmesh-migration.kyma-project.io/replicas of the Deployment,
 written in the same request; a number of 0 is never kept. If a pod does not end
 within --pods-timeout, everything is put back.
 

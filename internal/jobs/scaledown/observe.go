@@ -37,9 +37,9 @@ var (
 // autoscaler is served at v1 on Kubernetes 1.16, and at v2 today.
 var autoscaler = schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
 
-// ReplicasAnnotation keeps on a Deployment how many replicas it had before it was
+// ReplicasLabel keeps on a Deployment how many replicas it had before it was
 // scaled to 0.
-const ReplicasAnnotation = "eventmesh-migration.kyma-project.io/replicas"
+const ReplicasLabel = "eventmesh-migration.kyma-project.io/replicas"
 
 // snapshot is everything the job decides over.
 type snapshot struct {
@@ -80,12 +80,12 @@ func (d busDeployment) replicas() int64 {
 	return n
 }
 
-// keptReplicas is the number in the annotation, 0 if there is none.
+// keptReplicas is the number in the label, 0 if there is none.
 func (d busDeployment) keptReplicas() int64 {
 	if d.object == nil {
 		return 0
 	}
-	n, err := strconv.ParseInt(d.object.GetAnnotations()[ReplicasAnnotation], 10, 32)
+	n, err := strconv.ParseInt(d.object.GetLabels()[ReplicasLabel], 10, 32)
 	if err != nil || n < 0 {
 		return 0
 	}

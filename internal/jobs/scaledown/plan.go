@@ -147,7 +147,7 @@ func scale(d busDeployment) migration.Change {
 	}
 	// One patch: there is no moment at which the number is nowhere. It is never 0.
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{ReplicasAnnotation: strconv.FormatInt(d.replicas(), 10)}},
+		"metadata": map[string]any{"labels": map[string]any{ReplicasLabel: strconv.FormatInt(d.replicas(), 10)}},
 		"spec":     map[string]any{"replicas": 0},
 	})
 	if err != nil {

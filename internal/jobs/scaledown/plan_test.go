@@ -78,13 +78,13 @@ func TestDecide(t *testing.T) {
 		reason: "both are up and nothing uses them: in order, and the numbers are kept",
 		s:      snapshot{bus: []busDeployment{bus(t, pub, 2, "", "p1", "p2"), bus(t, ctl, 1, "", "c1")}},
 		want: []string{
-			`patch Deployment kyma-system/` + pub + ` {"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/replicas":"2"}},"spec":{"replicas":0}}`,
-			`patch Deployment kyma-system/` + ctl + ` {"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/replicas":"1"}},"spec":{"replicas":0}}`,
+			`patch Deployment kyma-system/` + pub + ` {"metadata":{"labels":{"eventmesh-migration.kyma-project.io/replicas":"2"}},"spec":{"replicas":0}}`,
+			`patch Deployment kyma-system/` + ctl + ` {"metadata":{"labels":{"eventmesh-migration.kyma-project.io/replicas":"1"}},"spec":{"replicas":0}}`,
 		},
 	}, {
 		reason: "a second run: 0 is never kept as what there was before",
 		s: snapshot{bus: []busDeployment{
-			bus(t, pub, 0, `, annotations: {eventmesh-migration.kyma-project.io/replicas: "2"}`), bus(t, ctl, 0, ""),
+			bus(t, pub, 0, `, labels: {eventmesh-migration.kyma-project.io/replicas: "2"}`), bus(t, ctl, 0, ""),
 		}},
 		want: []string{},
 	}, {
@@ -122,7 +122,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		reason: "needed again after an earlier run took one half down",
 		s: snapshot{
-			bus:           []busDeployment{bus(t, pub, 0, `, annotations: {eventmesh-migration.kyma-project.io/replicas: "2"}`), bus(t, ctl, 1, "")},
+			bus:           []busDeployment{bus(t, pub, 0, `, labels: {eventmesh-migration.kyma-project.io/replicas: "2"}`), bus(t, ctl, 1, "")},
 			subscriptions: []subscription{{name: "a/1"}},
 		},
 		want: []string{
@@ -133,14 +133,14 @@ func TestDecide(t *testing.T) {
 		reason: "scaled up again since an earlier run, and who may do it again",
 		s: snapshot{bus: []busDeployment{
 			func() busDeployment {
-				d := bus(t, pub, 3, `, labels: {argocd.argoproj.io/instance: kyma}, annotations: {eventmesh-migration.kyma-project.io/replicas: "2"}`)
+				d := bus(t, pub, 3, `, labels: {argocd.argoproj.io/instance: kyma, eventmesh-migration.kyma-project.io/replicas: "2"}`)
 				d.autoscalers = []string{"hpa"}
 				return d
 			}(),
 			bus(t, ctl, 0, ""),
 		}},
 		want: []string{
-			`patch Deployment kyma-system/` + pub + ` {"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/replicas":"3"}},"spec":{"replicas":0}}`,
+			`patch Deployment kyma-system/` + pub + ` {"metadata":{"labels":{"eventmesh-migration.kyma-project.io/replicas":"3"}},"spec":{"replicas":0}}`,
 			"warning: Deployment kyma-system/" + pub + ": an earlier run scaled it from 2 to 0, and it is at 3 again: an upgrade of the event-bus chart does that, and whoever else manages it",
 			"warning: Deployment kyma-system/" + pub + ": HorizontalPodAutoscaler kyma-system/hpa targets it: it is out of work while the Deployment is at 0, and takes over again once it is not",
 			"warning: Deployment kyma-system/" + pub + ": Argo CD manages it (argocd.argoproj.io/instance) and may scale it up again",
@@ -168,7 +168,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		want: []string{
-			`patch Deployment kyma-system/` + pub + ` {"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/replicas":"2"}},"spec":{"replicas":0}}`,
+			`patch Deployment kyma-system/` + pub + ` {"metadata":{"labels":{"eventmesh-migration.kyma-project.io/replicas":"2"}},"spec":{"replicas":0}}`,
 			`patch EventActivation shop/svc {"metadata":{"finalizers":["other"]}}`,
 			`patch EventActivation shop/svc {"metadata":{"finalizers":null}} for good`,
 		},

@@ -28,6 +28,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -200,6 +201,10 @@ func TestScaleDown(t *testing.T) {
 
 	t.Run("DownAndUndone", func(t *testing.T) {
 		b.reset(ctx, t)
+		before, err := snapshot.Stable(ctx, cluster.Config(), snapshot.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		r := b.run(t, "run", nil)
 		want(t, r, migration.Succeeded, migration.ExitOK)
 		b.done(ctx, t)
@@ -210,12 +215,13 @@ func TestScaleDown(t *testing.T) {
 		}
 		want(t, b.run(t, "undo", nil), migration.Succeeded, migration.ExitOK)
 		up(t)
-		d, err := b.client.AppsV1().Deployments(kyma.SystemNamespace).Get(ctx, kyma.Publisher, metav1.GetOptions{})
+		// Nothing is left of it, not on the ReplicaSets either.
+		diff, err := snapshot.Settled(ctx, cluster.Config(), before, snapshot.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kept := d.Annotations[scaledown.ReplicasAnnotation]; kept != "" {
-			t.Errorf("the number is still kept as %q", kept)
+		if diff != "" {
+			t.Errorf("undo did not bring everything back:\n%s", diff)
 		}
 	})
 
