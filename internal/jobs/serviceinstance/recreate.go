@@ -203,7 +203,7 @@ func (d *decision) unbindable(c *candidate) *problem {
 		}
 	}
 	for _, obj := range append(slices.Clone(bindings), usages...) {
-		busy := ""
+		var busy string
 		switch {
 		case obj.GetDeletionTimestamp() != nil:
 			busy = "is being deleted"
