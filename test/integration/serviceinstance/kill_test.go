@@ -20,17 +20,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
-// proxied starts a proxy in front of the API server, and returns its kubeconfig.
-func (w *world) proxied() (*faultproxy.Proxy, string) {
-	w.t.Helper()
-	proxy, err := faultproxy.Start(w.Config())
-	w.check(err)
-	w.t.Cleanup(proxy.Close)
-	kubeconfig, err := proxy.Kubeconfig(w.t.TempDir())
-	w.check(err)
-	return proxy, kubeconfig
-}
-
 // two are an instance with a binding and a usage, with an owner and a finalizer of
 // somebody else, and one without.
 func (w *world) two() {

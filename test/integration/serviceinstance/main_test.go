@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 // Package serviceinstance proves serviceinstance-recreate against the real Service
 // Catalog, on a real API server, with the real program as a process of its own, and
 // stand-ins for application-broker and Kyma's and Knative's controllers.
@@ -34,6 +32,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane/servicecatalog"
+	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -388,6 +387,17 @@ func (w *world) strip(service string) {
 	for _, name := range w.linkNames() {
 		w.delete(links, kyma.IntegrationNamespace, name)
 	}
+}
+
+// proxied starts a proxy in front of the API server, and returns its kubeconfig.
+func (w *world) proxied() (*faultproxy.Proxy, string) {
+	w.t.Helper()
+	proxy, err := faultproxy.Start(w.Config())
+	w.check(err)
+	w.t.Cleanup(proxy.Close)
+	kubeconfig, err := proxy.Kubeconfig(w.t.TempDir())
+	w.check(err)
+	return proxy, kubeconfig
 }
 
 // process is the job that runs, or has run.

@@ -1,5 +1,3 @@
-//go:build slow || soak
-
 package serviceinstance
 
 import (
