@@ -38,7 +38,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
-	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 )
 
 // upgrade is a cluster with stand-ins of Kyma's charts.
@@ -719,11 +718,7 @@ func (u *upgrade) count(t *testing.T, group, resource string) int {
 	return len(list.Items)
 }
 
-// migrated is what the migration may change, and what hooks and Helm change is not.
-func (u *upgrade) options() snapshot.Options {
-	return snapshot.Options{StateNamespace: kyma.SystemNamespace}
-}
-
+// snapshot is what the migration changes of Knative's and Kyma's objects.
 func (u *upgrade) snapshot(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
