@@ -93,7 +93,7 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w (the last answer: %v)", context.Cause(ctx), err)
+			return fmt.Errorf("%w (the last answer: %s)", context.Cause(ctx), err.Error())
 		case <-timer.C:
 		}
 	}
