@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/wI2L/jsondiff"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -154,6 +156,7 @@ func inversePatch(pre, live *unstructured.Unstructured, patch []byte) (back []by
 		return nil, 0, fmt.Errorf("cannot invert the patch: %w", err)
 	}
 	result := jsondiff.Patch{{Type: jsondiff.OperationTest, Path: "/metadata/uid", Value: string(pre.GetUID())}}
+	tested := map[string]bool{}
 	for len(operations) > 0 {
 		// A field is one operation, after its test if it has one.
 		n := 1
@@ -162,6 +165,18 @@ func inversePatch(pre, live *unstructured.Unstructured, patch []byte) (back []by
 		}
 		field := operations[:n]
 		operations = operations[n:]
+		if entry, list, ok := entryOf(after, live, field); ok {
+			// A place in a list says nothing: others put in and take out theirs.
+			if !slices.Contains(list, entry.Value) {
+				parent := entry.Path[:strings.LastIndex(entry.Path, "/")]
+				if !tested[parent] {
+					tested[parent] = true
+					result = append(result, jsondiff.Operation{Type: jsondiff.OperationTest, Path: parent, Value: list})
+				}
+				result = append(result, jsondiff.Operation{Type: jsondiff.OperationAdd, Path: parent + "/-", Value: entry.Value})
+			}
+			continue
+		}
 		ours, err := stillOurs(live, field)
 		if err != nil {
 			return nil, 0, err
@@ -181,6 +196,25 @@ func inversePatch(pre, live *unstructured.Unstructured, patch []byte) (back []by
 	}
 	back, err = json.Marshal(result)
 	return back, theirs, err
+}
+
+// entryOf returns the operation that puts a string back into a list, such as that of
+// finalizers, and the list as it is now.
+func entryOf(after, live *unstructured.Unstructured, field jsondiff.Patch) (entry jsondiff.Operation, list []any, ok bool) {
+	entry = field[len(field)-1]
+	if _, text := entry.Value.(string); !text || entry.Type != jsondiff.OperationAdd || len(field) > 1 {
+		return entry, nil, false
+	}
+	segments := strings.Split(entry.Path, "/")[1:]
+	for i, segment := range segments {
+		segments[i] = strings.ReplaceAll(strings.ReplaceAll(segment, "~1", "/"), "~0", "~")
+	}
+	segments = segments[:len(segments)-1]
+	if _, is, err := unstructured.NestedSlice(after.Object, segments...); !is || err != nil {
+		return entry, nil, false
+	}
+	list, ok, err := unstructured.NestedSlice(live.Object, segments...)
+	return entry, list, ok && err == nil
 }
 
 // stillOurs says whether live has the field as our patch left it.
