@@ -8,9 +8,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/kyma-project/eventmesh-migration/internal/cli.linkedVersion=$(VERSION)
 # The linter is built from the module cache, at the version pinned in tools/go.mod.
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
-# Two packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
+# Three packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
 # killed runs to expire.
-GOTEST := go test -race -p 2
+GOTEST := go test -race -p 3
 
 ##@ First steps
 .PHONY: help
