@@ -2,11 +2,13 @@ package jobmanager
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -362,8 +364,13 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	for example, from := range found {
-		args := strings.Fields(example)
+	// In an order that is always the same, what takes back last.
+	examples := slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+		undoes := func(s string) int { return len(strings.TrimPrefix(s, "undo")) - len(s) }
+		return cmp.Or(cmp.Compare(undoes(b), undoes(a)), strings.Compare(a, b))
+	})
+	for _, example := range examples {
+		from, args := found[example], strings.Fields(example)
 		if slices.Contains(args, "--context") {
 			args = slices.Replace(args, slices.Index(args, "--context")+1, slices.Index(args, "--context")+2, "eventmesh")
 		}
@@ -372,11 +379,16 @@ func TestExamples(t *testing.T) {
 		}
 		if args[0] == "run" || args[0] == "undo" || args[0] == "job" {
 			args = append(args, "--lease-duration=1s")
+			if !strings.Contains(example, "--timeout") {
+				args = append(args, "--timeout=20s") // for what an example waits in vain
+			}
 		}
+		began := time.Now()
 		out := called(t, suite.Build(t, binary), dir, args...)
 		// What a command finds is its own affair; how it was called is ours.
 		if out.code == migration.ExitUsage || out.code < 0 {
 			t.Errorf("%s: %q: exit code %d\n%s", from, example, out.code, out.stderr)
 		}
+		t.Logf("%s: exit code %d after %s", example, out.code, time.Since(began).Round(time.Millisecond))
 	}
 }
