@@ -3,6 +3,7 @@ package kyma
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -34,6 +35,27 @@ const (
 // lets such an account of a namespace read the shared configuration.
 func BrokerConfigBinding(namespace, account string) string {
 	return "eventing-config-reader-" + namespace + "-" + account
+}
+
+// OfBroker looks up the namespace whose Broker an account or role binding is
+// part of, if its namespace and name say so (domain.md §1.6).
+func OfBroker[V any](namespaces map[string]V, namespace, name string) (v V, ok bool) {
+	accounts := []string{BrokerIngressAccount, BrokerFilterAccount}
+	if slices.Contains(accounts, name) {
+		v, ok = namespaces[namespace]
+		return v, ok
+	}
+	if namespace != EventingNamespace {
+		return v, false
+	}
+	for of, value := range namespaces {
+		for _, account := range accounts {
+			if name == BrokerConfigBinding(of, account) {
+				return value, true
+			}
+		}
+	}
+	return v, false
 }
 
 // What webhooks of Knative put on Triggers and Brokers.

@@ -65,20 +65,13 @@ func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Re
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
 	}
-	accounts := []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount}
 	for _, ref := range refs {
 		why, ok := links[ref]
 		switch {
-		case ref.Kind == kyma.Broker.Kind, ref.Kind == kyma.AuthenticationPolicy.Kind, slices.Contains(accounts, ref.Name):
+		case ref.Kind == kyma.Broker.Kind, ref.Kind == kyma.AuthenticationPolicy.Kind:
 			why, ok = namespacesOf[ref.Namespace]
-		case ref.Namespace == kyma.EventingNamespace:
-			for namespace, reason := range namespacesOf {
-				for _, account := range accounts {
-					if ref.Name == kyma.BrokerConfigBinding(namespace, account) {
-						why, ok = reason, true
-					}
-				}
-			}
+		case !ok:
+			why, ok = kyma.OfBroker(namespacesOf, ref.Namespace, ref.Name)
 		}
 		if ok {
 			kept[ref] = why

@@ -3,7 +3,6 @@ package trigger
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -64,22 +63,16 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
 	}
-	accounts := []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount}
 	for _, ref := range refs {
-		why, ok := "", false
+		var why string
+		var ok bool
 		switch {
 		case ref.Kind == kyma.Trigger.Kind:
 			why, ok = triggers[ref]
-		case ref.Kind == kyma.Broker.Kind, slices.Contains(accounts, ref.Name):
+		case ref.Kind == kyma.Broker.Kind:
 			why, ok = brokers[ref.Namespace]
-		case ref.Namespace == kyma.EventingNamespace:
-			for namespace, reason := range brokers {
-				for _, account := range accounts {
-					if ref.Name == kyma.BrokerConfigBinding(namespace, account) {
-						why, ok = reason, true
-					}
-				}
-			}
+		default:
+			why, ok = kyma.OfBroker(brokers, ref.Namespace, ref.Name)
 		}
 		if ok {
 			kept[ref] = why
