@@ -54,6 +54,20 @@ func MeshSources(obj *unstructured.Unstructured) []string {
 	return sources
 }
 
+// Posters names, for each source, the workload that posts its events to the mesh.
+type Posters map[string]string
+
+// Add notes what a Deployment or a Pod posts. Its name begins with its kind, and
+// the first name counts: a Deployment will go on posting, and is a better reason
+// than a Pod of it; and it is the same one, whatever order they come in.
+func (p Posters) Add(name string, obj *unstructured.Unstructured) {
+	for _, source := range MeshSources(obj) {
+		if known, ok := p[source]; !ok || name < known {
+			p[source] = name
+		}
+	}
+}
+
 func add(set map[string]bool, name string) {
 	if name != "" {
 		set[name] = true

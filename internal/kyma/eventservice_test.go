@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,5 +72,22 @@ func TestMeshSources(t *testing.T) {
 				t.Errorf("%s\nMeshSources(): -want +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestPosters holds that a report names the same workload, whatever order they
+// come in, and the Deployment rather than a Pod of it.
+func TestPosters(t *testing.T) {
+	posts := object(t, `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration}, spec: {containers: [{args: ["--eventMeshURL=http://shop.kyma-integration"]}]}}`)
+	names := []string{"Pod kyma-integration/a", "Deployment kyma-integration/c", "Deployment kyma-integration/b", "Pod kyma-integration/d"}
+	for range 2 {
+		posters := Posters{}
+		for _, name := range names {
+			posters.Add(name, posts)
+		}
+		if diff := cmp.Diff(Posters{"shop": "Deployment kyma-integration/b"}, posters); diff != "" {
+			t.Errorf("added as %q: -want +got:\n%s", names, diff)
+		}
+		slices.Reverse(names)
 	}
 }

@@ -117,7 +117,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 		})
 	}
 	g.Go(func() (err error) {
-		s.pods, err = c.List(ctx, pods, o.namespace, migration.ListOptions{Trim: trimWorkload, PageSize: podPage})
+		s.pods, err = c.List(ctx, pods, o.namespace, migration.ListOptions{Trim: trimWorkload, PageSize: migration.LargePage})
 		return err
 	})
 	g.Go(func() error {
@@ -133,9 +133,6 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	})
 	return s, g.Wait()
 }
-
-// podPage is small because a pod with its sidecar is large.
-const podPage = 100
 
 func trimApplication(obj *unstructured.Unstructured) {
 	spec := map[string]any{}

@@ -234,7 +234,7 @@ func (s *snapshot) readEventServices(ctx context.Context, c reader, o options) e
 	if err != nil {
 		return err
 	}
-	err = c.Each(ctx, pods, o.integrationNamespace, migration.ListOptions{PageSize: podPage}, func(pod *unstructured.Unstructured) error {
+	err = c.Each(ctx, pods, o.integrationNamespace, migration.ListOptions{PageSize: migration.LargePage}, func(pod *unstructured.Unstructured) error {
 		// Those on the mesh do not matter.
 		if app := kyma.ApplicationOf(pod); app != "" && !kyma.PostsToMesh(pod) && !kyma.Ended(pod) {
 			if old[app] == nil {
@@ -286,9 +286,6 @@ func (s *snapshot) readEventServices(ctx context.Context, c reader, o options) e
 	slices.SortFunc(s.eventServices, func(a, b eventService) int { return strings.Compare(a.application, b.application) })
 	return nil
 }
-
-// podPage is small because a pod with its sidecar is large.
-const podPage = 100
 
 func sorted(byName map[string]*unstructured.Unstructured) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured

@@ -153,7 +153,7 @@ func monitorInCluster(c reader) monitor {
 			return ask(chosen)
 		}
 		var names []string
-		err := c.Each(ctx, pods, kyma.NATSNamespace, migration.ListOptions{FieldSelector: unfinished, PageSize: largePage},
+		err := c.Each(ctx, pods, kyma.NATSNamespace, migration.ListOptions{FieldSelector: migration.UnfinishedPods, PageSize: migration.LargePage},
 			func(pod *unstructured.Unstructured) error {
 				if hasPort(pod, kyma.NATSMonitoringPort) {
 					names = append(names, pod.GetName())

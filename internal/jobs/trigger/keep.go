@@ -13,26 +13,12 @@ import (
 // keep returns the Triggers, and the Brokers with what they need, through which
 // events come already: those of sources that something posts to the mesh for.
 func keep(ctx context.Context, c reader, k kinds, integration string, refs []migration.Ref) (map[migration.Ref]string, error) {
-	live := map[string]string{} // what posts, by source
-	// Deployments first: the one that will go on posting is a better reason than
-	// a pod of it.
-	for _, workload := range []struct {
-		migration.Resource
-		selector string
-	}{{deployments, ""}, {pods, unfinished}} {
-		opts := migration.ListOptions{FieldSelector: workload.selector, PageSize: largePage}
-		err := c.Each(ctx, workload.Resource, integration, opts, func(obj *unstructured.Unstructured) error {
-			name := migration.Ref{Resource: workload.Resource, Namespace: integration, Name: obj.GetName()}.String()
-			for _, source := range kyma.MeshSources(obj) {
-				if known, ok := live[source]; !ok || workload.Kind == deployments.Kind && name < known {
-					live[source] = name
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
-		}
+	live := kyma.Posters{}
+	err := migration.EachWorkload(ctx, c, integration, func(workload migration.Ref, obj *unstructured.Unstructured) {
+		live.Add(workload.String(), obj)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
 	}
 	kept := map[migration.Ref]string{}
 	if len(live) == 0 || !k.trigger.Served {
@@ -41,7 +27,7 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 	// Triggers of somebody else count, too: they need the Broker.
 	triggers := map[migration.Ref]string{}
 	brokers := map[string]string{}
-	err := c.Each(ctx, k.trigger.Resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
+	err = c.Each(ctx, k.trigger.Resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
 		selected, ours := selectionOf(trigger, func(string) bool { return true })
 		if !ours {
 			return nil

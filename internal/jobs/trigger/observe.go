@@ -204,7 +204,7 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 		})
 	}
 	g.Go(func() error {
-		return c.Each(ctx, deployments, o.integrationNamespace, migration.ListOptions{PageSize: largePage}, func(obj *unstructured.Unstructured) error {
+		return c.Each(ctx, deployments, o.integrationNamespace, migration.ListOptions{PageSize: migration.LargePage}, func(obj *unstructured.Unstructured) error {
 			if app, ok := kyma.EventServiceOf(obj.GetName()); ok {
 				m.eventServices[app] = obj
 			}
@@ -213,7 +213,7 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	})
 	g.Go(func() error {
 		// Terminating ones are among them: they post until they end.
-		opts := migration.ListOptions{FieldSelector: unfinished, PageSize: largePage}
+		opts := migration.ListOptions{FieldSelector: migration.UnfinishedPods, PageSize: migration.LargePage}
 		return c.Each(ctx, pods, o.integrationNamespace, opts, func(obj *unstructured.Unstructured) error {
 			if app, ok := kyma.EventServiceOf(obj.GetLabels()["app"]); ok && !slices.Contains(kyma.MeshSources(obj), app) {
 				m.legacyPods[app] = obj.GetName()
@@ -223,13 +223,6 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	})
 	return g.Wait()
 }
-
-// largePage is for objects that are large, such as a pod with its sidecar.
-const largePage = 100
-
-// unfinished selects pods that may still post. An evicted pod stays for ever,
-// with its arguments, and posts nothing.
-const unfinished = "status.phase!=Succeeded,status.phase!=Failed"
 
 // observeBus reads what is left of the Event Bus, but for what is in flight.
 func (s *snapshot) observeBus(ctx context.Context, c reader) error {
