@@ -44,6 +44,7 @@ var (
 	_ migration.Job          = (*Job)(nil)
 	_ migration.Configurable = (*Job)(nil)
 	_ migration.Keeper       = (*Job)(nil)
+	_ migration.KeepReader   = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
