@@ -104,6 +104,13 @@ func newUpgrade(t *testing.T, major int) *upgrade {
 	if u.dynamic, err = dynamic.NewForConfig(u.Config()); err != nil {
 		t.Fatal(err)
 	}
+	if major == 2 {
+		stop, err := u.helm.StartTiller(ctx, u.Kubeconfig, kyma.TillerNamespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+	}
 	u.progress(t, "building the images")
 	u.images(ctx, t, root)
 	u.overlay = filepath.Join(t.TempDir(), "overlay")
@@ -493,7 +500,7 @@ func (u *upgrade) chart(t *testing.T, component, version string) string {
 // helmUpgrade installs or upgrades a release as Kyma's installer does.
 func (u *upgrade) helmUpgrade(t *testing.T, component, version string, sets ...string) (string, error) {
 	t.Helper()
-	args := []string{"upgrade", "--install", component, u.chart(t, component, version), "--namespace", namespaceOf(component), "--timeout", "10m", "--wait"}
+	var args []string
 	if version != "1.10" && component != "event-bus" && component != "event-sources" {
 		sets = append([]string{
 			// A killed run's lock is over soon.
@@ -510,7 +517,7 @@ func (u *upgrade) helmUpgrade(t *testing.T, component, version string, sets ...s
 		args = append(args, "--force-conflicts")
 	}
 	began := time.Now()
-	out, err := u.helm.Run(t.Context(), args...)
+	out, err := u.helm.Upgrade(t.Context(), component, u.chart(t, component, version), namespaceOf(component), 10*time.Minute, args...)
 	result := "done"
 	if err != nil {
 		result = "refused"
@@ -538,7 +545,7 @@ func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	namespace := namespaceOf(component)
-	out, err := u.helm.Run(ctx, "template", "by-hand", "charts/eventmesh-migration", "--namespace", namespace, "--kube-version", "1.36.3", "--api-versions", "eventing.knative.dev/v1",
+	out, err := u.helm.Template(ctx, "by-hand", "charts/eventmesh-migration", "--namespace", namespace, "--kube-version", "1.36.3", "--api-versions", "eventing.knative.dev/v1",
 		"--set", "standalone=true,hooks.enabled=false,component="+component+",phase="+phase+",image.repository="+u.repository+",image.tag=e2e")
 	if err != nil {
 		t.Fatal(err)
@@ -587,45 +594,39 @@ func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
 // rollback goes back to the revision before the last.
 func (u *upgrade) rollback(t *testing.T, component string) {
 	t.Helper()
-	out, err := u.helm.Run(t.Context(), "history", component, "--namespace", namespaceOf(component), "--output", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var history []struct {
-		Revision int    `json:"revision"`
-		Status   string `json:"status"`
-	}
-	if err := json.Unmarshal([]byte(out), &history); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	last := 0
-	for _, h := range history {
-		if h.Status == "superseded" {
-			last = h.Revision
-		}
-	}
 	u.told(t)
-	u.progress(t, "helm rollback %s %d", component, last)
-	if _, err := u.helm.Run(t.Context(), "rollback", component, fmt.Sprint(last), "--namespace", namespaceOf(component), "--timeout", "10m", "--wait"); err != nil {
+	u.progress(t, "helm rollback %s", component)
+	if _, err := u.helm.Rollback(t.Context(), component, namespaceOf(component), 10*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (u *upgrade) releaseStatus(t *testing.T, component string) string {
 	t.Helper()
-	out, err := u.helm.Run(t.Context(), "status", component, "--namespace", namespaceOf(component), "--output", "json")
+	status, err := u.helm.Status(t.Context(), component, namespaceOf(component))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var release struct {
-		Info struct {
-			Status string `json:"status"`
-		} `json:"info"`
+	return status
+}
+
+// jobsFailed are the Jobs of a release's hooks that have failed. Those that were
+// done before stay with Helm 2, and go with a later Helm.
+func (u *upgrade) jobsFailed(t *testing.T, component string) []string {
+	t.Helper()
+	list, err := u.core.BatchV1().Jobs(namespaceOf(component)).List(t.Context(), metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=eventmesh-migration,app.kubernetes.io/instance=" + component,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(out), &release); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	var names []string
+	for i := range list.Items {
+		if list.Items[i].Status.Succeeded == 0 {
+			names = append(names, list.Items[i].Name)
+		}
 	}
-	return release.Info.Status
+	return names
 }
 
 // jobLog is what "kubectl logs job/NAME" shows.

@@ -1,19 +1,25 @@
-// Package helm runs Helm, in the versions that test/charts/go.mod pins.
+// Package helm runs Helm, in the versions that test/charts/go.mod and test/helm2/go.mod pin. What each major version of it
+// says in its own way, is here; whoever tests a chart need not know.
 package helm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
-// Versions are the major versions of Helm that the charts are for. Of 2.16, which
-// is Kyma's own and needs Tiller, there are "template" and "lint": test/charts/helm2.
+// Versions are the major versions of Helm that the charts are for. Kyma's own is 2,
+// which upgrades through Tiller: see StartTiller.
 var Versions = []int{2, 3, 4}
 
 // Helm is one version of Helm.
@@ -29,37 +35,56 @@ type Helm struct {
 
 // New builds Helm, which takes some minutes once and then a moment.
 func New(ctx context.Context, root string, major int) (*Helm, error) {
+	h := &Helm{Major: major, Root: root}
+	var err error
+	if major == 2 {
+		h.binary, err = build(ctx, root, "test/helm2", "k8s.io/helm/cmd/helm", "helm2")
+	} else {
+		h.binary, err = build(ctx, root, "test/charts", fmt.Sprintf("helm.sh/helm/v%d/cmd/helm", major), fmt.Sprintf("helm%d", major))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// build builds a program of a module in the repository, and returns where it is.
+func build(ctx context.Context, root, module, program, name string) (string, error) {
+	binary, err := buildOnce(ctx, filepath.Join(root, module), program, name)
+	if err != nil {
+		return "", fmt.Errorf("cannot build %s: %w", program, err)
+	}
+	return binary, nil
+}
+
+func buildOnce(ctx context.Context, dir, program, name string) (string, error) {
 	cache := os.Getenv("EVENTMESH_CACHE")
 	if cache == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return nil, fmt.Errorf("cannot find a cache for Helm: %w", err)
+			return "", err
 		}
 		cache = filepath.Join(user, "eventmesh-migration")
 	}
-	h := &Helm{Major: major, Root: root, binary: filepath.Join(cache, "bin", fmt.Sprintf("helm%d", major))}
-	if err := os.MkdirAll(filepath.Dir(h.binary), 0o755); err != nil {
-		return nil, fmt.Errorf("cannot build Helm %d: %w", major, err)
+	binary := filepath.Join(cache, "bin", name)
+	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
+		return "", err
 	}
-	lock, err := os.OpenFile(h.binary+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := os.OpenFile(binary+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("cannot build Helm %d: %w", major, err)
+		return "", err
 	}
 	defer lock.Close()
 	// Other test processes build the same at the same time.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("cannot build Helm %d: %w", major, err)
+		return "", err
 	}
-	program := fmt.Sprintf("helm.sh/helm/v%d/cmd/helm", major)
-	if major == 2 {
-		program = "./helm2"
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(root, "test", "charts"), "-trimpath", "-ldflags=-s -w", "-o", h.binary, program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", dir, "-trimpath", "-ldflags=-s -w -X k8s.io/helm/pkg/version.Version=v2.16.3 -X k8s.io/helm/pkg/version.BuildMetadata=", "-o", binary, program)
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("cannot build Helm %d: %w\n%s", major, err, out)
+		return "", fmt.Errorf("%w\n%s", err, out)
 	}
-	return h, nil
+	return binary, nil
 }
 
 // Run runs a command of Helm. The output is that of both streams; an error holds
@@ -75,4 +100,79 @@ func (h *Helm) Run(ctx context.Context, args ...string) (string, error) {
 		return out.String() + errs.String(), fmt.Errorf("helm%d %s: %w\n%s%s", h.Major, strings.Join(args, " "), err, &out, &errs)
 	}
 	return out.String(), nil
+}
+
+// Template renders a chart.
+func (h *Helm) Template(ctx context.Context, release, chart string, args ...string) (string, error) {
+	if h.Major == 2 {
+		return h.Run(ctx, append([]string{"template", chart, "--name", release}, args...)...)
+	}
+	return h.Run(ctx, append([]string{"template", release, chart}, args...)...)
+}
+
+// Upgrade installs or upgrades a release, and waits for it, as Kyma's installer does.
+func (h *Helm) Upgrade(ctx context.Context, release, chart, namespace string, timeout time.Duration, args ...string) (string, error) {
+	args = append([]string{"upgrade", "--install", release, chart, "--namespace", namespace, "--wait", h.timeout(timeout)}, args...)
+	return h.Run(ctx, args...)
+}
+
+// Rollback goes back to the last revision before the one that is deployed.
+func (h *Helm) Rollback(ctx context.Context, release, namespace string, timeout time.Duration) (string, error) {
+	revisions, err := h.history(ctx, release, namespace)
+	if err != nil {
+		return "", err
+	}
+	revisions = slices.DeleteFunc(revisions, func(r revision) bool { return r.Status != "superseded" })
+	if len(revisions) == 0 {
+		return "", fmt.Errorf("release %s has no revision to go back to", release)
+	}
+	args := []string{"rollback", release, strconv.Itoa(revisions[len(revisions)-1].Revision), "--wait", h.timeout(timeout)}
+	return h.Run(ctx, append(args, h.of(namespace)...)...)
+}
+
+// Status is that of the newest revision of a release: deployed, failed …
+func (h *Helm) Status(ctx context.Context, release, namespace string) (string, error) {
+	revisions, err := h.history(ctx, release, namespace)
+	if err != nil || len(revisions) == 0 {
+		return "", err
+	}
+	return revisions[len(revisions)-1].Status, nil
+}
+
+type revision struct {
+	Revision int    `json:"revision"`
+	Status   string `json:"status"`
+}
+
+// history returns the revisions of a release, oldest first.
+func (h *Helm) history(ctx context.Context, release, namespace string) ([]revision, error) {
+	out, err := h.Run(ctx, append([]string{"history", release, "--output", "json"}, h.of(namespace)...)...)
+	if err != nil {
+		return nil, err
+	}
+	var revisions []revision
+	if err := json.Unmarshal([]byte(out), &revisions); err != nil {
+		return nil, fmt.Errorf("cannot read the history of release %s: %w\n%s", release, err, out)
+	}
+	for i := range revisions {
+		revisions[i].Status = strings.ToLower(revisions[i].Status) // Helm 2 shouts
+	}
+	slices.SortFunc(revisions, func(a, b revision) int { return cmp.Compare(a.Revision, b.Revision) })
+	return revisions, nil
+}
+
+// of says where a release is. The releases of Helm 2 are in no namespace.
+func (h *Helm) of(namespace string) []string {
+	if h.Major == 2 {
+		return nil
+	}
+	return []string{"--namespace", namespace}
+}
+
+// timeout is a number of seconds in Helm 2.
+func (h *Helm) timeout(d time.Duration) string {
+	if h.Major == 2 {
+		return fmt.Sprintf("--timeout=%.0f", d.Seconds())
+	}
+	return "--timeout=" + d.String()
 }

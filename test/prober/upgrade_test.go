@@ -309,7 +309,7 @@ func namespaceOf(component string) string {
 // upgrade installs or upgrades a release as Kyma's installer does.
 func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...string) error {
 	t.Helper()
-	args := []string{"upgrade", "--install", component, u.chart(t, component, version), "--namespace", namespaceOf(component), "--timeout", "10m", "--wait"}
+	var args []string
 	switch {
 	case version == "1.10":
 	case component == "event-bus":
@@ -330,7 +330,7 @@ func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...s
 		}
 	}
 	began := time.Now()
-	_, err := u.helm.Run(t.Context(), args...)
+	_, err := u.helm.Upgrade(t.Context(), component, u.chart(t, component, version), namespaceOf(component), 10*time.Minute, args...)
 	t.Logf("%s %s: %s: %s %v", component, version, time.Since(began).Round(time.Second/10), strings.Join(u.told(), ", "), err)
 	return err
 }

@@ -51,7 +51,7 @@ func overlay(t *testing.T, args ...string) {
 func TestAnOverlaidChartKeepsKymasObjectsAndGetsTheHooks(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for component, jobs := range map[string]int{"core": 7, "application-connector": 8} {
-			out, err := h.Run(t.Context(), "template", component, overlaid(t, component, "1.11"), "--namespace", systemNS)
+			out, err := h.Template(t.Context(), component, overlaid(t, component, "1.11"), "--namespace", systemNS)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestTheDefinitionOfSubscriptionsOutlivesTheChartThatLacksIt(t *testing.T) {
 		}
 
 		chart = overlaid(t, "cluster-essentials", "1.12")
-		out, err := h.Run(t.Context(), "template", "cluster-essentials", chart, "--namespace", systemNS)
+		out, err := h.Template(t.Context(), "cluster-essentials", chart, "--namespace", systemNS)
 		if err != nil {
 			t.Fatal(err)
 		}

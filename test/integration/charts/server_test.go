@@ -70,7 +70,7 @@ func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 			"component=core", "component=application-connector", "component=cluster-essentials",
 			"component=core,hooks.enabled=false,phase=pre", "component=application-connector,hooks.enabled=false,phase=post",
 		} {
-			out, err := h.Run(ctx, "template", "core", hooksChart, "--namespace", systemNS, "--kube-version", "1.36.0",
+			out, err := h.Template(ctx, "core", hooksChart, "--namespace", systemNS, "--kube-version", "1.36.0",
 				"--api-versions", "eventing.knative.dev/v1", "--set", "standalone=true,"+args)
 			if err != nil {
 				t.Fatal(err)

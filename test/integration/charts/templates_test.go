@@ -55,7 +55,7 @@ func TestTheHooksRunAtInstallationOnlyInAReleaseOfTheirOwn(t *testing.T) {
 			t.Errorf("a release of their own runs %q at installation", got)
 		}
 		kyma := overlaid(t, "core", "1.11")
-		out, err := h.Run(t.Context(), "template", "core", kyma, "--namespace", systemNS)
+		out, err := h.Template(t.Context(), "core", kyma, "--namespace", systemNS)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,10 +74,10 @@ func TestAnOverlayAloneIsRefusedUnlessItIsToBeAReleaseOfItsOwn(t *testing.T) {
 			"charts/application-connector":   "eventmesh-migration.standalone=true",
 			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true",
 		} {
-			if _, err := h.Run(t.Context(), "template", "core", chart); err == nil || !strings.Contains(err.Error(), sentence) {
+			if _, err := h.Template(t.Context(), "core", chart); err == nil || !strings.Contains(err.Error(), sentence) {
 				t.Errorf("%s alone: %v", chart, err)
 			}
-			out, err := h.Run(t.Context(), "template", "core", chart, "--set", alone, "--namespace", systemNS)
+			out, err := h.Template(t.Context(), "core", chart, "--set", alone, "--namespace", systemNS)
 			if err != nil {
 				t.Errorf("%s with %s: %v", chart, alone, err)
 				continue
@@ -346,7 +346,7 @@ func TestClusterScopedNamesContainTheReleaseName(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		names := map[string]bool{}
 		for _, name := range []string{"core", "a-release-with-a-name-that-is-rather-long-one", "a-release-with-a-name-that-is-rather-long-two"} {
-			out, err := h.Run(t.Context(), "template", name, hooksChart, "--set", "standalone=true", "--namespace", systemNS)
+			out, err := h.Template(t.Context(), name, hooksChart, "--set", "standalone=true", "--namespace", systemNS)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -147,11 +147,11 @@ func (p *plane) account(t *testing.T, component, job string) *account {
 	ctx := t.Context()
 	const release, namespace = "core", "kyma-system"
 	name := release + "-" + job
-	args := []string{"template", release, "charts/eventmesh-migration", "--namespace", namespace, "--set", "standalone=true,component=" + component}
+	args := []string{"--namespace", namespace, "--set", "standalone=true,component=" + component}
 	if p.version == controlplane.KnativeV1 {
 		args = append(args, "--api-versions", "eventing.knative.dev/v1")
 	}
-	out, err := p.helm.Run(ctx, args...)
+	out, err := p.helm.Template(ctx, release, "charts/eventmesh-migration", args...)
 	if err != nil {
 		t.Fatal(err)
 	}
