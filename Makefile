@@ -17,7 +17,7 @@ GOTEST := go test -race -p 3
 help: ## Show this
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Set KUBECONFIG, and tests use that cluster instead of a control plane of their own: only one you can lose.'
 
@@ -29,7 +29,10 @@ demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by st
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go build -race ./... # with all cores, which -p 1 would not
 	go test -C test/cluster ./...
-	$(GOTEST) -timeout 25m ./...
+	$(GOTEST) -timeout 25m $(LONGEST) ./...
+
+# Packages are tested in this order: the longest first.
+LONGEST := ./test/integration/httpsource ./test/integration/eventbus ./test/integration/charts
 
 ##@ Building
 .PHONY: build
@@ -122,6 +125,7 @@ bench: cluster ## Time, requests and memory against bare ones: a client-go loop,
 	go run ./test/bench/eventservice -overload 10m
 
 ##@ Keeping it tidy
+MODULES := test/cluster test/charts test/helm2 test/servicecatalog
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
@@ -130,13 +134,13 @@ lint: ## Lint, with the version pinned in tools/go.mod
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files
 	gofmt -w charts cmd internal test
-	for dir in . test/cluster test/charts test/servicecatalog; do go -C $$dir mod tidy; done
+	for dir in . $(MODULES); do go -C $$dir mod tidy; done
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
 	@unformatted=$$(gofmt -l charts cmd internal test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
-	for dir in . test/cluster test/charts test/servicecatalog; do go -C $$dir mod tidy -diff; done
+	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go run ./charts/generate -check
 	go vet ./...
 
