@@ -240,7 +240,12 @@ func (u *upgrade) load(t *testing.T) {
 	links := u.knative("messaging.knative.dev", "subscriptions")
 	for app, namespace := range map[string]string{"commerce": "shop", "customers": "crm"} {
 		service := kyma.AppService{ID: app + "-orders", Name: "orders", Events: true}
-		if err := kyma.Load(ctx, u.Config(), kyma.ApplicationWith(app, service), u.eventService(app, false)); err != nil {
+		objects := []*unstructured.Unstructured{kyma.ApplicationWith(app, service), u.eventService(app, false)}
+		if u.helm.Major == 2 {
+			// Without it the job would leave the HTTPSource to application-operator (docs/decisions/0103).
+			objects = append(objects, kyma.TillerRelease(app, kyma.IntegrationNamespace, 1, "DEPLOYED", kyma.ApplicationManifest(app, true)))
+		}
+		if err := kyma.Load(ctx, u.Config(), objects...); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := u.dynamic.Resource(links).Namespace(kyma.IntegrationNamespace).Create(ctx, kyma.Link("v1", app, namespace, "brokersub-"+app), metav1.CreateOptions{}); err != nil {

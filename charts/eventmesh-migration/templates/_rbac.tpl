@@ -85,6 +85,9 @@ subjects:
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
     {{- if hasKey . "log" }}
     helm.sh/hook-output-log-policy: hook-failed
+    {{- else }}
+    {{- /* RBAC is gone as soon as it is deleted. Helm 2 would wait two seconds for each object. */}}
+    helm.sh/hook-delete-timeout: "0"
     {{- end }}
 {{- end }}
 {{- end -}}

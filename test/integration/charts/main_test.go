@@ -64,8 +64,10 @@ const (
 	weight     = "helm.sh/hook-weight"
 	policy     = "helm.sh/hook-delete-policy"
 	outputLog  = "helm.sh/hook-output-log-policy"
-	modern     = "1.31.0"
-	systemNS   = "kyma-system"
+	// deleteTimeout is known to Helm 2 alone.
+	deleteTimeout = "helm.sh/hook-delete-timeout"
+	modern        = "1.31.0"
+	systemNS      = "kyma-system"
 )
 
 // rendering is what a chart renders to.

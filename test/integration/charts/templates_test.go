@@ -109,6 +109,24 @@ func TestRBACComesBeforeTheJobsAndAllOfItIsAHook(t *testing.T) {
 	})
 }
 
+func TestHelm2WaitsForJobsToBeGoneAndForNothingElse(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, obj := range render(t, h).objects {
+			m, err := meta.Accessor(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "0"
+			if _, job := obj.(*batchv1.Job); job {
+				want = "" // a minute
+			}
+			if got := m.GetAnnotations()[deleteTimeout]; got != want {
+				t.Errorf("%T %s has the delete timeout %q, want %q", obj, m.GetName(), got, want)
+			}
+		}
+	})
+}
+
 func TestAnAccountExistsAtEachEventAtWhichItsJobRuns(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for _, component := range []string{"core", "application-connector", "cluster-essentials"} {
