@@ -19,19 +19,25 @@ type Reader interface {
 	Each(context.Context, Resource, string, ListOptions, func(*unstructured.Unstructured) error) error
 }
 
+// Workloads are what EachWorkload reads of a namespace, as KeepReader names it.
+func Workloads(namespace string) []Ref {
+	return []Ref{
+		{Resource: CoreResource("apps", "deployments", "Deployment"), Namespace: namespace},
+		{Resource: pods, Namespace: namespace},
+	}
+}
+
 // EachWorkload reads the Deployments of a namespace, and its Pods that have not
 // ended: those of an older revision may have no Deployment any more.
 func EachWorkload(ctx context.Context, r Reader, namespace string, visit func(Ref, *unstructured.Unstructured)) error {
-	for _, of := range []struct {
-		kind     Resource
-		selector string
-	}{
-		{CoreResource("apps", "deployments", "Deployment"), ""},
-		{CoreResource("", "pods", "Pod"), UnfinishedPods},
-	} {
-		opts := ListOptions{FieldSelector: of.selector, PageSize: LargePage}
-		err := r.Each(ctx, of.kind, namespace, opts, func(obj *unstructured.Unstructured) error {
-			visit(Ref{Resource: of.kind, Namespace: namespace, Name: obj.GetName()}, obj)
+	for _, workload := range Workloads(namespace) {
+		opts := ListOptions{PageSize: LargePage}
+		if workload.Kind == pods.Kind {
+			opts.FieldSelector = UnfinishedPods
+		}
+		err := r.Each(ctx, workload.Resource, namespace, opts, func(obj *unstructured.Unstructured) error {
+			workload.Name = obj.GetName()
+			visit(workload, obj)
 			return nil
 		})
 		if err != nil {

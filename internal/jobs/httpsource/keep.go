@@ -40,8 +40,5 @@ func keep(ctx context.Context, c reader, refs []migration.Ref) (map[migration.Re
 
 // KeepReads implements migration.KeepReader: what keep lists.
 func (j *Job) KeepReads() []migration.Ref {
-	return []migration.Ref{
-		{Resource: deployments, Namespace: j.options.namespace},
-		{Resource: pods, Namespace: j.options.namespace},
-	}
+	return migration.Workloads(j.options.namespace)
 }

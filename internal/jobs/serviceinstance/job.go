@@ -275,7 +275,7 @@ func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.R
 func (j *Job) KeepReads() []migration.Ref {
 	c := j.checks()
 	in := j.options.integrationNamespace
-	return []migration.Ref{{Resource: deployments, Namespace: in}, {Resource: pods, Namespace: in}, c.link.Ref(in, "")}
+	return append(migration.Workloads(in), c.link.Ref(in, ""))
 }
 
 // IgnoredKeys implements migration.EditIgnorer: what webhooks own.

@@ -306,11 +306,7 @@ func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.R
 func (j *Job) KeepReads() []migration.Ref {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return []migration.Ref{
-		{Resource: deployments, Namespace: j.options.integrationNamespace},
-		{Resource: pods, Namespace: j.options.integrationNamespace},
-		j.kinds.trigger.Ref("", ""),
-	}
+	return append(migration.Workloads(j.options.integrationNamespace), j.kinds.trigger.Ref("", ""))
 }
 
 // RefuseUndo implements migration.UndoGuard.
