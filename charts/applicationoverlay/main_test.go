@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
 
 const ours = "../application"
@@ -60,14 +62,8 @@ metadata:
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := helm.WriteChart(dir, files); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

@@ -479,14 +479,8 @@ func (u *upgrade) chart(t *testing.T, component, version string) string {
 			files["templates/"+d.GetName()+".yaml"] = string(raw)
 		}
 	}
-	for name, content := range files {
-		file := filepath.Join(chart, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := helm.WriteChart(chart, files); err != nil {
+		t.Fatal(err)
 	}
 	if version != "1.10" && slices.Contains([]string{"core", "application-connector", "cluster-essentials"}, component) {
 		root, err := filepath.Abs("../..")

@@ -102,6 +102,20 @@ func (h *Helm) Run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), nil
 }
 
+// WriteChart makes a chart of files, by their names in it.
+func WriteChart(dir string, files map[string]string) error {
+	for name, content := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Template renders a chart.
 func (h *Helm) Template(ctx context.Context, release, chart string, args ...string) (string, error) {
 	if h.Major == 2 {

@@ -255,14 +255,8 @@ func (u *kymaUpgrade) chart(t *testing.T, component, version string) string {
 	case "application-connector":
 		files["templates/application-operator.yaml"] = applicationOperator(version)
 	}
-	for name, content := range files {
-		file := filepath.Join(chart, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := helm.WriteChart(chart, files); err != nil {
+		t.Fatal(err)
 	}
 	if version != "1.10" && component != "event-bus" {
 		u.tool(t, u.helm.Root, "./charts/overlay", "-chart", chart, "-kyma", version, "-repository", repository, "-tag", imageTag)

@@ -536,13 +536,8 @@ func overlaid(t *testing.T, component, version string) string {
 	if component == "cluster-essentials" {
 		files["templates/eventing-subscription.crd.yaml"] = "apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition\nmetadata:\n  name: subscriptions.eventing.kyma-project.io\nspec: {}\n"
 	}
-	for name, content := range files {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(chart, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(chart, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := helm.WriteChart(chart, files); err != nil {
+		t.Fatal(err)
 	}
 	for range 2 { // the second time changes nothing
 		overlay(t, "-chart", chart, "-kyma", version, "-repository", "registry.example/em", "-tag", "v1")

@@ -3,7 +3,6 @@ package httpsource
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -146,14 +145,8 @@ func applicationChart(t *testing.T, app string, httpSource bool) string {
 		files["templates/httpsource.yaml"] = fmt.Sprintf("apiVersion: %s\nkind: HTTPSource\nmetadata: {name: %s, namespace: %s}\nspec: {source: %[2]s}\n",
 			kyma.HTTPSources.GroupVersion(), app, kyma.IntegrationNamespace)
 	}
-	for name, content := range files {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := helm.WriteChart(dir, files); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }
