@@ -76,10 +76,8 @@ const (
 // Core kinds are at v1 on every server this runs against; asking discovery for
 // them would cost an older one a request each.
 var (
-	configMaps  = migration.CoreResource("", "configmaps", "ConfigMap")
-	namespaces  = migration.CoreResource("", "namespaces", "Namespace")
-	pods        = migration.CoreResource("", "pods", "Pod")
-	deployments = migration.CoreResource("apps", "deployments", "Deployment")
+	configMaps = migration.CoreResource("", "configmaps", "ConfigMap")
+	namespaces = migration.CoreResource("", "namespaces", "Namespace")
 )
 
 // observe reads what decide needs: four lists, and Tiller's records and the
