@@ -3,13 +3,16 @@ package httpsource
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -596,28 +599,40 @@ func TestMigratedClusterCostsReadsOnly(t *testing.T) {
 }
 
 // throughABadServer runs a job with nothing to do on a large cluster, through an
-// API server that answers badly in a fifth of all requests, until it has let
-// continue tokens expire three times.
+// API server that answers badly in a fifth of all requests and, besides, lets the
+// first two continue tokens of each kind expire.
 func (p *plane) throughABadServer(t *testing.T) {
 	t.Helper()
-	expired := 0
-	for seed := uint64(1); expired < 3; seed++ {
-		if seed > 20 {
-			t.Fatalf("only %d continue tokens expired in 20 runs", expired)
-		}
+	for seed := uint64(1); seed <= 5; seed++ {
 		proxy, err := faultproxy.Start(p.Config())
 		if err != nil {
 			t.Fatal(err)
 		}
 		faults := proxy.RandomFaults(seed, 0.2)
+		var mu sync.Mutex
+		expired := map[string]int{}
+		proxy.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+			mu.Lock()
+			alive := !r.Continues || expired[r.Resource] == 2
+			if !alive {
+				expired[r.Resource]++
+			}
+			mu.Unlock()
+			if alive {
+				return next()
+			}
+			return faultproxy.Answer(apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.").ErrStatus, -1), nil
+		})
 		kubeconfig, err := proxy.Kubeconfig(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := run(t, kubeconfig)
-		t.Logf("seed %d: %s", seed, faults)
-		expired += faults.Counts()[faultproxy.ContinueExpired]
 		proxy.Close()
+		t.Logf("seed %d: %s; continue tokens expired: %v", seed, faults, expired)
+		if len(expired) < 4 {
+			t.Errorf("seed %d: continue tokens of %v expired, want those of four kinds", seed, expired)
+		}
 		r.want(t, 0, migration.NothingToDo)
 		if len(r.Findings) > 0 {
 			t.Errorf("seed %d: what was listed twice or not at all shows as findings: %+v", seed, r.Findings)
