@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -258,7 +259,10 @@ func (c *cluster) awaitNode(ctx context.Context) error {
 	for _, p := range c.nodeProcesses {
 		processes[p.name] = p
 	}
-	if err := c.createDNSService(ctx); err != nil {
+	if err := poll(ctx, processes["coredns"], func() (bool, error) {
+		err := c.createDNSService(ctx)
+		return err == nil, err
+	}); err != nil {
 		return err
 	}
 	if err := poll(ctx, processes["kubelet"], func() (bool, error) {
@@ -319,7 +323,8 @@ func (c *cluster) createDNSService(ctx context.Context) error {
 			"endpoints":   []map[string]any{{"addresses": []string{c.link.node()}}},
 		},
 	} {
-		if err := c.request(ctx, http.MethodPost, path, object, nil); err != nil {
+		err := c.request(ctx, http.MethodPost, path, object, nil)
+		if err != nil && !strings.HasPrefix(err.Error(), "409 ") { // it is there already: an answer was lost
 			return fmt.Errorf("cannot create %s kube-dns: %w", object["kind"], err)
 		}
 	}

@@ -46,8 +46,8 @@ func installPackages(ctx context.Context, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stderr, "cluster: installing Debian packages: %s\n", names)
 	for _, args := range [][]string{
-		{"update", "-qq"},
-		slices.Concat([]string{"install", "-qq", "-y", "--no-install-recommends"}, missing),
+		{"update", "-qq", "-o", "Acquire::Retries=5"},
+		slices.Concat([]string{"install", "-qq", "-y", "-o", "Acquire::Retries=5", "--no-install-recommends"}, missing),
 	} {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")

@@ -256,8 +256,7 @@ func TestGarbageCollectorKnowsNewKinds(t *testing.T) {
 	if !c.Own() {
 		t.Skip("how soon is up to the cluster")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than the half minute it would take
-	defer cancel()
+	ctx := testContext(t)
 	const name = "eventactivations.applicationconnector.kyma-project.io"
 	if err := c.InstallCRDs(ctx, KnativeV1, Kinds(name)); err != nil {
 		t.Fatal(err)
@@ -282,8 +281,10 @@ func TestGarbageCollectorKnowsNewKinds(t *testing.T) {
 	if err := d.Resource(configMaps).Namespace("default").Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	soon, cancel := context.WithTimeout(ctx, 20*time.Second) // less than the half minute it would take
+	defer cancel()
 	for {
-		_, err := activations.Get(ctx, "owned", metav1.GetOptions{})
+		_, err := activations.Get(soon, "owned", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			break
 		}

@@ -160,15 +160,15 @@ func TestSlowHeaders(t *testing.T) {
 // adapter the time of its own.
 func TestSlowBodyThenEvent(t *testing.T) {
 	adapter := newAdapter(t)
-	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) })
-	service := start(t, adapter.URL, "--requestTimeout=5")
+	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(6 * time.Second) })
+	service := start(t, adapter.URL, "--requestTimeout=10")
 	id := uuid.NewString()
 	body := eventOf(id)
 	conn := dial(t, service)
 	if err := announce(conn, len(body)); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * time.Second)
+	time.Sleep(6 * time.Second)
 	if _, err := io.WriteString(conn, body); err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func TestSubscribedWithoutAPIServer(t *testing.T) {
 	}
 	adapter := newAdapter(t)
 	service, err := eventservice.Start(t.Context(), suite.Build(t, "./cmd/event-service"), []string{"KUBECONFIG=" + path},
-		"--eventMeshURL="+adapter.URL, "--sourceId=shop", "--requestTimeout=1")
+		"--eventMeshURL="+adapter.URL, "--sourceId=shop", "--requestTimeout=10")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,6 +117,7 @@ func (p *Proxy) Hold(match func(Request) bool) *Hold {
 		if !h.add(r, match) {
 			return next()
 		}
+		p.note(func() {}) // who waits for what is held has seen the log change before
 		select {
 		case <-h.release:
 		case <-p.closed:

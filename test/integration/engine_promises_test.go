@@ -89,7 +89,7 @@ func TestEngineTimesOut(t *testing.T) {
 	s := newSandbox(t)
 	job := fixed("slow", func() *migration.Plan { return &migration.Plan{Units: []migration.Unit{s.creation("a")}} })
 	job.await = until(signed, 0)
-	r := s.engine(func(o *migration.Options) { o.Timeout = 2 * time.Second }).Run(t.Context(), job)
+	r := s.engine(func(o *migration.Options) { o.Timeout = 10 * time.Second }).Run(t.Context(), job)
 	want(t, r, migration.TimedOut, migration.ExitTimedOut)
 	if s.get("a") != nil || !strings.Contains(r.Message, "--timeout") {
 		t.Errorf("not rolled back, or not said why: %s", r.Message)
@@ -166,7 +166,8 @@ func TestEngineLock(t *testing.T) {
 	job := fixed("locked", func() *migration.Plan { return &migration.Plan{Units: []migration.Unit{s.creation("a")}} })
 	job.await = until(signed, 0)
 	first := make(chan *migration.Report)
-	go func() { first <- s.engine(nil).Run(t.Context(), job) }()
+	e := s.engine(func(o *migration.Options) { o.LeaseDuration = 15 * time.Second })
+	go func() { first <- e.Run(t.Context(), job) }()
 	s.appears("a")
 	second := s.engine(func(o *migration.Options) { o.LockWait = 1500 * time.Millisecond }).Run(t.Context(), job)
 	want(t, second, migration.Locked, migration.ExitLocked)
@@ -236,7 +237,7 @@ func TestEngineRestoresOwnersAndLargeObjects(t *testing.T) {
 	}
 	go func() {
 		// The finalizer's controller.
-		for range 100 {
+		for ; t.Context().Err() == nil; time.Sleep(50 * time.Millisecond) {
 			cm, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(context.Background(), "owned", metav1.GetOptions{})
 			if err == nil && cm.DeletionTimestamp != nil {
 				_, err = s.client.CoreV1().ConfigMaps(s.namespace).Patch(context.Background(), "owned", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
@@ -244,10 +245,11 @@ func TestEngineRestoresOwnersAndLargeObjects(t *testing.T) {
 					return
 				}
 			}
-			time.Sleep(50 * time.Millisecond)
 		}
 	}()
-	want(t, s.engine(nil).Run(t.Context(), job), migration.RolledBack, 1)
+	// A write of a megabyte takes its time, and none may outlast the lease.
+	e := s.engine(func(o *migration.Options) { o.LeaseDuration = 15 * time.Second })
+	want(t, e.Run(t.Context(), job), migration.RolledBack, 1)
 	secrets, err := s.client.CoreV1().Secrets(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job=large"})
 	if err != nil || len(secrets.Items) < 3 {
 		t.Errorf("want the journal in several secrets, got %d (%v)", len(secrets.Items), err)
@@ -318,9 +320,17 @@ func TestEngineTakesAwaySideEffects(t *testing.T) {
 		}}}}}
 	})
 	// A controller that makes something because of the label.
-	job.await = until(func(v migration.View, _ migration.Ref) bool {
-		return v.Get(s.ref("made")) != nil && v.Get(s.ref("never")) != nil
-	}, time.Second)
+	job.await = func(ch *migration.Change) []migration.Condition {
+		return []migration.Condition{{
+			Text: "what is made", On: []migration.Ref{ch.Ref, s.ref("made")},
+			Eval: func(v migration.View) migration.Status {
+				if v.Get(s.ref("made")) == nil {
+					return migration.Status{Message: "nothing is made yet"}
+				}
+				return migration.Status{State: migration.Failed, Message: "it is not what was wanted"}
+			},
+		}}
+	}
 	w, err := s.client.CoreV1().ConfigMaps(s.namespace).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=label"})
 	if err != nil {
 		t.Fatal(err)

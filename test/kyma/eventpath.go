@@ -160,7 +160,7 @@ func (p *EventPath) startNATS() error {
 		return fmt.Errorf("cannot start NATS Streaming: %w", err)
 	}
 	p.MonitoringURL = fmt.Sprintf("http://%s:%d", p.options.Host, n.HTTPPort)
-	if p.conn, err = stan.Connect(clusterID, "knative-dispatcher", stan.NatsURL(p.server.ClientURL())); err != nil {
+	if p.conn, err = stan.Connect(clusterID, "knative-dispatcher", stan.NatsURL(p.server.ClientURL()), stan.ConnectWait(time.Minute)); err != nil {
 		return fmt.Errorf("cannot connect to NATS Streaming: %w", err)
 	}
 	return nil

@@ -104,7 +104,7 @@ func upgradeKyma(t *testing.T, o combination) *prober.Report {
 	for _, a := range applications {
 		targets = append(targets, c.target(a.app, a.eventType))
 	}
-	p := c.probe(t, targets, prober.Options{Interval: o.interval}, func(p *prober.Prober, step stepper) {
+	p := c.probe(t, targets, prober.Options{Interval: o.interval, MaxPending: 100}, func(p *prober.Prober, step stepper) {
 		step("Kyma 1.10")
 		calm := func() {}
 		if o.killing {

@@ -36,7 +36,7 @@ func natsStreaming(t *testing.T) (conn stan.Conn, monitoring string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Shutdown)
-	conn, err = stan.Connect("kyma", "knative", stan.NatsURL(s.ClientURL()))
+	conn, err = stan.Connect("kyma", "knative", stan.NatsURL(s.ClientURL()), stan.ConnectWait(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func TestEventServiceVerify(t *testing.T) {
 		}
 	}()
 
-	r := verify(t, 8*time.Second, true)
+	r := verify(t, 20*time.Second, true)
 	<-operator
 	want(t, r, migration.FailedResult, migration.ExitFailed)
 	said := problems(r)

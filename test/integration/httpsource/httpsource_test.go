@@ -1,6 +1,7 @@
 package httpsource
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -98,6 +99,8 @@ func TestFailureConditions(t *testing.T) {
 		// old says whether the first Application has a ready HTTPSource before.
 		old   bool
 		fault func(p *plane, t *testing.T)
+		// limit is enough for the controllers to come so far as they do; "": 1s.
+		limit string
 		// object is named by the finding, which contains says.
 		object, says string
 	}{
@@ -119,6 +122,7 @@ func TestFailureConditions(t *testing.T) {
 		"AdapterWithoutChannelCreated": {
 			reason: "an adapter without a Channel, for an HTTPSource that was created",
 			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.StatusLies, bad) },
+			limit:  "5s",
 			object: bad, says: "adapter without a channel",
 		},
 		"AdapterWithoutChannelExisting": {
@@ -163,7 +167,7 @@ func TestFailureConditions(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					r := run(t, p.Kubeconfig, "--ready-timeout=1s")
+					r := run(t, p.Kubeconfig, "--ready-timeout="+cmp.Or(tc.limit, "1s"))
 					r.want(t, 1, migration.RolledBack)
 					if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
 						return f.Severity == migration.Error && strings.HasSuffix(f.Object, "/"+tc.object) && strings.Contains(f.Problem, tc.says) && f.Hint != ""

@@ -222,7 +222,7 @@ func defects() []defect {
 
 		{"eventbus-up", nil, edit("Deployment", kyma.SystemNamespace, kyma.Publisher, `{"spec":{"replicas":1}}`), func(t *testing.T, m *migrated) {
 			m.bus(t, kyma.Publisher)
-			waitGone(t, kyma.SystemNamespace, kyma.Publisher)
+			formerGone(t, kyma.SystemNamespace, kyma.Publisher)
 		}},
 		{"eventbus-pods", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: event-bus-event-publish-service-6d8f-x1}, spec: {containers: [{name: c, image: old}]}}`),
 			gone("Pod", kyma.SystemNamespace, "event-bus-event-publish-service-6d8f-x1")},
@@ -264,20 +264,6 @@ func defects() []defect {
 				t.Fatal(err)
 			}
 		}, gone("Lease", kyma.SystemNamespace, "eventmesh-migration")},
-	}
-}
-
-// waitGone waits until no pod of a Deployment is left.
-func waitGone(t *testing.T, ns, prefix string) {
-	t.Helper()
-	list, err := typed.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range list.Items {
-		if strings.HasPrefix(list.Items[i].Name, prefix) {
-			remove(t, "Pod", ns, list.Items[i].Name)
-		}
 	}
 }
 

@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -335,14 +336,20 @@ func (a *account) killed(t *testing.T, reached func() bool, args ...string) {
 func (a *account) contended(t *testing.T, run func()) {
 	t.Helper()
 	leases := a.core.CoordinationV1().Leases("kyma-system")
-	lease, err := leases.Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+	// The last word of a run that was killed can still be on its way.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lease, err := leases.Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		// Longer than it takes a run to come to the lock.
+		now, seconds := metav1.NowMicro(), int32(10)
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("somebody else"), &seconds
+		lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
+		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		return err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	now, seconds := metav1.NowMicro(), int32(2)
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("somebody else"), &seconds
-	lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
-	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	run()

@@ -69,7 +69,7 @@ func TestRolesOfServiceInstanceRecreateAreExact(t *testing.T) {
 			// application-broker, which has to be restarted for the second.
 			c.patch(kyma.ServiceInstances, "shop", "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
 			for range 2 {
-				a.run(t, migration.Succeeded, "run", "--strategy=always", "--timeout=30m", "--delete-timeout=20s", "--ready-timeout=20s", "--activation-timeout=20s", "--restart-timeout=20s")
+				a.run(t, migration.Succeeded, "run", "--strategy=always", "--timeout=30m", "--delete-timeout=2m", "--ready-timeout=2m", "--activation-timeout=2m", "--restart-timeout=2m")
 			}
 			c.patch(kyma.ServiceInstances, "shop", "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog"]}}`)
 

@@ -287,14 +287,14 @@ func TestFailures(t *testing.T) {
 	}{
 		"BrokerNeverReady": {
 			fault:  func(_ context.Context, _ testing.TB, p *plane) { p.mesh.Break(kyma.BrokerNeverReady, "shop/default") },
-			args:   []string{"--ready-timeout=2s"},
+			args:   []string{"--ready-timeout=5s"},
 			object: "Broker shop/default", words: "DeploymentUnavailable",
 		},
 		"TriggerStuck": {
 			fault: func(_ context.Context, _ testing.TB, p *plane) {
 				p.mesh.Break(kyma.TriggerStuck, "crm/paid-d0731c6b3173")
 			},
-			args:   []string{"--ready-timeout=2s"},
+			args:   []string{"--ready-timeout=5s"},
 			object: "Trigger crm/paid-d0731c6b3173", words: "object is being deleted",
 		},
 		"Activation": {
