@@ -43,7 +43,25 @@ type reversal struct {
 	forGood    int
 	retry      bool
 	kept       int
+	// effects are the changes taken back upon which a controller had made objects.
+	effects []effect
 }
+
+// effect is a change that was taken back, and what a controller makes because of it.
+type effect struct {
+	of     Ref
+	report *ChangeReport
+	refs   []Ref
+}
+
+const (
+	// settling is how long a controller may take to see that a change was taken
+	// back: a reconciliation that began before still makes its objects, some of them
+	// several, at client-go's default of 5 requests a second.
+	settling = 3 * time.Second
+	// settlings bounds how often what comes back is taken away again.
+	settlings = 4
+)
 
 // back reverses the whole journal. It returns an error only if the reversal
 // itself was cut off; what could not be restored is in the reversal's counts,
@@ -68,10 +86,73 @@ func (r *run) back(ctx context.Context, careful bool) (*reversal, error) {
 		work.Go(func() error { return v.entry(ctx, e) })
 	}
 	err := work.Wait()
+	if err == nil {
+		err = v.settle(ctx)
+	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return v, err
+}
+
+// settle waits until controllers have seen what was taken back, and takes away
+// again what they made before they did: with the label of a namespace gone,
+// Knative's controller may still answer the deletion of its Broker with a new one.
+func (v *reversal) settle(ctx context.Context) error {
+	for round := 1; len(v.effects) > 0; round++ {
+		v.r.log.Info("making sure that what was taken away stays away", zap.Int("changes", len(v.effects)), zap.Duration("for", settling))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(settling):
+		}
+		again := make([]bool, len(v.effects))
+		var work errgroup.Group
+		work.SetLimit(max(1, v.r.journal.Parallelism))
+		for i, e := range v.effects {
+			work.Go(func() error {
+				back, err := v.cameBack(ctx, e.refs)
+				hint := v.r.restoreHint()
+				if again[i] = err == nil && back != nil && round < settlings; err == nil && back != nil && !again[i] {
+					err = &errMoved{*back, "comes back each time it is deleted"}
+					hint = "somebody makes it, such as a GitOps tool: delete it there"
+				}
+				if err != nil {
+					_, err = v.stays(ctx, e.of, e.report, err, hint)
+				}
+				return err
+			})
+		}
+		if err := work.Wait(); err != nil {
+			return err
+		}
+		var left []effect
+		for i, e := range v.effects {
+			if again[i] {
+				left = append(left, e)
+			}
+		}
+		v.effects = left
+	}
+	return nil
+}
+
+// cameBack takes away what exists of the objects, and returns one that did.
+func (v *reversal) cameBack(ctx context.Context, refs []Ref) (back *Ref, err error) {
+	for _, ref := range refs {
+		live, err := v.r.get(ctx, ref, "")
+		if err != nil {
+			return nil, err
+		}
+		if live == nil {
+			continue
+		}
+		if _, err := v.takeAwayLive(ctx, ref, live, nil); err != nil {
+			return nil, err
+		}
+		back = &ref
+	}
+	return back, nil
 }
 
 func (v *reversal) askKeeper(ctx context.Context, entries []*entry) {
@@ -118,33 +199,20 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 				outcome = taken
 			}
 		}
-		var kept *keptError
+		if err == nil && outcome != "" && len(e.Pre[i].Absent) > 0 {
+			v.mu.Lock()
+			v.effects = append(v.effects, effect{ch.Ref, report, e.Pre[i].Absent})
+			v.mu.Unlock()
+		}
 		switch {
-		case errors.As(err, &kept):
-			v.count(&v.kept)
-			report.Result, report.Message = ChangeKept, kept.Error()
-			v.r.addFinding(Finding{Severity: Warning, Object: kept.ref.String(), Problem: "kept: " + kept.reason})
-		case err != nil && (ctx.Err() != nil || v.r.ended(err)):
-			return err
 		case err != nil:
-			v.count(&v.unrestored)
-			var moved *errMoved
-			if !errors.As(err, &moved) {
-				v.mu.Lock()
-				v.retry = true
-				v.mu.Unlock()
-			}
-			report.Result, report.Message = ChangeNotRestored, err.Error()
 			hint := v.r.restoreHint()
 			if ch.Irreversible {
 				hint = "the plan said so; what it was is in the journal"
 			}
-			v.r.addFinding(Finding{
-				Severity: Error, Object: ch.Ref.String(), Problem: "not restored: " + problemOf(ch.Ref, err), Hint: hint,
-			})
-			v.r.log.Error("cannot take back", zap.String("object", ch.Ref.String()), zap.Error(err))
-			// What came before it in the unit is built upon: leave it.
-			return nil
+			if goOn, err := v.stays(ctx, ch.Ref, report, err, hint); !goOn {
+				return err
+			}
 		case outcome == "" && report.Result == ChangeOpen:
 			report.Result = ChangeNotStarted
 		case outcome != "":
@@ -153,6 +221,33 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 		}
 	}
 	return nil
+}
+
+// stays notes why a change was not taken back, and says whether what came before it
+// in its unit can be all the same. It returns an error only if the reversal is cut off.
+func (v *reversal) stays(ctx context.Context, ref Ref, report *ChangeReport, err error, hint string) (goOn bool, _ error) {
+	if kept, ok := errors.AsType[*keptError](err); ok {
+		v.count(&v.kept)
+		report.Result, report.Message = ChangeKept, kept.Error()
+		v.r.addFinding(Finding{Severity: Warning, Object: kept.ref.String(), Problem: "kept: " + kept.reason})
+		return true, nil
+	}
+	if ctx.Err() != nil || v.r.ended(err) {
+		return false, err
+	}
+	v.count(&v.unrestored)
+	if _, moved := errors.AsType[*errMoved](err); !moved {
+		v.mu.Lock()
+		v.retry = true
+		v.mu.Unlock()
+	}
+	report.Result, report.Message = ChangeNotRestored, err.Error()
+	v.r.addFinding(Finding{
+		Severity: Error, Object: ref.String(), Problem: "not restored: " + problemOf(ref, err), Hint: hint,
+	})
+	v.r.log.Error("cannot take back", zap.String("object", ref.String()), zap.Error(err))
+	// What came before it in the unit is built upon: leave it.
+	return false, nil
 }
 
 func (v *reversal) count(n *int) {
@@ -246,6 +341,11 @@ func (v *reversal) takeAway(ctx context.Context, ref Ref, ours func(*unstructure
 	if live == nil {
 		return "", nil
 	}
+	return v.takeAwayLive(ctx, ref, live, ours)
+}
+
+// takeAwayLive is takeAway of an object that was read.
+func (v *reversal) takeAwayLive(ctx context.Context, ref Ref, live *unstructured.Unstructured, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
 	if ours != nil {
 		if ok, err := ours(live); !ok || err != nil {
 			return "", err
@@ -259,7 +359,7 @@ func (v *reversal) takeAway(ctx context.Context, ref Ref, ours func(*unstructure
 	}
 	uid := live.GetUID()
 	client := resourceIn(v.r.e.writer, ref.Resource, ref.Namespace)
-	err = v.r.write(ctx, func(ctx context.Context) error {
+	err := v.r.write(ctx, func(ctx context.Context) error {
 		version := live.GetResourceVersion()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -308,45 +309,79 @@ func TestEngineKeepsFinishedRecreations(t *testing.T) {
 	}
 }
 
+// TestEngineTakesAwaySideEffects has a controller that makes something because of a
+// label, and one that does so once more when the label is gone: it has not seen that.
 func TestEngineTakesAwaySideEffects(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t)
-	s.put("label", nil)
-	s.put("was-there", nil)
-	job := fixed("effects", func() *migration.Plan {
-		return &migration.Plan{Units: []migration.Unit{{ID: "label", Changes: []migration.Change{{
-			Verb: migration.Patch, Ref: s.ref("label"), Patch: []byte(`{"metadata":{"labels":{"inject":"enabled"}}}`),
-			SideEffects: []migration.Ref{s.ref("made"), s.ref("was-there")},
-		}}}}}
-	})
-	// A controller that makes something because of the label.
-	job.await = func(ch *migration.Change) []migration.Condition {
-		return []migration.Condition{{
-			Text: "what is made", On: []migration.Ref{ch.Ref, s.ref("made")},
-			Eval: func(v migration.View) migration.Status {
-				if v.Get(s.ref("made")) == nil {
-					return migration.Status{Message: "nothing is made yet"}
-				}
-				return migration.Status{State: migration.Failed, Message: "it is not what was wanted"}
-			},
-		}}
-	}
-	w, err := s.client.CoreV1().ConfigMaps(s.namespace).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=label"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
-	go func() {
-		for event := range w.ResultChan() {
-			if cm, ok := event.Object.(*corev1.ConfigMap); ok && cm.Labels["inject"] != "" {
-				_, _ = s.client.CoreV1().ConfigMaps(s.namespace).Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
-				return
+	for _, tc := range []struct {
+		reason string
+		// makes is how often it is made again.
+		makes  int
+		result migration.Result
+		exit   int
+		says   string
+	}{
+		{"a controller that sees everything at once", 0, migration.RolledBack, 1, ""},
+		{"a controller that lags behind", 2, migration.RolledBack, 1, ""},
+		{"somebody who wants it", 1 << 30, migration.PartlyRestored, 3, "comes back each time it is deleted"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			t.Parallel()
+			s := newSandbox(t)
+			s.put("label", nil)
+			s.put("was-there", nil)
+			job := fixed("effects", func() *migration.Plan {
+				return &migration.Plan{Units: []migration.Unit{{ID: "label", Changes: []migration.Change{{
+					Verb: migration.Patch, Ref: s.ref("label"), Patch: []byte(`{"metadata":{"labels":{"inject":"enabled"}}}`),
+					SideEffects: []migration.Ref{s.ref("made"), s.ref("was-there")},
+				}}}}}
+			})
+			job.await = func(ch *migration.Change) []migration.Condition {
+				return []migration.Condition{{
+					Text: "what is made", On: []migration.Ref{ch.Ref, s.ref("made")},
+					Eval: func(v migration.View) migration.Status {
+						if v.Get(s.ref("made")) == nil {
+							return migration.Status{Message: "nothing is made yet"}
+						}
+						return migration.Status{State: migration.Failed, Message: "it is not what was wanted"}
+					},
+				}}
 			}
-		}
-	}()
-	want(t, s.engine(nil).Run(t.Context(), job), migration.RolledBack, 1)
-	if s.get("made") != nil || s.get("was-there") == nil || s.get("label").Labels["inject"] != "" {
-		t.Error("what a controller made because of us goes, what was there before stays")
+			configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
+			w, err := configMaps.Watch(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			go func() {
+				again, made := tc.makes, false
+				for event := range w.ResultChan() {
+					cm, ok := event.Object.(*corev1.ConfigMap)
+					switch {
+					case ok && cm.Name == "label" && cm.Labels["inject"] != "" && !made:
+						made = true
+					case ok && cm.Name == "made" && event.Type == watch.Deleted && again > 0:
+						again--
+						time.Sleep(500 * time.Millisecond)
+					default:
+						continue
+					}
+					_, _ = configMaps.Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
+				}
+			}()
+			r := s.engine(nil).Run(t.Context(), job)
+			want(t, r, tc.result, tc.exit)
+			if tc.says != "" {
+				if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool { return strings.Contains(f.Problem, tc.says) && f.Hint != "" }) {
+					t.Errorf("not said: %+v", r.Findings)
+				}
+			} else if s.get("made") != nil {
+				t.Error("what a controller made because of us stays")
+			}
+			if s.get("was-there") == nil || s.get("label").Labels["inject"] != "" {
+				t.Error("what was there before goes, or the label stays")
+			}
+		})
 	}
 }
 
