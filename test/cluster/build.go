@@ -196,7 +196,7 @@ func (c component) build(ctx context.Context, dir string, stderr io.Writer) erro
 	if err != nil {
 		return fmt.Errorf("cannot build %s: %w", c.name, err)
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	for name, content := range map[string][]byte{"go.mod": c.origin.mod, "go.sum": c.origin.sum, "main.go": c.origin.main} {
 		if content == nil {
 			continue

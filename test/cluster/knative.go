@@ -92,7 +92,7 @@ func buildKnative(ctx context.Context, bin binaries, dir string, parts knativePa
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	source, err := knativeSource(ctx, work)
 	if err != nil {
 		return err

@@ -92,13 +92,17 @@ func upNode(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io
 	if err != nil {
 		return fmt.Errorf("cannot make namespaces: %w", err)
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	exited := make(chan struct{})
+	var waited error
+	go func() {
+		defer close(exited)
+		waited = cmd.Wait()
+	}()
 	end := func() error {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
-		case err := <-exited:
-			return err
+		case <-exited:
+			return waited
 		case <-time.After(endGrace):
 			// The whole of its PID namespace dies with it.
 			_ = cmd.Process.Kill()
@@ -119,10 +123,10 @@ func upNode(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io
 	}
 	for {
 		select {
-		case err := <-exited:
-			if err != nil {
+		case <-exited:
+			if waited != nil {
 				// It has said why.
-				return fmt.Errorf("the cluster ended: %w", err)
+				return fmt.Errorf("the cluster ended: %w", waited)
 			}
 			return nil
 		case <-restart:
@@ -199,7 +203,7 @@ func eachCgroup(l link, do func(path string) error) error {
 	}
 	defer mounts.Close()
 	for scanner := bufio.NewScanner(mounts); scanner.Scan(); {
-		// "36 35 0:30 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu"
+		// "36 35 0:30 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup none rw,cpu"
 		fields := strings.Fields(scanner.Text())
 		i := slices.Index(fields, "-")
 		if i < 5 || i+1 >= len(fields) || fields[i+1] != "cgroup" && fields[i+1] != "cgroup2" {

@@ -276,10 +276,10 @@ func (c *cluster) awaitNode(ctx context.Context) error {
 		}
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == "Ready" {
-				return condition.Status == "True", fmt.Errorf("Node %s: %s", nodeName, condition.Message)
+				return condition.Status == "True", fmt.Errorf("node %s: %s", nodeName, condition.Message)
 			}
 		}
-		return false, fmt.Errorf("Node %s says nothing of its state", nodeName)
+		return false, fmt.Errorf("node %s says nothing of its state", nodeName)
 	}); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func push(ctx context.Context, bin binaries, o pushOptions) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot push image %s: %w", o.image, err)
 	}
-	defer os.Remove(layer.Name())
+	defer func() { _ = os.Remove(layer.Name()) }()
 	defer layer.Close()
 	entrypoint := filepath.Base(o.binary)
 	if err := writeLayer(layer, entrypoint, content); err != nil {
