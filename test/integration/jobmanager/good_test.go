@@ -3,15 +3,12 @@ package jobmanager
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
@@ -108,46 +105,6 @@ func (m *migrated) eventService(t *testing.T, name string) {
 	defer cancel()
 	if err := m.kubelet.WaitRolledOut(ctx, name+"-event-service"); err != nil {
 		t.Fatal(err)
-	}
-	formerGone(t, kyma.IntegrationNamespace, name+"-event-service")
-}
-
-// formerGone waits until nothing is left of the Deployments of that name that were
-// there before: a ReplicaSet that is not collected yet makes pods.
-func formerGone(t *testing.T, namespace, name string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		deployment, err := typed.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
-		sets, err := typed.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		done, own := true, map[types.UID]bool{}
-		for i := range sets.Items {
-			set := &sets.Items[i]
-			own[set.UID] = metav1.IsControlledBy(set, deployment)
-			done = done && (own[set.UID] || !strings.HasPrefix(set.Name, name+"-"))
-		}
-		pods, err := typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		for i := range pods.Items {
-			pod := &pods.Items[i]
-			if owner := metav1.GetControllerOf(pod); strings.HasPrefix(pod.Name, name+"-") && (owner == nil || !own[owner.UID]) {
-				remove(t, "Pod", namespace, pod.Name)
-				done = false
-			}
-		}
-		return done, nil
-	})
-	if err != nil {
-		t.Fatalf("what is left of former Deployments %s/%s: %v", namespace, name, err)
 	}
 }
 

@@ -176,7 +176,12 @@ func remove(t testing.TB, kind, namespace, name string) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	err = r.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: new(metav1.DeletePropagationBackground)})
+	policy := metav1.DeletePropagationBackground
+	if kind == "Deployment" {
+		// A ReplicaSet that outlives its Deployment goes on making pods.
+		policy = metav1.DeletePropagationForeground
+	}
+	err = r.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: &policy})
 	if apierrors.IsNotFound(err) {
 		return
 	}

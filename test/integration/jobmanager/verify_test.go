@@ -222,7 +222,6 @@ func defects() []defect {
 
 		{"eventbus-up", nil, edit("Deployment", kyma.SystemNamespace, kyma.Publisher, `{"spec":{"replicas":1}}`), func(t *testing.T, m *migrated) {
 			m.bus(t, kyma.Publisher)
-			formerGone(t, kyma.SystemNamespace, kyma.Publisher)
 		}},
 		{"eventbus-pods", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: event-bus-event-publish-service-6d8f-x1}, spec: {containers: [{name: c, image: old}]}}`),
 			gone("Pod", kyma.SystemNamespace, "event-bus-event-publish-service-6d8f-x1")},
