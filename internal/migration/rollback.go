@@ -43,7 +43,7 @@ type reversal struct {
 	forGood    int
 	retry      bool
 	kept       int
-	// effects are the changes taken back upon which a controller had made objects.
+	// effects are the changes taken back upon which a controller may have made objects.
 	effects []effect
 }
 
@@ -101,40 +101,44 @@ func (r *run) back(ctx context.Context, careful bool) (*reversal, error) {
 func (v *reversal) settle(ctx context.Context) error {
 	for round := 1; len(v.effects) > 0; round++ {
 		v.r.log.Info("making sure that what was taken away stays away", zap.Int("changes", len(v.effects)), zap.Duration("for", settling))
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(settling):
+		if err := sleep(ctx, settling); err != nil {
+			return err
 		}
-		again := make([]bool, len(v.effects))
+		effects := v.effects
+		v.effects = nil
 		var work errgroup.Group
 		work.SetLimit(max(1, v.r.journal.Parallelism))
-		for i, e := range v.effects {
+		for _, e := range effects {
 			work.Go(func() error {
 				back, err := v.cameBack(ctx, e.refs)
 				hint := v.r.restoreHint()
-				if again[i] = err == nil && back != nil && round < settlings; err == nil && back != nil && !again[i] {
+				switch {
+				case err != nil:
+				case back == nil:
+					return nil
+				case round < settlings:
+					v.lookAgain(e)
+					return nil
+				default:
 					err = &errMoved{*back, "comes back each time it is deleted"}
 					hint = "somebody makes it, such as a GitOps tool: delete it there"
 				}
-				if err != nil {
-					_, err = v.stays(ctx, e.of, e.report, err, hint)
-				}
+				_, err = v.stays(ctx, e.of, e.report, err, hint)
 				return err
 			})
 		}
 		if err := work.Wait(); err != nil {
 			return err
 		}
-		var left []effect
-		for i, e := range v.effects {
-			if again[i] {
-				left = append(left, e)
-			}
-		}
-		v.effects = left
 	}
 	return nil
+}
+
+// lookAgain has settle look whether what a controller made stays away.
+func (v *reversal) lookAgain(e effect) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.effects = append(v.effects, e)
 }
 
 // cameBack takes away what exists of the objects, and returns one that did.
@@ -199,11 +203,6 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 				outcome = taken
 			}
 		}
-		if err == nil && outcome != "" && len(e.Pre[i].Absent) > 0 {
-			v.mu.Lock()
-			v.effects = append(v.effects, effect{ch.Ref, report, e.Pre[i].Absent})
-			v.mu.Unlock()
-		}
 		switch {
 		case err != nil:
 			hint := v.r.restoreHint()
@@ -217,6 +216,9 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 			report.Result = ChangeNotStarted
 		case outcome != "":
 			report.Result = outcome
+			if absent := e.Pre[i].Absent; len(absent) > 0 {
+				v.lookAgain(effect{ch.Ref, report, absent})
+			}
 			v.r.log.Info("took back: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
 		}
 	}
