@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -615,18 +614,15 @@ func (p *plane) throughABadServer(t *testing.T) {
 		faults := proxy.RandomFaults(seed, 0.2)
 		var mu sync.Mutex
 		expired := map[string]int{}
-		proxy.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+		proxy.Deny(func(r faultproxy.Request) bool {
 			mu.Lock()
-			alive := !r.Continues || expired[r.Resource] == 2
-			if !alive {
-				expired[r.Resource]++
+			defer mu.Unlock()
+			if !r.Continues || expired[r.Resource] == 2 {
+				return false
 			}
-			mu.Unlock()
-			if alive {
-				return next()
-			}
-			return faultproxy.Answer(apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.").ErrStatus, -1), nil
-		})
+			expired[r.Resource]++
+			return true
+		}, apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.").ErrStatus)
 		kubeconfig, err := proxy.Kubeconfig(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
