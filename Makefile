@@ -29,7 +29,7 @@ demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by st
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go build -race ./... # with all cores, which -p 1 would not
 	go test -C test/cluster ./...
-	$(GOTEST) -timeout 75m $(LONGEST) ./...
+	$(GOTEST) -timeout 25m $(LONGEST) ./...
 
 # Packages are tested in this order: the longest first.
 LONGEST := ./test/integration/httpsource ./test/integration/eventbus ./test/integration/charts
@@ -105,7 +105,7 @@ e2e: ## Jobs in pods, beside the real Knative Eventing; needs root (E2E=auto: sk
 	  echo "e2e: $$why" >&2; exit 1; \
 	fi; \
 	$(MAKE) node; \
-	go test -v -p 1 -tags e2e -count 1 -timeout 75m ./test/e2e/...
+	go test -v -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/...
 
 .PHONY: test-slow
 test-slow: cc cluster ## What make test leaves out: suites that are too long, or too young to be trusted in CI
