@@ -36,6 +36,10 @@ type Cluster struct {
 	served *k8sutil.Served
 	retry  func(context.Context, func(context.Context) error) error
 
+	// made says whether an interrupted run of this job, which this run goes on with,
+	// made the object.
+	made func(*unstructured.Unstructured) bool
+
 	mu          sync.Mutex
 	collections map[scope]*k8sutil.Collection
 	// listing makes callers who miss the same collection at once share one. Two
@@ -57,6 +61,13 @@ func newCluster(client dynamic.Interface, lister *k8sutil.Lister, served *k8suti
 		client:            client, lister: lister, served: served, retry: retry,
 		collections: map[scope]*k8sutil.Collection{},
 	}
+}
+
+// Made says whether an interrupted run of this job, which this run goes on with,
+// created the object, and nobody has edited it since. A plan that wants another
+// object of that name may then create it: the engine replaces the former one.
+func (c *Cluster) Made(obj *unstructured.Unstructured) bool {
+	return c.made != nil && c.made(obj)
 }
 
 // Served returns the best served version of a kind, false if the API server

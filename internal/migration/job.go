@@ -21,6 +21,21 @@ type Job interface {
 	Await(ch *Change) []Condition
 }
 
+// Rechecker is a job that is asked again right before a change is made that loses
+// events or data if its reason is gone: a change whose Guard is set. Between the
+// plan and the change lie waits, and kills.
+type Rechecker interface {
+	// Recheck says why change i of the unit must not be made now: nil if its reason
+	// holds. The finding is mostly Deferred, and is reported; the change and those
+	// that belong to it are not made. On an error they are not made either, and are
+	// deferred with the error as the reason.
+	//
+	// It is asked after everything that the unit waits for before the change. It may
+	// wait itself. It reads through f and must not remember what it read. The unit may
+	// come from the journal of another process.
+	Recheck(ctx context.Context, f *Fresh, u *Unit, i int) (*Finding, error)
+}
+
 // Configurable is a job with settings of its own.
 type Configurable interface {
 	// Settings are bound to flags by the command.

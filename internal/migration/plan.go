@@ -72,12 +72,28 @@ const (
 type Change struct {
 	Verb Verb `json:"verb"`
 	Ref  Ref  `json:"ref"`
-	// Object is what Create makes, complete but for status. For Delete it may
-	// hold the whole object as the plan read it, which saves reading it again:
-	// the deletion then insists on that resource version.
+	// Object is what Create makes, complete but for status.
+	//
+	// For Delete it is the whole object as the plan read it, which is also its
+	// pre-image. The deletion insists on its resource version: an object that
+	// somebody edited since is not deleted. Without it, the pre-image is read when
+	// the change is journaled.
+	//
+	// For Patch it is the object as the plan read it, or of that: the metadata's
+	// name and uid and every field that Patch touches. The patch is made only while
+	// those fields have these values, or have those of the patch already.
 	Object *unstructured.Unstructured `json:"object,omitempty"`
-	// Patch is an RFC 7386 merge patch, for Patch.
+	// Patch is an RFC 7386 merge patch, for Patch. It must not hold lists that
+	// others add to (finalizers, owner references): see Lists.
 	Patch json.RawMessage `json:"patch,omitempty"`
+	// Lists are entries that a Patch adds to and removes from lists. They are
+	// applied to the list as it is when the patch is made, so that what others added
+	// or removed meanwhile stays so. Patch may be empty then.
+	Lists []ListEdit `json:"lists,omitempty"`
+	// Guard: the job is asked once more, right before this change is made, whether
+	// its reason still holds (see Rechecker). The changes behind it, up to the next
+	// guarded one, belong to it: if the reason does not hold, none of them is made.
+	Guard bool `json:"guard,omitempty"`
 	// Subresource of Patch: "" or "scale".
 	Subresource string `json:"subresource,omitempty"`
 	// Hidden keeps Object out of what a plan shows: it may hold a password.
@@ -127,6 +143,10 @@ type Unit struct {
 	// Commit units stay when the run fails later, once all their changes are
 	// done (a finished ServiceInstance recreation).
 	Commit bool `json:"commit,omitempty"`
+	// Independent units are right one by one: when the run times out, those that are
+	// finished stay, the journal stays open, and the next run goes on with the rest
+	// (a deleted Subscription whose Trigger delivers).
+	Independent bool `json:"independent,omitempty"`
 	// Follows are the IDs of units that are the reason for this one: when one of
 	// them is begun, no plan shows any more that this one is to be done, and a run
 	// that finishes an interrupted one does it all the same.
@@ -143,9 +163,29 @@ func (u *Unit) Writes() bool {
 	return false
 }
 
+// ListEdit says which entries are added to a list of an object, and which are
+// removed from it. A missing list counts as empty.
+type ListEdit struct {
+	// Path of the list, such as metadata, finalizers.
+	Path []string `json:"path"`
+	// Add are appended, unless an equal entry is there; Remove are removed where they
+	// are there. Entries are compared whole.
+	Add    []any `json:"add,omitempty"`
+	Remove []any `json:"remove,omitempty"`
+}
+
+// RemoveFinalizer is the edit that removes one finalizer and leaves all others.
+func RemoveFinalizer(name string) []ListEdit {
+	return []ListEdit{{Path: []string{"metadata", "finalizers"}, Remove: []any{name}}}
+}
+
 // Plan is everything that is left to do, decided over one snapshot.
 type Plan struct {
 	Units []Unit
+	// Last are done after all Units are done, in order: what must not come before
+	// any of them, such as starting a controller again. They are also done when the
+	// run times out and leaves what it finished (see Unit.Independent).
+	Last []Unit
 	// Parallelism is how many writes are under way at once; 0 means 1.
 	Parallelism int
 	// Serial makes a unit wait until the one before it is done, with all it
@@ -155,8 +195,9 @@ type Plan struct {
 	// whole plan before its first write; deferred makes the run's result
 	// "deferred".
 	Findings []Finding
-	// Estimate is the longest the plan may take, 0 if there is no saying. A
-	// plan that cannot fit into the run's timeout is refused.
+	// Estimate is the longest the plan may take, 0 if there is no saying. A plan
+	// that may not fit into the run's timeout is refused, unless all of its units are
+	// Independent: then what is finished stays.
 	Estimate time.Duration
 }
 
