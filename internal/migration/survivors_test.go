@@ -27,10 +27,10 @@ func TestReplaces(t *testing.T) {
 // TestComplete (M09): a unit that commits is marked at once, others with their chunk.
 func TestComplete(t *testing.T) {
 	for name, tc := range map[string]struct {
-		reason             string
-		commit             bool
-		index, left        int
-		marked             bool
+		reason      string
+		commit      bool
+		index, left int
+		marked      bool
 	}{
 		"Commit":     {reason: "it must survive a later failure", commit: true, index: 0, left: 5, marked: true},
 		"Others":     {reason: "a missing mark costs a look", index: 1, left: 5},
