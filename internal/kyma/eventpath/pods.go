@@ -43,14 +43,18 @@ func signs(obj *unstructured.Unstructured) []string {
 }
 
 // OfEventBus says whether a Pod in the namespace of the Event Bus is one of the named
-// Deployment of it: by its owner, its container, or its labels.
+// Deployment of it. Its owner decides. A Pod without one, such as one whose labels were
+// removed, is known by its container, its labels or its name: it goes on working.
 func OfEventBus(pod *unstructured.Unstructured, deployment string) bool {
+	if owner, owned := kyma.ControllerOf(pod); owned {
+		return owner.Kind == "ReplicaSet" && withoutSuffix(owner.Name) == deployment
+	}
 	// The chart calls the container, and labels the pods, by its own name.
 	chart := strings.TrimPrefix(deployment, kyma.EventBusRelease+"-")
 	labels := kyma.MapAt(pod.Object, "metadata", "labels")
-	ours := labels["app.kubernetes.io/instance"] == kyma.EventBusRelease && labels["app.kubernetes.io/name"] == chart
+	ours := labels["app.kubernetes.io/instance"] == kyma.EventBusRelease && labels["app.kubernetes.io/name"] == chart ||
+		withoutSuffix(withoutSuffix(pod.GetName())) == deployment
 	eachContainer(pod, func(name string) { ours = ours || name == chart })
-	eachOwner(pod, func(name string) { ours = ours || name == deployment })
 	return ours
 }
 
@@ -78,11 +82,15 @@ func eachOwner(pod *unstructured.Unstructured, visit func(deployment string)) {
 	references, _ := kyma.MapAt(pod.Object, "metadata")["ownerReferences"].([]any)
 	for _, r := range references {
 		reference, _ := r.(map[string]any)
-		name := kyma.Text(reference["name"])
-		if i := strings.LastIndexByte(name, '-'); i > 0 && kyma.Text(reference["kind"]) == "ReplicaSet" {
-			visit(name[:i])
+		if kyma.Text(reference["kind"]) == "ReplicaSet" {
+			visit(withoutSuffix(kyma.Text(reference["name"])))
 		}
 	}
+}
+
+// withoutSuffix is a name without the part that was generated for it.
+func withoutSuffix(name string) string {
+	return name[:max(strings.LastIndexByte(name, '-'), 0)]
 }
 
 // FormerPods are the Pods that are not proven to post to the mesh, by the Application
