@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -111,8 +113,9 @@ func contracted() *snapshot {
 	return s
 }
 
-// TestContract takes away one thing after the other: the Subscription goes when,
-// and only when, nothing is missing.
+// TestContract removes one thing after the other: the Subscription goes when, and
+// only when, nothing is missing. The cases LinkElsewhere to ChannelAddress and those
+// of a URL fail on the commit before: it was deleted.
 func TestContract(t *testing.T) {
 	source := func(s *snapshot) *unstructured.Unstructured { return s.sources["commerce"] }
 	key := pair{"commerce", "shop"}
@@ -132,6 +135,18 @@ func TestContract(t *testing.T) {
 		"NoLink":         {reason: "The events do not come to the namespace.", change: func(s *snapshot, _ *options) { s.links[key] = nil }, waits: "no Knative Subscription in kyma-integration brings the events of commerce to namespace shop"},
 		"TwoLinks":       {reason: "They come twice.", change: func(s *snapshot, _ *options) { s.links[key] = append(s.links[key], s.links[key][0]) }, waits: "each event 2 times"},
 		"Link":           {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(s.links[key][0]) }, waits: "brokersub-1 is not ready"},
+		"LinkElsewhere": {reason: "It feeds another namespace's Broker.", change: func(s *snapshot, _ *options) {
+			s.links[key] = []*unstructured.Unstructured{linkTo("http://default-broker.crm")}
+		}, waits: `brokersub-1 brings the events of commerce to "default-broker.crm", not to the Broker of namespace shop`},
+		"LinkChannel": {reason: "It takes another source's events.", change: func(s *snapshot, _ *options) {
+			kyma.MapAt(s.links[key][0].Object, "spec", "channel")["name"] = "crm"
+		}, waits: "takes events from Channel kyma-integration/crm"},
+		"SourceName": {reason: "No adapter is where the event-service posts.", change: func(s *snapshot, _ *options) { source(s).SetName("other") }, waits: "HTTPSource kyma-integration/other is of source"},
+		"ChannelFormer": {reason: "It is about to be deleted.", change: func(s *snapshot, _ *options) {
+			yes := true
+			s.mesh.channels["commerce"].SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "sources.kyma-project.io/v1alpha1", Kind: "HTTPSource", Name: "commerce", UID: "former", Controller: &yes}})
+		}, waits: "belongs to an earlier HTTPSource"},
+		"ChannelAddress": {reason: "The adapter has nowhere to send to.", change: func(s *snapshot, _ *options) { isReady(s.mesh.channels["commerce"]) }, waits: "has no address"},
 		"Broker":         {reason: "It is waited for first.", change: func(s *snapshot, _ *options) { notReady(s.brokers["shop"]) }, want: []string{"await Broker shop/default", "await Broker shop/default", "await Trigger shop/t", "delete Subscription shop/orders"}},
 		"Trigger":        {reason: "It is waited for first.", change: func(s *snapshot, _ *options) { notReady(s.triggers["shop"][0]) }, want: []string{"await Trigger shop/t", "delete Subscription shop/orders"}},
 		"NoTrigger":      {reason: "It is made first.", change: func(s *snapshot, _ *options) { s.triggers["shop"] = nil }, want: []string{"create Trigger shop/orders-644f7b8cf5ac", "delete Subscription shop/orders"}},
@@ -143,6 +158,15 @@ func TestContract(t *testing.T) {
 		"NotSwitched": {reason: "It posts to the Event Bus.", change: func(s *snapshot, _ *options) {
 			s.mesh.eventServices["commerce"] = eventService("--sourceId=commerce", rolled())
 		}, waits: "does not carry --eventMeshURL, so it posts to the Event Bus"},
+		"EmptyURL": {reason: "It posts nowhere.", change: func(s *snapshot, _ *options) {
+			s.mesh.eventServices["commerce"] = eventService("--eventMeshURL=", rolled())
+		}, waits: "carries an empty --eventMeshURL"},
+		"URLOfAnother": {reason: "Its events get another's name.", change: func(s *snapshot, _ *options) {
+			s.mesh.eventServices["commerce"] = eventService("--eventMeshURL=http://crm.kyma-integration", rolled())
+		}, waits: `posts to the host "crm.kyma-integration"`},
+		"URLOfPublisher": {reason: "That is the Event Bus.", change: func(s *snapshot, _ *options) {
+			s.mesh.eventServices["commerce"] = eventService("--eventMeshURL=http://event-publish-service.kyma-system:8080/v1/events", rolled())
+		}, waits: `posts to the host "event-publish-service.kyma-system:8080"`},
 		"NotObserved": {reason: "Its controller has not seen the change.", change: func(s *snapshot, _ *options) { s.mesh.eventServices["commerce"].SetGeneration(2) }, waits: "has not caught up"},
 		"NotUpdated": {reason: "The new pod is not there.", change: func(s *snapshot, _ *options) {
 			s.mesh.eventServices["commerce"] = eventService(onMesh, rolled(count("updatedReplicas", 0)))

@@ -152,10 +152,7 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		s.applications[obj.GetName()] = application{withoutEventService: kyma.SkipsInstallation(obj) && !kyma.Installed(obj)}
 	})
 	list(s.kinds.httpSource, o.integrationNamespace, trimReady, func(obj *unstructured.Unstructured) {
-		source := kyma.SourceOf(obj)
-		if known := s.sources[source]; known == nil || known.GetName() != source {
-			s.sources[source] = obj
-		}
+		s.addSource(obj)
 	})
 	list(s.kinds.subscription, "", trimSubscription, func(obj *unstructured.Unstructured) {
 		// Later versions of Kyma use the group and kind for something else.
@@ -178,12 +175,25 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		}
 	})
 	list(s.kinds.link, o.integrationNamespace, trimReady, func(obj *unstructured.Unstructured) {
-		if source, namespace, ok := eventpath.LinkOf(obj); ok {
-			key := pair{source, namespace}
-			s.links[key] = append(s.links[key], obj)
-		}
+		s.addLink(obj)
 	})
 	return s, g.Wait()
+}
+
+// addSource notes an HTTPSource. One that has not the name of its source takes none
+// of its events: it is noted only if there is no other, to be reported.
+func (s *snapshot) addSource(obj *unstructured.Unstructured) {
+	source := kyma.SourceOf(obj)
+	if known := s.sources[source]; known == nil || known.GetName() != source {
+		s.sources[source] = obj
+	}
+}
+
+func (s *snapshot) addLink(obj *unstructured.Unstructured) {
+	if source, namespace, ok := eventpath.LinkOf(obj); ok {
+		key := pair{source, namespace}
+		s.links[key] = append(s.links[key], obj)
+	}
 }
 
 // observeMesh reads what says whether the mesh can, and does, take the events.
