@@ -127,14 +127,14 @@ func TestContract(t *testing.T) {
 		waits   string   // words of the one deferral
 		warning string   // words of the one warning
 	}{
-		"All":            {reason: "Nothing is missing.", change: func(*snapshot, *options) {}, want: gone},
-		"NoHTTPSource":   {reason: "The mesh takes no events of the source.", change: func(s *snapshot, _ *options) { delete(s.sources, "commerce") }, waits: "HTTPSource kyma-integration/commerce does not exist"},
-		"HTTPSource":     {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(source(s)) }, waits: "HTTPSource kyma-integration/commerce is not ready: Broken"},
-		"NoChannel":      {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { delete(s.mesh.channels, "commerce") }, waits: "there is no Channel kyma-integration/commerce"},
-		"Adapter":        {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { notReady(s.mesh.services["commerce"]) }, waits: "adapter Service kyma-integration/commerce is not ready"},
-		"NoLink":         {reason: "The events do not come to the namespace.", change: func(s *snapshot, _ *options) { s.links[key] = nil }, waits: "no Knative Subscription in kyma-integration brings the events of commerce to namespace shop"},
-		"TwoLinks":       {reason: "They come twice.", change: func(s *snapshot, _ *options) { s.links[key] = append(s.links[key], s.links[key][0]) }, waits: "each event 2 times"},
-		"Link":           {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(s.links[key][0]) }, waits: "brokersub-1 is not ready"},
+		"All":          {reason: "Nothing is missing.", change: func(*snapshot, *options) {}, want: gone},
+		"NoHTTPSource": {reason: "The mesh takes no events of the source.", change: func(s *snapshot, _ *options) { delete(s.sources, "commerce") }, waits: "HTTPSource kyma-integration/commerce does not exist"},
+		"HTTPSource":   {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(source(s)) }, waits: "HTTPSource kyma-integration/commerce is not ready: Broken"},
+		"NoChannel":    {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { delete(s.mesh.channels, "commerce") }, waits: "there is no Channel kyma-integration/commerce"},
+		"Adapter":      {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { notReady(s.mesh.services["commerce"]) }, waits: "adapter Service kyma-integration/commerce is not ready"},
+		"NoLink":       {reason: "The events do not come to the namespace.", change: func(s *snapshot, _ *options) { s.links[key] = nil }, waits: "no Knative Subscription in kyma-integration brings the events of commerce to namespace shop"},
+		"TwoLinks":     {reason: "They come twice.", change: func(s *snapshot, _ *options) { s.links[key] = append(s.links[key], s.links[key][0]) }, waits: "each event 2 times"},
+		"Link":         {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(s.links[key][0]) }, waits: "brokersub-1 is not ready"},
 		"LinkElsewhere": {reason: "It feeds another namespace's Broker.", change: func(s *snapshot, _ *options) {
 			s.links[key] = []*unstructured.Unstructured{linkTo("http://default-broker.crm")}
 		}, waits: `brokersub-1 brings the events of commerce to "default-broker.crm", not to the Broker of namespace shop`},
