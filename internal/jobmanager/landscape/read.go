@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -88,7 +89,7 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 			if err != nil || !ok {
 				return err
 			}
-			return c.Each(ctx, r, namespace, migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+			return c.Each(ctx, r, namespace, migration.ListOptions{Trim: k8sutil.TrimLastApplied}, func(u *unstructured.Unstructured) error {
 				mu.Lock()
 				defer mu.Unlock()
 				(*to)[u.GetNamespace()+"/"+u.GetName()] = u
@@ -110,10 +111,10 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 	kind(kyma.ServiceBindingUsage, "", &l.usages)
 	kind(autoscaler, kyma.SystemNamespace, &l.autoscalers)
 	var system, systemPods, eventingDeployments objects
-	list(deployments, kyma.IntegrationNamespace, 0, nil, &l.deployments)
+	list(deployments, kyma.IntegrationNamespace, 0, k8sutil.TrimLastApplied, &l.deployments)
 	list(deployments, kyma.SystemNamespace, 0, nil, &system)
 	list(deployments, kyma.EventingNamespace, 0, nil, &eventingDeployments)
-	list(pods, kyma.IntegrationNamespace, 100, nil, &l.pods)
+	list(pods, kyma.IntegrationNamespace, 100, k8sutil.TrimLastApplied, &l.pods)
 	list(pods, kyma.SystemNamespace, 100, trimPod, &systemPods)
 	list(jobs, kyma.SystemNamespace, 0, nil, &l.jobs)
 	list(namespaces, "", 0, nil, &l.namespaces)
@@ -186,6 +187,7 @@ func trimPod(u *unstructured.Unstructured) {
 	delete(u.Object, "spec")
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	u.Object["status"] = map[string]any{"phase": phase}
+	k8sutil.TrimLastApplied(u)
 }
 
 // sorted are the objects in the order of their names.
