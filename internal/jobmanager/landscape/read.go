@@ -156,11 +156,24 @@ func (l *Landscape) index() {
 		}
 	}
 	for _, u := range l.triggers.sorted() {
-		if key, ok := l.deliveryOf(u); ok && l.triggersBy[key] == nil {
+		key, ok := l.deliveryOf(u)
+		if !ok {
+			continue
+		}
+		// Of several, one that is ready.
+		if other := l.triggersBy[key]; other == nil || !inForce(other) && inForce(u) {
 			l.triggersBy[key] = u
 		}
 	}
 }
+
+// inForce says whether a Trigger is ready, and stays.
+func inForce(t *unstructured.Unstructured) bool {
+	return t.GetDeletionTimestamp() == nil && kyma.ReadinessOf(t).OK()
+}
+
+// HasNamespace says whether there is a namespace of that name.
+func (l *Landscape) HasNamespace(name string) bool { return l.namespaces.get("", name) != nil }
 
 // address is the one form of a URL in which two that mean the same are equal.
 func (l *Landscape) address(uri string) string {
