@@ -326,11 +326,34 @@ func (c *checker) kymaSubscriptions() {
 			c.find("subscription-terminating", sub, "is being deleted, and has the finalizers %q", sub.GetFinalizers())
 		case c.applications.get("", source) == nil:
 			c.find("subscription-without-source", sub, "its source %q is no Application", source)
-		case c.triggersBy[c.deliveryOfSubscription(sub)] == nil:
-			c.find("subscription-without-trigger", sub, "no Trigger delivers its events")
 		default:
-			c.find("subscription-left", sub, "is still there, although its Trigger delivers")
+			c.left(sub, c.triggersBy[c.deliveryOfSubscription(sub)])
 		}
+	}
+}
+
+// left is a Kyma Subscription that is still there, with the Trigger of the same
+// source, event type, version and subscriber, nil if there is none. Whether events
+// arrive cannot be seen here: what was seen is said.
+func (c *checker) left(sub, trigger *unstructured.Unstructured) {
+	if trigger == nil {
+		c.find("subscription-without-trigger", sub, "no Trigger has its source, event type, version and endpoint")
+		return
+	}
+	name := trigger.GetNamespace() + "/" + trigger.GetName()
+	broker := c.brokers.get(trigger.GetNamespace(), brokerOf(trigger))
+	ready := kyma.ReadinessOf(trigger)
+	switch {
+	case trigger.GetDeletionTimestamp() != nil:
+		c.find("subscription-left", sub, "is still there; its Trigger %s is being deleted", name)
+	case broker == nil:
+		c.find("subscription-left", sub, "is still there; its Trigger %s has no Broker %q", name, brokerOf(trigger))
+	case !ready.OK():
+		c.find("subscription-left", sub, "is still there; its Trigger %s is not ready%s", name, because(ready))
+	case !kyma.ReadinessOf(broker).OK():
+		c.find("subscription-left", sub, "is still there; its Trigger %s is ready, and the Broker %q of that is not", name, brokerOf(trigger))
+	default:
+		c.find("subscription-left", sub, "is still there, although its Trigger %s is ready, and its Broker, too", name)
 	}
 }
 
@@ -411,7 +434,10 @@ func (c *checker) serviceCatalog() {
 
 func (c *checker) state(kept *migration.Kept, now time.Time) {
 	for _, j := range kept.Journals {
-		if j.Open {
+		switch {
+		case j.Open && kept.Lock.Live(now):
+			c.find("run-running", nil, "run %s of %s is open (%s), and seems to be running: %s", j.Run, j.Job, j.Phase, kept.Lock)
+		case j.Open:
 			c.find("run-open", nil, "run %s of %s was interrupted, and is open (%s)", j.Run, j.Job, j.Phase)
 		}
 	}

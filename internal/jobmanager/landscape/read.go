@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -89,7 +90,7 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 			if err != nil || !ok {
 				return err
 			}
-			return c.Each(ctx, r, namespace, migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+			return c.Each(ctx, r, namespace, migration.ListOptions{Trim: k8sutil.TrimLastApplied}, func(u *unstructured.Unstructured) error {
 				mu.Lock()
 				defer mu.Unlock()
 				(*to)[u.GetNamespace()+"/"+u.GetName()] = u
@@ -111,10 +112,10 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 	kind(kyma.ServiceBindingUsage, "", &l.usages)
 	kind(autoscaler, kyma.SystemNamespace, &l.autoscalers)
 	var system, systemPods, eventingDeployments objects
-	list(deployments, kyma.IntegrationNamespace, 0, nil, &l.deployments)
+	list(deployments, kyma.IntegrationNamespace, 0, k8sutil.TrimLastApplied, &l.deployments)
 	list(deployments, kyma.SystemNamespace, 0, nil, &system)
 	list(deployments, kyma.EventingNamespace, 0, nil, &eventingDeployments)
-	list(pods, kyma.IntegrationNamespace, 100, nil, &l.pods)
+	list(pods, kyma.IntegrationNamespace, 100, k8sutil.TrimLastApplied, &l.pods)
 	list(pods, kyma.SystemNamespace, 100, eventpath.TrimPod, &systemPods)
 	list(jobs, kyma.SystemNamespace, 0, nil, &l.jobs)
 	list(namespaces, "", 0, nil, &l.namespaces)
@@ -157,11 +158,24 @@ func (l *Landscape) index() {
 		}
 	}
 	for _, u := range l.triggers.sorted() {
-		if key, ok := l.deliveryOf(u); ok && l.triggersBy[key] == nil {
+		key, ok := l.deliveryOf(u)
+		if !ok {
+			continue
+		}
+		// Of several, one that is ready.
+		if other := l.triggersBy[key]; other == nil || !inForce(other) && inForce(u) {
 			l.triggersBy[key] = u
 		}
 	}
 }
+
+// inForce says whether a Trigger is ready, and stays.
+func inForce(t *unstructured.Unstructured) bool {
+	return t.GetDeletionTimestamp() == nil && kyma.ReadinessOf(t).OK()
+}
+
+// HasNamespace says whether there is a namespace of that name.
+func (l *Landscape) HasNamespace(name string) bool { return l.namespaces.get("", name) != nil }
 
 // address is the one form of a URL in which two that mean the same are equal.
 func (l *Landscape) address(uri string) string {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -135,6 +136,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 }
 
 func trimApplication(obj *unstructured.Unstructured) {
+	k8sutil.TrimLastApplied(obj)
 	spec := map[string]any{}
 	if kyma.SkipsInstallation(obj) {
 		spec["skipInstallation"] = true
@@ -147,7 +149,10 @@ func trimSource(obj *unstructured.Unstructured) {
 	obj.Object["spec"] = map[string]any{"source": kyma.SourceOf(obj)}
 }
 
-func trimSpec(obj *unstructured.Unstructured) { delete(obj.Object, "spec") }
+func trimSpec(obj *unstructured.Unstructured) {
+	delete(obj.Object, "spec")
+	k8sutil.TrimLastApplied(obj)
+}
 
 // trimWorkload keeps of the containers what tells the path of events.
 func trimWorkload(obj *unstructured.Unstructured) {

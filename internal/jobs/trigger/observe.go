@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -301,6 +302,7 @@ var readyStatus = map[string]any{"conditions": []any{map[string]any{"type": "Rea
 // trimReady keeps of a status whether the object is ready, and why not.
 func trimReady(obj *unstructured.Unstructured) {
 	trimMeta(obj)
+	k8sutil.TrimLastApplied(obj)
 	status := kyma.MapAt(obj.Object, "status")
 	if status == nil {
 		return
