@@ -54,8 +54,10 @@ type snapshot struct {
 	// eventServices that are not switched, by Application.
 	eventServices []eventService
 	subscriptions []subscription
-	// activations still have the finalizer of the subscription-controller.
+	// activations still have the finalizer of the subscription-controller; excused are
+	// those of them that are no part of the migration, by "namespace/name".
 	activations []*unstructured.Unstructured
+	excused     map[string]bool
 	activation  migration.Resource
 }
 
@@ -155,8 +157,12 @@ func (s *snapshot) leaveOut(ctx context.Context, c reader, exclude []string) err
 		ns, _, _ := strings.Cut(s.subscriptions[i].name, "/")
 		s.subscriptions[i].leftOut = s.subscriptions[i].leftOut || left[ns]
 	}
+	s.excused = map[string]bool{}
 	s.activations = slices.DeleteFunc(s.activations, func(obj *unstructured.Unstructured) bool {
-		return left[obj.GetNamespace()] || kyma.OptedOut(obj)
+		if left[obj.GetNamespace()] || kyma.OptedOut(obj) {
+			s.excused[k8sutil.Key(obj)] = true
+		}
+		return s.excused[k8sutil.Key(obj)]
 	})
 	return nil
 }
