@@ -13,12 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // fakeLock is the lock of one process, at a Lease without a cluster.
 func fakeLock(client *fake.Clientset, identity string) *lock {
 	direct := func(ctx context.Context, op func(context.Context) error) error { return op(ctx) }
-	return newLock(client.CoordinationV1(), "kyma-system", identity, 20*time.Second, zap.NewNop(), direct)
+	return newLock(client.CoordinationV1(), "kyma-system", identity, 20*time.Second, zap.NewNop(), direct, &k8sutil.Account{})
 }
 
 func mustAcquire(t *testing.T, l *lock) (contended bool) {

@@ -214,7 +214,8 @@ func TestEngineStalePlan(t *testing.T) {
 	if got := s.phases(); got != "done" {
 		t.Errorf("journal phases: %s", got)
 	}
-	// One undo takes all of both.
+	// One undo takes all of both. The sign is an edit like any other.
+	s.edit("gate", `{"metadata":{"labels":{"sign":null}}}`)
 	want(t, s.engine(nil).Undo(t.Context(), job), migration.Succeeded, 0)
 	if s.get("gate") != nil || s.get("a") != nil {
 		t.Error("undo left something")
