@@ -580,6 +580,9 @@ func (v *reversal) putBack(ctx context.Context, e *entry, i int) (string, error)
 		if back == nil {
 			return nil // never applied, or undone already
 		}
+		if live.GetDeletionTimestamp() != nil {
+			return k8sutil.Permanent(&errMoved{ref: ch.Ref, what: "is being deleted by somebody else"})
+		}
 		_, err = client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			outcome = ChangeRolledBack

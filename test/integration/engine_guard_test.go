@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -39,8 +41,8 @@ func always(holds bool) func(context.Context, *migration.Fresh) (bool, error) {
 	return func(context.Context, *migration.Fresh) (bool, error) { return holds, nil }
 }
 
-// replacing is the plan "create a and await it, then delete victim, which has the label
-// ours first": what is left of it, and the second part only if it is wanted.
+// replacing is the plan "create a and await it, then remove the finalizer of victim and
+// delete it": what is left of it, and the second part only if it is wanted.
 func (s *sandbox) replacing(wanted *atomic.Bool) func() *migration.Plan {
 	return func() *migration.Plan {
 		var changes []migration.Change
@@ -51,7 +53,7 @@ func (s *sandbox) replacing(wanted *atomic.Bool) func() *migration.Plan {
 		}
 		if wanted.Load() && s.get("victim") != nil {
 			changes = append(changes,
-				migration.Change{Verb: migration.Patch, Ref: s.ref("victim"), Patch: []byte(`{"metadata":{"labels":{"ours":"1"}}}`), Guard: true},
+				migration.Change{Verb: migration.Patch, Ref: s.ref("victim"), Lists: migration.RemoveFinalizer("example.com/ours"), Guard: true},
 				migration.Change{Verb: migration.Delete, Ref: s.ref("victim")})
 		}
 		return &migration.Plan{Units: []migration.Unit{{ID: "victim", Changes: changes}}}
@@ -59,7 +61,10 @@ func (s *sandbox) replacing(wanted *atomic.Bool) func() *migration.Plan {
 }
 
 func (s *sandbox) guarding(name string, wanted *atomic.Bool) *guarding {
-	s.put("victim", map[string]string{"k": "v"})
+	s.put("victim", map[string]string{"k": "v"}, func(cm *corev1.ConfigMap) { cm.Finalizers = []string{"example.com/ours"} })
+	s.t.Cleanup(func() {
+		_, _ = s.client.CoreV1().ConfigMaps(s.namespace).Patch(context.Background(), "victim", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	})
 	job := &guarding{scripted: fixed(name, s.replacing(wanted)), reason: always(true)}
 	job.await = awaiting("a")
 	return job
@@ -67,7 +72,7 @@ func (s *sandbox) guarding(name string, wanted *atomic.Bool) *guarding {
 
 func (s *sandbox) untouched(t *testing.T) {
 	t.Helper()
-	if victim := s.get("victim"); victim == nil || victim.DeletionTimestamp != nil || victim.Labels["ours"] != "" {
+	if victim := s.get("victim"); victim == nil || victim.DeletionTimestamp != nil || !slices.Equal(victim.Finalizers, []string{"example.com/ours"}) {
 		t.Errorf("victim must stay as it was: %+v", victim)
 	}
 }
@@ -228,7 +233,7 @@ func TestEngineAsksAgain(t *testing.T) {
 				}
 				return lives
 			})
-			if s.get("victim").Labels["ours"] != "1" {
+			if len(s.get("victim").Finalizers) > 0 {
 				t.Fatal("the patch was not made")
 			}
 			wanted.Store(tc.wanted)
@@ -390,10 +395,10 @@ func TestEngineLeavesEditedGuarded(t *testing.T) {
 func TestEngineListEdits(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	owner := s.put("owner", nil)
+	owners := map[string]*corev1.ConfigMap{"owner": s.put("owner", nil), "other": s.put("other", nil)}
 	s.put("object", nil, func(cm *corev1.ConfigMap) { cm.Finalizers = []string{"example.com/ours", "example.com/kept"} })
 	reference := func(name string) map[string]any {
-		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": string(owner.UID)}
+		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": string(owners[name].UID)}
 	}
 	job := fixed("lists", func() *migration.Plan {
 		return &migration.Plan{Serial: true, Units: []migration.Unit{s.creation("gate"), {ID: "lists", Changes: []migration.Change{{
@@ -404,7 +409,7 @@ func TestEngineListEdits(t *testing.T) {
 	job.await = awaiting("gate")
 	go func() {
 		s.appears("gate")
-		s.edit("object", fmt.Sprintf(`{"metadata":{"finalizers":["example.com/ours","example.com/kept","example.com/theirs"],"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"other","uid":%q}]}}`, owner.UID))
+		s.edit("object", fmt.Sprintf(`{"metadata":{"finalizers":["example.com/ours","example.com/kept","example.com/theirs"],"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"other","uid":%q}]}}`, owners["other"].UID))
 		s.sign("gate")
 	}()
 	want(t, s.engine(nil).Run(t.Context(), job), migration.Succeeded, 0)
