@@ -320,7 +320,7 @@ func (r *run) createOnce(ctx context.Context, ref Ref, obj *unstructured.Unstruc
 		case err != nil:
 			return err
 		case mark != "" && live.GetAnnotations()[MarkAnnotation] == mark,
-			mark == "" && contains(live.Object["spec"], obj.Object["spec"]) && live.GetDeletionTimestamp() == nil:
+			mark == "" && holds(live, obj) && live.GetDeletionTimestamp() == nil:
 			existed = first
 			return nil
 		}

@@ -167,7 +167,10 @@ func (r *run) publish(ctx context.Context, out outcome) {
 		}
 		if !exists {
 			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
-			if !apierrors.IsAlreadyExists(err) {
+			switch {
+			case stateGone(err):
+				return err
+			case !apierrors.IsAlreadyExists(err):
 				return again(err)
 			}
 		}
@@ -263,8 +266,11 @@ func (r *run) announce(ctx context.Context, report *Report) {
 		events.Go(func() error {
 			err := r.write(ctx, func(ctx context.Context) error {
 				_, err := r.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
-				if apierrors.IsAlreadyExists(err) {
+				switch {
+				case apierrors.IsAlreadyExists(err):
 					return nil
+				case stateGone(err):
+					return err // the namespace that the run touched is gone
 				}
 				return again(err)
 			})

@@ -90,6 +90,21 @@ func asPlanned(live, planned *unstructured.Unstructured, ignored map[string]bool
 	return contains(has, wants)
 }
 
+// holds says whether an object has what want has, metadata and status aside. The
+// server may have added defaults.
+func holds(live, want *unstructured.Unstructured) bool {
+	for key, value := range want.Object {
+		switch key {
+		case "apiVersion", "kind", "metadata", "status":
+		default:
+			if !contains(live.Object[key], value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // restorable returns what is created to bring an object back: its pre-image
 // without what the server sets. The mark is not put on it.
 func restorable(pre *unstructured.Unstructured) *unstructured.Unstructured {

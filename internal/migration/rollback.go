@@ -411,6 +411,9 @@ func (e *keptError) Error() string { return e.reason }
 // is gone. ours, if not nil, decides by the live object.
 func (v *reversal) takeAway(ctx context.Context, ref Ref, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
 	collection, err := v.r.cluster.collection(ctx, ref.Resource, ref.Namespace)
+	if apierrors.IsNotFound(err) {
+		return "", nil // its kind is not served any more: it went with it
+	}
 	if err != nil {
 		return "", err
 	}
@@ -493,7 +496,7 @@ func (v *reversal) bringBack(ctx context.Context, ch *Change, pre *unstructured.
 		switch {
 		case live.GetUID() == pre.GetUID():
 			return "", nil // never deleted
-		case !contains(live.Object["spec"], restorable(pre).Object["spec"]):
+		case !holds(live, pre):
 			return "", &errMoved{ref: ch.Ref, what: "was created again by somebody else, differently; the journal keeps the former one"}
 		}
 		return "", v.waitRestored(ctx, ch)
