@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,11 +54,20 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answer is an answer of the API server in plain text. A 403 is tried once.
+// answer is a refusal of the API server. A 403 is tried once.
 func answer(r *http.Request, code int, text string) *http.Response {
+	reasons := map[int]metav1.StatusReason{
+		http.StatusBadRequest: metav1.StatusReasonBadRequest, http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden,
+	}
+	status, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: reasons[code], Code: int32(code), Message: text,
+	})
+	if err != nil {
+		panic(err)
+	}
 	return &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: r.Proto, ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": []string{"text/plain"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r,
+		Header: http.Header{"Content-Type": []string{"application/json"}}, Body: io.NopCloser(bytes.NewReader(status)), Request: r,
 	}
 }
 
