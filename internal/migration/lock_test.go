@@ -168,7 +168,7 @@ func TestHeldByAnother(t *testing.T) {
 }
 
 // TestLostLease: a Lease that somebody deletes or takes stops the run, which says which.
-// Fails on the commit before: a deleted one was told as taken by "".
+// Fails on the commit before: a deleted one was told as one that was taken.
 func TestLostLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lose func(t *testing.T, client *fake.Clientset)

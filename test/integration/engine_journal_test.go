@@ -99,7 +99,8 @@ func TestEngineMissingChunk(t *testing.T) {
 
 // TestEngineUnrestoredThenNothing: what a run finds not restorable in a rollback that it
 // finishes is its result, also if nothing is left to do. Fails on the commit before: exit
-// code 0, and a hint at an undo that there is not.
+// code 0, a hint at an undo that there is not, and another ConfigMap of the name counted
+// as the former one, since neither has a spec.
 func TestEngineUnrestoredThenNothing(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
@@ -423,7 +424,7 @@ func TestEngineRunNumber(t *testing.T) {
 }
 
 // TestEngineLeaseDeleted: a run whose Lease is deleted stops and says so, and the next one
-// goes on. Fails on the commit before: it told that the lock was taken by "".
+// goes on. Fails on the commit before: it told that somebody took the lock.
 func TestEngineLeaseDeleted(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
