@@ -56,6 +56,7 @@ func TestTakesEvents(t *testing.T) {
 		{"a Channel without an address", func(s *Source) { s.Channel = channel("", ready) }, []string{"channel-no-address: Channel kyma-integration/shop has no address"}},
 		{"an address as Knative 0.12 gave it", func(s *Source) { s.Channel = channel("", ready+", address: {hostname: c}") }, nil},
 		{"a Channel of a former HTTPSource", func(s *Source) { s.Channel = channel(former, addressed) }, []string{"channel-former: Channel kyma-integration/shop belongs to an earlier HTTPSource and is about to be garbage-collected"}},
+		{"which the garbage collector has begun to delete", func(s *Source) { s.Channel = channel(former+deleted, addressed) }, []string{"channel-former: Channel kyma-integration/shop belongs to an earlier HTTPSource and is about to be garbage-collected"}},
 		{"an adapter of a former HTTPSource", func(s *Source) { s.Adapter = service(former, ready) }, []string{"adapter-not-ready: adapter Service kyma-integration/shop belongs to an earlier HTTPSource and is about to be garbage-collected"}},
 		{"no adapter", func(s *Source) { s.Adapter = nil }, []string{"adapter-missing: adapter Service kyma-integration/shop does not exist"}},
 		{"an adapter without a status", func(s *Source) { s.Adapter = service("", "") }, []string{"adapter-not-ready: adapter Service kyma-integration/shop has no status yet"}},
