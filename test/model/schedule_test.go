@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
@@ -55,9 +56,16 @@ func schedules(t *testing.T, first, n uint64) {
 		t.Run(fmt.Sprintf("Lane%d", lane), func(t *testing.T) {
 			t.Parallel()
 			for seed := first + lane; seed < first+n; seed += 2 {
+				began := time.Now()
 				s := play(t, seed)
+				if took := time.Since(began); took > 300*time.Millisecond {
+					t.Logf("seed %d took %s, %d writes", seed, took, s.Writes())
+				}
 				for _, problem := range s.Problems() {
 					t.Errorf("seed %d: %s", seed, problem)
+				}
+				if dir := os.Getenv("MODEL_STORIES"); dir != "" {
+					_ = os.WriteFile(fmt.Sprintf("%s/%d", dir, seed), []byte(s.Story()), 0o600)
 				}
 				if n == 1 {
 					t.Logf("seed %d:\n%s", seed, s.Story())
