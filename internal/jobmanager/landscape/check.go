@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // checker collects what it finds.
@@ -66,7 +67,7 @@ func (c *checker) find(id string, u *unstructured.Unstructured, format string, a
 	if !ok {
 		panic("no entry " + id + " in the catalog") // every test of that check meets it
 	}
-	d := Defect{ID: id, Severity: e.Severity, Problem: fmt.Sprintf(format, args...), Hint: e.Hint, Page: e.Page()}
+	d := Defect{ID: id, Severity: e.Severity, Problem: redact.URLs(fmt.Sprintf(format, args...)), Hint: e.Hint, Page: e.Page()}
 	if u != nil {
 		d.Namespace = u.GetNamespace()
 		d.Object = migration.Ref{Resource: migration.Resource{Kind: u.GetKind()}, Namespace: u.GetNamespace(), Name: u.GetName()}.String()
@@ -280,7 +281,7 @@ func (c *checker) link(ea *unstructured.Unstructured, source, namespace string) 
 		}
 		want := "default-broker." + namespace
 		if host != want && !strings.HasPrefix(host, want+".svc") && str(link, "spec", "subscriber", "ref", "kind") != kyma.Broker.Kind {
-			c.find("link-elsewhere", link, "brings events to %q, not to the Broker of namespace %s", uri, namespace)
+			c.find("link-elsewhere", link, "brings events to %q, not to the Broker of namespace %s", redact.URL(uri), namespace)
 		}
 		if channel := str(link, "spec", "channel", "name"); channel != source {
 			c.find("link-elsewhere", link, "takes events from Channel %q, not from %q", channel, source)
@@ -348,22 +349,13 @@ func (c *checker) triggersOfAll() {
 // subscriberOf is where a Trigger's events go, for people.
 func subscriberOf(t *unstructured.Unstructured) string {
 	if uri := kyma.SubscriberOf(t); uri != "" {
-		return shown(uri)
+		return redact.URL(uri)
 	}
 	if kind := str(t, "spec", "subscriber", "ref", "kind"); kind != "" { // its controller has not resolved it
 		ns := cmp.Or(str(t, "spec", "subscriber", "ref", "namespace"), t.GetNamespace())
 		return kind + " " + ns + "/" + str(t, "spec", "subscriber", "ref", "name")
 	}
 	return ""
-}
-
-// shown is a URL without the password in it.
-func shown(uri string) string {
-	u, err := url.Parse(uri)
-	if err != nil {
-		return uri
-	}
-	return u.Redacted()
 }
 
 func (c *checker) kymaSubscriptions() {
