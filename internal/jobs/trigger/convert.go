@@ -31,7 +31,7 @@ func (d delivery) String() string {
 func redacted(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
-		return endpoint
+		return "an endpoint that is not a URL" // a password may be in it
 	}
 	return u.Redacted()
 }
@@ -112,16 +112,24 @@ func endpoint(v any) (value, why string) {
 	}
 	u, err := url.Parse(value)
 	if err != nil {
-		return "", fmt.Sprintf("spec.endpoint %q is not a URL", value)
+		return "", "spec.endpoint is not a URL"
 	}
+	// What does not look like a URL is not quoted: nobody can tell what in it is a
+	// password.
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return "", fmt.Sprintf("spec.endpoint %q is no absolute HTTP URL", value)
+		return "", "spec.endpoint is no absolute HTTP URL"
 	case u.Hostname() == "":
-		return "", fmt.Sprintf("spec.endpoint %q has no host", value)
+		return "", "spec.endpoint has no host"
 	}
 	// Parse takes the scheme in capitals, Knative does not.
 	return u.Scheme + value[len(u.Scheme):], ""
+}
+
+// unparsable says whether a Subscription has an endpoint that is no URL.
+func unparsable(sub *unstructured.Unstructured) bool {
+	_, err := url.Parse(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
+	return err != nil
 }
 
 // asksForNameHeader says whether the Subscription asks for its own name in a
