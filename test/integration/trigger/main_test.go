@@ -129,7 +129,7 @@ func start(ctx context.Context, version controlplane.KnativeVersion) (p *plane, 
 			return nil, err
 		}
 	}
-	if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), kyma.Options{}); err != nil {
+	if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), kyma.Options{ControllerPods: true}); err != nil {
 		return nil, err
 	}
 	if err := kyma.PutHTTPSources(ctx, p.Config(), app, otherApp); err != nil {
@@ -353,7 +353,8 @@ func (p *plane) names(ctx context.Context, t testing.TB, gvr schema.GroupVersion
 // run runs the job and returns its report and exit code.
 func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Report, int) {
 	t.Helper()
-	return p.runJob(t, "trigger-sync", append([]string{command, "--nats-monitoring-url=" + p.nats.URL}, args...)...)
+	// Of the same two flags, the last counts.
+	return p.runJob(t, "trigger-sync", append([]string{command, "--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s"}, args...)...)
 }
 
 // runJob runs any job: the command is the first of args.
