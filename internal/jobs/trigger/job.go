@@ -260,14 +260,18 @@ func (j *Job) monitor(c reader) monitor {
 // drainInterval is how often NATS Streaming is asked, which cannot be watched.
 const drainInterval = 2 * time.Second
 
+// patience is how long what is in flight may take to arrive.
+func (j *Job) patience(dry bool) time.Duration {
+	if dry || j.options.legacyTraffic == ignore {
+		return 0
+	}
+	return j.options.drainTimeout
+}
+
 // drain reads what is in flight, and gives what is time to arrive.
 func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group) error {
 	get := j.monitor(c)
-	wait := j.options.drainTimeout
-	if j.options.legacyTraffic == ignore || migration.DryRun(ctx) {
-		wait = 0
-	}
-	deadline := time.Now().Add(wait)
+	deadline := time.Now().Add(j.patience(migration.DryRun(ctx)))
 	for {
 		asked, waiting := false, false
 		for _, g := range candidates {
