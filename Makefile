@@ -19,7 +19,8 @@ help: ## Show this
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Set KUBECONFIG, and tests use that cluster instead of a control plane of their own: only one you can lose.'
+	@echo 'Set EVENTMESH_TEST_KUBECONFIG, and tests use that cluster instead of a control plane of their own: only one you can'
+	@echo 'lose. They ignore KUBECONFIG, and refuse a cluster with Applications that they did not make.'
 
 .PHONY: demo
 demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by step
@@ -86,7 +87,7 @@ operator-image: ## Put the event path into application-operator's image, and bot
 
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)
-	@if [[ -z "$${KUBECONFIG:-}" ]]; then go -C test/cluster run . build; go -C test/servicecatalog run . build >/dev/null; fi
+	@if [[ -z "$${EVENTMESH_TEST_KUBECONFIG:-}" ]]; then go -C test/cluster run . build; go -C test/servicecatalog run . build >/dev/null; fi
 
 .PHONY: node
 node: ## Build and install the node of end-to-end tests, and Knative Eventing (once; about 15 minutes; root)

@@ -409,6 +409,9 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 			if j.Open {
 				open++
 				state = "open (" + j.Phase + "): run again to finish it, or undo"
+				if s.Lock.Live(now()) {
+					state = fmt.Sprintf("open (%s), and seems to be running: %s. Wait until it ends", j.Phase, s.Lock)
+				}
 			}
 			fmt.Fprintf(a.Stdout, "Run %s of %s, begun %s by version %s: %s\n", j.Run, j.Job, j.StartedAt.Format(time.RFC3339), j.Version, state)
 		}
@@ -419,7 +422,11 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if s.Lock == nil {
 		fmt.Fprintln(a.Stdout, "Nobody holds the lock.")
 	} else {
-		fmt.Fprintf(a.Stdout, "The lock is held by %q, renewed %s.\n", s.Lock.Holder, s.Lock.Renewed.UTC().Format(time.RFC3339))
+		state := "it is in use"
+		if !s.Lock.Live(now()) {
+			state = fmt.Sprintf("that is longer ago than its duration of %s, by the clock of this machine: its process is gone, and the next run takes the lock", s.Lock.Duration)
+		}
+		fmt.Fprintf(a.Stdout, "The lock is held by %q since %s, renewed %s: %s.\n", s.Lock.Holder, s.Lock.Acquired.UTC().Format(time.RFC3339), s.Lock.Renewed.UTC().Format(time.RFC3339), state)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/support"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -22,7 +23,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long: `Look at the whole event path, from Applications to subscribers, and list everything
 that is wrong with a migration that is supposed to be finished, each with the next
 action and its page in the runbook. It only reads. Exit code 0: nothing is wrong
-(warnings aside); 1: something is.`,
+(warnings aside); 1: something is; 2: the namespace of -n does not exist.`,
 		Example: "  {name} verify\n  {name} verify -n shop\n  {name} verify -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
@@ -47,6 +48,9 @@ func (a *app) check(ctx context.Context, c *cli.Connection, e *migration.Engine)
 	if err != nil {
 		return nil, err
 	}
+	if err := a.existing(l); err != nil {
+		return nil, err
+	}
 	kept, err := e.Kept(ctx)
 	if err != nil {
 		return nil, err
@@ -58,6 +62,14 @@ func (a *app) check(ctx context.Context, c *cli.Connection, e *migration.Engine)
 		})
 	}
 	return found, nil
+}
+
+// existing refuses a namespace that is not there: of that, nothing could be wrong.
+func (a *app) existing(l *landscape.Landscape) error {
+	if a.namespace == "" || l.HasNamespace(a.namespace) {
+		return nil
+	}
+	return &jobmanager.UsageError{Problem: fmt.Sprintf("--namespace %q: the cluster has no such namespace (see \"kubectl get namespaces\")", a.namespace)}
 }
 
 func (a *app) writeDefects(c *cli.Connection, found []landscape.Defect) error {
@@ -123,6 +135,9 @@ Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only read
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
 				l, err := landscape.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
 				if err != nil {
+					return err
+				}
+				if err := a.existing(l); err != nil {
 					return err
 				}
 				return a.toFile(file, func(w io.Writer) error { return a.writeMap(w, landscape.MapOf(l, a.namespace), c) })

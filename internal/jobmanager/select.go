@@ -154,7 +154,7 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 			began := time.Now()
 			n, err := watched(ctx, o, m.opts.Grace, seat, true, func(ctx context.Context) (Need, error) { return r.need(ctx, e, job) })
 			if open := kept.Open(job.Name()); open != nil && err == nil {
-				n.Verdict, n.Reason = Needed, fmt.Sprintf("run %s was interrupted, and is open (%s)", open.Run, open.Phase)
+				n.Verdict, n.Reason = Needed, whyOpen(open, kept.Lock)
 			}
 			out[i].Need, out[i].Err, out[i].Seconds = n, err, seconds(time.Since(began))
 		})

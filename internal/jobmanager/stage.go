@@ -308,7 +308,7 @@ func (r *run) supervised(ctx context.Context, s stage, job Job, kept *migration.
 		return err
 	}
 	if open := kept.Open(job.Name()); open != nil {
-		report.Verdict, report.Reason = Needed, fmt.Sprintf("run %s was interrupted, and is open (%s)", open.Run, open.Phase)
+		report.Verdict, report.Reason = Needed, whyOpen(open, kept.Lock)
 	}
 	why := mustRun(report, kept.Reports[job.Name()], o.Defer)
 	if r.command == "plan" {
@@ -370,6 +370,15 @@ func sameFindings(stored *migration.StoredReport, now []migration.Finding) bool 
 		return true // what is stored is a part
 	}
 	return slices.Equal(stored.Findings, now)
+}
+
+// whyOpen says of an open journal whether a process is at work on it. The Lease does
+// not say on which of several.
+func whyOpen(open *migration.StoredJournal, lock *migration.HeldLock) string {
+	if lock.Live(time.Now()) {
+		return fmt.Sprintf("run %s is open (%s), and seems to be running: %s. Wait until it ends", open.Run, open.Phase, lock)
+	}
+	return fmt.Sprintf("run %s was interrupted, and is open (%s)", open.Run, open.Phase)
 }
 
 // need asks for the APIs a job requires, and then the job.

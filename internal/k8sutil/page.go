@@ -61,10 +61,22 @@ func Page(ctx context.Context, client Source, opts metav1.ListOptions,
 }
 
 // Trim removes from an object what nobody here reads and what takes most of its
-// room.
+// room. What is left can restore the object.
 func Trim(obj *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(obj.Object, "metadata", "managedFields")
-	unstructured.RemoveNestedField(obj.Object, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
+}
+
+// TrimLastApplied removes the copy of the whole object that kubectl apply keeps in
+// an annotation. It saves room where an object is only read, never where it may be
+// restored from what was read: without the annotation, the next kubectl apply does
+// not remove fields any more.
+func TrimLastApplied(obj *unstructured.Unstructured) {
+	const key = "kubectl.kubernetes.io/last-applied-configuration"
+	if annotations, ok, _ := unstructured.NestedFieldNoCopy(obj.Object, "metadata", "annotations"); ok {
+		if m, ok := annotations.(map[string]any); ok {
+			delete(m, key)
+		}
+	}
 }
 
 // Key returns "namespace/name" of an object.

@@ -23,11 +23,17 @@ func IsTransient(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
+	var gone *AccountGoneError
+	var refused *refusedForNow
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &readOnly), errors.As(err, &permanent):
 		return false
 	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &hostname):
 		return false
+	case errors.As(err, &gone):
+		return false
+	case errors.As(err, &refused):
+		return true
 	case errors.As(err, &status):
 		code := status.Status().Code
 		return code == 429 || code >= 500

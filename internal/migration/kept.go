@@ -18,8 +18,10 @@ import (
 
 // StoredJournal is one run of a job as its journal tells.
 type StoredJournal struct {
-	Job       string    `json:"job"`
-	Run       string    `json:"run"`
+	Job string `json:"job"`
+	Run string `json:"run"`
+	// Number puts runs in order, the newest last; 0 for those of older versions.
+	Number    int       `json:"number,omitempty"`
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"startedAt"`
 	Phase     string    `json:"phase"`
@@ -37,8 +39,19 @@ type StoredReport struct {
 // HeldLock is a Lease that somebody holds, or held until he was killed.
 type HeldLock struct {
 	Holder   string        `json:"holder"`
+	Acquired time.Time     `json:"acquired"`
 	Renewed  time.Time     `json:"renewed"`
 	Duration time.Duration `json:"-"`
+}
+
+// Live says whether the holder renewed the Lease within its duration, by the
+// clock of whoever asks: for what is told to people. Who takes the lock compares no
+// clocks.
+func (l *HeldLock) Live(now time.Time) bool { return l != nil && now.Before(l.Renewed.Add(l.Duration)) }
+
+// String is who holds it since when, for people.
+func (l *HeldLock) String() string {
+	return fmt.Sprintf("%q holds the lock since %s, and renewed it at %s", l.Holder, l.Acquired.UTC().Format(time.RFC3339), l.Renewed.UTC().Format(time.RFC3339))
 }
 
 // Kept is what the jobs keep in the state namespace.
@@ -47,7 +60,7 @@ type Kept struct {
 	Journals []StoredJournal
 	// Reports by job.
 	Reports map[string]*StoredReport
-	// Lock is nil if nobody holds it.
+	// Lock is nil if nobody holds it; from OpenKept also if no run is open.
 	Lock *HeldLock
 }
 
@@ -71,7 +84,15 @@ func (e *Engine) OpenKept(ctx context.Context) (*Kept, error) {
 	for i, p := range openPhases {
 		names[i] = string(p)
 	}
-	return e.state(ctx, fmt.Sprintf("%s,%s in (%s)", labelJob, labelPhase, strings.Join(names, ",")))
+	s, err := e.state(ctx, fmt.Sprintf("%s,%s in (%s)", labelJob, labelPhase, strings.Join(names, ",")))
+	if err != nil || len(s.Journals) == 0 {
+		return s, err
+	}
+	// Whether a process is at work on them. Not to know is no reason to stop.
+	if s.Lock, err = e.heldLock(ctx); apierrors.IsForbidden(err) {
+		err = nil
+	}
+	return s, err
 }
 
 // Kept reads all that the jobs keep, the lock included.
@@ -80,22 +101,27 @@ func (e *Engine) Kept(ctx context.Context) (*Kept, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Lock, err = e.heldLock(ctx)
+	return s, err
+}
+
+func (e *Engine) heldLock(ctx context.Context) (*HeldLock, error) {
 	lock := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, e.opts.Log, e.read)
 	if err := lock.peek(ctx); err != nil {
 		return nil, err
 	}
-	if lock.seen != nil && lock.seen.HolderIdentity != "" {
-		s.Lock = &HeldLock{
-			Holder: lock.seen.HolderIdentity, Renewed: lock.seen.RenewTime.Time,
-			Duration: time.Duration(lock.seen.LeaseDurationSeconds) * time.Second,
-		}
+	if lock.seen == nil || lock.seen.HolderIdentity == "" {
+		return nil, nil
 	}
-	return s, nil
+	return &HeldLock{
+		Holder: lock.seen.HolderIdentity, Acquired: lock.seen.AcquireTime.Time, Renewed: lock.seen.RenewTime.Time,
+		Duration: time.Duration(lock.seen.LeaseDurationSeconds) * time.Second,
+	}, nil
 }
 
 func (e *Engine) state(ctx context.Context, selector string) (*Kept, error) {
 	s := &Kept{Reports: map[string]*StoredReport{}}
-	store := &journals{secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read}
+	store := e.journals("")
 	secrets, err := store.list(ctx, selector)
 	if err != nil {
 		return nil, err
@@ -108,11 +134,11 @@ func (e *Engine) state(ctx context.Context, selector string) (*Kept, error) {
 		}
 		p := phase(secret.Labels[labelPhase])
 		s.Journals = append(s.Journals, StoredJournal{
-			Job: h.Job, Run: h.Run, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(openPhases, p),
+			Job: h.Job, Run: h.Run, Number: h.Number, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(openPhases, p),
 		})
 	}
 	slices.SortFunc(s.Journals, func(a, b StoredJournal) int {
-		return cmp.Or(cmp.Compare(b.Run, a.Run), cmp.Compare(a.Job, b.Job))
+		return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(b.Run, a.Run), cmp.Compare(a.Job, b.Job))
 	})
 	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		var page *corev1.ConfigMapList

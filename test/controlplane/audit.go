@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// ErrNoAudit says that this cluster's audit log is out of reach, because KUBECONFIG named it: tests that count requests
-// skip.
-var ErrNoAudit = errors.New("the audit log of this cluster cannot be read: unset KUBECONFIG to use an own one")
+// ErrNoAudit says that this cluster's audit log is out of reach, because EVENTMESH_TEST_KUBECONFIG named it: tests that
+// count requests skip.
+var ErrNoAudit = errors.New("the audit log of this cluster cannot be read: unset " + KubeconfigEnv + " to use an own one")
 
 // Request is a request the API server has answered; a watch counts from its first answer on.
 type Request struct {

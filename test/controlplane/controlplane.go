@@ -3,8 +3,8 @@
 //
 // A fake client has no garbage collector, no finalizers, no resource versions, no RBAC and no audit log: everything a
 // migration can get wrong. So tests run against the control plane that test/cluster builds from Go modules and starts on
-// loopback. With KUBECONFIG set they use that cluster instead; what only an own cluster can tell then answers ErrNoAudit,
-// and a test is to skip.
+// loopback. With EVENTMESH_TEST_KUBECONFIG set they use that cluster instead; what only an own cluster can tell then answers
+// ErrNoAudit, and a test is to skip. KUBECONFIG is ignored: everybody has it set, often to a cluster that is in use.
 //
 // # Pods
 //
@@ -86,8 +86,9 @@ func Controllers(names ...string) Option {
 	return func(o *options) { o.controllers = strings.Join(names, ",") }
 }
 
-// Start starts a control plane, or connects to the one that KUBECONFIG names. The context bounds the start, which builds
-// Kubernetes if the cache does not have it (minutes, once); Stop ends the cluster, and so does the end of this process.
+// Start starts a control plane, or connects to the one that EVENTMESH_TEST_KUBECONFIG names. The context bounds the start,
+// which builds Kubernetes if the cache does not have it (minutes, once); Stop ends the cluster, and so does the end of this
+// process.
 func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 	var o options
 	for _, opt := range opts {
@@ -104,7 +105,7 @@ func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 		}
 	}()
 
-	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
+	if Foreign() {
 		err = c.adopt(o)
 	} else {
 		err = c.launch(ctx, o)
@@ -115,24 +116,31 @@ func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 	if err := c.connect(); err != nil {
 		return nil, fmt.Errorf("cannot start control plane: %w", err)
 	}
+	if !c.Own() {
+		if err := c.refuseOthers(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
 }
 
-// adopt uses the cluster of the caller's KUBECONFIG. The variable may name several files, with relative paths in them:
-// programs under test get one file that holds everything.
+// adopt uses the cluster of the caller's EVENTMESH_TEST_KUBECONFIG. The variable may name several files, with relative paths
+// in them: programs under test get one file that holds everything.
 func (c *ControlPlane) adopt(o options) error {
 	if o.node {
 		return ErrNoNode
 	}
-	raw, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
+	// Not the default rules: those read KUBECONFIG and the file in the home.
+	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(os.Getenv(KubeconfigEnv))}
+	raw, err := rules.Load()
 	if err != nil {
-		return fmt.Errorf("cannot load KUBECONFIG: %w", err)
+		return fmt.Errorf("cannot load the files of %s: %w", KubeconfigEnv, err)
 	}
 	if err := clientcmdapi.MinifyConfig(raw); err != nil {
-		return fmt.Errorf("cannot use KUBECONFIG: %w", err)
+		return fmt.Errorf("cannot use the files of %s: %w", KubeconfigEnv, err)
 	}
 	if err := clientcmdapi.FlattenConfig(raw); err != nil {
-		return fmt.Errorf("cannot use KUBECONFIG: %w", err)
+		return fmt.Errorf("cannot use the files of %s: %w", KubeconfigEnv, err)
 	}
 	c.Kubeconfig = filepath.Join(c.Dir, "kubeconfig")
 	return clientcmd.WriteToFile(*raw, c.Kubeconfig)
@@ -162,7 +170,7 @@ func (c *ControlPlane) Config() *rest.Config {
 	return rest.CopyConfig(c.config)
 }
 
-// Own says whether this is a cluster of the test's own rather than one that KUBECONFIG names.
+// Own says whether this is a cluster of the test's own rather than one that EVENTMESH_TEST_KUBECONFIG names.
 func (c *ControlPlane) Own() bool {
 	return c.launcher != nil
 }

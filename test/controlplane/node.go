@@ -28,8 +28,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// ErrNoNode says that there is no way to get images into the cluster that KUBECONFIG names.
-var ErrNoNode = errors.New("pods of images built here need a cluster of their own: unset KUBECONFIG")
+// ErrNoNode says that there is no way to get images into the cluster that EVENTMESH_TEST_KUBECONFIG names.
+var ErrNoNode = errors.New("pods of images built here need a cluster of their own: unset " + KubeconfigEnv)
 
 // Node adds a node, so that pods run. It needs root; Debian packages that are missing are installed. What has to be built
 // takes minutes, once.

@@ -8,7 +8,7 @@
 // are built and started as an operator would.
 //
 // The demo checks what it promises, and fails if anything is different. Its cluster
-// is always its own: KUBECONFIG is not heeded.
+// is always its own: it ignores EVENTMESH_TEST_KUBECONFIG.
 package main
 
 import (
@@ -37,7 +37,7 @@ var starting = kyma.AdapterNotReadyFor(time.Hour)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := os.Unsetenv("KUBECONFIG")
+	err := os.Unsetenv(controlplane.KubeconfigEnv)
 	if err == nil {
 		err = run(ctx)
 	}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		versions := []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1}
 		// Somebody else's cluster cannot serve both.
-		if os.Getenv("KUBECONFIG") != "" {
+		if controlplane.Foreign() {
 			versions = versions[:1]
 		}
 		for _, version := range versions {
@@ -206,7 +206,7 @@ func TestReady(t *testing.T) {
 func TestWritesAreFew(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		if !f.cp.Own() {
-			t.Skip("needs the audit log of a control plane of its own: unset KUBECONFIG")
+			t.Skip("needs the audit log of a control plane of its own: unset " + controlplane.KubeconfigEnv)
 		}
 		names := Names(20)
 		mark, err := f.cp.Mark(f.ctx)
@@ -485,8 +485,8 @@ func TestStartNeedsTheKinds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a control plane: run without -short")
 	}
-	if os.Getenv("KUBECONFIG") != "" {
-		t.Skip("removes a CRD: needs a control plane of its own, unset KUBECONFIG")
+	if controlplane.Foreign() {
+		t.Skip("removes a CRD: needs a control plane of its own, unset " + controlplane.KubeconfigEnv)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -47,11 +47,13 @@ func Application(name string, skipInstallation bool) *unstructured.Unstructured 
 	if skipInstallation {
 		spec["skipInstallation"] = true
 	}
-	return object(Applications.GroupVersion().WithKind("Application"), "", name, map[string]any{
+	app := object(Applications.GroupVersion().WithKind("Application"), "", name, map[string]any{
 		"spec": spec,
 		// The CRD has no status subresource: what is sent is stored.
 		"status": map[string]any{"installationStatus": map[string]any{"status": status, "description": "Installation complete"}},
 	})
+	app.SetLabels(map[string]string{madeForTests: "true"})
+	return app
 }
 
 // HTTPSource returns the HTTPSource that the application chart renders: no

@@ -13,14 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 // stateObjects is how the names of all state objects of the migration begin.
 const stateObjects = "eventmesh-migration"
 
-// madeForTests labels the namespaces that this package makes. A KUBECONFIG that
-// names a cluster with Kyma in it must not cost that cluster its Applications.
-const madeForTests = "eventmesh-migration.kyma-project.io/made-for-tests"
+// madeForTests labels the namespaces and Applications that this package makes: a
+// cluster with Kyma in it must not lose its Applications to a test.
+const madeForTests = controlplane.MadeForTests
 
 // Names returns the names of n Applications as Put makes them.
 func Names(n int) []string {
@@ -98,25 +100,11 @@ func Clear(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// guard refuses a cluster whose Kyma was not put there by this package.
+// guard refuses a cluster with Applications that were not put there by this
+// package. controlplane.Start did the same; this is for an Application that
+// somebody created since.
 func guard(ctx context.Context, client dynamic.Interface) error {
-	ns, err := client.Resource(Namespaces).Get(ctx, SystemNamespace, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return fmt.Errorf("cannot get Namespace %s: %w", SystemNamespace, err)
-	case ns.GetLabels()[madeForTests] != "":
-		return nil
-	}
-	apps, err := client.Resource(Applications).List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return fmt.Errorf("cannot list applications: %w", err)
-	}
-	if len(apps.Items) > 0 {
-		return fmt.Errorf("cannot clear this cluster: it has Applications, and Namespace %s lacks the label %s of a test cluster",
-			SystemNamespace, madeForTests)
-	}
-	return nil
+	return controlplane.RefuseOthers(ctx, client)
 }
 
 // Reset is Clear, and then Put.

@@ -46,7 +46,7 @@ func TestRealCluster(t *testing.T) {
 		_ = client.CoreV1().Namespaces().Delete(context.Background(), namespace.Name, metav1.DeleteOptions{})
 	})
 	maps := client.CoreV1().ConfigMaps(namespace.Name)
-	// A foreign cluster of KUBECONFIG has a life of its own.
+	// A foreign cluster of EVENTMESH_TEST_KUBECONFIG has a life of its own.
 	only := Options{Ignore: ignoreOthers(c, namespace.Name)}
 
 	create := func(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {

@@ -80,6 +80,7 @@ func Catalog() []Entry {
 		{"usage-without-binding", e, "create the ServiceBinding anew: its workload lacks its credentials"},
 
 		{"run-open", e, "run the job again to finish it, or undo it"},
+		{"run-running", w, "wait until it ends, then verify again"},
 		{"run-failed", e, "eventmesh-migrate status says why; mend that and run the job again"},
 		{"run-deferred", w, "run the job again when what it waits for is there"},
 		{"lock-abandoned", w, "nothing: the next run takes it over"},

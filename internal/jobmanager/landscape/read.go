@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -88,7 +90,7 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 			if err != nil || !ok {
 				return err
 			}
-			return c.Each(ctx, r, namespace, migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+			return c.Each(ctx, r, namespace, migration.ListOptions{Trim: k8sutil.TrimLastApplied}, func(u *unstructured.Unstructured) error {
 				mu.Lock()
 				defer mu.Unlock()
 				(*to)[u.GetNamespace()+"/"+u.GetName()] = u
@@ -110,11 +112,11 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 	kind(kyma.ServiceBindingUsage, "", &l.usages)
 	kind(autoscaler, kyma.SystemNamespace, &l.autoscalers)
 	var system, systemPods, eventingDeployments objects
-	list(deployments, kyma.IntegrationNamespace, 0, nil, &l.deployments)
+	list(deployments, kyma.IntegrationNamespace, 0, k8sutil.TrimLastApplied, &l.deployments)
 	list(deployments, kyma.SystemNamespace, 0, nil, &system)
 	list(deployments, kyma.EventingNamespace, 0, nil, &eventingDeployments)
-	list(pods, kyma.IntegrationNamespace, 100, nil, &l.pods)
-	list(pods, kyma.SystemNamespace, 100, trimPod, &systemPods)
+	list(pods, kyma.IntegrationNamespace, 100, k8sutil.TrimLastApplied, &l.pods)
+	list(pods, kyma.SystemNamespace, 100, eventpath.TrimPod, &systemPods)
 	list(jobs, kyma.SystemNamespace, 0, nil, &l.jobs)
 	list(namespaces, "", 0, nil, &l.namespaces)
 	if err := g.Wait(); err != nil {
@@ -143,23 +145,37 @@ func (l *Landscape) index() {
 	l.triggersBy = map[delivery]*unstructured.Unstructured{}
 	for _, u := range l.links.sorted() {
 		if u.GetNamespace() == kyma.IntegrationNamespace {
-			labels := u.GetLabels()
-			key := [2]string{labels[kyma.ApplicationNameLabel], labels[kyma.BrokerNamespaceLabel]}
-			l.linksBy[key] = append(l.linksBy[key], u)
+			if source, namespace, ok := eventpath.LinkOf(u); ok {
+				l.linksBy[[2]string{source, namespace}] = append(l.linksBy[[2]string{source, namespace}], u)
+			}
 		}
 	}
 	for _, u := range l.pods.sorted() {
 		if u.GetNamespace() == kyma.IntegrationNamespace && !kyma.Ended(u) {
-			app := kyma.ApplicationOf(u)
-			l.podsBy[app] = append(l.podsBy[app], u)
+			for _, app := range eventpath.ApplicationsOf(u) {
+				l.podsBy[app] = append(l.podsBy[app], u)
+			}
 		}
 	}
 	for _, u := range l.triggers.sorted() {
-		if key, ok := l.deliveryOf(u); ok && l.triggersBy[key] == nil {
+		key, ok := l.deliveryOf(u)
+		if !ok {
+			continue
+		}
+		// Of several, one that is ready.
+		if other := l.triggersBy[key]; other == nil || !inForce(other) && inForce(u) {
 			l.triggersBy[key] = u
 		}
 	}
 }
+
+// inForce says whether a Trigger is ready, and stays.
+func inForce(t *unstructured.Unstructured) bool {
+	return t.GetDeletionTimestamp() == nil && kyma.ReadinessOf(t).OK()
+}
+
+// HasNamespace says whether there is a namespace of that name.
+func (l *Landscape) HasNamespace(name string) bool { return l.namespaces.get("", name) != nil }
 
 // address is the one form of a URL in which two that mean the same are equal.
 func (l *Landscape) address(uri string) string {
@@ -180,12 +196,6 @@ func (l *Landscape) deliveryOfSubscription(s *unstructured.Unstructured) deliver
 	return delivery{
 		s.GetNamespace(), str(s, "spec", "source_id"), str(s, "spec", "event_type"), str(s, "spec", "event_type_version"), l.address(str(s, "spec", "endpoint")),
 	}
-}
-
-func trimPod(u *unstructured.Unstructured) {
-	delete(u.Object, "spec")
-	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-	u.Object["status"] = map[string]any{"phase": phase}
 }
 
 // sorted are the objects in the order of their names.
@@ -213,9 +223,31 @@ func (l *Landscape) linksOf(application, namespace string) []*unstructured.Unstr
 	return l.linksBy[[2]string{application, namespace}]
 }
 
-// servicePods are those of an Application's event-service that may still post.
-func (l *Landscape) servicePods(application string) []*unstructured.Unstructured {
-	return l.podsBy[application]
+// linkOf is how an Application's events come into a namespace.
+func (l *Landscape) linkOf(application, namespace string) eventpath.Link {
+	return eventpath.Link{
+		Source: application, Namespace: namespace, Integration: kyma.IntegrationNamespace,
+		Links: l.linksOf(application, namespace), Broker: l.brokers.get(namespace, kyma.DefaultBroker),
+	}
+}
+
+// sourceOf is where the mesh takes an Application's events.
+func (l *Landscape) sourceOf(application string) eventpath.Source {
+	const in = kyma.IntegrationNamespace
+	return eventpath.Source{
+		Name: application, Namespace: in,
+		HTTPSource: l.sources.get(in, application), Channel: l.channels.get(in, application), Adapter: l.services.get(in, application),
+	}
+}
+
+// serviceOf is an Application's event-service, with the pods of it that may still
+// post elsewhere. That there must be one is said by whoever expects it.
+func (l *Landscape) serviceOf(application string) eventpath.EventService {
+	return eventpath.EventService{
+		Application: application, Namespace: kyma.IntegrationNamespace, Optional: true,
+		Deployment: l.deployments.get(kyma.IntegrationNamespace, kyma.EventServiceName(application)),
+		Former:     eventpath.Former(application, l.podsBy[application]),
+	}
 }
 
 func str(u *unstructured.Unstructured, path ...string) string {

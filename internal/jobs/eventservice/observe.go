@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -101,7 +102,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	}{
 		{s.kinds.application, kyma.Application, "", s.applications, trimApplication},
 		{deployments, schema.GroupKind{}, o.namespace, s.deployments, trimWorkload},
-		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSpec},
+		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSource},
 		{s.kinds.channel, kyma.Channel, o.namespace, s.channels, trimSpec},
 		{s.kinds.service, kyma.Service, o.namespace, s.services, trimSpec},
 	} {
@@ -135,6 +136,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 }
 
 func trimApplication(obj *unstructured.Unstructured) {
+	k8sutil.TrimLastApplied(obj)
 	spec := map[string]any{}
 	if kyma.SkipsInstallation(obj) {
 		spec["skipInstallation"] = true
@@ -142,7 +144,15 @@ func trimApplication(obj *unstructured.Unstructured) {
 	obj.Object["spec"] = spec
 }
 
-func trimSpec(obj *unstructured.Unstructured) { delete(obj.Object, "spec") }
+// trimSource keeps of an HTTPSource what it is the source of.
+func trimSource(obj *unstructured.Unstructured) {
+	obj.Object["spec"] = map[string]any{"source": kyma.SourceOf(obj)}
+}
+
+func trimSpec(obj *unstructured.Unstructured) {
+	delete(obj.Object, "spec")
+	k8sutil.TrimLastApplied(obj)
+}
 
 // trimWorkload keeps of the containers what tells the path of events.
 func trimWorkload(obj *unstructured.Unstructured) {

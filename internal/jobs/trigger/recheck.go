@@ -123,13 +123,18 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	if s.namespaces[ch.Ref.Namespace].optedOut {
 		return reason{fmt.Sprintf("its namespace carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration"}, nil
 	}
-	if why := s.meshTakes(pair{wants.source, ch.Ref.Namespace}, r.options); !why.holds() {
+	ref := r.kinds.broker.Ref(ch.Ref.Namespace, kyma.DefaultBroker)
+	broker, err := r.fresh.WatchedOne(ctx, ref)
+	if err != nil {
+		return reason{}, err
+	}
+	if why := present(ref, broker, r.kinds.broker); !why.holds() {
 		return why, nil
 	}
-	broker := r.kinds.broker.Ref(ch.Ref.Namespace, kyma.DefaultBroker)
-	if obj, err := r.fresh.WatchedOne(ctx, broker); err != nil {
-		return reason{}, err
-	} else if why := present(broker, obj, r.kinds.broker); !why.holds() {
+	own := *s // what is shared stays as it is
+	own.brokers = map[string]*unstructured.Unstructured{ch.Ref.Namespace: broker}
+	s = &own
+	if why := s.meshTakes(pair{wants.source, ch.Ref.Namespace}, r.options); !why.holds() {
 		return why, nil
 	}
 	if why, err := r.trigger(ctx, s, u, ch.Ref.Namespace, termsOf(wants, s.isNamespace)); err != nil || !why.holds() {
@@ -252,7 +257,7 @@ func (r *recheck) snapshot(ctx context.Context) (*snapshot, error) {
 		if r.kinds.httpSource.Served {
 			g.Go(func() error {
 				return c.Each(gctx, r.kinds.httpSource.Resource, r.options.integrationNamespace, migration.ListOptions{Trim: trimReady}, func(obj *unstructured.Unstructured) error {
-					s.sources[kyma.SourceOf(obj)] = obj
+					s.addSource(obj)
 					return nil
 				})
 			})

@@ -29,8 +29,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
-// ErrNotOwn says that the cluster is somebody else's (KUBECONFIG), whose API server cannot ask webhooks on this machine: a
-// test is to skip.
+// ErrNotOwn says that the cluster is somebody else's (EVENTMESH_TEST_KUBECONFIG), whose API server cannot ask webhooks on
+// this machine: a test is to skip.
 var ErrNotOwn = errors.New("service catalog can only run beside a control plane of the test's own")
 
 // Options of Start.

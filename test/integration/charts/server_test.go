@@ -46,7 +46,7 @@ func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 		}
 	})
 	if !plane.Own() {
-		t.Skip("needs a cluster of its own, whose namespaces may be labelled: unset KUBECONFIG")
+		t.Skip("needs a cluster of its own, whose namespaces may be labelled: unset " + controlplane.KubeconfigEnv)
 	}
 	client, err := kubernetes.NewForConfig(plane.Config())
 	if err != nil {

@@ -3,9 +3,11 @@ package jobmanager
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,7 +172,8 @@ func TestKubectl(t *testing.T) {
 }
 
 // TestStatus shows runs that were interrupted, who holds the lock, and what is
-// deferred and why.
+// deferred and why. Of a run whose process is at work, it fails on the commit before:
+// status, jobs and verify called it interrupted, to be run again or undone.
 func TestStatus(t *testing.T) {
 	forget(t)
 	t.Cleanup(func() { forget(t) })
@@ -189,12 +192,23 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool(t, "status").want(t, 0,
-		"Run r1 of trigger-sync, begun 2020-04-01T22:15:00Z by version v9: open (rollback): run again to finish it, or undo",
-		`The lock is held by "laptop_42_x"`, "Deferred:\n  trigger-sync: Subscription shop/orders: its Trigger is not ready",
+		"Run r1 of trigger-sync, begun 2020-04-01T22:15:00Z by version v9: open (rollback), and seems to be running: \"laptop_42_x\" holds the lock since ",
+		`The lock is held by "laptop_42_x"`, "it is in use", "Deferred:\n  trigger-sync: Subscription shop/orders: its Trigger is not ready",
 		"Errors:\n  former-job: Thing x: is odd", "has reported nothing")
-	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
+	tool(t, "jobs").want(t, 0, "run r1 is open (rollback), and seems to be running: ")
+	if got := ids(look(t)); !slices.Contains(got, "run-running") || slices.Contains(got, "run-open") {
+		t.Errorf("verify finds %q", got)
+	}
 	// The lock is another's: a run that has something to write ends with its code.
 	tool(t, "run", "--job=trigger-sync", "--lock-wait=1s").want(t, migration.ExitLocked, "laptop_42_x")
+
+	// Its process was killed, an hour ago.
+	patch(t, "Lease", kyma.SystemNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
+	tool(t, "status").want(t, 0, "open (rollback): run again to finish it, or undo", "its process is gone, and the next run takes the lock")
+	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
+	if got := ids(look(t)); !slices.Contains(got, "run-open") || slices.Contains(got, "run-running") {
+		t.Errorf("verify finds %q", got)
+	}
 }
 
 // TestWithoutItsAPI: a job whose API the server lacks is not needed or blocked, as

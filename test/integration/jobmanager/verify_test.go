@@ -249,6 +249,22 @@ func defects() []defect {
 		{"run-open", nil, add("Secret", `{apiVersion: v1, kind: Secret, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync-r1-0000,
   labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r1, eventmesh-migration.kyma-project.io/phase: forward}},
   stringData: {run: '{"format":1,"job":"trigger-sync","run":"r1","version":"v1"}'}}`), gone("Secret", kyma.SystemNamespace, "eventmesh-migration-trigger-sync-r1-0000")},
+		{"run-running", nil, func(t *testing.T, _ *migrated) {
+			put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync-r2-0000,
+  labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r2, eventmesh-migration.kyma-project.io/phase: forward}},
+  stringData: {run: '{"format":1,"job":"trigger-sync","run":"r2","version":"v1"}'}}`))
+			now := metav1.NewMicroTime(time.Now())
+			_, err := typed.CoordinationV1().Leases(kyma.SystemNamespace).Create(t.Context(), &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("alive"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now, AcquireTime: &now},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, func(t *testing.T, m *migrated) {
+			gone("Lease", kyma.SystemNamespace, "eventmesh-migration")(t, m)
+			gone("Secret", kyma.SystemNamespace, "eventmesh-migration-trigger-sync-r2-0000")(t, m)
+		}},
 		{"run-failed", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
   data: {report.json: '{"job":"trigger-sync","result":"rolled-back","message":"a Broker is not ready"}'}}`), gone("ConfigMap", kyma.SystemNamespace, "eventmesh-migration-trigger-sync")},
 		{"run-deferred", nil, add("ConfigMap", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
@@ -276,6 +292,10 @@ func TestVerify(t *testing.T) {
 	t.Run("Good", func(t *testing.T) {
 		tool(t, "verify").want(t, 0, "Nothing is wrong.")
 		tool(t, "verify", "-o", "json").want(t, 0, "[]")
+		tool(t, "verify", "-n", "shop").want(t, 0, "Nothing is wrong.")
+		// Fails on the commit before: "Nothing is wrong."
+		tool(t, "verify", "-n", "shopp").want(t, migration.ExitUsage, `"shopp"`, "no such namespace")
+		tool(t, "map", "-n", "shopp").want(t, migration.ExitUsage, `"shopp"`, "no such namespace")
 	})
 	made := map[string]bool{}
 	for _, d := range defects() {

@@ -86,7 +86,7 @@ func start(t *testing.T, version controlplane.KnativeVersion, opts ...controlpla
 		}
 	})
 	if !p.Own() {
-		t.Skip("needs the audit log of a cluster of its own: unset KUBECONFIG")
+		t.Skip("needs the audit log of a cluster of its own: unset " + controlplane.KubeconfigEnv)
 	}
 	if err := p.InstallCRDs(ctx, version); err != nil {
 		t.Fatal(err)
