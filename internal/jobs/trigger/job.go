@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -210,15 +212,16 @@ func (j *Job) Validate() error {
 
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	return j.plan(ctx, c, c.ExcludeNamespaces, c.Budget)
+	return j.plan(ctx, c, c.ExcludeNamespaces, c.Budget, c.Made)
 }
 
-func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time.Duration) (*migration.Plan, error) {
+func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time.Duration, made func(*unstructured.Unstructured) bool) (*migration.Plan, error) {
 	began := time.Now()
 	s, err := observe(ctx, c, j.options, excluded)
 	if err != nil {
 		return nil, err
 	}
+	s.made = made
 	j.mu.Lock()
 	j.kinds = s.kinds
 	clear(j.looks)

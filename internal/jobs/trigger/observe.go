@@ -74,6 +74,9 @@ type snapshot struct {
 	// controller is the Deployment of the subscription-controller, nil if there is
 	// none.
 	controller *unstructured.Unstructured
+	// made says whether an interrupted run of this job created an object, which
+	// nobody has edited since; nil: none did.
+	made func(*unstructured.Unstructured) bool
 
 	// mesh and bus are read only if they have a say.
 	mesh *mesh

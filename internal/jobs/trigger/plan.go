@@ -392,6 +392,9 @@ func (d *decision) match(g *group) bool {
 				fmt.Sprintf("the same is done by %s: each event comes %d times", names(equal[1:]), len(equal)),
 				"delete all but one of them")
 		}
+	case taken != nil && taken.GetDeletionTimestamp() == nil && d.made != nil && d.made(taken):
+		// The Subscription was edited after an interrupted run had made its Trigger.
+		g.wanted = wanted
 	case taken != nil:
 		ref := d.kinds.trigger.RefTo(taken)
 		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)

@@ -140,7 +140,7 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := live()
 			tc.edit(w)
-			plan, err := New().plan(t.Context(), w, nil, 0)
+			plan, err := New().plan(t.Context(), w, nil, 0, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func testDrain(t *testing.T) {
 	w := live()
 	w.channels = []string{natsAnswer(7, 2), natsAnswer(8, 0)}
 	j := New()
-	plan, err := j.plan(t.Context(), w, nil, 0)
+	plan, err := j.plan(t.Context(), w, nil, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func testDrain(t *testing.T) {
 		t.Errorf("a run and a plan wait %v", got)
 	}
 	j.options.drainTimeout = 0
-	plan, err = j.plan(t.Context(), w, nil, 0)
+	plan, err = j.plan(t.Context(), w, nil, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

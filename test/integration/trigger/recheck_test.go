@@ -160,6 +160,41 @@ func TestSwitchRevertedDuringWait(t *testing.T) {
 	}
 }
 
+// TestEditedAfterAKill: somebody edits the Subscription after its Trigger was made by a
+// run that was killed. Fails on the commit before: the Trigger kept the old address, and
+// every later run deferred the Subscription.
+func TestEditedAfterAKill(t *testing.T) {
+	p := on(t, versions[0])
+	ctx := t.Context()
+	p.load(ctx, t, false, subscription("crm", "orders", "order.created"))
+	planned, _ := p.run(t, "plan")
+	for _, ch := range planned.Changes {
+		p.mesh.Break(kyma.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
+	}
+	u := p.begin(t)
+	p.wait(ctx, t, "the Trigger is created", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), 1) })
+	if err := u.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = u.cmd.Wait()
+	p.patch(ctx, t, kyma.KymaSubscriptions, "crm", "orders", `{"spec":{"endpoint":"http://moved.crm:8080/"}}`)
+	p.mesh.HealAll()
+	r, code := p.run(t, "run")
+	want(t, r, code, migration.DeferredResult, 0) // nothing has switched yet
+	list, err := p.client.Resource(p.triggers()).Namespace("crm").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if uri, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "subscriber", "uri"); uri != "http://moved.crm:8080/" {
+			t.Errorf("Trigger %s sends to %s", list.Items[i].GetName(), uri)
+		}
+	}
+	if len(list.Items) != 1 {
+		t.Errorf("%d Triggers", len(list.Items))
+	}
+}
+
 // TestPublisher: all event-services have switched, and somebody posts straight to
 // event-publish-service as one of them. Fails on the commit before: the Subscription
 // was deleted, and each later event was dropped.
