@@ -109,6 +109,8 @@ func endpoint(v any) (value, why string) {
 	if err != nil {
 		return "", "spec.endpoint is not a URL" // where in it a password is, nobody knows
 	}
+	// What does not look like a URL is not quoted: nobody can tell what in it is a
+	// password.
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "", "spec.endpoint is no absolute HTTP URL"
@@ -117,6 +119,12 @@ func endpoint(v any) (value, why string) {
 	}
 	// Parse takes the scheme in capitals, Knative does not.
 	return u.Scheme + value[len(u.Scheme):], ""
+}
+
+// unparsable says whether a Subscription has an endpoint that is no URL.
+func unparsable(sub *unstructured.Unstructured) bool {
+	_, err := url.Parse(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
+	return err != nil
 }
 
 // asksForNameHeader says whether the Subscription asks for its own name in a
