@@ -21,7 +21,8 @@ type executor struct {
 
 	// slots bound writes under way; unready bounds units that wait for objects
 	// they made, so that a thousand new ones do not starve each other.
-	slots, unready chan struct{}
+	// checked bounds those that go on after a recheck.
+	slots, unready, checked chan struct{}
 
 	// shared are the reads of rechecks.
 	shared *sharedReads
@@ -51,7 +52,7 @@ func (r *run) newExecutor(ctx context.Context, parallelism int, serial bool) *ex
 	}
 	return &executor{
 		r: r, waiter: newWaiter(ctx, r.cluster), serial: serial, shared: newSharedReads(r.e.newCluster),
-		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready),
+		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready), checked: make(chan struct{}, unready),
 		work: work, stop: stop,
 	}
 }
@@ -265,7 +266,7 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 				report.Result = ChangeLeft
 			}
 			continue
-		case state == stepDone && ch.Writes() && !e.Unit.remakesAny():
+		case state.isDone() && ch.Writes() && !e.Unit.remakesAny():
 			report.Result = ChangeDone
 			begun = true
 			continue
@@ -329,7 +330,15 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 			waited = time.Now()
 		}
 		x.recordEffects(ctx, e, i)
-		x.r.setState(e, i, stepDone)
+		switch state := x.r.stateOf(e, i); {
+		case ch.Writes() && state == stepNotBegun:
+			// It was so already: this run has nothing to undo.
+			x.r.setState(e, i, stepLeft)
+		case ch.Writes() && state == stepUnknown:
+			x.r.setState(e, i, stepFound)
+		default:
+			x.r.setState(e, i, stepDone)
+		}
 		report.Result, report.Seconds = result, seconds(time.Since(began))
 		if ch.Writes() {
 			x.r.log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))

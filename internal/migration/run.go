@@ -540,6 +540,10 @@ func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, 
 		if pre == nil {
 			return false, true, nil
 		}
+		if live != nil && live.GetUID() == pre.GetUID() && e.patchNotMade(i) {
+			// The unit patches it before it deletes it: somebody else deletes it.
+			return false, true, nil
+		}
 		return live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil, true, nil
 	case Patch:
 		switch {
@@ -553,6 +557,18 @@ func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, 
 		return isPatched(live, ch), true, nil
 	}
 	return false, true, nil
+}
+
+// patchNotMade says whether an earlier change of the unit patches the object of
+// change i, and is known not to have been made.
+func (e *entry) patchNotMade(i int) bool {
+	for j := range i {
+		ch := &e.Unit.Changes[j]
+		if ch.Verb == Patch && ch.Ref == e.Unit.Changes[i].Ref && e.steps[j].state == stepNotBegun {
+			return true
+		}
+	}
+	return false
 }
 
 // deletionOf returns the earlier change that deletes the object of change i, -1 if
@@ -569,7 +585,7 @@ func (e *entry) deletionOf(i int) int {
 // madeOrBegun says whether change i has had an effect, as far as is known.
 func (e *entry) madeOrBegun(i int) bool {
 	s := &e.steps[i]
-	return s.made || s.state == stepDone || s.state == stepBegun && !e.read
+	return s.made || s.state.isDone() || s.state == stepBegun && !e.read
 }
 
 func (e *entry) anyBegun() bool {
@@ -694,6 +710,7 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, t todo) outcome {
 	if err != nil {
 		return r.failed(parent, ctx, x, t.units, err)
 	}
+	x.recordLateEffects(ctx)
 	if r.journal.empty() {
 		// Every unit was left: nothing was written.
 		r.journal = nil
