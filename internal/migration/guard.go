@@ -222,6 +222,9 @@ func (r *run) isEffect(e *entry, i int, ref Ref, live *unstructured.Unstructured
 		}
 		return true, nil
 	}
+	if careful && e.done {
+		return false, nil // it did not exist when the run ended: somebody made it later
+	}
 	// It did not exist when the unit ended, or the unit did not end. What is older than
 	// the journal is none of this change's doing.
 	made := live.GetCreationTimestamp()

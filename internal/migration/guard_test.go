@@ -140,19 +140,22 @@ func TestIsEffect(t *testing.T) {
 		careful bool
 		want    bool
 		moved   bool
+		// told: a finding says what was deleted without proof.
+		told bool
 	}{
 		"Noted":          {reason: "the very object that was noted when the unit ended", live: live("1", "a", time.Second), noted: true, state: stepDone, want: true},
 		"NotedUndo":      {reason: "also in an undo", live: live("1", "a", time.Second), noted: true, state: stepDone, careful: true, want: true},
-		"EditedRollback": {reason: "its controller writes it: a rollback comes soon", live: live("1", "b", time.Second), noted: true, state: stepDone, want: true},
+		"EditedRollback": {reason: "its controller writes it: a rollback comes soon", live: live("1", "b", time.Second), noted: true, state: stepDone, want: true, told: true},
 		"EditedUndo":     {reason: "edited since the run: an undo leaves it and says so", live: live("1", "b", time.Second), noted: true, state: stepDone, careful: true, moved: true},
 		"OtherUID":       {reason: "somebody made it anew", live: live("2", "a", time.Hour), noted: true, state: stepDone},
 		"OtherUIDUndo":   {reason: "also in an undo", live: live("2", "a", time.Hour), noted: true, state: stepDone, careful: true},
-		"NotNotedDone":   {reason: "it was not there when the unit ended: somebody made it later", live: live("1", "a", time.Second), state: stepDone},
-		"NotNotedUndo":   {reason: "an undo removes only what the journal knows", live: live("1", "a", time.Second), state: stepUnknown, careful: true},
-		"KilledYounger":  {reason: "the unit did not end: what is younger than the journal may be of it", live: live("1", "a", time.Second), state: stepUnknown, want: true},
-		"KilledSameTime": {reason: "times have whole seconds", live: live("1", "a", 0), state: stepUnknown, want: true},
+		"NotNotedDone":   {reason: "its controller was slow: a rollback comes soon, and says that there is no proof", live: live("1", "a", time.Second), state: stepDone, want: true, told: true},
+		"NotNotedUndo":   {reason: "it was not there when the run ended: somebody made it later", live: live("1", "a", time.Hour), state: stepDone, careful: true},
+		"KilledUndo":     {reason: "nothing was noted, since the unit did not end", live: live("1", "a", time.Second), state: stepUnknown, careful: true, want: true, told: true},
+		"KilledYounger":  {reason: "the unit did not end: what is younger than the journal may be of it", live: live("1", "a", time.Second), state: stepUnknown, want: true, told: true},
+		"KilledSameTime": {reason: "times have whole seconds", live: live("1", "a", 0), state: stepUnknown, want: true, told: true},
 		"KilledOlder":    {reason: "what is older than the journal is not", live: live("1", "a", -time.Second), state: stepUnknown},
-		"Reverting":      {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: stepReverting, want: true},
+		"Reverting":      {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: stepReverting, want: true, told: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith(string(rune(tc.state)), "+", Change{Verb: Patch, Ref: ref("Namespace", "shop"), SideEffects: []Ref{broker}})
@@ -161,9 +164,11 @@ func TestIsEffect(t *testing.T) {
 				noted := live("1", "a", time.Second)
 				e.steps[0].effects = []effectMark{{broker, noted.GetUID(), hashOf(noted, nil)}}
 			}
-			got, err := (&run{}).isEffect(e, 0, broker, tc.live, tc.careful)
-			if got != tc.want || (err != nil) != tc.moved {
-				t.Errorf("%s: got %t, %v", tc.reason, got, err)
+			e.done = tc.state == stepDone
+			r := &run{}
+			got, err := r.isEffect(e, 0, broker, tc.live, tc.careful)
+			if got != tc.want || (err != nil) != tc.moved || (len(r.findings) > 0) != tc.told {
+				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, r.findings)
 			}
 		})
 	}
