@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -213,6 +214,7 @@ type edit struct {
 	text  string
 	opens bool
 	size  int
+	id    int
 }
 
 // instrument returns the source with the mutants in it. Lines stay where they are, so
@@ -228,7 +230,7 @@ func instrument(source []byte, mutants []*mutant) []byte {
 			before, after = fmt.Sprintf("if !mutateOn_(%d) { ", m.ID), " }"
 		}
 		size := m.to - m.from
-		edits = append(edits, edit{m.from, before, true, size}, edit{m.to, after, false, size})
+		edits = append(edits, edit{m.from, before, true, size, m.ID}, edit{m.to, after, false, size, m.ID})
 	}
 	slices.SortStableFunc(edits, func(a, b edit) int {
 		switch {
@@ -240,9 +242,9 @@ func instrument(source []byte, mutants []*mutant) []byte {
 			}
 			return -1
 		case a.opens: // the outer one opens first
-			return b.size - a.size
+			return cmp.Or(b.size-a.size, a.id-b.id)
 		}
-		return a.size - b.size
+		return cmp.Or(a.size-b.size, b.id-a.id)
 	})
 	var out bytes.Buffer
 	last := 0
