@@ -8,6 +8,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -56,8 +57,8 @@ func notYetUpgraded(ctx context.Context, in jobmanager.Input) (string, error) {
 	old, switched := 0, 0
 	err := in.Cluster.Each(ctx, deployments, kyma.IntegrationNamespace, migration.ListOptions{}, func(u *unstructured.Unstructured) error {
 		switch {
-		case kyma.ApplicationOf(u) == "":
-		case kyma.PostsToMesh(u):
+		case len(eventpath.ApplicationsOf(u)) == 0:
+		case eventpath.PostsToMesh(u):
 			switched++
 		default:
 			old++

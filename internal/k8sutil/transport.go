@@ -14,8 +14,8 @@ type Counter struct {
 	reads, writes atomic.Int64
 }
 
-// Reads is the number of requests so far that changed nothing: GETs, and access
-// reviews, which are created but never stored.
+// Reads is the number of requests so far that changed nothing: GETs, dry runs, and
+// access reviews, which are created but never stored.
 func (c *Counter) Reads() int64 { return c.reads.Load() }
 
 // Writes is the number of all other requests so far.
@@ -53,7 +53,9 @@ func (e *ReadOnlyError) Error() string {
 
 func isRead(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead ||
-		strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/")
+		strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/") ||
+		// Every API server since Kubernetes 1.13 stores nothing then.
+		req.Method == http.MethodPost && req.URL.Query().Get("dryRun") == "All"
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

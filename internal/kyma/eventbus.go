@@ -14,6 +14,9 @@ import (
 // DefaultBroker is the name of the one Broker that Kyma uses in a namespace.
 const DefaultBroker = "default"
 
+// DefaultBrokerService is the name of the Service of that Broker.
+const DefaultBrokerService = DefaultBroker + "-broker"
+
 // The attributes of an event that a Kyma Subscription selects by, as they are
 // called in the filter of a Trigger. EventTypeVersionAttribute is an extension.
 const (

@@ -24,7 +24,7 @@ func (r Readiness) OK() bool { return r.Status == "True" && r.Current }
 // ReadinessOf reads the condition Ready.
 func ReadinessOf(obj *unstructured.Unstructured) Readiness {
 	status := MapAt(obj.Object, "status")
-	observed, _ := integer(status["observedGeneration"])
+	observed, _ := Integer(status["observedGeneration"])
 	r := Readiness{Current: observed == 0 || observed == obj.GetGeneration()}
 	conditions, _ := status["conditions"].([]any)
 	for _, c := range conditions {
@@ -100,6 +100,13 @@ func Installed(obj *unstructured.Unstructured) bool {
 	return status != "" && status != installationSkipped
 }
 
+// Ended says whether a Pod has run to its end, well or not: an evicted one stays
+// for ever, and does nothing.
+func Ended(pod *unstructured.Unstructured) bool {
+	phase := MapAt(pod.Object, "status")["phase"]
+	return phase == "Succeeded" || phase == "Failed"
+}
+
 // MapAt returns the object at the keys, one inside of the other, without copying;
 // nil if anything on the way is missing or of another type.
 func MapAt(m map[string]any, keys ...string) map[string]any {
@@ -115,8 +122,8 @@ func Text(v any) string {
 	return s
 }
 
-// integer takes numbers as they are decoded from JSON, and as they are converted.
-func integer(v any) (int64, bool) {
+// Integer takes numbers as they are decoded from JSON, and as they are converted.
+func Integer(v any) (int64, bool) {
 	switch n := v.(type) {
 	case int64:
 		return n, true

@@ -21,6 +21,10 @@ const (
 	ApplicationBroker = "application-broker"
 	// ServiceCatalogFinalizer is on ServiceInstances and ServiceBindings.
 	ServiceCatalogFinalizer = "kubernetes-incubator/service-catalog"
+	// AccessLabel is on a namespace with an ApplicationMapping. application-broker
+	// removes it whenever a ServiceInstance of the namespace is deleted, and sets it
+	// again when it resyncs, every 30 minutes.
+	AccessLabel = "accessLabel"
 	// LinkPrefix begins the names of the Knative Subscriptions that
 	// application-broker makes.
 	LinkPrefix = "brokersub-"

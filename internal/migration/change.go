@@ -27,6 +27,8 @@ var pods = Resource{GroupVersionResource: schema.GroupVersionResource{Version: "
 type errMoved struct {
 	ref  Ref
 	what string
+	// forGood: no later attempt can do better.
+	forGood bool
 }
 
 func (e *errMoved) Error() string { return fmt.Sprintf("%s %s", e.ref, e.what) }
@@ -57,21 +59,22 @@ func (e *entry) goes(i int) bool {
 	return false
 }
 
-// preimages reads what the changes of a unit are about to change.
-func (r *run) preimages(ctx context.Context, u *Unit) ([]preimage, error) {
+// preimages reads what the changes of a unit are about to change. last: the unit
+// is made after all others, which may change what it expects.
+func (r *run) preimages(ctx context.Context, u *Unit, last bool) ([]preimage, error) {
 	pre := make([]preimage, len(u.Changes))
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range u.Changes {
 		ch := &u.Changes[i]
 		g.Go(func() (err error) {
-			pre[i], err = r.preimage(ctx, ch)
+			pre[i], err = r.preimage(ctx, ch, last)
 			return err
 		})
 	}
 	return pre, g.Wait()
 }
 
-func (r *run) preimage(ctx context.Context, ch *Change) (preimage, error) {
+func (r *run) preimage(ctx context.Context, ch *Change, last bool) (preimage, error) {
 	var pre preimage
 	switch ch.Verb {
 	case Delete:
@@ -85,7 +88,12 @@ func (r *run) preimage(ctx context.Context, ch *Change) (preimage, error) {
 			return pre, err
 		}
 		if obj == nil && ch.Verb == Patch {
-			return pre, &errMoved{ch.Ref, "does not exist any more"}
+			return pre, &errMoved{ref: ch.Ref, what: "does not exist any more"}
+		}
+		if obj != nil && ch.Verb == Patch && !last {
+			if err := asDecided(ch, obj); err != nil {
+				return pre, err
+			}
 		}
 		pre.Object = obj
 	case Restart:
@@ -94,7 +102,7 @@ func (r *run) preimage(ctx context.Context, ch *Change) (preimage, error) {
 			return pre, err
 		}
 		if deployment == nil {
-			return pre, &errMoved{ch.Ref, "does not exist any more"}
+			return pre, &errMoved{ref: ch.Ref, what: "does not exist any more"}
 		}
 		if ch.Late != nil {
 			break // decided when its turn comes
@@ -104,7 +112,7 @@ func (r *run) preimage(ctx context.Context, ch *Change) (preimage, error) {
 		}
 	}
 	if pre.Object != nil && ch.UID != "" && pre.Object.GetUID() != ch.UID {
-		return pre, &errMoved{ch.Ref, "is another object than when the plan was made"}
+		return pre, &errMoved{ref: ch.Ref, what: "is another object than when the plan was made"}
 	}
 	for _, ref := range ch.SideEffects {
 		obj, err := r.get(ctx, ref, "")
@@ -116,6 +124,22 @@ func (r *run) preimage(ctx context.Context, ch *Change) (preimage, error) {
 		}
 	}
 	return pre, nil
+}
+
+// asDecided says whether the fields that a patch changes are as they were when it
+// was decided on. Change.Object holds them.
+func asDecided(ch *Change, live *unstructured.Unstructured) error {
+	if ch.Object == nil || len(ch.Patch) == 0 {
+		return nil
+	}
+	same, err := untouched(ch.Object, live, ch.Patch)
+	switch {
+	case err != nil:
+		return err
+	case same || alreadyPatched(live, ch.Patch):
+		return nil
+	}
+	return &errMoved{ref: ch.Ref, what: "was edited after the plan was made; it is left as it is"}
 }
 
 // get reads one object past every cache; nil if it does not exist.
@@ -183,7 +207,7 @@ func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
 			result, err = r.deleteRemade(ctx, e, i)
 			break
 		}
-		result, err = r.delete(ctx, ch.Ref, e.Pre[i].Object)
+		result, err = r.delete(ctx, ch.Ref, e.Pre[i].Object, e.latest[ch.Ref], r.beginning(e, i))
 	case Patch:
 		if over, failed := r.overtaken(ctx, e, i); over || failed != nil {
 			result, err = ChangeUnchanged, failed
@@ -195,6 +219,7 @@ func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
 			result, err = r.lateRestart(ctx, e, i, len(e.discarded) > 0)
 			break
 		}
+		r.beginning(e, i).sending()
 		err = r.restart(ctx, ch.Ref, e.Pre[i].Pods)
 	default:
 		err = fmt.Errorf("unknown verb %q", ch.Verb)
@@ -219,11 +244,13 @@ func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	obj := ch.Object.DeepCopy()
 	if e.restores(i) {
-		created, err := r.createRemade(ctx, ch.Ref, obj)
+		created, existed, err := r.createRemade(ctx, ch.Ref, obj, r.beginning(e, i))
 		if err != nil {
 			return "", err
 		}
-		e.hashes[i] = hashOf(created, r.ignored)
+		if !existed {
+			r.setHash(e, i, created)
+		}
 		return ChangeDone, nil
 	}
 	mark := r.mark(e, i)
@@ -233,26 +260,55 @@ func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 	}
 	annotations[MarkAnnotation] = mark
 	obj.SetAnnotations(annotations)
-	created, existed, err := r.createOnce(ctx, ch.Ref, obj, mark)
+	created, existed, err := r.createOnce(ctx, ch.Ref, obj, mark, r.beginning(e, i))
 	if err != nil {
 		return "", err
 	}
-	e.hashes[i] = hashOf(created, r.ignored)
 	if existed {
+		// It may have been edited since an earlier attempt created it: no hash of what
+		// it is now, so that an undo compares it with what was planned.
 		return ChangeUnchanged, nil
 	}
+	r.setHash(e, i, created)
 	return ChangeDone, nil
 }
 
+// attempt is told of each request of a change.
+type attempt struct {
+	// sending is called before each request.
+	sending func()
+	// refused is called when it is certain that no request had an effect.
+	refused func()
+}
+
+// beginning keeps the state of a change: begun from its first request on, unless
+// all of them are known to have had no effect.
+func (r *run) beginning(e *entry, i int) attempt {
+	before := e.steps[i].state
+	set := func(s stepState) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		e.steps[i].state = s
+	}
+	return attempt{sending: func() { set(stepBegun) }, refused: func() { set(before) }}
+}
+
+// noAttempt is for writes that no step of a journal stands for.
+var noAttempt = attempt{func() {}, func() {}}
+
 // createOnce creates an object whatever happens to the answers: if it exists
 // after all, the mark (or, without one, its content) tells whether it is ours.
-func (r *run) createOnce(ctx context.Context, ref Ref, obj *unstructured.Unstructured, mark string) (live *unstructured.Unstructured, existed bool, err error) {
+func (r *run) createOnce(ctx context.Context, ref Ref, obj *unstructured.Unstructured, mark string, a attempt) (live *unstructured.Unstructured, existed bool, err error) {
 	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
 	first := true
 	err = r.write(ctx, func(ctx context.Context) error {
+		a.sending()
 		var err error
 		live, err = client.Create(ctx, obj, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
+			if first && err != nil && !k8sutil.IsTransient(err) {
+				a.refused()
+			}
 			first = first && err == nil
 			return err
 		}
@@ -267,11 +323,14 @@ func (r *run) createOnce(ctx context.Context, ref Ref, obj *unstructured.Unstruc
 			mark == "" && contains(live.Object["spec"], obj.Object["spec"]) && live.GetDeletionTimestamp() == nil:
 			existed = first
 			return nil
-		case live.GetDeletionTimestamp() != nil:
-			return k8sutil.Permanent(&errMoved{ref, "exists already and is being deleted"})
-		default:
-			return k8sutil.Permanent(&errMoved{ref, "exists already and was not made by this run; it is left alone"})
 		}
+		if first {
+			a.refused()
+		}
+		if live.GetDeletionTimestamp() != nil {
+			return k8sutil.Permanent(&errMoved{ref: ref, what: "exists already and is being deleted"})
+		}
+		return k8sutil.Permanent(&errMoved{ref: ref, what: "exists already and was not made by this run; it is left alone"})
 	})
 	return live, existed, err
 }
@@ -293,16 +352,21 @@ func again(err error) error {
 }
 
 // delete removes the object that pre is the image of, and no other one of its
-// name. It does not wait until it is gone.
-func (r *run) delete(ctx context.Context, ref Ref, pre *unstructured.Unstructured) (string, error) {
+// name. latest, if not nil, is that object as this unit's own last write left it.
+// It does not wait until it is gone.
+func (r *run) delete(ctx context.Context, ref Ref, pre, latest *unstructured.Unstructured, a attempt) (string, error) {
 	if pre == nil {
 		return ChangeUnchanged, nil
 	}
 	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
 	uid, version := pre.GetUID(), pre.GetResourceVersion()
+	if latest != nil && latest.GetUID() == uid && hashOf(latest, r.ignored) == hashOf(pre, r.ignored) {
+		version = latest.GetResourceVersion()
+	}
 	result := ChangeDone
 	first := true
 	err := r.write(ctx, func(ctx context.Context) error {
+		a.sending()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 			PropagationPolicy: r.propagation(ref),
@@ -314,7 +378,10 @@ func (r *run) delete(ctx context.Context, ref Ref, pre *unstructured.Unstructure
 			return nil
 		}
 		if !apierrors.IsConflict(err) {
-			first = false
+			if first && err != nil && !k8sutil.IsTransient(err) {
+				a.refused()
+			}
+			first = first && err == nil
 			return err
 		}
 		answer := err
@@ -327,8 +394,13 @@ func (r *run) delete(ctx context.Context, ref Ref, pre *unstructured.Unstructure
 		case live.GetUID() != uid:
 			// What was to go is gone; what is there now came later.
 			return nil
-		case hashOf(live, r.ignored) != hashOf(pre, r.ignored):
-			return k8sutil.Permanent(&errMoved{ref, "was edited after its pre-image was taken; it is left alone"})
+		}
+		k8sutil.Trim(live)
+		if hashOf(live, r.ignored) != hashOf(pre, r.ignored) {
+			if first {
+				a.refused()
+			}
+			return k8sutil.Permanent(&errMoved{ref: ref, what: "was edited after the plan was made; it is left as it is"})
 		}
 		version = live.GetResourceVersion()
 		return transient{answer}
@@ -344,17 +416,26 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 		subresources = []string{ch.Subresource}
 	}
 	client := resourceIn(r.e.writer, ch.Ref.Resource, ch.Ref.Namespace)
+	a := r.beginning(e, i)
 	basis := pre
+	if latest := e.latest[ch.Ref]; latest != nil && latest.GetUID() == pre.GetUID() && ch.Subresource == "" {
+		basis = latest
+	}
 	result := ChangeDone
 	first := true
 	err := r.write(ctx, func(ctx context.Context) error {
-		patch, err := withPrecondition(ch.Patch, basis)
+		patch, err := patchFor(ch, basis)
 		if err != nil {
 			return k8sutil.Permanent(err)
 		}
+		a.sending()
 		live, err := client.Patch(ctx, ch.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
 		if err == nil {
-			e.hashes[i] = hashOf(live, r.ignored)
+			k8sutil.Trim(live)
+			r.setHash(e, i, live)
+			if ch.Subresource == "" {
+				e.setLatest(ch.Ref, live)
+			}
 			return nil
 		}
 		// A run that was killed may have deleted it before the next one gets here.
@@ -364,6 +445,9 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 			return nil
 		}
 		if !apierrors.IsConflict(err) {
+			if first && !k8sutil.IsTransient(err) {
+				a.refused()
+			}
 			first = false
 			return err
 		}
@@ -379,21 +463,51 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 		k8sutil.Trim(live)
 		switch {
 		case live.GetUID() != pre.GetUID():
-			return k8sutil.Permanent(&errMoved{ch.Ref, "is another object than when the plan was made"})
-		case alreadyPatched(live, ch.Patch):
+			if first {
+				a.refused()
+			}
+			return k8sutil.Permanent(&errMoved{ref: ch.Ref, what: "is another object than when the plan was made"})
+		case isPatched(live, ch):
 			if first {
 				result = ChangeUnchanged
 			}
-			e.hashes[i] = hashOf(live, r.ignored)
+			r.setHash(e, i, live)
 			return nil
 		}
-		if same, err := untouched(pre, live, ch.Patch); err != nil || !same {
-			return k8sutil.Permanent(errors.Join(err, &errMoved{ch.Ref, "was edited after its pre-image was taken; it is left alone"}))
+		decided := asDecided(ch, live)
+		if ch.Object == nil {
+			same, err := untouched(pre, live, ch.Patch)
+			if err != nil {
+				return k8sutil.Permanent(err)
+			}
+			if !same {
+				decided = &errMoved{ref: ch.Ref, what: "was edited after its pre-image was read; it is left as it is"}
+			}
+		}
+		if decided != nil {
+			if first {
+				a.refused()
+			}
+			return k8sutil.Permanent(decided)
 		}
 		basis = live
 		return transient{answer}
 	})
 	return result, err
+}
+
+func (r *run) setHash(e *entry, i int, live *unstructured.Unstructured) {
+	hash := hashOf(live, r.ignored)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.steps[i].hash = hash
+}
+
+func (e *entry) setLatest(ref Ref, live *unstructured.Unstructured) {
+	if e.latest == nil {
+		e.latest = map[Ref]*unstructured.Unstructured{}
+	}
+	e.latest[ref] = live
 }
 
 // restart deletes those of the pods that still exist; their controller replaces

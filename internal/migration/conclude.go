@@ -48,7 +48,7 @@ func (r *run) hasError() bool {
 
 // changes are the reports of all changes, in the order of the journal.
 func (r *run) changes() []ChangeReport {
-	all := []ChangeReport{}
+	all := append([]ChangeReport{}, r.earlier...)
 	if r.journal != nil {
 		for _, e := range r.journal.entries() {
 			all = append(all, e.reports...)
@@ -77,10 +77,10 @@ func (r *run) nextSeq() int {
 	return next
 }
 
-func (r *run) marks(c *chunk) map[int][]string {
+func (r *run) marks(c *chunk) map[int]marks {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return c.doneMarks()
+	return c.marks()
 }
 
 // reportOf is the report as things stand.

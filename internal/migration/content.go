@@ -78,6 +78,18 @@ func contains(got, want any) bool {
 	return true
 }
 
+// asPlanned says whether a live object is the planned one: its spec and data hold
+// what was planned, and its labels, annotations and owners are these and no others.
+func asPlanned(live, planned *unstructured.Unstructured, ignored map[string]bool) bool {
+	has, wants := contentOf(live, ignored), contentOf(planned, ignored)
+	for _, key := range []string{"labels", "annotations", "ownerReferences"} {
+		if !reflect.DeepEqual(has[key], wants[key]) {
+			return false
+		}
+	}
+	return contains(has, wants)
+}
+
 // restorable returns what is created to bring an object back: its pre-image
 // without what the server sets. The mark is not put on it.
 func restorable(pre *unstructured.Unstructured) *unstructured.Unstructured {
@@ -129,6 +141,99 @@ func alreadyPatched(obj *unstructured.Unstructured, patch []byte) bool {
 	return err == nil && reflect.DeepEqual(obj.Object, after.Object)
 }
 
+// listEdited returns the merge patch that applies list edits to the lists as they
+// are in obj; nil if they change nothing. A list that becomes empty is removed.
+func listEdited(obj *unstructured.Unstructured, edits []ListEdit) ([]byte, error) {
+	patch := map[string]any{}
+	for _, edit := range edits {
+		before, _, err := unstructured.NestedSlice(obj.Object, edit.Path...)
+		if err != nil {
+			return nil, fmt.Errorf("cannot edit the list %s: %w", strings.Join(edit.Path, "."), err)
+		}
+		after := editList(before, edit.Add, edit.Remove)
+		if len(after) == len(before) && reflect.DeepEqual(after, before) {
+			continue
+		}
+		var value any // null removes the field
+		if len(after) > 0 {
+			value = after
+		}
+		parent := patch
+		for _, field := range edit.Path[:len(edit.Path)-1] {
+			next, _ := parent[field].(map[string]any)
+			if next == nil {
+				next = map[string]any{}
+				parent[field] = next
+			}
+			parent = next
+		}
+		parent[edit.Path[len(edit.Path)-1]] = value
+	}
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(patch)
+}
+
+func editList(list, add, remove []any) []any {
+	holds := func(in []any, v any) bool {
+		return slices.ContainsFunc(in, func(have any) bool { return reflect.DeepEqual(have, v) })
+	}
+	after := slices.DeleteFunc(slices.Clone(list), func(v any) bool { return holds(remove, v) })
+	for _, v := range add {
+		if !holds(after, v) {
+			after = append(after, v)
+		}
+	}
+	return after
+}
+
+// inverse returns the edits that undo what edits did to a list that was as in pre:
+// what was removed comes back, and what was added goes, if it was not there before.
+func inverse(pre *unstructured.Unstructured, edits []ListEdit) []ListEdit {
+	back := make([]ListEdit, 0, len(edits))
+	for _, edit := range edits {
+		before, _, _ := unstructured.NestedSlice(pre.Object, edit.Path...)
+		had := func(v any) bool {
+			return slices.ContainsFunc(before, func(have any) bool { return reflect.DeepEqual(have, v) })
+		}
+		back = append(back, ListEdit{
+			Path:   edit.Path,
+			Add:    slices.DeleteFunc(slices.Clone(edit.Remove), func(v any) bool { return !had(v) }),
+			Remove: slices.DeleteFunc(slices.Clone(edit.Add), func(v any) bool { return had(v) }),
+		})
+	}
+	return back
+}
+
+// patchFor is the request that makes a Patch on an object: with its list edits
+// applied to the lists of the object, and the server answers 409 if the object is
+// another one, or changed.
+func patchFor(ch *Change, obj *unstructured.Unstructured) ([]byte, error) {
+	lists, err := listEdited(obj, ch.Lists)
+	if err != nil {
+		return nil, err
+	}
+	patch := []byte(ch.Patch)
+	switch {
+	case len(patch) == 0 && lists == nil:
+		patch = []byte("{}")
+	case len(patch) == 0:
+		patch = lists
+	case lists != nil:
+		if patch, err = jsonpatch.MergeMergePatches(patch, lists); err != nil {
+			return nil, fmt.Errorf("cannot join the patch and its list edits: %w", err)
+		}
+	}
+	return withPrecondition(patch, obj)
+}
+
+// isPatched says whether a Patch would change nothing.
+func isPatched(obj *unstructured.Unstructured, ch *Change) bool {
+	lists, err := listEdited(obj, ch.Lists)
+	return err == nil && lists == nil && (len(ch.Patch) == 0 || alreadyPatched(obj, ch.Patch))
+}
+
 // withPrecondition adds UID and resource version to a merge patch: the server
 // answers 409 if the object is another one, or changed.
 func withPrecondition(patch []byte, obj *unstructured.Unstructured) ([]byte, error) {
@@ -147,6 +252,9 @@ func withPrecondition(patch []byte, obj *unstructured.Unstructured) ([]byte, err
 // server refuses it with 422 if one changes on the way. It is nil if there is
 // nothing of ours to take back.
 func inversePatch(pre, live *unstructured.Unstructured, patch []byte) (back []byte, theirs int, err error) {
+	if len(patch) == 0 {
+		return nil, 0, nil
+	}
 	after, err := patched(pre, patch)
 	if err != nil {
 		return nil, 0, err
@@ -196,6 +304,36 @@ func inversePatch(pre, live *unstructured.Unstructured, patch []byte) (back []by
 	}
 	back, err = json.Marshal(result)
 	return back, theirs, err
+}
+
+// withListEdits adds list edits to a JSON patch that undoes another: the lists as they
+// are in live, edited. The server refuses it if live changed in between.
+func withListEdits(back []byte, live *unstructured.Unstructured, edits []ListEdit) ([]byte, error) {
+	merge, err := listEdited(live, edits)
+	if err != nil || merge == nil {
+		return back, err
+	}
+	operations := jsondiff.Patch{
+		{Type: jsondiff.OperationTest, Path: "/metadata/uid", Value: string(live.GetUID())},
+		{Type: jsondiff.OperationTest, Path: "/metadata/resourceVersion", Value: live.GetResourceVersion()},
+	}
+	after, err := patched(live, merge)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := jsondiff.Compare(live.Object, after.Object)
+	if err != nil {
+		return nil, fmt.Errorf("cannot edit lists: %w", err)
+	}
+	operations = append(operations, changes...)
+	if back != nil {
+		var first jsondiff.Patch
+		if err := json.Unmarshal(back, &first); err != nil {
+			return nil, fmt.Errorf("cannot join the patch and its list edits: %w", err)
+		}
+		operations = append(operations, first...)
+	}
+	return json.Marshal(operations)
 }
 
 // entryOf returns the operation that puts a string back into a list, such as that of
@@ -255,11 +393,46 @@ func applies(live *unstructured.Unstructured, patch jsondiff.Patch) (bool, error
 	return err == nil, nil
 }
 
-// untouched says whether the fields that patch changes in pre are in live as
-// they are in pre.
-func untouched(pre, live *unstructured.Unstructured, patch []byte) (bool, error) {
-	back, theirs, err := inversePatch(pre, live, patch)
-	return err == nil && back == nil && theirs == 0, err
+// untouched says whether the fields that patch sets are in live as they are in
+// before. A field that is missing equals one that is empty.
+func untouched(before, live *unstructured.Unstructured, patch []byte) (bool, error) {
+	if len(patch) == 0 {
+		return true, nil
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(patch, &fields); err != nil {
+		return false, fmt.Errorf("cannot read the patch: %w", err)
+	}
+	return sameFields(before.Object, live.Object, fields), nil
+}
+
+func sameFields(a, b any, fields map[string]any) bool {
+	mapA, _ := a.(map[string]any)
+	mapB, _ := b.(map[string]any)
+	for key, value := range fields {
+		if nested, ok := value.(map[string]any); ok {
+			if !sameFields(mapA[key], mapB[key], nested) {
+				return false
+			}
+			continue
+		}
+		if !reflect.DeepEqual(mapA[key], mapB[key]) && (!isEmpty(mapA[key]) || !isEmpty(mapB[key])) {
+			return false
+		}
+	}
+	return true
+}
+
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
 }
 
 // runtimeConvert reads an untyped JSON value into a typed one.

@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	corev1api "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
@@ -47,9 +49,11 @@ type Engine struct {
 	reader, writer dynamic.Interface
 	lister         *k8sutil.Lister
 	core           corev1.CoreV1Interface
-	leases         coordinationv1.CoordinationV1Interface
-	reviews        authorizationv1.SelfSubjectAccessReviewInterface
-	server         string
+	// metadata reads what says which journals there are, without what is in them.
+	metadata metadata.Interface
+	leases   coordinationv1.CoordinationV1Interface
+	reviews  authorizationv1.SelfSubjectAccessReviewInterface
+	server   string
 
 	connected atomic.Bool
 }
@@ -70,6 +74,9 @@ func New(cfg *rest.Config, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("cannot make a client: %w", err)
 	}
 	if e.lister, err = k8sutil.NewLister(readOnly, e.reader); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.metadata, err = metadata.NewForConfig(readOnly); err != nil {
 		return nil, fmt.Errorf("cannot make a client: %w", err)
 	}
 	if e.core, err = corev1.NewForConfig(cfg); err != nil {
@@ -118,6 +125,14 @@ func (e *Engine) notify() func(error) {
 			return
 		}
 		e.opts.Log.Debug("trying again", zap.Error(err))
+	}
+}
+
+// journals is the store of a job's journals, for reading.
+func (e *Engine) journals(job string) *journals {
+	return &journals{
+		job: job, namespace: e.opts.StateNamespace, secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read,
+		meta: e.metadata.Resource(corev1api.SchemeGroupVersion.WithResource("secrets")).Namespace(e.opts.StateNamespace),
 	}
 }
 

@@ -23,6 +23,11 @@ type executor struct {
 	// they made, so that a thousand new ones do not starve each other.
 	slots, unready chan struct{}
 
+	// shared are the reads of rechecks.
+	shared *sharedReads
+	// last are the entries that come after all others.
+	last []*entry
+
 	// work ends when a unit failed: nothing new is begun, what waits already
 	// comes to its own end, so that every bad object is named.
 	work context.Context
@@ -45,61 +50,87 @@ func (r *run) newExecutor(ctx context.Context, parallelism int, serial bool) *ex
 		unready = 1
 	}
 	return &executor{
-		r: r, waiter: newWaiter(ctx, r.cluster), serial: serial,
+		r: r, waiter: newWaiter(ctx, r.cluster), serial: serial, shared: newSharedReads(r.e.newCluster),
 		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready),
 		work: work, stop: stop,
 	}
 }
 
-// run does all units: entries that are in the journal already, then units that
-// are put into it in batches, just ahead of their execution. ctx is the run's
-// forward context.
-func (x *executor) run(ctx context.Context, entries []*entry, units, waits []Unit) error {
+// todo is what a run is about to do.
+type todo struct {
+	// entries are in the journal already; units are put into it in batches, just ahead
+	// of their execution; waits write nothing and are in no journal.
+	entries      []*entry
+	units, waits []Unit
+	// lastEntries and last come after all others.
+	lastEntries []*entry
+	last        []Unit
+}
+
+func (t *todo) size() int {
+	return len(t.entries) + len(t.units) + len(t.waits) + len(t.lastEntries) + len(t.last)
+}
+
+// run does everything. ctx is the run's forward context.
+func (x *executor) run(ctx context.Context, t todo) error {
 	defer x.stop(nil)
-	for i := range waits {
+	x.last = t.lastEntries
+	for i := range t.waits {
 		x.units.Go(func() {
-			defer x.recovered(&waits[i])
-			x.await(ctx, &waits[i])
+			defer x.recovered(&t.waits[i])
+			x.await(ctx, &t.waits[i])
 		})
 	}
-	for _, e := range entries {
+	for _, e := range t.entries {
 		if !x.start(ctx, e) {
 			break
 		}
 	}
-	for batch := range x.journaled(units) {
+	for batch := range x.journaled(t.units, t.last) {
 		for _, e := range batch {
 			if !x.start(ctx, e) {
 				break
 			}
 		}
 	}
-	return x.finish()
+	if err := x.finish(); err != nil {
+		return err
+	}
+	return x.finally(ctx)
+}
+
+// finally does what comes after all others, one unit after the other.
+func (x *executor) finally(ctx context.Context) error {
+	for _, e := range x.last {
+		if !x.start(ctx, e) {
+			break
+		}
+		if err := x.finish(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // journaled puts units into the journal, batch by batch, one batch ahead of what
-// is being executed: the next one is durable when the last one is under way.
-func (x *executor) journaled(units []Unit) <-chan []*entry {
+// is being executed: the next one is durable when the last one is under way. Those
+// that come last are in it before all others: a run that goes on after a kill must
+// know of them.
+func (x *executor) journaled(units, last []Unit) <-chan []*entry {
 	batches := make(chan []*entry)
 	go func() {
 		defer close(batches)
 		next := x.r.nextSeq()
-		for len(units) > 0 && x.work.Err() == nil {
-			batch := nextBatch(&units)
-			entries := make([]*entry, len(batch))
-			for i := range batch {
-				pre, err := x.r.preimages(x.work, &batch[i])
-				if err != nil {
-					x.fail(&batch[i], 0, fmt.Errorf("cannot take the pre-image of %s: %w", batch[i].ID, err))
-					return
-				}
-				entries[i] = newEntry(next, batch[i], pre)
-				next++
+		if len(last) > 0 {
+			entries, ok := x.journal(last, &next, true)
+			if !ok {
+				return
 			}
-			if err := x.r.journals.append(x.work, x.r.journal, entries); err != nil {
-				if x.work.Err() == nil {
-					x.failRun(err)
-				}
+			x.last = append(x.last, entries...)
+		}
+		for len(units) > 0 && x.work.Err() == nil {
+			entries, ok := x.journal(nextBatch(&units), &next, false)
+			if !ok {
 				return
 			}
 			select {
@@ -112,9 +143,41 @@ func (x *executor) journaled(units []Unit) <-chan []*entry {
 	return batches
 }
 
+// journal makes one batch durable. A unit whose objects are not what it was planned
+// for any more is left out. It returns false if the run cannot go on.
+func (x *executor) journal(batch []Unit, next *int, last bool) ([]*entry, bool) {
+	var entries []*entry
+	for i := range batch {
+		pre, err := x.r.preimages(x.work, &batch[i], last)
+		if moved, ok := errors.AsType[*errMoved](err); ok {
+			x.leaveUnit(&batch[i], moved)
+			continue
+		}
+		if err != nil {
+			x.fail(&batch[i], 0, fmt.Errorf("cannot read the pre-image of %s: %w", batch[i].ID, err))
+			return nil, false
+		}
+		e := newEntry(*next, batch[i], pre)
+		e.Last = last
+		entries = append(entries, e)
+		*next++
+	}
+	if len(entries) == 0 {
+		return nil, true
+	}
+	if err := x.r.journals.append(x.work, x.r.journal, entries); err != nil {
+		if x.work.Err() == nil {
+			x.failRun(err)
+		}
+		return nil, false
+	}
+	return entries, true
+}
+
 func newEntry(seq int, u Unit, pre []preimage) *entry {
-	e := &entry{Seq: seq, Unit: u, Pre: pre, hashes: make([]string, len(u.Changes))}
+	e := &entry{Seq: seq, Unit: u, Pre: pre, steps: make([]step, len(u.Changes))}
 	for i := range u.Changes {
+		e.steps[i].state = stepNotBegun
 		e.reports = append(e.reports, reportOf(&u.Changes[i], ChangeNotStarted))
 	}
 	return e
@@ -128,25 +191,53 @@ func (x *executor) finish() error {
 	return errors.Join(x.failures...)
 }
 
+// place is a unit's place among those that run at once.
+type place struct {
+	room chan struct{}
+	held bool
+}
+
+func (p *place) leave() {
+	if p.held {
+		<-p.room
+		p.held = false
+	}
+}
+
+// take waits for room; false if no more may begin.
+func (p *place) take(work context.Context) bool {
+	select {
+	case <-work.Done():
+		return false
+	case p.room <- struct{}{}:
+	}
+	p.held = true
+	if work.Err() != nil {
+		p.leave()
+	}
+	return p.held
+}
+
 // start begins a unit as soon as there is room; false if no more may begin.
 func (x *executor) start(ctx context.Context, e *entry) bool {
-	room := x.slots
+	p := &place{room: x.slots}
 	if x.serial || x.r.waits(&e.Unit) {
-		room = x.unready
+		p.room = x.unready
 	}
-	select {
-	case <-x.work.Done():
+	if !p.take(x.work) {
 		return false
-	case room <- struct{}{}:
 	}
-	if x.work.Err() != nil {
-		<-room
+	if err := x.r.journals.raise(x.work, e); err != nil {
+		p.leave()
+		if x.work.Err() == nil {
+			x.failRun(err)
+		}
 		return false
 	}
 	x.units.Go(func() {
-		defer func() { <-room }()
+		defer p.leave()
 		defer x.recovered(&e.Unit)
-		x.unit(ctx, e, room)
+		x.unit(ctx, e, p)
 	})
 	return true
 }
@@ -159,14 +250,47 @@ func (x *executor) recovered(u *Unit) {
 	}
 }
 
-// unit makes the changes of one unit in order. room is what start took; a unit
-// that took an unready slot takes a write slot for each write besides.
-func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
+// unit makes the changes of one unit in order. p is its place; a unit that is
+// among the unready takes a write slot for each write besides.
+func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 	begun := false
+	var waited time.Time
 	for i := range e.Unit.Changes {
 		ch := &e.Unit.Changes[i]
 		began := time.Now()
 		report := &e.reports[i]
+		switch state := x.r.stateOf(e, i); {
+		case state == stepLeft:
+			if report.Result == ChangeNotStarted {
+				report.Result = ChangeLeft
+			}
+			continue
+		case state == stepDone && ch.Writes() && !e.Unit.remakesAny():
+			report.Result = ChangeDone
+			begun = true
+			continue
+		}
+		if ask, gaveUp := x.r.undecided(e, i); ch.Guard && (ask || gaveUp) {
+			finding := &Finding{
+				Severity: Warning, Object: e.Unit.Changes[e.Unit.guardEnd(i)-1].Ref.String(),
+				Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
+			}
+			var err error
+			if !gaveUp {
+				finding, err = x.recheck(ctx, e, i, p, waited)
+			}
+			if err == nil && finding != nil {
+				err = x.leave(ctx, e, i, *finding)
+			}
+			if err != nil {
+				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
+				x.report(report, err, time.Since(began))
+				return
+			}
+			if finding != nil {
+				continue
+			}
+		}
 		result := ChangeDone
 		if ch.Writes() {
 			if x.work.Err() != nil {
@@ -175,7 +299,13 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 			begun = true
 			report.Result = ChangeOpen
 			var err error
-			result, err = x.write(e, i, room)
+			result, err = x.write(e, i, p)
+			if moved, ok := errors.AsType[*errMoved](err); ok && !x.r.stateOf(e, i).begun() && e.guardOf(i) >= 0 {
+				err = x.leave(ctx, e, e.guardOf(i), notAsDecided(moved))
+				if err == nil {
+					continue
+				}
+			}
 			if err != nil {
 				x.fail(&e.Unit, i, err)
 				x.report(report, err, time.Since(began))
@@ -196,7 +326,10 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 				x.report(report, err, time.Since(began))
 				return
 			}
+			waited = time.Now()
 		}
+		x.recordEffects(ctx, e, i)
+		x.r.setState(e, i, stepDone)
 		report.Result, report.Seconds = result, seconds(time.Since(began))
 		if ch.Writes() {
 			x.r.log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))
@@ -210,8 +343,8 @@ func (x *executor) unit(ctx context.Context, e *entry, room chan struct{}) {
 }
 
 // write makes one change in a write slot.
-func (x *executor) write(e *entry, i int, room chan struct{}) (string, error) {
-	if room != x.slots {
+func (x *executor) write(e *entry, i int, p *place) (string, error) {
+	if p.room != x.slots {
 		x.slots <- struct{}{}
 		defer func() { <-x.slots }()
 	}
@@ -294,6 +427,20 @@ func (r *run) complete(e *entry) bool {
 	return e.Unit.Commit || e.chunk.left == 0 && e.chunk.index > 0
 }
 
+func (r *run) stateOf(e *entry, i int) stepState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.steps[i].state
+}
+
+func (r *run) setState(e *entry, i int, s stepState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.steps[i].state != stepLeft {
+		e.steps[i].state = s
+	}
+}
+
 func (r *run) markDone(ctx context.Context, c *chunk) {
 	r.marking.Lock()
 	defer r.marking.Unlock()
@@ -358,7 +505,7 @@ func (r *run) refused(ctx context.Context, units []Unit) {
 			defer func() { <-slots }()
 			_, err := resourceIn(r.e.writer, ch.Ref.Resource, ch.Ref.Namespace).
 				Create(ctx, ch.Object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if err != nil && isRefusal(err) {
+			if err != nil && isRefusal(err) && !lacksDryRun(err) {
 				r.addFinding(Finding{Severity: Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: hintFor(err)})
 			}
 		})

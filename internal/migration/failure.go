@@ -44,6 +44,12 @@ func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotAcceptable(err)
 }
 
+// lacksDryRun says whether a dry run was refused only since a webhook does not say
+// that it has no side effects: those of Knative up to 0.12 do not.
+func lacksDryRun(err error) bool {
+	return apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run")
+}
+
 // ended says whether an error only says that the run itself ended: signal,
 // timeout, lost lock, or another unit's failure.
 func (r *run) ended(err error) bool {

@@ -18,8 +18,10 @@ import (
 
 // StoredJournal is one run of a job as its journal tells.
 type StoredJournal struct {
-	Job       string    `json:"job"`
-	Run       string    `json:"run"`
+	Job string `json:"job"`
+	Run string `json:"run"`
+	// Number puts runs in order, the newest last; 0 for those of older versions.
+	Number    int       `json:"number,omitempty"`
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"startedAt"`
 	Phase     string    `json:"phase"`
@@ -119,7 +121,7 @@ func (e *Engine) heldLock(ctx context.Context) (*HeldLock, error) {
 
 func (e *Engine) state(ctx context.Context, selector string) (*Kept, error) {
 	s := &Kept{Reports: map[string]*StoredReport{}}
-	store := &journals{secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read}
+	store := e.journals("")
 	secrets, err := store.list(ctx, selector)
 	if err != nil {
 		return nil, err
@@ -132,11 +134,11 @@ func (e *Engine) state(ctx context.Context, selector string) (*Kept, error) {
 		}
 		p := phase(secret.Labels[labelPhase])
 		s.Journals = append(s.Journals, StoredJournal{
-			Job: h.Job, Run: h.Run, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(openPhases, p),
+			Job: h.Job, Run: h.Run, Number: h.Number, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(openPhases, p),
 		})
 	}
 	slices.SortFunc(s.Journals, func(a, b StoredJournal) int {
-		return cmp.Or(cmp.Compare(b.Run, a.Run), cmp.Compare(a.Job, b.Job))
+		return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(b.Run, a.Run), cmp.Compare(a.Job, b.Job))
 	})
 	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		var page *corev1.ConfigMapList

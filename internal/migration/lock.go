@@ -28,9 +28,14 @@ type LockedError struct {
 	Holder string
 	// Lost is set if this run held the lock and it was taken.
 	Lost bool
+	// Deleted is set if this run held the lock and its Lease was deleted.
+	Deleted bool
 }
 
 func (e *LockedError) Error() string {
+	if e.Deleted {
+		return "the lock of this run, its Lease, was deleted"
+	}
 	if e.Lost {
 		return fmt.Sprintf("the lock was taken from this run by %q", e.Holder)
 	}
@@ -39,7 +44,9 @@ func (e *LockedError) Error() string {
 
 // lock is the Lease as this process holds it. The API server checks no fencing
 // token, so the holder does: a write may begin only while the lease it renewed
-// last is good, on this process' monotonic clock, and must end before that.
+// last is good, and must end before that. Two clocks of this process must agree: the
+// monotonic one, which nobody can set but which stops while the machine is suspended,
+// and the wall clock, which goes on.
 type lock struct {
 	lease    *resourcelock.LeaseLock
 	client   coordinationv1.LeaseInterface
@@ -52,8 +59,13 @@ type lock struct {
 	seen   *resourcelock.LeaderElectionRecord
 	seenAt time.Time
 
-	mu       sync.Mutex
-	deadline time.Time     // no write may last beyond it
+	// number of this acquisition, which puts runs in order: the transitions that the
+	// Lease counts.
+	number int
+
+	mu sync.Mutex
+	// deadline, on both clocks: no write may last beyond it.
+	deadline deadline
 	renewed  chan struct{} // closed and replaced at each renewal, and when lost
 	lost     error
 	held     bool
@@ -73,6 +85,20 @@ func newLock(client coordinationv1.CoordinationV1Interface, namespace, identity 
 		client: client.Leases(namespace), duration: duration, log: log, read: read,
 		renewed: make(chan struct{}),
 	}
+}
+
+// deadline is a moment on the monotonic clock and on the wall clock.
+type deadline struct{ monotonic, wall time.Time }
+
+func deadlineAfter(began time.Time, d time.Duration) deadline {
+	// Round strips the reading of the monotonic clock.
+	return deadline{began.Add(d), began.Round(0).Add(d)}
+}
+
+// left is how long it is until the earlier of the two.
+func (d deadline) left() time.Duration {
+	now := time.Now()
+	return min(d.monotonic.Sub(now), d.wall.Sub(now.Round(0)))
 }
 
 // renewDeadline is how long after a renewal began writes are allowed: shorter
@@ -122,6 +148,7 @@ func (l *lock) acquire(ctx context.Context, patience time.Duration) (contended b
 			began := time.Now()
 			err := l.write(ctx, l.take())
 			if err == nil {
+				l.number = l.seen.LeaderTransitions + 1
 				l.hold(began)
 				return contended || holder != "", nil
 			}
@@ -234,7 +261,7 @@ func (l *lock) awaitChange(ctx context.Context, freeAt, giveUp time.Time) error 
 func (l *lock) hold(began time.Time) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.mu.Lock()
-	l.held, l.deadline, l.stop, l.stopped = true, began.Add(l.renewDeadline()), cancel, make(chan struct{})
+	l.held, l.deadline, l.stop, l.stopped = true, deadlineAfter(began, l.renewDeadline()), cancel, make(chan struct{})
 	l.mu.Unlock()
 	go l.renew(ctx)
 }
@@ -263,11 +290,11 @@ func (l *lock) renew(ctx context.Context) {
 				continue
 			}
 			if l.seen == nil || l.seen.HolderIdentity != l.lease.LockConfig.Identity {
-				holder := "nobody: it was deleted"
+				lost := &LockedError{Lost: true, Deleted: l.seen == nil}
 				if l.seen != nil {
-					holder = l.seen.HolderIdentity
+					lost.Holder = l.seen.HolderIdentity
 				}
-				l.lose(&LockedError{Holder: holder, Lost: true})
+				l.lose(lost)
 				return
 			}
 		default:
@@ -279,7 +306,7 @@ func (l *lock) renew(ctx context.Context) {
 func (l *lock) extend(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deadline = began.Add(l.renewDeadline())
+	l.deadline = deadlineAfter(began, l.renewDeadline())
 	close(l.renewed)
 	l.renewed = make(chan struct{})
 }
@@ -301,7 +328,7 @@ var errLockReleased = errors.New("the lock is not held")
 func (l *lock) guard(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	for {
 		l.mu.Lock()
-		held, lost, deadline, renewed := l.held, l.lost, l.deadline, l.renewed
+		held, lost, until, renewed := l.held, l.lost, l.deadline, l.renewed
 		l.mu.Unlock()
 		switch {
 		case ctx.Err() != nil:
@@ -311,7 +338,7 @@ func (l *lock) guard(ctx context.Context) (context.Context, context.CancelFunc, 
 		case !held:
 			return nil, nil, k8sutil.Permanent(errLockReleased)
 		}
-		if left := time.Until(deadline); left > l.duration/20 {
+		if left := until.left(); left > l.duration/20 {
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, left))
 			return call, cancel, nil
 		}
@@ -329,6 +356,9 @@ func (l *lock) wasTaken() bool {
 	defer l.mu.Unlock()
 	return l.held || l.lost != nil
 }
+
+// acquisition is the number of the acquisition that this process holds.
+func (l *lock) acquisition() int { return l.number }
 
 // lossCause returns why the lock was lost, nil if it was not.
 func (l *lock) lossCause() error {

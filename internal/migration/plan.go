@@ -184,7 +184,9 @@ type Plan struct {
 	Units []Unit
 	// Last are done after all Units are done, in order: what must not come before
 	// any of them, such as starting a controller again. They are also done when the
-	// run times out and leaves what it finished (see Unit.Independent).
+	// run times out and leaves what it finished (see Unit.Independent). They are
+	// journaled first, with what there is then; a Patch needs an Object that says what
+	// it will find when its turn comes.
 	Last []Unit
 	// Parallelism is how many writes are under way at once; 0 means 1.
 	Parallelism int

@@ -97,6 +97,17 @@ func (u *Unit) remakes(i int) bool {
 	return false
 }
 
+// remakesAny says whether the unit deletes any object and creates it again: such a
+// unit looks at all of its objects again when it is resumed.
+func (u *Unit) remakesAny() bool {
+	for i := range u.Changes {
+		if u.remadeBy(i) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // overtaken says whether the object that change i is for was deleted already by
 // a later change of the unit, in an earlier attempt.
 func (r *run) overtaken(ctx context.Context, e *entry, i int) (bool, error) {
@@ -108,24 +119,6 @@ func (r *run) overtaken(ctx context.Context, e *entry, i int) (bool, error) {
 		return false, err
 	}
 	return live == nil || live.GetUID() != e.Pre[i].Object.GetUID(), nil
-}
-
-// deletedAny says whether a unit has begun to delete what it makes again.
-func (r *run) deletedAny(ctx context.Context, e *entry) (bool, error) {
-	for i := range e.Unit.Changes {
-		pre := e.Pre[i].Object
-		if e.Unit.remadeBy(i) < 0 || pre == nil {
-			continue
-		}
-		live, err := r.get(ctx, e.Unit.Changes[i].Ref)
-		if err != nil {
-			return false, err
-		}
-		if live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // deleteRemade is the deletion of an object that the unit makes again. What an
@@ -140,7 +133,7 @@ func (r *run) deleteRemade(ctx context.Context, e *entry, i int) (string, error)
 		return "", err
 	}
 	if live == nil || live.GetUID() == pre.GetUID() {
-		return r.delete(ctx, ch.Ref, pre)
+		return r.delete(ctx, ch.Ref, pre, e.latest[ch.Ref], r.beginning(e, i))
 	}
 	going, err := r.discard(ctx, ch.Ref, live)
 	if going {
@@ -166,7 +159,7 @@ func (r *run) discard(ctx context.Context, ref Ref, live *unstructured.Unstructu
 			return false, nil
 		}
 		r.log.Warn("made again in vain; it is made once more", zap.String("object", ref.String()), zap.String("problem", judged.Spoilt))
-		if _, err := r.delete(ctx, ref, live); err != nil {
+		if _, err := r.delete(ctx, ref, live, nil, noAttempt); err != nil {
 			return false, err
 		}
 	}
@@ -245,7 +238,7 @@ func (r *run) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (st
 		return "", err
 	}
 	if deployment == nil {
-		return "", &errMoved{ch.Ref, "does not exist any more"}
+		return "", &errMoved{ref: ch.Ref, what: "does not exist any more"}
 	}
 	all := inVain || ch.Late.After.IsZero()
 	if traces := ch.Late.Traces; traces != nil && !all {
@@ -361,7 +354,7 @@ func (v *reversal) remakeOnce(ctx context.Context, e *entry, i int) (made bool, 
 		}
 		made = true
 	}
-	if _, err := v.r.createRemade(ctx, ch.Ref, obj); err != nil {
+	if _, _, err := v.r.createRemade(ctx, ch.Ref, obj, noAttempt); err != nil {
 		return made, err
 	}
 	return made, v.waitRestored(ctx, ch)
@@ -395,15 +388,15 @@ func (v *reversal) between(ctx context.Context, e *entry, from, to int) error {
 
 // createRemade creates an object again, or finds it made by an earlier attempt,
 // with the owners that live now and the finalizers it had.
-func (r *run) createRemade(ctx context.Context, ref Ref, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (r *run) createRemade(ctx context.Context, ref Ref, obj *unstructured.Unstructured, a attempt) (created *unstructured.Unstructured, existed bool, err error) {
 	if err := r.remapOwners(ctx, obj); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	created, _, err := r.createOnce(ctx, ref, obj, "")
+	created, existed, err = r.createOnce(ctx, ref, obj, "", a)
 	if err != nil {
-		return nil, err
+		return nil, existed, err
 	}
-	return created, r.refinalize(ctx, ref, created, obj.GetFinalizers())
+	return created, existed, r.refinalize(ctx, ref, created, obj.GetFinalizers())
 }
 
 // remapOwners points owner references at the owners that live now: one that was
@@ -455,25 +448,37 @@ func (r *run) owner(ctx context.Context, namespace string, owner metav1.OwnerRef
 	return nil, nil
 }
 
-// refinalize puts back finalizers that an admission webhook took off at
-// creation.
+// refinalize adds the finalizers that an admission webhook removed at creation.
 func (r *run) refinalize(ctx context.Context, ref Ref, created *unstructured.Unstructured, want []string) error {
-	finalizers := created.GetFinalizers()
+	missing := make([]any, 0, len(want))
 	for _, f := range want {
-		if !slices.Contains(finalizers, f) {
-			finalizers = append(finalizers, f)
+		if !slices.Contains(created.GetFinalizers(), f) {
+			missing = append(missing, f)
 		}
 	}
-	if len(finalizers) == len(created.GetFinalizers()) {
+	if len(missing) == 0 {
 		return nil
 	}
-	patch, err := finalizersPatch(finalizers)
-	if err != nil {
-		return err
-	}
 	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	live := created
 	return r.write(ctx, func(ctx context.Context) error {
-		_, err := client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
+		patch, err := patchFor(&Change{Lists: []ListEdit{{Path: []string{"metadata", "finalizers"}, Add: missing}}}, live)
+		if err != nil {
+			return k8sutil.Permanent(err)
+		}
+		_, err = client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		answer := err
+		now, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err
+		case now.GetUID() != created.GetUID():
+			return k8sutil.Permanent(&errMoved{ref: ref, what: "was created again by somebody else"})
+		}
+		live = now
+		return transient{answer}
 	})
 }

@@ -66,6 +66,7 @@ const (
 	ChangeUnchanged   = "unchanged"    // was so already
 	ChangeFailed      = "failed"       // refused, or not ready in time
 	ChangeNotStarted  = "not-started"  // the run ended before its turn
+	ChangeLeft        = "left"         // not made: its reason did not hold any more, or another unit makes it
 	ChangeRolledBack  = "rolled-back"  // was done and is taken back
 	ChangeNotRestored = "not-restored" // was done and could not be taken back
 	ChangeKept        = "kept"         // was done and stays: it carries live events, or is a committed unit

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,7 +33,9 @@ type reversal struct {
 	// careful refuses objects that were edited since: undo, but not rollback,
 	// comes long after the change.
 	careful bool
-	keep    map[Ref]string
+	// undo: what cannot be restored now may be undone later.
+	undo bool
+	keep map[Ref]string
 	// keepErr is set if nobody could say what carries live events.
 	keepErr error
 
@@ -45,6 +48,8 @@ type reversal struct {
 	kept       int
 	// effects are the changes taken back upon which a controller may have made objects.
 	effects []effect
+	// removed are the hashes of what a controller had made and was deleted.
+	removed map[Ref]string
 }
 
 // effect is a change that was taken back, and what a controller makes because of it.
@@ -52,6 +57,8 @@ type effect struct {
 	of     Ref
 	report *ChangeReport
 	refs   []Ref
+	// created is when the change was journaled: older objects are not of it.
+	created metav1.Time
 }
 
 const (
@@ -69,7 +76,7 @@ const (
 func (r *run) back(ctx context.Context, careful bool) (*reversal, error) {
 	// The forward run's collections are stale or trimmed: look afresh.
 	r.cluster = r.e.newCluster()
-	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful}
+	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful, undo: careful}
 	entries := r.journal.entries()
 	slices.Reverse(entries)
 	v.askKeeper(ctx, entries)
@@ -110,7 +117,7 @@ func (v *reversal) settle(ctx context.Context) error {
 		work.SetLimit(max(1, v.r.journal.Parallelism))
 		for _, e := range effects {
 			work.Go(func() error {
-				back, err := v.cameBack(ctx, e.refs)
+				back, err := v.cameBack(ctx, e)
 				hint := v.r.restoreHint()
 				switch {
 				case err != nil:
@@ -120,7 +127,7 @@ func (v *reversal) settle(ctx context.Context) error {
 					v.lookAgain(e)
 					return nil
 				default:
-					err = &errMoved{*back, "comes back each time it is deleted"}
+					err = &errMoved{ref: *back, what: "comes back each time it is deleted"}
 					hint = "somebody makes it, such as a GitOps tool: delete it there"
 				}
 				_, err = v.stays(ctx, e.of, e.report, err, hint)
@@ -141,14 +148,23 @@ func (v *reversal) lookAgain(e effect) {
 	v.effects = append(v.effects, e)
 }
 
-// cameBack takes away what exists of the objects, and returns one that did.
-func (v *reversal) cameBack(ctx context.Context, refs []Ref) (back *Ref, err error) {
-	for _, ref := range refs {
+// cameBack deletes what a controller has made once more, and returns one of it. What
+// differs from what the controller made before is somebody else's, and stays.
+func (v *reversal) cameBack(ctx context.Context, e effect) (back *Ref, err error) {
+	for _, ref := range e.refs {
 		live, err := v.r.get(ctx, ref, "")
 		if err != nil {
 			return nil, err
 		}
 		if live == nil {
+			continue
+		}
+		v.mu.Lock()
+		former, removed := v.removed[ref]
+		v.mu.Unlock()
+		made := live.GetCreationTimestamp()
+		late := !removed && !v.careful && !made.Before(&e.created)
+		if !late && (!removed || former != hashOf(live, v.r.ignored)) {
 			continue
 		}
 		if _, err := v.takeAwayLive(ctx, ref, live, nil); err != nil {
@@ -189,26 +205,29 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 		if !ch.Writes() {
 			continue
 		}
+		state := v.r.stateOf(e, i)
+		if !state.begun() {
+			// Nothing was done: what happened to the object since is others' doing.
+			if report.Result == ChangeOpen {
+				report.Result = ChangeNotStarted
+			}
+			continue
+		}
 		if e.done && e.Unit.Commit {
 			report.Result, report.Message = ChangeKept, "a finished unit stays"
 			continue
 		}
-		outcome, err := v.change(ctx, e, i)
-		for _, ref := range e.Pre[i].Absent {
-			if err != nil {
-				break
-			}
-			var taken string
-			if taken, err = v.takeAway(ctx, ref, nil); taken == ChangeRolledBack {
-				outcome = taken
-			}
+		outcome, err := v.reverse(ctx, e, i, state)
+		if err == nil && outcome == ChangeRolledBack && state == stepUnknown && (ch.Verb == Delete || ch.Verb == Patch) {
+			v.r.addFinding(Finding{
+				Severity: Warning, Object: ch.Ref.String(),
+				Problem: "restored, although there is no proof that this run changed it before it was killed: somebody else may have",
+				Hint:    "check the object, and change it again if that was intended",
+			})
 		}
 		switch {
 		case err != nil:
 			hint := v.r.restoreHint()
-			if ch.Irreversible {
-				hint = "the plan said so; what it was is in the journal"
-			}
 			if goOn, err := v.stays(ctx, ch.Ref, report, err, hint); !goOn {
 				return err
 			}
@@ -217,12 +236,61 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 		case outcome != "":
 			report.Result = outcome
 			if absent := e.Pre[i].Absent; len(absent) > 0 {
-				v.lookAgain(effect{ch.Ref, report, absent})
+				v.lookAgain(effect{ch.Ref, report, absent, e.chunk.created})
 			}
 			v.r.log.Info("took back: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
 		}
 	}
 	return nil
+}
+
+// reverse undoes one change, and with it what a controller made because of it: only
+// if the change is in force, and only what is known to come from it.
+func (v *reversal) reverse(ctx context.Context, e *entry, i int, state stepState) (string, error) {
+	absent := e.Pre[i].Absent
+	if len(absent) == 0 {
+		return v.change(ctx, e, i)
+	}
+	if state != stepReverting && v.isInForce(ctx, e, i) {
+		// A rollback that is killed between the two must know that the change was its own.
+		v.r.setState(e, i, stepReverting)
+		if err := v.r.journals.mark(ctx, e.chunk.name, v.r.marks(e.chunk)); err != nil {
+			return "", err
+		}
+		state = stepReverting
+	}
+	outcome, err := v.change(ctx, e, i)
+	if err != nil || outcome != ChangeRolledBack && state != stepReverting {
+		return outcome, err
+	}
+	for _, ref := range absent {
+		taken, err := v.takeAway(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
+			ours, err := v.r.isEffect(e, i, ref, live, v.careful)
+			if ours {
+				v.mu.Lock()
+				if v.removed == nil {
+					v.removed = map[Ref]string{}
+				}
+				v.removed[ref] = hashOf(live, v.r.ignored)
+				v.mu.Unlock()
+			}
+			return ours, err
+		})
+		if err != nil {
+			return "", err
+		}
+		if taken == ChangeRolledBack {
+			outcome = taken
+		}
+	}
+	return outcome, nil
+}
+
+// isInForce says whether the cluster shows a patch as this run made it.
+func (v *reversal) isInForce(ctx context.Context, e *entry, i int) bool {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	live, err := v.r.get(ctx, ch.Ref, ch.Subresource)
+	return err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && isPatched(live, ch) && !isPatched(pre, ch)
 }
 
 // stays notes why a change was not taken back, and says whether what came before it
@@ -238,10 +306,17 @@ func (v *reversal) stays(ctx context.Context, ref Ref, report *ChangeReport, err
 		return false, err
 	}
 	v.count(&v.unrestored)
-	if _, moved := errors.AsType[*errMoved](err); !moved {
+	switch moved, ok := errors.AsType[*errMoved](err); {
+	case !ok:
 		v.mu.Lock()
 		v.retry = true
 		v.mu.Unlock()
+	case moved.forGood:
+		v.count(&v.forGood)
+		fallthrough
+	case !v.undo && hint == v.r.restoreHint():
+		// The journal is closed: there is nothing that could be undone once more.
+		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.e.opts.StateNamespace, labelRun, v.r.journal.Run)
 	}
 	report.Result, report.Message = ChangeNotRestored, err.Error()
 	v.r.addFinding(Finding{
@@ -269,8 +344,7 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 		if err != nil || !made {
 			return "", err
 		}
-		v.count(&v.forGood)
-		return "", &errMoved{ch.Ref, "was changed for good: this change has no way back"}
+		return "", &errMoved{ref: ch.Ref, what: "was changed for good: this change cannot be undone", forGood: true}
 	case ch.Verb == Create && e.restores(i):
 		// Reversed with the deletion before it.
 		return "", nil
@@ -279,14 +353,16 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 			if live.GetAnnotations()[MarkAnnotation] != v.r.mark(e, i) {
 				return false, nil // ours is gone, this is somebody else's
 			}
-			if !v.careful {
+			if v.r.unedited(e, i, live) {
 				return true, nil
 			}
-			edited := e.hashes[i] != "" && e.hashes[i] != hashOf(live, v.r.ignored) ||
-				e.hashes[i] == "" && !contains(live.Object["spec"], ch.Object.Object["spec"])
-			if edited {
-				return false, &errMoved{ch.Ref, "was edited after the run; it is left alone"}
+			if v.careful {
+				return false, &errMoved{ref: ch.Ref, what: "was edited after the run; it is left alone"}
 			}
+			v.r.addFinding(Finding{
+				Severity: Warning, Object: ch.Ref.String(),
+				Problem: "deleted by the rollback, although somebody edited it after this run had created it",
+			})
 			return true, nil
 		})
 	case e.Unit.remadeBy(i) >= 0:
@@ -294,7 +370,7 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 	case ch.Verb == Delete:
 		return v.bringBack(ctx, ch, e.Pre[i].Object)
 	case ch.Verb == Patch:
-		return v.putBack(ctx, ch, e.Pre[i].Object)
+		return v.putBack(ctx, e, i)
 	default:
 		return "", nil
 	}
@@ -303,11 +379,10 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 // made says whether an irreversible change took place. Of what failed, or was
 // left without a mark by an earlier process, the cluster tells.
 func (v *reversal) made(ctx context.Context, e *entry, i int) (bool, error) {
-	result := e.reports[i].Result
-	switch {
-	case result == ChangeUnchanged, result == ChangeNotStarted && !e.done && !e.read:
+	if e.reports[i].Result == ChangeUnchanged {
 		return false, nil
-	case e.done, result == ChangeDone:
+	}
+	if e.done || v.r.stateOf(e, i) == stepDone {
 		return true, nil
 	}
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
@@ -318,7 +393,7 @@ func (v *reversal) made(ctx context.Context, e *entry, i int) (bool, error) {
 	case live == nil || pre != nil && live.GetUID() != pre.GetUID():
 		return true, nil
 	case ch.Verb == Patch:
-		return alreadyPatched(live, ch.Patch), nil
+		return isPatched(live, ch), nil
 	default:
 		return live.GetDeletionTimestamp() != nil, nil
 	}
@@ -384,7 +459,7 @@ func (v *reversal) takeAwayLive(ctx context.Context, ref Ref, live *unstructured
 		k8sutil.Trim(now)
 		if ours != nil {
 			if ok, err := ours(now); !ok || err != nil {
-				return k8sutil.Permanent(errors.Join(err, &errMoved{ref, "changed while it was taken back"}))
+				return k8sutil.Permanent(errors.Join(err, &errMoved{ref: ref, what: "changed while it was taken back"}))
 			}
 		}
 		live = now
@@ -419,12 +494,12 @@ func (v *reversal) bringBack(ctx context.Context, ch *Change, pre *unstructured.
 		case live.GetUID() == pre.GetUID():
 			return "", nil // never deleted
 		case !contains(live.Object["spec"], restorable(pre).Object["spec"]):
-			return "", &errMoved{ch.Ref, "was created again by somebody else, differently; the journal keeps the former one"}
+			return "", &errMoved{ref: ch.Ref, what: "was created again by somebody else, differently; the journal keeps the former one"}
 		}
 		return "", v.waitRestored(ctx, ch)
 	}
-	if _, err := v.r.createRemade(ctx, ch.Ref, restorable(pre)); err != nil {
-		return "", err
+	if _, _, err := v.r.createRemade(ctx, ch.Ref, restorable(pre), noAttempt); err != nil {
+		return "", goneForGood(ch.Ref, err)
 	}
 	return ChangeRolledBack, v.waitRestored(ctx, ch)
 }
@@ -450,20 +525,33 @@ func (r *run) restoredUID(uid types.UID) bool {
 	return false
 }
 
-// putBack takes back a patch: our fields, unless somebody changed them since.
-func (v *reversal) putBack(ctx context.Context, ch *Change, pre *unstructured.Unstructured) (string, error) {
+// goneForGood makes the answer that a namespace or a kind is gone one that another
+// attempt cannot change: the object cannot be restored any more.
+func goneForGood(ref Ref, err error) error {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return &errMoved{ref: ref, what: "cannot be restored: its namespace is being deleted", forGood: true}
+	case apierrors.IsNotFound(err):
+		return &errMoved{ref: ref, what: "cannot be restored: its namespace does not exist any more, or the API server does not serve its kind any more", forGood: true}
+	}
+	return err
+}
+
+// putBack undoes a patch: our fields, unless somebody changed them since.
+func (v *reversal) putBack(ctx context.Context, e *entry, i int) (string, error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
 	live, err := v.r.get(ctx, ch.Ref, ch.Subresource)
 	switch {
 	case err != nil:
 		return "", err
 	case live == nil:
-		return "", &errMoved{ch.Ref, "was deleted by somebody else"}
+		return "", &errMoved{ref: ch.Ref, what: "was deleted by somebody else"}
 	case live.GetUID() != pre.GetUID() && v.r.restoredUID(pre.GetUID()):
 		// A later change of the journal deleted it, and it is back from a pre-image
-		// that was taken before this patch.
+		// that was read before this patch.
 		return ChangeRolledBack, nil
 	case live.GetUID() != pre.GetUID():
-		return "", &errMoved{ch.Ref, "was created again by somebody else; it is left alone"}
+		return "", &errMoved{ref: ch.Ref, what: "was created again by somebody else; it is left alone"}
 	}
 	var subresources []string
 	if ch.Subresource != "" {
@@ -471,25 +559,35 @@ func (v *reversal) putBack(ctx context.Context, ch *Change, pre *unstructured.Un
 	}
 	client := resourceIn(v.r.e.writer, ch.Ref.Resource, ch.Ref.Namespace)
 	outcome := ""
+	told := false
 	err = v.r.write(ctx, func(ctx context.Context) error {
 		back, theirs, err := inversePatch(pre, live, ch.Patch)
 		switch {
 		case err != nil:
 			return k8sutil.Permanent(err)
 		case theirs > 0 && v.careful:
-			return k8sutil.Permanent(&errMoved{ch.Ref, "was edited after the run; its fields are left alone"})
-		case theirs > 0:
+			return k8sutil.Permanent(&errMoved{ref: ch.Ref, what: "was edited after the run; its fields are left alone"})
+		case theirs > 0 && !told:
+			told = true
 			v.r.addFinding(Finding{
 				Severity: Warning, Object: ch.Ref.String(),
 				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", count(theirs, "field")),
 			})
 		}
-		if back == nil {
-			return nil // never applied, or taken back already
+		if back, err = withListEdits(back, live, inverse(pre, ch.Lists)); err != nil {
+			return k8sutil.Permanent(err)
 		}
-		outcome = ChangeRolledBack
+		if back == nil {
+			return nil // never applied, or undone already
+		}
 		_, err = client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
+		if err == nil {
+			outcome = ChangeRolledBack
+		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+			if k8sutil.IsTransient(err) {
+				outcome = ChangeRolledBack // the request may have been carried out
+			}
 			return err
 		}
 		answer := err
@@ -498,6 +596,7 @@ func (v *reversal) putBack(ctx context.Context, ch *Change, pre *unstructured.Un
 		if err != nil {
 			return err
 		}
+		k8sutil.Trim(now)
 		live = now
 		return transient{answer}
 	})

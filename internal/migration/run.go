@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
@@ -41,6 +43,10 @@ type run struct {
 	mu       sync.Mutex
 	awaited  []ChangeReport
 	findings []Finding
+	// earlier are the reports of a rollback that this run finished before its own work,
+	// and earlierOutcome how that ended.
+	earlier        []ChangeReport
+	earlierOutcome outcome
 }
 
 func (e *Engine) begin(command string, job Job) *run {
@@ -60,7 +66,8 @@ func (e *Engine) begin(command string, job Job) *run {
 	if e.opts.Seat != nil {
 		r.lock = e.opts.Seat.sit(own)
 	}
-	r.journals = &journals{job: job.Name(), secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read, write: r.write}
+	r.journals = e.journals(job.Name())
+	r.journals.write = r.write
 	return r
 }
 
@@ -90,7 +97,22 @@ type outcome struct {
 func (e *Engine) Run(ctx context.Context, job Job) *Report {
 	r := e.begin("run", job)
 	defer r.lock.release()
-	return r.conclude(ctx, r.forward(ctx))
+	return r.conclude(ctx, r.worse(r.forward(ctx)))
+}
+
+// worse joins the outcome of a run with that of the rollback which it finished
+// first: what could not be restored then is not right because the rest went well.
+func (r *run) worse(out outcome) outcome {
+	first := r.earlierOutcome
+	if first.result != PartlyRestored {
+		return out
+	}
+	switch out.result {
+	case Succeeded, NothingToDo, DeferredResult:
+		out.result = PartlyRestored
+	}
+	out.message = first.message + "; then: " + out.message
+	return out
 }
 
 // Plan decides what Run would do, and writes nothing.
@@ -105,13 +127,14 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 	for _, o := range open {
 		r.addFinding(Finding{
 			Severity: Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.header.Run, o.phase),
-			Hint: "run finishes it first; undo takes it back",
+			Hint: "run finishes it first; undo undoes it",
 		})
 	}
 	explainer, _ := job.(Explainer)
-	for i := range plan.Units {
-		for j := range plan.Units[i].Changes {
-			ch := &plan.Units[i].Changes[j]
+	units := slices.Concat(plan.Units, plan.Last)
+	for i := range units {
+		for j := range units[i].Changes {
+			ch := &units[i].Changes[j]
 			report := reportOf(ch, "")
 			if explainer != nil {
 				report.Replaces = explainer.Explain(ch)
@@ -128,9 +151,9 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 		return r.conclude(ctx, outcome{result: Refused, message: "a run would be refused: " + firstError(plan.Findings)})
 	}
 	writes := 0
-	for i := range plan.Units {
-		for j := range plan.Units[i].Changes {
-			if plan.Units[i].Changes[j].Writes() {
+	for i := range units {
+		for j := range units[i].Changes {
+			if units[i].Changes[j].Writes() {
 				writes++
 			}
 		}
@@ -158,22 +181,13 @@ func (r *run) limited(ctx context.Context, limit time.Duration, what, flag strin
 	return context.WithTimeoutCause(ctx, limit, &timeoutError{what, flag, limit.String()})
 }
 
-// openJournal is a journal that some run left open.
-type openJournal struct {
-	header header
-	phase  phase
-}
-
 // look reads the cluster: what an interrupted run left, and what is left to do.
 func (r *run) look(ctx context.Context) (*Plan, []openJournal, error) {
 	var plan *Plan
 	var open []openJournal
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		headers, phases, err := r.journals.find(gctx, phaseForward, phaseRollback, phaseUndo)
-		for i := range headers {
-			open = append(open, openJournal{headers[i], phases[i]})
-		}
+	g.Go(func() (err error) {
+		open, err = r.journals.find(gctx, phaseForward, phaseRollback, phaseUndo)
 		return err
 	})
 	g.Go(func() (err error) {
@@ -197,6 +211,7 @@ func (r *run) plan(ctx context.Context) (plan *Plan, err error) {
 		}
 	}()
 	r.cluster = r.e.newCluster()
+	r.cluster.made = r.made
 	if plan, err = r.job.Plan(ctx, r.cluster); err == nil && plan == nil {
 		plan = &Plan{}
 	}
@@ -204,6 +219,9 @@ func (r *run) plan(ctx context.Context) (plan *Plan, err error) {
 }
 
 func (r *run) forward(parent context.Context) outcome {
+	// One limit for all that comes before a rollback: the wait for the lock and the
+	// work. A rollback that an earlier run left open comes out of it, too.
+	end := r.started.Add(r.e.opts.LockWait + r.e.opts.Timeout)
 	ctx, cancel := r.limited(parent, r.e.opts.Timeout, "the run", "--timeout")
 	defer cancel()
 	// The Lease is read before everything else: if it can be taken as it was
@@ -223,14 +241,14 @@ func (r *run) forward(parent context.Context) outcome {
 			return r.probed(ctx, r.onlyWait(ctx, plan))
 		}
 		// What is refused is refused before even the Lease is written.
-		if out, ok := r.mayStart(ctx, plan, plan.Units); !ok {
+		if out, ok := r.mayStart(ctx, plan, slices.Concat(plan.Units, plan.Last)); !ok {
 			return out
 		}
 	}
 	// The wait for the lock has its own limit; the work has all of its time.
 	contended, err := r.lock.acquire(parent, r.e.opts.LockWait)
 	cancel()
-	ctx, cancel = r.limited(parent, r.e.opts.Timeout, "the run", "--timeout")
+	ctx, cancel = r.limited(parent, min(r.e.opts.Timeout, time.Until(end)), "the run", "--timeout")
 	defer cancel()
 	if err == nil && contended {
 		r.e.served.Forget()
@@ -251,43 +269,47 @@ func (r *run) forward(parent context.Context) outcome {
 		}
 		// A journal in rollback is always finished backwards.
 		r.journal = j
-		out, ok := r.finishBackwards(parent, o.phase)
+		out, ok := r.finishBackwards(parent, o.phase, min(r.e.opts.RollbackTimeout, time.Until(end)))
 		if !ok || r.e.opts.Resume == ResumeBack {
 			return out
 		}
+		r.earlier, r.earlierOutcome = r.changes(), out
 		r.awaited, r.journal = nil, nil
+	}
+	r.journal = journal
+	if len(open) > 0 {
+		// What was planned beside an open journal did not know what is in it.
 		if plan, err = r.plan(ctx); err != nil {
 			return r.nothingChanged(ctx, err)
 		}
 	}
-	r.journal = journal
 	if refused(plan) {
 		out := r.refuse(plan)
 		if journal != nil {
-			out.message += fmt.Sprintf("; the interrupted run %s stays open: mend that and run again, or undo", journal.Run)
+			out.message += fmt.Sprintf("; the interrupted run %s stays open: fix that and run again, or undo", journal.Run)
 		}
 		return out
 	}
-	entries, units, waits, err := r.merge(ctx, plan)
+	t, err := r.merge(ctx, plan)
 	if err != nil {
 		return r.nothingChanged(ctx, err)
 	}
-	plan.Findings = notUnderWay(plan.Findings, entries)
-	if journal == nil && len(units) == 0 {
+	plan.Findings = notUnderWay(plan.Findings, t.entries)
+	if journal == nil && len(t.units)+len(t.last) == 0 {
 		return r.probed(ctx, r.onlyWait(ctx, plan))
 	}
 	if contended || len(open) > 0 {
-		if out, ok := r.mayStart(ctx, plan, units); !ok {
+		if out, ok := r.mayStart(ctx, plan, slices.Concat(t.units, t.last)); !ok {
 			return out
 		}
 	}
 	r.findings = append(r.findings, plan.Findings...)
-	return r.execute(parent, ctx, plan, entries, units, waits)
+	return r.execute(parent, ctx, plan, t)
 }
 
 // mayStart is the last gate before the first write.
 func (r *run) mayStart(ctx context.Context, plan *Plan, units []Unit) (outcome, bool) {
-	if plan.Estimate > 0 && plan.Estimate > r.e.opts.Timeout {
+	if plan.Estimate > r.e.opts.Timeout && !allIndependent(plan) {
 		r.findings = append(r.findings, plan.Findings...)
 		r.addFinding(Finding{
 			Severity: Error, Problem: fmt.Sprintf("the plan may take %s, longer than --timeout %s", plan.Estimate, r.e.opts.Timeout),
@@ -303,11 +325,17 @@ func (r *run) mayStart(ctx context.Context, plan *Plan, units []Unit) (outcome, 
 		r.findings = append(append(r.findings, plan.Findings...), missing...)
 		return outcome{result: Refused, message: fmt.Sprintf("%s; nothing was changed", count(len(missing), "missing permission"))}, false
 	}
-	if r.e.opts.Defer == DeferFail && hasDeferred(plan.Findings) {
+	// An interrupted run is finished as far as it can be; it fails at its end.
+	if r.e.opts.Defer == DeferFail && hasDeferred(plan.Findings) && r.journal == nil {
 		r.findings = append(r.findings, plan.Findings...)
 		return r.deferralFails(), false
 	}
 	return outcome{}, true
+}
+
+// allIndependent says whether a run that times out may leave what it finished.
+func allIndependent(plan *Plan) bool {
+	return !slices.ContainsFunc(plan.Units, func(u Unit) bool { return u.Writes() && !u.Independent })
 }
 
 func (r *run) deferralFails() outcome {
@@ -330,7 +358,7 @@ func (r *run) onlyWait(ctx context.Context, plan *Plan) outcome {
 	r.e.opts.Progress.Start(len(plan.Units))
 	defer r.e.opts.Progress.Stop()
 	x := r.newExecutor(ctx, plan.Parallelism, plan.Serial)
-	if err := x.run(ctx, nil, nil, plan.Units); err != nil {
+	if err := x.run(ctx, todo{waits: plan.Units}); err != nil {
 		out := r.nothingChanged(ctx, err)
 		if out.result == FailedResult {
 			out.message = fmt.Sprintf("%s not right; nothing was changed", count(len(x.failures), "existing object")+verbIs(len(x.failures)))
@@ -346,127 +374,317 @@ func (r *run) onlyWait(ctx context.Context, plan *Plan) outcome {
 }
 
 // merge brings together what an interrupted run left open and what is planned
-// now. The journal wins for what it began; the plan, which saw the cluster as it
-// is, decides about the rest.
-func (r *run) merge(ctx context.Context, plan *Plan) (entries []*entry, units, waits []Unit, err error) {
-	known := map[string]bool{}
-	covered := map[Ref]bool{}
-	planned := map[string]bool{}
-	for i := range plan.Units {
-		planned[plan.Units[i].ID] = plan.Units[i].Writes()
-	}
-	if r.journal != nil {
-		journaled := r.journal.entries()
-		begun, followed := map[string]bool{}, map[string]bool{}
-		for _, e := range journaled {
-			for _, id := range e.Unit.Follows {
-				followed[id] = true
+// now. The journal decides what has to be finished because it was begun: see
+// goesOn. The plan, which saw the cluster as it is, decides everything else.
+func (r *run) merge(ctx context.Context, plan *Plan) (todo, error) {
+	if r.journal == nil {
+		t := todo{last: plan.Last}
+		for _, u := range plan.Units {
+			if u.Writes() {
+				t.units = append(t.units, u)
+			} else if len(u.Changes) > 0 {
+				t.waits = append(t.waits, u)
 			}
 		}
-		for _, e := range journaled {
+		return t, nil
+	}
+	var t todo
+	journaled := r.journal.entries()
+	begun := map[string]bool{}
+	for _, e := range journaled {
+		if len(e.reports) == 0 {
 			for i := range e.Unit.Changes {
 				e.reports = append(e.reports, reportOf(&e.Unit.Changes[i], ChangeNotStarted))
 			}
-			if e.done {
-				for i := range e.reports {
-					e.reports[i].Result = ChangeDone
-				}
-				begun[e.Unit.ID] = true
+		}
+		if err := r.inspect(ctx, e); err != nil {
+			return t, err
+		}
+		begun[e.Unit.ID] = begun[e.Unit.ID] || e.anyBegun()
+	}
+	wanted := wantedBy(plan)
+	// What this job has made, and the plan wants to be another object.
+	stays := map[Ref]bool{}
+	for _, e := range journaled {
+		for i := range e.Unit.Changes {
+			ch := &e.Unit.Changes[i]
+			want := wanted[wish{Create, ch.Ref}]
+			if ch.Verb != Create || want == nil || !r.stateOf(e, i).begun() || !e.steps[i].made || sameObject(want.Object, ch.Object) {
 				continue
 			}
-			if planned[e.Unit.ID] && !followed[e.Unit.ID] {
-				continue // it goes on in any case: no need to look
+			gone, err := r.replaced(ctx, e, i)
+			if err != nil {
+				return t, err
 			}
-			if begun[e.Unit.ID], err = r.begun(ctx, e); err != nil {
-				return nil, nil, nil, err
+			stays[ch.Ref] = !gone
+		}
+	}
+	known, covered, goOn := map[string]bool{}, map[Ref]bool{}, map[wish]bool{}
+	changed := false
+	for _, e := range journaled {
+		if e.done {
+			continue
+		}
+		follows := slices.ContainsFunc(e.Unit.Follows, func(id string) bool { return begun[id] })
+		goesOn := r.goesOn(e, wanted, follows, begun)
+		if !goesOn {
+			changed = true
+			e.done = true
+			e.chunk.left--
+			continue
+		}
+		for i := range e.Unit.Changes {
+			if r.stateOf(e, i) != stepLeft {
+				covered[e.Unit.Changes[i].Ref] = true
+				goOn[wish{e.Unit.Changes[i].Verb, e.Unit.Changes[i].Ref}] = true
 			}
 		}
-		for _, e := range journaled {
-			follows := slices.ContainsFunc(e.Unit.Follows, func(id string) bool { return begun[id] })
-			switch {
-			case e.done:
-				continue
-			case !planned[e.Unit.ID] && !begun[e.Unit.ID] && !follows:
-				e.reports = nil
-				continue
+		known[e.Unit.ID] = known[e.Unit.ID] || !e.anyLeft()
+		if e.Last {
+			t.lastEntries = append(t.lastEntries, e)
+		} else {
+			t.entries = append(t.entries, e)
+		}
+	}
+	if changed {
+		// What is given up is none of this run's any more, also if it is killed again.
+		for _, c := range r.journal.all() {
+			if err := r.journals.mark(ctx, c.name, r.marks(c)); err != nil {
+				return t, err
 			}
-			known[e.Unit.ID] = true
-			for i := range e.Unit.Changes {
-				covered[e.Unit.Changes[i].Ref] = true
-			}
-			entries = append(entries, e)
 		}
 	}
 	for _, u := range plan.Units {
+		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(ch Change) bool { return ch.Writes() && goOn[wish{ch.Verb, ch.Ref}] })
 		switch {
-		case known[u.ID]:
+		case known[u.ID], slices.ContainsFunc(u.Changes, func(ch Change) bool { return stays[ch.Ref] }):
 		case u.Writes():
-			units = append(units, u)
+			t.units = append(t.units, u)
 		case len(u.Changes) > 0 && !covered[u.Changes[0].Ref]:
-			waits = append(waits, u)
+			t.waits = append(t.waits, u)
 		}
 	}
-	return entries, units, waits, nil
+	for _, u := range plan.Last {
+		if !known[u.ID] {
+			t.last = append(t.last, u)
+		}
+	}
+	return t, nil
+}
+
+// wish is a change that a plan wants, by its verb and object.
+type wish struct {
+	verb Verb
+	ref  Ref
+}
+
+func wantedBy(plan *Plan) map[wish]*Change {
+	wanted := map[wish]*Change{}
+	for i := range plan.Units {
+		for j := range plan.Units[i].Changes {
+			ch := &plan.Units[i].Changes[j]
+			wanted[wish{ch.Verb, ch.Ref}] = ch
+		}
+	}
+	return wanted
+}
+
+// sameObject says whether two plans want the same object.
+func sameObject(a, b *unstructured.Unstructured) bool {
+	return a != nil && b != nil && reflect.DeepEqual(a.Object, b.Object)
+}
+
+// inspect finds out by the cluster which changes of an interrupted unit were, or
+// may have been, made: there is no mark of them.
+func (r *run) inspect(ctx context.Context, e *entry) error {
+	if e.done {
+		return nil
+	}
+	for i := range e.Unit.Changes {
+		ch := &e.Unit.Changes[i]
+		if state := r.stateOf(e, i); !ch.Writes() || state != stepUnknown && state != stepBegun {
+			continue
+		}
+		made, certain, err := r.isMade(ctx, e, i)
+		if err != nil {
+			return err
+		}
+		e.steps[i].made = made
+		if !made && certain {
+			r.setState(e, i, stepNotBegun)
+		}
+	}
+	return nil
+}
+
+// isMade says whether the cluster shows a change as made, and if not, whether it
+// is certain that it was not.
+func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, err error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	if ch.Verb == Restart {
+		return false, false, nil
+	}
+	live, err := r.get(ctx, ch.Ref, ch.Subresource)
+	if err != nil {
+		return false, false, err
+	}
+	switch ch.Verb {
+	case Create:
+		if e.restores(i) {
+			deleted := e.deletionOf(i)
+			return deleted >= 0 && e.Pre[deleted].Object != nil && e.steps[deleted].made && live != nil && live.GetUID() != e.Pre[deleted].Object.GetUID(), true, nil
+		}
+		// One that was made and is gone again leaves nothing to finish or to undo.
+		return live != nil && live.GetAnnotations()[MarkAnnotation] == r.mark(e, i), true, nil
+	case Delete:
+		if pre == nil {
+			return false, true, nil
+		}
+		return live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil, true, nil
+	case Patch:
+		switch {
+		case live == nil:
+			return e.goes(i), true, nil // it was patched, and deleted
+		case pre != nil && live.GetUID() != pre.GetUID():
+			return e.Unit.remakes(i) || e.goes(i), true, nil
+		case pre != nil && isPatched(pre, ch):
+			return false, false, nil // it would change nothing: there is no telling
+		}
+		return isPatched(live, ch), true, nil
+	}
+	return false, true, nil
+}
+
+// deletionOf returns the earlier change that deletes the object of change i, -1 if
+// none does.
+func (e *entry) deletionOf(i int) int {
+	for j := i - 1; j >= 0; j-- {
+		if e.Unit.Changes[j].Verb == Delete && e.Unit.Changes[j].Ref == e.Unit.Changes[i].Ref {
+			return j
+		}
+	}
+	return -1
+}
+
+// madeOrBegun says whether change i has had an effect, as far as is known.
+func (e *entry) madeOrBegun(i int) bool {
+	s := &e.steps[i]
+	return s.made || s.state == stepDone || s.state == stepBegun && !e.read
+}
+
+func (e *entry) anyBegun() bool {
+	for i := range e.Unit.Changes {
+		if e.Unit.Changes[i].Writes() && e.madeOrBegun(i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *entry) anyLeft() bool {
+	return slices.ContainsFunc(e.steps, func(s step) bool { return s.state == stepLeft })
+}
+
+// goesOn decides which changes of an interrupted unit are still made as they were
+// planned then; false if none is. They are those that were begun; those that
+// restore or replace what it has deleted; all of a unit that commits, once it has
+// deleted anything; all of one that follows from another that was begun; and what
+// comes last because of something that was begun. The others are left to the plan of
+// now. Where a guarded change was begun, and the plan of now does not want what
+// belongs to it, it is undone when the unit is executed.
+func (r *run) goesOn(e *entry, wanted map[wish]*Change, follows bool, begun map[string]bool) bool {
+	if follows || e.Last && len(begun) > 0 && anyTrue(begun) {
+		return true
+	}
+	deleted := -1
+	for i := range e.Unit.Changes {
+		if e.Unit.Changes[i].Verb == Delete && e.madeOrBegun(i) {
+			deleted = i
+			break
+		}
+	}
+	if e.Unit.Commit && deleted >= 0 {
+		return true
+	}
+	any := false
+	keep := make([]bool, len(e.Unit.Changes))
+	for i := range e.Unit.Changes {
+		ch := &e.Unit.Changes[i]
+		of := e.deletionOf(i)
+		switch {
+		case ch.Writes() && e.madeOrBegun(i):
+			keep[i] = true
+		case ch.Verb == Create && of >= 0 && e.madeOrBegun(of):
+			keep[i] = true
+		case e.halfMade(i) && wanted[wish{ch.Verb, ch.Ref}] != nil:
+			// The rest of a guarded step goes on as one with what was begun of it.
+			keep[i] = true
+		}
+		any = any || keep[i]
+	}
+	for i := range keep {
+		if !keep[i] {
+			r.setState(e, i, stepLeft)
+		}
+	}
+	if !any {
+		e.reports = nil
+	}
+	return any
+}
+
+func anyTrue(m map[string]bool) bool {
+	for _, v := range m {
+		if v {
+			return true
+		}
+	}
+	return false
+}
+
+// halfMade says whether something of the guarded step of change i was begun.
+func (e *entry) halfMade(i int) bool {
+	guard := e.guardOf(i)
+	if guard < 0 {
+		return false
+	}
+	for k := guard; k < e.Unit.guardEnd(guard); k++ {
+		if e.Unit.Changes[k].Writes() && e.madeOrBegun(k) {
+			return true
+		}
+	}
+	return false
 }
 
 // notUnderWay leaves out what the job defers because of what this run itself is
 // about to finish: an object that an interrupted run has begun to delete looks
 // to the job like one that somebody else is deleting.
 func notUnderWay(findings []Finding, entries []*entry) []Finding {
-	if len(entries) == 0 {
-		return findings
-	}
 	ours := map[string]bool{}
 	for _, e := range entries {
 		for i := range e.Unit.Changes {
-			ours[e.Unit.Changes[i].Ref.String()] = true
+			if e.Unit.Changes[i].Verb == Delete && e.madeOrBegun(i) {
+				ours[e.Unit.Changes[i].Ref.String()] = true
+			}
 		}
+	}
+	if len(ours) == 0 {
+		return findings
 	}
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Severity == Deferred && ours[f.Object] })
 }
 
-// begun says whether the first change of a journaled unit was made.
-func (r *run) begun(ctx context.Context, e *entry) (bool, error) {
-	first := firstWrite(e.Unit.Changes)
-	if first < 0 {
-		return true, nil
-	}
-	if began, err := r.deletedAny(ctx, e); began || err != nil {
-		return began, err
-	}
-	ch := &e.Unit.Changes[first]
-	live, err := r.get(ctx, ch.Ref, ch.Subresource)
-	if err != nil {
-		return false, err
-	}
-	switch ch.Verb {
-	case Create:
-		return live != nil && live.GetAnnotations()[MarkAnnotation] == r.mark(e, first), nil
-	case Delete:
-		pre := e.Pre[first].Object
-		return pre != nil && (live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil), nil
-	case Patch:
-		if live == nil {
-			return e.goes(first), nil // it was patched, and deleted
-		}
-		return alreadyPatched(live, ch.Patch), nil
-	default:
-		return true, nil
-	}
-}
-
-func (r *run) execute(parent, ctx context.Context, plan *Plan, entries []*entry, units, waits []Unit) outcome {
+func (r *run) execute(parent, ctx context.Context, plan *Plan, t todo) outcome {
 	if r.journal == nil {
-		r.journal = newJournal(r.job.Name(), r.e.opts.Version, plan)
+		r.journal = newJournal(r.job.Name(), r.e.opts.Version, max(r.lock.acquisition(), r.journals.highest+1), plan)
 	} else {
-		r.log.Info("finishing an interrupted run", zap.String("run", r.journal.Run), zap.Int("openUnits", len(entries)))
+		r.log.Info("finishing an interrupted run", zap.String("run", r.journal.Run), zap.Int("openUnits", len(t.entries)))
 	}
-	total := len(entries) + len(units) + len(waits)
-	r.log.Info("starting", zap.String("run", r.journal.Run), zap.Int("units", total))
-	r.e.opts.Progress.Start(total)
+	r.log.Info("starting", zap.String("run", r.journal.Run), zap.Int("units", t.size()))
+	r.e.opts.Progress.Start(t.size())
 	defer r.e.opts.Progress.Stop()
 	x := r.newExecutor(ctx, plan.Parallelism, plan.Serial)
-	err := x.run(ctx, entries, units, waits)
+	err := x.run(ctx, t)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -474,42 +692,106 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, entries []*entry,
 		err = r.lock.lossCause()
 	}
 	if err != nil {
-		return r.failed(parent, ctx, units, err)
+		return r.failed(parent, ctx, x, t.units, err)
 	}
-	out := outcome{result: Succeeded}
+	if r.journal.empty() {
+		// Every unit was left: nothing was written.
+		r.journal = nil
+		return r.finished(outcome{result: NothingToDo, message: "nothing was changed"})
+	}
 	made := 0
 	for _, report := range r.changes() {
 		if report.Verb != Await && report.Result == ChangeDone {
 			made++
 		}
 	}
-	out.message = fmt.Sprintf("%s made", count(made, "change"))
-	if hasDeferred(r.findings) {
-		out.result = DeferredResult
-		out.message += "; the rest is deferred"
-	}
+	out := r.finished(outcome{result: Succeeded, message: fmt.Sprintf("%s made", count(made, "change"))})
 	// The report first: once the journal is closed, nothing leads back here.
 	r.publish(ctx, out)
-	if err := r.journals.enter(ctx, r.journal, phaseDone); err != nil {
+	if err := r.journals.enter(ctx, r.journal, phaseDone, r.marks(r.journal.all()[0])); err != nil {
 		if stopped, ok := r.interruption(parent, err); ok {
 			return stopped
 		}
 		r.log.Warn("cannot close the journal; the next run will", zap.Error(err))
 		return out
 	}
-	if err := r.journals.prune(ctx); err != nil {
-		r.log.Warn("cannot remove old journals; a later run will", zap.Error(err))
+	r.prune(ctx)
+	return out
+}
+
+// finished is the outcome of a run that did all it could: what had to wait makes
+// it a failure under --defer=fail, and what is done stays.
+func (r *run) finished(out outcome) outcome {
+	switch {
+	case !hasDeferred(r.findings):
+	case r.e.opts.Defer == DeferFail:
+		out.result = FailedResult
+		out.message += "; there is work that must wait, and --defer=fail makes that a failure; what is done stays"
+	default:
+		out.result = DeferredResult
+		out.message += "; the rest is deferred"
 	}
 	return out
 }
 
+// prune removes journals that nobody can need; failing to is no failure of the run.
+func (r *run) prune(ctx context.Context) {
+	if err := r.journals.prune(ctx); err != nil {
+		r.log.Warn("cannot remove old journals; a later run will", zap.Error(err))
+	}
+}
+
+// progress counts the independent units of a run: those that are done, and all.
+// changed says whether any of them was begun.
+func (r *run) progress(units []Unit) (done, all int, changed bool) {
+	journaled := map[string]bool{}
+	for _, e := range r.journal.entries() {
+		journaled[e.Unit.ID] = true
+		if !e.Unit.Independent {
+			continue
+		}
+		all++
+		if e.done {
+			done++
+		}
+		for i := range e.Unit.Changes {
+			changed = changed || e.Unit.Changes[i].Writes() && r.stateOf(e, i).begun()
+		}
+	}
+	for i := range units {
+		if units[i].Independent && !journaled[units[i].ID] {
+			all++
+		}
+	}
+	return done, all, changed
+}
+
+// keepProgress ends a run that timed out, and leaves what it finished: each of its
+// units is right by itself, and the next run goes on with the rest.
+func (r *run) keepProgress(parent context.Context, x *executor, why string, done, all int) outcome {
+	ctx, cancel := r.limited(parent, r.e.opts.RollbackTimeout, "the end of the run", "--rollback-timeout")
+	defer cancel()
+	out := outcome{result: TimedOut, message: fmt.Sprintf("%s; %d of %d are done and stay; run again to go on with the rest, or undo", why, done, all)}
+	if len(x.last) > 0 {
+		ending := r.newExecutor(ctx, r.journal.Parallelism, r.journal.Serial)
+		ending.last = x.last
+		err := ending.finally(ctx)
+		ending.stop(nil)
+		if err != nil {
+			out.message += "; what comes last could not be done: " + err.Error()
+		}
+	}
+	r.persist(parent)
+	return out
+}
+
 // failed decides what becomes of a run that cannot go on.
-func (r *run) failed(parent, ctx context.Context, units []Unit, err error) outcome {
+func (r *run) failed(parent, ctx context.Context, x *executor, units []Unit, err error) outcome {
 	if out, interrupted := r.interruption(parent, err); interrupted {
 		r.persist(parent)
 		return out
 	}
-	if len(r.journal.chunks) == 0 {
+	if r.journal.empty() {
 		out := r.nothingChanged(ctx, err)
 		r.journal = nil
 		return out
@@ -525,8 +807,11 @@ func (r *run) failed(parent, ctx context.Context, units []Unit, err error) outco
 		return out
 	}
 	why, timedOut := r.reason(ctx, err), ctx.Err() != nil
+	if done, all, changed := r.progress(units); timedOut && changed {
+		return r.keepProgress(parent, x, why, done, all)
+	}
 	r.log.Warn("the run failed; rolling back", zap.String("reason", why))
-	out, ok := r.finishBackwards(parent, phaseRollback)
+	out, ok := r.finishBackwards(parent, phaseRollback, r.e.opts.RollbackTimeout)
 	if !ok && out.result != PartlyRestored {
 		return out
 	}
@@ -542,14 +827,14 @@ func (r *run) failed(parent, ctx context.Context, units []Unit, err error) outco
 }
 
 // finishBackwards reverses r.journal and closes it; false if it stays open.
-func (r *run) finishBackwards(parent context.Context, p phase) (outcome, bool) {
-	ctx, cancel := r.limited(parent, r.e.opts.RollbackTimeout, "the rollback", "--rollback-timeout")
+func (r *run) finishBackwards(parent context.Context, p phase, limit time.Duration) (outcome, bool) {
+	ctx, cancel := r.limited(parent, limit, "the rollback", "--rollback-timeout")
 	defer cancel()
 	if p == phaseForward {
 		p = phaseRollback
 	}
 	if r.journal.phase != p {
-		if err := r.journals.enter(ctx, r.journal, p); err != nil {
+		if err := r.journals.enter(ctx, r.journal, p, r.marks(r.journal.all()[0])); err != nil {
 			return r.cutOff(parent, err), false
 		}
 	}
@@ -578,9 +863,10 @@ func (r *run) finishBackwards(parent context.Context, p phase) (outcome, bool) {
 			closed = phaseDone // what is left may be undone later
 		}
 	}
-	if err := r.journals.enter(ctx, r.journal, closed); err != nil {
+	if err := r.journals.enter(ctx, r.journal, closed, r.marks(r.journal.all()[0])); err != nil {
 		return r.cutOff(parent, err), false
 	}
+	r.prune(ctx)
 	return out, true
 }
 
@@ -595,6 +881,12 @@ func (r *run) cutOff(parent context.Context, err error) outcome {
 func (r *run) restoreHint() string {
 	command := append([]string{r.job.Name(), "undo"}, r.e.opts.Flags...)
 	return "the journal keeps the former state; mend the cause, then: " + strings.Join(command, " ")
+}
+
+// isDamaged returns the error that a journal lost a Secret, nil if it is another.
+func isDamaged(err error) *damagedError {
+	damaged, _ := errors.AsType[*damagedError](err)
+	return damaged
 }
 
 // interruption says whether err means that the process was told to stop, or lost
@@ -616,7 +908,7 @@ func (r *run) interruption(parent context.Context, err error) (outcome, bool) {
 		number = signal.Signal
 	}
 	message := context.Cause(parent).Error()
-	if r.journal != nil && len(r.journal.chunks) > 0 {
+	if r.journal != nil && !r.journal.empty() {
 		message += "; the journal is open: run again to finish, or undo"
 	} else {
 		message += "; nothing was changed"
@@ -633,7 +925,7 @@ func (r *run) persist(parent context.Context) {
 	defer cancel()
 	r.marking.Lock()
 	defer r.marking.Unlock()
-	for _, c := range r.journal.chunks {
+	for _, c := range r.journal.all() {
 		if marks := r.marks(c); len(marks) > 0 {
 			if err := r.journals.mark(ctx, c.name, marks); err != nil {
 				r.log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
@@ -659,6 +951,9 @@ func (r *run) nothingChanged(ctx context.Context, err error) outcome {
 		return outcome{result: Interrupted, signal: int(signal.Signal), message: signal.Error() + "; nothing was changed"}
 	case ctx.Err() != nil:
 		return outcome{result: Interrupted, signal: int(syscall.SIGTERM), message: context.Cause(ctx).Error() + "; nothing was changed"}
+	case isDamaged(err) != nil:
+		r.addFinding(Finding{Severity: Error, Problem: err.Error(), Hint: isDamaged(err).hint()})
+		return outcome{result: Refused, message: err.Error() + "; nothing was changed"}
 	case apierrors.IsForbidden(err):
 		r.addFinding(Finding{Severity: Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
 		return outcome{result: Refused, message: "a permission is missing; nothing was changed"}
@@ -719,11 +1014,11 @@ func (r *run) undo(parent context.Context) outcome {
 		return r.nothingChanged(ctx, err)
 	}
 	newest := func(ctx context.Context) (*openJournal, error) {
-		headers, phases, err := r.journals.find(ctx, phaseForward, phaseRollback, phaseUndo, phaseDone)
-		if err != nil || len(headers) == 0 {
+		found, err := r.journals.find(ctx, phaseForward, phaseRollback, phaseUndo, phaseDone)
+		if err != nil || len(found) == 0 {
 			return nil, err
 		}
-		return &openJournal{headers[0], phases[0]}, nil
+		return &found[0], nil
 	}
 	found, err := newest(ctx)
 	switch {
@@ -774,7 +1069,7 @@ func (r *run) undo(parent context.Context) outcome {
 	if found.phase == phaseRollback {
 		p = phaseRollback
 	}
-	out, _ := r.finishBackwards(parent, p)
+	out, _ := r.finishBackwards(parent, p, r.e.opts.RollbackTimeout)
 	if out.result == RolledBack {
 		out.result = Succeeded
 	}

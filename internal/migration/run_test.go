@@ -13,7 +13,13 @@ func TestNotUnderWay(t *testing.T) {
 	finding := func(severity Severity, name string) Finding {
 		return Finding{Severity: severity, Object: ref(name).String(), Problem: "it is being deleted already"}
 	}
-	begun := []*entry{{Unit: Unit{ID: "a", Changes: []Change{{Verb: Patch, Ref: ref("links")}, {Verb: Delete, Ref: ref("ours")}}}}}
+	entries := func(deletion step) []*entry {
+		return []*entry{{
+			Unit:  Unit{ID: "a", Changes: []Change{{Verb: Patch, Ref: ref("links")}, {Verb: Delete, Ref: ref("ours")}}},
+			steps: []step{{state: stepDone}, deletion}, read: true,
+		}}
+	}
+	begun := entries(step{state: stepUnknown, made: true})
 	cases := map[string]struct {
 		reason   string
 		findings []Finding
@@ -30,6 +36,12 @@ func TestNotUnderWay(t *testing.T) {
 			findings: []Finding{finding(Deferred, "ours"), finding(Deferred, "theirs")},
 			entries:  begun,
 			want:     []Finding{finding(Deferred, "theirs")},
+		},
+		"DeletionNotBegun": {
+			reason:   "that the unit was begun says nothing about an object whose own deletion was not",
+			findings: []Finding{finding(Deferred, "ours")},
+			entries:  entries(step{state: stepNotBegun}),
+			want:     []Finding{finding(Deferred, "ours")},
 		},
 		"Warning": {
 			reason:   "what is not about deferring stays, whatever object it names",

@@ -15,6 +15,7 @@ type lease interface {
 	acquire(ctx context.Context, patience time.Duration) (contended bool, err error)
 	guard(context.Context) (context.Context, context.CancelFunc, error)
 	wasTaken() bool
+	acquisition() int
 	lossCause() error
 	release()
 }
@@ -202,6 +203,8 @@ func (s *Seat) guard(ctx context.Context) (context.Context, context.CancelFunc, 
 // wasTaken is true for a revoked seat, too: then not even a report is written
 // past the guard.
 func (s *Seat) wasTaken() bool { return s.isRevoked() || s.shared.lock.wasTaken() }
+
+func (s *Seat) acquisition() int { return s.shared.lock.acquisition() }
 
 func (s *Seat) lossCause() error {
 	if s.isRevoked() {

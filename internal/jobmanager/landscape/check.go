@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -62,16 +63,20 @@ func rank(s migration.Severity) int {
 
 // find adds a defect of one object; nil for the whole cluster.
 func (c *checker) find(id string, u *unstructured.Unstructured, format string, args ...any) {
+	namespace, object := "", ""
+	if u != nil {
+		namespace = u.GetNamespace()
+		object = migration.Ref{Resource: migration.Resource{Kind: u.GetKind()}, Namespace: namespace, Name: u.GetName()}.String()
+	}
+	c.findAt(id, namespace, object, fmt.Sprintf(format, args...))
+}
+
+func (c *checker) findAt(id, namespace, object, problem string) {
 	e, ok := c.entries[id]
 	if !ok {
 		panic("no entry " + id + " in the catalog") // every test of that check meets it
 	}
-	d := Defect{ID: id, Severity: e.Severity, Problem: fmt.Sprintf(format, args...), Hint: e.Hint, Page: e.Page()}
-	if u != nil {
-		d.Namespace = u.GetNamespace()
-		d.Object = migration.Ref{Resource: migration.Resource{Kind: u.GetKind()}, Namespace: u.GetNamespace(), Name: u.GetName()}.String()
-	}
-	c.found = append(c.found, d)
+	c.found = append(c.found, Defect{ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: problem, Hint: e.Hint, Page: e.Page()})
 }
 
 func (c *checker) kinds() {
@@ -107,11 +112,9 @@ func replicas(d *unstructured.Unstructured) int64 {
 
 func (c *checker) application(app *unstructured.Unstructured) {
 	name := app.GetName()
-	service := c.deployments.get(kyma.IntegrationNamespace, kyma.EventServiceName(name))
-	podsOf := c.servicePods(name)
 	if kyma.SkipsInstallation(app) {
-		if why := kyma.NotSwitched(service, podsOf); why != "" {
-			c.find("skipped-event-service", app, "spec.skipInstallation is true, and it has an event-service from before, which posts to the Event Bus: %s", why)
+		if why := c.serviceOf(name).Switched(); !why.OK() {
+			c.find("skipped-event-service", app, "spec.skipInstallation is true, and it has an event-service from before, which posts to the Event Bus: %s", why.Sentence())
 		}
 		return
 	}
@@ -121,64 +124,41 @@ func (c *checker) application(app *unstructured.Unstructured) {
 	if c.source(app) && len(validation.IsDNS1035Label(name)) > 0 {
 		c.find("application-name", app, "its name cannot be that of its adapter, a Knative Service")
 	}
-	c.eventService(app, service, podsOf)
+	c.eventService(app)
 }
 
 // source looks at an Application's HTTPSource and what belongs to it; true if
 // anything is wrong.
 func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 	before := len(c.found)
-	name := app.GetName()
-	source := c.sources.get(kyma.IntegrationNamespace, name)
-	channel := c.channels.get(kyma.IntegrationNamespace, name)
-	adapter := c.services.get(kyma.IntegrationNamespace, name)
-	switch {
-	case source == nil:
-		c.find("httpsource-missing", app, "it has no HTTPSource %s/%s", kyma.IntegrationNamespace, name)
-		return true
-	case source.GetDeletionTimestamp() != nil:
-		c.find("httpsource-terminating", source, "is being deleted")
-		return true
-	case kyma.SourceOf(source) != name:
-		c.find("httpsource-foreign", source, "is of source %q, not of %q", kyma.SourceOf(source), name)
-		return true
+	source := c.sourceOf(app.GetName())
+	for _, why := range source.Defects() {
+		if why.Defect == eventpath.HTTPSourceMissing {
+			c.find(string(why.Defect), app, "it has no %s", why.Object)
+			continue
+		}
+		c.answer(why)
 	}
-	switch {
-	case channel == nil && adapter != nil:
-		c.find("adapter-without-channel", adapter, "it takes events, and there is no Channel %s/%s to send them to", kyma.IntegrationNamespace, name)
-	case channel == nil:
-		c.find("channel-missing", source, "its Channel %s/%s does not exist", kyma.IntegrationNamespace, name)
-	default:
-		c.channel(source, channel)
-	}
-	if adapter == nil {
-		c.find("adapter-missing", source, "its adapter, Knative Service %s/%s, does not exist", kyma.IntegrationNamespace, name)
-	} else if r := kyma.ReadinessOf(adapter); !r.OK() {
-		c.find("adapter-not-ready", adapter, "is not ready%s", because(r))
-	}
-	if r := kyma.ReadinessOf(source); !r.OK() {
-		c.find("httpsource-not-ready", source, "is not ready%s", because(r))
+	if source.HTTPSource != nil && source.Channel != nil {
+		c.channel(source.HTTPSource, source.Channel)
 	}
 	return len(c.found) > before
 }
 
+// answer adds a defect of the event path, of the object that it is about.
+func (c *checker) answer(why eventpath.Answer) {
+	c.findAt(string(why.Defect), why.Object.Namespace, why.Object.String(), why.Problem)
+}
+
+// channel looks at what is wrong with a Channel although events may go through it
+// now.
 func (c *checker) channel(source, channel *unstructured.Unstructured) {
 	owner, controlled := kyma.ControllerOf(channel)
 	switch {
 	case !controlled || owner.GroupKind != kyma.HTTPSource || owner.Name != source.GetName():
 		c.find("channel-foreign", channel, "it has the name of an Application's Channel, and does not belong to its HTTPSource")
-		return
-	case owner.UID != source.GetUID():
-		c.find("channel-former", channel, "belongs to an earlier HTTPSource")
-		return
-	}
-	if channel.GetLabels()[kyma.ApplicationNameLabel] != source.GetName() {
+	case owner.UID == source.GetUID() && channel.GetLabels()[kyma.ApplicationNameLabel] != source.GetName():
 		c.find("channel-unlabelled", channel, "lacks the label %s=%s", kyma.ApplicationNameLabel, source.GetName())
-	}
-	if r := kyma.ReadinessOf(channel); !r.OK() {
-		c.find("channel-not-ready", channel, "is not ready%s", because(r))
-	} else if !kyma.Addressed(channel) {
-		c.find("channel-no-address", channel, "has no address")
 	}
 }
 
@@ -195,21 +175,13 @@ func because(r kyma.Readiness) string {
 	return ""
 }
 
-func (c *checker) eventService(app, deployment *unstructured.Unstructured, podsOf []*unstructured.Unstructured) {
-	if deployment == nil {
-		c.find("eventservice-missing", app, "its event-service, Deployment %s/%s, does not exist", kyma.IntegrationNamespace, kyma.EventServiceName(app.GetName()))
-	} else if !kyma.PostsToMesh(deployment) {
-		c.find("eventservice-not-switched", deployment, "does not carry --eventMeshURL: it posts to the Event Bus")
-		return
-	} else if why := kyma.NotSwitched(deployment, nil); why != "" {
-		c.find("eventservice-rollout", deployment, "is not rolled out: %s", why)
-	} else if available, _, _ := unstructured.NestedInt64(deployment.Object, "status", "availableReplicas"); available < replicas(deployment) {
-		c.find("eventservice-rollout", deployment, "is not rolled out: %d of its %d pods are available", available, replicas(deployment))
+func (c *checker) eventService(app *unstructured.Unstructured) {
+	service := c.serviceOf(app.GetName())
+	for _, why := range service.Defects() {
+		c.answer(why)
 	}
-	for _, pod := range podsOf {
-		if !kyma.PostsToMesh(pod) {
-			c.find("eventservice-former-pod", pod, "is a former pod of the event-service, and posts to the Event Bus")
-		}
+	if service.Deployment == nil {
+		c.find("eventservice-missing", app, "its event-service, Deployment %s/%s, does not exist", kyma.IntegrationNamespace, kyma.EventServiceName(app.GetName()))
 	}
 }
 
@@ -259,35 +231,12 @@ func (c *checker) broker(namespace string) {
 }
 
 func (c *checker) link(ea *unstructured.Unstructured, source, namespace string) {
-	links := c.linksOf(source, namespace)
-	switch {
-	case len(links) == 0:
-		c.find("link-missing", ea, "no Knative Subscription in %s brings events of Application %s into the namespace", kyma.IntegrationNamespace, source)
-		return
-	case len(links) > 1:
-		var names []string
-		for _, l := range links {
-			names = append(names, l.GetName())
+	for _, why := range c.linkOf(source, namespace).Defects() {
+		if why.Object == (eventpath.Object{}) {
+			c.find(string(why.Defect), ea, "%s", why.Problem)
+			continue
 		}
-		c.find("link-twice", ea, "%d Knative Subscriptions bring each event of Application %s into the namespace: %s", len(links), source, strings.Join(names, ", "))
-	}
-	for _, link := range links {
-		uri := str(link, "spec", "subscriber", "uri")
-		target, err := url.Parse(uri)
-		host := ""
-		if err == nil {
-			host = target.Hostname()
-		}
-		want := "default-broker." + namespace
-		if host != want && !strings.HasPrefix(host, want+".svc") && str(link, "spec", "subscriber", "ref", "kind") != kyma.Broker.Kind {
-			c.find("link-elsewhere", link, "brings events to %q, not to the Broker of namespace %s", uri, namespace)
-		}
-		if channel := str(link, "spec", "channel", "name"); channel != source {
-			c.find("link-elsewhere", link, "takes events from Channel %q, not from %q", channel, source)
-		}
-		if r := kyma.ReadinessOf(link); !r.OK() {
-			c.find("link-not-ready", link, "is not ready%s", because(r))
-		}
+		c.answer(why)
 	}
 }
 
@@ -416,7 +365,7 @@ func (c *checker) eventBus() {
 			c.find("eventbus-up", d, "has %d replicas", replicas(d))
 		}
 		for _, pod := range c.pods.sorted() {
-			if !up && pod.GetNamespace() == kyma.SystemNamespace && strings.HasPrefix(pod.GetName(), name+"-") && !kyma.Ended(pod) {
+			if !up && pod.GetNamespace() == kyma.SystemNamespace && eventpath.OfEventBus(pod, name) && !kyma.Ended(pod) {
 				c.find("eventbus-pods", pod, "is a pod of the Event Bus, whose Deployment is at 0")
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 )
 
 // Path is the way an Application's events take now.
@@ -109,15 +110,13 @@ func MapOf(l *Landscape, namespace string) *Map {
 }
 
 func (l *Landscape) path(application string) Path {
-	deployment := l.deployments.get(kyma.IntegrationNamespace, kyma.EventServiceName(application))
-	podsOf := l.servicePods(application)
-	if deployment == nil && len(podsOf) == 0 {
+	service, pods := l.serviceOf(application), l.podsBy[application]
+	switch {
+	case service.Deployment == nil && len(pods) == 0:
 		return PathNone
-	}
-	if kyma.NotSwitched(deployment, podsOf) == "" {
+	case service.Switched().OK():
 		return PathMesh
-	}
-	if deployment != nil && kyma.PostsToMesh(deployment) || slices.ContainsFunc(podsOf, kyma.PostsToMesh) {
+	case service.Deployment != nil && eventpath.PostsToMesh(service.Deployment) || slices.ContainsFunc(pods, eventpath.PostsToMesh):
 		return PathBoth
 	}
 	return PathEventBus
@@ -141,10 +140,26 @@ func (l *Landscape) afterProblem(t *unstructured.Unstructured, source string) st
 		return "no Broker"
 	case !r.OK():
 		return "not ready"
-	case source != "" && len(l.linksOf(source, t.GetNamespace())) == 0:
+	case source == "":
+		return ""
+	}
+	switch why := l.linkOf(source, t.GetNamespace()).Brings(); why.Defect {
+	case "":
+	case eventpath.LinkMissing:
 		return "not linked"
-	case source != "" && l.sources.get(kyma.IntegrationNamespace, source) == nil:
+	case eventpath.LinkTwice:
+		return "linked twice"
+	case eventpath.LinkElsewhere:
+		return "linked elsewhere"
+	default:
+		return "link not ready"
+	}
+	switch why := l.sourceOf(source).TakesEvents(); why.Defect {
+	case "":
+	case eventpath.HTTPSourceMissing:
 		return "no HTTPSource"
+	default:
+		return "HTTPSource takes no events"
 	}
 	return ""
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -115,7 +116,7 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Landscape, error) {
 	list(deployments, kyma.SystemNamespace, 0, nil, &system)
 	list(deployments, kyma.EventingNamespace, 0, nil, &eventingDeployments)
 	list(pods, kyma.IntegrationNamespace, 100, k8sutil.TrimLastApplied, &l.pods)
-	list(pods, kyma.SystemNamespace, 100, trimPod, &systemPods)
+	list(pods, kyma.SystemNamespace, 100, eventpath.TrimPod, &systemPods)
 	list(jobs, kyma.SystemNamespace, 0, nil, &l.jobs)
 	list(namespaces, "", 0, nil, &l.namespaces)
 	if err := g.Wait(); err != nil {
@@ -144,15 +145,16 @@ func (l *Landscape) index() {
 	l.triggersBy = map[delivery]*unstructured.Unstructured{}
 	for _, u := range l.links.sorted() {
 		if u.GetNamespace() == kyma.IntegrationNamespace {
-			labels := u.GetLabels()
-			key := [2]string{labels[kyma.ApplicationNameLabel], labels[kyma.BrokerNamespaceLabel]}
-			l.linksBy[key] = append(l.linksBy[key], u)
+			if source, namespace, ok := eventpath.LinkOf(u); ok {
+				l.linksBy[[2]string{source, namespace}] = append(l.linksBy[[2]string{source, namespace}], u)
+			}
 		}
 	}
 	for _, u := range l.pods.sorted() {
 		if u.GetNamespace() == kyma.IntegrationNamespace && !kyma.Ended(u) {
-			app := kyma.ApplicationOf(u)
-			l.podsBy[app] = append(l.podsBy[app], u)
+			for _, app := range eventpath.ApplicationsOf(u) {
+				l.podsBy[app] = append(l.podsBy[app], u)
+			}
 		}
 	}
 	for _, u := range l.triggers.sorted() {
@@ -196,13 +198,6 @@ func (l *Landscape) deliveryOfSubscription(s *unstructured.Unstructured) deliver
 	}
 }
 
-func trimPod(u *unstructured.Unstructured) {
-	delete(u.Object, "spec")
-	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-	u.Object["status"] = map[string]any{"phase": phase}
-	k8sutil.TrimLastApplied(u)
-}
-
 // sorted are the objects in the order of their names.
 func (o objects) sorted() []*unstructured.Unstructured {
 	out := make([]*unstructured.Unstructured, 0, len(o))
@@ -228,9 +223,31 @@ func (l *Landscape) linksOf(application, namespace string) []*unstructured.Unstr
 	return l.linksBy[[2]string{application, namespace}]
 }
 
-// servicePods are those of an Application's event-service that may still post.
-func (l *Landscape) servicePods(application string) []*unstructured.Unstructured {
-	return l.podsBy[application]
+// linkOf is how an Application's events come into a namespace.
+func (l *Landscape) linkOf(application, namespace string) eventpath.Link {
+	return eventpath.Link{
+		Source: application, Namespace: namespace, Integration: kyma.IntegrationNamespace,
+		Links: l.linksOf(application, namespace), Broker: l.brokers.get(namespace, kyma.DefaultBroker),
+	}
+}
+
+// sourceOf is where the mesh takes an Application's events.
+func (l *Landscape) sourceOf(application string) eventpath.Source {
+	const in = kyma.IntegrationNamespace
+	return eventpath.Source{
+		Name: application, Namespace: in,
+		HTTPSource: l.sources.get(in, application), Channel: l.channels.get(in, application), Adapter: l.services.get(in, application),
+	}
+}
+
+// serviceOf is an Application's event-service, with the pods of it that may still
+// post elsewhere. That there must be one is said by whoever expects it.
+func (l *Landscape) serviceOf(application string) eventpath.EventService {
+	return eventpath.EventService{
+		Application: application, Namespace: kyma.IntegrationNamespace, Optional: true,
+		Deployment: l.deployments.get(kyma.IntegrationNamespace, kyma.EventServiceName(application)),
+		Former:     eventpath.Former(application, l.podsBy[application]),
+	}
 }
 
 func str(u *unstructured.Unstructured, path ...string) string {

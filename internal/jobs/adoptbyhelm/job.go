@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -205,6 +206,9 @@ func decide(all []found, o options) *migration.Plan {
 		if patch := ownership(f.live, o); patch != nil {
 			plan.Units = append(plan.Units, migration.Unit{ID: f.ref.String(), Changes: []migration.Change{{
 				Verb: migration.Patch, Ref: f.ref, UID: f.live.GetUID(), Patch: patch, Why: fmt.Sprintf("so that the Helm release %s/%s takes it over", o.namespace, o.release),
+				// Another release may adopt it between the plan and the patch.
+				Object: k8sutil.Basis(f.live, []string{"metadata", "labels", kyma.HelmManagedByLabel},
+					[]string{"metadata", "annotations", kyma.HelmReleaseNameAnnotation}, []string{"metadata", "annotations", kyma.HelmReleaseNamespaceAnnotation}),
 			}}})
 		}
 	}

@@ -61,6 +61,9 @@ func TestDecide(t *testing.T) {
 			for _, u := range plan.Units {
 				for _, ch := range u.Changes {
 					got = append(got, ch.Ref.Name+": "+string(ch.Verb)+" "+string(ch.Patch))
+					if basis := ch.Object.GetAnnotations(); len(basis) != len(tc.all[0].live.GetAnnotations()) || ch.Object.GetUID() != "u1" {
+						t.Errorf("decided on %v, patched while it is %v", tc.all[0].live.GetAnnotations(), basis)
+					}
 					if ch.UID != "u1" || ch.Irreversible {
 						t.Errorf("UID %q, irreversible %t", ch.UID, ch.Irreversible)
 					}

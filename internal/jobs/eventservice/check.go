@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -80,11 +81,12 @@ func (e *eventService) standing() migration.Status {
 			Hint:    fmt.Sprintf("kubectl -n %s logs statefulset/application-operator; kubectl get application.%s/%s -o yaml", e.namespace, kyma.Application.Group, e.name),
 		}
 	}
-	switch {
-	case e.deployment == nil:
+	service := eventpath.EventService{Application: e.name, Namespace: e.namespace, Deployment: e.deployment}
+	switch why := service.Switched(); {
+	case why.Defect == eventpath.EventServiceMissing:
 		return release("it does not exist")
-	case !kyma.PostsToMesh(e.deployment):
-		return release(fmt.Sprintf("it does not carry --eventMeshURL (image %s), so it posts to the Event Bus", e.imageOf(e.deployment)))
+	case why.Defect == eventpath.EventServiceNotSwitched:
+		return release(fmt.Sprintf("it %s (image %s)", why.Problem, e.imageOf(e.deployment)))
 	case e.image != "" && e.imageOf(e.deployment) != e.image:
 		return release(fmt.Sprintf("it runs image %s, not %s", e.imageOf(e.deployment), e.image))
 	}
@@ -93,8 +95,9 @@ func (e *eventService) standing() migration.Status {
 		return st
 	}
 	own := e.pods()
-	if why := kyma.NotSwitched(e.deployment, own); why != "" {
-		return migration.Status{Message: why, Hint: e.describe("deployment", e.deployment.GetName())}
+	service.Former = eventpath.Former(e.name, own)
+	if why := service.Switched(); !why.OK() {
+		return migration.Status{Message: why.About(eventpath.Deployment, e.namespace, e.deployment.GetName()), Hint: why.Hint}
 	}
 	for _, pod := range own {
 		if image := e.imageOf(pod); image != e.imageOf(e.deployment) && !kyma.Ended(pod) {
@@ -122,7 +125,7 @@ func (e *eventService) rollout() migration.Status {
 		Hint:    e.describe("deployment", e.deployment.GetName()),
 	}
 	for _, pod := range e.pods() {
-		if !kyma.PostsToMesh(pod) || pod.GetDeletionTimestamp() != nil || e.imageOf(pod) != e.imageOf(e.deployment) {
+		if !eventpath.PostsToMesh(pod) || pod.GetDeletionTimestamp() != nil || e.imageOf(pod) != e.imageOf(e.deployment) {
 			continue
 		}
 		if trouble, hopeless := troubleOf(pod); trouble != "" {
@@ -230,7 +233,7 @@ func (e *eventService) describe(kind, name string) string {
 func byApplication(all []*unstructured.Unstructured) map[string][]*unstructured.Unstructured {
 	sorted := map[string][]*unstructured.Unstructured{}
 	for _, pod := range all {
-		if app := kyma.ApplicationOf(pod); app != "" {
+		for _, app := range eventpath.ApplicationsOf(pod) {
 			sorted[app] = append(sorted[app], pod)
 		}
 	}
@@ -271,16 +274,15 @@ func sourceReady(ref migration.Ref, k kinds) migration.Condition {
 			if app == nil || app.GetDeletionTimestamp() != nil || kyma.SkipsInstallation(app) {
 				return migration.Status{State: migration.Met}
 			}
-			problem := kyma.HTTPSourceProblem(v.Get(ref), v.Get(channel), v.Get(service))
-			if problem == "" {
+			source := eventpath.Source{Name: ref.Name, Namespace: ref.Namespace, HTTPSource: v.Get(ref), Channel: v.Get(channel), Adapter: v.Get(service)}
+			why := source.TakesEvents()
+			if why.OK() {
 				return migration.Status{State: migration.Met}
 			}
-			hint := fmt.Sprintf("kubectl -n %s describe httpsource.%s/%s; kubectl -n %s logs deployment/%s",
-				ref.Namespace, kyma.HTTPSource.Group, ref.Name, kyma.SystemNamespace, kyma.EventSourcesController)
-			if v.Get(ref) == nil {
-				hint = "application-operator creates it with the upgrade of the Application's release, or httpsource-sync does"
+			if why.Defect == eventpath.HTTPSourceMissing {
+				why.Hint = "application-operator creates it with the upgrade of the Application's release, or httpsource-sync does"
 			}
-			return migration.Status{Message: problem, Hint: hint}
+			return migration.Status{Message: why.About(kyma.HTTPSource, ref.Namespace, ref.Name), Hint: why.Hint}
 		},
 	}
 }

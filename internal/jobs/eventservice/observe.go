@@ -102,7 +102,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	}{
 		{s.kinds.application, kyma.Application, "", s.applications, trimApplication},
 		{deployments, schema.GroupKind{}, o.namespace, s.deployments, trimWorkload},
-		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSpec},
+		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSource},
 		{s.kinds.channel, kyma.Channel, o.namespace, s.channels, trimSpec},
 		{s.kinds.service, kyma.Service, o.namespace, s.services, trimSpec},
 	} {
@@ -142,6 +142,11 @@ func trimApplication(obj *unstructured.Unstructured) {
 		spec["skipInstallation"] = true
 	}
 	obj.Object["spec"] = spec
+}
+
+// trimSource keeps of an HTTPSource what it is the source of.
+func trimSource(obj *unstructured.Unstructured) {
+	obj.Object["spec"] = map[string]any{"source": kyma.SourceOf(obj)}
 }
 
 func trimSpec(obj *unstructured.Unstructured) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -65,9 +66,10 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 			}
 			find(f)
 		}
-		if problem := kyma.HTTPSourceProblem(s.sources[name], s.channels[name], s.services[name]); problem != "" {
+		mesh := eventpath.Source{Name: name, Namespace: o.namespace, HTTPSource: s.sources[name], Channel: s.channels[name], Adapter: s.services[name]}
+		if why := mesh.TakesEvents(); !why.OK() {
 			fine = false
-			plan.Units = append(plan.Units, await(source, problem))
+			plan.Units = append(plan.Units, await(source, why.About(kyma.HTTPSource, o.namespace, name)))
 		}
 		if fine {
 			ready++
@@ -99,14 +101,15 @@ func await(ref migration.Ref, why string) migration.Unit {
 // skipped tells what spec.skipInstallation means for the events of an
 // Application.
 func skipped(deployment *unstructured.Unstructured, pods []*unstructured.Unstructured, ref migration.Ref, o options) migration.Finding {
-	old := kyma.NotSwitched(deployment, pods)
+	service := eventpath.EventService{Application: ref.Name, Namespace: o.namespace, Deployment: deployment, Former: eventpath.Former(ref.Name, pods), Optional: true}
+	why := service.Switched()
 	switch {
-	case deployment == nil && old == "":
+	case deployment == nil && why.OK():
 		return migration.Finding{
 			Severity: migration.Info, Object: ref.String(),
 			Problem: "spec.skipInstallation is true and it has no event-service: there are no events to take",
 		}
-	case old == "":
+	case why.OK():
 		return migration.Finding{
 			Severity: migration.Info, Object: ref.String(),
 			Problem: "spec.skipInstallation is true: it is not upgraded any more, but its event-service posts to the mesh",
@@ -114,7 +117,7 @@ func skipped(deployment *unstructured.Unstructured, pods []*unstructured.Unstruc
 	}
 	return migration.Finding{
 		Severity: migration.Warning, Object: ref.String(),
-		Problem: fmt.Sprintf("spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: %s", old),
+		Problem: fmt.Sprintf("spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: %s", why.About(eventpath.Deployment, o.namespace, kyma.EventServiceName(ref.Name))),
 		Hint: fmt.Sprintf("set spec.skipInstallation to false, or delete its release; until then eventbus-scaledown leaves the Event Bus up: kubectl -n %s get deployment %s",
 			o.namespace, kyma.EventServiceName(ref.Name)),
 	}

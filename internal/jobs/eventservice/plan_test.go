@@ -95,7 +95,7 @@ func TestStanding(t *testing.T) {
 		app:        `, status: {installationStatus: {status: FAILED, description: "` + conflict + `"}}`,
 		deployment: deployment(t, container(oldImage, false), rolledOut),
 		want: migration.Status{
-			Message: `it does not carry --eventMeshURL (image eu.gcr.io/kyma-project/event-service:b2aa1331), so it posts to the Event Bus; the Helm release of Application shop has failed: rpc error: code = Unknown desc = kind HTTPSource with the name "shop" already exists in the cluster and wasn't defined in the previous release. Before upgrading, please either delete the resource from the cluster or remove it from the chart`,
+			Message: `it does not carry --eventMeshURL, so it posts to the Event Bus (image eu.gcr.io/kyma-project/event-service:b2aa1331); the Helm release of Application shop has failed: rpc error: code = Unknown desc = kind HTTPSource with the name "shop" already exists in the cluster and wasn't defined in the previous release. Before upgrading, please either delete the resource from the cluster or remove it from the chart`,
 			Hint:    "an HTTPSource that was not made by the release is in its way. It carries no events as long as the event-service posts to the Event Bus, so delete it, and have the operator try again, which creates it: kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/shop && kubectl -n kyma-integration rollout restart statefulset application-operator",
 		},
 	}, {
@@ -164,8 +164,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		deployment: deployment(t, container(newImage, true), rolledOut),
 		pods:       []*unstructured.Unstructured{fresh(""), pod(t, "old", container(oldImage, false), `, deletionTimestamp: "2020-03-04T00:00:00Z"`, "phase: Running")},
 		want: migration.Status{
-			Message: "Pod kyma-integration/old, which posts to the Event Bus, is still terminating",
-			Hint:    "kubectl -n kyma-integration describe deployment shop-event-service",
+			Message: "Pod kyma-integration/old does not carry --eventMeshURL, so it posts to the Event Bus; it is terminating, and posts until it has ended",
+			Hint:    "wait until it has ended, and run again: kubectl -n kyma-integration get pod old",
 		},
 	}, {
 		reason:     "on the mesh already, but of a former image",
@@ -243,7 +243,7 @@ func TestDecide(t *testing.T) {
 	good := objects{"shop-event-service": deployment(t, container(newImage, true), rolledOut)}
 	old := objects{"shop-event-service": deployment(t, container(oldImage, false), rolledOut)}
 	ready := "status: {address: {url: u}, conditions: [{type: Ready, status: 'True'}]}"
-	source := objects{"shop": object(t, "{apiVersion: s/v1, kind: HTTPSource, metadata: {namespace: kyma-integration, name: shop}, "+ready+"}")}
+	source := objects{"shop": object(t, "{apiVersion: s/v1, kind: HTTPSource, metadata: {namespace: kyma-integration, name: shop}, spec: {source: shop}, "+ready+"}")}
 	channel := objects{"shop": object(t, "{apiVersion: m/v1, kind: Channel, metadata: {namespace: kyma-integration, name: shop}, "+ready+"}")}
 	service := objects{"shop": object(t, "{apiVersion: v/v1, kind: Service, metadata: {namespace: kyma-integration, name: shop}, "+ready+"}")}
 	for _, tc := range []struct {
@@ -272,7 +272,7 @@ func TestDecide(t *testing.T) {
 		s:      snapshot{applications: shop(""), deployments: objects{}, sources: source, services: service},
 		want: []string{
 			"await Deployment kyma-integration/shop-event-service: it does not exist; application-operator has not upgraded the Application's release yet",
-			"await HTTPSource kyma-integration/shop: its adapter exists without a Channel to send to",
+			"await HTTPSource kyma-integration/shop: adapter Service kyma-integration/shop takes events, and there is no Channel kyma-integration/shop to send them to",
 			"info: : 0 of 1 Applications posted to the mesh, with all they need, when this began",
 		},
 		expected: []string{"shop"},
@@ -287,7 +287,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		reason: "an old pod without its Deployment posts on",
 		s:      snapshot{applications: shop(", spec: {skipInstallation: true}"), pods: []*unstructured.Unstructured{pod(t, "p", container(oldImage, false), "", "")}},
-		want:   []string{"warning: Application shop: spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: Pod kyma-integration/p posts to the Event Bus"},
+		want:   []string{"warning: Application shop: spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: Pod kyma-integration/p does not carry --eventMeshURL, so it posts to the Event Bus"},
 	}, {
 		reason: "left out by its label",
 		s:      snapshot{applications: objects{"shop": object(t, "{apiVersion: a/v1, kind: Application, metadata: {name: shop, labels: {eventmesh-migration.kyma-project.io/skip: 'true'}}}")}},

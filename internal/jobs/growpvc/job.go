@@ -33,6 +33,7 @@ var (
 	_ migration.Job          = (*Job)(nil)
 	_ migration.Configurable = (*Job)(nil)
 	_ migration.Orphaner     = (*Job)(nil)
+	_ migration.Rechecker    = (*Job)(nil)
 )
 
 // New returns the job with its default settings: nothing to do.
@@ -55,7 +56,8 @@ each claim that exists is told to grow, and awaited.
 It is told what to do by --statefulset and --size; without them it does nothing.
 
 Before anything is deleted it checks that every claim is bound, and that its
-StorageClass can expand volumes; otherwise it refuses (exit code 4).
+StorageClass can expand volumes; otherwise it refuses (exit code 4). It decides again
+right before it deletes the StatefulSet: one that was edited since is left alone.
 
 It never touches:
   - pods. A volume whose file system grows only when its pod starts again does so

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -252,7 +253,12 @@ func recreate(ref migration.Ref, set *unstructured.Unstructured, index int, size
 	_ = unstructured.SetNestedField(template, size.String(), "spec", "resources", "requests", "storage")
 	_ = unstructured.SetNestedSlice(larger.Object, templates, "spec", "volumeClaimTemplates")
 	return migration.Unit{ID: ref.String(), Changes: []migration.Change{
-		{Verb: migration.Delete, Ref: ref, UID: set.GetUID(), Why: "its volume claim template cannot be changed; its pods stay"},
+		{
+			// The new one is made of this image: what is edited after it was read must not be
+			// deleted.
+			Verb: migration.Delete, Ref: ref, UID: set.GetUID(), Object: k8sutil.Image(set), Guard: true,
+			Why: "its volume claim template cannot be changed; its pods stay",
+		},
 		{
 			Verb: migration.Create, Ref: ref, Object: larger, Replaces: true,
 			Why: fmt.Sprintf("with %s in its volume claim template rather than %s; it adopts the pods", size.String(), former.String()),
@@ -264,6 +270,7 @@ func grow(ref migration.Ref, claim *unstructured.Unstructured, has, size resourc
 	patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": size.String()}}}})
 	return migration.Unit{ID: ref.String(), Changes: []migration.Change{{
 		Verb: migration.Patch, Ref: ref, UID: claim.GetUID(), Patch: patch, Irreversible: true, Why: fmt.Sprintf("it has %s", has.String()),
+		Object: k8sutil.Basis(claim, []string{"spec", "resources", "requests", "storage"}),
 	}}}
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -104,54 +105,22 @@ func (s *snapshot) ready(name string) migration.Status {
 func readiness(k kinds, t trio) migration.Status {
 	namespace, name := t.source.GetNamespace(), t.source.GetName()
 	source := k.httpSource.Ref(namespace, name)
-	if !alive(t.source) {
-		return migration.Status{
-			State: migration.Failed, Message: fmt.Sprintf("%s is being deleted", source),
-			Hint: "wait until it is gone, and run again",
-		}
-	}
+	why := eventpath.Source{Name: name, Namespace: namespace, HTTPSource: t.source, Channel: t.channel, Adapter: t.service}.TakesEvents()
+	st := migration.Status{Message: why.Sentence(), Hint: why.Hint}
 	own := kyma.ReadinessOf(t.source)
-	pending := func(message, hint string) migration.Status { return migration.Status{Message: message, Hint: hint} }
-	switch {
-	case t.channel == nil && alive(t.service):
-		return pending(adapterWithoutChannel(k, namespace, name)+lastWord(source, own), controllerHint())
-	case t.channel == nil:
-		return pending(fmt.Sprintf("%s does not exist", k.channel.Ref(namespace, name))+lastWord(source, own), controllerHint())
+	switch why.Defect {
+	case "":
+		return migration.Status{State: migration.Met}
+	case eventpath.HTTPSourceTerminating:
+		st.State = migration.Failed
+	case eventpath.AdapterWithoutChannel:
+		st.Message = adapterWithoutChannel(k, namespace, name) + lastWord(source, own)
+	case eventpath.ChannelMissing, eventpath.AdapterMissing:
+		st.Message += lastWord(source, own)
+	case eventpath.AdapterNotReady:
+		st.Hint += "; if it hangs on an old revision, delete it, and the controller makes a new one"
 	}
-	if why := unready(k.channel.Ref(namespace, name), t.channel, t.source); why != "" {
-		return pending(why, describe(k.channel, namespace, name))
-	}
-	if !kyma.Addressed(t.channel) {
-		return pending(fmt.Sprintf("%s has no address", k.channel.Ref(namespace, name)), describe(k.channel, namespace, name))
-	}
-	if t.service == nil {
-		return pending(fmt.Sprintf("adapter %s does not exist", k.service.Ref(namespace, name))+lastWord(source, own), controllerHint())
-	}
-	if why := unready(k.service.Ref(namespace, name), t.service, t.source); why != "" {
-		return pending("adapter "+why, describe(k.service, namespace, name)+
-			"; if it hangs on an old revision, delete it, and the controller makes a new one")
-	}
-	if !own.OK() {
-		return pending(notReady(source, own), describe(k.httpSource, namespace, name)+"; "+controllerHint())
-	}
-	return migration.Status{State: migration.Met}
-}
-
-// unready says why a child of an HTTPSource does not count as ready; "" if it
-// does.
-func unready(ref migration.Ref, child, source *unstructured.Unstructured) string {
-	if !alive(child) {
-		return fmt.Sprintf("%s is being deleted", ref)
-	}
-	owner, controlled := kyma.ControllerOf(child)
-	if controlled && owner.GroupKind == kyma.HTTPSource && owner.UID != source.GetUID() {
-		// Ready as it may be, it goes away under us, and a new one comes.
-		return fmt.Sprintf("%s belongs to an earlier HTTPSource and is about to be garbage-collected", ref)
-	}
-	if r := kyma.ReadinessOf(child); !r.OK() {
-		return notReady(ref, r)
-	}
-	return ""
+	return st
 }
 
 func notReady(ref migration.Ref, r kyma.Readiness) string {
@@ -173,10 +142,6 @@ func adapterWithoutChannel(k kinds, namespace, name string) string {
 
 func alive(obj *unstructured.Unstructured) bool {
 	return obj != nil && obj.GetDeletionTimestamp() == nil
-}
-
-func describe(k migration.Kind, namespace, name string) string {
-	return fmt.Sprintf("kubectl -n %s describe %s", namespace, k.Named(name))
 }
 
 // controllerHint is where to look when the controller does not do its part.

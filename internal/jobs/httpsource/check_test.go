@@ -110,7 +110,7 @@ func TestReadiness(t *testing.T) {
 			reason:  "An HTTPSource that is being deleted never becomes ready.",
 			objects: list{source("a", deleting()), channel("a"), service("a")},
 			want: migration.Status{State: migration.Failed, Message: "HTTPSource kyma-integration/a is being deleted",
-				Hint: "wait until it is gone, and run again"},
+				Hint: "wait until it is gone, and run again: kubectl -n kyma-integration wait --for=delete httpsource.sources.kyma-project.io/a; if it stays, a finalizer holds it"},
 		},
 	}
 	k := assumedKinds()

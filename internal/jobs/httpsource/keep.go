@@ -7,13 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
 // keep returns the HTTPSources that an event-service posts to, and why they must
 // stay: without them it would get no answer for its events.
 func keep(ctx context.Context, c reader, refs []migration.Ref) (map[migration.Ref]string, error) {
-	live := map[string]kyma.Posters{} // by namespace
+	live := map[string]eventpath.Posters{} // by namespace
 	kept := map[migration.Ref]string{}
 	for _, ref := range refs {
 		if ref.Kind != kyma.HTTPSource.Kind {
@@ -21,7 +22,7 @@ func keep(ctx context.Context, c reader, refs []migration.Ref) (map[migration.Re
 		}
 		posters, read := live[ref.Namespace]
 		if !read {
-			posters = kyma.Posters{}
+			posters = eventpath.Posters{}
 			live[ref.Namespace] = posters
 			err := migration.EachWorkload(ctx, c, ref.Namespace, func(workload migration.Ref, obj *unstructured.Unstructured) {
 				posters.Add(workload.String(), obj)

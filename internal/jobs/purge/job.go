@@ -37,6 +37,7 @@ var (
 	_ migration.Job          = (*Job)(nil)
 	_ migration.Configurable = (*Job)(nil)
 	_ migration.Defaulter    = (*Job)(nil)
+	_ migration.Rechecker    = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -72,6 +73,8 @@ Subscriptions that nobody takes off any more, so that they, and their namespaces
 cannot be deleted. This job removes the Channels and Knative Subscriptions that
 carry the label kyma-source-id, takes off these two finalizers and no others, and
 last removes the CustomResourceDefinition subscriptions.eventing.kyma-project.io.
+It looks once more right before each removal whether the Event Bus is used; if it is
+by then, the rest is left as it is and reported as deferred.
 
 It refuses (exit code 4) while anything of the Event Bus is used: Kyma
 Subscriptions, pods of the Event Bus, Triggers that are not ready, and the release
@@ -80,6 +83,11 @@ itself, for which it prints the command. It never uninstalls.
 It leaves the CustomResourceDefinition alone if a newer version of Kyma uses it:
 if it serves another version than v1alpha1, or has Subscriptions of another form.
 EventActivations stay; Kyma 1.12 uses them.
+
+A CustomResourceDefinition that was made at apiextensions v1beta1 is restored at that
+version. Where the API server serves v1 only (Kubernetes 1.22 and later), it is
+restored in the form that v1 accepts; if the API server would refuse that, too, the
+plan says that it is deleted for good.
 
 Called without a command, it plans. It deletes only with: run --yes. With
 "plan --fail-if-in-use" the exit code says whether a run would be refused.

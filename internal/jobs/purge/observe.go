@@ -21,6 +21,7 @@ type reader interface {
 	Served(context.Context, schema.GroupKind) (migration.Resource, bool, error)
 	Each(context.Context, migration.Resource, string, migration.ListOptions, func(*unstructured.Unstructured) error) error
 	Get(context.Context, migration.Ref) (*unstructured.Unstructured, error)
+	TryCreate(context.Context, migration.Ref, *unstructured.Unstructured) error
 }
 
 // Core kinds are at v1 on every server this runs against; asking discovery for
@@ -33,12 +34,6 @@ var (
 	configMaps  = migration.CoreResource("", "configmaps", "ConfigMap")
 	secrets     = migration.CoreResource("", "secrets", "Secret")
 )
-
-// definition is served at v1beta1 on Kubernetes 1.15, and at v1 today.
-var definition = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
-
-// definitionName is that of Kyma Subscriptions.
-const definitionName = "subscriptions.eventing.kyma-project.io"
 
 // found is an object, and as what it is served.
 type found struct {
@@ -61,7 +56,7 @@ type snapshot struct {
 	helm2, helm3 string
 	migrations   []string
 	// definition is nil if there is none.
-	definition *found
+	definition *definitionFound
 }
 
 // reading collects objects of one kind.
@@ -79,12 +74,8 @@ func observe(ctx context.Context, c reader, o options, exclude []string) (*snaps
 		return kyma.OptedOut(obj) || slices.Contains(exclude, obj.GetNamespace())
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	s.observeUse(ctx, g, c, o)
 	for _, r := range []reading{{
-		gk: kyma.Subscription, to: &s.subscriptions, take: kyma.LegacySubscription,
-	}, {
-		gk: kyma.Subscription, to: &s.foreign,
-		take: func(obj *unstructured.Unstructured) bool { return !kyma.LegacySubscription(obj) },
-	}, {
 		gk: kyma.EventActivation, to: &s.activations,
 		take: func(obj *unstructured.Unstructured) bool {
 			return slices.Contains(obj.GetFinalizers(), kyma.EventActivationFinalizer) && !leftOut(obj)
@@ -100,6 +91,21 @@ func observe(ctx context.Context, c reader, o options, exclude []string) (*snaps
 		take: func(obj *unstructured.Unstructured) bool {
 			return obj.GetDeletionTimestamp() == nil && !kyma.ReadinessOf(obj).OK() && !leftOut(obj)
 		},
+	}} {
+		g.Go(func() error { return r.read(ctx, c) })
+	}
+	g.Go(func() error { return s.readDefinition(ctx, c) })
+	return s, g.Wait()
+}
+
+// observeUse reads what of the Event Bus is still used, but for the Triggers, which
+// are many.
+func (s *snapshot) observeUse(ctx context.Context, g *errgroup.Group, c reader, o options) {
+	for _, r := range []reading{{
+		gk: kyma.Subscription, to: &s.subscriptions, take: kyma.LegacySubscription,
+	}, {
+		gk: kyma.Subscription, to: &s.foreign,
+		take: func(obj *unstructured.Unstructured) bool { return !kyma.LegacySubscription(obj) },
 	}} {
 		g.Go(func() error { return r.read(ctx, c) })
 	}
@@ -123,8 +129,6 @@ func observe(ctx context.Context, c reader, o options, exclude []string) (*snaps
 		s.migrations = slices.Sorted(maps.Keys(running))
 		return err
 	})
-	g.Go(func() error { return s.readDefinition(ctx, c) })
-	return s, g.Wait()
 }
 
 func (r reading) read(ctx context.Context, c reader) error {
@@ -138,8 +142,7 @@ func (r reading) read(ctx context.Context, c reader) error {
 	err = c.Each(ctx, resource, r.namespace, opts, func(obj *unstructured.Unstructured) error {
 		if r.take(obj) {
 			ref := migration.Ref{Resource: resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-			k8sutil.Trim(obj)
-			byName[ref.String()] = found{ref, obj}
+			byName[ref.String()] = found{ref, k8sutil.Image(obj)}
 		}
 		return nil
 	})
@@ -223,20 +226,6 @@ func newest(ctx context.Context, c reader, storage migration.Resource, namespace
 
 // recordPage is small because a record holds a whole chart, up to 1 MiB.
 const recordPage = 20
-
-func (s *snapshot) readDefinition(ctx context.Context, c reader) error {
-	resource, served, err := c.Served(ctx, definition)
-	if err != nil || !served {
-		return err
-	}
-	ref := migration.Ref{Resource: resource, Name: definitionName}
-	obj, err := c.Get(ctx, ref)
-	if err != nil || obj == nil {
-		return err
-	}
-	s.definition = &found{ref, obj}
-	return nil
-}
 
 // versions are those that a CustomResourceDefinition serves.
 func versions(crd *unstructured.Unstructured) []string {

@@ -1,7 +1,6 @@
 package purge
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,6 +41,8 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 	// What cannot be taken back comes last, but for the kind, which needs it.
 	var forGood []migration.Unit
 	add := func(u migration.Unit) {
+		// What belongs to the first change goes with it, or not at all.
+		u.Changes[0].Guard = true
 		if u.Changes[0].Irreversible {
 			forGood = append(forGood, u)
 			return
@@ -59,7 +60,7 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 	for _, f := range s.subscriptions {
 		// Others are in use.
 		if f.object.GetDeletionTimestamp() != nil && slices.Contains(f.object.GetFinalizers(), kyma.SubscriptionFinalizer) {
-			forGood = append(forGood, release(f, kyma.SubscriptionFinalizer))
+			add(release(f, kyma.SubscriptionFinalizer))
 		}
 	}
 	plan.Units = append(plan.Units, forGood...)
@@ -134,28 +135,19 @@ func remove(f found, limit time.Duration) (migration.Unit, bool) {
 		return u, false
 	}
 	u.Changes = append(u.Changes, migration.Change{
-		Verb: migration.Delete, Ref: f.ref, UID: f.object.GetUID(), Timeout: limit,
+		Verb: migration.Delete, Ref: f.ref, UID: f.object.GetUID(), Object: f.object, Timeout: limit,
 		Why: "the Event Bus made it, and is gone; what NATS Streaming still holds for it is dropped",
 	})
 	return u, true
 }
 
-// release takes one finalizer off an object, and no other one.
+// release removes one finalizer of an object, and no other one.
 func release(f found, finalizer string) migration.Unit {
-	rest := slices.DeleteFunc(slices.Clone(f.object.GetFinalizers()), func(have string) bool { return have == finalizer })
-	var finalizers any // null removes the field
-	if len(rest) > 0 {
-		finalizers = rest
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	if err != nil {
-		panic(err) // strings
-	}
 	return migration.Unit{ID: f.ref.String(), Changes: []migration.Change{{
-		Verb: migration.Patch, Ref: f.ref, UID: f.object.GetUID(), Patch: patch,
+		Verb: migration.Patch, Ref: f.ref, UID: f.object.GetUID(), Lists: migration.RemoveFinalizer(finalizer),
 		// One that is being deleted goes at once, and does not come back.
 		Irreversible: f.object.GetDeletionTimestamp() != nil,
-		Why:          "nobody else takes off the finalizer " + finalizer,
+		Why:          "nobody else removes the finalizer " + finalizer,
 	}}}
 }
 
@@ -180,10 +172,25 @@ func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Findin
 	case slices.ContainsFunc(s.subscriptions, held):
 		return keep("a Kyma Subscription that is being deleted has finalizers of others")
 	}
-	return []migration.Unit{{ID: f.ref.String(), Changes: []migration.Change{{
-		Verb: migration.Delete, Ref: f.ref, UID: f.object.GetUID(), Timeout: m.deleteTimeout,
+	ch := migration.Change{
+		Verb: migration.Delete, Ref: f.ref, UID: f.object.GetUID(), Object: f.image, Timeout: m.deleteTimeout, Guard: true,
 		Why: "nothing serves this kind any more",
-	}}}}, nil
+	}
+	var findings []migration.Finding
+	tell := func(severity migration.Severity, problem, hint string) {
+		findings = append(findings, migration.Finding{Severity: severity, Object: f.ref.String(), Problem: problem, Hint: hint})
+	}
+	switch {
+	case f.refusal != "":
+		ch.Irreversible = true
+		tell(migration.Warning, "it is deleted for good: this API server would not create it again: "+f.refusal,
+			fmt.Sprintf("keep a copy: kubectl get crd %s -o yaml; to keep the kind: kubectl label crd %[1]s %s=true", definitionName, kyma.OptOutLabel))
+	case f.untried:
+		tell(migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted for good", "grant create on customresourcedefinitions")
+	case f.converted:
+		tell(migration.Info, "this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "")
+	}
+	return []migration.Unit{{ID: f.ref.String(), Changes: []migration.Change{ch}}}, findings
 }
 
 // held says whether a Kyma Subscription that is being deleted stays when its own

@@ -34,10 +34,11 @@ func one(t *testing.T, kind, metadata string) found {
 	return found{ref, object(t, fmt.Sprintf("{apiVersion: g/v1, kind: %s, metadata: {namespace: ns, name: x%s}}", kind, metadata))}
 }
 
-func crd(t *testing.T, versions string) *found {
+func crd(t *testing.T, versions string) *definitionFound {
 	t.Helper()
 	ref := migration.Ref{Resource: migration.Resource{Kind: definition.Kind}, Name: definitionName}
-	return &found{ref, object(t, "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: "+definitionName+"}, spec: {"+versions+"}}")}
+	obj := object(t, "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: "+definitionName+"}, spec: {"+versions+"}}")
+	return &definitionFound{found: found{ref, obj}, image: obj}
 }
 
 func summary(p *migration.Plan) []string {
@@ -47,6 +48,15 @@ func summary(p *migration.Plan) []string {
 		for i := range u.Changes {
 			ch := &u.Changes[i]
 			change := string(ch.Verb) + string(ch.Patch)
+			for _, edit := range ch.Lists {
+				change += fmt.Sprintf(" %s -%v +%v", strings.Join(edit.Path, "."), edit.Remove, edit.Add)
+			}
+			switch {
+			case i == 0 && !ch.Guard:
+				change += " unguarded"
+			case ch.Verb == migration.Delete && ch.Object == nil:
+				change += " of whatever is there"
+			}
 			if ch.Irreversible {
 				change += " for good"
 			}
@@ -88,9 +98,9 @@ func TestDecide(t *testing.T) {
 		},
 		mode: run,
 		want: []string{
-			`Subscription ns/x: patch{"metadata":{"finalizers":["subscription-controller"]}}, delete`,
+			`Subscription ns/x: patch metadata.finalizers -[subscription.finalizers.kyma-project.io] +[], delete`,
 			`Channel ns/x: delete`,
-			`EventActivation ns/x: patch{"metadata":{"finalizers":null}}`,
+			`EventActivation ns/x: patch metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[]`,
 			`CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete`,
 		},
 	}, {
@@ -102,10 +112,10 @@ func TestDecide(t *testing.T) {
 		},
 		mode: run,
 		want: []string{
-			`EventActivation ns/x: patch{"metadata":{"finalizers":null}}`,
-			`Subscription ns/x: patch{"metadata":{"finalizers":null}} for good`,
-			`EventActivation ns/x: patch{"metadata":{"finalizers":null}} for good`,
-			`KymaSubscription ns/x: patch{"metadata":{"finalizers":null}} for good`,
+			`EventActivation ns/x: patch metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[]`,
+			`Subscription ns/x: patch metadata.finalizers -[subscription.finalizers.kyma-project.io] +[] for good`,
+			`EventActivation ns/x: patch metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[] for good`,
+			`KymaSubscription ns/x: patch metadata.finalizers -[subscription.finalizers.kyma-project.io] +[] for good`,
 			`CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete`,
 		},
 	}, {
@@ -162,6 +172,28 @@ func TestDecide(t *testing.T) {
 		reason: "a version that is not served uses nothing",
 		s:      snapshot{definition: crd(t, newerUnserved)}, mode: run,
 		want: []string{"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete"},
+	}, {
+		reason: "what the API server would not create again is deleted for good, and that is said",
+		s: snapshot{definition: func() *definitionFound {
+			d := crd(t, onlyV1alpha1)
+			d.refusal = "spec.versions[0].schema: Required value"
+			return d
+		}()}, mode: run,
+		want: []string{
+			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete for good",
+			"warning: CustomResourceDefinition subscriptions.eventing.kyma-project.io: it is deleted for good: this API server would not create it again: spec.versions[0].schema: Required value (keep a copy: kubectl get crd subscriptions.eventing.kyma-project.io -o yaml; to keep the kind: kubectl label crd subscriptions.eventing.kyma-project.io eventmesh-migration.kyma-project.io/skip=true)",
+		},
+	}, {
+		reason: "one that comes back in another form",
+		s: snapshot{definition: func() *definitionFound {
+			d := crd(t, onlyV1alpha1)
+			d.converted = true
+			return d
+		}()}, mode: run,
+		want: []string{
+			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete",
+			"info: CustomResourceDefinition subscriptions.eventing.kyma-project.io: this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields",
+		},
 	}, {
 		reason: "Subscriptions of another form are not the Event Bus's, and no reason to refuse",
 		s:      snapshot{definition: crd(t, onlyV1alpha1), foreign: []found{one(t, "Subscription", "")}}, mode: run,

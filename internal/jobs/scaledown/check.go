@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -43,7 +42,7 @@ func noPods(ch *migration.Change) migration.Condition {
 			if why := unsettled(d.object); why != "" {
 				return migration.Status{Message: why}
 			}
-			left := k8sutil.PodsOfDeployment(ref.Name, d.object, v.List(replicaSets, ref.Namespace), v.List(pods, ref.Namespace))
+			left := podsOf(ref.Name, d.object, v.List(replicaSets, ref.Namespace), v.List(pods, ref.Namespace))
 			if len(left) == 0 {
 				return migration.Status{State: migration.Met}
 			}

@@ -31,6 +31,7 @@ type options struct {
 var (
 	_ migration.Job          = (*Job)(nil)
 	_ migration.Configurable = (*Job)(nil)
+	_ migration.Rechecker    = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -69,7 +70,9 @@ mesh (its Deployment is rolled out with --eventMeshURL, and no former pod is lef
 and there is no Kyma Subscription. Otherwise nothing is changed, and what is
 missing is reported as deferred. What carries the label
 eventmesh-migration.kyma-project.io/skip=true keeps the Event Bus up, too, but is
-no failure with --defer=fail.
+no failure with --defer=fail. It looks once more right before each Deployment is
+scaled, and before each finalizer is removed: if the Event Bus is needed or runs
+again by then, the rest is left as it is and reported as deferred.
 
 The former number of replicas is kept in the journal, for rollback and undo, and
 in the label eventmesh-migration.kyma-project.io/replicas of the Deployment,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -53,8 +54,10 @@ type snapshot struct {
 	// eventServices that are not switched, by Application.
 	eventServices []eventService
 	subscriptions []subscription
-	// activations still have the finalizer of the subscription-controller.
+	// activations still have the finalizer of the subscription-controller; excused are
+	// those of them that are no part of the migration, by "namespace/name".
 	activations []*unstructured.Unstructured
+	excused     map[string]bool
 	activation  migration.Resource
 }
 
@@ -154,8 +157,12 @@ func (s *snapshot) leaveOut(ctx context.Context, c reader, exclude []string) err
 		ns, _, _ := strings.Cut(s.subscriptions[i].name, "/")
 		s.subscriptions[i].leftOut = s.subscriptions[i].leftOut || left[ns]
 	}
+	s.excused = map[string]bool{}
 	s.activations = slices.DeleteFunc(s.activations, func(obj *unstructured.Unstructured) bool {
-		return left[obj.GetNamespace()] || kyma.OptedOut(obj)
+		if left[obj.GetNamespace()] || kyma.OptedOut(obj) {
+			s.excused[k8sutil.Key(obj)] = true
+		}
+		return s.excused[k8sutil.Key(obj)]
 	})
 	return nil
 }
@@ -189,7 +196,7 @@ func (s *snapshot) readBus(ctx context.Context, c reader, o options) error {
 				d.object = obj
 			}
 		}
-		for _, pod := range k8sutil.PodsOfDeployment(name, d.object, sets, running) {
+		for _, pod := range podsOf(name, d.object, sets, running) {
 			d.pods = append(d.pods, pod.GetName())
 		}
 		slices.Sort(d.pods)
@@ -198,13 +205,27 @@ func (s *snapshot) readBus(ctx context.Context, c reader, o options) error {
 	return nil
 }
 
+// podsOf are the pods of one of the two Deployments that may still do something: those
+// that it owns, and those that are known as its by anything else.
+func podsOf(name string, deployment *unstructured.Unstructured, sets, all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	found := k8sutil.PodsOfDeployment(name, deployment, sets, all)
+	owned := map[string]bool{}
+	for _, pod := range found {
+		owned[pod.GetName()] = true
+	}
+	for _, pod := range all {
+		if !owned[pod.GetName()] && eventpath.OfEventBus(pod, name) && !kyma.Ended(pod) {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
+
 // trim leaves out what the job does not read and what takes most of the room.
 func trim(obj *unstructured.Unstructured) {
 	switch obj.GetKind() {
 	case pods.Kind:
-		delete(obj.Object, "spec")
-		phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
-		obj.Object["status"] = map[string]any{"phase": phase}
+		eventpath.TrimPod(obj)
 	default:
 		unstructured.RemoveNestedField(obj.Object, "spec", "template")
 	}
@@ -223,10 +244,10 @@ func (s *snapshot) readMigrations(ctx context.Context, c reader, o options) erro
 
 // readEventServices finds the event-services that are not switched.
 func (s *snapshot) readEventServices(ctx context.Context, c reader, o options) error {
-	found := map[string]*unstructured.Unstructured{} // Deployments by Application
-	old := map[string]map[string]*unstructured.Unstructured{}
+	// By Application.
+	found, former := map[string]*unstructured.Unstructured{}, eventpath.FormerPods{}
 	err := c.Each(ctx, deployments, o.integrationNamespace, migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
-		if app := kyma.ApplicationOf(obj); app != "" {
+		for _, app := range eventpath.ApplicationsOf(obj) {
 			found[app] = obj
 		}
 		return nil
@@ -235,28 +256,25 @@ func (s *snapshot) readEventServices(ctx context.Context, c reader, o options) e
 		return err
 	}
 	err = c.Each(ctx, pods, o.integrationNamespace, migration.ListOptions{PageSize: migration.LargePage}, func(pod *unstructured.Unstructured) error {
-		// Those on the mesh do not matter.
-		if app := kyma.ApplicationOf(pod); app != "" && !kyma.PostsToMesh(pod) && !kyma.Ended(pod) {
-			if old[app] == nil {
-				old[app] = map[string]*unstructured.Unstructured{}
-			}
-			old[app][pod.GetName()] = pod
-		}
+		former.Add(pod)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	unswitched := map[string]string{}
-	for app, deployment := range found {
-		if why := kyma.NotSwitched(deployment, sorted(old[app])); why != "" {
-			unswitched[app] = why
+	judge := func(app string) {
+		// An Application without any event-service posts nothing.
+		service := eventpath.EventService{Application: app, Namespace: o.integrationNamespace, Deployment: found[app], Former: former.Of(app), Optional: true}
+		if why := service.Switched(); !why.OK() {
+			unswitched[app] = why.About(eventpath.Deployment, o.integrationNamespace, kyma.EventServiceName(app))
 		}
 	}
-	for app := range old {
-		if found[app] == nil {
-			unswitched[app] = kyma.NotSwitched(nil, sorted(old[app]))
-		}
+	for app := range found {
+		judge(app)
+	}
+	for app := range former {
+		judge(app)
 	}
 	if len(unswitched) == 0 {
 		return nil
@@ -285,15 +303,6 @@ func (s *snapshot) readEventServices(ctx context.Context, c reader, o options) e
 	}
 	slices.SortFunc(s.eventServices, func(a, b eventService) int { return strings.Compare(a.application, b.application) })
 	return nil
-}
-
-func sorted(byName map[string]*unstructured.Unstructured) []*unstructured.Unstructured {
-	var all []*unstructured.Unstructured
-	for _, obj := range byName {
-		all = append(all, obj)
-	}
-	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
-	return all
 }
 
 func (s *snapshot) readAutoscalers(ctx context.Context, c reader, o options) error {

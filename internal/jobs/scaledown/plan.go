@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -31,10 +32,7 @@ func decide(s *snapshot, o options) *migration.Plan {
 	}
 	for _, d := range s.bus {
 		if d.object != nil && kyma.OptedOut(d.object) && !d.down() {
-			plan.Findings = append(plan.Findings, migration.Finding{
-				Severity: migration.Warning, Object: d.ref.String(),
-				Problem: fmt.Sprintf("it carries the label %s=true, so the Event Bus is left running", kyma.OptOutLabel),
-			})
+			plan.Findings = append(plan.Findings, optedOut(d))
 			return plan
 		}
 	}
@@ -53,6 +51,13 @@ func decide(s *snapshot, o options) *migration.Plan {
 		return irreversible(a) - irreversible(b)
 	})
 	return plan
+}
+
+func optedOut(d busDeployment) migration.Finding {
+	return migration.Finding{
+		Severity: migration.Warning, Object: d.ref.String(),
+		Problem: fmt.Sprintf("it carries the label %s=true, so the Event Bus is left running", kyma.OptOutLabel),
+	}
 }
 
 func irreversible(u migration.Unit) int {
@@ -154,8 +159,9 @@ func scale(d busDeployment) migration.Change {
 		panic(err) // strings and numbers
 	}
 	return migration.Change{
-		Verb: migration.Patch, Ref: d.ref, UID: d.object.GetUID(), Patch: patch,
-		Why: fmt.Sprintf("nothing uses it any more; from %s to 0", count(int(d.replicas()), "replica", "replicas")),
+		Verb: migration.Patch, Ref: d.ref, UID: d.object.GetUID(), Patch: patch, Guard: true,
+		Object: k8sutil.Basis(d.object, []string{"metadata", "labels", ReplicasLabel}, []string{"spec", "replicas"}),
+		Why:    fmt.Sprintf("nothing uses it any more; from %s to 0", count(int(d.replicas()), "replica", "replicas")),
 	}
 }
 
@@ -206,20 +212,11 @@ func risks(d busDeployment) []migration.Finding {
 	return findings
 }
 
-// release takes the finalizer off an EventActivation, and no other one.
+// release removes the finalizer of an EventActivation, and no other one.
 func release(resource migration.Resource, obj *unstructured.Unstructured) migration.Unit {
 	ref := migration.Ref{Resource: resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	rest := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == kyma.EventActivationFinalizer })
-	var finalizers any // null removes the field
-	if len(rest) > 0 {
-		finalizers = rest
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	if err != nil {
-		panic(err) // strings
-	}
 	return migration.Unit{ID: ref.String(), Changes: []migration.Change{{
-		Verb: migration.Patch, Ref: ref, UID: obj.GetUID(), Patch: patch,
+		Verb: migration.Patch, Ref: ref, UID: obj.GetUID(), Lists: migration.RemoveFinalizer(kyma.EventActivationFinalizer), Guard: true,
 		// One that is being deleted goes at once, and does not come back.
 		Irreversible: obj.GetDeletionTimestamp() != nil,
 		Why:          "without the subscription-controller its deletion would hang on the finalizer " + kyma.EventActivationFinalizer,

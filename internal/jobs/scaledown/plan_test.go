@@ -3,6 +3,7 @@ package scaledown
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,6 +49,12 @@ func summary(p *migration.Plan) []string {
 			line := fmt.Sprintf("%s %s", ch.Verb, ch.Ref)
 			if ch.Patch != nil {
 				line += " " + string(ch.Patch)
+			}
+			for _, edit := range ch.Lists {
+				line += fmt.Sprintf(" %s -%v +%v", strings.Join(edit.Path, "."), edit.Remove, edit.Add)
+			}
+			if ch.Verb == migration.Patch && !ch.Guard {
+				line += " unguarded"
 			}
 			if ch.Irreversible {
 				line += " for good"
@@ -169,8 +176,8 @@ func TestDecide(t *testing.T) {
 		},
 		want: []string{
 			`patch Deployment kyma-system/` + pub + ` {"metadata":{"labels":{"eventmesh-migration.kyma-project.io/replicas":"2"}},"spec":{"replicas":0}}`,
-			`patch EventActivation shop/svc {"metadata":{"finalizers":["other"]}}`,
-			`patch EventActivation shop/svc {"metadata":{"finalizers":null}} for good`,
+			`patch EventActivation shop/svc metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[]`,
+			`patch EventActivation shop/svc metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[] for good`,
 		},
 	}} {
 		plan := decide(&tc.s, New().options)

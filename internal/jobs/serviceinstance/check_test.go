@@ -114,6 +114,10 @@ status: {asyncOpInProgress: true, currentOperation: Provision, conditions: [{typ
 		{"all is there again", provisioned, nil, []string{"met", "met"}},
 		{"it is not seen yet", provisioned, []edit{drop("ServiceInstance orders")}, []string{"pending: it does not exist", "met"}},
 		{"it has no status yet", provisioned, []edit{patch("ServiceInstance orders", "status: null")}, []string{"pending: it has no status yet", "met"}},
+		{
+			"ready is not provisioned: Service Catalog may say so of what its broker does not have", provisioned,
+			[]edit{patch("ServiceInstance orders", "status: {provisionStatus: NotProvisioned}")}, []string{"pending: ", "met"},
+		},
 		{"it is being provisioned", provisioned, []edit{patch("ServiceInstance orders", fmt.Sprintf(polling, "Provisioning"))}, []string{"pending: Provisioning", "met"}},
 		{
 			"application-broker was restarted meanwhile", provisioned,
@@ -275,13 +279,14 @@ spec: {template: {spec: {containers: [{name: store-event-service, args: ["--even
 	link, broker := k.link.Ref("kyma-integration", "brokersub-x"), k.broker.Ref("shop", "default")
 	account := migration.Ref{Resource: serviceAccounts, Namespace: "shop", Name: kyma.BrokerFilterAccount}
 	binding := migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding("shop", kyma.BrokerFilterAccount)}
-	refs := []migration.Ref{link, broker, account, binding, k.activation.Ref("shop", "orders"), k.broker.Ref("crm", "default"), k.link.Ref("kyma-integration", "other")}
+	policy := k.policy.Ref("shop", kyma.BrokerPolicyName("shop"))
+	refs := []migration.Ref{link, broker, account, binding, policy, k.policy.Ref("crm", kyma.BrokerPolicyName("crm")), k.activation.Ref("shop", "orders"), k.broker.Ref("crm", "default"), k.link.Ref("kyma-integration", "other")}
 	const why = "carries live events: Deployment kyma-integration/store-event-service posts those of store to the mesh"
 	got, err := keep(t.Context(), w, k, New().options, refs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[migration.Ref]string{link: why, broker: why, account: why, binding: why}, got); diff != "" {
+	if diff := cmp.Diff(map[migration.Ref]string{link: why, broker: why, account: why, binding: why, policy: why}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if got, err = keep(t.Context(), newWorld(t), k, New().options, refs); err != nil || len(got) > 0 {

@@ -52,6 +52,7 @@ var (
 	_ migration.KeepReader   = (*Job)(nil)
 	_ migration.EditIgnorer  = (*Job)(nil)
 	_ migration.Remaker      = (*Job)(nil)
+	_ migration.Rechecker    = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -98,7 +99,11 @@ The plan names for each instance what would happen and why, the bindings and
 workloads that are touched, and the time it takes: if that is longer than --timeout,
 the run is refused. An instance that is deleted but could not come back is not
 deleted: a class or plan that is removed from the catalog, no ApplicationMapping, a
-second instance of the same service, and others; the plan says which.
+second instance of the same service, and others; the plan says which. All of this is
+decided once more right before the first deletion of each recreation.
+
+application-broker removes the label accessLabel of the namespace with an instance.
+If it was there, a recreation sets it again, unless somebody else has set it by then.
 
 It never touches:
   - cluster-wide service classes, and classes of other brokers;

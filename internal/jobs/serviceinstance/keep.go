@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -19,7 +20,7 @@ func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Re
 	if !slices.ContainsFunc(refs, func(ref migration.Ref) bool { return ref.Kind != kyma.EventActivation.Kind }) {
 		return kept, nil
 	}
-	live := kyma.Posters{}
+	live := eventpath.Posters{}
 	err := migration.EachWorkload(ctx, c, o.integrationNamespace, func(workload migration.Ref, obj *unstructured.Unstructured) {
 		live.Add(workload.String(), obj)
 	})

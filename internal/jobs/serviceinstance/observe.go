@@ -2,6 +2,7 @@ package serviceinstance
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
@@ -27,10 +27,14 @@ type reader interface {
 
 // namespace is what the job needs of a Namespace.
 type namespace struct {
-	uid                             types.UID
 	excluded, optedOut, terminating bool
 	// injection is the value of the label by which Knative makes a Broker.
 	injection string
+	// access is the value of the label that application-broker sets, "" if there is
+	// none.
+	access string
+	// basis is what is decided on about its label.
+	basis *unstructured.Unstructured
 }
 
 // id is a namespace and a name in it.
@@ -71,9 +75,10 @@ type recreation struct {
 	brokerReady bool
 	// controlled says that somebody takes finalizers off EventActivations.
 	controlled bool
-	// missing are the Secrets that parameters come from, and that do not exist;
-	// unseen those that this account may not look at.
-	missing, unseen map[id]bool
+	// secrets are those that parameters come from: the keys of each, nil for one that
+	// does not exist. unseen are those that this account may not read.
+	secrets map[id]map[string]bool
+	unseen  map[id]bool
 }
 
 // observe reads what says which instances lack something: each kind once.
@@ -109,8 +114,9 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 	g.Go(func() error {
 		return c.Each(ctx, namespaces, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
 			s.namespaces[obj.GetName()] = namespace{
-				uid: obj.GetUID(), terminating: obj.GetDeletionTimestamp() != nil, excluded: skip[obj.GetName()],
-				optedOut: kyma.OptedOut(obj), injection: obj.GetLabels()[kyma.InjectionLabel],
+				terminating: obj.GetDeletionTimestamp() != nil, excluded: skip[obj.GetName()],
+				optedOut: kyma.OptedOut(obj), injection: obj.GetLabels()[kyma.InjectionLabel], access: obj.GetLabels()[kyma.AccessLabel],
+				basis: k8sutil.Basis(obj, []string{"metadata", "labels", kyma.InjectionLabel}),
 			}
 			return nil
 		})
@@ -130,10 +136,13 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 				// It may be awaited.
 				all, err = c.List(ctx, k.Resource, namespace, migration.ListOptions{})
 			} else {
+				// By name: a list that begins again hands objects over twice.
+				byName := map[id]*unstructured.Unstructured{}
 				err = c.Each(ctx, k.Resource, namespace, migration.ListOptions{LabelSelector: selector}, func(obj *unstructured.Unstructured) error {
-					all = append(all, obj)
+					byName[idOf(obj)] = obj
 					return nil
 				})
+				all = slices.Collect(maps.Values(byName))
 			}
 			for _, obj := range sorted(all) {
 				fn(obj)
@@ -183,7 +192,7 @@ func pairOf(link *unstructured.Unstructured) pair {
 // observeRecreation reads what goes with the deletion of the given instances.
 func (s *snapshot) observeRecreation(ctx context.Context, c reader, o options, instances []*unstructured.Unstructured) error {
 	r := &recreation{
-		bindings: map[id][]*unstructured.Unstructured{}, usages: map[id][]*unstructured.Unstructured{}, missing: map[id]bool{}, unseen: map[id]bool{},
+		bindings: map[id][]*unstructured.Unstructured{}, usages: map[id][]*unstructured.Unstructured{}, secrets: map[id]map[string]bool{}, unseen: map[id]bool{},
 	}
 	s.recreation = r
 	g, gctx := errgroup.WithContext(ctx)
@@ -231,9 +240,9 @@ func (s *snapshot) observeRecreation(ctx context.Context, c reader, o options, i
 		withParameters := []*unstructured.Unstructured{instance}
 		withParameters = append(withParameters, r.bindings[idOf(instance)]...)
 		for _, obj := range withParameters {
-			for _, name := range parameterSecrets(obj) {
-				key := id{obj.GetNamespace(), name}
-				if _, known := r.missing[key]; known || r.unseen[key] {
+			for _, source := range parameterSources(obj) {
+				key := id{obj.GetNamespace(), source.secret}
+				if _, known := r.secrets[key]; known || r.unseen[key] {
 					continue
 				}
 				secret, err := c.Get(ctx, migration.Ref{Resource: secrets, Namespace: key.namespace, Name: key.name})
@@ -244,24 +253,40 @@ func (s *snapshot) observeRecreation(ctx context.Context, c reader, o options, i
 				if err != nil {
 					return err
 				}
-				r.missing[key] = secret == nil // and nothing else of it is kept
+				r.secrets[key] = keysOf(secret) // and nothing else of it is kept
 			}
 		}
 	}
 	return nil
 }
 
-// parameterSecrets are the Secrets that spec.parametersFrom names.
-func parameterSecrets(obj *unstructured.Unstructured) []string {
-	sources, _ := kyma.MapAt(obj.Object, "spec")["parametersFrom"].([]any)
-	var names []string
-	for _, s := range sources {
+// parameterSource is a key of a Secret that parameters come from.
+type parameterSource struct{ secret, key string }
+
+// parameterSources are those that spec.parametersFrom names.
+func parameterSources(obj *unstructured.Unstructured) []parameterSource {
+	list, _ := kyma.MapAt(obj.Object, "spec")["parametersFrom"].([]any)
+	var sources []parameterSource
+	for _, s := range list {
 		source, _ := s.(map[string]any)
-		if name := kyma.Text(kyma.MapAt(source, "secretKeyRef")["name"]); name != "" {
-			names = append(names, name)
+		ref := kyma.MapAt(source, "secretKeyRef")
+		if name := kyma.Text(ref["name"]); name != "" {
+			sources = append(sources, parameterSource{name, kyma.Text(ref["key"])})
 		}
 	}
-	return names
+	return sources
+}
+
+// keysOf returns the keys of a Secret, nil if there is none.
+func keysOf(secret *unstructured.Unstructured) map[string]bool {
+	if secret == nil {
+		return nil
+	}
+	keys := map[string]bool{}
+	for key := range kyma.MapAt(secret.Object, "data") {
+		keys[key] = true
+	}
+	return keys
 }
 
 // sorted sorts by namespace and name, so that plans are the same each time.

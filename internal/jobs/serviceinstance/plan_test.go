@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -271,6 +272,21 @@ spec: {services: [{id: orders, entries: [{type: Events}]}]}
 			want:  slices.Insert(slices.Clone(alone), 1, "patch ServiceInstance shop/orders"),
 		},
 		{
+			reason: "a Secret with the key", strategy: always, edits: []edit{
+				patch("ServiceBinding orders-binding", "spec: {parametersFrom: [{secretKeyRef: {name: params, key: json}}]}"),
+				add(`{apiVersion: v1, kind: Secret, metadata: {namespace: shop, name: params}, data: {json: e30=}}`),
+			}, want: sequence,
+		},
+		{
+			reason: "the label that application-broker removes with the instance is set again, last", strategy: always,
+			edits: []edit{patch("Namespace shop", "metadata: {labels: {accessLabel: store}}")},
+			want:  append(slices.Clone(sequence), "patch Namespace shop"),
+		},
+		{
+			reason: "a list that begins again hands its objects over twice", edits: []edit{withoutMesh, func(_ *testing.T, w *world) { w.twice = true }},
+			want: []string{"create Subscription kyma-integration/brokersub-4621630b71", "create EventActivation shop/orders"},
+		},
+		{
 			reason: "bindings and usages that were not ready are made again, and not waited for", strategy: always,
 			edits: []edit{patch("ServiceBinding orders-binding", `status: {conditions: [{type: Ready, status: "False"}]}`), patch("ServiceBindingUsage orders-usage", `status: null`)},
 			want: slices.DeleteFunc(slices.Clone(sequence), func(step string) bool {
@@ -330,6 +346,13 @@ func TestRefuse(t *testing.T) {
 				func(_ *testing.T, w *world) { w.forbidden = "Secret" },
 			},
 			"error: " + si + "may not come back: the parameters of ServiceBinding orders-binding come from the Secret params, and this account may not look whether that exists",
+		},
+		{
+			"the Secret is there, and its key is not", []edit{
+				patch("ServiceBinding orders-binding", "spec: {parametersFrom: [{secretKeyRef: {name: params, key: json}}]}"),
+				add(`{apiVersion: v1, kind: Secret, metadata: {namespace: shop, name: params}, data: {other: e30=}}`),
+			},
+			"error: " + si + `could not come back: the Secret params, which the parameters of ServiceBinding orders-binding come from, has no key "json"`,
 		},
 		{
 			"a second instance of the service", []edit{add(`
@@ -393,6 +416,79 @@ func TestRepairAsTheBroker(t *testing.T) {
 	}
 	if plan.Serial || plan.Estimate != 0 {
 		t.Errorf("repairs need not wait for each other: serial %t, estimate %s", plan.Serial, plan.Estimate)
+	}
+}
+
+// TestOwnerOf: application-broker of 1.11 gives an EventActivation no owner, and
+// removes it itself; one that it does not own would be deleted with the instance
+// first.
+func TestOwnerOf(t *testing.T) {
+	owned := func(uid string) edit {
+		return patch("EventActivation orders", `metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: x, uid: cm-1}, {apiVersion: servicecatalog.k8s.io/v1beta1, kind: ServiceInstance, name: orders, uid: `+uid+`}]}`)
+	}
+	version := func(tag string) edit {
+		return patch("Deployment application-broker", `spec: {template: {spec: {containers: [{name: broker, image: "x/application-broker:`+tag+`"}]}}}`)
+	}
+	ref := func(uid string) map[string]any {
+		return map[string]any{"apiVersion": "servicecatalog.k8s.io/v1beta1", "kind": "ServiceInstance", "name": "orders", "uid": uid}
+	}
+	path := []string{"metadata", "ownerReferences"}
+	for _, tc := range []struct {
+		reason string
+		edits  []edit
+		owners any
+		lists  []migration.ListEdit
+	}{
+		{"made for 1.10", []edit{withoutMesh, version("87fe96df")}, []any{ref("si-1")}, nil},
+		{"made for 1.11", []edit{withoutMesh, version("ea60970f"), unserved("Policy")}, nil, nil},
+		{"made for one that is not known: 1.10 would leave it behind", []edit{withoutMesh, version("main")}, []any{ref("si-1")}, nil},
+		// These fail on the commit before: the whole list was written, and the ConfigMap's
+		// entry, or one that was added meanwhile, was lost.
+		{"another instance's, for 1.10: entry by entry", []edit{owned("old")}, nil, []migration.ListEdit{{Path: path, Add: []any{ref("si-1")}, Remove: []any{ref("old")}}}},
+		{"another instance's, for 1.11", []edit{owned("old"), version("ea60970f"), unserved("Policy")}, nil, []migration.ListEdit{{Path: path, Remove: []any{ref("old")}}}},
+	} {
+		plan := planOf(t, auto, tc.edits...)
+		for _, u := range plan.Units {
+			ch := &u.Changes[0]
+			if ch.Ref.Kind != kyma.EventActivation.Kind {
+				continue
+			}
+			var owners any
+			if ch.Object != nil {
+				owners = ch.Object.Object["metadata"].(map[string]any)["ownerReferences"]
+			}
+			if diff := cmp.Diff(tc.owners, owners); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.lists, ch.Lists); diff != "" || len(ch.Patch) > 0 {
+				t.Errorf("%s: patch %s (-want +got):\n%s", tc.reason, ch.Patch, diff)
+			}
+			tc.reason = ""
+		}
+		if tc.reason != "" {
+			t.Errorf("%s: nothing is done: %v", tc.reason, summary(plan))
+		}
+	}
+}
+
+// TestWrites: what is patched is what was read, and no list is written whole. It
+// fails on the commit before: an entry that others added meanwhile was lost.
+func TestWrites(t *testing.T) {
+	plan := planOf(t, always, withoutDependents, patch("ServiceInstance orders", "metadata: {finalizers: [kubernetes-incubator/service-catalog, example.com/audit]}"))
+	ch := plan.Units[0].Changes[1]
+	want := []migration.ListEdit{{Path: []string{"metadata", "finalizers"}, Remove: []any{"example.com/audit"}}}
+	if diff := cmp.Diff(want, ch.Lists); diff != "" || ch.Patch != nil || !ch.Guard {
+		t.Errorf("patch %s, guarded %t (-want +got):\n%s", ch.Patch, ch.Guard, diff)
+	}
+	for i, ch := range plan.Units[0].Changes {
+		if ch.Guard != (i == 1) {
+			t.Errorf("%s %s: guarded %t: all of a recreation is done, or nothing", ch.Verb, ch.Ref, ch.Guard)
+		}
+	}
+	plan = planOf(t, auto, patch("Namespace shop", "metadata: {labels: {knative-eventing-injection: null, a: b}}"), drop("Broker default"))
+	got := plan.Units[0].Changes[0].Object.Object
+	if diff := cmp.Diff(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop", "uid": "ns-1"}}, got); diff != "" {
+		t.Errorf("the basis of a label (-want +got):\n%s", diff)
 	}
 }
 

@@ -186,18 +186,26 @@ func (d *decision) irretrievable(c *candidate) *problem {
 func (d *decision) unbindable(c *candidate) *problem {
 	bindings, usages := d.dependents(c)
 	for _, obj := range append([]*unstructured.Unstructured{c.obj}, bindings...) {
-		for _, name := range parameterSecrets(obj) {
-			if d.recreation.missing[id{obj.GetNamespace(), name}] {
+		for _, source := range parameterSources(obj) {
+			key := id{obj.GetNamespace(), source.secret}
+			what := fmt.Sprintf("the parameters of %s %s come from", obj.GetKind(), obj.GetName())
+			keys := d.recreation.secrets[key]
+			switch {
+			case d.recreation.unseen[key]:
 				return &problem{
-					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which the parameters of %s %s come from, does not exist", name, obj.GetKind(), obj.GetName()),
+					migration.Error, fmt.Sprintf("may not come back: %s the Secret %s, and this account may not look whether that exists", what, source.secret),
+					fmt.Sprintf("run it as somebody who may, or kubectl -n %s create role eventmesh-migration --verb=get --resource=secrets --resource-name=%s, and bind it to the job's account; or %s",
+						obj.GetNamespace(), source.secret, d.optOut(c.obj)),
+				}
+			case keys == nil:
+				return &problem{
+					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, does not exist", source.secret, what),
 					"create that Secret again, or " + d.optOut(c.obj),
 				}
-			}
-			if d.recreation.unseen[id{obj.GetNamespace(), name}] {
+			case !keys[source.key]:
 				return &problem{
-					migration.Error, fmt.Sprintf("may not come back: the parameters of %s %s come from the Secret %s, and this account may not look whether that exists", obj.GetKind(), obj.GetName(), name),
-					fmt.Sprintf("run it as somebody who may, or kubectl -n %s create role eventmesh-migration --verb=get --resource=secrets --resource-name=%s, and bind it to the job's account; or %s",
-						obj.GetNamespace(), name, d.optOut(c.obj)),
+					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, has no key %q", source.secret, what, source.key),
+					fmt.Sprintf("add that key to Secret %s/%s, or %s", obj.GetNamespace(), source.secret, d.optOut(c.obj)),
 				}
 			}
 		}
@@ -257,8 +265,8 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 		// They would keep the instance, which is not meant to go for good.
 		add(migration.Change{
 			Verb: migration.Patch, Ref: ref, UID: c.obj.GetUID(),
-			Patch: mustJSON(map[string]any{"metadata": map[string]any{"finalizers": []string{kyma.ServiceCatalogFinalizer}}}),
-			Why:   "the owners of other finalizers are not to take it for gone; it gets them back",
+			Lists: []migration.ListEdit{{Path: []string{"metadata", "finalizers"}, Remove: entries(foreign)}},
+			Why:   "the owners of other finalizers are not to take it for gone; it gets them again",
 		})
 	}
 	if len(bindings) > 0 {
@@ -305,6 +313,14 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 			add(migration.Change{Verb: migration.Await, Ref: d.kinds.usage.RefTo(usage), Why: "its workload has the credentials again"})
 		}
 	}
+	// All behind it, up to the label, is done if this is done, or not at all.
+	first := slices.IndexFunc(u.Changes, func(ch migration.Change) bool { return ch.Writes() })
+	u.Changes[first].Guard = true
+	if access := d.namespaces[c.namespace()].access; access != "" {
+		// The last one, since it is the one thing that is left out if somebody else has
+		// seen to it.
+		add(d.restoreAccess(c, access))
+	}
 	return u
 }
 
@@ -344,6 +360,26 @@ func remade(obj *unstructured.Unstructured) *unstructured.Unstructured {
 
 func foreignFinalizers(obj *unstructured.Unstructured) []string {
 	return slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == kyma.ServiceCatalogFinalizer })
+}
+
+// entries are strings as entries of a list.
+func entries(all []string) []any {
+	list := make([]any, len(all))
+	for i, s := range all {
+		list[i] = s
+	}
+	return list
+}
+
+// restoreAccess is the label of a namespace that application-broker removes when an
+// instance is deleted, and sets again with its resync only, up to half an hour later.
+func (d *decision) restoreAccess(c *candidate, access string) migration.Change {
+	in := d.namespaces[c.namespace()]
+	return migration.Change{
+		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: c.namespace()}, UID: in.basis.GetUID(), Guard: true,
+		Patch: mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]any{kyma.AccessLabel: access}}}),
+		Why:   "application-broker removes the label " + kyma.AccessLabel + " with the instance, and sets it again up to half an hour later",
+	}
 }
 
 func idNames(all []*unstructured.Unstructured) []string {

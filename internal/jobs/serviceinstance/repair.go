@@ -120,23 +120,29 @@ func (d *decision) ownerOf(c *candidate) *metav1.OwnerReference {
 }
 
 // adopt gives an EventActivation the owner that application-broker of 1.10 gives
-// one that it finds.
+// one that it finds, in the place of the instances that it belongs to. Owners of
+// other kinds stay.
 func (d *decision) adopt(activation *unstructured.Unstructured, c *candidate) migration.Change {
-	owners := []any{}
+	edit := migration.ListEdit{Path: []string{"metadata", "ownerReferences"}}
 	if owner := d.ownerOf(c); owner != nil {
-		owners = append(owners, map[string]any{"apiVersion": owner.APIVersion, "kind": owner.Kind, "name": owner.Name, "uid": string(owner.UID)})
+		edit.Add = []any{map[string]any{"apiVersion": owner.APIVersion, "kind": owner.Kind, "name": owner.Name, "uid": string(owner.UID)}}
+	}
+	all, _ := kyma.MapAt(activation.Object, "metadata")["ownerReferences"].([]any)
+	for _, o := range all {
+		if owner, ok := o.(map[string]any); ok && kyma.Text(owner["kind"]) == kyma.ServiceInstance.Kind {
+			edit.Remove = append(edit.Remove, owner)
+		}
 	}
 	return migration.Change{
-		Verb: migration.Patch, Ref: d.kinds.activation.RefTo(activation), UID: activation.GetUID(),
-		Patch: mustJSON(map[string]any{"metadata": map[string]any{"ownerReferences": owners}}),
-		Why:   fmt.Sprintf("it belongs to %s, and would go with that", d.foreignOwner(activation, c)),
+		Verb: migration.Patch, Ref: d.kinds.activation.RefTo(activation), UID: activation.GetUID(), Lists: []migration.ListEdit{edit},
+		Why: fmt.Sprintf("it belongs to %s, and would go with that", d.foreignOwner(activation, c)),
 	}
 }
 
 // label is what makes Knative create a Broker, where it does.
 func (d *decision) label(name string, in namespace, why string) migration.Change {
 	ch := migration.Change{
-		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, UID: in.uid,
+		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, UID: in.basis.GetUID(), Object: in.basis,
 		Patch: mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]any{kyma.InjectionLabel: "enabled"}}}), Why: why,
 	}
 	if !d.kinds.injects() {

@@ -98,6 +98,8 @@ type world struct {
 	modern           bool
 	// forbidden is the kind that the account may not get.
 	forbidden string
+	// twice: each list begins again once, behind its last object.
+	twice bool
 }
 
 func newWorld(t *testing.T, edits ...edit) *world {
@@ -204,7 +206,11 @@ func (w *world) Each(_ context.Context, r migration.Resource, namespace string, 
 	if err != nil {
 		return err
 	}
-	for _, obj := range w.objects {
+	objects := w.objects
+	if w.twice {
+		objects = slices.Concat(objects, objects)
+	}
+	for _, obj := range objects {
 		if obj.GetKind() != r.Kind || obj.GroupVersionKind().Group != r.Group || namespace != "" && obj.GetNamespace() != namespace {
 			continue
 		}
@@ -219,7 +225,9 @@ func (w *world) Each(_ context.Context, r migration.Resource, namespace string, 
 
 func (w *world) List(ctx context.Context, r migration.Resource, namespace string, opts migration.ListOptions) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	err := w.Each(ctx, r, namespace, opts, func(obj *unstructured.Unstructured) error {
+	once := *w // a Cluster's List hands each object over once
+	once.twice = false
+	err := once.Each(ctx, r, namespace, opts, func(obj *unstructured.Unstructured) error {
 		all = append(all, obj)
 		return nil
 	})

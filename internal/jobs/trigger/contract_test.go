@@ -5,8 +5,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -53,6 +56,24 @@ func count(key string, n int64) func(map[string]any) {
 	return func(status map[string]any) { status[key] = n }
 }
 
+// linkTo is a Knative Subscription that brings the events of commerce to a URL.
+func linkTo(uri string) *unstructured.Unstructured {
+	return isReady(obj("messaging.knative.dev/v1", "Subscription", "kyma-integration", "brokersub-1", map[string]any{"spec": map[string]any{
+		"channel":    map[string]any{"apiVersion": "messaging.knative.dev/v1", "kind": "Channel", "name": "commerce"},
+		"subscriber": map[string]any{"uri": uri},
+	}}))
+}
+
+func addressed(u *unstructured.Unstructured) *unstructured.Unstructured {
+	u.Object["status"] = map[string]any{"conditions": readyStatus["conditions"], "address": map[string]any{"url": "http://c"}}
+	return u
+}
+
+// formerPod is one of the event-service of Kyma 1.10.
+func formerPod() *unstructured.Unstructured {
+	return obj("v1", "Pod", "kyma-integration", "old", map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "commerce-event-service"}}}})
+}
+
 const onMesh = "--eventMeshURL=http://commerce.kyma-integration"
 
 // contracted is a cluster in which everything holds for the one Subscription.
@@ -67,13 +88,13 @@ func contracted() *snapshot {
 		"subscriber": map[string]any{"uri": "http://fn.shop:8080/"},
 	}}))
 	s := corpusSnapshot(sub.Object, []map[string]any{trigger.Object})
-	s.sources["commerce"] = isReady(obj("sources.kyma-project.io/v1alpha1", "HTTPSource", "kyma-integration", "commerce", nil))
-	s.links[pair{"commerce", "shop"}] = []*unstructured.Unstructured{isReady(obj("messaging.knative.dev/v1", "Subscription", "kyma-integration", "brokersub-1", nil))}
+	s.sources["commerce"] = isReady(obj("sources.kyma-project.io/v1alpha1", "HTTPSource", "kyma-integration", "commerce", map[string]any{"spec": map[string]any{"source": "commerce"}}))
+	s.links[pair{"commerce", "shop"}] = []*unstructured.Unstructured{linkTo("http://default-broker.shop")}
 	s.mesh = &mesh{
-		channels:      map[string]*unstructured.Unstructured{"commerce": isReady(obj("messaging.knative.dev/v1", "Channel", "kyma-integration", "commerce", nil))},
+		channels:      map[string]*unstructured.Unstructured{"commerce": addressed(isReady(obj("messaging.knative.dev/v1", "Channel", "kyma-integration", "commerce", nil)))},
 		services:      map[string]*unstructured.Unstructured{"commerce": isReady(obj("serving.knative.dev/v1", "Service", "kyma-integration", "commerce", nil))},
 		eventServices: map[string]*unstructured.Unstructured{"commerce": eventService(onMesh, rolled())},
-		legacyPods:    map[string]string{},
+		former:        eventpath.FormerPods{},
 	}
 	s.mesh.eventServices["commerce"].SetGeneration(1)
 	link := obj("messaging.knative.dev/v1", "Subscription", "kyma-system", "orders--shop", map[string]any{"spec": map[string]any{
@@ -92,8 +113,9 @@ func contracted() *snapshot {
 	return s
 }
 
-// TestContract takes away one thing after the other: the Subscription goes when,
-// and only when, nothing is missing.
+// TestContract removes one thing after the other: the Subscription goes when, and
+// only when, nothing is missing. The cases LinkElsewhere to ChannelAddress and those
+// of a URL fail on the commit before: it was deleted.
 func TestContract(t *testing.T) {
 	source := func(s *snapshot) *unstructured.Unstructured { return s.sources["commerce"] }
 	key := pair{"commerce", "shop"}
@@ -105,14 +127,26 @@ func TestContract(t *testing.T) {
 		waits   string   // words of the one deferral
 		warning string   // words of the one warning
 	}{
-		"All":            {reason: "Nothing is missing.", change: func(*snapshot, *options) {}, want: gone},
-		"NoHTTPSource":   {reason: "The mesh takes no events of the source.", change: func(s *snapshot, _ *options) { delete(s.sources, "commerce") }, waits: "has no HTTPSource"},
-		"HTTPSource":     {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(source(s)) }, waits: "HTTPSource kyma-integration/commerce is not ready: Broken"},
-		"NoChannel":      {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { delete(s.mesh.channels, "commerce") }, waits: "Channel kyma-integration/commerce does not exist"},
-		"Adapter":        {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { notReady(s.mesh.services["commerce"]) }, waits: "the adapter, Service kyma-integration/commerce is not ready"},
-		"NoLink":         {reason: "The events do not come to the namespace.", change: func(s *snapshot, _ *options) { s.links[key] = nil }, waits: "no Knative Subscription brings the events"},
-		"TwoLinks":       {reason: "They come twice.", change: func(s *snapshot, _ *options) { s.links[key] = append(s.links[key], s.links[key][0]) }, waits: "each event 2 times"},
-		"Link":           {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(s.links[key][0]) }, waits: "brokersub-1 is not ready"},
+		"All":          {reason: "Nothing is missing.", change: func(*snapshot, *options) {}, want: gone},
+		"NoHTTPSource": {reason: "The mesh takes no events of the source.", change: func(s *snapshot, _ *options) { delete(s.sources, "commerce") }, waits: "HTTPSource kyma-integration/commerce does not exist"},
+		"HTTPSource":   {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(source(s)) }, waits: "HTTPSource kyma-integration/commerce is not ready: Broken"},
+		"NoChannel":    {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { delete(s.mesh.channels, "commerce") }, waits: "there is no Channel kyma-integration/commerce"},
+		"Adapter":      {reason: "Its own condition is not trusted.", change: func(s *snapshot, _ *options) { notReady(s.mesh.services["commerce"]) }, waits: "adapter Service kyma-integration/commerce is not ready"},
+		"NoLink":       {reason: "The events do not come to the namespace.", change: func(s *snapshot, _ *options) { s.links[key] = nil }, waits: "no Knative Subscription in kyma-integration brings the events of commerce to namespace shop"},
+		"TwoLinks":     {reason: "They come twice.", change: func(s *snapshot, _ *options) { s.links[key] = append(s.links[key], s.links[key][0]) }, waits: "each event 2 times"},
+		"Link":         {reason: "It is not ready.", change: func(s *snapshot, _ *options) { notReady(s.links[key][0]) }, waits: "brokersub-1 is not ready"},
+		"LinkElsewhere": {reason: "It feeds another namespace's Broker.", change: func(s *snapshot, _ *options) {
+			s.links[key] = []*unstructured.Unstructured{linkTo("http://default-broker.crm")}
+		}, waits: `brokersub-1 brings the events of commerce to "default-broker.crm", not to the Broker of namespace shop`},
+		"LinkChannel": {reason: "It takes another source's events.", change: func(s *snapshot, _ *options) {
+			kyma.MapAt(s.links[key][0].Object, "spec", "channel")["name"] = "crm"
+		}, waits: "takes events from Channel kyma-integration/crm"},
+		"SourceName": {reason: "No adapter is where the event-service posts.", change: func(s *snapshot, _ *options) { source(s).SetName("other") }, waits: "HTTPSource kyma-integration/other is of source"},
+		"ChannelFormer": {reason: "It is about to be deleted.", change: func(s *snapshot, _ *options) {
+			yes := true
+			s.mesh.channels["commerce"].SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "sources.kyma-project.io/v1alpha1", Kind: "HTTPSource", Name: "commerce", UID: "former", Controller: &yes}})
+		}, waits: "belongs to an earlier HTTPSource"},
+		"ChannelAddress": {reason: "The adapter has nowhere to send to.", change: func(s *snapshot, _ *options) { isReady(s.mesh.channels["commerce"]) }, waits: "has no address"},
 		"Broker":         {reason: "It is waited for first.", change: func(s *snapshot, _ *options) { notReady(s.brokers["shop"]) }, want: []string{"await Broker shop/default", "await Broker shop/default", "await Trigger shop/t", "delete Subscription shop/orders"}},
 		"Trigger":        {reason: "It is waited for first.", change: func(s *snapshot, _ *options) { notReady(s.triggers["shop"][0]) }, want: []string{"await Trigger shop/t", "delete Subscription shop/orders"}},
 		"NoTrigger":      {reason: "It is made first.", change: func(s *snapshot, _ *options) { s.triggers["shop"] = nil }, want: []string{"create Trigger shop/orders-644f7b8cf5ac", "delete Subscription shop/orders"}},
@@ -123,7 +157,16 @@ func TestContract(t *testing.T) {
 		}, want: gone},
 		"NotSwitched": {reason: "It posts to the Event Bus.", change: func(s *snapshot, _ *options) {
 			s.mesh.eventServices["commerce"] = eventService("--sourceId=commerce", rolled())
-		}, waits: "posts to the Event Bus still"},
+		}, waits: "does not carry --eventMeshURL, so it posts to the Event Bus"},
+		"EmptyURL": {reason: "It posts nowhere.", change: func(s *snapshot, _ *options) {
+			s.mesh.eventServices["commerce"] = eventService("--eventMeshURL=", rolled())
+		}, waits: "carries an empty --eventMeshURL"},
+		"URLOfAnother": {reason: "Its events get another's name.", change: func(s *snapshot, _ *options) {
+			s.mesh.eventServices["commerce"] = eventService("--eventMeshURL=http://crm.kyma-integration", rolled())
+		}, waits: `posts to the host "crm.kyma-integration"`},
+		"URLOfPublisher": {reason: "That is the Event Bus.", change: func(s *snapshot, _ *options) {
+			s.mesh.eventServices["commerce"] = eventService("--eventMeshURL=http://event-publish-service.kyma-system:8080/v1/events", rolled())
+		}, waits: `posts to the host "event-publish-service.kyma-system:8080"`},
 		"NotObserved": {reason: "Its controller has not seen the change.", change: func(s *snapshot, _ *options) { s.mesh.eventServices["commerce"].SetGeneration(2) }, waits: "has not caught up"},
 		"NotUpdated": {reason: "The new pod is not there.", change: func(s *snapshot, _ *options) {
 			s.mesh.eventServices["commerce"] = eventService(onMesh, rolled(count("updatedReplicas", 0)))
@@ -134,11 +177,11 @@ func TestContract(t *testing.T) {
 		"NotAvailable": {reason: "The new one takes nothing yet.", change: func(s *snapshot, _ *options) {
 			s.mesh.eventServices["commerce"] = eventService(onMesh, rolled(count("availableReplicas", 0)))
 		}, waits: "0 of 1 pods are available"},
-		"TerminatingPod": {reason: "It posts until it ends, and no Deployment counts it.", change: func(s *snapshot, _ *options) { s.mesh.legacyPods["commerce"] = "old" }, waits: "Pod kyma-integration/old of the earlier event-service still runs"},
+		"TerminatingPod": {reason: "It posts until it ends, and no Deployment counts it.", change: func(s *snapshot, _ *options) { s.mesh.former.Add(formerPod()) }, waits: "Pod kyma-integration/old does not carry --eventMeshURL"},
 		"PodAlone": {reason: "Its Deployment is gone.", change: func(s *snapshot, _ *options) {
 			delete(s.mesh.eventServices, "commerce")
-			s.mesh.legacyPods["commerce"] = "old"
-		}, waits: "still posts to the Event Bus, and has no Deployment"},
+			s.mesh.former.Add(formerPod())
+		}, waits: "Pod kyma-integration/old does not carry --eventMeshURL"},
 		"InFlight":       {reason: "Events are on the way.", change: func(s *snapshot, _ *options) { s.bus.inFlight.channels["ch.kyma-system"].Subscriptions[0].LastSent = 1 }, waits: "1 event still in flight to http://fn.shop:8080/ after 2m"},
 		"Unreadable":     {reason: "What is not known is not nothing.", change: func(s *snapshot, _ *options) { s.bus.inFlight = inFlight{unreadable: "forbidden"} }, waits: "unknown: forbidden"},
 		"NoDurable":      {reason: "What is not found is not nothing.", change: func(s *snapshot, _ *options) { s.bus.inFlight.channels = nil }, waits: "unknown: NATS Streaming has no channel ch.kyma-system"},

@@ -7,13 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
 // keep returns the Triggers, and the Brokers with what they need, through which
 // events come already: those of sources that something posts to the mesh for.
 func keep(ctx context.Context, c reader, k kinds, integration string, refs []migration.Ref) (map[migration.Ref]string, error) {
-	live := kyma.Posters{}
+	live := eventpath.Posters{}
 	err := migration.EachWorkload(ctx, c, integration, func(workload migration.Ref, obj *unstructured.Unstructured) {
 		live.Add(workload.String(), obj)
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -51,7 +52,8 @@ type snapshot struct {
 	kinds        kinds
 	namespaces   map[string]namespace
 	applications map[string]application
-	// sources are HTTPSources by what they are the source of.
+	// sources are HTTPSources by what they are the source of; of several, the one
+	// that has its name.
 	sources map[string]*unstructured.Unstructured
 	// subscriptions and activations outside of system namespaces, by namespace
 	// and name.
@@ -75,8 +77,8 @@ type mesh struct {
 	channels, services map[string]*unstructured.Unstructured
 	// eventServices are Deployments by Application.
 	eventServices map[string]*unstructured.Unstructured
-	// legacyPods is one pod for each Application that does not post to the mesh.
-	legacyPods map[string]string
+	// former are the pods of event-services that are not proven to post to the mesh.
+	former eventpath.FormerPods
 }
 
 // bus is what is left of the Event Bus.
@@ -151,7 +153,7 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		s.applications[obj.GetName()] = application{withoutEventService: kyma.SkipsInstallation(obj) && !kyma.Installed(obj)}
 	})
 	list(s.kinds.httpSource, o.integrationNamespace, trimReady, func(obj *unstructured.Unstructured) {
-		s.sources[kyma.SourceOf(obj)] = obj
+		s.addSource(obj)
 	})
 	list(s.kinds.subscription, "", trimSubscription, func(obj *unstructured.Unstructured) {
 		// Later versions of Kyma use the group and kind for something else.
@@ -174,19 +176,32 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		}
 	})
 	list(s.kinds.link, o.integrationNamespace, trimReady, func(obj *unstructured.Unstructured) {
-		key := pair{obj.GetLabels()[kyma.ApplicationNameLabel], obj.GetLabels()[kyma.BrokerNamespaceLabel]}
-		if key.source != "" && key.namespace != "" {
-			s.links[key] = append(s.links[key], obj)
-		}
+		s.addLink(obj)
 	})
 	return s, g.Wait()
+}
+
+// addSource notes an HTTPSource. One that has not the name of its source takes none
+// of its events: it is noted only if there is no other, to be reported.
+func (s *snapshot) addSource(obj *unstructured.Unstructured) {
+	source := kyma.SourceOf(obj)
+	if known := s.sources[source]; known == nil || known.GetName() != source {
+		s.sources[source] = obj
+	}
+}
+
+func (s *snapshot) addLink(obj *unstructured.Unstructured) {
+	if source, namespace, ok := eventpath.LinkOf(obj); ok {
+		key := pair{source, namespace}
+		s.links[key] = append(s.links[key], obj)
+	}
 }
 
 // observeMesh reads what says whether the mesh can, and does, take the events.
 func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	m := &mesh{
 		channels: map[string]*unstructured.Unstructured{}, services: map[string]*unstructured.Unstructured{},
-		eventServices: map[string]*unstructured.Unstructured{}, legacyPods: map[string]string{},
+		eventServices: map[string]*unstructured.Unstructured{}, former: eventpath.FormerPods{},
 	}
 	s.mesh = m
 	g, ctx := errgroup.WithContext(ctx)
@@ -206,7 +221,7 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	}
 	g.Go(func() error {
 		return c.Each(ctx, deployments, o.integrationNamespace, migration.ListOptions{PageSize: migration.LargePage}, func(obj *unstructured.Unstructured) error {
-			if app, ok := kyma.EventServiceOf(obj.GetName()); ok {
+			for _, app := range eventpath.ApplicationsOf(obj) {
 				m.eventServices[app] = obj
 			}
 			return nil
@@ -216,9 +231,7 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 		// Terminating ones are among them: they post until they end.
 		opts := migration.ListOptions{FieldSelector: migration.UnfinishedPods, PageSize: migration.LargePage}
 		return c.Each(ctx, pods, o.integrationNamespace, opts, func(obj *unstructured.Unstructured) error {
-			if app, ok := kyma.EventServiceOf(obj.GetLabels()["app"]); ok && !slices.Contains(kyma.MeshSources(obj), app) {
-				m.legacyPods[app] = obj.GetName()
-			}
+			m.former.Add(obj)
 			return nil
 		})
 	})

@@ -166,7 +166,7 @@ func TestEventServiceVerify(t *testing.T) {
 		"error: Deployment kyma-integration/conflict-event-service: waiting for it to be rolled out on the mesh is in vain: it does not carry --eventMeshURL",
 		"kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/conflict && kubectl -n kyma-integration rollout restart statefulset application-operator",
 		"error: HTTPSource kyma-integration/conflict: gave up after",
-		"which posts to the Event Bus, is still terminating",
+		"so it posts to the Event Bus; it is terminating, and posts until it has ended",
 		"warning: Application frozen: spec.skipInstallation is true, so application-operator does not upgrade its release",
 	} {
 		if !strings.Contains(said, part) {

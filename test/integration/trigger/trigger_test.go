@@ -86,7 +86,7 @@ func TestOrderOfUpgrades(t *testing.T) {
 			t.Errorf("Subscriptions: %q", got)
 		}
 		for _, name := range []string{"shop/orders", "shop/orders-too", "shop/paid", "crm/paid"} {
-			finds(t, expanded, migration.Deferred, "Subscription "+name, "posts to the Event Bus still")
+			finds(t, expanded, migration.Deferred, "Subscription "+name, "does not carry --eventMeshURL, so it posts to the Event Bus")
 		}
 		finds(t, expanded, migration.Deferred, "Subscription crm/nowhere", "there is no spec.endpoint")
 		finds(t, expanded, migration.Info, "Subscription shop/orders", "is equal to orders-too")

@@ -1,4 +1,4 @@
-package kyma
+package eventpath
 
 import (
 	"net/url"
@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 )
 
 // eventMeshFlag is the argument by which an event-service of Kyma 1.11 is told
@@ -16,36 +18,33 @@ const eventMeshFlag = "-eventMeshURL"
 // posts to the event mesh, sorted; none if nothing in it carries --eventMeshURL.
 //
 // The source is told from the URL, whose host is the adapter
-// (http://<source>.<namespace>), and from the name, the label "app" and the
-// containers of an event-service: whoever must not take something away had
-// better know one source too many than one too few.
+// (http://<source>.<namespace>), and from all that says whose event-service it is.
+// This is the generous direction: whoever must not delete what carries live events
+// had better know one source too many than one too few. It proves nothing: an empty
+// URL, or that of another source, is among them. The proof is EventService.Switched.
 func MeshSources(obj *unstructured.Unstructured) []string {
-	spec := MapAt(obj.Object, "spec")
-	labels := MapAt(obj.Object, "metadata", "labels")
-	if template := MapAt(spec, "template"); template != nil {
-		labels = MapAt(template, "metadata", "labels")
-		spec = MapAt(template, "spec")
+	spec := kyma.MapAt(obj.Object, "spec")
+	if template := kyma.MapAt(spec, "template"); template != nil {
+		spec = kyma.MapAt(template, "spec")
 	}
 	found := map[string]bool{}
 	carries := false
 	containers, _ := spec["containers"].([]any)
 	for _, c := range containers {
 		container, _ := c.(map[string]any)
-		targets, ok := meshTargets(container)
-		if !ok {
-			continue
+		for _, flag := range meshFlags(container) {
+			carries = true // also by a flag whose name only ends like it: too many is safe
+			add(found, hostSource(flag.value, obj.GetNamespace()))
 		}
-		carries = true
-		for _, target := range targets {
-			add(found, hostSource(target, obj.GetNamespace()))
-		}
-		add(found, eventServiceSource(Text(container["name"])))
 	}
 	if !carries {
 		return nil
 	}
-	add(found, eventServiceSource(obj.GetName()))
-	add(found, eventServiceSource(Text(labels["app"])))
+	for _, sign := range append(signs(obj), obj.GetName()) {
+		if application, ok := kyma.EventServiceOf(sign); ok {
+			add(found, application)
+		}
+	}
 	sources := make([]string, 0, len(found))
 	for source := range found {
 		sources = append(sources, source)
@@ -74,19 +73,27 @@ func add(set map[string]bool, name string) {
 	}
 }
 
-// meshTargets returns the values of --eventMeshURL in a container's command and
-// arguments, also where they are one line for a shell; false if it is not there.
-func meshTargets(container map[string]any) (targets []string, carries bool) {
+// meshFlag is one --eventMeshURL of a container.
+type meshFlag struct {
+	value string
+	// exact: the word is the flag, and not one whose name only ends like it.
+	exact bool
+}
+
+// meshFlags returns the flags in a container's command and arguments, also where
+// they are one line for a shell.
+func meshFlags(container map[string]any) []meshFlag {
 	command, _ := container["command"].([]any)
 	args, _ := container["args"].([]any)
 	var words []string
 	for _, list := range [][]any{command, args} {
 		for _, v := range list {
-			words = append(words, strings.Fields(Text(v))...)
+			words = append(words, strings.Fields(kyma.Text(v))...)
 		}
 	}
+	var flags []meshFlag
 	for i, word := range words {
-		_, rest, ok := strings.Cut(word, eventMeshFlag)
+		before, rest, ok := strings.Cut(word, eventMeshFlag)
 		if !ok {
 			continue
 		}
@@ -98,28 +105,27 @@ func meshTargets(container map[string]any) (targets []string, carries bool) {
 		case i+1 < len(words):
 			value = words[i+1]
 		}
-		carries = true
-		targets = append(targets, strings.Trim(value, `"'`))
+		before = strings.Trim(before, `"'`)
+		flags = append(flags, meshFlag{strings.Trim(value, `"'`), before == "" || before == "-"})
 	}
-	return targets, carries
+	return flags
 }
 
-// hostSource returns the first label of the URL's host if the rest of the host
-// says that it is in the namespace.
+// hostSource returns the source whose adapter the URL's host is if the rest of the
+// host says that it is in the namespace.
 func hostSource(target, namespace string) string {
 	u, err := url.Parse(target)
 	if err != nil {
 		return ""
 	}
-	labels := strings.Split(u.Hostname(), ".")
-	if len(labels) > 1 && labels[1] != namespace {
-		return ""
+	host := u.Hostname()
+	first, rest, qualified := strings.Cut(host, ".")
+	if !qualified || rest == namespace || strings.HasPrefix(rest, namespace+".") {
+		return first
 	}
-	return labels[0]
-}
-
-func eventServiceSource(name string) string {
-	source, ok := strings.CutSuffix(name, eventServiceSuffix)
+	// The name of an Application may have dots.
+	host = strings.TrimSuffix(strings.TrimSuffix(host, ".cluster.local"), ".svc")
+	source, ok := strings.CutSuffix(host, "."+namespace)
 	if !ok {
 		return ""
 	}

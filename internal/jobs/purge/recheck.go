@@ -1,0 +1,57 @@
+package purge
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Recheck implements migration.Rechecker. Each deletion may take --delete-timeout,
+// and what is made meanwhile goes with its kind.
+func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+	ch := &u.Changes[i]
+	key := "event-bus"
+	if ch.Ref.Kind == definition.Kind {
+		// The deletion takes all objects of the kind with it: what another recheck has
+		// read, however lately, is too old. No read has this key yet.
+		key = fmt.Sprintf("event-bus at %d", time.Now().UnixNano())
+	}
+	s, err := migration.Shared(ctx, f, key, func(ctx context.Context, c *migration.Cluster) (*snapshot, error) {
+		s := &snapshot{}
+		g, ctx := errgroup.WithContext(ctx)
+		s.observeUse(ctx, g, c, j.options)
+		return s, g.Wait()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return recheck(s, j.options, ch), nil
+}
+
+// recheck says why a change that was decided earlier must not be made now. It is
+// pure.
+func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
+	left := func(object, problem, hint string) *migration.Finding {
+		if object != "" {
+			problem = object + ": " + problem
+		}
+		return &migration.Finding{Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + problem, Hint: hint}
+	}
+	if used := inUse(s, o); len(used) > 0 {
+		return left(used[0].Object, used[0].Problem, used[0].Hint)
+	}
+	if ch.Ref.Kind != definition.Kind {
+		return nil
+	}
+	for _, f := range s.subscriptions {
+		return left(f.ref.String(), "it is still being deleted, and would go with its kind", fmt.Sprintf("wait until it is gone, then: eventbus-purge run --yes; what holds it: kubectl -n %s get subscriptions.%s %s -o yaml", f.ref.Namespace, f.ref.Group, f.ref.Name))
+	}
+	for _, f := range s.foreign {
+		return left(f.ref.String(), "it is no Subscription of the Event Bus, so something else uses the kind", "look who made it; if nobody needs it, delete it, then: eventbus-purge run --yes")
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package eventpath
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+)
+
+// Source is where the mesh takes the events of a source (the name of an
+// Application): an HTTPSource with its Channel and its adapter, a Knative Service.
+// All three have the name of the source. Any may be nil: it does not exist.
+type Source struct {
+	Name, Namespace              string
+	HTTPSource, Channel, Adapter *unstructured.Unstructured
+}
+
+// TakesEvents says whether the mesh takes the events of the source: Channel and
+// adapter are ready, and the HTTPSource says so itself. Its own condition is not
+// believed alone: it goes stale when a Channel cannot be made.
+func (s Source) TakesEvents() Answer { return first(s.Defects()) }
+
+// Defects is everything for which it does not, the cause first.
+func (s Source) Defects() []Answer {
+	self := Object{kyma.HTTPSource, s.Namespace, s.Name}
+	controller := fmt.Sprintf("kubectl -n %s logs deployment/%s", kyma.SystemNamespace, kyma.EventSourcesController)
+	switch {
+	case s.HTTPSource == nil:
+		return []Answer{{HTTPSourceMissing, self, "does not exist", "run httpsource-sync, which creates it and waits until it takes events: eventmesh-migrate run --job httpsource-sync"}}
+	case s.HTTPSource.GetDeletionTimestamp() != nil:
+		return []Answer{{HTTPSourceTerminating, self, "is being deleted",
+			fmt.Sprintf("wait until it is gone, and run again: kubectl -n %s wait --for=delete httpsource.%s/%s; if it stays, a finalizer holds it", s.Namespace, kyma.HTTPSource.Group, s.HTTPSource.GetName())}}
+	case s.HTTPSource.GetName() != s.Name || kyma.SourceOf(s.HTTPSource) != s.Name:
+		self.Name = s.HTTPSource.GetName()
+		return []Answer{{HTTPSourceForeign, self,
+			fmt.Sprintf("is of source %q: the adapter to which the event-service of %s posts needs an HTTPSource with name and source %s", kyma.SourceOf(s.HTTPSource), s.Name, s.Name),
+			"rename or delete it, then: eventmesh-migrate run --job httpsource-sync"}}
+	}
+	var all []Answer
+	if s.Channel == nil && s.Adapter != nil && s.Adapter.GetDeletionTimestamp() == nil {
+		all = append(all, Answer{AdapterWithoutChannel, of(kyma.Service, s.Adapter),
+			fmt.Sprintf("takes events, and there is no %s to send them to", Object{kyma.Channel, s.Namespace, s.Name}), controller})
+	} else if why := s.child(kyma.Channel, s.Channel, ChannelMissing, ChannelNotReady, controller); !why.OK() {
+		all = append(all, why)
+	} else if !kyma.Addressed(s.Channel) {
+		self := of(kyma.Channel, s.Channel)
+		all = append(all, Answer{ChannelNoAddress, self, "has no address", self.describe()})
+	}
+	if why := s.child(kyma.Service, s.Adapter, AdapterMissing, AdapterNotReady, controller); !why.OK() {
+		all = append(all, why)
+	}
+	if r := kyma.ReadinessOf(s.HTTPSource); !r.OK() {
+		all = append(all, Answer{HTTPSourceNotReady, self, r.Problem(), self.describe() + "; " + controller})
+	}
+	return all
+}
+
+// child says whether one of the two works, and will stay.
+func (s Source) child(kind schema.GroupKind, obj *unstructured.Unstructured, missing, notReady Defect, controller string) Answer {
+	self := Object{kind, s.Namespace, s.Name}
+	if obj == nil {
+		return Answer{missing, self, "does not exist", controller}
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		return Answer{notReady, self, "is being deleted", self.describe()}
+	}
+	owner, controlled := kyma.ControllerOf(obj)
+	if controlled && owner.GroupKind == kyma.HTTPSource && owner.UID != s.HTTPSource.GetUID() {
+		// Ready as it may be, it will be deleted, and a new one created.
+		if kind == kyma.Channel {
+			notReady = ChannelFormer
+		}
+		return Answer{notReady, self, "belongs to an earlier HTTPSource and is about to be garbage-collected", self.describe()}
+	}
+	if r := kyma.ReadinessOf(obj); !r.OK() {
+		return Answer{notReady, self, r.Problem(), self.describe()}
+	}
+	return Answer{}
+}

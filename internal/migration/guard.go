@@ -1,0 +1,277 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// guardOf returns the guarded change that change i belongs to, -1 if none.
+func (e *entry) guardOf(i int) int {
+	for ; i >= 0; i-- {
+		if e.Unit.Changes[i].Guard {
+			return i
+		}
+	}
+	return -1
+}
+
+// guardEnd returns the index behind the changes that belong to the guarded change i.
+func (u *Unit) guardEnd(i int) int {
+	for i++; i < len(u.Changes); i++ {
+		if u.Changes[i].Guard {
+			return i
+		}
+	}
+	return len(u.Changes)
+}
+
+// undecided says whether the job has to be asked about the guarded change i: not if
+// an earlier process has begun all that belongs to it. gaveUp is set if it has begun
+// a part, and the plan of now does not want the rest.
+func (r *run) undecided(e *entry, i int) (ask, gaveUp bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begun := false
+	for k := i; k < e.Unit.guardEnd(i); k++ {
+		switch {
+		case !e.Unit.Changes[k].Writes():
+		case e.madeOrBegun(k):
+			begun = true
+		case e.steps[k].state == stepLeft:
+			gaveUp = true
+		default:
+			ask = true
+		}
+	}
+	return ask, gaveUp && begun
+}
+
+// recheck asks the job whether the reason for a guarded change still holds: nil if
+// it does. A unit that has waited gives up its place meanwhile, so that what it
+// reads delays nobody; the answer is then not older than a shared read.
+func (x *executor) recheck(ctx context.Context, e *entry, i int, p *place, waited time.Time) (*Finding, error) {
+	ch := &e.Unit.Changes[i]
+	rechecker, ok := x.r.job.(Rechecker)
+	if !ok {
+		return &Finding{
+			Severity: Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
+			Hint: "run it with the version that began it",
+		}, nil
+	}
+	for {
+		if !waited.IsZero() {
+			p.leave()
+		}
+		finding, err := rechecker.Recheck(x.work, &Fresh{shared: x.shared, waiter: x.waiter, after: waited}, &e.Unit, i)
+		asked := time.Now()
+		if !p.held && !p.take(x.work) {
+			return nil, errStopped
+		}
+		switch {
+		case x.work.Err() != nil:
+			return nil, context.Cause(x.work)
+		case err != nil:
+			return &Finding{
+				Severity: Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done: cannot check whether the reason for it still holds: %v", err),
+				Hint: "fix the error, and run the job again",
+			}, nil
+		case finding != nil || time.Since(asked) <= freshFor:
+			return finding, nil
+		}
+	}
+}
+
+// notAsDecided is the finding about an object that somebody changed since the plan.
+func notAsDecided(moved *errMoved) Finding {
+	return Finding{Severity: Deferred, Object: moved.ref.String(), Problem: "not done: it " + moved.what, Hint: "run the job again: it decides on the object as it is then"}
+}
+
+// leave gives up the guarded change i and those that belong to it. What an earlier
+// process has made of them is undone.
+func (x *executor) leave(ctx context.Context, e *entry, i int, f Finding) error {
+	end := e.Unit.guardEnd(i)
+	if err := x.retreat(ctx, e, i, end); err != nil {
+		return err
+	}
+	x.r.mu.Lock()
+	for k := i; k < end; k++ {
+		e.steps[k].state = stepLeft
+		if e.reports[k].Result != ChangeRolledBack {
+			e.reports[k].Result = ChangeLeft
+		}
+		e.reports[k].Message = f.Problem
+	}
+	x.r.mu.Unlock()
+	x.r.addFinding(f)
+	x.r.log.Warn("not done: its reason does not hold any more", zap.String("object", f.Object), zap.String("problem", f.Problem))
+	return nil
+}
+
+// retreat undoes those of the changes from i up to end that were begun, newest
+// first.
+func (x *executor) retreat(ctx context.Context, e *entry, i, end int) error {
+	v := &reversal{r: x.r, waiter: x.waiter}
+	for k := end - 1; k >= i; k-- {
+		ch := &e.Unit.Changes[k]
+		if !ch.Writes() || !x.r.stateOf(e, k).begun() {
+			continue
+		}
+		result, err := v.change(ctx, e, k)
+		if err != nil {
+			return fmt.Errorf("cannot undo what was done of it: %w", err)
+		}
+		if result != "" {
+			e.reports[k].Result = result
+			x.r.log.Info("undone: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
+		}
+	}
+	return nil
+}
+
+// leaveUnit reports a unit that is not begun, since an object of it is not what
+// it was planned for any more.
+func (x *executor) leaveUnit(u *Unit, moved *errMoved) {
+	f := notAsDecided(moved)
+	x.r.addFinding(f)
+	for i := range u.Changes {
+		report := reportOf(&u.Changes[i], ChangeLeft)
+		report.Message = f.Problem
+		x.r.addReport(report)
+	}
+	x.r.log.Warn("not done: it was changed since the plan was made", zap.String("object", f.Object), zap.String("problem", f.Problem))
+	x.step(1, 0, u.ID)
+}
+
+// recordEffects notes what a controller made because of a change, so that a
+// rollback or an undo can tell it from what others made.
+func (x *executor) recordEffects(ctx context.Context, e *entry, i int) {
+	absent := e.Pre[i].Absent
+	if len(absent) == 0 || e.steps[i].effects != nil {
+		return
+	}
+	since := time.Now()
+	var effects []effectMark
+	for _, ref := range absent {
+		// One list of a kind serves all units that end at once.
+		f := &Fresh{shared: x.shared, waiter: x.waiter, after: since}
+		all, err := Shared(ctx, f, "side effects: "+ref.GroupVersionResource.String(), func(ctx context.Context, c *Cluster) (map[Ref]*unstructured.Unstructured, error) {
+			found := map[Ref]*unstructured.Unstructured{}
+			err := c.Each(ctx, ref.Resource, "", ListOptions{}, func(obj *unstructured.Unstructured) error {
+				found[Ref{Resource: ref.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}] = obj
+				return nil
+			})
+			return found, err
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				x.r.log.Warn("cannot read what a controller made; an undo will leave it", zap.String("object", ref.String()), zap.Error(err))
+			}
+			return
+		}
+		if live := all[ref]; live != nil {
+			effects = append(effects, effectMark{ref, live.GetUID(), hashOf(live, x.r.ignored)})
+		}
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	e.steps[i].effects = effects
+}
+
+// isEffect says whether a live object is one that a controller made because of
+// change i. careful: long after, so that only what the journal knows counts, unedited.
+func (r *run) isEffect(e *entry, i int, ref Ref, live *unstructured.Unstructured, careful bool) (bool, error) {
+	r.mu.Lock()
+	effects := e.steps[i].effects
+	r.mu.Unlock()
+	for _, known := range effects {
+		if known.Ref != ref {
+			continue
+		}
+		switch {
+		case known.UID != live.GetUID():
+			return false, nil // it was deleted, and somebody made another one
+		case careful && known.Hash != hashOf(live, r.ignored):
+			return false, &errMoved{ref: ref, what: "was edited after the run; it is left alone"}
+		}
+		return true, nil
+	}
+	if careful || r.stateOf(e, i) == stepDone {
+		return false, nil
+	}
+	// The unit did not end, so that nothing was noted. What is older than the journal
+	// is none of this change's doing.
+	made := live.GetCreationTimestamp()
+	return !made.Before(&e.chunk.created), nil
+}
+
+// made says whether a live object was created by the open journal of this job and
+// not edited since.
+func (r *run) made(obj *unstructured.Unstructured) bool {
+	if r.journal == nil {
+		return false
+	}
+	e, i := r.creatorOf(obj)
+	return e != nil && r.unedited(e, i, obj)
+}
+
+// creatorOf finds the change of the journal that created an object, by its mark.
+func (r *run) creatorOf(obj *unstructured.Unstructured) (*entry, int) {
+	mark := obj.GetAnnotations()[MarkAnnotation]
+	if mark == "" {
+		return nil, 0
+	}
+	for _, e := range r.journal.entries() {
+		for i := range e.Unit.Changes {
+			ch := &e.Unit.Changes[i]
+			if ch.Verb == Create && ch.Ref.Name == obj.GetName() && ch.Ref.Namespace == obj.GetNamespace() && ch.Ref.Kind == obj.GetKind() && r.mark(e, i) == mark {
+				return e, i
+			}
+		}
+	}
+	return nil, 0
+}
+
+// unedited says whether a created object is as the change left it.
+func (r *run) unedited(e *entry, i int, live *unstructured.Unstructured) bool {
+	r.mu.Lock()
+	hash := e.steps[i].hash
+	r.mu.Unlock()
+	if hash != "" {
+		return hash == hashOf(live, r.ignored)
+	}
+	// The answer of its creation was lost, or its process was killed: it is compared
+	// with what was planned. The server may have added defaults to the spec.
+	return asPlanned(live, e.Unit.Changes[i].Object, r.ignored)
+}
+
+// replaced deletes what this job's interrupted run has made and what the plan of
+// now wants to be another object: the plan's unit creates that. It returns false if
+// the object stays.
+func (r *run) replaced(ctx context.Context, e *entry, i int) (bool, error) {
+	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: true}
+	v.askKeeper(ctx, []*entry{e})
+	_, err := v.change(ctx, e, i)
+	kept, isKept := errors.AsType[*keptError](err)
+	moved, isMoved := errors.AsType[*errMoved](err)
+	switch {
+	case isKept:
+		r.addFinding(Finding{
+			Severity: Deferred, Object: kept.ref.String(), Problem: "not replaced, although the plan wants another one: " + kept.reason,
+			Hint: "change the object by hand into what is wanted, or delete it when it carries no events",
+		})
+		return false, nil
+	case isMoved:
+		r.addFinding(notAsDecided(moved))
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	r.setState(e, i, stepLeft)
+	r.log.Info("deleted what the interrupted run had made, since the plan wants another object", zap.String("object", e.Unit.Changes[i].Ref.String()))
+	return true, nil
+}

@@ -1,0 +1,598 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// freshFor is how old what a recheck saw may be when its change is made: 2 s, and what
+// the watch and the call take on their way.
+const freshFor = 2*time.Second + 150*time.Millisecond
+
+// content is what users write, by path: an object without what the server, the engine
+// and the controllers add. Entries of finalizers are paths of their own, since each
+// has its owner.
+func content(obj Object) map[string]string {
+	if obj == nil {
+		return nil
+	}
+	all := map[string]string{}
+	var flatten func(path string, v any)
+	flatten = func(path string, v any) {
+		if m, ok := v.(map[string]any); ok {
+			for k, value := range m {
+				flatten(path+"."+k, value)
+			}
+			return
+		}
+		raw, err := json.Marshal(v)
+		if err != nil {
+			raw = []byte(err.Error())
+		}
+		all[path] = string(raw)
+	}
+	u := unstructured.Unstructured{Object: obj}
+	for k, v := range u.GetLabels() {
+		if k != "kubernetes.io/metadata.name" {
+			all["labels."+k] = v
+		}
+	}
+	for k, v := range u.GetAnnotations() {
+		if !strings.HasPrefix(k, "eventmesh-migration.kyma-project.io/") {
+			all["annotations."+k] = v
+		}
+	}
+	for _, f := range u.GetFinalizers() {
+		if f != controlled && f != "kubernetes" {
+			all["finalizers."+f] = "there"
+		}
+	}
+	for k, v := range obj {
+		switch k {
+		case "metadata", "status", "apiVersion", "kind":
+		default:
+			if k != "spec" || u.GetKind() != "Namespace" {
+				flatten(k, v)
+			}
+		}
+	}
+	return all
+}
+
+// changed are the paths in which two contents differ, sorted.
+func changed(a, b map[string]string) []string {
+	paths := map[string]bool{}
+	for p, v := range a {
+		if w, ok := b[p]; !ok || v != w {
+			paths[p] = true
+		}
+	}
+	for p := range b {
+		if _, ok := a[p]; !ok {
+			paths[p] = true
+		}
+	}
+	return sortedKeys(paths)
+}
+
+// owner is who wrote a field last.
+type owner struct {
+	user bool
+	at   time.Time
+	name string
+}
+
+// record is what is known of one object at one point of the history.
+type record struct {
+	obj    Object
+	owners map[string]owner
+	// ours is what a run wrote last, by path, and was what it found there: "" if nothing.
+	ours, was map[string]string
+	// creator, with the version of the creation.
+	creator string
+	created Write
+	// gone is the write that began its deletion, and remains what it deleted.
+	gone    *Write
+	remains Object
+}
+
+// loss is an edit of a user that a run has undone.
+type loss struct {
+	key  Key
+	kind string
+	text string
+}
+
+// checker goes through the history of a schedule.
+type checker struct {
+	s       *Schedule
+	past    []Write
+	records map[Key]*record
+	wrong   []string
+	losses  []loss
+	// labelled are the run's own labels that are in force, by namespace: when they were
+	// set.
+	labelled map[string]bool
+	purged   map[string]Write
+}
+
+func isRun(actor string) bool  { return strings.HasPrefix(actor, "run-") }
+func isUser(actor string) bool { return actor == "alice" || actor == "bob" }
+
+// check returns the invariants that a schedule broke.
+func check(s *Schedule) []string {
+	c := &checker{s: s, past: s.place.Past(), records: map[Key]*record{}, labelled: map[string]bool{}, purged: map[string]Write{}}
+	for _, w := range c.past {
+		if !c.concerns(w.Key) {
+			continue
+		}
+		r := c.records[w.Key]
+		if r == nil {
+			r = &record{owners: map[string]owner{}, ours: map[string]string{}, was: map[string]string{}}
+			c.records[w.Key] = r
+		}
+		switch {
+		case isRun(w.Actor):
+			c.runWrites(w, r)
+		case w.Actor == "controllers" || w.Actor == "gc":
+			c.cascades(w, r)
+		}
+		c.apply(w, r)
+	}
+	told := map[string]bool{}
+	var findings []string
+	for _, p := range s.ran {
+		if p.report == nil {
+			continue
+		}
+		for _, f := range p.report.Findings {
+			told[f.Object] = true
+			findings = append(findings, f.String())
+		}
+		c.asBefore(p)
+		c.exit(p)
+	}
+	for _, l := range c.losses {
+		name := l.kind + " " + strings.TrimPrefix(l.key.Namespace+"/"+l.key.Name, "/")
+		if !told[name] && !slices.ContainsFunc(findings, func(f string) bool { return strings.Contains(f, name) }) {
+			c.fail("(i) %s, and no finding names it: %s", name, l.text)
+		}
+	}
+	return c.wrong
+}
+
+func (c *checker) fail(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(c.wrong, text) {
+		c.wrong = append(c.wrong, text)
+	}
+}
+
+func (c *checker) lost(w Write, format string, args ...any) {
+	c.losses = append(c.losses, loss{w.Key, w.Kind, fmt.Sprintf("version %d, %s: ", w.Version, w.Actor) + fmt.Sprintf(format, args...)})
+}
+
+// concerns says whether an object is of the world, not of the engine's state.
+func (c *checker) concerns(k Key) bool {
+	if k.Plural == "events" || k.Plural == "leases" || k.Plural == "secrets" {
+		return false
+	}
+	return slices.Contains(c.s.World.Spaces, k.Namespace) || k.Plural == "namespaces" && slices.Contains(c.s.World.Spaces, k.Name)
+}
+
+// begins says whether a write begins the deletion of its object.
+func begins(w Write) bool {
+	return w.Before != nil && !deleting(w.Before) && (w.After == nil || deleting(w.After))
+}
+
+// apply brings a record up to date.
+func (c *checker) apply(w Write, r *record) {
+	before, after := content(w.Before), content(w.After)
+	if w.Before == nil {
+		r.owners, r.ours, r.was = map[string]owner{}, map[string]string{}, map[string]string{}
+		r.creator, r.created = w.Actor, w
+	}
+	if begins(w) {
+		gone := w
+		r.gone, r.remains = &gone, w.Before
+	}
+	r.obj = w.After
+	if w.After == nil {
+		return
+	}
+	for _, path := range changed(before, after) {
+		value, set := after[path]
+		o := owner{user: isUser(w.Actor), at: w.Time, name: w.Actor}
+		switch {
+		case isRun(w.Actor):
+			if _, ours := r.ours[path]; !ours {
+				r.was[path] = before[path]
+			}
+			r.ours[path] = value
+		case o.user:
+			// Somebody who sets again what the run had set cannot be told from the run.
+			if ours, ok := r.ours[path]; ok && (ours == value && set || ours == "" && !set) {
+				o.user = false
+			}
+		}
+		r.owners[path] = o
+	}
+	if w.Key.Plural == "namespaces" && slices.Contains(changed(before, after), "labels."+label) && isRun(w.Actor) {
+		c.labelled[w.Key.Name] = after["labels."+label] == "enabled"
+	}
+}
+
+// process is the one that made a write.
+func (c *checker) process(w Write) *process {
+	i := slices.IndexFunc(c.s.ran, func(p *process) bool { return p.name == w.Actor })
+	return c.s.ran[i]
+}
+
+// planned is the last plan that a process made before a write.
+func (c *checker) planned(w Write) span {
+	var last span
+	p := c.process(w)
+	last = span{p.began, p.began}
+	for _, plan := range p.job.plans() {
+		if !plan.ended.After(w.Time) {
+			last = plan
+		}
+	}
+	return last
+}
+
+// runWrites judges a write of a run.
+func (c *checker) runWrites(w Write, r *record) {
+	switch {
+	case w.Before == nil:
+		c.creates(w, r)
+	case begins(w):
+		c.deletes(w, r)
+	default:
+		c.patches(w, r)
+	}
+}
+
+// edited are the paths that a user wrote after a time.
+func (r *record) edited(since time.Time) []string {
+	var paths []string
+	for _, p := range sortedKeys(r.owners) {
+		if o := r.owners[p]; o.user && o.at.After(since) {
+			paths = append(paths, fmt.Sprintf("%s by %s", p, o.name))
+		}
+	}
+	return paths
+}
+
+func (c *checker) creates(w Write, r *record) {
+	after := content(w.After)
+	switch w.Key.Plural {
+	case "sinks":
+		plan := c.planned(w)
+		source := Key{Group, "sources", w.Key.Namespace, w.Key.Name}
+		for _, state := range c.states(source, plan.began, w.Time) {
+			if state != nil && reflect.DeepEqual(state["spec"], w.After["spec"]) {
+				return
+			}
+		}
+		c.fail("(i) version %d: %s creates %s for an endpoint that its Source has not had since the plan was made at %s: %v", w.Version, w.Actor, w.Key, plan.began.UTC().Format("04:05.000"), w.After["spec"])
+	case "instances":
+		if r.gone == nil || !isRun(r.gone.Actor) {
+			c.lost(w, "it is created, and was deleted by somebody else")
+			return
+		}
+		want := content(r.remains)
+		if after["spec.class"] == `"new"` {
+			want["spec.class"] = `"new"`
+		}
+		c.restored(w, r, want, after)
+	case "sources", "entries", "registries":
+		if r.gone == nil || !isRun(r.gone.Actor) {
+			c.lost(w, "it is created again, and was deleted by somebody else")
+			return
+		}
+		c.restored(w, r, content(r.remains), after)
+	default:
+		c.fail("(iv) version %d: %s creates %s", w.Version, w.Actor, w.Key)
+	}
+}
+
+// restored compares what was deleted with what is there again.
+func (c *checker) restored(w Write, r *record, want, got map[string]string) {
+	for _, path := range changed(want, got) {
+		if path == "finalizers."+dead {
+			continue
+		}
+		if r.owners[path].user {
+			c.lost(w, "%s is %q, and was %q, as %s had set it, when it was deleted", path, got[path], want[path], r.owners[path].name)
+			continue
+		}
+		c.fail("(iii) version %d: %s creates %s again otherwise than it was: %s is %q, and was %q", w.Version, w.Actor, w.Key, path, got[path], want[path])
+	}
+}
+
+func (c *checker) deletes(w Write, r *record) {
+	plan := c.planned(w)
+	before := content(w.Before)
+	notOurs := func() {
+		c.fail("(ii) version %d: %s deletes %s, which %s created", w.Version, w.Actor, w.Key, r.creator)
+	}
+	switch w.Key.Plural {
+	case "sinks":
+		if !isRun(r.creator) {
+			notOurs()
+		}
+		if edits := r.edited(time.Time{}); len(edits) > 0 {
+			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
+		}
+	case "sources":
+		c.guarded(w)
+		c.decided(w, r, plan)
+	case "registries":
+		c.guarded(w)
+		c.decided(w, r, plan)
+		c.purged[w.Key.Namespace] = w
+	case "entries":
+		c.decided(w, r, plan)
+	case "instances":
+		if before["spec.class"] != `"new"` {
+			c.decided(w, r, plan)
+			return
+		}
+		if !isRun(r.creator) {
+			notOurs()
+		}
+		if edits := r.edited(time.Time{}); len(edits) > 0 {
+			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
+		}
+	case "brokers", "serviceaccounts", "rolebindings":
+		if r.creator != "controllers" || !c.labelledAt(w.Key.Namespace, r.created) {
+			notOurs()
+		}
+		if edits := r.edited(time.Time{}); len(edits) > 0 {
+			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
+		}
+	default:
+		c.fail("(ii) version %d: %s deletes %s", w.Version, w.Actor, w.Key)
+	}
+}
+
+// decided: what is deleted is what the plan saw.
+func (c *checker) decided(w Write, r *record, plan span) {
+	if edits := r.edited(plan.ended); len(edits) > 0 {
+		c.lost(w, "it is deleted, and was edited after the plan was made: %s", strings.Join(edits, ", "))
+	}
+}
+
+// labelledAt says whether a run's label was in force when an object was created.
+func (c *checker) labelledAt(space string, created Write) bool {
+	ours := false
+	for _, w := range c.past {
+		if w.Version >= created.Version {
+			break
+		}
+		if w.Key.Plural != "namespaces" || w.Key.Name != space || w.After == nil {
+			continue
+		}
+		before, after := content(w.Before), content(w.After)
+		if before["labels."+label] != after["labels."+label] && isRun(w.Actor) {
+			ours = after["labels."+label] == "enabled"
+		}
+	}
+	return ours
+}
+
+// states are what an object was between two times, the state at the first included.
+func (c *checker) states(key Key, from, to time.Time) []Object {
+	var all []Object
+	var first Object
+	for _, w := range c.past {
+		if w.Key != key {
+			continue
+		}
+		switch {
+		case !w.Time.After(from):
+			first = w.After
+		case !w.Time.After(to):
+			all = append(all, w.After)
+		}
+	}
+	return append([]Object{first}, all...)
+}
+
+// guarded says whether the reason of a write held at some moment shortly before.
+func (c *checker) guarded(w Write) {
+	from := w.Time.Add(-freshFor)
+	moments := []time.Time{from}
+	for _, past := range c.past {
+		if past.Time.After(from) && past.Version < w.Version {
+			moments = append(moments, past.Time)
+		}
+	}
+	why := ""
+	for _, at := range moments {
+		if why = c.reason(w, at); why == "" {
+			return
+		}
+	}
+	c.fail("(ii) version %d: %s changes %s (%s) although its reason did not hold in the %s before: %s", w.Version, w.Actor, w.Key, w.Verb, freshFor, why)
+}
+
+// reason says why the reason of a write did not hold at a time.
+func (c *checker) reason(w Write, at time.Time) string {
+	last := func(k Key) Object {
+		all := c.states(k, at, at)
+		return all[len(all)-1]
+	}
+	space := c.s.World.Spaces[0]
+	sw := last(Key{"", "configmaps", space, "switch"})
+	if data, _ := sw["data"].(map[string]any); data["mode"] != "mesh" {
+		return fmt.Sprintf("the switch says %v", data["mode"])
+	}
+	switch w.Key.Plural {
+	case "sources":
+		sink := last(Key{Group, "sinks", space, w.Key.Name})
+		switch {
+		case sink == nil || deleting(sink):
+			return "its Sink does not exist"
+		case !isReady(&unstructured.Unstructured{Object: sink}):
+			return "its Sink is not ready"
+		case !reflect.DeepEqual(sink["spec"], w.Before["spec"]):
+			return "its Sink is for another endpoint"
+		}
+	case "registries":
+		for key := range c.records {
+			if key.Plural == "entries" && last(key) != nil {
+				return key.String() + " exists"
+			}
+		}
+	}
+	return ""
+}
+
+func (c *checker) patches(w Write, r *record) {
+	before, after := content(w.Before), content(w.After)
+	if w.After == nil {
+		return // its last finalizer: the object was being deleted already
+	}
+	plan := c.planned(w)
+	var mine string
+	forward := false
+	switch w.Key.Plural {
+	case "namespaces":
+		mine, forward = "labels."+label, after["labels."+label] == "enabled"
+	case "workers":
+		mine, forward = "spec.replicas", after["spec.replicas"] == "0"
+	case "sources":
+		mine, forward = "finalizers."+dead, after["finalizers."+dead] == ""
+	}
+	for _, path := range changed(before, after) {
+		o := r.owners[path]
+		switch {
+		case path != mine:
+			c.lost(w, "%s becomes %q, and was %q, as %s had set it", path, after[path], before[path], o.name)
+			if !o.user {
+				c.fail("(iv) version %d: %s changes %s of %s", w.Version, w.Actor, path, w.Key)
+			}
+		case forward && o.user && o.at.After(plan.ended):
+			c.lost(w, "%s becomes %q, and was %q, as %s had set it after the plan was made", path, after[path], before[path], o.name)
+		case !forward && o.user:
+			c.lost(w, "%s is restored to %q, and was %q, as %s had set it", path, after[path], before[path], o.name)
+		case !forward:
+			if was, ours := r.was[path]; !ours {
+				c.fail("(iii) version %d: %s restores %s of %s, which no run had changed", w.Version, w.Actor, path, w.Key)
+			} else if was != after[path] && !o.user {
+				c.fail("(iii) version %d: %s restores %s of %s to %q, and it was %q", w.Version, w.Actor, path, w.Key, after[path], was)
+			}
+		}
+	}
+	if forward && w.Key.Plural != "namespaces" {
+		c.guarded(w)
+	}
+}
+
+// cascades: what the controllers delete because a run deleted what it belonged to is
+// the run's doing.
+func (c *checker) cascades(w Write, r *record) {
+	purge, ok := c.purged[w.Key.Namespace]
+	if w.Key.Plural != "entries" || !begins(w) || !ok {
+		return
+	}
+	if isUser(r.creator) && r.created.Time.Before(purge.Time.Add(-freshFor)) {
+		c.lost(purge, "%s, which %s had created before, goes with it", w.Key, r.creator)
+		c.losses[len(c.losses)-1].kind, c.losses[len(c.losses)-1].key = w.Kind, w.Key
+	}
+}
+
+// asBefore holds a report that says so to it: every object is as it was when the run's
+// journal was begun, but for what users did.
+func (c *checker) asBefore(p *process) {
+	says := strings.Contains(p.report.Message, "everything is as it was before") ||
+		p.command == "undo" && p.report.Result == migration.Succeeded
+	if !says || p.report.Run == "" {
+		return
+	}
+	from := int64(-1)
+	for _, w := range c.past {
+		if w.Key.Plural != "secrets" || w.Before != nil {
+			continue
+		}
+		u := unstructured.Unstructured{Object: w.After}
+		if u.GetLabels()["eventmesh-migration.kyma-project.io/run"] == p.report.Run {
+			from = w.Version
+			break
+		}
+	}
+	if from < 0 {
+		return
+	}
+	then, now := map[Key]Object{}, map[Key]Object{}
+	touched := map[Key]bool{}
+	for _, w := range c.past {
+		if !c.concerns(w.Key) || w.Version > p.until {
+			continue
+		}
+		if w.Version <= from {
+			then[w.Key] = w.After
+		} else if isUser(w.Actor) {
+			touched[w.Key] = true
+		}
+		now[w.Key] = w.After
+	}
+	kept := map[string]bool{}
+	for _, ch := range p.report.Changes {
+		if ch.Result == migration.ChangeKept {
+			kept[ch.Kind+" "+ch.Name] = true
+		}
+	}
+	for key := range now {
+		namespace := Key{Plural: "namespaces", Name: key.Namespace}
+		kind := strings.ToUpper(key.Plural[:1]) + strings.TrimSuffix(key.Plural[1:], "s")
+		effect := slices.Contains([]string{"brokers", "serviceaccounts", "rolebindings"}, key.Plural)
+		if touched[key] || effect && touched[namespace] || kept[kind+" "+key.Name] {
+			continue
+		}
+		was, is := content(then[key]), content(now[key])
+		if then[key] != nil && now[key] == nil || then[key] == nil && now[key] != nil {
+			c.fail("(iii) %s says that everything is as it was before, and %s was %s, and is %s", p.name, key, brief(then[key]), brief(now[key]))
+			continue
+		}
+		if paths := changed(was, is); len(paths) > 0 {
+			c.fail("(iii) %s says that everything is as it was before, and %s differs in %s", p.name, key, strings.Join(paths, ", "))
+		}
+	}
+}
+
+// exit holds the exit code to what is known of the run.
+func (c *checker) exit(p *process) {
+	code, result := p.report.ExitCode(), p.report.Result
+	switch code {
+	case migration.ExitOK:
+		for _, f := range p.report.Findings {
+			if f.Severity == migration.Error {
+				c.fail("(vi) %s ends with exit code 0 and an error: %s", p.name, f)
+			}
+		}
+	case migration.ExitPartlyRestored:
+		if len(p.report.Findings) == 0 && !p.report.Unrestored {
+			c.fail("(vi) %s ends with exit code 3, and no finding says why", p.name)
+		}
+	case migration.ExitFailed:
+		if result != migration.RolledBack && strings.Contains(p.report.Message, "nothing was changed") {
+			for _, w := range c.past {
+				if w.Actor == p.name && c.concerns(w.Key) {
+					c.fail("(vi) %s says that nothing was changed, and wrote version %d: %s", p.name, w.Version, w.Key)
+				}
+			}
+		}
+	}
+}
+

@@ -1,0 +1,561 @@
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Schedule is what happens to a world, made from a seed: processes one after the
+// other, and what two users do between any two of their calls.
+type Schedule struct {
+	Seed  uint64
+	World *World
+	// Blunt: see Job.
+	Blunt bool
+	Log   *zap.Logger
+
+	processes []*process
+	// convergence are the users' last deeds, after which everybody leaves the cluster
+	// alone.
+	converge []deed
+	// undo, if any, comes last.
+	undo *process
+
+	place       Place
+	users       map[string]*user
+	controllers *controllers
+	ran         []*process
+	all         sync.WaitGroup
+	mu          sync.Mutex
+	notes       []note
+	problems    []string
+}
+
+// note is a line of the story beside the history.
+type note struct {
+	at   time.Time
+	text string
+}
+
+// moment is when something happens: at a call of a process, or at a write, each
+// counted from 1; 0: before it begins.
+type moment struct {
+	n     int
+	write bool
+}
+
+// deed is what a user does.
+type deed struct {
+	who  string
+	at   moment
+	text string
+	do   func(ctx context.Context, u *user) error
+}
+
+// process is one run or undo.
+type process struct {
+	name    string
+	command string
+	opts    migration.Options
+	deeds   []deed
+	// kill and term say when the process is killed, or told to stop.
+	kill, term *moment
+	// after: when the call that kills it took effect, but before it is answered.
+	after bool
+	// broken: nothing becomes ready while it runs.
+	broken bool
+	// pause comes before it.
+	pause time.Duration
+
+	job    *Job
+	report *migration.Report
+	began  time.Time
+	ended  time.Time
+	// before and until are versions.
+	until int64
+}
+
+const undoSucceeds = 2
+
+// NewSchedule makes the schedule of a seed. The prefix is that of its namespaces.
+func NewSchedule(seed uint64, prefix string) *Schedule {
+	r := rand.New(rand.NewPCG(seed, 0x6d6f64656c))
+	s := &Schedule{Seed: seed, World: newWorld(seed, prefix, r), Log: zap.NewNop(), users: map[string]*user{}}
+	n := 1 + r.IntN(3)
+	for i := range n {
+		p := s.process(r, "run")
+		if i > 0 && r.IntN(5) == 0 {
+			p = s.process(r, "undo")
+		}
+		s.processes = append(s.processes, p)
+	}
+	if r.IntN(3) > 0 {
+		s.converge = append(s.converge, deed{who: "alice", text: "the switch says mesh", do: s.setSwitch("mesh")})
+	}
+	if r.IntN(undoSucceeds) == 0 {
+		s.undo = s.process(r, "undo")
+		s.undo.kill, s.undo.term, s.undo.broken = nil, nil, false
+		s.undo.opts.Timeout = 0
+	}
+	return s
+}
+
+func (s *Schedule) process(r *rand.Rand, command string) *process {
+	p := &process{command: command, after: r.IntN(2) == 0, broken: r.IntN(7) == 0, pause: time.Duration(r.Int64N(int64(3 * time.Second)))}
+	p.opts.LeaseDuration = 15 * time.Second
+	if r.IntN(5) == 0 {
+		p.opts.Timeout = []time.Duration{5 * time.Second, 30 * time.Second, time.Minute}[r.IntN(3)]
+	}
+	if r.IntN(6) == 0 {
+		p.opts.OnFailure = migration.OnFailureKeep
+	}
+	if r.IntN(4) == 0 {
+		p.opts.Resume = migration.ResumeBack
+	}
+	switch r.IntN(5) {
+	case 0, 1:
+		p.kill = s.moment(r)
+	case 2:
+		p.term = s.moment(r)
+	}
+	for range r.IntN(4) {
+		d := s.deed(r)
+		if m := s.moment(r); r.IntN(3) > 0 {
+			d.at = *m
+		}
+		p.deeds = append(p.deeds, d)
+	}
+	return p
+}
+
+func (s *Schedule) moment(r *rand.Rand) *moment {
+	if r.IntN(2) == 0 {
+		return &moment{1 + r.IntN(18), true}
+	}
+	return &moment{1 + r.IntN(110), false}
+}
+
+// deed is something that a user may do to the world.
+func (s *Schedule) deed(r *rand.Rand) deed {
+	w := s.World
+	d := deed{who: []string{"alice", "bob"}[r.IntN(2)]}
+	space := w.Spaces[0]
+	source := w.Sources[r.IntN(len(w.Sources))]
+	n := r.IntN(1000)
+	merge := func(text string, res migration.Resource, namespace, name, patch string) {
+		d.text = text
+		d.do = func(ctx context.Context, u *user) error { return u.merge(ctx, res, namespace, name, patch) }
+	}
+	remove := func(text string, res migration.Resource, namespace, name string) {
+		d.text = text
+		d.do = func(ctx context.Context, u *user) error { return u.of(res, namespace).Delete(ctx, name, metav1.DeleteOptions{}) }
+	}
+	create := func(text string, res migration.Resource, namespace, name string, content map[string]any) {
+		d.text = text
+		d.do = func(ctx context.Context, u *user) error {
+			_, err := u.of(res, namespace).Create(ctx, object(res, namespace, name, content), metav1.CreateOptions{})
+			return err
+		}
+	}
+	b := w.Spaces[r.IntN(len(w.Spaces))]
+	effect := sideEffects(b)[r.IntN(3)]
+	switch r.IntN(24) {
+	case 0, 1, 2:
+		mode := []string{"bus", "mesh"}[r.IntN(2)]
+		d.text, d.do = "the switch says "+mode, s.setSwitch(mode)
+	case 3, 4:
+		merge("edits Source "+source, sources, space, source, fmt.Sprintf(`{"spec":{"endpoint":"http://edited-%d"}}`, n))
+	case 5:
+		merge("labels Source "+source, sources, space, source, fmt.Sprintf(`{"metadata":{"labels":{"edited":"%d"}}}`, n))
+	case 6, 7:
+		d.text = "puts a finalizer on Source " + source
+		d.do = func(ctx context.Context, u *user) error { return hold(ctx, u, space, source, d.who+".test/hold", true) }
+	case 8:
+		remove("deletes Source "+source, sources, space, source)
+	case 9:
+		create("creates Source "+source, sources, space, source, map[string]any{"spec": map[string]any{"endpoint": fmt.Sprintf("http://new-%d", n)}})
+	case 10, 11:
+		merge("edits Sink "+source, sinks, space, source, fmt.Sprintf(`{"spec":{"endpoint":"http://sink-%d"}}`, n))
+	case 12:
+		remove("deletes Sink "+source, sinks, space, source)
+	case 13:
+		create("creates Sink "+source, sinks, space, source, map[string]any{"spec": map[string]any{"endpoint": "http://" + source}})
+	case 14, 15:
+		value := []string{`"enabled"`, `"disabled"`, `null`}[r.IntN(3)]
+		merge("sets the label of Namespace "+b+" to "+value, namespaces, "", b, `{"metadata":{"labels":{"`+label+`":`+value+`}}}`)
+	case 16:
+		obj := sideEffect(effect)
+		if effect.Kind == "Broker" {
+			obj.Object["spec"] = map[string]any{"class": fmt.Sprintf("own-%d", n)}
+		}
+		obj.SetLabels(map[string]string{"own": "1"})
+		d.text = "creates " + effect.String()
+		d.do = func(ctx context.Context, u *user) error {
+			_, err := u.of(effect.Resource, b).Create(ctx, obj, metav1.CreateOptions{})
+			return err
+		}
+	case 17:
+		merge("edits "+effect.String(), effect.Resource, b, effect.Name, fmt.Sprintf(`{"metadata":{"labels":{"edited":"%d"}}}`, n))
+	case 18:
+		remove("deletes "+effect.String(), effect.Resource, b, effect.Name)
+	case 19:
+		merge("edits the image of the Worker", workers, space, "bus", fmt.Sprintf(`{"spec":{"image":"bus:%d"}}`, n))
+	case 20:
+		merge("scales the Worker", workers, space, "bus", fmt.Sprintf(`{"spec":{"replicas":%d}}`, 1+n%5))
+	case 21:
+		merge("edits Instance i0", instances, space, "i0", fmt.Sprintf(`{"spec":{"size":"%d"}}`, n))
+	case 22:
+		create("creates an Entry", entries, space, fmt.Sprintf("n%d", n), map[string]any{"spec": map[string]any{"registry": "r", "n": fmt.Sprint(n)}})
+	default:
+		merge("edits ConfigMap bystander", configMaps, space, "bystander", fmt.Sprintf(`{"data":{"k":"%d"}}`, n))
+	}
+	return d
+}
+
+func (s *Schedule) setSwitch(mode string) func(context.Context, *user) error {
+	return func(ctx context.Context, u *user) error {
+		return u.merge(ctx, configMaps, s.World.Spaces[0], "switch", `{"data":{"mode":"`+mode+`"}}`)
+	}
+}
+
+// hold adds a finalizer to a Source, or removes it.
+func hold(ctx context.Context, u *user, space, name, finalizer string, add bool) error {
+	for range 3 {
+		obj, err := u.of(sources, space).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		all := without(obj.GetFinalizers(), finalizer)
+		if add {
+			all = append(all, finalizer)
+		}
+		if slices.Equal(all, obj.GetFinalizers()) {
+			return nil
+		}
+		obj.SetFinalizers(all)
+		if _, err = u.of(sources, space).Update(ctx, obj, metav1.UpdateOptions{}); err == nil {
+			return nil
+		}
+	}
+	return errors.New("always in conflict")
+}
+
+func (s *Schedule) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notes = append(s.notes, note{time.Now(), fmt.Sprintf(format, args...)})
+}
+
+func (s *Schedule) problem(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+func (s *Schedule) deal(ctx context.Context, d deed) {
+	err := d.do(ctx, s.users[d.who])
+	if err != nil {
+		s.note("%s: %s: %v", d.who, d.text, err)
+		return
+	}
+	s.note("%s: %s", d.who, d.text)
+}
+
+// Play runs the schedule on a place. What it found wrong is in Problems.
+func (s *Schedule) Play(ctx context.Context, place Place) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.all.Wait()
+	defer cancel()
+	s.place = place
+	if err := s.World.build(ctx, place); err != nil {
+		return err
+	}
+	for _, name := range []string{"alice", "bob"} {
+		u, err := newUser(place, name)
+		if err != nil {
+			return err
+		}
+		s.users[name] = u
+	}
+	var err error
+	if s.controllers, err = s.World.startControllers(ctx, place); err != nil {
+		return err
+	}
+	for _, p := range s.processes {
+		if err := s.start(ctx, p); err != nil {
+			return err
+		}
+	}
+	for _, d := range s.converge {
+		s.deal(ctx, d)
+	}
+	for _, name := range []string{"alice", "bob"} {
+		for _, source := range s.World.Sources {
+			s.deal(ctx, deed{who: name, text: "removes the finalizer from Source " + source, do: func(ctx context.Context, u *user) error {
+				return hold(ctx, u, s.World.Spaces[0], source, name+".test/hold", false)
+			}})
+		}
+	}
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if s.undo != nil {
+		if err := s.start(ctx, s.undo); err != nil {
+			return err
+		}
+	}
+	cancel()
+	s.all.Wait()
+	s.problems = append(s.problems, check(s)...)
+	return nil
+}
+
+// converged are the results after which a run has nothing more to do.
+var converged = []migration.Result{migration.Succeeded, migration.NothingToDo, migration.DeferredResult, migration.RolledBack}
+
+// settle runs until nothing is open any more, which must not take more than five runs.
+func (s *Schedule) settle(ctx context.Context) error {
+	var told []string
+	for range 5 {
+		p := &process{command: "run", pause: time.Second, opts: migration.Options{LeaseDuration: 15 * time.Second}}
+		if err := s.start(ctx, p); err != nil {
+			return err
+		}
+		told = append(told, string(p.report.Result))
+		if slices.Contains(converged, p.report.Result) && len(s.open(ctx)) == 0 {
+			return nil
+		}
+	}
+	s.problem("(v) five runs without a kill did not come to an end: %s; open journals: %s", strings.Join(told, ", "), strings.Join(s.open(ctx), ", "))
+	return nil
+}
+
+// open returns the journals that some run left open.
+func (s *Schedule) open(ctx context.Context) []string {
+	secrets := migration.CoreResource("", "secrets", "Secret")
+	list, err := s.users["alice"].of(secrets, s.World.State).List(ctx, metav1.ListOptions{
+		LabelSelector: "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)",
+	})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].GetName())
+	}
+	return names
+}
+
+// start runs a process to its end, or until it is killed.
+func (s *Schedule) start(ctx context.Context, p *process) error {
+	p.name = fmt.Sprintf("run-%d", len(s.ran)+1)
+	s.ran = append(s.ran, p)
+	if p.broken {
+		s.controllers.broken.Store(true)
+	} else {
+		s.controllers.repair()
+	}
+	if err := wait(ctx, s.World.shorter(p.pause)); err != nil {
+		return err
+	}
+	left := slices.Clone(p.deeds)
+	var mu sync.Mutex
+	// due returns the deeds whose turn it is.
+	due := func(is func(moment) bool) []deed {
+		mu.Lock()
+		defer mu.Unlock()
+		var now []deed
+		left = slices.DeleteFunc(left, func(d deed) bool {
+			if is(d.at) {
+				now = append(now, d)
+				return true
+			}
+			return false
+		})
+		return now
+	}
+	for _, d := range due(func(m moment) bool { return m.n == 0 }) {
+		s.deal(ctx, d)
+	}
+	client := s.place.Process(p.name)
+	runCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	killed := make(chan struct{})
+	writes := 0
+	counted := map[*Request]int{}
+	hits := func(m *moment, r *Request, n int) bool {
+		return m != nil && (m.write && r.Writes() && m.n == n || !m.write && m.n == r.N)
+	}
+	kill := func(r *Request) {
+		if !client.Killed() {
+			s.note("%s is killed: after=%t %s", p.name, p.after, r)
+			client.Kill()
+			stop(errors.New("killed"))
+			close(killed)
+		}
+	}
+	client.Before(func(r *Request) {
+		mu.Lock()
+		n := 0
+		if r.Writes() && r.Plural != "leases" {
+			writes++
+			n = writes
+			counted[r] = n
+		}
+		mu.Unlock()
+		for _, d := range due(func(m moment) bool { return hits(&m, r, n) }) {
+			s.deal(ctx, d)
+		}
+		if hits(p.kill, r, n) && !p.after {
+			kill(r)
+		}
+		if hits(p.term, r, n) {
+			s.note("%s is told to stop: %s", p.name, r)
+			stop(migration.SignalError{Signal: syscall.SIGTERM})
+		}
+	})
+	client.After(func(r *Request) {
+		mu.Lock()
+		n := counted[r]
+		delete(counted, r)
+		mu.Unlock()
+		if hits(p.kill, r, n) && p.after {
+			kill(r)
+		}
+	})
+	opts := p.opts
+	opts.Identity, opts.StateNamespace = p.name, s.World.State
+	opts.Log = s.Log.Named(p.name)
+	if s.World.Quick {
+		opts.LeaseDuration, opts.Timeout = time.Second, min(max(opts.Timeout/10, 3*time.Second), 20*time.Second)
+	}
+	engine, err := migration.New(client.Config(), opts)
+	if err != nil {
+		return err
+	}
+	p.job = &Job{World: s.World, Blunt: s.Blunt}
+	p.began = time.Now()
+	s.note("%s begins: %s, resume %q, timeout %s, on failure %q, nothing becomes ready: %t", p.name, p.command, opts.Resume, opts.Timeout, opts.OnFailure, p.broken)
+	done := make(chan *migration.Report, 1)
+	s.all.Go(func() {
+		if p.command == "undo" {
+			done <- engine.Undo(runCtx, p.job)
+		} else {
+			done <- engine.Run(runCtx, p.job)
+		}
+		stop(nil)
+	})
+	select {
+	case <-killed:
+	case report := <-done:
+		if !client.Killed() {
+			p.report = report
+			s.note("%s ends: %s (exit code %d): %s", p.name, report.Result, report.ExitCode(), report.Message)
+			for _, f := range report.Findings {
+				s.note("    %s: %s", f.Severity, f)
+			}
+		}
+	}
+	p.ended = time.Now()
+	p.until = newest(s.place.Past())
+	for _, d := range due(func(moment) bool { return true }) {
+		s.deal(ctx, d)
+	}
+	return nil
+}
+
+func newest(past []Write) int64 {
+	if len(past) == 0 {
+		return 0
+	}
+	return past[len(past)-1].Version
+}
+
+func (w *World) shorter(d time.Duration) time.Duration {
+	if w.Quick {
+		return d / 20
+	}
+	return d
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Problems are the invariants that the schedule broke.
+func (s *Schedule) Problems() []string { return s.problems }
+
+// Story is the history of the schedule, one line for each write to the world and
+// each thing that happened besides.
+func (s *Schedule) Story() string {
+	type line struct {
+		at   time.Time
+		text string
+	}
+	var lines []line
+	for _, n := range s.notes {
+		lines = append(lines, line{n.at, "       " + n.text})
+	}
+	for _, w := range s.place.Past() {
+		if w.Key.Plural == "leases" || w.Key.Plural == "events" || w.Key.Namespace == s.World.State && w.Key.Plural == "configmaps" {
+			continue
+		}
+		text := fmt.Sprintf("%6d %s#%d %s %s", w.Version, w.Actor, w.Call, w.Verb, w.Key)
+		if w.Key.Namespace != s.World.State {
+			text += " " + brief(w.Before) + " -> " + brief(w.After)
+		}
+		lines = append(lines, line{w.Time, text})
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
+	var out strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&out, "%s %s\n", l.at.UTC().Format("04:05.000"), l.text)
+	}
+	return out.String()
+}
+
+// brief is an object in few words.
+func brief(obj Object) string {
+	if obj == nil {
+		return "nothing"
+	}
+	u := unstructured.Unstructured{Object: obj}
+	short := map[string]any{}
+	for _, field := range []string{"spec", "data", "status"} {
+		if obj[field] != nil {
+			short[field] = obj[field]
+		}
+	}
+	if l := u.GetLabels(); len(l) > 0 {
+		short["labels"] = l
+	}
+	if f := u.GetFinalizers(); len(f) > 0 {
+		short["finalizers"] = f
+	}
+	if u.GetDeletionTimestamp() != nil {
+		short["deleting"] = true
+	}
+	raw, err := json.Marshal(short)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
