@@ -71,7 +71,7 @@ func main() {
 	o := options{
 		packages: []string{
 			"./internal/migration", "./internal/jobs/trigger", "./internal/jobs/serviceinstance", "./internal/jobs/scaledown",
-			"./internal/jobs/purge", "./internal/jobs/growpvc", "./internal/jobs/httpsource",
+			"./internal/jobs/purge", "./internal/jobs/growpvc", "./internal/jobs/httpsource", "./internal/kyma/eventpath",
 		},
 		suites: []string{"MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},
 	}

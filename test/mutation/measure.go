@@ -226,7 +226,7 @@ func build(ctx context.Context, o options, out io.Writer, work, overlay string, 
 	var binaries []*binary
 	add := func(b *binary) error {
 		b.path = filepath.Join(work, fmt.Sprintf("%d.test", len(binaries)))
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", b.path, ".")
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", b.path, ".")
 		cmd.Dir = b.dir
 		if said, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot build the tests of %s with the mutants in it: %w\n%s", b.name, err, said)
