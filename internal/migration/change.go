@@ -374,6 +374,7 @@ func (r *run) delete(ctx context.Context, ref Ref, pre, latest *unstructured.Uns
 		if apierrors.IsNotFound(err) {
 			if first {
 				result = ChangeUnchanged
+				a.refused()
 			}
 			return nil
 		}
@@ -386,14 +387,16 @@ func (r *run) delete(ctx context.Context, ref Ref, pre, latest *unstructured.Uns
 		}
 		answer := err
 		live, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		case live.GetUID() != uid:
+		if apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid {
 			// What was to go is gone; what is there now came later.
+			if first {
+				result = ChangeUnchanged
+				a.refused()
+			}
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		k8sutil.Trim(live)
 		if hashOf(live, r.ignored) != hashOf(pre, r.ignored) {
@@ -470,6 +473,7 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 		case isPatched(live, ch):
 			if first {
 				result = ChangeUnchanged
+				a.refused()
 			}
 			r.setHash(e, i, live)
 			return nil

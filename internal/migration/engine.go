@@ -44,6 +44,8 @@ type Engine struct {
 	opts Options
 
 	counter k8sutil.Counter
+	// account tells a token that was just rotated from an account that is gone.
+	account k8sutil.Account
 	served  *k8sutil.Served
 	// reader refuses writes; writer is used inside run.write only.
 	reader, writer dynamic.Interface
@@ -62,7 +64,7 @@ type Engine struct {
 func New(cfg *rest.Config, opts Options) (*Engine, error) {
 	opts.setDefaults()
 	e := &Engine{opts: opts, server: cfg.Host}
-	cfg = rest.CopyConfig(cfg)
+	cfg = k8sutil.ReloadTokenFile(cfg)
 	cfg.Wrap(e.counter.Wrap)
 	readOnly := rest.CopyConfig(cfg)
 	readOnly.Wrap(k8sutil.ReadOnly)
@@ -104,7 +106,7 @@ func (e *Engine) read(ctx context.Context, op func(context.Context) error) error
 	if !e.connected.Load() {
 		budget = connectBudget
 	}
-	return k8sutil.Retry(ctx, budget, e.notify(), func(ctx context.Context) error {
+	return k8sutil.Retry(ctx, budget, e.notify(), e.account.Watch(func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		err := op(ctx)
@@ -112,7 +114,7 @@ func (e *Engine) read(ctx context.Context, op func(context.Context) error) error
 			e.connected.Store(true)
 		}
 		return err
-	})
+	}))
 }
 
 // notify says once that a call keeps failing.

@@ -265,7 +265,7 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 				report.Result = ChangeLeft
 			}
 			continue
-		case state == stepDone && ch.Writes() && !e.Unit.remakesAny():
+		case state.isDone() && ch.Writes() && !e.Unit.remakesAny():
 			report.Result = ChangeDone
 			begun = true
 			continue
@@ -329,7 +329,15 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 			waited = time.Now()
 		}
 		x.recordEffects(ctx, e, i)
-		x.r.setState(e, i, stepDone)
+		switch state := x.r.stateOf(e, i); {
+		case ch.Writes() && state == stepNotBegun:
+			// It was so already: this run has nothing to undo.
+			x.r.setState(e, i, stepLeft)
+		case ch.Writes() && state == stepUnknown:
+			x.r.setState(e, i, stepFound)
+		default:
+			x.r.setState(e, i, stepDone)
+		}
 		report.Result, report.Seconds = result, seconds(time.Since(began))
 		if ch.Writes() {
 			x.r.log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))

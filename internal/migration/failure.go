@@ -23,10 +23,13 @@ func problemOf(ref Ref, err error) string {
 // hintFor returns the next action for an error; "" if there is none but reading it.
 func hintFor(err error) string {
 	var waited *WaitError
+	var cutOff *cutOffError
 	var moved *errMoved
 	switch {
 	case errors.As(err, &waited):
 		return waited.Hint
+	case errors.As(err, &cutOff):
+		return cutOff.status.Hint
 	case errors.As(err, &moved):
 		return "look at the object, and run the job again: it plans afresh"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot"):

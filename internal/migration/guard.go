@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -150,13 +151,14 @@ func (x *executor) leaveUnit(u *Unit, moved *errMoved) {
 // recordEffects notes what a controller made because of a change, so that a
 // rollback or an undo can tell it from what others made.
 func (x *executor) recordEffects(ctx context.Context, e *entry, i int) {
-	absent := e.Pre[i].Absent
-	if len(absent) == 0 || e.steps[i].effects != nil {
-		return
-	}
+	x.r.mu.Lock()
+	effects := slices.Clone(e.steps[i].effects)
+	x.r.mu.Unlock()
 	since := time.Now()
-	var effects []effectMark
-	for _, ref := range absent {
+	for _, ref := range e.Pre[i].Absent {
+		if slices.ContainsFunc(effects, func(known effectMark) bool { return known.Ref == ref }) {
+			continue
+		}
 		// One list of a kind serves all units that end at once.
 		f := &Fresh{shared: x.shared, waiter: x.waiter, after: since}
 		all, err := Shared(ctx, f, "side effects: "+ref.GroupVersionResource.String(), func(ctx context.Context, c *Cluster) (map[Ref]*unstructured.Unstructured, error) {
@@ -182,6 +184,17 @@ func (x *executor) recordEffects(ctx context.Context, e *entry, i int) {
 	e.steps[i].effects = effects
 }
 
+// recordLateEffects notes what controllers made only after the units had ended.
+func (x *executor) recordLateEffects(ctx context.Context) {
+	for _, e := range x.r.journal.entries() {
+		for i := range e.Unit.Changes {
+			if len(e.Pre[i].Absent) > 0 && x.r.stateOf(e, i).isDone() {
+				x.recordEffects(ctx, e, i)
+			}
+		}
+	}
+}
+
 // isEffect says whether a live object is one that a controller made because of
 // change i. careful: long after, so that only what the journal knows counts, unedited.
 func (r *run) isEffect(e *entry, i int, ref Ref, live *unstructured.Unstructured, careful bool) (bool, error) {
@@ -192,21 +205,38 @@ func (r *run) isEffect(e *entry, i int, ref Ref, live *unstructured.Unstructured
 		if known.Ref != ref {
 			continue
 		}
+		edited := known.Hash != hashOf(live, r.ignored)
 		switch {
 		case known.UID != live.GetUID():
 			return false, nil // it was deleted, and somebody made another one
-		case careful && known.Hash != hashOf(live, r.ignored):
+		case edited && careful:
 			return false, &errMoved{ref: ref, what: "was edited after the run; it is left alone"}
+		case edited:
+			r.addFinding(Finding{
+				Severity: Warning, Object: ref.String(),
+				Problem: "deleted by the rollback, although somebody edited it after a controller had created it because of this run",
+			})
 		}
 		return true, nil
 	}
-	if careful || r.stateOf(e, i) == stepDone {
+	// It did not exist when the unit ended, or the unit did not end. What is older than
+	// the journal is none of this change's doing.
+	made := live.GetCreationTimestamp()
+	if made.Before(&e.chunk.created) {
 		return false, nil
 	}
-	// The unit did not end, so that nothing was noted. What is older than the journal
-	// is none of this change's doing.
-	made := live.GetCreationTimestamp()
-	return !made.Before(&e.chunk.created), nil
+	r.addFinding(deletedUnproven(ref))
+	return true, nil
+}
+
+// deletedUnproven is the finding about an object that was deleted as a side effect
+// although there is no proof that it is one.
+func deletedUnproven(ref Ref) Finding {
+	return Finding{
+		Severity: Warning, Object: ref.String(),
+		Problem: "deleted: it was created after this run began, and the journal has no note whether a controller created it because of this run",
+		Hint:    "recreate it if a person had created it",
+	}
 }
 
 // made says whether a live object was created by the open journal of this job and

@@ -118,9 +118,18 @@ const (
 	// stepLeft: it is not made, since its reason does not hold any more, or since
 	// another unit makes it.
 	stepLeft stepState = 'l'
+	// stepFound: what it was to do was found done by a process that resumed it. There is
+	// no proof that this job did it.
+	stepFound stepState = 'f'
 	// stepReverting: a rollback has begun to undo it.
 	stepReverting stepState = 'r'
 )
+
+// isDone says whether nothing is left to do for the change.
+func (s stepState) isDone() bool { return s == stepDone || s == stepFound }
+
+// isProven says whether it is known that this job made the change, if it was made.
+func (s stepState) isProven() bool { return s != stepUnknown && s != stepFound }
 
 // begun says whether a request was, or may have been, sent for the change.
 func (s stepState) begun() bool { return s != stepNotBegun && s != stepLeft }
@@ -191,7 +200,7 @@ func (e *entry) read2(m marks) error {
 			s.hash = m.Hashes[i]
 		}
 		s.effects = m.Effects[i]
-		if s.state != stepDone && s.state != stepLeft {
+		if s.state != stepDone && s.state != stepLeft && s.state != stepFound {
 			e.done = false
 		}
 		if s.state == stepNotBegun && e.mayHaveBegun() {
@@ -613,6 +622,9 @@ func (s *journals) append(ctx context.Context, j *journal, entries []*entry) err
 		}
 		err := s.write(ctx, func(ctx context.Context) error {
 			live, err := s.secrets.Create(ctx, secret, metav1.CreateOptions{})
+			if stateGone(err) {
+				return err // of the namespace
+			}
 			if apierrors.IsAlreadyExists(err) {
 				// Names hold the run: it is this call's own earlier attempt, or
 				// a leftover part of a chunk that was never finished.
@@ -620,9 +632,6 @@ func (s *journals) append(ctx context.Context, j *journal, entries []*entry) err
 			}
 			if err == nil && i == 0 {
 				c.created = live.CreationTimestamp
-			}
-			if stateGone(err) {
-				return err
 			}
 			return again(err)
 		})

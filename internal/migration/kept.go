@@ -106,7 +106,7 @@ func (e *Engine) Kept(ctx context.Context) (*Kept, error) {
 }
 
 func (e *Engine) heldLock(ctx context.Context) (*HeldLock, error) {
-	lock := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, e.opts.Log, e.read)
+	lock := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, e.opts.Log, e.read, &e.account)
 	if err := lock.peek(ctx); err != nil {
 		return nil, err
 	}

@@ -54,6 +54,8 @@ type lock struct {
 	log      *zap.Logger
 	// read repeats a read that failed for a moment.
 	read func(context.Context, func(context.Context) error) error
+	// account judges the answers to writes: whether this account is gone.
+	account *k8sutil.Account
 
 	// seen is the record as peeked, nil if there was none; seenAt when.
 	seen   *resourcelock.LeaderElectionRecord
@@ -74,7 +76,7 @@ type lock struct {
 }
 
 func newLock(client coordinationv1.CoordinationV1Interface, namespace, identity string, duration time.Duration, log *zap.Logger,
-	read func(context.Context, func(context.Context) error) error,
+	read func(context.Context, func(context.Context) error) error, account *k8sutil.Account,
 ) *lock {
 	return &lock{
 		lease: &resourcelock.LeaseLock{
@@ -82,7 +84,7 @@ func newLock(client coordinationv1.CoordinationV1Interface, namespace, identity 
 			Client:     client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
-		client: client.Leases(namespace), duration: duration, log: log, read: read,
+		client: client.Leases(namespace), duration: duration, log: log, read: read, account: account,
 		renewed: make(chan struct{}),
 	}
 }
@@ -204,12 +206,12 @@ func (l *lock) take() *resourcelock.LeaderElectionRecord {
 func (l *lock) write(ctx context.Context, record *resourcelock.LeaderElectionRecord) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, l.renewDeadline()))
 	defer cancel()
-	var err error
-	if l.seen == nil {
-		err = l.lease.Create(ctx, *record)
-	} else {
-		err = l.lease.Update(ctx, *record)
-	}
+	err := l.account.Watch(func(ctx context.Context) error {
+		if l.seen == nil {
+			return l.lease.Create(ctx, *record)
+		}
+		return l.lease.Update(ctx, *record)
+	})(ctx)
 	if err == nil {
 		l.seen = record
 	}
@@ -298,6 +300,10 @@ func (l *lock) renew(ctx context.Context) {
 				return
 			}
 		default:
+			if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
+				l.lose(gone)
+				return
+			}
 			l.log.Debug("cannot renew the lock yet", zap.Error(err))
 		}
 	}

@@ -57,8 +57,8 @@ type effect struct {
 	of     Ref
 	report *ChangeReport
 	refs   []Ref
-	// created is when the change was journaled: older objects are not of it.
-	created metav1.Time
+	entry  *entry
+	change int
 }
 
 const (
@@ -151,6 +151,9 @@ func (v *reversal) lookAgain(e effect) {
 // cameBack deletes what a controller has made once more, and returns one of it. What
 // differs from what the controller made before is somebody else's, and stays.
 func (v *reversal) cameBack(ctx context.Context, e effect) (back *Ref, err error) {
+	if v.isInForce(ctx, e.entry, e.change) {
+		return nil, nil // somebody has made the same change since: what comes of it is wanted
+	}
 	for _, ref := range e.refs {
 		live, err := v.r.get(ctx, ref, "")
 		if err != nil {
@@ -163,12 +166,15 @@ func (v *reversal) cameBack(ctx context.Context, e effect) (back *Ref, err error
 		former, removed := v.removed[ref]
 		v.mu.Unlock()
 		made := live.GetCreationTimestamp()
-		late := !removed && !v.careful && !made.Before(&e.created)
+		late := !removed && !made.Before(&e.entry.chunk.created)
 		if !late && (!removed || former != hashOf(live, v.r.ignored)) {
 			continue
 		}
 		if _, err := v.takeAwayLive(ctx, ref, live, nil); err != nil {
 			return nil, err
+		}
+		if late {
+			v.r.addFinding(deletedUnproven(ref))
 		}
 		back = &ref
 	}
@@ -218,7 +224,7 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 			continue
 		}
 		outcome, err := v.reverse(ctx, e, i, state)
-		if err == nil && outcome == ChangeRolledBack && state == stepUnknown && (ch.Verb == Delete || ch.Verb == Patch) {
+		if err == nil && outcome == ChangeRolledBack && !state.isProven() && (ch.Verb == Delete || ch.Verb == Patch) {
 			v.r.addFinding(Finding{
 				Severity: Warning, Object: ch.Ref.String(),
 				Problem: "restored, although there is no proof that this run changed it before it was killed: somebody else may have",
@@ -236,7 +242,7 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 		case outcome != "":
 			report.Result = outcome
 			if absent := e.Pre[i].Absent; len(absent) > 0 {
-				v.lookAgain(effect{ch.Ref, report, absent, e.chunk.created})
+				v.lookAgain(effect{ch.Ref, report, absent, e, i})
 			}
 			v.r.log.Info("took back: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
 		}
@@ -382,7 +388,7 @@ func (v *reversal) made(ctx context.Context, e *entry, i int) (bool, error) {
 	if e.reports[i].Result == ChangeUnchanged {
 		return false, nil
 	}
-	if e.done || v.r.stateOf(e, i) == stepDone {
+	if e.done || v.r.stateOf(e, i).isDone() {
 		return true, nil
 	}
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
@@ -525,6 +531,17 @@ func (r *run) restoredUID(uid types.UID) bool {
 	return false
 }
 
+// leftToOthers says whether the unit was to delete the patched object of change i
+// later, and found that somebody else had.
+func (e *entry) leftToOthers(i int) bool {
+	for k := i + 1; k < len(e.Unit.Changes); k++ {
+		if e.Unit.Changes[k].Verb == Delete && e.Unit.Changes[k].Ref == e.Unit.Changes[i].Ref {
+			return e.steps[k].state == stepLeft
+		}
+	}
+	return false
+}
+
 // goneForGood makes the answer that a namespace or a kind is gone one that another
 // attempt cannot change: the object cannot be restored any more.
 func goneForGood(ref Ref, err error) error {
@@ -544,6 +561,8 @@ func (v *reversal) putBack(ctx context.Context, e *entry, i int) (string, error)
 	switch {
 	case err != nil:
 		return "", err
+	case live == nil && e.leftToOthers(i):
+		return "", nil
 	case live == nil:
 		return "", &errMoved{ref: ch.Ref, what: "was deleted by somebody else"}
 	case live.GetUID() != pre.GetUID() && v.r.restoredUID(pre.GetUID()):

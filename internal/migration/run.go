@@ -61,7 +61,7 @@ func (e *Engine) begin(command string, job Job) *run {
 			r.ignored[key] = true
 		}
 	}
-	own := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, r.log, e.read)
+	own := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, r.log, e.read, &e.account)
 	r.lock = own
 	if e.opts.Seat != nil {
 		r.lock = e.opts.Seat.sit(own)
@@ -74,14 +74,14 @@ func (e *Engine) begin(command string, job Job) *run {
 // write makes one write: within the lock's deadline, repeated while it fails for
 // a moment. ctx ending stops further attempts, never one in flight.
 func (r *run) write(ctx context.Context, op func(context.Context) error) error {
-	return k8sutil.Retry(ctx, retryBudget, r.e.notify(), func(ctx context.Context) error {
+	return k8sutil.Retry(ctx, retryBudget, r.e.notify(), r.e.account.Watch(func(ctx context.Context) error {
 		call, cancel, err := r.lock.guard(ctx)
 		if err != nil {
 			return err
 		}
 		defer cancel()
 		return op(call)
-	})
+	}))
 }
 
 // outcome is how a command ended, before it is reported.
@@ -540,6 +540,10 @@ func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, 
 		if pre == nil {
 			return false, true, nil
 		}
+		if live != nil && live.GetUID() == pre.GetUID() && e.patchNotMade(i) {
+			// The unit patches it before it deletes it: somebody else deletes it.
+			return false, true, nil
+		}
 		return live == nil || live.GetUID() != pre.GetUID() || live.GetDeletionTimestamp() != nil, true, nil
 	case Patch:
 		switch {
@@ -553,6 +557,18 @@ func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, 
 		return isPatched(live, ch), true, nil
 	}
 	return false, true, nil
+}
+
+// patchNotMade says whether an earlier change of the unit patches the object of
+// change i, and is known not to have been made.
+func (e *entry) patchNotMade(i int) bool {
+	for j := range i {
+		ch := &e.Unit.Changes[j]
+		if ch.Verb == Patch && ch.Ref == e.Unit.Changes[i].Ref && e.steps[j].state == stepNotBegun {
+			return true
+		}
+	}
+	return false
 }
 
 // deletionOf returns the earlier change that deletes the object of change i, -1 if
@@ -569,7 +585,7 @@ func (e *entry) deletionOf(i int) int {
 // madeOrBegun says whether change i has had an effect, as far as is known.
 func (e *entry) madeOrBegun(i int) bool {
 	s := &e.steps[i]
-	return s.made || s.state == stepDone || s.state == stepBegun && !e.read
+	return s.made || s.state.isDone() || s.state == stepBegun && !e.read
 }
 
 func (e *entry) anyBegun() bool {
@@ -694,6 +710,7 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, t todo) outcome {
 	if err != nil {
 		return r.failed(parent, ctx, x, t.units, err)
 	}
+	x.recordLateEffects(ctx)
 	if r.journal.empty() {
 		// Every unit was left: nothing was written.
 		r.journal = nil
@@ -787,6 +804,9 @@ func (r *run) keepProgress(parent context.Context, x *executor, why string, done
 
 // failed decides what becomes of a run that cannot go on.
 func (r *run) failed(parent, ctx context.Context, x *executor, units []Unit, err error) outcome {
+	if out, ok := r.stranded(parent, err); ok {
+		return out
+	}
 	if out, interrupted := r.interruption(parent, err); interrupted {
 		r.persist(parent)
 		return out
@@ -871,6 +891,9 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 }
 
 func (r *run) cutOff(parent context.Context, err error) outcome {
+	if out, ok := r.stranded(parent, err); ok {
+		return out
+	}
 	if out, interrupted := r.interruption(parent, err); interrupted {
 		return out
 	}
@@ -881,6 +904,40 @@ func (r *run) cutOff(parent context.Context, err error) outcome {
 func (r *run) restoreHint() string {
 	command := append([]string{r.job.Name(), "undo"}, r.e.opts.Flags...)
 	return "the journal keeps the former state; mend the cause, then: " + strings.Join(command, " ")
+}
+
+// stranded says whether a run can neither go on nor roll back: its account is gone,
+// or its journal is. What it has done stays, and the report is all there is.
+func (r *run) stranded(parent context.Context, err error) (outcome, bool) {
+	lost := r.lock.lossCause()
+	err = errors.Join(err, lost)
+	if r.journal == nil || r.journal.empty() {
+		return outcome{}, false
+	}
+	if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
+		r.addFinding(Finding{
+			Severity: Error, Problem: gone.Error(),
+			Hint: "recreate the account with its permissions, or use another one, and run the job again: it goes on where this run stopped",
+		})
+		return outcome{result: PartlyRestored, message: "this account is gone: nothing could be written any more; what was done stays, and the journal is open"}, true
+	}
+	gone, ok := errors.AsType[*stateGoneError](err)
+	if locked, isLocked := errors.AsType[*LockedError](err); !ok && isLocked && locked.Deleted {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), callTimeout)
+		defer cancel()
+		list, err := r.journals.metadata(ctx, labelJob+"="+r.job.Name()+","+labelRun+"="+r.journal.Run)
+		if err == nil && len(list) == 0 {
+			gone, ok = &stateGoneError{r.e.opts.StateNamespace, locked}, true
+		}
+	}
+	if !ok {
+		return outcome{}, false
+	}
+	r.addFinding(Finding{
+		Severity: Error, Object: "Namespace " + r.e.opts.StateNamespace, Problem: gone.Error(),
+		Hint: "what this run changed is listed above, and cannot be undone by this tool; create the namespace again if it is gone, and run the job: it decides on the cluster as it is",
+	})
+	return outcome{result: PartlyRestored, message: fmt.Sprintf("%v; this run stopped, and what was done stays", gone)}, true
 }
 
 // isDamaged returns the error that a journal lost a Secret, nil if it is another.

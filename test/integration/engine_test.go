@@ -77,8 +77,8 @@ func newSandbox(t *testing.T) *sandbox {
 	return s
 }
 
-func (s *sandbox) engine(change func(*migration.Options)) *migration.Engine {
-	s.t.Helper()
+// options are those of one process.
+func (s *sandbox) options(change func(*migration.Options)) migration.Options {
 	o := migration.Options{
 		StateNamespace: s.namespace, Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()),
 		LeaseDuration: time.Second, Timeout: time.Minute, Log: zaptest.NewLogger(s.t, zaptest.Level(zap.InfoLevel)),
@@ -86,7 +86,12 @@ func (s *sandbox) engine(change func(*migration.Options)) *migration.Engine {
 	if change != nil {
 		change(&o)
 	}
-	e, err := migration.New(cluster.Config(), o)
+	return o
+}
+
+func (s *sandbox) engine(change func(*migration.Options)) *migration.Engine {
+	s.t.Helper()
+	e, err := migration.New(cluster.Config(), s.options(change))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -102,6 +102,8 @@ type record struct {
 	// gone is the write that began its deletion, and remains what it deleted.
 	gone    *Write
 	remains Object
+	// original is what a run deleted last that was not its own.
+	original Object
 }
 
 // loss is an edit of a user that a run has undone.
@@ -203,6 +205,9 @@ func (c *checker) apply(w Write, r *record) {
 	if begins(w) {
 		gone := w
 		r.gone, r.remains = &gone, w.Before
+		if isRun(w.Actor) && (!isRun(r.creator) || r.original == nil || reflect.DeepEqual(content(r.original), before)) {
+			r.original = w.Before
+		}
 	}
 	r.obj = w.After
 	if w.After == nil {
@@ -213,10 +218,16 @@ func (c *checker) apply(w Write, r *record) {
 		o := owner{user: isUser(w.Actor), at: w.Time, name: w.Actor}
 		switch {
 		case isRun(w.Actor):
-			if _, ours := r.ours[path]; !ours {
+			ours, known := r.ours[path]
+			if !known || ours != before[path] {
 				r.was[path] = before[path]
 			}
 			r.ours[path] = value
+			if known && r.was[path] == value {
+				// It is as it was: nothing of the run's is left.
+				delete(r.ours, path)
+				delete(r.was, path)
+			}
 		case o.user:
 			// Somebody who sets again what the run had set cannot be told from the run.
 			if ours, ok := r.ours[path]; ok && (ours == value && set || ours == "" && !set) {
@@ -289,8 +300,9 @@ func (c *checker) creates(w Write, r *record) {
 			c.lost(w, "it is created, and was deleted by somebody else")
 			return
 		}
-		want := content(r.remains)
+		want := content(r.original)
 		if after["spec.class"] == `"new"` {
+			want = content(r.remains)
 			want["spec.class"] = `"new"`
 		}
 		c.restored(w, r, want, after)
@@ -374,7 +386,7 @@ func (c *checker) decided(w Write, r *record, plan span) {
 
 // labelledAt says whether a run's label was in force when an object was created.
 func (c *checker) labelledAt(space string, created Write) bool {
-	ours := false
+	ours, until := false, time.Time{}
 	for _, w := range c.past {
 		if w.Version >= created.Version {
 			break
@@ -384,10 +396,11 @@ func (c *checker) labelledAt(space string, created Write) bool {
 		}
 		before, after := content(w.Before), content(w.After)
 		if before["labels."+label] != after["labels."+label] && isRun(w.Actor) {
-			ours = after["labels."+label] == "enabled"
+			ours, until = after["labels."+label] == "enabled", w.Time
 		}
 	}
-	return ours
+	// A reconciliation that began while it was in force may still create something.
+	return ours || created.Time.Sub(until) < time.Second
 }
 
 // states are what an object was between two times, the state at the first included.
@@ -557,7 +570,7 @@ func (c *checker) asBefore(p *process) {
 		namespace := Key{Plural: "namespaces", Name: key.Namespace}
 		kind := strings.ToUpper(key.Plural[:1]) + strings.TrimSuffix(key.Plural[1:], "s")
 		effect := slices.Contains([]string{"brokers", "serviceaccounts", "rolebindings"}, key.Plural)
-		if touched[key] || effect && touched[namespace] || kept[kind+" "+key.Name] {
+		if touched[key] || effect && (touched[namespace] || content(then[namespace])["labels."+label] == "enabled") || kept[kind+" "+key.Name] {
 			continue
 		}
 		was, is := content(then[key]), content(now[key])
@@ -595,4 +608,3 @@ func (c *checker) exit(p *process) {
 		}
 	}
 }
-

@@ -205,7 +205,8 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 // latencies are derived from what is asked for, not from when. Names of the journal
 // hold random letters.
 func (c *Client) latencies(r *Request) (there, back time.Duration, applied bool) {
-	if c.slow == 0 {
+	// Reviews are asked for side by side in the order of a map.
+	if c.slow == 0 || r.Group == "authorization.k8s.io" {
 		return 0, 0, false
 	}
 	name := c.name + " " + r.method + " " + r.Plural + " " + r.Namespace

@@ -2,12 +2,17 @@ package model
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -22,6 +27,12 @@ type controllers struct {
 	broken atomic.Bool
 	due    map[string]time.Time
 	wake   chan struct{}
+
+	mu sync.Mutex
+	// seen are the objects as the watches show them; purged are the namespaces whose
+	// Registry was deleted.
+	seen   map[migration.Ref]*unstructured.Unstructured
+	purged map[string]bool
 }
 
 // repair makes ready again what is new.
@@ -38,23 +49,18 @@ func (w *World) startControllers(ctx context.Context, p Place) (*controllers, er
 	if err != nil {
 		return nil, err
 	}
-	c := &controllers{w: w, u: u, due: map[string]time.Time{}, wake: make(chan struct{}, 1)}
-	for _, r := range []migration.Resource{namespaces, sources, sinks, brokers, instances, registries, entries} {
-		namespace := ""
-		go func() {
-			for ctx.Err() == nil {
-				events, err := u.of(r, namespace).Watch(ctx, metav1.ListOptions{})
-				if err != nil {
-					return
-				}
-				for range events.ResultChan() {
-					select {
-					case c.wake <- struct{}{}:
-					default:
-					}
-				}
-			}
-		}()
+	c := &controllers{
+		w: w, u: u, due: map[string]time.Time{}, wake: make(chan struct{}, 1),
+		seen: map[migration.Ref]*unstructured.Unstructured{}, purged: map[string]bool{},
+	}
+	for _, r := range []migration.Resource{namespaces, sources, sinks, brokers, accounts, roleBindings, instances, registries, entries} {
+		scopes := w.Spaces
+		if r == namespaces {
+			scopes = []string{""}
+		}
+		for _, scope := range scopes {
+			go c.follow(ctx, r, scope)
+		}
 	}
 	go func() {
 		for {
@@ -96,43 +102,86 @@ func (c *controllers) after(name string, next *time.Time) bool {
 // done forgets what was waited for.
 func (c *controllers) done(name string) { delete(c.due, name) }
 
-func (c *controllers) list(ctx context.Context, r migration.Resource, namespace string) []unstructured.Unstructured {
-	list, err := c.u.of(r, namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil
+// follow keeps what is seen of one kind current.
+func (c *controllers) follow(ctx context.Context, r migration.Resource, scope string) {
+	for ctx.Err() == nil {
+		events, err := c.u.of(r, scope).Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			return
+		}
+		for event := range events.ResultChan() {
+			obj, ok := event.Object.(*unstructured.Unstructured)
+			if !ok {
+				continue
+			}
+			ref := migration.Ref{Resource: r, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+			c.mu.Lock()
+			if event.Type == watch.Deleted {
+				delete(c.seen, ref)
+			} else {
+				c.seen[ref] = obj
+			}
+			if r == registries {
+				c.purged[ref.Namespace] = event.Type == watch.Deleted
+			}
+			c.mu.Unlock()
+			select {
+			case c.wake <- struct{}{}:
+			default:
+			}
+		}
 	}
-	return list.Items
+}
+
+// list returns what is seen of a kind, by name.
+func (c *controllers) list(r migration.Resource, space string) []*unstructured.Unstructured {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []*unstructured.Unstructured
+	for ref, obj := range c.seen {
+		if ref.Resource == r && ref.Namespace == space {
+			all = append(all, obj)
+		}
+	}
+	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+func (c *controllers) get(ref migration.Ref) *unstructured.Unstructured {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[ref]
 }
 
 func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 	for _, space := range c.w.Spaces {
 		for _, r := range []migration.Resource{sinks, brokers, instances} {
-			for _, obj := range c.list(ctx, r, space) {
-				if isReady(&obj) || c.broken.Load() {
+			for _, obj := range c.list(r, space) {
+				if isReady(obj) || c.broken.Load() {
 					continue
 				}
 				if name := "ready " + string(obj.GetUID()); c.after(name, &next) {
 					c.done(name)
-					_ = c.u.merge(ctx, r, space, obj.GetName(), `{"status":{"ready":true}}`, "status")
+					patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"ready":true}}`, obj.GetUID())
+					_ = c.u.merge(ctx, r, space, obj.GetName(), patch, "status")
 				}
 			}
 		}
-		for _, obj := range c.list(ctx, sources, space) {
+		for _, obj := range c.list(sources, space) {
 			if obj.GetDeletionTimestamp() == nil || !has(obj.GetFinalizers(), controlled) {
 				continue
 			}
 			if name := "finalize " + string(obj.GetUID()); c.after(name, &next) {
 				c.done(name)
+				obj = obj.DeepCopy()
 				obj.SetFinalizers(without(obj.GetFinalizers(), controlled))
-				if _, err := c.u.of(sources, space).Update(ctx, &obj, metav1.UpdateOptions{}); err != nil {
-					next = time.Now().Add(10 * time.Millisecond)
-				}
+				_, _ = c.u.of(sources, space).Update(ctx, obj, metav1.UpdateOptions{}) // after a conflict the watch wakes us
 			}
 		}
-		namespace, err := c.u.of(namespaces, "").Get(ctx, space, metav1.GetOptions{})
-		if err == nil && namespace.GetLabels()[label] == "enabled" {
+		namespace := c.get(migration.Ref{Resource: namespaces, Name: space})
+		if namespace != nil && namespace.GetLabels()[label] == "enabled" {
 			for _, effect := range sideEffects(space) {
-				if _, err := c.u.of(effect.Resource, space).Get(ctx, effect.Name, metav1.GetOptions{}); err == nil {
+				if c.get(effect) != nil {
 					continue
 				}
 				name := "effect " + effect.String() + namespace.GetResourceVersion()
@@ -142,8 +191,11 @@ func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 				}
 			}
 		}
-		if len(c.list(ctx, registries, space)) == 0 {
-			for _, obj := range c.list(ctx, entries, space) {
+		c.mu.Lock()
+		purged := c.purged[space]
+		c.mu.Unlock()
+		if purged {
+			for _, obj := range c.list(entries, space) {
 				_ = c.u.of(entries, space).Delete(ctx, obj.GetName(), metav1.DeleteOptions{})
 			}
 		}

@@ -162,7 +162,9 @@ func (s *Schedule) deed(r *rand.Rand) deed {
 	}
 	remove := func(text string, res migration.Resource, namespace, name string) {
 		d.text = text
-		d.do = func(ctx context.Context, u *user) error { return u.of(res, namespace).Delete(ctx, name, metav1.DeleteOptions{}) }
+		d.do = func(ctx context.Context, u *user) error {
+			return u.of(res, namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		}
 	}
 	create := func(text string, res migration.Resource, namespace, name string, content map[string]any) {
 		d.text = text
@@ -559,3 +561,6 @@ func brief(obj Object) string {
 	}
 	return string(raw)
 }
+
+// Writes is how many there were.
+func (s *Schedule) Writes() int { return len(s.place.Past()) }

@@ -1,12 +1,21 @@
+// Back-offs of client-go and of ours are jittered by the process' own source of
+// numbers. Only a seeded one makes a schedule the same each time.
+//go:debug randseednop=0
+
 package model_test
 
 import (
 	"context"
 	"fmt"
+	"math/rand"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
@@ -26,6 +35,10 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 }
 
 func play(t *testing.T, seed uint64) *model.Schedule {
+	// Goroutines that become ready at the same time must do so in the same order.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	rand.Seed(int64(seed)) //nolint:staticcheck // see above; what is seeded is not ours
+	utilrand.Seed(int64(seed))
 	s := model.NewSchedule(seed, "")
 	s.Blunt = os.Getenv("MODEL_BLUNT") != ""
 	synctest.Test(t, func(t *testing.T) {
@@ -51,18 +64,20 @@ func TestModelSchedules(t *testing.T) {
 
 func schedules(t *testing.T, first, n uint64) {
 	t.Helper()
-	for lane := range uint64(2) {
-		t.Run(fmt.Sprintf("Lane%d", lane), func(t *testing.T) {
-			t.Parallel()
-			for seed := first + lane; seed < first+n; seed += 2 {
-				s := play(t, seed)
-				for _, problem := range s.Problems() {
-					t.Errorf("seed %d: %s", seed, problem)
-				}
-				if n == 1 {
-					t.Logf("seed %d:\n%s", seed, s.Story())
-				}
-			}
-		})
+	for seed := first; seed < first+n; seed++ {
+		began := time.Now()
+		s := play(t, seed)
+		if took := time.Since(began); took > time.Second {
+			t.Logf("seed %d took %s, %d writes", seed, took, s.Writes())
+		}
+		for _, problem := range s.Problems() {
+			t.Errorf("seed %d: %s", seed, problem)
+		}
+		if dir := os.Getenv("MODEL_STORIES"); dir != "" {
+			_ = os.WriteFile(fmt.Sprintf("%s/%d", dir, seed), []byte(s.Story()), 0o600)
+		}
+		if n == 1 {
+			t.Logf("seed %d:\n%s", seed, s.Story())
+		}
 	}
 }

@@ -3,11 +3,13 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -312,13 +314,8 @@ func (s *Server) orphan(uid string) {
 func (s *Server) sorted() []Key {
 	keys := slices.Collect(maps.Keys(s.objects))
 	slices.SortFunc(keys, func(a, b Key) int {
-		switch as, bs := a.String(), b.String(); {
-		case as < bs:
-			return -1
-		case as > bs:
-			return 1
-		}
-		return 0
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural),
+			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	return keys
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -163,8 +164,7 @@ func (s *snapshot) readRunning(ctx context.Context, c reader, o options) error {
 		byName := map[string]*unstructured.Unstructured{}
 		err := c.Each(ctx, resource, o.namespace, migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
 			if resource == pods {
-				// Its owner and its phase count.
-				delete(obj.Object, "spec")
+				eventpath.TrimPod(obj)
 			} else {
 				unstructured.RemoveNestedField(obj.Object, "spec", "template")
 			}
@@ -189,7 +189,8 @@ func (s *snapshot) readRunning(ctx context.Context, c reader, o options) error {
 				s.running = append(s.running, migration.Ref{Resource: deployments, Namespace: o.namespace, Name: name})
 			}
 		}
-		for _, pod := range k8sutil.PodsOfDeployment(name, deployment, lists[1], lists[2]) {
+		owned := k8sutil.PodsOfDeployment(name, deployment, lists[1], lists[2])
+		for _, pod := range eventpath.BusPods(name, owned, lists[2]) {
 			s.running = append(s.running, migration.Ref{Resource: pods, Namespace: o.namespace, Name: pod.GetName()})
 		}
 	}

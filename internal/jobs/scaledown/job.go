@@ -66,8 +66,9 @@ EventActivations: with that controller at 0, nobody else would, and each deletio
 of an EventActivation, and of its namespace, would hang. Other finalizers stay.
 
 It does so only when nothing uses the Event Bus: every event-service posts to the
-mesh (its Deployment is rolled out with --eventMeshURL, and no former pod is left)
-and there is no Kyma Subscription. Otherwise nothing is changed, and what is
+mesh (its Deployment is rolled out and available with the --eventMeshURL of its own
+adapter, and no former pod is left, whatever its labels say) and there is no Kyma
+Subscription. Otherwise nothing is changed, and what is
 missing is reported as deferred. What carries the label
 eventmesh-migration.kyma-project.io/skip=true keeps the Event Bus up, too, but is
 no failure with --defer=fail. It looks once more right before each Deployment is

@@ -205,20 +205,8 @@ func (s *snapshot) readBus(ctx context.Context, c reader, o options) error {
 	return nil
 }
 
-// podsOf are the pods of one of the two Deployments that may still do something: those
-// that it owns, and those that are known as its by anything else.
 func podsOf(name string, deployment *unstructured.Unstructured, sets, all []*unstructured.Unstructured) []*unstructured.Unstructured {
-	found := k8sutil.PodsOfDeployment(name, deployment, sets, all)
-	owned := map[string]bool{}
-	for _, pod := range found {
-		owned[pod.GetName()] = true
-	}
-	for _, pod := range all {
-		if !owned[pod.GetName()] && eventpath.OfEventBus(pod, name) && !kyma.Ended(pod) {
-			found = append(found, pod)
-		}
-	}
-	return found
+	return eventpath.BusPods(name, k8sutil.PodsOfDeployment(name, deployment, sets, all), all)
 }
 
 // trim leaves out what the job does not read and what takes most of the room.

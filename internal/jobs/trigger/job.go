@@ -89,9 +89,9 @@ Subscription. This job works in two steps, each decided by what is in the cluste
 
   Contract: a Subscription is deleted when, and only when, the mesh takes the
   events of its source (HTTPSource, Channel and adapter are ready), exactly one
-  Knative Subscription brings them to the namespace, Broker and Trigger are ready,
-  every event-service of the source posts to the mesh, and NATS Streaming holds no
-  event for it any more. Any other is left for a later run, with the first thing
+  Knative Subscription brings them to the Broker of the namespace, Broker and
+  Trigger are ready, the event-service of the source, down to its last pod, posts to
+  the adapter of that source, and NATS Streaming holds no event for it any more. Any other is left for a later run, with the first thing
   that is missing.
 
 What NATS Streaming holds is read from its monitoring port, through the API

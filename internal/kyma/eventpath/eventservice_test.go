@@ -193,3 +193,19 @@ func TestOfEventBus(t *testing.T) {
 		}
 	}
 }
+
+// TestBusPods: a pod that its ReplicaSet has released goes on working (fails on the
+// commit before: without a label and an owner it was nobody's).
+func TestBusPods(t *testing.T) {
+	pod := func(name, more string) *unstructured.Unstructured {
+		return object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: subscription-controller}]}, status: {phase: %s}}`, name, more))
+	}
+	owned, released, ended := pod("owned", "Running"), pod("released", "Running"), pod("ended", "Succeeded")
+	var got []string
+	for _, p := range BusPods("event-bus-subscription-controller", []*unstructured.Unstructured{owned}, []*unstructured.Unstructured{ended, released, owned}) {
+		got = append(got, p.GetName())
+	}
+	if diff := cmp.Diff([]string{"owned", "released"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -119,9 +119,9 @@ func hostSource(target, namespace string) string {
 		return ""
 	}
 	host := u.Hostname()
-	first, rest, qualified := strings.Cut(host, ".")
+	label, rest, qualified := strings.Cut(host, ".")
 	if !qualified || rest == namespace || strings.HasPrefix(rest, namespace+".") {
-		return first
+		return label
 	}
 	// The name of an Application may have dots.
 	host = strings.TrimSuffix(strings.TrimSuffix(host, ".cluster.local"), ".svc")

@@ -58,6 +58,23 @@ func OfEventBus(pod *unstructured.Unstructured, deployment string) bool {
 	return ours
 }
 
+// BusPods are the Pods of a Deployment of the Event Bus that may still do something:
+// those that it owns by its ReplicaSets, which the caller has found, and of all others
+// those that OfEventBus knows.
+func BusPods(deployment string, owned, all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	found := slices.Clone(owned)
+	known := map[string]bool{}
+	for _, pod := range owned {
+		known[pod.GetName()] = true
+	}
+	for _, pod := range all {
+		if !known[pod.GetName()] && OfEventBus(pod, deployment) && !kyma.Ended(pod) {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
+
 // TrimPod leaves out of a Pod what OfEventBus, kyma.Ended and a look at its deletion do not
 // read: thousands of them take much room.
 func TrimPod(pod *unstructured.Unstructured) {

@@ -63,9 +63,6 @@ func (s Source) child(kind schema.GroupKind, obj *unstructured.Unstructured, mis
 	if obj == nil {
 		return Answer{missing, self, "does not exist", controller}
 	}
-	if obj.GetDeletionTimestamp() != nil {
-		return Answer{notReady, self, "is being deleted", self.describe()}
-	}
 	owner, controlled := kyma.ControllerOf(obj)
 	if controlled && owner.GroupKind == kyma.HTTPSource && owner.UID != s.HTTPSource.GetUID() {
 		// Ready as it may be, it will be deleted, and a new one created.
@@ -73,6 +70,9 @@ func (s Source) child(kind schema.GroupKind, obj *unstructured.Unstructured, mis
 			notReady = ChannelFormer
 		}
 		return Answer{notReady, self, "belongs to an earlier HTTPSource and is about to be garbage-collected", self.describe()}
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		return Answer{notReady, self, "is being deleted", self.describe()}
 	}
 	if r := kyma.ReadinessOf(obj); !r.OK() {
 		return Answer{notReady, self, r.Problem(), self.describe()}

@@ -17,17 +17,17 @@ const (
 )
 
 func TestTakesEvents(t *testing.T) {
-	make := func(kind, metadata, spec, status string) *unstructured.Unstructured {
+	made := func(kind, metadata, spec, status string) *unstructured.Unstructured {
 		return object(t, fmt.Sprintf("{apiVersion: g/v1, kind: %s, metadata: {namespace: kyma-integration, name: shop, uid: u%s}, spec: {%s}, status: {%s}}", kind, metadata, spec, status))
 	}
 	httpSource := func(metadata, status string) *unstructured.Unstructured {
-		return make("HTTPSource", metadata, "source: shop", status)
+		return made("HTTPSource", metadata, "source: shop", status)
 	}
 	channel := func(metadata, status string) *unstructured.Unstructured {
-		return make("Channel", metadata, "", status)
+		return made("Channel", metadata, "", status)
 	}
 	service := func(metadata, status string) *unstructured.Unstructured {
-		return make("Service", metadata, "", status)
+		return made("Service", metadata, "", status)
 	}
 	renamed := httpSource("", ready)
 	renamed.SetName("other")
@@ -46,7 +46,7 @@ func TestTakesEvents(t *testing.T) {
 		},
 		{
 			"the name with another source: its adapter says that the events are that one's",
-			func(s *Source) { s.HTTPSource = make("HTTPSource", "", "source: crm", ready) },
+			func(s *Source) { s.HTTPSource = made("HTTPSource", "", "source: crm", ready) },
 			[]string{`httpsource-foreign: HTTPSource kyma-integration/shop is of source "crm": the adapter to which the event-service of shop posts needs an HTTPSource with name and source shop`},
 		},
 		{"no Channel, and a status that is stale", func(s *Source) { s.Channel = nil }, []string{"adapter-without-channel: adapter Service kyma-integration/shop takes events, and there is no Channel kyma-integration/shop to send them to"}},
@@ -56,6 +56,7 @@ func TestTakesEvents(t *testing.T) {
 		{"a Channel without an address", func(s *Source) { s.Channel = channel("", ready) }, []string{"channel-no-address: Channel kyma-integration/shop has no address"}},
 		{"an address as Knative 0.12 gave it", func(s *Source) { s.Channel = channel("", ready+", address: {hostname: c}") }, nil},
 		{"a Channel of a former HTTPSource", func(s *Source) { s.Channel = channel(former, addressed) }, []string{"channel-former: Channel kyma-integration/shop belongs to an earlier HTTPSource and is about to be garbage-collected"}},
+		{"which the garbage collector has begun to delete", func(s *Source) { s.Channel = channel(former+deleted, addressed) }, []string{"channel-former: Channel kyma-integration/shop belongs to an earlier HTTPSource and is about to be garbage-collected"}},
 		{"an adapter of a former HTTPSource", func(s *Source) { s.Adapter = service(former, ready) }, []string{"adapter-not-ready: adapter Service kyma-integration/shop belongs to an earlier HTTPSource and is about to be garbage-collected"}},
 		{"no adapter", func(s *Source) { s.Adapter = nil }, []string{"adapter-missing: adapter Service kyma-integration/shop does not exist"}},
 		{"an adapter without a status", func(s *Source) { s.Adapter = service("", "") }, []string{"adapter-not-ready: adapter Service kyma-integration/shop has no status yet"}},

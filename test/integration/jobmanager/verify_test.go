@@ -148,6 +148,17 @@ func defects() []defect {
 		{"eventservice-not-switched", nil, func(t *testing.T, _ *migrated) {
 			put(t, "Deployment", kyma.EventService("commerce", false))
 		}, service},
+		{"eventservice-not-switched", nil, func(t *testing.T, _ *migrated) {
+			// Its name alone was taken for a proof before.
+			d := kyma.EventService("commerce", true)
+			containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
+			args := containers[0].(map[string]any)["args"].([]any)
+			args[len(args)-1] = "--eventMeshURL=http://event-publish-service.kyma-system:8080"
+			if err := unstructured.SetNestedSlice(d.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+				t.Fatal(err)
+			}
+			put(t, "Deployment", d)
+		}, service},
 		{"eventservice-rollout", nil, func(t *testing.T, m *migrated) {
 			m.kubelet.Break("commerce", kyma.NeverReady)
 			put(t, "Deployment", kyma.EventService("commerce", true))
@@ -189,6 +200,9 @@ func defects() []defect {
 		}, gone("Link", in, "brokersub-again")},
 		{"link-not-ready", nil, status("Link", in, "brokersub-commerce", notReady("ChannelNotReady", "wait")), shop},
 		{"link-elsewhere", nil, edit("Link", in, "brokersub-commerce", `{"spec":{"subscriber":{"uri":"http://default-broker.crm"}}}`), shop},
+		// A reference to any Broker was right before.
+		{"link-elsewhere", nil, edit("Link", in, "brokersub-commerce",
+			`{"spec":{"subscriber":{"uri":null,"ref":{"apiVersion":"eventing.knative.dev/v1alpha1","kind":"Broker","namespace":"crm","name":"default"}}}}`), shop},
 		{"broker-missing", []string{"trigger-without-broker"}, gone("Broker", "shop", "default"), shop},
 		{"broker-not-ready", nil, status("Broker", "shop", "default", notReady("FilterNotReady", "wait")), shop},
 		{"trigger-not-ready", nil, status("Trigger", "shop", "on-commerce", notReady("SubscriberNotResolved", "no host")), shop},
@@ -225,6 +239,8 @@ func defects() []defect {
 		}},
 		{"eventbus-pods", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: event-bus-event-publish-service-6d8f-x1}, spec: {containers: [{name: c, image: old}]}}`),
 			gone("Pod", kyma.SystemNamespace, "event-bus-event-publish-service-6d8f-x1")},
+		{"eventbus-pods", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: released}, spec: {containers: [{name: subscription-controller, image: old}]}}`),
+			gone("Pod", kyma.SystemNamespace, "released")},
 		{"eventbus-autoscaler", nil, add("HorizontalPodAutoscaler", `{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {namespace: kyma-system, name: bus},
   spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: event-bus-event-publish-service}}}`), gone("HorizontalPodAutoscaler", kyma.SystemNamespace, "bus")},
 		{"eventbus-leftovers", nil, func(t *testing.T, _ *migrated) {

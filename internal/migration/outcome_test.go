@@ -1,0 +1,194 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// TestWorse: what a finished rollback could not restore is not right because the run
+// after it went well. Fails on the commit before: exit 0.
+func TestWorse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason        string
+		earlier, then Result
+		want          Result
+	}{
+		"Restored":    {"all was restored", RolledBack, NothingToDo, NothingToDo},
+		"None":        {"there was no rollback to finish", "", Succeeded, Succeeded},
+		"NothingToDo": {"nothing to do afterwards", PartlyRestored, NothingToDo, PartlyRestored},
+		"Succeeded":   {"a success afterwards", PartlyRestored, Succeeded, PartlyRestored},
+		"Deferred":    {"a deferral afterwards", PartlyRestored, DeferredResult, PartlyRestored},
+		"Locked":      {"what failed by itself says so", PartlyRestored, Locked, Locked},
+		"TimedOut":    {"a timeout, too", PartlyRestored, TimedOut, TimedOut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &run{earlierOutcome: outcome{result: tc.earlier, message: "1 change could not be restored"}}
+			got := r.worse(outcome{result: tc.then, message: "then"})
+			said := got.message == "1 change could not be restored; then: then"
+			if got.result != tc.want || said != (tc.earlier == PartlyRestored) {
+				t.Errorf("%s: got %s, %q", tc.reason, got.result, got.message)
+			}
+		})
+	}
+}
+
+// TestFinished: work that has to wait fails the run under --defer=fail.
+func TestFinished(t *testing.T) {
+	deferred := []Finding{{Severity: Deferred, Problem: "not yet"}}
+	for name, tc := range map[string]struct {
+		findings []Finding
+		policy   Defer
+		want     Result
+	}{
+		"Nothing":       {nil, DeferFail, Succeeded},
+		"Deferred":      {deferred, DeferAllow, DeferredResult},
+		"DeferredFails": {deferred, DeferFail, FailedResult},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &run{e: &Engine{opts: Options{Defer: tc.policy}}, findings: tc.findings}
+			if got := r.finished(outcome{result: Succeeded}); got.result != tc.want {
+				t.Errorf("got %s", got.result)
+			}
+		})
+	}
+}
+
+func TestAllIndependent(t *testing.T) {
+	writes := []Change{{Verb: Create}}
+	for name, tc := range map[string]struct {
+		reason string
+		units  []Unit
+		want   bool
+	}{
+		"All":   {"all are", []Unit{{Changes: writes, Independent: true}, {Changes: writes, Independent: true}}, true},
+		"One":   {"one is not", []Unit{{Changes: writes, Independent: true}, {Changes: writes}}, false},
+		"Waits": {"one that only waits does not count", []Unit{{Changes: writes, Independent: true}, {Changes: []Change{{Verb: Await}}}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := allIndependent(&Plan{Units: tc.units}); got != tc.want {
+				t.Errorf("%s: got %t", tc.reason, got)
+			}
+		})
+	}
+}
+
+// TestProgress counts what a run that timed out leaves.
+func TestProgress(t *testing.T) {
+	unit := func(id string, independent, done bool, state stepState) *entry {
+		e := entryWith(string(rune(state)), "-", Change{Verb: Delete, Ref: ref("Thing", id)})
+		e.Unit.ID, e.Unit.Independent, e.done = id, independent, done
+		return e
+	}
+	c := &chunk{entries: []*entry{
+		unit("a", true, true, stepDone), unit("b", true, false, stepBegun), unit("c", true, false, stepNotBegun), unit("d", false, true, stepDone),
+	}}
+	r := &run{journal: &journal{chunks: []*chunk{c}}}
+	done, all, changed := r.progress([]Unit{{ID: "c", Independent: true}, {ID: "e", Independent: true}, {ID: "f"}})
+	if done != 1 || all != 4 || !changed {
+		t.Errorf("got %d of %d, changed %t; want 1 of 4, true", done, all, changed)
+	}
+	c.entries = c.entries[2:]
+	if _, _, changed := r.progress(nil); changed {
+		t.Error("an independent unit that was not begun changed nothing")
+	}
+}
+
+// TestLacksDryRun: a dry run that a webhook without sideEffects keeps from being asked
+// says nothing about the object. Fails on the commit before: it counted as a refusal.
+func TestLacksDryRun(t *testing.T) {
+	kind := schema.GroupKind{Group: "eventing.knative.dev", Kind: "Trigger"}
+	for name, tc := range map[string]struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		"Knative": {"what the API server answers for Knative 0.12's webhook", apierrors.NewBadRequest(`admission webhook "webhook.eventing.knative.dev" does not support dry run`), true},
+		"Refused": {"a refusal on the merits", apierrors.NewBadRequest("the filter is not valid"), false},
+		"Invalid": {"an invalid object", apierrors.NewInvalid(kind, "a", nil), false},
+		"Other":   {"no answer of the API server", errors.New("it does not support dry run"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := lacksDryRun(tc.err); got != tc.want {
+				t.Errorf("%s: got %t", tc.reason, got)
+			}
+		})
+	}
+}
+
+// TestGoneForGood: an object whose namespace or kind is gone cannot be restored by
+// another attempt. Fails on the commit before: the journal stayed open for ever.
+func TestGoneForGood(t *testing.T) {
+	resource := schema.GroupResource{Resource: "things"}
+	terminating := apierrors.NewForbidden(resource, "a", errors.New("because it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating"}}
+	for name, tc := range map[string]struct {
+		err     error
+		forGood bool
+	}{
+		"Namespace":   {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), true},
+		"Terminating": {terminating, true},
+		"Forbidden":   {apierrors.NewForbidden(resource, "a", errors.New("no")), false},
+		"Timeout":     {apierrors.NewTimeoutError("later", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := goneForGood(ref("Thing", "a"), tc.err)
+			moved, ok := errors.AsType[*errMoved](err)
+			if got := ok && moved.forGood; got != tc.forGood {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestSharedReads: rechecks share reads, at most two a second of each key, that are at most
+// 2 s old and not older than what their unit waited for.
+func TestSharedReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharedReads(func() *Cluster { return nil })
+		reads := 0
+		read := func(after time.Time) int {
+			got, err := Shared(t.Context(), &Fresh{shared: s, after: after}, "key", func(context.Context, *Cluster) (int, error) {
+				reads++
+				return reads, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if read(time.Time{}) != 1 || read(time.Time{}) != 1 {
+			t.Error("two at once share one read")
+		}
+		began := time.Now()
+		if got := read(began); got != 2 || time.Since(began) != freshEvery {
+			t.Errorf("read %d after %s: one that waited until now needs one of after that, and not before 0.5 s passed", got, time.Since(began))
+		}
+		time.Sleep(freshFor)
+		if got := read(began); got != 2 {
+			t.Errorf("read %d: it is 2 s old", got)
+		}
+		time.Sleep(time.Millisecond)
+		if got := read(began); got != 3 {
+			t.Errorf("read %d: it was older than 2 s", got)
+		}
+		failing := errors.New("no")
+		_, err := Shared(t.Context(), &Fresh{shared: s}, "other", func(context.Context, *Cluster) (int, error) { return 0, failing })
+		if !errors.Is(err, failing) {
+			t.Errorf("got %v", err)
+		}
+		// What the end of one recheck cut off is no answer for another.
+		ctx, cancel := context.WithCancel(t.Context())
+		_, _ = Shared(ctx, &Fresh{shared: s}, "cut", func(ctx context.Context, _ *Cluster) (int, error) { cancel(); return 0, ctx.Err() })
+		got, err := Shared(t.Context(), &Fresh{shared: s}, "cut", func(context.Context, *Cluster) (int, error) { return 7, nil })
+		if got != 7 || err != nil {
+			t.Errorf("got %d, %v", got, err)
+		}
+	})
+}
