@@ -44,7 +44,7 @@ var rank = map[string]int{
 	"cmd": 0,
 	"cli": 1, "jobs": 1, "jobmanager": 1,
 	"migration": 2, "eventservice": 2,
-	"kyma": 3, "k8sutil": 3,
+	"kyma": 3, "k8sutil": 3, "redact": 3,
 }
 
 // room returns the room a package of the product is in, "" for any other

@@ -8,6 +8,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
+
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 type logSettings struct {
@@ -41,7 +43,19 @@ func newLogger(w io.Writer, s logSettings) *zap.Logger {
 		}
 		enc = zapcore.NewConsoleEncoder(cfg)
 	}
-	return zap.New(zapcore.NewCore(enc, zapcore.AddSync(w), zapLevel(s.level)))
+	return zap.New(zapcore.NewCore(enc, zapcore.AddSync(redacting{w}), zapLevel(s.level)))
+}
+
+// redacting leaves out of each line what others must not read: whatever a line quotes,
+// it goes through here.
+type redacting struct{ io.Writer }
+
+// Write is io.Writer. p is a whole line.
+func (r redacting) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(r.Writer, redact.URLs(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // klogTo sends what client-go has to say to log, and returns a function that

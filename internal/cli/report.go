@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // exitCodes is the contract, as the help and the report tell it.
@@ -311,7 +312,7 @@ func writeContent(b *bufio.Writer, c *migration.Change) error {
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(redact.URLs(string(text))) {
 		fmt.Fprintf(b, "     %s", line)
 	}
 	return nil

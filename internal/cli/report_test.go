@@ -261,6 +261,26 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// TestPlanShowsNoSecret fails on the commit before: the object of a creation was shown
+// as it is.
+func TestPlanShowsNoSecret(t *testing.T) {
+	trigger := &unstructured.Unstructured{Object: map[string]any{"kind": "Trigger", "spec": map[string]any{
+		"subscriber": map[string]any{"uri": "http://me:hunter2@fn.shop:8080/?code=hunter2"},
+	}}}
+	create := &migration.Change{Verb: migration.Create, Object: trigger}
+	patch := &migration.Change{Verb: migration.Patch, Patch: json.RawMessage(`{"spec":{"uri":"http://fn.shop/?code=hunter2"}}`)}
+	var b bytes.Buffer
+	r := &migration.Report{Job: "test-job", Command: cmdPlan, Result: migration.Planned, Changes: []migration.ChangeReport{
+		{Verb: migration.Create, Kind: "Trigger", Name: "x", Change: create}, {Verb: migration.Patch, Kind: "Trigger", Name: "x", Change: patch},
+	}}
+	if err := writeText(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, "uri: http://fn.shop:8080/?code=…") || !strings.Contains(got, "uri: http://fn.shop/?code=…") {
+		t.Error(got)
+	}
+}
+
 func TestManyFindings(t *testing.T) {
 	var b bytes.Buffer
 	r := &migration.Report{Job: "test-job", Command: "run", Result: migration.Refused}

@@ -12,8 +12,8 @@ type Access struct {
 	Resource string
 	// Namespace, "" for all of them and for cluster-scoped kinds.
 	Namespace string
-	// Names limit the row to objects of these names. The preflight asks about
-	// kinds and not about names: only what it does not ask about can be limited.
+	// Names limit the row to objects of these names. The preflight asks by name for
+	// what such a row allows.
 	Names []string
 	Verbs []string
 	// Knative limits the row to clusters that serve Knative's kinds at this

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,9 @@ type ListOptions struct {
 type Cluster struct {
 	// ExcludeNamespaces are the user's, added to the built-in system namespaces.
 	ExcludeNamespaces []string
+	// Budget is how long the run may take in all, its --timeout; 0 if there is no
+	// saying.
+	Budget time.Duration
 
 	client dynamic.Interface
 	lister *k8sutil.Lister

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // reportBytes bounds what the report's ConfigMap holds; the full list of changes
@@ -97,7 +98,20 @@ func (r *run) reportOf(out outcome) *Report {
 	if r.journal != nil {
 		report.Run = r.journal.Run
 	}
+	redacted(report)
 	return report
+}
+
+// redacted leaves out of the texts of a report what others must not read: they quote
+// addresses, and what the API server and controllers said.
+func redacted(r *Report) {
+	r.Message = redact.URLs(r.Message)
+	for i := range r.Findings {
+		r.Findings[i].Problem, r.Findings[i].Hint = redact.URLs(r.Findings[i].Problem), redact.URLs(r.Findings[i].Hint)
+	}
+	for i := range r.Changes {
+		r.Changes[i].Message = redact.URLs(r.Changes[i].Message)
+	}
 }
 
 // conclude reports how a command ended.

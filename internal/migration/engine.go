@@ -139,5 +139,7 @@ func (e *Engine) journals(job string) *journals {
 }
 
 func (e *Engine) newCluster() *Cluster {
-	return newCluster(e.reader, e.lister, e.served, e.opts.ExcludeNamespaces, e.read)
+	c := newCluster(e.reader, e.lister, e.served, e.opts.ExcludeNamespaces, e.read)
+	c.Budget = e.opts.Timeout
+	return c
 }

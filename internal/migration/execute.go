@@ -21,7 +21,8 @@ type executor struct {
 
 	// slots bound writes under way; unready bounds units that wait for objects
 	// they made, so that a thousand new ones do not starve each other.
-	slots, unready chan struct{}
+	// checked bounds those that go on after a recheck.
+	slots, unready, checked chan struct{}
 
 	// shared are the reads of rechecks.
 	shared *sharedReads
@@ -51,7 +52,7 @@ func (r *run) newExecutor(ctx context.Context, parallelism int, serial bool) *ex
 	}
 	return &executor{
 		r: r, waiter: newWaiter(ctx, r.cluster), serial: serial, shared: newSharedReads(r.e.newCluster),
-		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready),
+		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready), checked: make(chan struct{}, unready),
 		work: work, stop: stop,
 	}
 }

@@ -65,8 +65,11 @@ func (x *executor) recheck(ctx context.Context, e *entry, i int, p *place, waite
 		}, nil
 	}
 	for {
-		if !waited.IsZero() {
+		if !waited.IsZero() && !x.serial {
+			// It comes back to a room of its own: the one it leaves may fill with units
+			// that wait for what this one is about to do.
 			p.leave()
+			p.room = x.checked
 		}
 		finding, err := rechecker.Recheck(x.work, &Fresh{shared: x.shared, waiter: x.waiter, after: waited}, &e.Unit, i)
 		asked := time.Now()

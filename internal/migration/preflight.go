@@ -15,6 +15,8 @@ import (
 // permission is one verb on one resource in one scope.
 type permission struct {
 	verb, group, resource, subresource, namespace string
+	// name is set if the job is to have the permission for that one object only.
+	name string
 }
 
 func (p permission) String() string {
@@ -24,6 +26,9 @@ func (p permission) String() string {
 	}
 	if p.group != "" {
 		resource += "." + p.group
+	}
+	if p.name != "" {
+		resource += " " + p.name
 	}
 	if p.namespace == "" {
 		return fmt.Sprintf("%s %s in the whole cluster", p.verb, resource)
@@ -35,9 +40,17 @@ func (p permission) String() string {
 // state objects, each once.
 func (r *run) permissions(units []Unit) []permission {
 	needed := map[permission]bool{}
+	var named []Access
+	if accessor, ok := r.job.(Accessor); ok {
+		named = slices.DeleteFunc(accessor.Access(), func(row Access) bool { return len(row.Names) == 0 })
+	}
 	need := func(ref Ref, subresource string, verbs ...string) {
 		for _, verb := range verbs {
-			needed[permission{verb, ref.Group, ref.GroupVersionResource.Resource, subresource, ref.Namespace}] = true
+			p := permission{verb: verb, group: ref.Group, resource: ref.GroupVersionResource.Resource, subresource: subresource, namespace: ref.Namespace}
+			if byName(named, p, ref.Name) {
+				p.name = ref.Name
+			}
+			needed[p] = true
 		}
 	}
 	for i := range units {
@@ -72,7 +85,7 @@ func (r *run) permissions(units []Unit) []permission {
 	}
 	for _, row := range WriterState(r.e.opts.StateNamespace) {
 		for _, verb := range row.Verbs {
-			needed[permission{verb, row.Group, row.Resource, "", row.Namespace}] = true
+			needed[permission{verb: verb, group: row.Group, resource: row.Resource, namespace: row.Namespace}] = true
 		}
 	}
 	all := make([]permission, 0, len(needed))
@@ -81,6 +94,15 @@ func (r *run) permissions(units []Unit) []permission {
 	}
 	slices.SortFunc(all, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
 	return all
+}
+
+// byName says whether a job's own table limits a permission to objects of some names,
+// this one among them.
+func byName(named []Access, p permission, name string) bool {
+	return slices.ContainsFunc(named, func(row Access) bool {
+		return row.Group == p.group && row.Resource == p.resource && row.Namespace == p.namespace &&
+			slices.Contains(row.Names, name) && slices.Contains(row.Verbs, p.verb)
+	})
 }
 
 // preflight asks for every permission before the first write, and names each
@@ -142,7 +164,7 @@ func (r *run) denied(ctx context.Context, all []permission) ([]permission, error
 func (r *run) allowed(ctx context.Context, p permission) (allowed bool, err error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace,
+			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		},
 	}}
 	err = r.e.read(ctx, func(ctx context.Context) error {

@@ -45,6 +45,12 @@ func (d *demo) standIns(ctx context.Context) error {
 		return err
 	}
 	d.stop = append(d.stop, d.kubelet.Stop)
+	// The subscription-controller runs if a pod of it is ready.
+	bus, err := kyma.StartKubelet(background, d.cfg, kyma.SystemNamespace)
+	if err != nil {
+		return err
+	}
+	d.stop = append(d.stop, bus.Stop)
 	return d.monitoring()
 }
 

@@ -273,8 +273,8 @@ func (d *demo) job(ctx context.Context, result migration.Result, lines int, job 
 	}
 	if job == "trigger-sync" {
 		// The stand-in for NATS Streaming runs on this machine, and in no pod.
-		args = append(args, "--nats-monitoring-url="+d.nats)
-		line += " " + args[len(args)-1]
+		args = append(args, "--nats-monitoring-url="+d.nats, "--observe-publishers=1s")
+		line += " " + strings.Join(args[len(args)-2:], " ")
 	}
 	d.say("%s", line)
 	log := []string{"--log-format=console", "--log-level=warn"}

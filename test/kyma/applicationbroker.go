@@ -30,7 +30,8 @@ import (
 //     them all the same, and refuses whoever takes their place (§4.3). That is also so for an instance that is deleted for
 //     the second time under the same external ID, restart or not: the first deletion's operation is still there.
 //
-// Left out: the resync of mappings after half an hour, and credentials other than the URL of the gateway.
+// Left out: the resync of mappings at its start and after half an hour, which sets the label accessLabel again, and
+// credentials other than the URL of the gateway.
 type ApplicationBroker struct {
 	opts      ApplicationBrokerOptions
 	client    dynamic.Interface

@@ -46,6 +46,7 @@ type Mesh struct {
 	// injects is what Knative does where Brokers are at v1alpha1; realKnative does all
 	// of its part.
 	injects, realKnative bool
+	controller           busController
 
 	mu      sync.Mutex
 	faults  map[MeshFault]map[string]bool
@@ -100,7 +101,8 @@ func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, erro
 	}
 	m := &Mesh{
 		client: client, log: opts.Log, realKnative: opts.RealKnative, injects: version["eventing.knative.dev"] == "v1alpha1",
-		faults: map[MeshFault]map[string]bool{}, changed: make(chan struct{}),
+		controller: busController{pods: opts.ControllerPods},
+		faults:     map[MeshFault]map[string]bool{}, changed: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[meshKey](5*time.Millisecond, time.Second)),
 	}
@@ -170,7 +172,7 @@ func (m *Mesh) HealAll() {
 	m.mu.Lock()
 	clear(m.faults)
 	m.mu.Unlock()
-	m.lookAgain()
+	m.BreakController(ControllerFaults{})
 }
 
 func (m *Mesh) has(fault MeshFault, key string) bool {
@@ -275,6 +277,11 @@ func (m *Mesh) reconcile(ctx context.Context, key meshKey) error {
 		return m.subscription(ctx, key.key)
 	case "Deployment":
 		if key.key == SystemNamespace+"/"+SubscriptionController {
+			if m.controller.pods {
+				if err := m.controllerPods(ctx); err != nil {
+					return err
+				}
+			}
 			m.lookAgain()
 		}
 	}

@@ -50,6 +50,9 @@ type Options struct {
 	// RealKnative leaves Channels, Brokers, Triggers and Knative Subscriptions to the
 	// real Knative Eventing, which is at work: no fault breaks them.
 	RealKnative bool
+	// ControllerPods: StartMesh makes the pods of the subscription-controller, too, in
+	// a cluster without a controller of Deployments, and its status.
+	ControllerPods bool
 }
 
 // Controllers are the running controllers.

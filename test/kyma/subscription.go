@@ -61,7 +61,7 @@ func (m *Mesh) controllerRuns() bool {
 // exists is not looked at.
 func (m *Mesh) subscription(ctx context.Context, key string) error {
 	sub := m.subscriptions.get(key)
-	if sub == nil || !m.controllerRuns() {
+	if sub == nil || !m.acts() || m.crash() {
 		return nil
 	}
 	if sub.GetDeletionTimestamp() != nil {
@@ -110,6 +110,10 @@ func (m *Mesh) finalize(ctx context.Context, key string, sub *unstructured.Unstr
 	if !slices.Contains(sub.GetFinalizers(), SubscriptionFinalizer) || m.has(NeverFinalized, key) {
 		return nil
 	}
+	if wait := m.controller.mayDelete(); wait > 0 {
+		m.queue.AddAfter(meshKey{"KymaSubscription", key}, wait)
+		return nil
+	}
 	if link := m.links.get(SystemNamespace + "/" + busName(sub)); link != nil {
 		if link.GetDeletionTimestamp() == nil {
 			if err := remove(ctx, m.links, link); err != nil {
@@ -127,7 +131,7 @@ func (m *Mesh) finalize(ctx context.Context, key string, sub *unstructured.Unstr
 		name, _, _ := unstructured.NestedString(u.Object, "spec", "channel", "name")
 		last = last && (u.GetNamespace() != SystemNamespace || name != channel || u.GetName() == busName(sub) || u.GetDeletionTimestamp() != nil)
 	}
-	if ch := m.channels.get(SystemNamespace + "/" + channel); ch != nil && last {
+	if ch := m.channels.get(SystemNamespace + "/" + channel); ch != nil && last && !m.controller.leaks() {
 		if err := remove(ctx, m.channels, ch); err != nil {
 			return err
 		}
@@ -158,7 +162,7 @@ func unfinalize(ctx context.Context, s *store, u *unstructured.Unstructured) err
 }
 
 // ControllerRuns says whether the subscription-controller does.
-func (m *Mesh) ControllerRuns() bool { return m.controllerRuns() }
+func (m *Mesh) ControllerRuns() bool { return m.acts() }
 
 // Has is for Wait: there are n Kyma Subscriptions, or objects of another kind
 // that these controllers know.

@@ -132,7 +132,7 @@ func (c *cluster) triggerSync(t *testing.T, want migration.Result, args ...strin
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.binaries["trigger-sync"], append([]string{
 		"run", "--kubeconfig=" + c.Kubeconfig, "--output=json",
-		"--log-format=json", "--lease-duration=1s", "--nats-monitoring-url=" + c.path.MonitoringURL,
+		"--log-format=json", "--lease-duration=1s", "--nats-monitoring-url=" + c.path.MonitoringURL, "--observe-publishers=1s",
 	}, args...)...)
 	cmd.Env = []string{"HOME=" + t.TempDir()}
 	var stdout, stderr bytes.Buffer

@@ -319,6 +319,7 @@ func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...s
 			"eventmesh-migration.leaseSeconds=3",
 			"eventmesh-migration.jobs.eventservice-verify.args[0]=--per-application-timeout=20s",
 			"eventmesh-migration.jobs.trigger-sync.args[0]=--nats-monitoring-url=" + u.path.MonitoringURL,
+			"eventmesh-migration.jobs.trigger-sync.args[1]=--observe-publishers=2s",
 		}, sets...) {
 			args = append(args, "--set", set)
 		}

@@ -186,8 +186,14 @@ trigger-sync:
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
 # whether the event-services have switched
 - {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
-# whether somebody else cleans up after a Subscription
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get"], resourceNames: ["event-bus-subscription-controller"], namespace: "kyma-system"}
+# scales the subscription-controller to 0 while it does its part, and back
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","patch"], resourceNames: ["event-bus-subscription-controller"], namespace: "kyma-system"}
+# whether the subscription-controller runs
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list","watch"], namespace: "kyma-system"}
+# whether the subscription-controller runs
+- {apiGroups: ["apps"], resources: ["replicasets"], verbs: ["list","watch"], namespace: "kyma-system"}
+# whether the subscription-controller runs
+- {apiGroups: [""], resources: ["pods"], verbs: ["list","watch"], namespace: "kyma-system"}
 # cleans up after a Subscription if the subscription-controller does not run
 - {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["get","list","watch","create","delete","patch"], namespace: "kyma-system"}
 # cleans up after a Subscription if the subscription-controller does not run

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // checker collects what it finds.
@@ -76,7 +76,7 @@ func (c *checker) findAt(id, namespace, object, problem string) {
 	if !ok {
 		panic("no entry " + id + " in the catalog") // every test of that check meets it
 	}
-	c.found = append(c.found, Defect{ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: problem, Hint: e.Hint, Page: e.Page()})
+	c.found = append(c.found, Defect{ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Hint: e.Hint, Page: e.Page()})
 }
 
 func (c *checker) kinds() {
@@ -297,22 +297,13 @@ func (c *checker) triggersOfAll() {
 // subscriberOf is where a Trigger's events go, for people.
 func subscriberOf(t *unstructured.Unstructured) string {
 	if uri := kyma.SubscriberOf(t); uri != "" {
-		return shown(uri)
+		return redact.URL(uri)
 	}
 	if kind := str(t, "spec", "subscriber", "ref", "kind"); kind != "" { // its controller has not resolved it
 		ns := cmp.Or(str(t, "spec", "subscriber", "ref", "namespace"), t.GetNamespace())
 		return kind + " " + ns + "/" + str(t, "spec", "subscriber", "ref", "name")
 	}
 	return ""
-}
-
-// shown is a URL without the password in it.
-func shown(uri string) string {
-	u, err := url.Parse(uri)
-	if err != nil {
-		return uri
-	}
-	return u.Redacted()
 }
 
 func (c *checker) kymaSubscriptions() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // Path is the way an Application's events take now.
@@ -81,7 +82,7 @@ func MapOf(l *Landscape, namespace string) *Map {
 		if namespace != "" && sub.GetNamespace() != namespace || !kyma.LegacySubscription(sub) {
 			continue
 		}
-		at(l.deliveryOfSubscription(sub), shown(str(sub, "spec", "endpoint"))).Before = Route{Object: sub.GetName(), Problem: l.beforeProblem(sub)}
+		at(l.deliveryOfSubscription(sub), redact.URL(str(sub, "spec", "endpoint"))).Before = Route{Object: sub.GetName(), Problem: redact.URLs(l.beforeProblem(sub))}
 	}
 	for _, t := range l.triggers.sorted() {
 		if namespace != "" && t.GetNamespace() != namespace {
@@ -91,7 +92,7 @@ func MapOf(l *Landscape, namespace string) *Map {
 		if !known {
 			key.address = "Trigger " + t.GetName() // stands for itself
 		}
-		at(key, subscriberOf(t)).After = Route{Object: t.GetName(), Problem: l.afterProblem(t, key.source)}
+		at(key, subscriberOf(t)).After = Route{Object: t.GetName(), Problem: redact.URLs(l.afterProblem(t, key.source))}
 	}
 	for _, f := range flows {
 		m.Flows = append(m.Flows, *f)

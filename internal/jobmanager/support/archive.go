@@ -1,3 +1,6 @@
+// Package support makes the archive for a support ticket: what the jobs say, what
+// they keep, and the objects of the event path, without what nobody else should
+// read.
 package support
 
 import (
@@ -9,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -20,6 +24,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // Reader is what is asked of a migration.Cluster.
@@ -45,7 +50,7 @@ func New(w io.Writer, root string, at time.Time) *Archive {
 }
 
 // Text adds a file, without what looks like a secret.
-func (a *Archive) Text(name, text string) error { return a.add(name, []byte(Text(text))) }
+func (a *Archive) Text(name, text string) error { return a.add(name, []byte(redact.Text(text))) }
 
 // JSON adds a value, without what looks like a secret.
 func (a *Archive) JSON(name string, value any) error {
@@ -58,7 +63,7 @@ func (a *Archive) JSON(name string, value any) error {
 
 // Problem notes what could not be collected.
 func (a *Archive) Problem(what string, err error) {
-	a.problems = append(a.problems, Text(fmt.Sprintf("%s: %v", what, err)))
+	a.problems = append(a.problems, redact.Text(fmt.Sprintf("%s: %v", what, err)))
 }
 
 func (a *Archive) add(name string, content []byte) error {
@@ -124,10 +129,13 @@ func (a *Archive) Objects(ctx context.Context, c Reader) error {
 		}
 		var all []*unstructured.Unstructured
 		for _, ns := range namespaces {
+			// By name: a list that begins again hands objects over twice.
+			byName := map[string]*unstructured.Unstructured{}
 			err := c.Each(ctx, r, ns, migration.ListOptions{PageSize: 200}, func(u *unstructured.Unstructured) error {
-				all = append(all, Object(u))
+				byName[u.GetNamespace()+"/"+u.GetName()] = redact.Object(u)
 				return nil
 			})
+			all = slices.AppendSeq(all, maps.Values(byName))
 			if err != nil {
 				a.Problem(fmt.Sprintf("%s in %s", r.GroupResource(), cmp.Or(ns, "all namespaces")), err)
 			}
@@ -149,4 +157,14 @@ func (a *Archive) Objects(ctx context.Context, c Reader) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// fileName makes a name for a file of the name of an object.
+func fileName(parts ...string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r) {
+			return r
+		}
+		return '_'
+	}, strings.Join(parts, "_"))
 }

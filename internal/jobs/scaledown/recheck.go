@@ -11,13 +11,20 @@ import (
 // Recheck implements migration.Rechecker: the pods of the first Deployment may take
 // minutes to end, and the Event Bus may be needed again before the second one goes.
 func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
-	s, err := migration.Shared(ctx, f, "event-bus", func(ctx context.Context, c *migration.Cluster) (*snapshot, error) {
+	ch := &u.Changes[i]
+	// What another Deployment's recheck has read is from before that was scaled. All
+	// finalizers share one, which begins when both are at 0.
+	key := "event-bus before " + ch.Ref.Kind
+	if ch.Ref.Kind == deployments.Kind {
+		key += " " + ch.Ref.Name
+	}
+	s, err := migration.Shared(ctx, f, key, func(ctx context.Context, c *migration.Cluster) (*snapshot, error) {
 		return observe(ctx, c, j.options, c.ExcludeNamespaces)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return recheck(s, j.options, &u.Changes[i]), nil
+	return recheck(s, j.options, ch), nil
 }
 
 // recheck says why a change that was decided earlier must not be made now. It is

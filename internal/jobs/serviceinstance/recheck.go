@@ -25,7 +25,8 @@ func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit
 		}
 		return recheckAccess(ns, ch), nil
 	}
-	now, err := migration.Shared(ctx, f, "serviceinstances", func(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	// What another recreation's recheck has read is from before that.
+	now, err := migration.Shared(ctx, f, u.ID, func(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
 		return j.plan(ctx, c, c.ExcludeNamespaces, false)
 	})
 	if err != nil {

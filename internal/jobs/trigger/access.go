@@ -41,7 +41,10 @@ func (j *Job) Access() []migration.Access {
 		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"list"}, Why: "whether the event-services have switched"},
 		{Resource: "pods", Namespace: in, Verbs: []string{"list"}, Why: "whether the event-services have switched"},
 
-		{Group: "apps", Resource: "deployments", Namespace: system, Names: []string{kyma.SubscriptionController}, Verbs: []string{"get"}, Why: "whether somebody else cleans up after a Subscription"},
+		{Group: "apps", Resource: "deployments", Namespace: system, Names: []string{kyma.SubscriptionController}, Verbs: []string{"get", "patch"}, Why: "scales the subscription-controller to 0 while it does its part, and back"},
+		{Group: "apps", Resource: "deployments", Namespace: system, Verbs: []string{"list", "watch"}, Why: "whether the subscription-controller runs"},
+		{Group: "apps", Resource: "replicasets", Namespace: system, Verbs: []string{"list", "watch"}, Why: "whether the subscription-controller runs"},
+		{Resource: "pods", Namespace: system, Verbs: []string{"list", "watch"}, Why: "whether the subscription-controller runs"},
 		{Group: messaging, Resource: "channels", Namespace: system, Verbs: deleted, Why: "cleans up after a Subscription if the subscription-controller does not run"},
 		{Group: messaging, Resource: "subscriptions", Namespace: system, Verbs: deleted, Why: "cleans up after a Subscription if the subscription-controller does not run"},
 		{Resource: "pods", Namespace: kyma.NATSNamespace, Verbs: []string{"list"}, Why: "what is in flight"},

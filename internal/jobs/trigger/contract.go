@@ -58,8 +58,22 @@ func (b *bus) waiting(sub *unstructured.Unstructured) (n uint64, why string) {
 	if link == nil {
 		return 0, ""
 	}
-	channel := kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"])
-	return b.inFlight.of(kyma.NATSChannel(link.GetNamespace(), channel), kyma.NATSDurable(link.GetUID()))
+	return b.inFlight.of(channelOf(link), kyma.NATSDurable(link.GetUID()))
+}
+
+// channelOf is the channel in NATS Streaming of a Kyma Subscription, "" if nothing
+// is delivered to it.
+func (b *bus) channelOf(sub *unstructured.Unstructured) string {
+	link := b.legacyLink(sub)
+	if link == nil {
+		return ""
+	}
+	return channelOf(link)
+}
+
+// channelOf is the channel in NATS Streaming of a Knative Subscription.
+func channelOf(link *unstructured.Unstructured) string {
+	return kyma.NATSChannel(link.GetNamespace(), kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"]))
 }
 
 // unready says why an object does not count as ready; "" if it does.

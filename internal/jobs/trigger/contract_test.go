@@ -1,6 +1,8 @@
 package trigger
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -50,6 +52,33 @@ func rolled(edits ...func(map[string]any)) map[string]any {
 		edit(status)
 	}
 	return status
+}
+
+// controllerAt is the subscription-controller with so many replicas, and as many
+// pods that are ready.
+func controllerAt(n int) controller {
+	d := obj("apps/v1", "Deployment", "kyma-system", "event-bus-subscription-controller", map[string]any{
+		"spec": map[string]any{"replicas": int64(n)}, "status": map[string]any{"observedGeneration": int64(1)},
+	})
+	d.SetUID("controller")
+	d.SetGeneration(1)
+	c := controller{deployment: d}
+	for i := range n {
+		c.pods = append(c.pods, controllerPod(fmt.Sprintf("pod-%d", i), "True", nil))
+	}
+	return c
+}
+
+func running() controller { return controllerAt(1) }
+
+// controllerPod is one of the subscription-controller; container is what its
+// kubelet says besides.
+func controllerPod(name, ready string, container map[string]any) *unstructured.Unstructured {
+	status := map[string]any{"name": "controller", "restartCount": int64(0)}
+	maps.Copy(status, container)
+	return obj("v1", "Pod", "kyma-system", name, map[string]any{"status": map[string]any{
+		"conditions": []any{map[string]any{"type": "Ready", "status": ready}}, "containerStatuses": []any{status},
+	}})
 }
 
 func count(key string, n int64) func(map[string]any) {
@@ -103,7 +132,7 @@ func contracted() *snapshot {
 	link.SetUID("link")
 	link.SetFinalizers([]string{"subscription.finalizers.kyma-project.io", "subscription-controller"})
 	s.bus = &bus{
-		controlled: true,
+		controller: running(),
 		links:      map[string]*unstructured.Unstructured{"orders--shop": link},
 		channels:   map[string]*unstructured.Unstructured{"ch": obj("messaging.knative.dev/v1", "Channel", "kyma-system", "ch", nil)},
 		inFlight: inFlight{channels: map[string]natsChannel{"ch.kyma-system": {
@@ -199,7 +228,7 @@ func TestContract(t *testing.T) {
 			warning: "example.com/audit (a controller of example.com)",
 		},
 		"WithoutController": {
-			reason: "The job does what it would have done.", change: func(s *snapshot, _ *options) { s.bus.controlled = false },
+			reason: "The job does what it would have done.", change: func(s *snapshot, _ *options) { s.bus.controller = controllerAt(0) },
 			want: []string{
 				"patch Subscription kyma-system/orders--shop", "delete Subscription kyma-system/orders--shop",
 				"patch Subscription shop/orders", "delete Subscription shop/orders",
@@ -209,7 +238,7 @@ func TestContract(t *testing.T) {
 		"WithoutControllerShared": {
 			reason: "A Channel with another subscriber stays.",
 			change: func(s *snapshot, _ *options) {
-				s.bus.controlled = false
+				s.bus.controller = controllerAt(0)
 				s.bus.links["other"] = obj("messaging.knative.dev/v1", "Subscription", "kyma-system", "other", map[string]any{"spec": map[string]any{"channel": map[string]any{"name": "ch"}}})
 			},
 			want: []string{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
 // originAnnotation on a Trigger names the Subscription it came from, in the same
@@ -27,14 +28,8 @@ func (d delivery) String() string {
 	return fmt.Sprintf("%s %s of %s to %s", d.eventType, d.version, d.source, redacted(d.endpoint))
 }
 
-// redacted is a URL without the password in it, for what people read.
-func redacted(endpoint string) string {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return endpoint
-	}
-	return u.Redacted()
-}
+// redacted is an endpoint for people: without what nobody else should read.
+func redacted(endpoint string) string { return redact.URL(endpoint) }
 
 // obstacle is why a Subscription has no equivalent in the mesh.
 type obstacle struct {
@@ -108,20 +103,28 @@ func endpoint(v any) (value, why string) {
 	case v == nil || ok && value == "":
 		return "", "there is no spec.endpoint"
 	case !ok:
-		return "", fmt.Sprintf("spec.endpoint is %v, not a string", v)
+		return "", "spec.endpoint is not a string"
 	}
 	u, err := url.Parse(value)
 	if err != nil {
-		return "", fmt.Sprintf("spec.endpoint %q is not a URL", value)
+		return "", "spec.endpoint is not a URL" // where in it a password is, nobody knows
 	}
+	// What does not look like a URL is not quoted: nobody can tell what in it is a
+	// password.
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return "", fmt.Sprintf("spec.endpoint %q is no absolute HTTP URL", value)
+		return "", "spec.endpoint is no absolute HTTP URL"
 	case u.Hostname() == "":
-		return "", fmt.Sprintf("spec.endpoint %q has no host", value)
+		return "", "spec.endpoint has no host"
 	}
 	// Parse takes the scheme in capitals, Knative does not.
 	return u.Scheme + value[len(u.Scheme):], ""
+}
+
+// unparsable says whether a Subscription has an endpoint that is no URL.
+func unparsable(sub *unstructured.Unstructured) bool {
+	_, err := url.Parse(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
+	return err != nil
 }
 
 // asksForNameHeader says whether the Subscription asks for its own name in a

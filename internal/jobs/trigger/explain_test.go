@@ -43,7 +43,7 @@ func TestExplain(t *testing.T) {
 			{From: "spec.source_id: commerce", To: "spec.filter.attributes.source: commerce"},
 			{From: "spec.event_type: order.created", To: "spec.filter.attributes.type: order.created"},
 			{From: "spec.event_type_version: v1", To: "spec.filter.attributes.eventtypeversion: v1"},
-			{From: "spec.endpoint: http://me:xxxxx@orders.shop:8080/", To: "spec.subscriber.uri: http://me:xxxxx@orders.shop:8080/"},
+			{From: "spec.endpoint: http://orders.shop:8080/", To: "spec.subscriber.uri: http://orders.shop:8080/"},
 			{To: "spec.broker: default"},
 			{From: "spec.include_subscription_name_header: true"},
 			{From: "label Function: orders", To: "label Function: orders"},

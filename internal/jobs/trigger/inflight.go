@@ -27,6 +27,8 @@ type inFlight struct {
 	// denied: asking again is in vain.
 	denied   bool
 	channels map[string]natsChannel
+	// at is when the reading began.
+	at time.Time
 }
 
 // natsChannel is a channel as the monitoring port of NATS Streaming shows it.
@@ -93,13 +95,13 @@ const natsPage = 500
 // readInFlight reads all channels. An error is part of what is read: it makes
 // everything unknown.
 func readInFlight(ctx context.Context, get monitor) inFlight {
-	f := inFlight{channels: map[string]natsChannel{}}
+	f := inFlight{channels: map[string]natsChannel{}, at: time.Now()}
 	for offset := 0; ; {
 		body, err := get(ctx, "/streaming/channelsz", url.Values{
 			"subs": {"1"}, "limit": {strconv.Itoa(natsPage)}, "offset": {strconv.Itoa(offset)},
 		})
 		if err != nil {
-			return inFlight{unreadable: err.Error(), denied: apierrors.IsForbidden(err)}
+			return inFlight{unreadable: err.Error(), denied: apierrors.IsForbidden(err), at: f.at}
 		}
 		var page struct {
 			ServerID string        `json:"server_id"`
@@ -108,7 +110,7 @@ func readInFlight(ctx context.Context, get monitor) inFlight {
 			Channels []natsChannel `json:"channels"`
 		}
 		if err := json.Unmarshal(body, &page); err != nil || page.ServerID == "" {
-			return inFlight{unreadable: "what answers on the monitoring port is not NATS Streaming"}
+			return inFlight{unreadable: "what answers on the monitoring port is not NATS Streaming", at: f.at}
 		}
 		for _, c := range page.Channels {
 			f.channels[c.Name] = c

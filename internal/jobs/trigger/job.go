@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -33,6 +35,9 @@ type Job struct {
 	kinds kinds
 	// replaced are the groups whose Triggers a dry run would create.
 	replaced map[migration.Ref]*group
+	// looks are the first looks at the channels of NATS Streaming whose sources have
+	// switched, by name: see Job.observe.
+	looks map[string]look
 }
 
 // options are the settings that decide what is done.
@@ -41,6 +46,9 @@ type options struct {
 	integrationNamespace        string
 	deleteTimeout, drainTimeout time.Duration
 	legacyTraffic               string
+	// observePublishers is how long a channel of a source that has switched is
+	// watched for events that somebody still publishes.
+	observePublishers time.Duration
 	// requireTriggers refuses a run that leaves a Subscription without its Trigger.
 	requireTriggers bool
 }
@@ -53,6 +61,7 @@ var (
 	_ migration.UndoGuard    = (*Job)(nil)
 	_ migration.KeepReader   = (*Job)(nil)
 	_ migration.Explainer    = (*Job)(nil)
+	_ migration.Rechecker    = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -62,9 +71,9 @@ func New() *Job {
 		options: options{
 			integrationNamespace: kyma.IntegrationNamespace,
 			deleteTimeout:        5 * time.Minute, drainTimeout: 2 * time.Minute,
-			legacyTraffic: respect,
+			legacyTraffic: respect, observePublishers: 30 * time.Second,
 		},
-		kinds: assumedKinds(),
+		kinds: assumedKinds(), looks: map[string]look{},
 	}
 }
 
@@ -99,11 +108,22 @@ server. If it cannot be read, nothing is deleted. A run waits up to
 --drain-timeout for events on the way; an endpoint that does not answer never
 drains, and is reported with the number of its events.
 
-If the subscription-controller of the Event Bus runs, it cleans up after a deleted
+All of that is checked a second time right before each deletion: what does not
+hold any more keeps the Subscription. A third thing is only known then: for
+--observe-publishers after the source has switched, no event may have come to the
+Event Bus for the Subscription. Somebody may still post to event-publish-service
+under the name of the Application; who posts less often is not noticed.
+
+If the subscription-controller of the Event Bus runs (a pod of it is ready, and no
+container of it has restarted within 5 minutes), it cleans up after a deleted
 Subscription, and the job waits for that. If it is scaled to 0 or gone, the job
 does what it would have done: it deletes the Knative Subscription, the Channel if
-nobody else subscribes to it, and takes off the controller's finalizers. Any other
-finalizer is left to its owner.
+nobody else subscribes to it, and removes the controller's finalizers. Any other
+finalizer is left to its owner. If the controller crashes, or is too slow for the
+number of Subscriptions and --timeout (it deletes 1.5 in a second), the job scales
+it to 0, does its part, and restores its replicas at the end. With the label
+eventmesh-migration.kyma-project.io/skip=true on its Deployment it stays as it is;
+then a run that is out of time keeps what is finished, and the next one goes on.
 
 A Subscription that has no equivalent in the mesh is reported, and keeps none of
 the others: without an absolute endpoint, of a source that is no Application, with
@@ -150,6 +170,11 @@ func (j *Job) Settings() []migration.Setting {
 		Usage: "what becomes of events on the old path: respect (a Subscription stays while there may be any), or ignore (it is deleted, and they are dropped; the report says how many)",
 		Value: &j.options.legacyTraffic,
 	}, {
+		Name: "observe-publishers",
+		Usage: "after the source of a Subscription has switched, how long no event may come to the Event Bus for it before it is deleted: " +
+			"somebody else may publish there under the same name; 0 does not look",
+		Value: &j.options.observePublishers,
+	}, {
 		Name:  "require-triggers",
 		Usage: "refuse to run if a Subscription cannot get its Trigger, which is deferred otherwise: for the last run before the switch",
 		Value: &j.options.requireTriggers,
@@ -171,6 +196,9 @@ func (j *Job) Validate() error {
 	if d := j.options.drainTimeout; d < 0 {
 		errs = append(errs, fmt.Errorf("--drain-timeout must not be negative: %s", d))
 	}
+	if d := j.options.observePublishers; d < 0 {
+		errs = append(errs, fmt.Errorf("--observe-publishers must not be negative: %s", d))
+	}
 	if v := j.options.legacyTraffic; v != respect && v != ignore {
 		errs = append(errs, fmt.Errorf("--legacy-traffic must be %s or %s, not %q", respect, ignore, v))
 	}
@@ -184,16 +212,19 @@ func (j *Job) Validate() error {
 
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	return j.plan(ctx, c, c.ExcludeNamespaces)
+	return j.plan(ctx, c, c.ExcludeNamespaces, c.Budget, c.Made)
 }
 
-func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration.Plan, error) {
+func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time.Duration, made func(*unstructured.Unstructured) bool) (*migration.Plan, error) {
+	began := time.Now()
 	s, err := observe(ctx, c, j.options, excluded)
 	if err != nil {
 		return nil, err
 	}
+	s.made = made
 	j.mu.Lock()
 	j.kinds = s.kinds
+	clear(j.looks)
 	j.mu.Unlock()
 	d := newDecision(s, j.options)
 	d.expand()
@@ -216,23 +247,34 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string) (*migration
 	if err := j.drain(ctx, c, s.bus, candidates); err != nil {
 		return nil, err
 	}
+	if budget > 0 {
+		d.left = max(budget-time.Since(began), time.Second)
+	}
 	return d.contract(candidates), nil
+}
+
+func (j *Job) monitor(c reader) monitor {
+	if j.natsURL != "" {
+		return monitorAt(j.natsURL)
+	}
+	return monitorInCluster(c)
 }
 
 // drainInterval is how often NATS Streaming is asked, which cannot be watched.
 const drainInterval = 2 * time.Second
 
+// patience is how long what is in flight may take to arrive.
+func (j *Job) patience(dry bool) time.Duration {
+	if dry || j.options.legacyTraffic == ignore {
+		return 0
+	}
+	return j.options.drainTimeout
+}
+
 // drain reads what is in flight, and gives what is time to arrive.
 func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group) error {
-	get := monitorInCluster(c)
-	if j.natsURL != "" {
-		get = monitorAt(j.natsURL)
-	}
-	wait := j.options.drainTimeout
-	if j.options.legacyTraffic == ignore || migration.DryRun(ctx) {
-		wait = 0
-	}
-	deadline := time.Now().Add(wait)
+	get := j.monitor(c)
+	deadline := time.Now().Add(j.patience(migration.DryRun(ctx)))
 	for {
 		asked, waiting := false, false
 		for _, g := range candidates {
@@ -244,6 +286,7 @@ func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group) 
 					asked = true
 					b.inFlight = readInFlight(ctx, get)
 				}
+				j.firstLook(b.channelOf(sub), b.inFlight)
 				n, why := b.waiting(sub)
 				waiting = waiting || n > 0 || why != "" && b.inFlight.unreadable != "" && !b.inFlight.denied
 			}
@@ -273,6 +316,12 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	case ch.Ref.Kind == namespaces.Kind:
 		c = ready(ch, k.broker.Ref(ch.Ref.Name, kyma.DefaultBroker), k.broker)
 		c.Timeout = j.readyTimeout
+	case ch.Ref == controllerRef:
+		if ch.Verb == migration.Patch && !stops(ch) {
+			return nil
+		}
+		c = atZero(ch)
+		c.Timeout = j.options.deleteTimeout
 	case ch.Verb == migration.Patch:
 		return nil
 	case ch.Ref.Kind == kyma.Broker.Kind:

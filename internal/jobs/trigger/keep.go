@@ -86,7 +86,7 @@ func refuseUndo(ctx context.Context, c reader, changes []migration.Change) ([]mi
 	if !restores || byHand {
 		return nil, nil
 	}
-	ref := migration.Ref{Resource: deployments, Namespace: kyma.SystemNamespace, Name: kyma.SubscriptionController}
+	ref := controllerRef
 	controller, err := c.Get(ctx, ref)
 	if err != nil {
 		return nil, err

@@ -57,5 +57,6 @@ var (
 	pods            = migration.CoreResource("", "pods", "Pod")
 	serviceAccounts = migration.CoreResource("", "serviceaccounts", "ServiceAccount")
 	deployments     = migration.CoreResource("apps", "deployments", "Deployment")
+	replicaSets     = migration.CoreResource("apps", "replicasets", "ReplicaSet")
 	roleBindings    = migration.CoreResource("rbac.authorization.k8s.io", "rolebindings", "RoleBinding")
 )

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unique"
 
 	"golang.org/x/sync/errgroup"
@@ -34,8 +35,10 @@ type namespace struct {
 	// excluded: it is a system namespace, or one the user named.
 	excluded bool
 	optedOut bool
-	// injection is the value of the label by which Knative makes a Broker.
+	// injection is the value of the label by which Knative makes a Broker, labelled
+	// whether it is there at all.
 	injection string
+	labelled  bool
 }
 
 // application is what the job needs of an Application.
@@ -65,6 +68,15 @@ type snapshot struct {
 	// links are the Knative Subscriptions by which a namespace gets the events of
 	// an Application.
 	links map[pair][]*unstructured.Unstructured
+	// unparsable are the Subscriptions of all namespaces whose endpoint is no URL: the
+	// subscription-controller crashes on them.
+	unparsable []*unstructured.Unstructured
+	// controller is the Deployment of the subscription-controller, nil if there is
+	// none.
+	controller *unstructured.Unstructured
+	// made says whether an interrupted run of this job created an object, which
+	// nobody has edited since; nil: none did.
+	made func(*unstructured.Unstructured) bool
 
 	// mesh and bus are read only if they have a say.
 	mesh *mesh
@@ -83,9 +95,10 @@ type mesh struct {
 
 // bus is what is left of the Event Bus.
 type bus struct {
-	// controlled says that the subscription-controller is there to delete what
-	// belongs to a Kyma Subscription, and to take off its finalizers.
-	controlled bool
+	// controller is who deletes what belongs to a Kyma Subscription, and removes its
+	// finalizers; trouble is why it does not, although it has replicas.
+	controller controller
+	trouble    string
 	// links are the Knative Subscriptions of Kyma Subscriptions by name, channels
 	// their Channels.
 	links, channels map[string]*unstructured.Unstructured
@@ -116,12 +129,14 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return c.Each(ctx, namespaces, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
-			s.namespaces[obj.GetName()] = namespace{
-				uid: obj.GetUID(), terminating: obj.GetDeletionTimestamp() != nil, excluded: skip[obj.GetName()],
-				optedOut: kyma.OptedOut(obj), injection: obj.GetLabels()[kyma.InjectionLabel],
-			}
+			s.addNamespace(obj, skip)
 			return nil
 		})
+	})
+	g.Go(func() error {
+		var err error
+		s.controller, err = c.Get(ctx, controllerRef)
+		return err
 	})
 	each := func(k migration.Kind, namespace string, fn func(*unstructured.Unstructured)) {
 		if !k.Served {
@@ -158,6 +173,9 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 	list(s.kinds.subscription, "", trimSubscription, func(obj *unstructured.Unstructured) {
 		// Later versions of Kyma use the group and kind for something else.
 		later := kyma.MapAt(obj.Object, "spec")["sink"] != nil && !kyma.LegacySubscription(obj)
+		if !later && unparsable(obj) {
+			s.unparsable = append(s.unparsable, obj)
+		}
 		if !skip[obj.GetNamespace()] && !later {
 			s.subscriptions = append(s.subscriptions, obj)
 		}
@@ -179,6 +197,14 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 		s.addLink(obj)
 	})
 	return s, g.Wait()
+}
+
+func (s *snapshot) addNamespace(obj *unstructured.Unstructured, skip map[string]bool) {
+	injection, labelled := obj.GetLabels()[kyma.InjectionLabel]
+	s.namespaces[obj.GetName()] = namespace{
+		uid: obj.GetUID(), terminating: obj.GetDeletionTimestamp() != nil, excluded: skip[obj.GetName()],
+		optedOut: kyma.OptedOut(obj), injection: injection, labelled: labelled,
+	}
 }
 
 // addSource notes an HTTPSource. One that has not the name of its source takes none
@@ -243,27 +269,52 @@ func (s *snapshot) observeBus(ctx context.Context, c reader) error {
 	b := &bus{links: map[string]*unstructured.Unstructured{}, channels: map[string]*unstructured.Unstructured{}}
 	s.bus = b
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		controller, err := c.Get(ctx, migration.Ref{Resource: deployments, Namespace: kyma.SystemNamespace, Name: kyma.SubscriptionController})
-		b.controlled = controller != nil && replicas(controller) > 0
-		return err
-	})
+	var scaled, sets, running []*unstructured.Unstructured
 	for _, one := range []struct {
-		kind migration.Kind
-		to   map[string]*unstructured.Unstructured
-	}{{s.kinds.link, b.links}, {s.kinds.channel, b.channels}} {
-		if !one.kind.Served {
-			continue
-		}
+		resource migration.Resource
+		trim     func(*unstructured.Unstructured)
+		to       *[]*unstructured.Unstructured
+	}{{deployments, trimScaled, &scaled}, {replicaSets, trimOwned, &sets}, {pods, trimPod, &running}} {
+		g.Go(func() error {
+			// Remembered, so that waits and rechecks go on from here.
+			all, err := c.List(ctx, one.resource, kyma.SystemNamespace, migration.ListOptions{Trim: one.trim, PageSize: migration.LargePage})
+			*one.to = all
+			return err
+		})
+	}
+	if s.kinds.link.Served {
+		g.Go(func() error {
+			// All of the namespace: a Channel stays for a subscriber of anybody.
+			all, err := c.List(ctx, s.kinds.link.Resource, kyma.SystemNamespace, migration.ListOptions{Trim: trimSubscription})
+			for _, obj := range all {
+				b.links[obj.GetName()] = obj
+			}
+			return err
+		})
+	}
+	if s.kinds.channel.Served {
 		g.Go(func() error {
 			opts := migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimSubscription}
-			return c.Each(ctx, one.kind.Resource, kyma.SystemNamespace, opts, func(obj *unstructured.Unstructured) error {
-				one.to[obj.GetName()] = obj
+			return c.Each(ctx, s.kinds.channel.Resource, kyma.SystemNamespace, opts, func(obj *unstructured.Unstructured) error {
+				b.channels[obj.GetName()] = obj
 				return nil
 			})
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	var deployment *unstructured.Unstructured
+	for _, obj := range scaled {
+		if obj.GetName() == controllerRef.Name {
+			deployment = obj
+		}
+	}
+	b.controller = newController(deployment, sets, running)
+	if b.controller.replicas() > 0 {
+		b.trouble = b.controller.trouble(time.Now())
+	}
+	return nil
 }
 
 // replicas is what a Deployment is told to have; the API server's default is 1.

@@ -47,7 +47,14 @@ type decision struct {
 	// selections are those of existing Triggers, nil for one that has none of the
 	// default Broker's: each is compared with every group of its namespace.
 	selections map[*unstructured.Unstructured]*selection
-	units      struct{ brokers, triggers, activations, deletions []migration.Unit }
+	units      struct{ controller, brokers, triggers, activations, deletions []migration.Unit }
+	// left is how long the run may take from now on, 0 if there is no saying.
+	left time.Duration
+	// byHand: the job does what the subscription-controller would have done with a
+	// deleted Subscription. awaitStop: the controller may still have pods.
+	byHand, awaitStop bool
+	// first are findings that are to be read before all others.
+	first []migration.Finding
 }
 
 func newDecision(s *snapshot, o options) *decision {
@@ -91,6 +98,7 @@ func (d *decision) expand() {
 		d.find(migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", spell(d.kinds.subscription)), "")
 		return
 	}
+	d.crashes()
 	d.group()
 	d.activate()
 	if !d.served() {
@@ -99,6 +107,20 @@ func (d *decision) expand() {
 	}
 	d.broker()
 	d.groups = slices.DeleteFunc(d.groups, func(g *group) bool { return !d.match(g) })
+}
+
+// crashes names the Subscriptions at which the subscription-controller crashes at
+// every start, wherever they are: until they are fixed, it does nothing for any.
+func (d *decision) crashes() {
+	for _, sub := range d.unparsable {
+		named := fmt.Sprintf("kubectl -n %s patch %s --type=merge -p ", sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()))
+		d.first = append(d.first, migration.Finding{
+			Severity: migration.Warning, Object: d.ref(sub),
+			Problem: "spec.endpoint is not a URL: the subscription-controller of Kyma 1.10 crashes on it at every start, and then serves no Subscription at all",
+			Hint: fmt.Sprintf(`set the right one: %[1]s'{"spec":{"endpoint":"http://HOST:PORT/"}}'; or delete it: %[1]s'{"metadata":{"finalizers":null}}' && kubectl -n %[2]s delete %[3]s --ignore-not-found`,
+				named, sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName())),
+		})
+	}
 }
 
 // group sorts Subscriptions into those that are equal, and reports the others.
@@ -161,7 +183,12 @@ func (d *decision) assess(sub *unstructured.Unstructured) (delivery, *obstacle) 
 		why := &obstacle{"it is being deleted already", "wait until it is gone, and run again", true}
 		if finalizers := sub.GetFinalizers(); len(finalizers) > 0 {
 			why.problem += ", and held by " + owners(finalizers)
-			why.hint = "look whether they run; then run again"
+			why.hint = "check that they run, and run again"
+			if slices.Equal(finalizers, []string{kyma.SubscriptionFinalizer}) {
+				why.hint = fmt.Sprintf(`check that it runs (kubectl -n %s get deployment,pods -l app.kubernetes.io/name=subscription-controller), and run again; `+
+					`if it is gone for good: kubectl -n %s patch %s --type=merge -p '{"metadata":{"finalizers":null}}'`,
+					kyma.SystemNamespace, sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()))
+			}
 		}
 		return delivery{}, why
 	}
@@ -294,8 +321,15 @@ func (d *decision) injection(name string, namespace namespace) migration.Change 
 			migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding(name, account)},
 			migration.Ref{Resource: serviceAccounts, Namespace: name, Name: account})
 	}
+	// What the decision was made on: the label is somebody's decision, too.
+	basis := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	basis.SetName(name)
+	basis.SetUID(namespace.uid)
+	if namespace.labelled {
+		basis.SetLabels(map[string]string{kyma.InjectionLabel: namespace.injection})
+	}
 	return migration.Change{
-		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, Patch: patch, UID: namespace.uid, SideEffects: effects,
+		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, Patch: patch, Object: basis, UID: namespace.uid, SideEffects: effects,
 		Why: fmt.Sprintf("namespace %s has no Broker", name),
 	}
 }
@@ -358,6 +392,9 @@ func (d *decision) match(g *group) bool {
 				fmt.Sprintf("the same is done by %s: each event comes %d times", names(equal[1:]), len(equal)),
 				"delete all but one of them")
 		}
+	case taken != nil && taken.GetDeletionTimestamp() == nil && d.made != nil && d.made(taken):
+		// The Subscription was edited after an interrupted run had made its Trigger.
+		g.wanted = wanted
 	case taken != nil:
 		ref := d.kinds.trigger.RefTo(taken)
 		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)
@@ -435,6 +472,7 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 			}
 		}
 	}
+	d.control(goes)
 	going := map[string]string{} // Knative Subscriptions of the Event Bus, and the unit that deletes each
 	for _, g := range d.groups {
 		changes := []migration.Change{}
@@ -467,18 +505,97 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 				changes = append(changes, steps...)
 				continue
 			}
-			d.units.deletions = append(d.units.deletions, migration.Unit{ID: id, Changes: steps})
+			d.units.deletions = append(d.units.deletions, migration.Unit{ID: id, Independent: true, Changes: steps})
 		}
 		if waits {
-			d.units.triggers = append(d.units.triggers, migration.Unit{ID: ref.String(), Changes: changes})
+			d.units.triggers = append(d.units.triggers, migration.Unit{ID: ref.String(), Independent: len(goes[g]) > 0, Changes: changes})
 		}
 	}
 	d.channels(going)
-	d.plan.Units = slices.Concat(d.units.brokers, d.units.triggers, d.units.activations, d.units.deletions)
+	d.plan.Units = slices.Concat(d.units.controller, d.units.brokers, d.units.triggers, d.units.activations, d.units.deletions)
 	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
 		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
 	})
+	d.plan.Findings = append(d.first, d.plan.Findings...)
 	return d.plan
+}
+
+// control decides who deletes what belongs to the Subscriptions that go: the
+// subscription-controller if it runs and has the time, or this job. The two never do
+// it side by side. Where nobody can, nothing goes.
+func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
+	c := controller{deployment: d.controller}
+	if d.bus != nil {
+		c = d.bus.controller
+	}
+	n := 0
+	for _, subs := range goes {
+		n += len(subs)
+	}
+	optedOut := c.deployment != nil && kyma.OptedOut(c.deployment)
+	former := c.former()
+	if c.replicas() > 0 {
+		former = 0 // somebody restored them already
+	}
+	switch {
+	case n == 0:
+	case c.replicas() == 0:
+		d.byHand, d.awaitStop = true, len(c.pods) > 0
+	case d.bus.trouble != "" && optedOut:
+		for _, g := range d.groups {
+			for _, sub := range goes[g] {
+				d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", controllerRef, d.bus.trouble),
+					fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; fix it and run again, or scale it to 0, and this job does its part: kubectl -n %[1]s scale deployment/%[2]s --replicas=0",
+						controllerRef.Namespace, controllerRef.Name))
+			}
+		}
+		clear(goes)
+	case d.bus.trouble != "":
+		d.find(migration.Warning, controllerRef.String(),
+			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.trouble, c.replicas()),
+			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous", controllerRef.Namespace, controllerRef.Name))
+		d.stop(c, "it does not run, and must not start in the middle of the deletions")
+		former = c.replicas()
+	default:
+		takes := time.Duration(float64(n) / controllerPace * float64(time.Second)).Round(time.Second)
+		long := d.left > 0 && takes+d.options.observePublishers > d.left
+		const pace = "it deletes about 1.5 Subscriptions a second: %d take %s, and --timeout leaves %s"
+		switch {
+		case long && optedOut:
+			d.find(migration.Warning, controllerRef.String(), fmt.Sprintf(pace+"; it carries the label %s=true, so it is not scaled to 0", n, round(takes), round(d.left.Round(time.Second)), kyma.OptOutLabel),
+				"what is finished stays when the time is over (exit code 124): run again until nothing is left, or give a longer --timeout")
+		case long:
+			d.find(migration.Info, controllerRef.String(), fmt.Sprintf(pace+"; it is scaled to 0 while this job does its part, and to %d again afterwards", n, round(takes), round(d.left.Round(time.Second)), c.replicas()),
+				fmt.Sprintf("to leave it running, give a longer --timeout, or: kubectl -n %s label deployment/%s %s=true, and run again as often as it ends with exit code 124; without the label afterwards: %[3]s-",
+					controllerRef.Namespace, controllerRef.Name, kyma.OptOutLabel))
+			d.stop(c, "it is too slow for this many deletions")
+			former = c.replicas()
+		default:
+			d.estimate(takes)
+		}
+	}
+	if former > 0 && !optedOut {
+		d.plan.Last = append(d.plan.Last, c.restore(former))
+	}
+}
+
+// stop scales the subscription-controller to 0 before this job does its part.
+func (d *decision) stop(c controller, why string) {
+	d.byHand, d.awaitStop = true, true
+	d.units.controller = append(d.units.controller, c.scaleDown(why))
+}
+
+// estimate says how long the deletions may take if every unit is one that stays
+// when the time is over: no plan is refused for an estimate alone.
+func (d *decision) estimate(takes time.Duration) {
+	for _, g := range d.groups {
+		if g.trigger == nil || d.pending[g.namespace].Verb != "" {
+			return
+		}
+	}
+	if len(d.units.brokers)+len(d.units.activations) == 0 {
+		d.plan.Estimate = takes
+	}
 }
 
 // severities in the order in which findings are read.
@@ -533,9 +650,9 @@ func round(d time.Duration) string {
 	return s
 }
 
-// deletion returns the changes that end a Subscription. If its controller runs,
-// it does the rest; if not, the changes do what it would have done, and only
-// that. The changes are those of the named unit.
+// deletion returns the changes that end a Subscription. If its controller does the
+// rest, that is one; if not, the changes do what it would have done, and only that.
+// They begin with a guard, or a wait and a guard. They are those of the named unit.
 func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going map[string]string) []migration.Change {
 	var foreign []string
 	for _, f := range sub.GetFinalizers() {
@@ -548,31 +665,35 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 			"if an owner does not exist any more, remove its finalizer by hand")
 	}
 	why := "its Trigger takes over"
+	if !d.byHand {
+		change := d.delete(d.kinds.subscription, sub, why)
+		change.Guard = true
+		return []migration.Change{change}
+	}
 	var changes []migration.Change
-	if !d.bus.controlled {
-		if link := d.bus.legacyLink(sub); link != nil {
-			going[link.GetName()] = unit
-			changes = d.remove(changes, d.kinds.link, link, "no subscription-controller runs that would")
-		}
+	if link := d.bus.legacyLink(sub); link != nil {
+		going[link.GetName()] = unit
+		changes = d.remove(changes, d.kinds.link, link, "no subscription-controller runs that would")
 	}
-	if d.bus.controlled {
-		return append(changes, d.delete(d.kinds.subscription, sub, why))
+	changes = d.remove(changes, d.kinds.subscription, sub, why)
+	// One for all: the events of the Subscription are lost with the first of them.
+	changes[0].Guard = true
+	if d.awaitStop {
+		changes = slices.Insert(changes, 0, d.awaitController())
 	}
-	return d.remove(changes, d.kinds.subscription, sub, why)
+	return changes
 }
 
-// remove takes off the finalizer of the controller that does not run, and
-// deletes.
+// awaitController waits until the subscription-controller does not interfere.
+func (d *decision) awaitController() migration.Change {
+	return migration.Change{Verb: migration.Await, Ref: controllerRef, Why: "it must not do the same at the same time"}
+}
+
+// remove removes the finalizer of the controller that does not run, and deletes.
 func (d *decision) remove(changes []migration.Change, k migration.Kind, obj *unstructured.Unstructured, why string) []migration.Change {
-	finalizers := obj.GetFinalizers()
-	kept := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == kyma.SubscriptionFinalizer })
-	if len(kept) < len(finalizers) {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": kept}})
-		if err != nil {
-			panic(err) // strings and no more
-		}
+	if slices.Contains(obj.GetFinalizers(), kyma.SubscriptionFinalizer) {
 		changes = append(changes, migration.Change{
-			Verb: migration.Patch, Ref: k.RefTo(obj), Patch: patch, UID: obj.GetUID(),
+			Verb: migration.Patch, Ref: k.RefTo(obj), Lists: migration.RemoveFinalizer(kyma.SubscriptionFinalizer), UID: obj.GetUID(),
 			Why: "its finalizer belongs to the subscription-controller, which does not run",
 		})
 	}
@@ -587,7 +708,7 @@ func (d *decision) delete(k migration.Kind, obj *unstructured.Unstructured, why 
 
 // channels deletes the Channels of the Event Bus whose last subscribers go.
 func (d *decision) channels(going map[string]string) {
-	if d.bus == nil || d.bus.controlled {
+	if !d.byHand {
 		return
 	}
 	stays, touched := map[string]bool{}, map[string][]string{}
@@ -606,9 +727,11 @@ func (d *decision) channels(going map[string]string) {
 		}
 		ref := d.kinds.channel.RefTo(channel)
 		slices.Sort(touched[name])
-		d.units.deletions = append(d.units.deletions, migration.Unit{ID: ref.String(), Follows: slices.Compact(touched[name]), Changes: []migration.Change{
+		deletion := d.delete(d.kinds.channel, channel, "nothing subscribes to it any more")
+		deletion.Guard = true
+		d.units.deletions = append(d.units.deletions, migration.Unit{ID: ref.String(), Independent: true, Follows: slices.Compact(touched[name]), Changes: []migration.Change{
 			{Verb: migration.Await, Ref: ref, Why: "its last subscribers are about to go"},
-			d.delete(d.kinds.channel, channel, "nothing subscribes to it any more"),
+			deletion,
 		}})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/purge"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -111,7 +112,13 @@ func (l *leftovers) done(ctx context.Context, t testing.TB) {
 // run runs the job in this process, with some of its boolean flags set.
 func (l *leftovers) run(t *testing.T, command string, flags ...string) *migration.Report {
 	t.Helper()
-	e, err := migration.New(cluster.Config(), migration.Options{
+	return l.runAt(t, cluster.Config(), command, flags...)
+}
+
+// runAt is run through another way to the API server.
+func (l *leftovers) runAt(t *testing.T, cfg *rest.Config, command string, flags ...string) *migration.Report {
+	t.Helper()
+	e, err := migration.New(cfg, migration.Options{
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	})

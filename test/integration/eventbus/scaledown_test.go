@@ -352,6 +352,89 @@ func TestScaleDown(t *testing.T) {
 		b.free(ctx, t)
 	})
 
+	// Fails on the commit before: the subscription-controller was scaled down under the
+	// Subscription, whose deletion would have hung for ever.
+	t.Run("NeededAgainWhileItWaits", func(t *testing.T) {
+		b.reset(ctx, t)
+		b.hold(ctx, t, kyma.Publisher)
+		subs := b.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
+		w, err := b.client.AppsV1().Deployments(kyma.SystemNamespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kyma.Publisher})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		made := make(chan error, 1)
+		go func() {
+			for event := range w.ResultChan() {
+				d, ok := event.Object.(*appsv1.Deployment)
+				if ok && *d.Spec.Replicas == 0 && d.Status.ObservedGeneration == d.Generation {
+					_, err := subs.Create(ctx, kyma.KymaSubscription("shop", "late", "commerce", "order.created"), metav1.CreateOptions{})
+					b.free(ctx, t)
+					made <- err
+					return
+				}
+			}
+		}()
+		r := b.run(t, "run", nil, "pods-timeout=30s")
+		if err := <-made; err != nil {
+			t.Fatal(err)
+		}
+		want(t, r, migration.DeferredResult, migration.ExitOK)
+		if p, c, _ := b.replicas(ctx, t); p != 0 || c != 1 {
+			t.Errorf("replicas are %d and %d, want 0 and 1", p, c)
+		}
+		for _, part := range []string{
+			"Deployment kyma-system/" + kyma.SubscriptionController + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: shop/late",
+			"kubectl -n kyma-system scale deployment " + kyma.Publisher + " --replicas=2",
+			"EventActivation shop/orders: its finalizer " + kyma.BusFinalizer + " stays",
+		} {
+			if !strings.Contains(problems(r), part) {
+				t.Errorf("not said: %s\n%s", part, problems(r))
+			}
+		}
+		want(t, b.run(t, "undo", nil), migration.Succeeded, migration.ExitOK)
+		up(t)
+		if _, err := subs.Patch(ctx, "late", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := subs.Delete(ctx, "late", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	// Fails on the commit before: the patch wrote the whole list as the plan had read it.
+	t.Run("AFinalizerOfOthersStays", func(t *testing.T) {
+		b.reset(ctx, t)
+		proxy, err := faultproxy.Start(cluster.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer proxy.Close()
+		var once sync.Once
+		proxy.Use(func(ctx context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+			if r.Is("eventactivations", "patch") {
+				once.Do(func() {
+					// The order of entries is nobody's business: this one comes first.
+					patch := []byte(`{"metadata":{"finalizers":["example.com/late","` + kyma.BusFinalizer + `"]}}`)
+					if _, err := b.dynamic.Resource(kyma.EventActivations).Namespace("shop").Patch(ctx, "orders", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			return next()
+		})
+		want(t, b.runThrough(t, proxy.Config(), "run", nil), migration.Succeeded, migration.ExitOK)
+		if f := b.finalizers(ctx, t, "orders"); !slices.Equal(f, []string{"example.com/late"}) {
+			t.Errorf("the finalizers are %q", f)
+		}
+		want(t, b.run(t, "undo", nil), migration.Succeeded, migration.ExitOK)
+		f := b.finalizers(ctx, t, "orders")
+		slices.Sort(f)
+		if !slices.Equal(f, []string{kyma.BusFinalizer, "example.com/late"}) {
+			t.Errorf("the finalizers after undo are %q", f)
+		}
+	})
+
 	t.Run("DeferredWhileItIsUsed", func(t *testing.T) {
 		b.reset(ctx, t)
 		if err := kyma.Load(ctx, cluster.Config(), kyma.Application("commerce", false), kyma.EventService("commerce", false)); err != nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -346,6 +349,44 @@ func TestGrowPVC(t *testing.T) {
 		}
 		grow("run", "5Gi").want(t, 0)
 		d.want(t, "5Gi", "5Gi/5Gi", "5Gi/5Gi")
+	})
+	// Fails on the commit before: the new StatefulSet had the former image, and the run
+	// succeeded.
+	t.Run("EditedAfterThePlan", func(t *testing.T) {
+		for _, at := range []struct{ name, verb, resource string }{{"BeforeTheJournal", "create", "secrets"}, {"BeforeTheDeletion", "delete", "statefulsets"}} {
+			t.Run(at.name, func(t *testing.T) {
+				d.reset(t.Context(), t, true)
+				proxy, err := faultproxy.Start(cluster.Config())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer proxy.Close()
+				var once sync.Once
+				proxy.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+					if r.Is(at.resource, at.verb) {
+						once.Do(func() {
+							patch(t, "StatefulSet", dataNamespace, "db", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"upgraded","volumeMounts":[{"name":"store","mountPath":"/data"}]}]}}}}`)
+						})
+					}
+					return next()
+				})
+				kubeconfig, err := proxy.Kubeconfig(t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				out := grow("run", "5Gi", "--kubeconfig="+kubeconfig)
+				set, err := typed.AppsV1().StatefulSets(dataNamespace).Get(t.Context(), "db", metav1.GetOptions{})
+				if err != nil {
+					t.Fatalf("the StatefulSet is lost: %v", err)
+				}
+				if image := set.Spec.Template.Spec.Containers[0].Image; image != "upgraded" {
+					t.Errorf("the edit is lost: the image is %q\n%s", image, out.stdout)
+				}
+				if !strings.Contains(out.stdout, "edited") {
+					t.Errorf("exit code %d, and nothing is said:\n%s", out.code, out.stdout)
+				}
+			})
+		}
 	})
 	t.Run("Undo", func(t *testing.T) {
 		d.templateOnly(t.Context(), t)

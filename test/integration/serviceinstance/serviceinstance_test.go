@@ -175,6 +175,34 @@ func TestInconsistentActivation(t *testing.T) {
 	w.isOnTheMesh("orders", orders)
 }
 
+// TestAccessLabel: application-broker removes the label of the namespace whenever an
+// instance of it is deleted, and sets it again with its resync only, which comes after
+// half an hour. It fails on the commit before: the label was gone after the run.
+func TestAccessLabel(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	w.instance("stock", "stock")
+	label := func() string { return w.get(kyma.Namespaces, "", ns).GetLabels()["accessLabel"] }
+	w.until(kyma.Namespaces, "", ns, "labelled by application-broker", func(u *unstructured.Unstructured) bool { return u.GetLabels()["accessLabel"] == app })
+
+	w.succeeds(migration.Succeeded, "--strategy=always")
+	if got := label(); got != app {
+		t.Errorf("the label accessLabel is %q, was %q", got, app)
+	}
+	// What somebody has set himself is set again, too.
+	w.patch(kyma.Namespaces, "", ns, `{"metadata":{"labels":{"accessLabel":"mine"}}}`)
+	w.succeeds(migration.Succeeded, "--strategy=always")
+	if got := label(); got != "mine" {
+		t.Errorf("the label accessLabel is %q, was %q", got, "mine")
+	}
+	// It is none of the job's own.
+	w.patch(kyma.Namespaces, "", ns, `{"metadata":{"labels":{"accessLabel":null}}}`)
+	w.succeeds(migration.Succeeded, "--strategy=always")
+	if got := label(); got != "" {
+		t.Errorf("the label accessLabel is %q, and there was none", got)
+	}
+}
+
 // TestPlan: a plan says for each candidate what would happen and why, which
 // bindings and workloads that touches, and how long it takes; and does nothing.
 func TestPlan(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func start(ctx context.Context, version controlplane.KnativeVersion) (p *plane, 
 			return nil, err
 		}
 	}
-	if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), kyma.Options{}); err != nil {
+	if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), kyma.Options{ControllerPods: true}); err != nil {
 		return nil, err
 	}
 	if err := kyma.PutHTTPSources(ctx, p.Config(), app, otherApp); err != nil {
@@ -353,7 +354,8 @@ func (p *plane) names(ctx context.Context, t testing.TB, gvr schema.GroupVersion
 // run runs the job and returns its report and exit code.
 func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Report, int) {
 	t.Helper()
-	return p.runJob(t, "trigger-sync", append([]string{command, "--nats-monitoring-url=" + p.nats.URL}, args...)...)
+	// Of the same two flags, the last counts.
+	return p.runJob(t, "trigger-sync", append([]string{command, "--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s"}, args...)...)
 }
 
 // runJob runs any job: the command is the first of args.
@@ -392,6 +394,10 @@ type monitoring struct {
 	// pending messages by the name of the Knative Subscription.
 	pending map[string]int
 	down    bool
+	// published is the beginning of the names of Channels that get an event, which is
+	// delivered at once, each time somebody asks; asked is how often that was.
+	published string
+	asked     int
 }
 
 func newMonitoring(p *plane) *monitoring {
@@ -404,18 +410,25 @@ func newMonitoring(p *plane) *monitoring {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
+		m.asked++
+		sequence := func(channel string) int {
+			if m.published != "" && strings.HasPrefix(channel, m.published) {
+				return 7 + m.asked
+			}
+			return 7
+		}
 		var channels []any
 		byChannel := map[string][]any{}
 		for i := range list.Items {
 			u := &list.Items[i]
 			channel, _, _ := unstructured.NestedString(u.Object, "spec", "channel", "name")
 			byChannel[channel] = append(byChannel[channel], map[string]any{
-				"durable_name": string(u.GetUID()), "is_durable": true, "last_sent": 7, "pending_count": m.pending[u.GetName()],
+				"durable_name": string(u.GetUID()), "is_durable": true, "last_sent": sequence(channel), "pending_count": m.pending[u.GetName()],
 			})
 		}
 		for channel, subscriptions := range byChannel {
 			channels = append(channels, map[string]any{
-				"name": channel + "." + kyma.SystemNamespace, "msgs": 7, "first_seq": 1, "last_seq": 7, "subscriptions": subscriptions,
+				"name": channel + "." + kyma.SystemNamespace, "msgs": 7, "first_seq": 1, "last_seq": sequence(channel), "subscriptions": subscriptions,
 			})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"server_id": "test", "count": len(channels), "total": len(channels), "channels": channels})
@@ -426,7 +439,14 @@ func newMonitoring(p *plane) *monitoring {
 func (m *monitoring) set(pending map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pending, m.down = pending, false
+	m.pending, m.down, m.published = pending, false, ""
+}
+
+// publish lets somebody publish to the Channels whose names begin so.
+func (m *monitoring) publish(channels string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.published = channels
 }
 
 func (m *monitoring) fail() {

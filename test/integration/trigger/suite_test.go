@@ -22,7 +22,7 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 	p := on(t, controlplane.KnativeV1alpha1)
 	subject := suite.Subject{
 		Name: "trigger-sync", Binary: suite.Build(t, "./cmd/trigger-sync"),
-		Args:       []string{"--nats-monitoring-url=" + p.nats.URL},
+		Args:       []string{"--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s"},
 		BrokenArgs: []string{"--activation-timeout=4s"},
 		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
 		Break: func(ctx context.Context, t testing.TB) func() {

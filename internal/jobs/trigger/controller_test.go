@@ -1,0 +1,304 @@
+package trigger
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+var now = time.Date(2020, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) string { return now.Add(-d).Format(time.RFC3339) }
+
+// crashed is a container that restarted so often, and ended last at that time.
+func crashed(n int64, finished string) map[string]any {
+	return map[string]any{"restartCount": n, "lastState": map[string]any{"terminated": map[string]any{"finishedAt": finished}}}
+}
+
+// TestControllerRuns: fails on the commit before, which looked at spec.replicas
+// only.
+func TestControllerRuns(t *testing.T) {
+	terminating := controllerPod("old", "True", nil)
+	terminating.Object["metadata"].(map[string]any)["deletionTimestamp"] = ago(0)
+	for name, tc := range map[string]struct {
+		reason string
+		pods   []*unstructured.Unstructured
+		want   string // words, "" if it runs
+	}{
+		"Ready":       {"a pod is ready", []*unstructured.Unstructured{controllerPod("a", "True", nil)}, ""},
+		"NoPod":       {"nobody does its work", nil, "none of its pods exists"},
+		"NotReady":    {"it does not work yet", []*unstructured.Unstructured{controllerPod("a", "False", nil)}, "none of its pods is ready (Pod kyma-system/a)"},
+		"OneOfTwo":    {"one is enough", []*unstructured.Unstructured{controllerPod("a", "False", nil), controllerPod("b", "True", nil)}, ""},
+		"Terminating": {"it will not go on", []*unstructured.Unstructured{terminating}, "none of its pods is ready"},
+		"JustCrashed": {"it is ready between two crashes", []*unstructured.Unstructured{controllerPod("a", "True", crashed(3, ago(4*time.Minute)))}, "restarted 3 times, the last time less than 5m ago"},
+		"LongAgo":     {"it has recovered", []*unstructured.Unstructured{controllerPod("a", "True", crashed(3, ago(6*time.Minute)))}, ""},
+		"Started": {"the kubelet does not say when the last one ended", []*unstructured.Unstructured{controllerPod("a", "True", map[string]any{
+			"restartCount": int64(1), "state": map[string]any{"running": map[string]any{"startedAt": ago(time.Minute)}},
+		})}, "restarted 1 times"},
+		"FirstStart": {"a new pod has just started, and did not restart", []*unstructured.Unstructured{controllerPod("a", "True", map[string]any{
+			"state": map[string]any{"running": map[string]any{"startedAt": ago(time.Second)}},
+		})}, ""},
+		"Another": {"one of two crashes, and takes the lead in between", []*unstructured.Unstructured{controllerPod("a", "True", nil), controllerPod("b", "False", crashed(9, ago(time.Second)))}, "Pod kyma-system/b restarted 9 times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := controller{deployment: controllerAt(1).deployment, pods: tc.pods}
+			if got := c.trouble(now); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+				t.Errorf("%s: got %q, want words %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// planned is the plan of a snapshot in which all else holds, with so much time left.
+func planned(s *snapshot, o options, left time.Duration) *migration.Plan {
+	for ns := range s.brokers {
+		s.brokers[ns] = isReady(obj("eventing.knative.dev/v1", "Broker", ns, "default", nil))
+	}
+	d := newDecision(s, o)
+	d.left = left
+	d.expand()
+	return d.contract(d.candidates())
+}
+
+func verbs(units []migration.Unit) []string {
+	var all []string
+	for _, u := range units {
+		for _, ch := range u.Changes {
+			what := string(ch.Verb) + " " + ch.Ref.String()
+			if ch.Guard {
+				what = "guarded " + what
+			}
+			all = append(all, what)
+		}
+	}
+	return all
+}
+
+// TestWhoDeletes: the subscription-controller and this job never do the same side by
+// side. Fails on the commit before, which knew replicas only.
+func TestWhoDeletes(t *testing.T) {
+	scaled := func(c controller, n string) controller {
+		c.deployment.SetAnnotations(map[string]string{replicasAnnotation: n})
+		return c
+	}
+	optOut := func(c controller) controller {
+		c.deployment.SetLabels(map[string]string{kyma.OptOutLabel: "true"})
+		return c
+	}
+	withPods := func(c controller, pods ...*unstructured.Unstructured) controller {
+		c.pods = pods
+		return c
+	}
+	const (
+		deployment = "Deployment kyma-system/event-bus-subscription-controller"
+		trouble    = "it crashes"
+	)
+	it := []string{"guarded delete Subscription shop/orders"}
+	hand := []string{
+		"guarded patch Subscription kyma-system/orders--shop", "delete Subscription kyma-system/orders--shop",
+		"patch Subscription shop/orders", "delete Subscription shop/orders",
+		"await Channel kyma-system/ch", "guarded delete Channel kyma-system/ch",
+	}
+	stopped := append([]string{"patch " + deployment, "await " + deployment}, hand...)
+	restored := []string{"guarded patch " + deployment}
+	for name, tc := range map[string]struct {
+		reason     string
+		controller controller
+		trouble    string
+		left       time.Duration
+		want, last []string
+		severity   migration.Severity
+		words      string
+		estimate   time.Duration
+	}{
+		"Runs":          {reason: "It does the rest, in time.", controller: running(), left: time.Hour, want: it, estimate: time.Second},
+		"NoSaying":      {reason: "The limit is not known.", controller: running(), want: it, estimate: time.Second},
+		"TooSlow":       {reason: "It would not end in time.", controller: controllerAt(2), left: time.Second, want: stopped, last: restored, severity: migration.Info, words: "to 2 again afterwards"},
+		"TooSlowOptOut": {reason: "It is not to be touched; what is finished stays.", controller: optOut(running()), left: time.Second, want: it, severity: migration.Warning, words: "so it is not scaled to 0"},
+		"Crashes":       {reason: "It may start at any moment.", controller: running(), trouble: trouble, want: stopped, last: restored, severity: migration.Warning, words: "it does not run: it crashes"},
+		"CrashesOptOut": {reason: "Nobody could clean up.", controller: optOut(running()), trouble: trouble, severity: migration.Deferred, words: "does not run: it crashes"},
+		"AtZero":        {reason: "A person scaled it.", controller: controllerAt(0), want: hand},
+		"Ending": {
+			reason: "Its pod has not ended.", controller: withPods(controllerAt(0), controllerPod("old", "True", nil)),
+			want: append([]string{"await " + deployment}, hand...),
+		},
+		"Killed":     {reason: "A run that was killed left it at 0.", controller: scaled(controllerAt(0), "3"), want: hand, last: restored},
+		"Restored":   {reason: "Somebody scaled it up since.", controller: scaled(controllerAt(1), "3"), want: it, estimate: time.Second},
+		"Deployment": {reason: "The Event Bus is gone.", controller: controller{}, want: hand},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := contracted()
+			s.bus.controller, s.bus.trouble, s.controller = tc.controller, tc.trouble, tc.controller.deployment
+			plan := planned(s, New().options, tc.left)
+			if diff := cmp.Diff(tc.want, verbs(plan.Units)); diff != "" {
+				t.Errorf("%s units (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.last, verbs(plan.Last)); diff != "" {
+				t.Errorf("%s last (-want +got):\n%s", tc.reason, diff)
+			}
+			if plan.Estimate != tc.estimate {
+				t.Errorf("%s estimate: got %s, want %s", tc.reason, plan.Estimate, tc.estimate)
+			}
+			for _, u := range plan.Units {
+				if !u.Independent {
+					t.Errorf("unit %s is not independent", u.ID)
+				}
+			}
+			found := tc.words == ""
+			for _, f := range plan.Findings {
+				found = found || f.Severity == tc.severity && strings.Contains(f.Problem, tc.words) && f.Hint != ""
+			}
+			if !found {
+				t.Errorf("%s: no finding %s with %q: %v", tc.reason, tc.severity, tc.words, plan.Findings)
+			}
+		})
+	}
+}
+
+// TestRestoredWithoutSubscriptions: the run that deleted the last Subscription was
+// killed before it scaled the controller up again.
+func TestRestoredWithoutSubscriptions(t *testing.T) {
+	s := contracted()
+	s.subscriptions, s.bus = nil, nil
+	s.controller = controllerAt(0).deployment
+	s.controller.SetAnnotations(map[string]string{replicasAnnotation: "2"})
+	d := newDecision(s, New().options)
+	d.expand()
+	plan := d.contract(nil)
+	if len(plan.Units) != 0 || len(plan.Last) != 1 {
+		t.Fatalf("got %q and then %q", verbs(plan.Units), verbs(plan.Last))
+	}
+	ch := plan.Last[0].Changes[0]
+	if got, want := string(ch.Patch), `{"metadata":{"annotations":{"`+replicasAnnotation+`":null}},"spec":{"replicas":2}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if stops(&ch) {
+		t.Error("to scale up counts as a stop")
+	}
+}
+
+// TestScaleDown: the patch keeps the former number, and insists on what was read.
+func TestScaleDown(t *testing.T) {
+	ch := controllerAt(2).scaleDown("slow").Changes[0]
+	if got, want := string(ch.Patch), `{"metadata":{"annotations":{"`+replicasAnnotation+`":"2"}},"spec":{"replicas":0}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	want := map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "spec": map[string]any{"replicas": int64(2)},
+		"metadata": map[string]any{"name": "event-bus-subscription-controller", "namespace": "kyma-system", "uid": "controller"},
+	}
+	if diff := cmp.Diff(want, ch.Object.Object); diff != "" {
+		t.Errorf("basis (-want +got):\n%s", diff)
+	}
+	if !stops(&ch) {
+		t.Error("it does not count as a stop")
+	}
+}
+
+// view is a migration.View over some objects.
+type view []*unstructured.Unstructured
+
+func (v view) Get(ref migration.Ref) *unstructured.Unstructured {
+	for _, obj := range v.List(ref.Resource, ref.Namespace) {
+		if obj.GetName() == ref.Name {
+			return obj
+		}
+	}
+	return nil
+}
+
+func (v view) List(r migration.Resource, namespace string) []*unstructured.Unstructured {
+	var all []*unstructured.Unstructured
+	for _, obj := range v {
+		if obj.GetKind() == r.Kind && (namespace == "" || obj.GetNamespace() == namespace) && strings.HasPrefix(obj.GetAPIVersion(), r.Group) {
+			all = append(all, obj)
+		}
+	}
+	return all
+}
+
+func TestAtZero(t *testing.T) {
+	labelled := func(c controller) view {
+		match := map[string]any{"name": "subscription-controller"}
+		v := view{}
+		if c.deployment != nil {
+			c.deployment.Object["spec"].(map[string]any)["selector"] = map[string]any{"matchLabels": match}
+			v = append(v, c.deployment)
+		}
+		for _, pod := range c.pods {
+			pod.SetLabels(map[string]string{"name": "subscription-controller"})
+			v = append(v, pod)
+		}
+		return v
+	}
+	kept := controllerAt(1)
+	kept.deployment.SetAnnotations(map[string]string{replicasAnnotation: "1"})
+	unseen := controllerAt(0)
+	unseen.deployment.SetGeneration(2)
+	ending := controllerAt(0)
+	ending.pods = []*unstructured.Unstructured{controllerPod("old", "True", nil)}
+	for name, tc := range map[string]struct {
+		reason string
+		verb   migration.Verb
+		views  []controller
+		want   migration.State
+	}{
+		"Zero":         {"nothing is left", migration.Await, []controller{controllerAt(0)}, migration.Met},
+		"Gone":         {"there is none", migration.Await, []controller{{}}, migration.Met},
+		"StillUp":      {"the view lags behind, or the patch is to come", migration.Await, []controller{controllerAt(1)}, migration.Pending},
+		"Unseen":       {"its controller has not seen it", migration.Await, []controller{unseen}, migration.Pending},
+		"Ending":       {"a pod may still write", migration.Await, []controller{ending}, migration.Pending},
+		"UpAgain":      {"somebody scaled it up", migration.Patch, []controller{controllerAt(0), controllerAt(1)}, migration.Failed},
+		"UpAgainAwait": {"the recheck says so, for one Subscription after the other", migration.Await, []controller{kept}, migration.Met},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := atZero(&migration.Change{Verb: tc.verb, Ref: controllerRef})
+			var got migration.Status
+			for _, v := range tc.views {
+				got = c.Eval(labelled(v))
+			}
+			if got.State != tc.want {
+				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestCrashingEndpoint: a Subscription at which the controller crashes is named
+// first, wherever it is, and without its endpoint. Fails on the commit before: it was
+// one deferral among many, and quoted the password.
+func TestCrashingEndpoint(t *testing.T) {
+	s := contracted()
+	bad := obj("eventing.kyma-project.io/v1alpha1", "Subscription", "kube-system", "bad", map[string]any{"spec": map[string]any{"endpoint": "http://user:hunter2@[::1"}})
+	if !unparsable(bad) || unparsable(s.subscriptions[0]) {
+		t.Fatal("what crashes the controller is not told from what does not")
+	}
+	s.unparsable = append(s.unparsable, bad)
+	s.bus.trouble = "it crashes"
+	plan := planned(s, New().options, 0)
+	first := plan.Findings[0]
+	if first.Object != "Subscription kube-system/bad" || !strings.Contains(first.Problem, "spec.endpoint is not a URL") {
+		t.Errorf("the first finding is %s", first)
+	}
+	for _, command := range []string{
+		`kubectl -n kube-system patch subscription.eventing.kyma-project.io/bad --type=merge -p '{"spec":{"endpoint":"http://HOST:PORT/"}}'`,
+		`kubectl -n kube-system delete subscription.eventing.kyma-project.io/bad`,
+	} {
+		if !strings.Contains(first.Hint, command) {
+			t.Errorf("the hint lacks %s: %s", command, first.Hint)
+		}
+	}
+	if raw, err := json.Marshal(plan); err != nil || strings.Contains(string(raw), "hunter2") {
+		t.Errorf("the plan has the password: %s, %v", raw, err)
+	}
+	if got := redacted("http://user:hunter2@[::1"); strings.Contains(got, "hunter2") {
+		t.Errorf("redacted has the password: %s", got)
+	}
+}

@@ -1,0 +1,447 @@
+package trigger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// Recheck implements migration.Rechecker: whether all that a deletion was decided on
+// still holds. Between the plan and the deletion lie the wait for the Trigger, and
+// maybe a kill and an upgrade that was reverted.
+func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+	j.mu.Lock()
+	r := &recheck{job: j, fresh: f, kinds: j.kinds, options: j.options}
+	j.mu.Unlock()
+	subject := subjectOf(u, i)
+	var why reason
+	var err error
+	switch {
+	case subject.Ref == controllerRef:
+		return r.restoration(ctx, subject)
+	case subject.Ref.GVK().GroupKind() == kyma.Channel:
+		why, err = r.channel(ctx, subject)
+	case subject.Ref.GVK().GroupKind() == kyma.Subscription:
+		why, err = r.subscription(ctx, u, i, subject)
+	default:
+		// Of a plan of another version of this job.
+		why = reason{"this version does not know why it was to be deleted", "run again"}
+	}
+	if err != nil || why.holds() {
+		return nil, err
+	}
+	return &migration.Finding{Severity: migration.Deferred, Object: subject.Ref.String(), Problem: "not deleted: " + why.problem, Hint: why.hint}, nil
+}
+
+// subjectOf is the change that a guard is about: of those that belong to the guarded
+// one, the deletion of the Kyma Subscription, or else the last.
+func subjectOf(u *migration.Unit, i int) *migration.Change {
+	last := i
+	for n := i; n < len(u.Changes) && (n == i || !u.Changes[n].Guard); n++ {
+		last = n
+		if ch := &u.Changes[n]; ch.Verb == migration.Delete && ch.Ref.GVK().GroupKind() == kyma.Subscription {
+			return ch
+		}
+	}
+	return &u.Changes[last]
+}
+
+// recheck is one answer. Its reads are shared with those of other units.
+type recheck struct {
+	job     *Job
+	fresh   *migration.Fresh
+	kinds   kinds
+	options options
+}
+
+const again = "run again, which decides anew"
+
+// restoration says whether the controller is still as this job left it. If not,
+// somebody has decided, and there is nothing to restore.
+func (r *recheck) restoration(ctx context.Context, ch *migration.Change) (*migration.Finding, error) {
+	c, err := r.controller(ctx)
+	if err != nil || c.replicas() == 0 && c.former() > 0 {
+		return nil, err
+	}
+	return &migration.Finding{
+		Severity: migration.Warning, Object: ch.Ref.String(),
+		Problem: fmt.Sprintf("its replicas are not restored: somebody scaled it meanwhile, to %d", c.replicas()),
+		Hint:    fmt.Sprintf("check that this is right: kubectl -n %s get deployment %s", ch.Ref.Namespace, ch.Ref.Name),
+	}, nil
+}
+
+// channel says whether nobody subscribes to a Channel of the Event Bus.
+func (r *recheck) channel(ctx context.Context, ch *migration.Change) (reason, error) {
+	subscribers, err := migration.Shared(ctx, r.fresh, "subscribers", func(ctx context.Context, _ *migration.Cluster) (map[string]*unstructured.Unstructured, error) {
+		links, err := r.fresh.Watched(ctx, r.kinds.link.Resource, ch.Ref.Namespace)
+		byChannel := make(map[string]*unstructured.Unstructured, len(links))
+		for _, link := range links {
+			byChannel[kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"])] = link
+		}
+		return byChannel, err
+	})
+	if err != nil {
+		return reason{}, err
+	}
+	if link := subscribers[ch.Ref.Name]; link != nil {
+		return reason{fmt.Sprintf("%s subscribes to it", r.kinds.link.RefTo(link)), again}, nil
+	}
+	c, err := r.controller(ctx)
+	if err != nil {
+		return reason{}, err
+	}
+	return c.interferes(), nil
+}
+
+// subscription says whether a Kyma Subscription may go now. What is cheap to know
+// comes first; the wait for publishers comes last.
+func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch *migration.Change) (reason, error) {
+	live, err := r.fresh.WatchedOne(ctx, ch.Ref)
+	if err != nil {
+		return reason{}, err
+	}
+	sub, why := unchanged(ch, live)
+	if !why.holds() {
+		return why, nil
+	}
+	wants, obstacle := deliveryOf(sub)
+	if obstacle != nil {
+		return reason{obstacle.problem, obstacle.hint}, nil
+	}
+	s, err := r.snapshot(ctx)
+	if err != nil {
+		return reason{}, err
+	}
+	if s.namespaces[ch.Ref.Namespace].optedOut {
+		return reason{fmt.Sprintf("its namespace carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration"}, nil
+	}
+	ref := r.kinds.broker.Ref(ch.Ref.Namespace, kyma.DefaultBroker)
+	broker, err := r.fresh.WatchedOne(ctx, ref)
+	if err != nil {
+		return reason{}, err
+	}
+	if why := present(ref, broker, r.kinds.broker); !why.holds() {
+		return why, nil
+	}
+	own := *s // what is shared stays as it is
+	own.brokers = map[string]*unstructured.Unstructured{ch.Ref.Namespace: broker}
+	s = &own
+	if why := s.meshTakes(pair{wants.source, ch.Ref.Namespace}, r.options); !why.holds() {
+		return why, nil
+	}
+	if why, err := r.trigger(ctx, s, u, ch.Ref.Namespace, termsOf(wants, s.isNamespace)); err != nil || !why.holds() {
+		return why, err
+	}
+	c, err := r.controller(ctx)
+	if err != nil {
+		return reason{}, err
+	}
+	if why := c.fits(ch, &u.Changes[i] != ch || handled(u, i), time.Now()); !why.holds() {
+		return why, nil
+	}
+	if r.options.legacyTraffic == ignore {
+		return reason{}, nil
+	}
+	if why, err := r.switched(ctx, s, wants.source); err != nil || !why.holds() {
+		return why, err
+	}
+	return r.traffic(ctx, sub, wants)
+}
+
+// handled says whether the unit does what the subscription-controller would have
+// done: it waits for the controller to stop.
+func handled(u *migration.Unit, i int) bool {
+	return i > 0 && u.Changes[i-1].Ref == controllerRef
+}
+
+// unchanged says whether a Subscription is the one that was decided about, and
+// returns it. One that is gone is taken as it was: what belongs to it may be left.
+func unchanged(ch *migration.Change, live *unstructured.Unstructured) (*unstructured.Unstructured, reason) {
+	was := ch.Object
+	switch {
+	case was == nil && live == nil:
+		return nil, reason{"it does not exist any more", again}
+	case was == nil:
+		return nil, reason{"what it was when its deletion was decided is not known", again}
+	case live == nil:
+		return was, reason{}
+	case live.GetUID() != was.GetUID():
+		return nil, reason{"it was deleted and created again meanwhile", again}
+	case !equality.Semantic.DeepEqual(live.Object["spec"], was.Object["spec"]):
+		return nil, reason{"its spec was changed meanwhile", again}
+	case kyma.OptedOut(live):
+		return nil, reason{fmt.Sprintf("it carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration"}
+	}
+	return live, reason{}
+}
+
+// present says whether an object exists and is ready.
+func present(ref migration.Ref, obj *unstructured.Unstructured, k migration.Kind) reason {
+	if obj == nil {
+		return reason{fmt.Sprintf("%s does not exist any more", ref), again}
+	}
+	if why := unready(ref, obj); why != "" {
+		return reason{why, k.Describe(ref.Namespace, ref.Name)}
+	}
+	return reason{}
+}
+
+// fits says whether a deletion is right for who cleans up after it. byHand: the unit
+// does, instead of the controller.
+func (c controller) fits(ch *migration.Change, byHand bool, now time.Time) reason {
+	held := ch.Object != nil && slices.Contains(ch.Object.GetFinalizers(), kyma.SubscriptionFinalizer)
+	switch {
+	case byHand:
+		return c.interferes()
+	case !held && c.replicas() == 0:
+		return reason{} // the controller never knew it
+	case c.replicas() == 0:
+		return reason{fmt.Sprintf("%s, which is to clean up after it, was scaled to 0 or deleted meanwhile", controllerRef), again}
+	}
+	if why := c.trouble(now); why != "" {
+		return reason{
+			fmt.Sprintf("%s, which is to clean up after it, does not run any more: %s", controllerRef, why),
+			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; then run again", controllerRef.Namespace, controllerRef.Name),
+		}
+	}
+	return reason{}
+}
+
+// interferes says whether the controller may do the same as this job at the same
+// time.
+func (c controller) interferes() reason {
+	if c.stopped() {
+		return reason{}
+	}
+	return reason{fmt.Sprintf("%s was started meanwhile, and would do the same at the same time", controllerRef), again}
+}
+
+// controller is the subscription-controller as watches show it now.
+func (r *recheck) controller(ctx context.Context) (controller, error) {
+	deployment, err := r.fresh.WatchedOne(ctx, controllerRef)
+	if err != nil {
+		return controller{}, err
+	}
+	sets, err := r.fresh.Watched(ctx, replicaSets, controllerRef.Namespace)
+	if err != nil {
+		return controller{}, err
+	}
+	running, err := r.fresh.Watched(ctx, pods, controllerRef.Namespace)
+	return newController(deployment, sets, running), err
+}
+
+// snapshot is what the mesh does with the events of all Applications. It is shared,
+// and nothing may change it.
+func (r *recheck) snapshot(ctx context.Context) (*snapshot, error) {
+	return migration.Shared(ctx, r.fresh, "mesh", func(ctx context.Context, c *migration.Cluster) (*snapshot, error) {
+		s := &snapshot{
+			kinds: r.kinds, namespaces: map[string]namespace{}, applications: map[string]application{},
+			sources: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{},
+		}
+		g, gctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return s.observeMesh(gctx, c, r.options) })
+		g.Go(func() error {
+			return c.Each(gctx, namespaces, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
+				s.addNamespace(obj, nil)
+				return nil
+			})
+		})
+		if r.kinds.httpSource.Served {
+			g.Go(func() error {
+				return c.Each(gctx, r.kinds.httpSource.Resource, r.options.integrationNamespace, migration.ListOptions{Trim: trimReady}, func(obj *unstructured.Unstructured) error {
+					s.addSource(obj)
+					return nil
+				})
+			})
+		}
+		g.Go(func() error {
+			links, err := r.fresh.Watched(gctx, r.kinds.link.Resource, r.options.integrationNamespace)
+			for _, obj := range links {
+				s.addLink(obj)
+			}
+			return err
+		})
+		return s, g.Wait()
+	})
+}
+
+// switched says whether everything posts the events of a source to the mesh.
+func (r *recheck) switched(ctx context.Context, s *snapshot, source string) (reason, error) {
+	if s.mesh.eventServices[source] == nil {
+		// Whether there ever was one: Applications are large, and few are asked for.
+		applications, err := migration.Shared(ctx, r.fresh, "applications", func(ctx context.Context, c *migration.Cluster) (map[string]application, error) {
+			all := map[string]application{}
+			if !r.kinds.application.Served {
+				return all, nil
+			}
+			return all, c.Each(ctx, r.kinds.application.Resource, "", migration.ListOptions{PageSize: migration.LargePage}, func(obj *unstructured.Unstructured) error {
+				all[obj.GetName()] = application{withoutEventService: kyma.SkipsInstallation(obj) && !kyma.Installed(obj)}
+				return nil
+			})
+		})
+		if err != nil {
+			return reason{}, err
+		}
+		own := *s
+		own.applications = applications
+		s = &own
+	}
+	return s.switched(source, r.options), nil
+}
+
+// trigger says whether a Trigger brings events of these terms to the subscriber:
+// that of the unit, or else any.
+func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, namespace string, t terms) (reason, error) {
+	for n := range u.Changes {
+		ref := u.Changes[n].Ref
+		if ref.GVK().GroupKind() != kyma.Trigger {
+			continue
+		}
+		obj, err := r.fresh.WatchedOne(ctx, ref)
+		if err != nil {
+			return reason{}, err
+		}
+		if why := present(ref, obj, r.kinds.trigger); !why.holds() {
+			return why, nil
+		}
+		if selected, ours := selectionOf(obj, s.isNamespace); !ours || selected.compare(t) != same {
+			return reason{fmt.Sprintf("%s does not bring these events to the same address any more", ref), again}, nil
+		}
+		return reason{}, nil
+	}
+	type key struct {
+		terms
+		namespace string
+	}
+	all, err := migration.Shared(ctx, r.fresh, "triggers", func(ctx context.Context, _ *migration.Cluster) (map[key][]*unstructured.Unstructured, error) {
+		triggers, err := r.fresh.Watched(ctx, r.kinds.trigger.Resource, "")
+		index := make(map[key][]*unstructured.Unstructured, len(triggers))
+		for _, obj := range triggers {
+			if selected, ours := selectionOf(obj, s.isNamespace); ours && !selected.opaque {
+				k := key{selected.terms, obj.GetNamespace()}
+				index[k] = append(index[k], obj)
+			}
+		}
+		return index, err
+	})
+	if err != nil {
+		return reason{}, err
+	}
+	why := reason{"no Trigger brings the same events to the same address any more", again}
+	for _, obj := range all[key{t, namespace}] {
+		if why = present(r.kinds.trigger.RefTo(obj), obj, r.kinds.trigger); why.holds() {
+			break
+		}
+	}
+	return why, nil
+}
+
+// traffic says whether nothing is in flight for a Subscription, and nobody
+// publishes for it.
+func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, wants delivery) (reason, error) {
+	if !r.kinds.link.Served {
+		return reason{}, nil
+	}
+	link, err := r.fresh.WatchedOne(ctx, r.kinds.link.Ref(kyma.SystemNamespace, kyma.LegacySubscriptionName(sub.GetNamespace(), sub.GetName())))
+	if err != nil || link == nil {
+		return reason{}, err // without it, nothing is delivered
+	}
+	channel := channelOf(link)
+	for {
+		now, err := migration.Shared(ctx, r.fresh, "nats", func(ctx context.Context, c *migration.Cluster) (inFlight, error) {
+			return readInFlight(ctx, r.job.monitor(c)), nil
+		})
+		if err != nil {
+			return reason{}, err
+		}
+		n, unknown := now.of(channel, kyma.NATSDurable(link.GetUID()))
+		if why := undelivered(n, unknown, wants.endpoint); !why.holds() || r.options.observePublishers == 0 {
+			return why, nil
+		}
+		first := r.job.firstLook(channel, now)
+		if wait := first.at.Add(r.options.observePublishers).Sub(now.at); wait > 0 {
+			// The next read is to begin after that; a shared one may be older.
+			if err := pause(ctx, max(wait-time.Since(now.at), 100*time.Millisecond)); err != nil {
+				return reason{}, err
+			}
+			continue
+		}
+		return published(first, look{now.channels[channel].LastSequence, now.at}, wants), nil
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// undelivered is the reason why events that are in flight, or may be, keep a
+// Subscription.
+func undelivered(n uint64, unknown, endpoint string) reason {
+	switch {
+	case unknown != "":
+		return reason{
+			"what is in flight for it is unknown: " + unknown,
+			fmt.Sprintf("let this account get pods/proxy in namespace %s, or give --nats-monitoring-url; to delete it all the same, and drop them: --legacy-traffic=%s", kyma.NATSNamespace, ignore),
+		}
+	case n > 0:
+		return reason{
+			fmt.Sprintf("%s in flight to %s", messages(n, ""), redacted(endpoint)),
+			fmt.Sprintf("run again, which waits for them; to delete it all the same, and drop them: --legacy-traffic=%s", ignore),
+		}
+	}
+	return reason{}
+}
+
+// look is how many events had ever come to a channel at a time.
+type look struct {
+	sequence uint64
+	at       time.Time
+}
+
+// firstLook remembers the first look at a channel, and returns it. The window in
+// which nobody may publish begins with it, and goes on beside all other waits.
+func (j *Job) firstLook(channel string, f inFlight) look {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	first, known := j.looks[channel]
+	if c, ok := f.channels[channel]; !known && ok && f.unreadable == "" {
+		first = look{c.LastSequence, f.at}
+		j.looks[channel] = first
+	}
+	return first
+}
+
+// published says whether events came to a channel between two looks, although the
+// source has switched. There is one channel for each kind of event.
+func published(first, second look, wants delivery) reason {
+	switch {
+	case second.sequence < first.sequence:
+		return reason{
+			fmt.Sprintf("NATS Streaming counts fewer events of %s %s than before: whether somebody still publishes them is unknown", wants.eventType, wants.version),
+			"it has lost its store, or another server answers: run again",
+		}
+	case second.sequence > first.sequence:
+		return reason{
+			fmt.Sprintf("somebody still publishes %s to event-publish-service as %s: %s of %s %s within %s", wants.eventType, wants.source,
+				messages(second.sequence-first.sequence, ""), wants.eventType, wants.version, round(second.at.Sub(first.at).Round(time.Second))),
+			fmt.Sprintf("find who posts to event-publish-service.%s with source-id %s, let it post to the event-service of the Application, and run again; to delete it all the same, and drop them: --legacy-traffic=%s",
+				kyma.SystemNamespace, wants.source, ignore),
+		}
+	}
+	return reason{}
+}
