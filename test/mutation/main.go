@@ -46,6 +46,7 @@ type options struct {
 	parallel  int
 	timeout   time.Duration
 	memory    int
+	skip      string
 	verbose   bool
 }
 
@@ -85,6 +86,7 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 2, "test binaries that run at once")
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "of one test binary, if ten times what it takes without a mutant is less")
 	flag.IntVar(&o.memory, "memory", 6<<20, "KiB of address space of a test binary: a loop that does not end may fill the memory before its time is over")
+	flag.StringVar(&o.skip, "skip", "", "`regular expression` of tests to leave out, as go test -skip: those that fail without a mutant, until they do not")
 	flag.BoolVar(&o.verbose, "v", false, "print each mutant as it is run")
 	flag.Parse()
 	o.packages = strings.Split(*packages, ",")

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,8 @@ type fate struct {
 	*mutant
 	// By is the test binary that killed it; "" if it survived. How: "failed", "did not end".
 	By, How string
+	// Test is the first test that failed.
+	Test string
 	// Executed says whether any test binary executes it at all.
 	Executed bool
 }
@@ -98,7 +101,7 @@ func measure(ctx context.Context, o options, out io.Writer) (*result, error) {
 				if f := r.fates[i]; o.verbose {
 					verdict := "survived"
 					if f.By != "" {
-						verdict = f.How + " in " + f.By
+						verdict = strings.TrimSpace(f.How + " in " + f.By + " " + f.Test)
 					}
 					fmt.Fprintf(out, "%d/%d %s: %s\n", done, len(chosen), f, verdict)
 				} else if done%50 == 0 {
@@ -269,6 +272,9 @@ func (b *binary) run(ctx context.Context, o options, timeout time.Duration, env 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	args := append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, o.memory), "sh", b.path, "-test.failfast", "-test.timeout=" + timeout.String()}, b.args...)
+	if o.skip != "" {
+		args = append(args, "-test.skip="+o.skip)
+	}
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = b.dir
 	cmd.Env = append(append(os.Environ(), b.env...), env...)
@@ -328,6 +334,9 @@ func decide(ctx context.Context, o options, binaries []*binary, m *mutant) fate 
 			continue
 		}
 		f.By, f.How = b.name, "failed"
+		if found := failed.FindStringSubmatch(err.Error()); found != nil {
+			f.Test = found[1]
+		}
 		if errors.Is(err, errTimedOut) {
 			f.How = "did not end"
 		}
@@ -335,6 +344,8 @@ func decide(ctx context.Context, o options, binaries []*binary, m *mutant) fate 
 	}
 	return f
 }
+
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 func rank(b *binary, m *mutant) int {
 	if b.pkg == m.Pkg {
