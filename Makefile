@@ -118,6 +118,7 @@ SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./tes
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
+	go run ./test/mutation
 	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
 
 .PHONY: bench
