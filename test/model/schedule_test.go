@@ -37,6 +37,8 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 func play(t *testing.T, seed uint64) *model.Schedule {
 	// Goroutines that become ready at the same time must do so in the same order.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	hung := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d hangs: something waits that is no timer", seed)) })
+	defer hung.Stop()
 	rand.Seed(int64(seed)) //nolint:staticcheck // see above; what is seeded is not ours
 	utilrand.Seed(int64(seed))
 	s := model.NewSchedule(seed, "")
