@@ -18,8 +18,8 @@ import (
 )
 
 // controllers are the world's own: they make ready what is new, make a Broker in a
-// namespace that has the label, remove their finalizer, and delete what belonged to a
-// Registry.
+// namespace that has the label, remove their finalizer and those of the users, and
+// delete what belonged to a Registry.
 type controllers struct {
 	w *World
 	u *user
@@ -168,13 +168,16 @@ func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 			}
 		}
 		for _, obj := range c.list(sources, space) {
-			if obj.GetDeletionTimestamp() == nil || !has(obj.GetFinalizers(), controlled) {
+			kept := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
+				return f == controlled || strings.HasSuffix(f, holding)
+			})
+			if obj.GetDeletionTimestamp() == nil || len(kept) == len(obj.GetFinalizers()) {
 				continue
 			}
 			if name := "finalize " + string(obj.GetUID()); c.after(name, &next) {
 				c.done(name)
 				obj = obj.DeepCopy()
-				obj.SetFinalizers(without(obj.GetFinalizers(), controlled))
+				obj.SetFinalizers(kept)
 				_, _ = c.u.of(sources, space).Update(ctx, obj, metav1.UpdateOptions{}) // after a conflict the watch wakes us
 			}
 		}
