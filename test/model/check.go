@@ -94,8 +94,9 @@ type owner struct {
 type record struct {
 	obj    Object
 	owners map[string]owner
-	// ours is what a run wrote last, by path, and was what it found there: "" if nothing.
-	ours, was map[string]string
+	// ours is what a run wrote last, by path, and was what it found there: "" if nothing;
+	// theirs are the users who had written that.
+	ours, was, theirs map[string]string
 	// creator, with the version of the creation.
 	creator string
 	created Write
@@ -138,7 +139,7 @@ func check(s *Schedule) []string {
 		}
 		r := c.records[w.Key]
 		if r == nil {
-			r = &record{owners: map[string]owner{}, ours: map[string]string{}, was: map[string]string{}}
+			r = &record{owners: map[string]owner{}, ours: map[string]string{}, was: map[string]string{}, theirs: map[string]string{}}
 			c.records[w.Key] = r
 		}
 		switch {
@@ -179,7 +180,7 @@ func (c *checker) fail(format string, args ...any) {
 }
 
 func (c *checker) lost(w Write, format string, args ...any) {
-	c.losses = append(c.losses, loss{w.Key, w.Kind, fmt.Sprintf("version %d, %s: ", w.Version, w.Actor) + fmt.Sprintf(format, args...)})
+	c.losses = append(c.losses, loss{w.Key, w.Kind, fmt.Sprintf("version %d, %s (%s): ", w.Version, w.Actor, c.process(w).command) + fmt.Sprintf(format, args...)})
 }
 
 // concerns says whether an object is of the world, not of the engine's state.
@@ -199,7 +200,7 @@ func begins(w Write) bool {
 func (c *checker) apply(w Write, r *record) {
 	before, after := content(w.Before), content(w.After)
 	if w.Before == nil {
-		r.owners, r.ours, r.was = map[string]owner{}, map[string]string{}, map[string]string{}
+		r.owners, r.ours, r.was, r.theirs = map[string]owner{}, map[string]string{}, map[string]string{}, map[string]string{}
 		r.creator, r.created = w.Actor, w
 	}
 	if begins(w) {
@@ -222,7 +223,10 @@ func (c *checker) apply(w Write, r *record) {
 		case isRun(w.Actor):
 			ours, known := r.ours[path]
 			if !known || ours != before[path] {
-				r.was[path] = before[path]
+				r.was[path], r.theirs[path] = before[path], ""
+				if o := r.owners[path]; o.user {
+					r.theirs[path] = o.name
+				}
 			}
 			r.ours[path] = value
 			if known && r.was[path] == value {
@@ -340,7 +344,7 @@ func (c *checker) deletes(w Write, r *record) {
 	plan := c.planned(w)
 	before := content(w.Before)
 	notOurs := func() {
-		c.fail("(ii) version %d: %s deletes %s, which %s created", w.Version, w.Actor, w.Key, r.creator)
+		c.fail("(ii) version %d: %s (%s) deletes %s, which %s created", w.Version, w.Actor, c.process(w).command, w.Key, r.creator)
 	}
 	switch w.Key.Plural {
 	case "sinks":
@@ -507,7 +511,9 @@ func (c *checker) patches(w Write, r *record) {
 		case !forward:
 			if was, ours := r.was[path]; !ours {
 				c.fail("(iii) version %d: %s restores %s of %s, which no run had changed", w.Version, w.Actor, path, w.Key)
-			} else if was != after[path] && !o.user {
+			} else if who := r.theirs[path]; was != after[path] && who != "" {
+				c.lost(w, "%s is restored to %q, and was %q, as %s had set it, when a run changed it", path, after[path], was, who)
+			} else if was != after[path] {
 				c.fail("(iii) version %d: %s restores %s of %s to %q, and it was %q", w.Version, w.Actor, path, w.Key, after[path], was)
 			}
 		}
@@ -575,6 +581,9 @@ func (c *checker) asBefore(p *process) {
 		namespace := Key{Plural: "namespaces", Name: key.Namespace}
 		kind := strings.ToUpper(key.Plural[:1]) + strings.TrimSuffix(key.Plural[1:], "s")
 		effect := slices.Contains([]string{"brokers", "serviceaccounts", "rolebindings"}, key.Plural)
+		if then[key] != nil && deleting(then[key]) {
+			continue // it had to go, whoever wanted it
+		}
 		if touched[key] || effect && (touched[namespace] || content(then[namespace])["labels."+label] == "enabled") || kept[kind+" "+key.Name] {
 			continue
 		}
