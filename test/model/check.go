@@ -221,19 +221,18 @@ func (c *checker) apply(w Write, r *record) {
 		case isRun(w.Actor) && w.Before == nil:
 			// What a run creates goes as a whole.
 		case isRun(w.Actor):
-			ours, known := r.ours[path]
-			if !known || ours != before[path] {
+			if mine, forward := aim(w, after); !forward || mine != path {
+				delete(r.ours, path)
+				delete(r.was, path)
+				break
+			}
+			if ours, known := r.ours[path]; !known || ours != before[path] {
 				r.was[path], r.theirs[path] = before[path], ""
 				if o := r.owners[path]; o.user {
 					r.theirs[path] = o.name
 				}
 			}
 			r.ours[path] = value
-			if known && r.was[path] == value {
-				// It is as it was: nothing of the run's is left.
-				delete(r.ours, path)
-				delete(r.was, path)
-			}
 		case o.user:
 			// Somebody who sets again what the run had set cannot be told from the run.
 			if ours, ok := r.ours[path]; ok && (ours == value && set || ours == "" && !set) {
@@ -480,22 +479,27 @@ func (c *checker) reason(w Write, at time.Time) string {
 	return ""
 }
 
+// aim is the path that a run's patch of such an object is for, and whether it sets it
+// or restores it.
+func aim(w Write, after map[string]string) (path string, forward bool) {
+	switch w.Key.Plural {
+	case "namespaces":
+		return "labels." + label, after["labels."+label] == "enabled"
+	case "workers":
+		return "spec.replicas", after["spec.replicas"] == "0"
+	case "sources":
+		return "finalizers." + dead, after["finalizers."+dead] == ""
+	}
+	return "", false
+}
+
 func (c *checker) patches(w Write, r *record) {
 	before, after := content(w.Before), content(w.After)
 	if w.After == nil {
 		return // its last finalizer: the object was being deleted already
 	}
 	plan := c.planned(w)
-	var mine string
-	forward := false
-	switch w.Key.Plural {
-	case "namespaces":
-		mine, forward = "labels."+label, after["labels."+label] == "enabled"
-	case "workers":
-		mine, forward = "spec.replicas", after["spec.replicas"] == "0"
-	case "sources":
-		mine, forward = "finalizers."+dead, after["finalizers."+dead] == ""
-	}
+	mine, forward := aim(w, after)
 	for _, path := range changed(before, after) {
 		o := r.owners[path]
 		switch {

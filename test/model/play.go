@@ -298,6 +298,17 @@ func (s *Schedule) Play(ctx context.Context, place Place) error {
 	for _, d := range s.converge {
 		s.deal(ctx, d)
 	}
+	for _, source := range s.World.Sources {
+		s.deal(ctx, deed{who: "alice", text: "removes the dead finalizer from Source " + source + " if somebody deleted it", do: func(ctx context.Context, u *user) error {
+			obj, err := u.of(sources, s.World.Spaces[0]).Get(ctx, source, metav1.GetOptions{})
+			if err != nil || obj.GetDeletionTimestamp() == nil || !has(obj.GetFinalizers(), dead) {
+				return err
+			}
+			obj.SetFinalizers(without(obj.GetFinalizers(), dead))
+			_, err = u.of(sources, s.World.Spaces[0]).Update(ctx, obj, metav1.UpdateOptions{})
+			return err
+		}})
+	}
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
@@ -507,7 +518,13 @@ func (s *Schedule) Story() string {
 			continue
 		}
 		text := fmt.Sprintf("%6d %s#%d %s %s", w.Version, w.Actor, w.Call, w.Verb, w.Key)
-		if w.Key.Namespace != s.World.State {
+		if w.Key.Namespace == s.World.State {
+			was, is := phaseOf(w.Before), phaseOf(w.After)
+			if was == is {
+				continue // marks of what is done
+			}
+			text += fmt.Sprintf(" %q -> %q", was, is)
+		} else {
 			text += " " + brief(w.Before) + " -> " + brief(w.After)
 		}
 		lines = append(lines, line{w.Time, text})
@@ -518,6 +535,15 @@ func (s *Schedule) Story() string {
 		fmt.Fprintf(&out, "%s %s\n", l.at.UTC().Format("04:05.000"), l.text)
 	}
 	return out.String()
+}
+
+// phaseOf is that of a journal.
+func phaseOf(obj Object) string {
+	if obj == nil {
+		return ""
+	}
+	u := unstructured.Unstructured{Object: obj}
+	return u.GetLabels()["eventmesh-migration.kyma-project.io/phase"]
 }
 
 // brief is an object in few words.
