@@ -121,10 +121,8 @@ type checker struct {
 	records map[Key]*record
 	wrong   []string
 	losses  []loss
-	// labelled are the run's own labels that are in force, by namespace: when they were
-	// set.
-	labelled map[string]bool
-	purged   map[string]Write
+	// purged are the deletions of a Registry by a run, by namespace.
+	purged map[string]Write
 }
 
 func isRun(actor string) bool  { return strings.HasPrefix(actor, "run-") }
@@ -132,7 +130,7 @@ func isUser(actor string) bool { return actor == "alice" || actor == "bob" }
 
 // check returns the invariants that a schedule broke.
 func check(s *Schedule) []string {
-	c := &checker{s: s, past: s.place.Past(), records: map[Key]*record{}, labelled: map[string]bool{}, purged: map[string]Write{}}
+	c := &checker{s: s, past: s.place.Past(), records: map[Key]*record{}, purged: map[string]Write{}}
 	for _, w := range c.past {
 		if !c.concerns(w.Key) {
 			continue
@@ -240,9 +238,6 @@ func (c *checker) apply(w Write, r *record) {
 			}
 		}
 		r.owners[path] = o
-	}
-	if w.Key.Plural == "namespaces" && slices.Contains(changed(before, after), "labels."+label) && isRun(w.Actor) {
-		c.labelled[w.Key.Name] = after["labels."+label] == "enabled"
 	}
 }
 
@@ -374,10 +369,14 @@ func (c *checker) deletes(w Write, r *record) {
 			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
 		}
 	case "brokers", "serviceaccounts", "rolebindings":
-		if r.creator != "controllers" || !c.labelledAt(w.Key.Namespace, r.created) {
+		switch {
+		case c.labelledAt(w.Key.Namespace, r.created):
+		case c.warned(w):
+			// After a kill nobody can tell whether the label was the run's.
+		default:
 			notOurs()
 		}
-		if edits := r.edited(time.Time{}); len(edits) > 0 {
+		if edits := r.edited(r.created.Time); len(edits) > 0 {
 			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
 		}
 	default:
@@ -392,23 +391,44 @@ func (c *checker) decided(w Write, r *record, plan span) {
 	}
 }
 
-// labelledAt says whether a run's label was in force when an object was created.
+// labelledAt says whether a run's label was in force when an object was created, or
+// was to be within a moment. Whoever creates a side effect then cannot be told from the
+// controllers: what is there after the label, and was not there when the run looked, is
+// taken for theirs, also if it is a user's.
 func (c *checker) labelledAt(space string, created Write) bool {
-	ours, until := false, time.Time{}
 	for _, w := range c.past {
-		if w.Version >= created.Version {
-			break
-		}
-		if w.Key.Plural != "namespaces" || w.Key.Name != space || w.After == nil {
+		if w.Key.Plural != "namespaces" || w.Key.Name != space || w.After == nil || !isRun(w.Actor) {
 			continue
 		}
-		before, after := content(w.Before), content(w.After)
-		if before["labels."+label] != after["labels."+label] && isRun(w.Actor) {
-			ours, until = after["labels."+label] == "enabled", w.Time
+		before, after := content(w.Before)["labels."+label], content(w.After)["labels."+label]
+		if before == after || after != "enabled" {
+			continue
+		}
+		if created.Time.After(w.Time.Add(-freshFor)) && created.Time.Before(c.unlabelled(w).Add(time.Second)) {
+			return true // a reconciliation that began while it was in force may end later
 		}
 	}
-	// A reconciliation that began while it was in force may still create something.
-	return ours || created.Time.Sub(until) < time.Second
+	return false
+}
+
+// unlabelled is when the label that a write set was in force no more.
+func (c *checker) unlabelled(labelled Write) time.Time {
+	for _, w := range c.past {
+		if w.Version > labelled.Version && w.Key == labelled.Key && content(w.After)["labels."+label] != "enabled" {
+			return w.Time
+		}
+	}
+	return time.Unix(1<<40, 0)
+}
+
+// warned says whether a finding names the object of a write, or the namespace whose
+// label it came with.
+func (c *checker) warned(w Write) bool {
+	return slices.ContainsFunc(c.s.ran, func(p *process) bool {
+		return p.report != nil && slices.ContainsFunc(p.report.Findings, func(f migration.Finding) bool {
+			return f.Object == w.Kind+" "+w.Key.Namespace+"/"+w.Key.Name || f.Object == "Namespace "+w.Key.Namespace
+		})
+	})
 }
 
 // states are what an object was between two times, the state at the first included.
@@ -460,13 +480,19 @@ func (c *checker) reason(w Write, at time.Time) string {
 	}
 	switch w.Key.Plural {
 	case "sources":
+		// A patch of finalizers loses nothing by itself: what is deleted must fit as it
+		// is deleted, what is patched as it was when it was looked at.
+		source := w.Before
+		if w.Verb == "patch" {
+			source = last(w.Key)
+		}
 		sink := last(Key{Group, "sinks", space, w.Key.Name})
 		switch {
 		case sink == nil || deleting(sink):
 			return "its Sink does not exist"
 		case !isReady(&unstructured.Unstructured{Object: sink}):
 			return "its Sink is not ready"
-		case !reflect.DeepEqual(sink["spec"], w.Before["spec"]):
+		case source == nil || !reflect.DeepEqual(sink["spec"], source["spec"]):
 			return "its Sink is for another endpoint"
 		}
 	case "registries":
@@ -573,6 +599,9 @@ func (c *checker) asBefore(p *process) {
 		} else if isUser(w.Actor) {
 			touched[w.Key] = true
 		}
+		if isUser(w.Actor) && w.Before == nil && w.Version <= from && c.labelledAt(w.Key.Namespace, w) {
+			touched[w.Key] = true // see labelledAt
+		}
 		now[w.Key] = w.After
 	}
 	kept := map[string]bool{}
@@ -596,7 +625,11 @@ func (c *checker) asBefore(p *process) {
 			c.fail("(iii) %s says that everything is as it was before, and %s was %s, and is %s", p.name, key, brief(then[key]), brief(now[key]))
 			continue
 		}
-		if paths := changed(was, is); len(paths) > 0 {
+		paths := slices.DeleteFunc(changed(was, is), func(p string) bool {
+			// The owners of other finalizers have done what they are for.
+			return strings.HasPrefix(p, "finalizers.") && p != "finalizers."+dead
+		})
+		if len(paths) > 0 {
 			c.fail("(iii) %s says that everything is as it was before, and %s differs in %s", p.name, key, strings.Join(paths, ", "))
 		}
 	}
