@@ -64,12 +64,14 @@ const (
 
 // Server serves the legacy event API of one Application.
 type Server struct {
-	options  Options
-	log      *zap.Logger
-	mesh     *mesh
-	bodies   *bodies
-	metrics  *metrics
-	slots    chan struct{}
+	options Options
+	log     *zap.Logger
+	mesh    *mesh
+	bodies  *bodies
+	metrics *metrics
+	slots   chan struct{}
+	// asking bounds the calls that wait for the cluster: they hold a connection each.
+	asking   chan struct{}
 	draining atomic.Bool
 }
 
@@ -80,7 +82,7 @@ func New(o Options, log *zap.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, log: log, mesh: m, slots: make(chan struct{}, o.MaxInFlight),
+		options: o, log: log, mesh: m, slots: make(chan struct{}, o.MaxInFlight), asking: make(chan struct{}, o.MaxInFlight),
 		bodies: &bodies{limit: o.MaxRequestSize, room: max(bodyRoom, 2*(o.MaxRequestSize+1))},
 	}
 	s.metrics = newMetrics(func() float64 { return float64(s.bodies.taken.Load()) })
@@ -264,7 +266,19 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 
 var errNoCluster = errors.New("there is no cluster to ask")
 
+// subscribedAnswer is the shape that Kyma 1.10 and 1.11 answer, and publish.
+type subscribedAnswer struct {
+	EventsInfo []SubscribedEvent `json:"eventsInfo"`
+}
+
 func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	default:
+		overloaded().write(w)
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.options.RequestTimeout)
 	defer cancel()
 	events, err := []SubscribedEvent(nil), errNoCluster
@@ -272,14 +286,14 @@ func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request
 		events, err = s.options.Subscriptions.Subscribed(ctx, req.application)
 	}
 	if err != nil {
+		// Names of the cluster's objects, users and addresses are for the log only: the
+		// client may be outside of the cluster. It finds the line by the request id.
 		req.err = err
 		w.Header().Set("Retry-After", "2")
-		writeJSON(w, http.StatusInternalServerError, routeError{http.StatusInternalServerError, "cannot tell what is subscribed: " + err.Error()})
+		writeJSON(w, http.StatusInternalServerError, routeError{http.StatusInternalServerError, "cannot tell what is subscribed"})
 		return
 	}
-	writeJSON(w, http.StatusOK, struct {
-		Events []SubscribedEvent `json:"events"`
-	}{append([]SubscribedEvent{}, events...)})
+	writeJSON(w, http.StatusOK, subscribedAnswer{append([]SubscribedEvent{}, events...)})
 }
 
 // finish counts a request and logs it, never its content.
