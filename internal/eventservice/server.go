@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/event"
 	"go.uber.org/zap"
 )
 
@@ -206,7 +205,7 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 
 // publish takes one event.
 func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
-	decode func([]byte) (*event.EventContextV1, []byte, *apiError),
+	decode func([]byte) (*cloudEvent, *apiError),
 ) {
 	eventID, problem := s.take(req, w, r, decode)
 	if problem != nil {
@@ -219,7 +218,7 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 }
 
 func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
-	decode func([]byte) (*event.EventContextV1, []byte, *apiError),
+	decode func([]byte) (*cloudEvent, *apiError),
 ) (string, *apiError) {
 	switch {
 	case r.ContentLength == 0:
@@ -242,11 +241,11 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	// the adapter still has time.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 
-	ce, data, problem := decode(body.bytes)
+	ce, problem := decode(body.bytes)
 	if problem != nil {
 		return "", problem
 	}
-	req.eventID = ce.ID
+	req.eventID = ce.id
 	select {
 	case s.slots <- struct{}{}:
 	default:
@@ -259,9 +258,9 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	}()
 	passAttributes(ce, r.Header)
 	posted := time.Now()
-	problem = s.mesh.send(r.Context(), ce, data, r.Header, req.id)
+	problem = s.mesh.send(r.Context(), ce, r.Header, req.id)
 	s.metrics.mesh.Observe(time.Since(posted).Seconds())
-	return ce.ID, problem
+	return ce.id, problem
 }
 
 var errNoCluster = errors.New("there is no cluster to ask")
