@@ -27,7 +27,7 @@ func newServer(t testing.TB, adapter transport) *Server {
 	t.Helper()
 	s, err := New(Options{
 		MeshURL: "http://shop.kyma-integration", SourceID: "shop", MaxRequestSize: 65536, RequestTimeout: 10 * time.Second, MaxInFlight: 10, MaxConnections: 10,
-	}, zap.NewNop())
+	}, zap.NewNop(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

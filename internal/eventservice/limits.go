@@ -3,13 +3,9 @@ package eventservice
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"strconv"
-	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // bodies reads request bodies into memory that is bounded over all of them. A
@@ -83,88 +79,4 @@ func (b *bodies) read(r *http.Request) (*body, *apiError) {
 	}
 	out.release()
 	return nil, tooLarge()
-}
-
-// limitedListener accepts a bounded number of connections. Those beyond it get an
-// answer, too: whoever waits in the kernel's queue does not know why, nor when to
-// come again, and a health probe behind them would fail.
-type limitedListener struct {
-	net.Listener
-	slots   chan struct{}
-	refuser chan struct{}
-	shed    func()
-}
-
-// refusers are under way at once; what is beyond them is closed.
-const refusers = 64
-
-func limitConnections(l net.Listener, limit int, shed func()) net.Listener {
-	return &limitedListener{Listener: l, slots: make(chan struct{}, limit), refuser: make(chan struct{}, refusers), shed: shed}
-}
-
-// Accept implements net.Listener.
-func (l *limitedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &limitedConn{Conn: conn, release: func() { <-l.slots }}, nil
-		default:
-		}
-		l.shed()
-		select {
-		case l.refuser <- struct{}{}:
-			go func() {
-				defer func() { <-l.refuser }()
-				refuse(conn)
-			}()
-		default:
-			_ = conn.Close()
-		}
-	}
-}
-
-var refusal = func() []byte {
-	const body = `{"status":503,"type":"` + typeOverloaded + `","message":"Too many connections at once"}` + "\n"
-	return []byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) +
-		"\r\nRetry-After: " + strconv.Itoa(int(retryAfter/time.Second)) + "\r\nConnection: close\r\n\r\n" + body)
-}()
-
-// refuse answers a connection without reading its request first, then waits for
-// the client to close: closing with unread bytes would reset the answer away.
-func refuse(conn net.Conn) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	if _, err := conn.Write(refusal); err != nil {
-		return
-	}
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	_, _ = io.CopyN(io.Discard, conn, discardLimit)
-}
-
-type limitedConn struct {
-	net.Conn
-	once    sync.Once
-	release func()
-}
-
-// Close implements net.Conn.
-func (c *limitedConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(c.release)
-	return err
-}
-
-// CloseWrite lets net/http half-close, as it does for a bare TCP connection after
-// an answer to a request it has not read to its end.
-func (c *limitedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
 }
