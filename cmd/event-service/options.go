@@ -50,7 +50,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.server.RequestLogging, "requestLogging", false, "log every request: method, path, answer, not its content")
 	flags.Int64Var(&o.server.MaxRequestSize, "maxRequestSize", 65536, "largest body, in `bytes`")
 	flags.IntVar(&o.server.MaxInFlight, "maxInFlight", 512, "`number` of events posted at once; what comes beyond is refused with 503")
-	flags.IntVar(&o.server.MaxConnections, "maxConnections", 2048, "`number` of connections; for more, those that do nothing are closed")
+	flags.IntVar(&o.server.MaxConnections, "maxConnections", 1024, "`number` of connections; for more, those that do nothing are closed")
 	flags.DurationVar(&o.server.ShutdownDelay, "shutdownDelay", 3*time.Second, "how long requests are still taken after SIGTERM")
 	level := flags.String("logLevel", "info", "`debug`, info, warn or error")
 	for _, name := range former {

@@ -15,7 +15,7 @@ import (
 func TestParse(t *testing.T) {
 	defaults := eventservice.Options{
 		MeshURL: "http://shop.kyma-integration", SourceID: "shop", MaxRequestSize: 65536, RequestTimeout: 10 * time.Second,
-		MaxInFlight: 512, MaxConnections: 2048, ShutdownDelay: 3 * time.Second,
+		MaxInFlight: 512, MaxConnections: 1024, ShutdownDelay: 3 * time.Second,
 	}
 	const needed = "--eventMeshURL=http://shop.kyma-integration --sourceId=shop "
 	for _, tc := range []struct {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,11 +20,12 @@ import (
 // connections is a listener with a bounded number of connections.
 //
 // At the limit a new client is served at the cost of who does nothing: the
-// connection that is idle for longest is closed, else the one that has sent nothing
-// for longest in the middle of a request. One whose request is being answered is
-// never closed. If there are only such, the new client waits, as it would with a
-// server without a limit, for acceptPatience; then it, and who comes until there is
-// room again, is answered with 503.
+// connection that is idle for longest is closed, else the one that takes longest to
+// send its request. One whose request is being answered is never closed. If there are
+// only such, the new client waits, as it would with a server without a limit, for
+// acceptPatience; then it, and who comes until there is room again, is answered with
+// 503. As long as one waits, answers tell clients to close their connections, so that
+// they take turns.
 //
 // A connection is closed by making its reads fail: what it has sent already is read
 // and answered, and its goroutine closes it. So no request is lost whose client was
@@ -34,37 +36,49 @@ type connections struct {
 	metrics *metrics // nil: not counted
 
 	refusers  chan struct{}
+	lingering chan struct{}
 	refusing  sync.WaitGroup
 	freed     chan struct{} // a connection has closed
 	accepted  atomic.Int64
 	mu        sync.Mutex
 	open      int
-	leaving   int       // told to close, and still open
-	lastTold  time.Time // when one was told so
-	fullSince time.Time // zero: there was room when somebody last came
+	wanted    atomic.Bool // a client waits for a place
+	leaving   int         // told to close, and still open
+	lastTold  time.Time   // when one was told so
+	fullSince time.Time   // zero: there was room when somebody last came
 	ended     bool
 	idle      list.List // of *conn, the one idle for longest first
 	reading   list.List // of *conn, in the middle of a request or before the first one
 }
 
 const (
-	// silence is how long a client may send nothing in the middle of a request before
-	// another one gets its place. Whoever sends is never silent, however slow we are.
-	silence = 500 * time.Millisecond
+	// slow is how long a client has for its request before another one that has no place
+	// gets its own. Who has sent something that we have not read is never slow: we are.
+	slow = time.Second
+	// restful is how long a connection is idle before its place is another's. A client
+	// that sends one request after the other is about to use it.
+	restful = 250 * time.Millisecond
+	// lateRequest is the time for a request that came when its connection was about to
+	// be closed.
+	lateRequest = 5 * time.Second
 	// acceptPatience is how long a client waits for a place before it gets a 503.
 	acceptPatience = 2 * time.Second
 	// leaveTime is how long a connection that is told to close is waited for before
 	// another one is told so, too.
 	leaveTime = 20 * time.Millisecond
-	// refusers are answered with 503 at once.
+	// maxRefusers are answered with 503 at once.
 	maxRefusers = 64
 	// refuseTimeout bounds one refusal: the reading of the request, and its answer.
 	refuseTimeout = time.Second
+	// maxLingering connections, for lingerTime each, are read from after their last
+	// answer: a client that cannot write any more may not read it.
+	maxLingering = 256
+	lingerTime   = 3 * time.Second
 )
 
 func limitConnections(l net.Listener, limit int, m *metrics) *connections {
 	return &connections{
-		Listener: l, limit: limit, metrics: m, refusers: make(chan struct{}, maxRefusers), freed: make(chan struct{}, 1),
+		Listener: l, limit: limit, metrics: m, refusers: make(chan struct{}, maxRefusers), lingering: make(chan struct{}, maxLingering), freed: make(chan struct{}, 1),
 	}
 }
 
@@ -137,57 +151,96 @@ func (l *connections) tryAdmit(raw net.Conn) (*conn, time.Duration) {
 	now := time.Now()
 	if l.open < l.limit {
 		l.fullSince = time.Time{}
+		l.wanted.Store(false)
 		l.open++
 		l.accepted.Add(1)
 		c := &conn{Conn: raw, of: l}
 		c.wait(&l.reading, now)
 		return c, 0
 	}
+	l.wanted.Store(true)
+	if l.leaving > 0 && now.Sub(l.lastTold) < leaveTime {
+		return nil, leaveTime
+	}
+	told, wait := l.makeRoom(now)
+	if told {
+		l.fullSince = time.Time{}
+		return nil, leaveTime
+	}
 	if l.fullSince.IsZero() {
 		l.fullSince = now
 	}
-	wait := l.fullSince.Add(acceptPatience).Sub(now)
-	if l.leaving > 0 && now.Sub(l.lastTold) < leaveTime {
-		return nil, min(wait, leaveTime)
+	if wait < acceptPatience {
+		return nil, wait // some place is another's soon
 	}
-	return nil, min(wait, l.makeRoom(now))
+	return nil, l.fullSince.Add(acceptPatience).Sub(now)
 }
 
-// makeRoom tells one connection to close, and returns when to try again.
-func (l *connections) makeRoom(now time.Time) time.Duration {
-	// Clients that have just sent something are put at the end of the queue. Not all of
-	// them are asked in one go, for nobody is accepted meanwhile.
-	const most = 128
-	for range most {
-		c, where := first(&l.idle), &l.idle
-		if c == nil {
-			c, where = first(&l.reading), &l.reading
-		}
-		if c == nil {
-			return acceptPatience
-		}
-		if left := silence - now.Sub(c.since); where == &l.reading && left > 0 {
-			return left
-		}
-		if c.unread() {
+// makeRoom tells one connection to close, or says when it is worth another try.
+func (l *connections) makeRoom(now time.Time) (told bool, wait time.Duration) {
+	// Not all of them are asked in one go, for nobody is accepted meanwhile.
+	for range mostAsked {
+		c, wait := l.dispensable(now)
+		switch {
+		case c == nil:
+			return false, wait
+		case c.unread():
 			c.wait(&l.reading, now)
 			continue
 		}
 		l.tell(c)
-		l.lastTold = now
-		if l.metrics != nil {
-			l.metrics.closed.Inc()
-		}
-		return leaveTime
+		return true, 0
 	}
-	return time.Millisecond
+	return false, time.Millisecond
 }
 
-func first(l *list.List) *conn {
-	if e := l.Front(); e != nil {
-		return e.Value.(*conn)
+// dispensable returns the connection that is closed next, or how long it is until
+// there may be one.
+func (l *connections) dispensable(now time.Time) (*conn, time.Duration) {
+	wait := acceptPatience
+	for _, queue := range []struct {
+		of    *list.List
+		after time.Duration
+	}{{&l.idle, restful}, {&l.reading, slow}} {
+		if e := queue.of.Front(); e != nil {
+			c := e.Value.(*conn)
+			left := queue.after - now.Sub(c.since)
+			if left <= 0 {
+				return c, 0
+			}
+			wait = min(wait, left)
+		}
 	}
-	return nil
+	return nil, wait
+}
+
+// mostAsked connections are asked whether they have sent something.
+const mostAsked = 128
+
+// freeBody tells the connection to close that takes longest to send a body, so that
+// there is memory for others. It returns false if none takes long.
+func (l *connections) freeBody() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	asked := 0
+	for e := l.reading.Front(); e != nil && asked < mostAsked; {
+		c := e.Value.(*conn)
+		e = e.Next()
+		if now.Sub(c.since) < slow {
+			return false
+		}
+		if !c.holdsBody.Load() {
+			continue
+		}
+		if asked++; c.unread() {
+			c.wait(&l.reading, now)
+			continue
+		}
+		l.tell(c)
+		return true
+	}
+	return false
 }
 
 // tell makes a connection close once it has answered what it has read.
@@ -195,6 +248,10 @@ func (l *connections) tell(c *conn) {
 	c.wait(nil, time.Time{})
 	c.told.Store(true)
 	l.leaving++
+	l.lastTold = time.Now()
+	if l.metrics != nil && !l.ended {
+		l.metrics.closed.Inc()
+	}
 	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
 }
 
@@ -253,8 +310,9 @@ type conn struct {
 	net.Conn
 	of     *connections
 	closed sync.Once
-	// isIdle: nothing of the next request has come. told: it closes soon.
-	isIdle, told atomic.Bool
+	// isIdle: nothing of the next request has come. told: it closes soon. holdsBody: a
+	// body is being read. half: the last answer is written, the request is not read.
+	isIdle, told, holdsBody, half atomic.Bool
 
 	// Under of.mu: the queue that it waits in, and since when; nil while its request is
 	// being answered.
@@ -281,6 +339,11 @@ func (c *conn) wait(queue *list.List, now time.Time) {
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if n == 0 && c.isIdle.Load() && c.told.Load() && errors.Is(err, os.ErrDeadlineExceeded) && c.unread() {
+		// Closing it now would lose a request.
+		_ = c.Conn.SetReadDeadline(time.Now().Add(lateRequest))
+		n, err = c.Conn.Read(p)
+	}
 	if n > 0 && c.isIdle.Load() {
 		c.isIdle.Store(false)
 		c.of.mu.Lock()
@@ -318,8 +381,25 @@ func (c *conn) begin() bool {
 	if c.queue != nil {
 		c.wait(nil, time.Time{})
 	}
-	return c.told.Load()
+	return c.told.Load() || c.of.wanted.Load() && c.of.wanted.Swap(false)
 }
+
+// receive is begin for a body: it is read now.
+func (c *conn) receive(now bool) {
+	if c != nil {
+		c.holdsBody.Store(now)
+	}
+}
+
+// leave says that the request is answered without being read to its end.
+func (c *conn) leave() {
+	if c != nil {
+		c.half.Store(true)
+	}
+}
+
+// freeBody is that of all connections.
+func (c *conn) freeBody() bool { return c != nil && c.of.freeBody() }
 
 // mustGo says whether the connection was told to close.
 func (c *conn) mustGo() bool { return c != nil && c.told.Load() }
@@ -345,8 +425,9 @@ func (c *conn) unread() bool {
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	err := c.Conn.Close()
+	var err error
 	c.closed.Do(func() {
+		err = c.close()
 		l := c.of
 		l.mu.Lock()
 		c.wait(nil, time.Time{})
@@ -363,9 +444,35 @@ func (c *conn) Close() error {
 	return err
 }
 
+// close closes the connection, or leaves that to a goroutine which reads from it first.
+func (c *conn) close() error {
+	if !c.half.Load() {
+		return c.Conn.Close()
+	}
+	select {
+	case c.of.lingering <- struct{}{}:
+	default:
+		return c.Conn.Close()
+	}
+	go func() {
+		defer func() { <-c.of.lingering }()
+		defer c.Conn.Close()
+		_ = closeWrite(c.Conn)
+		_ = c.Conn.SetDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, lingerLimit)
+	}()
+	return nil
+}
+
+// lingerLimit is what is read from one connection after its last answer.
+const lingerLimit = 1 << 20
+
 // CloseWrite lets net/http half-close, as it does for a bare TCP connection after
 // an answer to a request it has not read to its end.
-func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *conn) CloseWrite() error {
+	c.half.Store(true)
+	return closeWrite(c.Conn)
+}
 
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {

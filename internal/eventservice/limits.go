@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 )
 
 // bodies reads request bodies into memory that is bounded over all of them. A
@@ -15,6 +16,11 @@ type bodies struct {
 	limit int64 // of one body
 	room  int64 // of all
 	taken atomic.Int64
+	freed chan struct{} // a body is released
+}
+
+func newBodies(limit int64) *bodies {
+	return &bodies{limit: limit, room: max(bodyRoom, 2*(limit+1)), freed: make(chan struct{}, 1)}
 }
 
 // steps are the sizes a buffer grows through; the last is the limit and one byte,
@@ -37,6 +43,10 @@ type body struct {
 func (b *body) release() {
 	b.of.taken.Add(-b.size)
 	b.size, b.bytes = 0, nil
+	select {
+	case b.of.freed <- struct{}{}:
+	default:
+	}
 }
 
 // grow gives the body room for size bytes.
@@ -51,11 +61,31 @@ func (b *body) grow(size int64) bool {
 	return true
 }
 
-// read reads a whole body. The error is one for the client.
-func (b *bodies) read(r *http.Request) (*body, *apiError) {
+// growOrWait is grow at the cost of who takes long to send a body: it gives way to one
+// that comes at once.
+func (b *body) growOrWait(size int64, free func() bool) bool {
+	const tries = 10
+	for range tries {
+		if b.grow(size) {
+			return true
+		}
+		if !free() {
+			return false
+		}
+		select {
+		case <-b.of.freed:
+		case <-time.After(leaveTime):
+		}
+	}
+	return b.grow(size)
+}
+
+// read reads a whole body. free frees memory of another one, if it can. The error is
+// one for the client.
+func (b *bodies) read(r *http.Request, free func() bool) (*body, *apiError) {
 	out := &body{of: b}
 	for _, size := range b.steps() {
-		if !out.grow(size) {
+		if !out.growOrWait(size, free) {
 			out.release()
 			return nil, overloaded()
 		}

@@ -60,7 +60,7 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 			IdleConnTimeout:    idleConnection,
 			DisableCompression: true,
 			ReadBufferSize:     4 << 10,
-			WriteBufferSize:    8 << 10,
+			WriteBufferSize:    4 << 10,
 		},
 	}
 	if u.User != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -89,7 +90,7 @@ func New(o Options, log, requests *zap.Logger) (*Server, error) {
 	}
 	s := &Server{
 		options: o, log: log, requestLog: requests, mesh: m, slots: make(chan struct{}, o.MaxInFlight), asking: make(chan struct{}, o.MaxInFlight),
-		bodies: &bodies{limit: o.MaxRequestSize, room: max(bodyRoom, 2*(o.MaxRequestSize+1))},
+		bodies: newBodies(o.MaxRequestSize),
 	}
 	s.metrics = newMetrics(func() float64 { return float64(s.bodies.taken.Load()) })
 	return s, nil
@@ -309,7 +310,7 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 		problem.write(w)
 		return
 	}
-	writeJSON(w, http.StatusOK, accepted{EventID: eventID})
+	accepted{eventID}.write(w)
 }
 
 func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
@@ -323,13 +324,28 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	}
 	// A body is read outside of the slots: clients that send slowly take memory,
 	// which has its own bound, and keep nobody else out.
-	body, problem := s.bodies.read(r)
+	c := connOf(r)
+	c.receive(true)
+	body, problem := s.bodies.read(r, c.freeBody)
+	c.receive(false)
 	if problem != nil {
-		if problem.cause == "slow_client" && connOf(r).mustGo() {
-			problem = overloaded() // it was silent when another one needed its place
-		}
-		if problem.cause == "too_large" || problem.cause == "slow_client" || problem.cause == "overloaded" {
+		switch problem.cause {
+		case "slow_client":
+			if c.mustGo() {
+				problem = overloaded() // it was slow when another one needed its place
+			}
+			c.leave()
+			w.Header().Set("Connection", "close")
+		case "overloaded":
+			// The rest is read, and forgotten: a client that cannot write any more may not
+			// read its answer.
+			if _, err := io.CopyN(io.Discard, r.Body, s.bodies.limit); !errors.Is(err, io.EOF) {
+				c.leave()
+				w.Header().Set("Connection", "close")
+			}
+		case "too_large":
 			// What is left of the body is not worth reading.
+			c.leave()
 			w.Header().Set("Connection", "close")
 		}
 		return "", problem
