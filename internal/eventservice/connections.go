@@ -1,6 +1,7 @@
 package eventservice
 
 import (
+	"bufio"
 	"container/list"
 	"context"
 	"errors"
@@ -55,6 +56,8 @@ const (
 	// slow is how long a client has for its request before another one that has no place
 	// gets its own. Who has sent something that we have not read is never slow: we are.
 	slow = time.Second
+	// slowBody is the same where memory is scarce, and not places.
+	slowBody = 2 * time.Second
 	// restful is how long a connection is idle before its place is another's. A client
 	// that sends one request after the other is about to use it.
 	restful = 250 * time.Millisecond
@@ -69,7 +72,7 @@ const (
 	// maxRefusers are answered with 503 at once.
 	maxRefusers = 64
 	// refuseTimeout bounds one refusal: the reading of the request, and its answer.
-	refuseTimeout = time.Second
+	refuseTimeout = 2 * time.Second
 	// maxLingering connections, for lingerTime each, are read from after their last
 	// answer: a client that cannot write any more may not read it.
 	maxLingering = 256
@@ -227,7 +230,7 @@ func (l *connections) freeBody() bool {
 	for e := l.reading.Front(); e != nil && asked < mostAsked; {
 		c := e.Value.(*conn)
 		e = e.Next()
-		if now.Sub(c.since) < slow {
+		if now.Sub(c.since) < slowBody {
 			return false
 		}
 		if !c.holdsBody.Load() {
@@ -494,10 +497,11 @@ var refusal = func() []byte {
 func refuse(c net.Conn) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(refuseTimeout))
-	var begin [512]byte
-	if _, err := c.Read(begin[:]); err != nil {
+	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(c, lingerLimit)))
+	if err != nil {
 		return // it has sent nothing, or is gone
 	}
+	_, _ = io.Copy(io.Discard, req.Body)
 	if _, err := c.Write(refusal); err != nil {
 		return
 	}
