@@ -7,8 +7,9 @@
 // # What it does
 //
 // It takes the place of Kyma's event-service, with its flags, its port, its answers
-// (docs/event-service.md has them all) and, in the chart, its names. On SIGTERM it
-// goes on taking requests for --shutdownDelay, answers what it has begun, and ends.
+// (docs/event-service.md has them all) and, in the chart, its names. Probes and
+// metrics have a port of their own. On SIGTERM it goes on taking requests for
+// --shutdownDelay, answers every connection that it has accepted, and ends.
 //
 // # What it never does
 //
