@@ -38,8 +38,8 @@ type connections struct {
 
 	refusers  chan struct{}
 	lingering chan struct{}
-	refusing  sync.WaitGroup
-	freed     chan struct{} // a connection has closed
+	writing   sync.WaitGroup // refusers, and those that linger
+	freed     chan struct{}  // a connection has closed
 	accepted  atomic.Int64
 	mu        sync.Mutex
 	open      int
@@ -119,7 +119,7 @@ func (l *connections) Accept() (net.Conn, error) {
 		// Beyond this many, clients wait in the kernel's queue rather than see an end of
 		// file without an answer.
 		l.refusers <- struct{}{}
-		l.refusing.Go(func() {
+		l.writing.Go(func() {
 			defer func() { <-l.refusers }()
 			refuse(raw)
 		})
@@ -249,7 +249,9 @@ func (l *connections) freeBody() bool {
 // tell makes a connection close once it has answered what it has read.
 func (l *connections) tell(c *conn) {
 	c.wait(nil, time.Time{})
-	c.told.Store(true)
+	if c.told.Swap(true) {
+		return
+	}
 	l.leaving++
 	l.lastTold = time.Now()
 	if l.metrics != nil && !l.ended {
@@ -261,8 +263,11 @@ func (l *connections) tell(c *conn) {
 func (l *connections) setIdle(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.wait(&l.idle, time.Now())
 	c.isIdle.Store(true)
+	if c.told.Load() {
+		return
+	}
+	c.wait(&l.idle, time.Now())
 	if l.ended {
 		l.tell(c)
 	}
@@ -282,11 +287,6 @@ func (l *connections) drain(ctx context.Context) error {
 		}
 	}
 	l.mu.Unlock()
-	refused := make(chan struct{})
-	go func() {
-		l.refusing.Wait()
-		close(refused)
-	}()
 	for {
 		l.mu.Lock()
 		open := l.open
@@ -300,11 +300,16 @@ func (l *connections) drain(ctx context.Context) error {
 			return errors.New(strconv.Itoa(open) + " connections are still open")
 		}
 	}
+	written := make(chan struct{})
+	go func() {
+		l.writing.Wait()
+		close(written)
+	}()
 	select {
-	case <-refused:
+	case <-written:
 		return nil
 	case <-ctx.Done():
-		return errors.New("clients are still being refused")
+		return errors.New("some clients have not read their answers")
 	}
 }
 
@@ -384,7 +389,7 @@ func (c *conn) begin() bool {
 	if c.queue != nil {
 		c.wait(nil, time.Time{})
 	}
-	return c.told.Load() || c.of.wanted.Load() && c.of.wanted.Swap(false)
+	return c.told.Load() || c.of.wanted.Load()
 }
 
 // receive is begin for a body: it is read now.
@@ -457,13 +462,13 @@ func (c *conn) close() error {
 	default:
 		return c.Conn.Close()
 	}
-	go func() {
+	c.of.writing.Go(func() {
 		defer func() { <-c.of.lingering }()
 		defer c.Conn.Close()
 		_ = closeWrite(c.Conn)
 		_ = c.Conn.SetDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerLimit)
-	}()
+	})
 	return nil
 }
 

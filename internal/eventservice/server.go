@@ -217,12 +217,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}()
+	if r.ContentLength == 0 {
+		s.begin(req, out, r)
+	}
 	s.dispatch(req, out, r)
 }
 
 // begin says that nothing more is expected of the client: what follows is answered.
 func (s *Server) begin(req *request, w http.ResponseWriter, r *http.Request) {
-	if connOf(r).begin() {
+	if connOf(r).begin() && !req.last {
 		req.last = true
 		w.Header().Set("Connection", "close")
 	}
