@@ -49,15 +49,19 @@ type connections struct {
 	fullSince time.Time   // zero: there was room when somebody last came
 	ended     bool
 	idle      list.List // of *conn, the one idle for longest first
-	reading   list.List // of *conn, in the middle of a request or before the first one
+	reading   list.List // of *conn, before the first request or in the middle of a header
+	sending   list.List // of *conn, in the middle of a body
 }
 
 const (
-	// slow is how long a client has for its request before another one that has no place
-	// gets its own. Who has sent something that we have not read is never slow: we are.
-	slow = time.Second
-	// slowBody is the same where memory is scarce, and not places.
-	slowBody = 2 * time.Second
+	// slowHeader and slowBody are how long a client has for each before another one that
+	// has no place gets its own. Who has sent something that we have not read is never
+	// slow: we are. Both are short, since they are also the pace at which many new
+	// clients, some of them slow, are let in.
+	slowHeader = 250 * time.Millisecond
+	slowBody   = 500 * time.Millisecond
+	// largeBody is the same as slowBody where memory is scarce, and not places.
+	largeBody = time.Second
 	// restful is how long a connection is idle before its place is another's. A client
 	// that sends one request after the other is about to use it.
 	restful = 250 * time.Millisecond
@@ -188,7 +192,7 @@ func (l *connections) makeRoom(now time.Time) (told bool, wait time.Duration) {
 		case c == nil:
 			return false, wait
 		case c.unread():
-			c.wait(&l.reading, now)
+			c.later(now)
 			continue
 		}
 		l.tell(c)
@@ -204,7 +208,7 @@ func (l *connections) dispensable(now time.Time) (*conn, time.Duration) {
 	for _, queue := range []struct {
 		of    *list.List
 		after time.Duration
-	}{{&l.idle, restful}, {&l.reading, slow}} {
+	}{{&l.idle, restful}, {&l.reading, slowHeader}, {&l.sending, slowBody}} {
 		if e := queue.of.Front(); e != nil {
 			c := e.Value.(*conn)
 			left := queue.after - now.Sub(c.since)
@@ -226,18 +230,17 @@ func (l *connections) freeBody() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	asked := 0
-	for e := l.reading.Front(); e != nil && asked < mostAsked; {
-		c := e.Value.(*conn)
-		e = e.Next()
-		if now.Sub(c.since) < slowBody {
+	for range mostAsked {
+		e := l.sending.Front()
+		if e == nil {
 			return false
 		}
-		if !c.holdsBody.Load() {
-			continue
+		c := e.Value.(*conn)
+		if now.Sub(c.since) < largeBody {
+			return false
 		}
-		if asked++; c.unread() {
-			c.wait(&l.reading, now)
+		if c.unread() {
+			c.later(now)
 			continue
 		}
 		l.tell(c)
@@ -318,9 +321,9 @@ type conn struct {
 	net.Conn
 	of     *connections
 	closed sync.Once
-	// isIdle: nothing of the next request has come. told: it closes soon. holdsBody: a
-	// body is being read. half: the last answer is written, the request is not read.
-	isIdle, told, holdsBody, half atomic.Bool
+	// isIdle: nothing of the next request has come. told: it closes soon. half: the last
+	// answer is written, the request is not read.
+	isIdle, told, half atomic.Bool
 
 	// Under of.mu: the queue that it waits in, and since when; nil while its request is
 	// being answered.
@@ -342,6 +345,15 @@ func (c *conn) wait(queue *list.List, now time.Time) {
 		}
 	}
 	c.since = now
+}
+
+// later puts a connection of whose client something has come behind the others.
+func (c *conn) later(now time.Time) {
+	if c.queue == &c.of.sending {
+		c.wait(c.queue, now)
+		return
+	}
+	c.wait(&c.of.reading, now)
 }
 
 // Read implements net.Conn.
@@ -392,10 +404,15 @@ func (c *conn) begin() bool {
 	return c.told.Load() || c.of.wanted.Load()
 }
 
-// receive is begin for a body: it is read now.
-func (c *conn) receive(now bool) {
-	if c != nil {
-		c.holdsBody.Store(now)
+// receive says that a body is read from now on.
+func (c *conn) receive() {
+	if c == nil {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.queue != nil {
+		c.wait(&c.of.sending, time.Now())
 	}
 }
 

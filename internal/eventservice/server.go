@@ -328,9 +328,8 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	// A body is read outside of the slots: clients that send slowly take memory,
 	// which has its own bound, and keep nobody else out.
 	c := connOf(r)
-	c.receive(true)
+	c.receive()
 	body, problem := s.bodies.read(r, c.freeBody)
-	c.receive(false)
 	if problem != nil {
 		switch problem.cause {
 		case "slow_client":
