@@ -337,8 +337,8 @@ func firstRefusal(err error) error {
 
 func writingUnits(plan *Plan) int {
 	n := 0
-	for i := range plan.Units {
-		if plan.Units[i].Writes() {
+	for _, u := range slices.Concat(plan.Units, plan.Last) {
+		if u.Writes() {
 			n++
 		}
 	}

@@ -159,10 +159,10 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 		}
 	}
 	message := fmt.Sprintf("a run would make %s", count(writes, "change"))
-	if waits := len(plan.Units) - writingUnits(plan); waits > 0 {
+	if waits := len(units) - writingUnits(plan); waits > 0 {
 		message += fmt.Sprintf(" and wait for %s", count(waits, "existing object"))
 	}
-	if writes == 0 && len(plan.Units) == 0 {
+	if writes == 0 && len(units) == 0 {
 		message = "there is nothing to do"
 	}
 	return r.conclude(ctx, outcome{result: Planned, message: message})
