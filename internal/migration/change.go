@@ -363,6 +363,9 @@ func (r *run) delete(ctx context.Context, ref Ref, pre, latest *unstructured.Uns
 	if latest != nil && latest.GetUID() == uid && hashOf(latest, r.ignored) == hashOf(pre, r.ignored) {
 		version = latest.GetResourceVersion()
 	}
+	if latest != nil && latest.GetUID() == uid && latest.GetDeletionTimestamp() != nil {
+		return ChangeUnchanged, nil // somebody else deletes it
+	}
 	result := ChangeDone
 	first := true
 	err := r.write(ctx, func(ctx context.Context) error {
@@ -399,6 +402,11 @@ func (r *run) delete(ctx context.Context, ref Ref, pre, latest *unstructured.Uns
 			return err
 		}
 		k8sutil.Trim(live)
+		if live.GetDeletionTimestamp() != nil && first {
+			result = ChangeUnchanged
+			a.refused() // somebody else deletes it
+			return nil
+		}
 		if hashOf(live, r.ignored) != hashOf(pre, r.ignored) {
 			if first {
 				a.refused()
@@ -479,7 +487,10 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 			return nil
 		}
 		decided := asDecided(ch, live)
-		if ch.Object == nil {
+		if e.goes(i) && hashOf(live, r.ignored) != hashOf(pre, r.ignored) {
+			decided = &errMoved{ref: ch.Ref, what: "was edited after the plan was made; it is left as it is"}
+		}
+		if decided == nil && ch.Object == nil {
 			same, err := untouched(pre, live, ch.Patch)
 			if err != nil {
 				return k8sutil.Permanent(err)

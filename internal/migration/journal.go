@@ -123,13 +123,20 @@ const (
 	stepFound stepState = 'f'
 	// stepReverting: a rollback has begun to undo it.
 	stepReverting stepState = 'r'
+	// stepRevertingUnproven: the same, and there is no proof that this job did it.
+	stepRevertingUnproven stepState = 'R'
 )
 
 // isDone says whether nothing is left to do for the change.
 func (s stepState) isDone() bool { return s == stepDone || s == stepFound }
 
 // isProven says whether it is known that this job made the change, if it was made.
-func (s stepState) isProven() bool { return s != stepUnknown && s != stepFound }
+func (s stepState) isProven() bool {
+	return s != stepUnknown && s != stepFound && s != stepRevertingUnproven
+}
+
+// isReverting says whether a rollback has begun to undo the change.
+func (s stepState) isReverting() bool { return s == stepReverting || s == stepRevertingUnproven }
 
 // begun says whether a request was, or may have been, sent for the change.
 func (s stepState) begun() bool { return s != stepNotBegun && s != stepLeft }

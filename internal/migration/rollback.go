@@ -35,7 +35,9 @@ type reversal struct {
 	careful bool
 	// undo: what cannot be restored now may be undone later.
 	undo bool
-	keep map[Ref]string
+	// resumed: an earlier process has begun this reversal.
+	resumed bool
+	keep    map[Ref]string
 	// keepErr is set if nobody could say what carries live events.
 	keepErr error
 
@@ -73,10 +75,10 @@ const (
 // back reverses the whole journal. It returns an error only if the reversal
 // itself was cut off; what could not be restored is in the reversal's counts,
 // in the findings and in the changes' reports.
-func (r *run) back(ctx context.Context, careful bool) (*reversal, error) {
+func (r *run) back(ctx context.Context, careful, resumed bool) (*reversal, error) {
 	// The forward run's collections are stale or trimmed: look afresh.
 	r.cluster = r.e.newCluster()
-	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful, undo: careful}
+	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful, undo: careful, resumed: resumed}
 	entries := r.journal.entries()
 	slices.Reverse(entries)
 	v.askKeeper(ctx, entries)
@@ -257,16 +259,23 @@ func (v *reversal) reverse(ctx context.Context, e *entry, i int, state stepState
 	if len(absent) == 0 {
 		return v.change(ctx, e, i)
 	}
-	if state != stepReverting && v.isInForce(ctx, e, i) {
+	if !state.isReverting() && v.isInForce(ctx, e, i) {
 		// A rollback that is killed between the two must know that the change was its own.
-		v.r.setState(e, i, stepReverting)
+		reverting := stepReverting
+		if !state.isProven() {
+			reverting = stepRevertingUnproven
+		}
+		v.r.setState(e, i, reverting)
 		if err := v.r.journals.mark(ctx, e.chunk.name, v.r.marks(e.chunk)); err != nil {
 			return "", err
 		}
-		state = stepReverting
+		state = reverting
 	}
 	outcome, err := v.change(ctx, e, i)
-	if err != nil || outcome != ChangeRolledBack && state != stepReverting {
+	if err == nil && state.isReverting() {
+		outcome = ChangeRolledBack
+	}
+	if err != nil || outcome != ChangeRolledBack {
 		return outcome, err
 	}
 	for _, ref := range absent {

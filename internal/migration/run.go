@@ -853,13 +853,14 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 	if p == phaseForward {
 		p = phaseRollback
 	}
-	if r.journal.phase != p {
+	resumed := r.journal.phase == p
+	if !resumed {
 		if err := r.journals.enter(ctx, r.journal, p, r.marks(r.journal.all()[0])); err != nil {
 			return r.cutOff(parent, err), false
 		}
 	}
 	r.fillReports()
-	v, err := r.back(ctx, p == phaseUndo)
+	v, err := r.back(ctx, p == phaseUndo, resumed)
 	if err != nil {
 		return r.cutOff(parent, err), false
 	}
