@@ -118,7 +118,8 @@ SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./tes
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
-	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
+	go run ./test/mutation
+	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/model ./test/prober
 
 .PHONY: bench
 bench: cluster ## Time, requests and memory against bare ones: a client-go loop, a reverse proxy

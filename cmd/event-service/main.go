@@ -7,8 +7,9 @@
 // # What it does
 //
 // It takes the place of Kyma's event-service, with its flags, its port, its answers
-// (docs/event-service.md has them all) and, in the chart, its names. On SIGTERM it
-// goes on taking requests for --shutdownDelay, answers what it has begun, and ends.
+// (docs/event-service.md has them all) and, in the chart, its names. Probes and
+// metrics have a port of their own. On SIGTERM it goes on taking requests for
+// --shutdownDelay, answers every connection that it has accepted, and ends.
 //
 // # What it never does
 //
@@ -31,7 +32,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
@@ -69,10 +69,10 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 		fmt.Fprintf(stderr, "event-service: %v\nevent-service --help lists the flags\n", err)
 		return exitUsage
 	}
-	log := newLogger(stderr, o.logLevel)
+	log, requests := newLoggers(stderr, o.logLevel)
 	served := o.server
 	served.Subscriptions = subscriptions(env("KUBECONFIG"), o.server.RequestTimeout, log)
-	server, err := eventservice.New(served, log)
+	server, err := eventservice.New(served, log, requests)
 	if err != nil {
 		fmt.Fprintf(stderr, "event-service: %v\n", err)
 		return exitUsage
@@ -94,14 +94,14 @@ func serve(ctx context.Context, o *options, server *eventservice.Server, log *za
 		l, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(o.metricsPort))
 		if err != nil {
 			_ = api.Close()
-			return fmt.Errorf("cannot listen for Prometheus: %w", err)
+			return fmt.Errorf("cannot listen for probes and Prometheus: %w", err)
 		}
-		metrics := &http.Server{Handler: server.Metrics(), ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute}
 		// Until the very end, for it tells of the end, too.
-		defer metrics.Close()
+		internal, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
 		go func() {
-			if err := metrics.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				log.Warn("there are no metrics any more", zap.Error(err))
+			if err := server.ServeInternal(internal, l); err != nil {
+				log.Warn("there are no metrics any more, and no answers to probes", zap.Error(err))
 			}
 		}()
 		log.Info("serving metrics", zap.String("address", l.Addr().String()))
@@ -128,13 +128,14 @@ func subscriptions(kubeconfig string, timeout time.Duration, log *zap.Logger) ev
 	return triggers
 }
 
-// newLogger writes JSON lines. Of lines that are alike, a hundred a second are
-// written and then each hundredth: an adapter that is down must not fill a disk.
-func newLogger(w io.Writer, level zapcore.Level) *zap.Logger {
+// newLoggers write JSON lines. Of lines that are alike, the first writes a hundred a
+// second and then each hundredth: an adapter that is down must not fill a disk. The
+// second writes all, for --requestLogging.
+func newLoggers(w io.Writer, level zapcore.Level) (log, requests *zap.Logger) {
 	cfg := zap.NewProductionEncoderConfig()
 	cfg.TimeKey, cfg.MessageKey = "time", "message"
 	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	cfg.EncodeDuration = zapcore.SecondsDurationEncoder
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), level)
-	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, 100, 100))
+	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, 100, 100)), zap.New(core)
 }

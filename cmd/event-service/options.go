@@ -25,6 +25,9 @@ type options struct {
 	ignored []string
 }
 
+// maxRequestSize is where a limit is none any more: a body is held in memory.
+const maxRequestSize = 1 << 30
+
 // former are flags of the event-services of 1.10 and before. They are still
 // passed by charts, and were ignored by 1.11, too.
 var former = []string{"eventsTargetURL", "eventsTargetURLV1", "eventsTargetURLV2"}
@@ -42,12 +45,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.server.MeshURL, "eventMeshURL", "", "`URL` of the HTTPSource adapter, the way into the event mesh; required")
 	flags.StringVar(&o.server.SourceID, "sourceId", "", "the `source` of every event: the name of the Application; required")
 	flags.IntVar(&o.externalAPIPort, "externalAPIPort", 8081, "`port` of the API")
-	flags.IntVar(&o.metricsPort, "metricsPort", 9090, "`port` of /metrics; 0: any, -1: none")
+	flags.IntVar(&o.metricsPort, "metricsPort", 9090, "`port` of /metrics, and of /v1/health for probes; 0: any, -1: none")
 	requestTimeout := flags.Int("requestTimeout", 10, "`seconds` that a client has for sending a request, and then the adapter for taking it")
-	flags.BoolVar(&o.server.RequestLogging, "requestLogging", false, "log every request, without its content")
+	flags.BoolVar(&o.server.RequestLogging, "requestLogging", false, "log every request: method, path, answer, not its content")
 	flags.Int64Var(&o.server.MaxRequestSize, "maxRequestSize", 65536, "largest body, in `bytes`")
 	flags.IntVar(&o.server.MaxInFlight, "maxInFlight", 512, "`number` of events posted at once; what comes beyond is refused with 503")
-	flags.IntVar(&o.server.MaxConnections, "maxConnections", 2048, "`number` of connections; what comes beyond is refused with 503")
+	flags.IntVar(&o.server.MaxConnections, "maxConnections", 1024, "`number` of connections; for more, those that do nothing are closed")
 	flags.DurationVar(&o.server.ShutdownDelay, "shutdownDelay", 3*time.Second, "how long requests are still taken after SIGTERM")
 	level := flags.String("logLevel", "info", "`debug`, info, warn or error")
 	for _, name := range former {
@@ -87,6 +90,7 @@ func problems(rest []string, o *options, level error) error {
 	add(o.metricsPort > 65535, "--metricsPort %d: no such port", o.metricsPort)
 	add(o.server.RequestTimeout <= 0, "--requestTimeout must be at least 1")
 	add(o.server.MaxRequestSize <= 0, "--maxRequestSize must be at least 1")
+	add(o.server.MaxRequestSize > maxRequestSize, "--maxRequestSize must be at most %d", maxRequestSize)
 	add(o.server.MaxInFlight <= 0, "--maxInFlight must be at least 1")
 	add(o.server.MaxConnections <= 0, "--maxConnections must be at least 1")
 	add(o.server.ShutdownDelay < 0, "--shutdownDelay must not be negative")

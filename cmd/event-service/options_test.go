@@ -15,7 +15,7 @@ import (
 func TestParse(t *testing.T) {
 	defaults := eventservice.Options{
 		MeshURL: "http://shop.kyma-integration", SourceID: "shop", MaxRequestSize: 65536, RequestTimeout: 10 * time.Second,
-		MaxInFlight: 512, MaxConnections: 2048, ShutdownDelay: 3 * time.Second,
+		MaxInFlight: 512, MaxConnections: 1024, ShutdownDelay: 3 * time.Second,
 	}
 	const needed = "--eventMeshURL=http://shop.kyma-integration --sourceId=shop "
 	for _, tc := range []struct {
@@ -38,6 +38,7 @@ func TestParse(t *testing.T) {
 		{reason: "nothing is guessed of where events go", args: "", problem: "--eventMeshURL is required; --sourceId is required"},
 		{reason: "a flag nobody knows", args: needed + "--sourceID=x", problem: "flag provided but not defined: -sourceID"},
 		{reason: "an argument nobody knows", args: needed + "run", problem: `it takes no arguments: ["run"]`},
+		{reason: "a limit that is none", args: needed + "--maxRequestSize=9223372036854775807", problem: "--maxRequestSize must be at most 1073741824"},
 		{reason: "every mistake is told", args: needed + "--requestTimeout=0 --maxInFlight=0 --logLevel=loud", problem: `--requestTimeout must be at least 1; --maxInFlight must be at least 1; --logLevel: unrecognized level: "loud"`},
 	} {
 		got, err := parse(strings.Fields(tc.args), io.Discard)

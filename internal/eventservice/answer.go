@@ -28,10 +28,11 @@ const retryAfter = 2 * time.Second
 
 // accepted is the answer to an event that was taken. Status and reason are empty
 // since 1.11, and were always there.
-type accepted struct {
-	EventID string `json:"event-id"`
-	Status  string `json:"status"`
-	Reason  string `json:"reason"`
+type accepted struct{ EventID string }
+
+// write sends the answer. Nothing in an id needs an escape.
+func (a accepted) write(w http.ResponseWriter) {
+	writeRaw(w, http.StatusOK, []byte(`{"event-id":"`+a.EventID+`","status":"","reason":""}`+"\n"))
 }
 
 // apiError is the answer to an event that was not taken.
@@ -125,9 +126,16 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 		// still is JSON.
 		status, raw = http.StatusInternalServerError, []byte(`{"code":500,"error":"Internal server error"}`)
 	}
+	writeRaw(w, status, append(raw, '\n'))
+}
+
+// The values of headers that are always the same. net/http does not change them.
+var jsonHeader = []string{"application/json"}
+
+func writeRaw(w http.ResponseWriter, status int, raw []byte) {
 	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("Content-Length", strconv.Itoa(len(raw)+1))
+	header["Content-Type"] = jsonHeader
+	header["Content-Length"] = []string{strconv.Itoa(len(raw))}
 	w.WriteHeader(status)
-	_, _ = w.Write(append(raw, '\n'))
+	_, _ = w.Write(raw)
 }

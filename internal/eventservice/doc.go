@@ -18,7 +18,8 @@
 //	event-type-version, eventtypeversion  ce-eventtypeversion
 //	event-time, time                    ce-time, in UTC
 //	--sourceId                          ce-source and ce-sourceid
-//	data                                the body, byte for byte; datacontenttype application/json
+//	data                                the body, byte for byte; datacontenttype application/json,
+//	                                    or that of v2, if it is none of CloudEvents' own formats
 //
 // # Its promises
 //
@@ -26,6 +27,7 @@
 // the adapter is down, slow or resets, with a 5xx and Retry-After. 200 means that
 // the adapter has taken the event. An event may reach the adapter twice (a kept
 // connection that broke is tried again), then with the same id. Memory and
-// concurrency are bounded; what is beyond the bounds is refused with 503 and
-// Retry-After before it costs anything.
+// concurrency are bounded: connections that do nothing make room for others, and
+// what is beyond the bounds is refused with 503 and Retry-After. At the end, every
+// connection that was accepted has its answer.
 package eventservice

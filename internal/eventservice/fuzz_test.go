@@ -6,12 +6,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 )
 
@@ -24,30 +27,161 @@ func newServer(t testing.TB, adapter transport) *Server {
 	t.Helper()
 	s, err := New(Options{
 		MeshURL: "http://shop.kyma-integration", SourceID: "shop", MaxRequestSize: 65536, RequestTimeout: 10 * time.Second, MaxInFlight: 10, MaxConnections: 10,
-	}, zap.NewNop())
+	}, zap.NewNop(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mesh.client.Transport = adapter
+	s.mesh.transport = adapter
 	return s
 }
 
-// FuzzPublish: whatever a client sends, it gets valid JSON, and only what is a
-// CloudEvent 1.0 gets to the adapter.
-func FuzzPublish(f *testing.F) {
+// identity is what Triggers and subscribers tell one event from another by.
+type identity struct {
+	ID, Type, Version, Source string
+	Time                      string
+	Extensions                map[string]string
+}
+
+// said is the identity that a request gives its event, read apart from the code
+// that it checks: with encoding/json, and rules that are written out here. The id
+// is "" if v1 leaves it to the service.
+func said(t *testing.T, body []byte, second bool, header http.Header) identity {
+	t.Helper()
+	var v1 struct {
+		ID      string `json:"event-id"`
+		Type    string `json:"event-type"`
+		Version string `json:"event-type-version"`
+		Time    string `json:"event-time"`
+	}
+	var v2 struct {
+		ID      string `json:"id"`
+		Type    string `json:"type"`
+		Version string `json:"eventtypeversion"`
+		Time    string `json:"time"`
+	}
+	var members map[string]any
+	decode := func(into any) {
+		decoder := json.NewDecoder(bytes.NewReader(body))
+		decoder.UseNumber()
+		if err := decoder.Decode(into); err != nil {
+			t.Fatalf("it was taken, but is no JSON: %v", err)
+		}
+	}
+	decode(&members)
+	if second {
+		decode(&v2)
+	} else {
+		decode(&v1)
+	}
+	want := identity{ID: v1.ID, Type: v1.Type, Version: v1.Version, Time: v1.Time, Source: "shop", Extensions: map[string]string{}}
+	if second {
+		want.ID, want.Type, want.Version, want.Time = v2.ID, v2.Type, v2.Version, v2.Time
+	}
+	at, err := time.Parse(time.RFC3339, want.Time)
+	if err != nil {
+		t.Fatalf("it was taken, but has no time: %v", err)
+	}
+	want.Time = at.UTC().Format(time.RFC3339Nano)
+	carried := func(name, value string) bool {
+		ours := strings.Fields("id source type time specversion data database64 datacontenttype datacontentencoding schemaurl dataschema subject " +
+			"eventtypeversion sourceid eventid eventtype eventtime cloudeventsversion")
+		for _, other := range ours {
+			if name == other {
+				return false
+			}
+		}
+		return regexp.MustCompile(`^[a-z0-9]+$`).MatchString(name) && !strings.HasPrefix(name, "knative") &&
+			value != "" && len(value) <= 4096 && strings.TrimSpace(value) == value && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f })
+	}
+	for key, values := range header {
+		if name := strings.ToLower(strings.TrimPrefix(key, "Ce-")); strings.HasPrefix(key, "Ce-") && carried(name, values[0]) {
+			want.Extensions[name] = values[0]
+		}
+	}
+	for name, value := range members {
+		var text string
+		switch v := value.(type) {
+		case string:
+			text = v
+		case json.Number:
+			text = v.String()
+		case bool:
+			text = map[bool]string{true: "true", false: "false"}[v]
+		}
+		if second && carried(name, text) {
+			want.Extensions[name] = text
+		}
+	}
+	return want
+}
+
+// seen is the identity that a receiver reads.
+func seen(e *event.Event) identity {
+	got := identity{ID: e.ID(), Type: e.Type(), Source: e.Source(), Time: e.Time().UTC().Format(time.RFC3339Nano), Extensions: map[string]string{}}
+	for name, value := range e.Extensions() {
+		got.Extensions[name], _ = value.(string)
+	}
+	got.Version = got.Extensions[versionExtension]
+	delete(got.Extensions, versionExtension)
+	return got
+}
+
+// seeds are bodies of v1 and v2 that once were, or might be, read in two ways.
+func seeds() (v1, v2 []string) {
 	const valid = `{"event-type":"a","event-type-version":"v1","event-id":"31109198-4d69-4ae0-972d-76117f3748c8","event-time":"2018-11-02T22:08:41Z","data":{"a":1}}`
 	const validV2 = `{"type":"a","eventtypeversion":"v1","id":"31109198-4d69-4ae0-972d-76117f3748c8","time":"2018-11-02T22:08:41Z","specversion":"0.3","data":"AA==","datacontentencoding":"base64"}`
-	for _, body := range []string{
-		valid, validV2, "", " ", "null", "[]", `"a"`, "{", valid + valid, valid[:40], strings.Replace(valid, `{"a":1}`, "\"\xff\\ud800\"", 1),
+	const other = `{"specversion":"1.0","id":"not a uuid","source":"other","type":"b c","eventtypeversion":"v9","sourceid":"other","knativebrokerttl":"0","data":{}}`
+	both := []string{
+		"", " ", "null", "[]", `"a"`, "{", strings.Repeat("[", 60000), strings.Repeat(`{"data":`, 5000), other, "[" + other + "]",
+	}
+	v1 = append([]string{
+		valid, valid + valid, valid[:40], strings.Replace(valid, `{"a":1}`, "\"\xff\\ud800\"", 1), strings.Replace(valid, `{"a":1}`, other, 1),
 		strings.Replace(valid, "2018-11-02T22:08:41Z", "0000-01-01T00:00:00+23:59", 1), strings.Replace(valid, "2018-11-02T22:08:41Z", "9999-12-31T23:59:59-23:59", 1),
-		strings.Replace(valid, `"a"`, `"a\r\nce-id: 2"`, 1), strings.Replace(validV2, `"data"`, `"x":"y\n","subject":"\u0000","data"`, 1),
-		strings.Repeat("[", 60000), strings.Repeat(`{"data":`, 5000), strings.Replace(valid, `"v1"`, `"`+strings.Repeat("9", 300)+`"`, 1),
+		strings.Replace(valid, "2018-11-02T22:08:41Z", "0001-01-01T00:00:00Z", 1),
+		strings.Replace(valid, `"a"`, `"a\r\nce-id: 2"`, 1), strings.Replace(valid, `"v1"`, `"`+strings.Repeat("9", 300)+`"`, 1),
+		strings.Replace(valid, `"event-type":"a"`, `"event-type":"b","Event-Type":"a","EVENT-TYPE":null`, 1),
+		strings.Replace(valid, `"event-type"`, `"event\u002dtype"`, 1), strings.Replace(valid, `"event-id"`, `"event-ıd":"x","event-id"`, 1),
+	}, both...)
+	v2 = append([]string{
+		validV2, strings.Replace(validV2, `"data"`, `"x":"y\n","subject":"\u0000","data"`, 1), strings.Replace(validV2, `"data"`, `"x":1.50,"y":true,"z":[],"n":null,"Q":"q","data"`, 1),
+		strings.Replace(validV2, `"id"`, `"ID":"x","id"`, 1), strings.Replace(validV2, `"data"`, `"x":"1","\u0078":"2","data"`, 1),
+		strings.Replace(validV2, `"data"`, `"subject":5,"schemaurl":{},"datacontenttype":[],"data"`, 1),
+	}, both...)
+	for _, contentType := range []string{
+		"application/cloudevents+json", "Application/CloudEvents+JSON; charset=utf-8", "application/cloudevents-batch+json", "application/cloudevents", "text/plain",
+		"text/plain; x=application/cloudevents+json", "application/json, application/cloudevents+json", "garbage", "; x", "text/plain\r\nce-id: 2", "Application/JSON",
 	} {
+		raw, err := json.Marshal(contentType)
+		if err != nil {
+			panic(err)
+		}
+		with := strings.Replace(validV2, `"datacontentencoding":"base64"`, `"datacontenttype":`+string(raw), 1)
+		v2 = append(v2, with, strings.Replace(with, `"AA=="`, other, 1), strings.Replace(with, `"AA=="`, "["+other+"]", 1))
+	}
+	return v1, v2
+}
+
+// FuzzPublish: whatever a client sends, it gets valid JSON. What gets to the adapter
+// is a CloudEvent 1.0, and what its receiver sees as type, id, version, time, source
+// and extensions is what the request said, in whichever way the content is written.
+//
+// The seeds with a datacontenttype of CloudEvents, and that of year 1, fail on the
+// commit before: the content's own attributes, or no time, were what was seen.
+func FuzzPublish(f *testing.F) {
+	v1, v2 := seeds()
+	for _, body := range v1 {
 		f.Add([]byte(body), false, "ce-subject", "x")
+		f.Add([]byte(body), false, "ce-partitionkey", "7")
+		f.Add([]byte(body), false, "Content-Type", "application/cloudevents+json")
+	}
+	for _, body := range v2 {
 		f.Add([]byte(body), true, "Ce-Ünknown", "\x00\n")
+		f.Add([]byte(body), true, "Ce-Type", "spoofed")
 	}
 	f.Fuzz(func(t *testing.T, body []byte, second bool, header, value string) {
+		var sent http.Header
 		posted := 0
+		var got identity
 		s := newServer(t, func(r *http.Request) (*http.Response, error) {
 			posted++
 			// What net/http would refuse to send.
@@ -61,17 +195,27 @@ func FuzzPublish(f *testing.F) {
 					}
 				}
 			}
-			e, err := binding.ToEvent(r.Context(), cehttp.NewMessage(r.Header, r.Body))
+			// Receivers differ in how they tell a whole event in the body.
+			if said := strings.ToLower(r.Header.Get("Content-Type")); strings.Contains(said, "cloudevents") {
+				t.Errorf("the Content-Type is %q", said)
+			}
+			message := cehttp.NewMessage(r.Header, r.Body)
+			if encoding := message.ReadEncoding(); encoding != binding.EncodingBinary {
+				t.Errorf("the event is %s", encoding)
+			}
+			e, err := binding.ToEvent(r.Context(), message)
 			if err != nil {
 				t.Errorf("it is no event: %v", err)
 				return nil, err
 			}
-			if err := e.Validate(); err != nil || e.SpecVersion() != "1.0" || e.Source() != "shop" {
+			if err := e.Validate(); err != nil || e.SpecVersion() != "1.0" || r.Header.Get("Ce-Sourceid") != "shop" {
 				t.Errorf("it is no valid event: %v\n%s", err, e)
 			}
-			if !second && !json.Valid(e.Data()) {
+			if e.DataContentType() == "application/json" && !json.Valid(e.Data()) {
 				t.Errorf("its data is no JSON: %q", e.Data())
 			}
+			got = seen(e)
+			delete(got.Extensions, sourceExtension)
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})
 		path := "/shop/v1/events"
@@ -83,24 +227,36 @@ func FuzzPublish(f *testing.F) {
 		if canonical := http.CanonicalHeaderKey(header); header != "" && !strings.ContainsAny(value, "\r\n\x00") {
 			req.Header[canonical] = []string{value}
 		}
-		got := httptest.NewRecorder()
-		s.ServeHTTP(got, req)
+		sent = req.Header.Clone()
+		answered := httptest.NewRecorder()
+		s.ServeHTTP(answered, req)
 
 		var answer map[string]any
-		if err := json.Unmarshal(got.Body.Bytes(), &answer); err != nil {
-			t.Fatalf("the answer is no JSON: %v: %q", err, got.Body)
+		if err := json.Unmarshal(answered.Body.Bytes(), &answer); err != nil {
+			t.Fatalf("the answer is no JSON: %v: %q", err, answered.Body)
 		}
-		switch got.Code {
+		switch answered.Code {
 		case http.StatusOK:
-			if id, _ := answer["event-id"].(string); posted != 1 || !validID(id) {
-				t.Errorf("taken, but posted %d times: %s", posted, got.Body)
+			id, _ := answer["event-id"].(string)
+			if posted != 1 || !validID(id) || id != got.ID {
+				t.Errorf("taken, but posted %d times, with id %q: %s", posted, got.ID, answered.Body)
+			}
+			want := said(t, body, second, sent)
+			if want.ID == "" {
+				want.ID = id
+			}
+			if len(got.Extensions) < len(want.Extensions) && len(body) > maxExtensions {
+				return // more than one event may have
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("what the request said, and what the receiver sees (-want +got):\n%s", diff)
 			}
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
-			if posted != 0 || answer["status"] != float64(got.Code) || answer["type"] == "" || answer["message"] == "" {
-				t.Errorf("refused, and posted %d times: %s", posted, got.Body)
+			if posted != 0 || answer["status"] != float64(answered.Code) || answer["type"] == "" || answer["message"] == "" {
+				t.Errorf("refused, and posted %d times: %s", posted, answered.Body)
 			}
 		default:
-			t.Errorf("status %d: %s", got.Code, got.Body)
+			t.Errorf("status %d: %s", answered.Code, answered.Body)
 		}
 		if taken := s.bodies.taken.Load(); taken != 0 {
 			t.Errorf("%d bytes are still taken", taken)

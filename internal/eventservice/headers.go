@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 )
 
@@ -60,7 +59,7 @@ func mayPass(name string) bool {
 
 // passAttributes adds what the client said in ce-* headers. What is in the body
 // wins: that is what the API documents.
-func passAttributes(ce *event.EventContextV1, header http.Header) {
+func passAttributes(ce *cloudEvent, header http.Header) {
 	for key, values := range header {
 		if len(key) <= 3 || !strings.EqualFold(key[:3], "ce-") || len(values) == 0 {
 			continue
@@ -71,16 +70,16 @@ func passAttributes(ce *event.EventContextV1, header http.Header) {
 		}
 		switch value := values[0]; name {
 		case "subject":
-			if ce.Subject == nil && value != "" && headerValue(value) {
-				ce.Subject = &value
+			if ce.subject == "" {
+				ce.setSubject(value)
 			}
 		case "dataschema":
-			if ce.DataSchema == nil {
-				setSchema(ce, value)
+			if ce.dataSchema == "" {
+				ce.setSchema(value)
 			}
 		default:
-			if _, ok := ce.Extensions[name]; !ok {
-				setExtension(ce, name, value)
+			if _, ok := ce.extensions[name]; !ok {
+				ce.setExtension(name, value)
 			}
 		}
 	}

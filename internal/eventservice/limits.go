@@ -3,11 +3,8 @@ package eventservice
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -19,6 +16,11 @@ type bodies struct {
 	limit int64 // of one body
 	room  int64 // of all
 	taken atomic.Int64
+	freed chan struct{} // a body is released
+}
+
+func newBodies(limit int64) *bodies {
+	return &bodies{limit: limit, room: max(bodyRoom, 2*(limit+1)), freed: make(chan struct{}, 1)}
 }
 
 // steps are the sizes a buffer grows through; the last is the limit and one byte,
@@ -41,6 +43,10 @@ type body struct {
 func (b *body) release() {
 	b.of.taken.Add(-b.size)
 	b.size, b.bytes = 0, nil
+	select {
+	case b.of.freed <- struct{}{}:
+	default:
+	}
 }
 
 // grow gives the body room for size bytes.
@@ -55,11 +61,31 @@ func (b *body) grow(size int64) bool {
 	return true
 }
 
-// read reads a whole body. The error is one for the client.
-func (b *bodies) read(r *http.Request) (*body, *apiError) {
+// growOrWait is grow at the cost of who takes long to send a body: it gives way to one
+// that comes at once.
+func (b *body) growOrWait(size int64, free func() bool) bool {
+	const tries = 10
+	for range tries {
+		if b.grow(size) {
+			return true
+		}
+		if !free() {
+			return false
+		}
+		select {
+		case <-b.of.freed:
+		case <-time.After(leaveTime):
+		}
+	}
+	return b.grow(size)
+}
+
+// read reads a whole body. free frees memory of another one, if it can. The error is
+// one for the client.
+func (b *bodies) read(r *http.Request, free func() bool) (*body, *apiError) {
 	out := &body{of: b}
 	for _, size := range b.steps() {
-		if !out.grow(size) {
+		if !out.growOrWait(size, free) {
 			out.release()
 			return nil, overloaded()
 		}
@@ -83,88 +109,4 @@ func (b *bodies) read(r *http.Request) (*body, *apiError) {
 	}
 	out.release()
 	return nil, tooLarge()
-}
-
-// limitedListener accepts a bounded number of connections. Those beyond it get an
-// answer, too: whoever waits in the kernel's queue does not know why, nor when to
-// come again, and a health probe behind them would fail.
-type limitedListener struct {
-	net.Listener
-	slots   chan struct{}
-	refuser chan struct{}
-	shed    func()
-}
-
-// refusers are under way at once; what is beyond them is closed.
-const refusers = 64
-
-func limitConnections(l net.Listener, limit int, shed func()) net.Listener {
-	return &limitedListener{Listener: l, slots: make(chan struct{}, limit), refuser: make(chan struct{}, refusers), shed: shed}
-}
-
-// Accept implements net.Listener.
-func (l *limitedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &limitedConn{Conn: conn, release: func() { <-l.slots }}, nil
-		default:
-		}
-		l.shed()
-		select {
-		case l.refuser <- struct{}{}:
-			go func() {
-				defer func() { <-l.refuser }()
-				refuse(conn)
-			}()
-		default:
-			_ = conn.Close()
-		}
-	}
-}
-
-var refusal = func() []byte {
-	const body = `{"status":503,"type":"` + typeOverloaded + `","message":"Too many connections at once"}` + "\n"
-	return []byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) +
-		"\r\nRetry-After: " + strconv.Itoa(int(retryAfter/time.Second)) + "\r\nConnection: close\r\n\r\n" + body)
-}()
-
-// refuse answers a connection without reading its request first, then waits for
-// the client to close: closing with unread bytes would reset the answer away.
-func refuse(conn net.Conn) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	if _, err := conn.Write(refusal); err != nil {
-		return
-	}
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	_, _ = io.CopyN(io.Discard, conn, discardLimit)
-}
-
-type limitedConn struct {
-	net.Conn
-	once    sync.Once
-	release func()
-}
-
-// Close implements net.Conn.
-func (c *limitedConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(c.release)
-	return err
-}
-
-// CloseWrite lets net/http half-close, as it does for a bare TCP connection after
-// an answer to a request it has not read to its end.
-func (c *limitedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package eventservice
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,6 @@ import (
 	"net/url"
 	"strconv"
 	"time"
-
-	"github.com/cloudevents/sdk-go/v2/binding"
-	"github.com/cloudevents/sdk-go/v2/event"
-	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
-	"github.com/cloudevents/sdk-go/v2/types"
 )
 
 const (
@@ -30,11 +26,14 @@ const (
 
 // mesh is the way into the event mesh: one HTTPSource adapter.
 type mesh struct {
-	url     string
-	source  types.URIRef
-	name    string
-	timeout time.Duration
-	client  *http.Client
+	url *url.URL
+	// source is what every event says, sourceID the same as it was given.
+	source, sourceID string
+	authorization    []string
+	timeout          time.Duration
+	// transport and not a client: a POST that is redirected becomes a GET, and the
+	// event is gone.
+	transport http.RoundTripper
 }
 
 // newMesh posts to target in the name of source. connections are kept open.
@@ -43,55 +42,61 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the URL of the event mesh, %q, is not of the form http://<host>", target)
 	}
-	ref := types.ParseURIRef(source)
-	if ref == nil || source == "" || !headerValue(source) {
+	ref, err := url.Parse(source)
+	if err != nil || source == "" || !headerValue(source) {
 		return nil, fmt.Errorf("the source %q is no URI reference", source)
 	}
 	if u.Path == "" {
 		u.Path = "/" // the adapter takes events there
 	}
-	return &mesh{
-		url: u.String(), source: *ref, name: source, timeout: timeout,
-		client: &http.Client{
-			Transport: &http.Transport{
-				DialContext:         (&net.Dialer{Timeout: min(dialTimeout, timeout), KeepAlive: 15 * time.Second}).DialContext,
-				MaxIdleConns:        connections,
-				MaxIdleConnsPerHost: connections,
-				// Whoever is let in gets a connection: the bound is before this one.
-				MaxConnsPerHost:    0,
-				IdleConnTimeout:    idleConnection,
-				DisableCompression: true,
-				ReadBufferSize:     4 << 10,
-				WriteBufferSize:    8 << 10,
-			},
-			// A POST that is redirected becomes a GET, and the event is gone.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	m := &mesh{
+		url: u, source: ref.String(), sourceID: source, timeout: timeout,
+		transport: &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: min(dialTimeout, timeout), KeepAlive: 15 * time.Second}).DialContext,
+			MaxIdleConns:        connections,
+			MaxIdleConnsPerHost: connections,
+			// Whoever is let in gets a connection: the bound is before this one.
+			MaxConnsPerHost:    0,
+			IdleConnTimeout:    idleConnection,
+			DisableCompression: true,
+			ReadBufferSize:     4 << 10,
+			WriteBufferSize:    4 << 10,
 		},
-	}, nil
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		withAuth := http.Request{Header: http.Header{}}
+		withAuth.SetBasicAuth(u.User.Username(), password)
+		m.authorization = withAuth.Header["Authorization"]
+	}
+	return m, nil
 }
 
+var userAgent = []string{"event-service"}
+
 // send posts one event and returns nil once the adapter has taken it.
-func (m *mesh) send(ctx context.Context, ce *event.EventContextV1, data []byte, from http.Header, requestID string) *apiError {
+func (m *mesh) send(ctx context.Context, ce *cloudEvent, from http.Header, requestID string) *apiError {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	ce.Source = m.source
-	ce.Extensions[sourceExtension] = m.name
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, nil)
-	if err != nil {
-		return unwritable(err)
+	header := ce.header(m.source, m.sourceID)
+	passTrace(from, header, requestID)
+	header["User-Agent"] = userAgent
+	if m.authorization != nil {
+		header["Authorization"] = m.authorization
 	}
-	e := event.Event{Context: ce, DataEncoded: data}
-	if err := cehttp.WriteRequest(ctx, binding.ToMessage(&e), req); err != nil {
-		return unwritable(err)
-	}
-	passTrace(from, req.Header, requestID)
-	req.Header.Set("User-Agent", "event-service")
 	// Present but empty, it is not sent; it tells the client of net/http that the
 	// request may be repeated when a kept connection turns out to be dead. It may:
 	// the event keeps its id.
-	req.Header["Idempotency-Key"] = nil
+	header["Idempotency-Key"] = nil
+	content := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(ce.data)), nil }
+	body, _ := content()
+	req := (&http.Request{
+		Method: http.MethodPost, URL: m.url, Host: m.url.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: body, GetBody: content, ContentLength: int64(len(ce.data)),
+	}).WithContext(ctx)
 
-	resp, err := m.client.Do(req)
+	resp, err := m.transport.RoundTrip(req)
 	if err != nil {
 		return unreachable(err)
 	}
@@ -101,14 +106,6 @@ func (m *mesh) send(ctx context.Context, ce *event.EventContextV1, data []byte, 
 		return nil
 	}
 	return refused(resp)
-}
-
-// unwritable is the answer to an event that cannot be written as HTTP. The checks
-// before leave none that anybody knows of.
-func unwritable(err error) *apiError {
-	return &apiError{
-		Status: http.StatusBadRequest, Type: typeBadPayload, Message: "The event cannot be carried", MoreInfo: err.Error(), cause: "bad_payload",
-	}
 }
 
 // unreachable is the answer when there was none: refused, reset, too slow.

@@ -19,6 +19,7 @@ type metrics struct {
 	mesh        prometheus.Histogram
 	refused     *prometheus.CounterVec
 	connections prometheus.Counter
+	closed      prometheus.Counter
 	inFlight    prometheus.Gauge
 }
 
@@ -42,14 +43,17 @@ func newMetrics(taken func() float64) *metrics {
 			Name: "event_service_events_refused_total", Help: "Events that were not taken, by cause.",
 		}, []string{"cause"}),
 		connections: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "event_service_connections_refused_total", Help: "Connections beyond the limit.",
+			Name: "event_service_connections_refused_total", Help: "Connections beyond the limit that were answered with 503.",
+		}),
+		closed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "event_service_connections_closed_total", Help: "Idle or silent connections that were closed at the limit, so that others are served.",
 		}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "event_service_events_in_flight", Help: "Events that are being read, checked or posted.",
+			Name: "event_service_events_in_flight", Help: "Events that are being posted to the adapter.",
 		}),
 	}
 	m.registry.MustRegister(
-		m.requests, m.duration, m.mesh, m.refused, m.connections, m.inFlight,
+		m.requests, m.duration, m.mesh, m.refused, m.connections, m.closed, m.inFlight,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "event_service_body_bytes", Help: "Memory that request bodies take.",
 		}, taken),

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/event"
 	"go.uber.org/zap"
 )
 
@@ -26,7 +28,7 @@ type Options struct {
 	RequestTimeout time.Duration
 	// MaxInFlight events are taken at once, the rest is shed.
 	MaxInFlight int
-	// MaxConnections are open at once, the rest is refused.
+	// MaxConnections are open at once. For more, those that do nothing are closed.
 	MaxConnections int
 	// ShutdownDelay is how long a server that was told to end still takes requests:
 	// until then, whoever knows its address may send some.
@@ -64,24 +66,31 @@ const (
 
 // Server serves the legacy event API of one Application.
 type Server struct {
-	options  Options
-	log      *zap.Logger
-	mesh     *mesh
-	bodies   *bodies
-	metrics  *metrics
-	slots    chan struct{}
+	options Options
+	log     *zap.Logger
+	mesh    *mesh
+	bodies  *bodies
+	metrics *metrics
+	slots   chan struct{}
+	// asking bounds the calls that wait for the cluster: they hold a connection each.
+	asking   chan struct{}
 	draining atomic.Bool
+	// requestLog gets the line of each request if RequestLogging is on.
+	requestLog *zap.Logger
+	requests   atomic.Int64
 }
 
-// New makes a server. An error is one of the options'.
-func New(o Options, log *zap.Logger) (*Server, error) {
+// New makes a server. Lines about single requests go to requests if all of them are
+// wanted: a log that leaves out some of many is for the others. An error is one of the
+// options'.
+func New(o Options, log, requests *zap.Logger) (*Server, error) {
 	m, err := newMesh(o.MeshURL, o.SourceID, o.RequestTimeout, o.MaxInFlight)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		options: o, log: log, mesh: m, slots: make(chan struct{}, o.MaxInFlight),
-		bodies: &bodies{limit: o.MaxRequestSize, room: max(bodyRoom, 2*(o.MaxRequestSize+1))},
+		options: o, log: log, requestLog: requests, mesh: m, slots: make(chan struct{}, o.MaxInFlight), asking: make(chan struct{}, o.MaxInFlight),
+		bodies: newBodies(o.MaxRequestSize),
 	}
 	s.metrics = newMetrics(func() float64 { return float64(s.bodies.taken.Load()) })
 	return s, nil
@@ -90,18 +99,13 @@ func New(o Options, log *zap.Logger) (*Server, error) {
 // Serve answers on the listener until ctx ends, then for the shutdown delay, and
 // then what it has begun. It returns nil if every request it had read is answered.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: s.options.RequestTimeout,
-		ReadTimeout:       s.options.RequestTimeout,
-		// An answer is due when the body is read and the adapter has had its time.
-		WriteTimeout:   2*s.options.RequestTimeout + answerReserve,
-		IdleTimeout:    idleClient,
-		MaxHeaderBytes: maxHeaders,
-		ErrorLog:       zap.NewStdLog(s.log.Named("http")),
-	}
+	srv := s.httpServer(s)
+	// An answer is due when the body is read and the adapter has had its time.
+	srv.WriteTimeout = 2*s.options.RequestTimeout + answerReserve
+	conns := limitConnections(l, s.options.MaxConnections, s.metrics)
+	conns.configure(srv)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(limitConnections(l, s.options.MaxConnections, s.metrics.connections.Inc)) }()
+	go func() { served <- srv.Serve(conns) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("cannot serve: %w", err)
@@ -119,20 +123,59 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	// ctx has ended; what was begun has its own time.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), srv.WriteTimeout)
 	defer cancel()
+	// Only the listener, at first: once Shutdown has begun, net/http drops a request
+	// that it has just read.
+	_ = conns.Close()
+	<-served
+	if err := conns.drain(last); err != nil {
+		return fmt.Errorf("cannot answer every request: %w", err)
+	}
 	if err := srv.Shutdown(last); err != nil {
 		return fmt.Errorf("cannot answer every request: %w", err)
 	}
-	s.log.Info("every request is answered")
+	s.log.Info("every request is answered", zap.Int64("connections", conns.accepted.Load()), zap.Int64("requests", s.requests.Load()))
 	return nil
 }
 
-// Metrics serves what Prometheus asks for, and nothing else: it is for a port of
-// its own, since the other one is open to clients outside of the cluster.
-func (s *Server) Metrics() http.Handler {
+// httpServer has what the servers of both ports have in common.
+func (s *Server) httpServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: s.options.RequestTimeout,
+		ReadTimeout:       s.options.RequestTimeout,
+		IdleTimeout:       idleClient,
+		MaxHeaderBytes:    maxHeaders,
+		ErrorLog:          zap.NewStdLog(s.log.Named("http")),
+	}
+}
+
+// ServeInternal serves the probes of the kubelet and the metrics of Prometheus, until
+// ctx ends. It is for a port of its own: the other one is open to clients outside of
+// the cluster, and whatever they do, a probe must have its answer.
+func (s *Server) ServeInternal(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metrics.handler())
-	return mux
+	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, healthy) })
+	srv := s.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if connOf(r).begin() {
+			w.Header().Set("Connection", "close")
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	srv.WriteTimeout = time.Minute
+	conns := limitConnections(l, maxInternal, nil)
+	conns.configure(srv)
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := srv.Serve(conns); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
+
+// maxInternal connections to the port of probes and metrics are open at once.
+const maxInternal = 64
+
+var healthy = map[string]string{"status": "ok"}
 
 // request is one request on its way through the server.
 type request struct {
@@ -143,10 +186,13 @@ type request struct {
 	eventID     string
 	problem     *apiError
 	err         error
+	// last: the connection is closed after the answer.
+	last bool
 }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.requests.Add(1)
 	req := &request{id: requestID(r.Header), began: time.Now()}
 	out := &recorder{ResponseWriter: w}
 	out.Header()[requestIDHeader] = []string{req.id}
@@ -155,56 +201,110 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out.Header().Set("Connection", "close")
 	}
 	defer func() {
-		if crash := recover(); crash != nil {
+		crash := recover()
+		if crash != nil {
 			s.log.Error("this is a bug", zap.String("requestID", req.id), zap.String("route", req.route), zap.Any("panic", crash), zap.Stack("stack"))
 			if out.status == 0 {
+				crash = nil
 				req.problem = internalError()
 				req.problem.write(out)
 			}
 		}
-		s.finish(req, out.status)
+		s.finish(req, r, out.status)
+		if crash != nil {
+			// Half of an answer is out. Nothing but the end of the connection tells the
+			// client.
+			panic(http.ErrAbortHandler)
+		}
 	}()
+	if r.ContentLength == 0 {
+		s.begin(req, out, r)
+	}
 	s.dispatch(req, out, r)
 }
 
-// dispatch finds the route; its paths are matched exactly, as those of 1.11 were.
+// begin says that nothing more is expected of the client: what follows is answered.
+func (s *Server) begin(req *request, w http.ResponseWriter, r *http.Request) {
+	if connOf(r).begin() && !req.last {
+		req.last = true
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// dispatch finds the route of a path as Kyma's router did: the decoded path counts,
+// and one that is not clean is redirected to the clean one. Kyma answered every
+// method with 301. Clients make a GET of a POST then, and the event is gone, so that
+// other methods get 308, which keeps them.
 func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) {
-	path := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-	method := http.MethodPost
-	var handle func()
-	switch {
-	case len(path) == 2 && path[0] == "v1" && path[1] == "health":
-		req.route, method = "health", http.MethodGet
-		handle = func() { writeJSON(w, http.StatusOK, map[string]string{"status": "ok"}) }
-	case len(path) == 3 && path[0] != "" && path[1] == "v1" && path[2] == "events":
-		req.route = "v1/events"
-		handle = func() { s.publish(req, w, r, decodeV1) }
-	case len(path) == 3 && path[0] != "" && path[1] == "v2" && path[2] == "events":
-		req.route = "v2/events"
-		handle = func() { s.publish(req, w, r, decodeV2) }
-	case len(path) == 4 && path[0] != "" && path[1] == "v1" && path[2] == "events" && path[3] == "subscribed":
-		req.route, method = "subscribed", http.MethodGet
-		handle = func() { s.subscribed(req, w, r) }
-	default:
+	if clean := cleanPath(r.URL.Path); clean != r.URL.Path {
 		req.route = "other"
-		writeJSON(w, http.StatusNotFound, routeError{http.StatusNotFound, "Requested resource could not be found."})
+		status := http.StatusPermanentRedirect
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			status = http.StatusMovedPermanently
+		}
+		w.Header().Set("Location", (&url.URL{Path: clean, RawQuery: r.URL.RawQuery}).String())
+		writeJSON(w, status, routeError{status, http.StatusText(status)})
 		return
 	}
-	if len(path) > 2 {
-		// It is not checked against our own: it never was.
-		req.application, _, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	method := http.MethodPost
+	// The application is not checked against our own: it never was.
+	if req.route, req.application = route(r.URL.Path); req.route == "health" || req.route == "subscribed" {
+		method = http.MethodGet
 	}
-	if r.Method != method {
+	switch {
+	case req.route == "other":
+		writeJSON(w, http.StatusNotFound, routeError{http.StatusNotFound, "Requested resource could not be found."})
+	case r.Method != method:
 		w.Header().Set("Allow", method)
 		writeJSON(w, http.StatusMethodNotAllowed, routeError{http.StatusMethodNotAllowed, "Method not allowed."})
-		return
+	case req.route == "health":
+		s.begin(req, w, r)
+		writeJSON(w, http.StatusOK, healthy)
+	case req.route == "subscribed":
+		s.begin(req, w, r)
+		s.subscribed(req, w, r)
+	case req.route == "v1/events":
+		s.publish(req, w, r, decodeV1)
+	default:
+		s.publish(req, w, r, decodeV2)
 	}
-	handle()
+}
+
+// route returns the name of a path's route, and the application in it.
+func route(clean string) (name, application string) {
+	if clean == "/v1/health" {
+		return "health", ""
+	}
+	application, rest, _ := strings.Cut(clean[1:], "/")
+	switch {
+	case application == "":
+		return "other", ""
+	case rest == "v1/events":
+		return "v1/events", application
+	case rest == "v2/events":
+		return "v2/events", application
+	case rest == "v1/events/subscribed":
+		return "subscribed", application
+	}
+	return "other", ""
+}
+
+// cleanPath returns the path without empty, "." and ".." elements. A slash at the end
+// stays, for such a path is another one.
+func cleanPath(p string) string {
+	if p == "" || p[0] != '/' {
+		p = "/" + p
+	}
+	clean := path.Clean(p)
+	if p[len(p)-1] == '/' && clean != "/" {
+		clean += "/"
+	}
+	return clean
 }
 
 // publish takes one event.
 func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
-	decode func([]byte) (*event.EventContextV1, []byte, *apiError),
+	decode func([]byte) (*cloudEvent, *apiError),
 ) {
 	eventID, problem := s.take(req, w, r, decode)
 	if problem != nil {
@@ -213,11 +313,11 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 		problem.write(w)
 		return
 	}
-	writeJSON(w, http.StatusOK, accepted{EventID: eventID})
+	accepted{eventID}.write(w)
 }
 
 func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
-	decode func([]byte) (*event.EventContextV1, []byte, *apiError),
+	decode func([]byte) (*cloudEvent, *apiError),
 ) (string, *apiError) {
 	switch {
 	case r.ContentLength == 0:
@@ -227,10 +327,27 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	}
 	// A body is read outside of the slots: clients that send slowly take memory,
 	// which has its own bound, and keep nobody else out.
-	body, problem := s.bodies.read(r)
+	c := connOf(r)
+	c.receive()
+	body, problem := s.bodies.read(r, c.freeBody)
 	if problem != nil {
-		if problem.cause == "too_large" || problem.cause == "slow_client" || problem.cause == "overloaded" {
+		switch problem.cause {
+		case "slow_client":
+			if c.mustGo() {
+				problem = overloaded() // it was slow when another one needed its place
+			}
+			c.leave()
+			w.Header().Set("Connection", "close")
+		case "overloaded":
+			// The rest is read, and forgotten: a client that cannot write any more may not
+			// read its answer.
+			if _, err := io.CopyN(io.Discard, r.Body, s.bodies.limit); !errors.Is(err, io.EOF) {
+				c.leave()
+				w.Header().Set("Connection", "close")
+			}
+		case "too_large":
 			// What is left of the body is not worth reading.
+			c.leave()
 			w.Header().Set("Connection", "close")
 		}
 		return "", problem
@@ -240,11 +357,12 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	// the adapter still has time.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 
-	ce, data, problem := decode(body.bytes)
+	s.begin(req, w, r)
+	ce, problem := decode(body.bytes)
 	if problem != nil {
 		return "", problem
 	}
-	req.eventID = ce.ID
+	req.eventID = ce.id
 	select {
 	case s.slots <- struct{}{}:
 	default:
@@ -257,14 +375,31 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	}()
 	passAttributes(ce, r.Header)
 	posted := time.Now()
-	problem = s.mesh.send(r.Context(), ce, data, r.Header, req.id)
+	ctx := r.Context()
+	if req.last {
+		// net/http takes the end of reading for that of the client.
+		ctx = context.WithoutCancel(ctx)
+	}
+	problem = s.mesh.send(ctx, ce, r.Header, req.id)
 	s.metrics.mesh.Observe(time.Since(posted).Seconds())
-	return ce.ID, problem
+	return ce.id, problem
 }
 
 var errNoCluster = errors.New("there is no cluster to ask")
 
+// subscribedAnswer is the shape that Kyma 1.10 and 1.11 answer, and publish.
+type subscribedAnswer struct {
+	EventsInfo []SubscribedEvent `json:"eventsInfo"`
+}
+
 func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	default:
+		overloaded().write(w)
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.options.RequestTimeout)
 	defer cancel()
 	events, err := []SubscribedEvent(nil), errNoCluster
@@ -272,33 +407,34 @@ func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request
 		events, err = s.options.Subscriptions.Subscribed(ctx, req.application)
 	}
 	if err != nil {
+		// Names of the cluster's objects, users and addresses are for the log only: the
+		// client may be outside of the cluster. It finds the line by the request id.
 		req.err = err
 		w.Header().Set("Retry-After", "2")
-		writeJSON(w, http.StatusInternalServerError, routeError{http.StatusInternalServerError, "cannot tell what is subscribed: " + err.Error()})
+		writeJSON(w, http.StatusInternalServerError, routeError{http.StatusInternalServerError, "cannot tell what is subscribed"})
 		return
 	}
-	writeJSON(w, http.StatusOK, struct {
-		Events []SubscribedEvent `json:"events"`
-	}{append([]SubscribedEvent{}, events...)})
+	writeJSON(w, http.StatusOK, subscribedAnswer{append([]SubscribedEvent{}, events...)})
 }
 
 // finish counts a request and logs it, never its content.
-func (s *Server) finish(req *request, status int) {
+func (s *Server) finish(req *request, r *http.Request, status int) {
 	took := time.Since(req.began)
 	s.metrics.answered(req.route, status, took)
-	level, message := zap.DebugLevel, "answered"
-	switch {
-	case status >= http.StatusInternalServerError || status == statusClientGone:
-		level, message = zap.WarnLevel, "failed"
-	case s.options.RequestLogging:
-		level = zap.InfoLevel
+	log, level, message := s.log, zap.DebugLevel, "answered"
+	if s.options.RequestLogging {
+		log, level = s.requestLog, zap.InfoLevel
 	}
-	entry := s.log.Check(level, message)
+	if status >= http.StatusInternalServerError || status == statusClientGone {
+		level, message = zap.WarnLevel, "failed"
+	}
+	entry := log.Check(level, message)
 	if entry == nil {
 		return
 	}
 	fields := []zap.Field{
-		zap.String("requestID", req.id), zap.String("route", req.route), zap.String("application", req.application),
+		zap.String("requestID", req.id), zap.String("method", bounded(r.Method)), zap.String("path", bounded(r.URL.Path)),
+		zap.String("route", req.route), zap.String("application", bounded(req.application)),
 		zap.Int("status", status), zap.Duration("took", took),
 	}
 	if req.eventID != "" {
@@ -311,6 +447,17 @@ func (s *Server) finish(req *request, status int) {
 		fields = append(fields, zap.Error(req.err))
 	}
 	entry.Write(fields...)
+}
+
+// maxLogged bounds what a client can put into one field of the log. The longest name
+// of an Application is shorter.
+const maxLogged = 256
+
+func bounded(text string) string {
+	if len(text) > maxLogged {
+		return text[:maxLogged] + "..."
+	}
+	return text
 }
 
 // recorder remembers the status of an answer.

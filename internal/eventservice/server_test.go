@@ -33,7 +33,7 @@ func TestNoCluster(t *testing.T) {
 	s := newServer(t, func(*http.Request) (*http.Response, error) { return nil, errors.New("not asked") })
 	got := httptest.NewRecorder()
 	s.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/shop/v1/events/subscribed", nil))
-	want := `{"code":500,"error":"cannot tell what is subscribed: there is no cluster to ask"}` + "\n"
+	want := `{"code":500,"error":"cannot tell what is subscribed"}` + "\n"
 	if got.Code != 500 || got.Body.String() != want {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -21,15 +23,35 @@ import (
 // Triggers are the Subscriptions of a cluster: its Knative Triggers, in any
 // namespace, of any Broker, ready or not (domain.md §3).
 //
-// They are listed, in pages, when somebody asks, and calls at the same time share
-// one list. Most clients never ask; a watch of all Triggers by each Application's
-// event-service would cost the API server more, and keep them all in memory.
+// They are listed, in pages, when somebody asks. Calls at the same time share one
+// list, and its result serves for some seconds. Most clients never ask; a watch of
+// all Triggers by each Application's event-service would cost the API server more,
+// and keep them all in memory.
 type Triggers struct {
 	served  *k8sutil.Served
 	lister  *k8sutil.Lister
 	timeout time.Duration
 	flight  singleflight.Group
+
+	mu   sync.Mutex
+	last listed
 }
+
+// listed is the result of one list, and until when it is served.
+type listed struct {
+	bySource map[string]map[SubscribedEvent]bool
+	err      error
+	until    time.Time
+}
+
+const (
+	// listFresh is how long a list is served. A client that polls each second makes
+	// one list in ten calls instead of ten.
+	listFresh = 10 * time.Second
+	// failureFresh is the same for a list that failed. It is what Retry-After says:
+	// clients that ask again at once cost the API server nothing.
+	failureFresh = retryAfter
+)
 
 // NewTriggers reads through cfg; one list may take up to timeout.
 func NewTriggers(cfg *rest.Config, timeout time.Duration) (*Triggers, error) {
@@ -56,29 +78,56 @@ func (t *Triggers) retry(ctx context.Context, op func(context.Context) error) er
 
 // Subscribed implements Subscriptions.
 func (t *Triggers) Subscribed(ctx context.Context, application string) ([]SubscribedEvent, error) {
-	// The list goes on when one of its callers leaves.
-	result := t.flight.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.timeout)
-		defer cancel()
-		return t.list(ctx)
-	})
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case r := <-result:
-		if r.Err != nil {
-			return nil, r.Err
+	last := t.current()
+	if last == nil {
+		// The list goes on when one of its callers leaves.
+		result := t.flight.DoChan("", func() (any, error) { return t.refresh(context.WithoutCancel(ctx)), nil })
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case r := <-result:
+			last = r.Val.(*listed)
 		}
-		events := r.Val.(map[string]map[SubscribedEvent]bool)[application]
-		list := make([]SubscribedEvent, 0, len(events))
-		for e := range events {
-			list = append(list, e)
-		}
-		slices.SortFunc(list, func(a, b SubscribedEvent) int {
-			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
-		})
-		return list, nil
 	}
+	if last.err != nil {
+		return nil, last.err
+	}
+	events := slices.Collect(maps.Keys(last.bySource[application]))
+	slices.SortFunc(events, func(a, b SubscribedEvent) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	})
+	return events, nil
+}
+
+// current is the last list, nil if it is too old.
+func (t *Triggers) current() *listed {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !time.Now().Before(t.last.until) {
+		return nil
+	}
+	last := t.last
+	return &last
+}
+
+// refresh lists, unless another call has done so a moment ago.
+func (t *Triggers) refresh(ctx context.Context) *listed {
+	if last := t.current(); last != nil {
+		return last
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	next := listed{}
+	next.bySource, next.err = t.list(ctx)
+	fresh := listFresh
+	if next.err != nil {
+		fresh = failureFresh
+	}
+	next.until = time.Now().Add(fresh)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = next
+	return &next
 }
 
 // list returns what is subscribed, by source.

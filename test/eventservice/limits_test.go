@@ -38,14 +38,17 @@ func announce(conn net.Conn, n int) error {
 }
 
 // memory returns what the process holds, in bytes.
-func memory(t testing.TB, pid int) int64 {
+func memory(t testing.TB, pid int) int64 { return status(t, pid, "VmRSS:") }
+
+// status returns a line of the process's status that is a size, in bytes.
+func status(t testing.TB, pid int, name string) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(raw) {
-		if rest, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
 			kib, err := strconv.ParseInt(string(bytes.Fields(rest)[0]), 10, 64)
 			if err != nil {
 				t.Fatal(err)
@@ -53,7 +56,7 @@ func memory(t testing.TB, pid int) int64 {
 			return kib << 10
 		}
 	}
-	t.Fatal("no VmRSS")
+	t.Fatalf("no %s", name)
 	return 0
 }
 
@@ -229,53 +232,6 @@ func TestShedding(t *testing.T) {
 	if got := mustSend(t, http.MethodPost, service.URL+eventsV1, eventOf(uuid.NewString()), nil); got.status != 200 {
 		t.Errorf("afterwards: %s", got)
 	}
-}
-
-// TestConnectionLimit: connections beyond the limit are answered, too.
-func TestConnectionLimit(t *testing.T) {
-	service := start(t, newAdapter(t).URL, "--maxConnections=3")
-	var open []net.Conn
-	for range 3 {
-		conn := dial(t, service)
-		// That it is served means that it has its place.
-		fmt.Fprint(conn, "GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n")
-		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		open = append(open, conn)
-	}
-	got := mustAsk(t, service)
-	if got.status != 503 || got.header.Get("Retry-After") != "2" || got.body["type"] != "overloaded" {
-		t.Errorf("%s", got)
-	}
-	for _, conn := range open {
-		_ = conn.Close()
-	}
-	// The server learns of a closed connection when it reads from it.
-	for deadline := time.Now().Add(patience); mustAsk(t, service).status != 200; {
-		if time.Now().After(deadline) {
-			t.Fatal("it takes no connections any more")
-		}
-	}
-}
-
-// mustAsk asks for health on a connection of its own.
-func mustAsk(t *testing.T, service *eventservice.Process) answer {
-	t.Helper()
-	conn := dial(t, service)
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	fmt.Fprint(conn, "GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatalf("no answer: %v", err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{status: resp.StatusCode, header: resp.Header, raw: raw, body: object(t, raw)}
 }
 
 // TestBigBodiesAtOnce: the memory of bodies is bounded whatever arrives.

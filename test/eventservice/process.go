@@ -24,8 +24,8 @@ const startLimit = 2 * time.Minute
 
 // Process is a running event-service.
 type Process struct {
-	// URL is that of the API, MetricsURL that of /metrics.
-	URL, MetricsURL string
+	// URL is that of the API, MetricsURL that of /metrics, HealthURL that of probes.
+	URL, MetricsURL, HealthURL string
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -78,7 +78,7 @@ func (p *Process) read(stderr io.Reader, serving chan<- struct{}) {
 			address := "http://127.0.0.1" + entry.Address[strings.LastIndex(entry.Address, ":"):]
 			switch entry.Message {
 			case "serving metrics":
-				p.MetricsURL = address + "/metrics"
+				p.MetricsURL, p.HealthURL = address+"/metrics", address+"/v1/health"
 			case "serving":
 				p.URL = address
 				close(serving)

@@ -2,8 +2,10 @@ package eventservice_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -79,6 +81,88 @@ func TestTerminationUnderLoad(t *testing.T) {
 	if len(failed) > 5*clients {
 		t.Errorf("%d connections broke: %v", len(failed), failed)
 	}
+}
+
+// TestTerminationAnswersAll: whatever a client does around the signal, and however
+// late it sends on a connection that it has opened in time, its request is answered; or
+// its connection was never accepted. Fails on the commit before: of connections that were
+// open when the delay ended, nearly all were closed without an answer, and the log said
+// that every request was answered.
+func TestTerminationAnswersAll(t *testing.T) {
+	adapter := newAdapter(t)
+	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Millisecond) })
+	service := start(t, adapter.URL, "--shutdownDelay=500ms", "--requestTimeout=30")
+	const clients, before = 60, 300
+	var (
+		mu         sync.Mutex
+		answered   = map[string]int{}
+		unanswered = map[string]error{}
+		enough     = make(chan struct{})
+		all        sync.WaitGroup
+	)
+	for i := range clients {
+		all.Go(func() {
+			for n := 0; ; n++ {
+				// One request on each connection, so that connections can be counted.
+				conn, err := net.Dial("tcp", strings.TrimPrefix(service.URL, "http://"))
+				if err != nil {
+					return // it has ended
+				}
+				// Up to 600 ms: longer than the delay, so that many are silent when it ends.
+				time.Sleep(time.Duration((i*37+n*101)%600) * time.Millisecond)
+				id := uuid.NewString()
+				got, err := ask(conn, http.MethodPost, eventsV1, eventOf(id))
+				_ = conn.Close()
+				mu.Lock()
+				if err != nil {
+					unanswered[id] = err
+				} else if answered[id] = got.status; len(answered) == before {
+					close(enough)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	select {
+	case <-enough:
+	case <-time.After(patience):
+		t.Fatal("the clients get no answers")
+	}
+	if err := service.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	end(t, service)
+	all.Wait()
+
+	got := adapter.IDs()
+	for id, status := range answered {
+		if status != http.StatusOK || got[id] != 1 {
+			t.Errorf("event %s was answered with %d; the adapter has it %d times", id, status, got[id])
+		}
+	}
+	for id, err := range unanswered {
+		if got[id] != 0 {
+			t.Errorf("the adapter has event %s, and its client no answer: %v", id, err)
+		}
+	}
+	// What the service says of itself: those without an answer are those that it never
+	// had.
+	var last struct {
+		Message               string
+		Connections, Requests int
+	}
+	for line := range strings.Lines(service.Log()) {
+		if strings.Contains(line, "every request is answered") {
+			if err := json.Unmarshal([]byte(line), &last); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if last.Connections != len(answered) || last.Requests != len(answered) {
+		t.Errorf("%d answers and %d without one; the service says it had %d connections and %d requests: %v",
+			len(answered), len(unanswered), last.Connections, last.Requests, unanswered)
+	}
+	t.Logf("%d answers, %d connections that were not accepted", len(answered), len(unanswered))
 }
 
 // end waits until the service has ended, with exit code 0.

@@ -94,8 +94,9 @@ type owner struct {
 type record struct {
 	obj    Object
 	owners map[string]owner
-	// ours is what a run wrote last, by path, and was what it found there: "" if nothing.
-	ours, was map[string]string
+	// ours is what a run wrote last, by path, and was what it found there: "" if nothing;
+	// theirs are the users who had written that.
+	ours, was, theirs map[string]string
 	// creator, with the version of the creation.
 	creator string
 	created Write
@@ -120,10 +121,8 @@ type checker struct {
 	records map[Key]*record
 	wrong   []string
 	losses  []loss
-	// labelled are the run's own labels that are in force, by namespace: when they were
-	// set.
-	labelled map[string]bool
-	purged   map[string]Write
+	// purged are the deletions of a Registry by a run, by namespace.
+	purged map[string]Write
 }
 
 func isRun(actor string) bool  { return strings.HasPrefix(actor, "run-") }
@@ -131,14 +130,14 @@ func isUser(actor string) bool { return actor == "alice" || actor == "bob" }
 
 // check returns the invariants that a schedule broke.
 func check(s *Schedule) []string {
-	c := &checker{s: s, past: s.place.Past(), records: map[Key]*record{}, labelled: map[string]bool{}, purged: map[string]Write{}}
+	c := &checker{s: s, past: s.place.Past(), records: map[Key]*record{}, purged: map[string]Write{}}
 	for _, w := range c.past {
 		if !c.concerns(w.Key) {
 			continue
 		}
 		r := c.records[w.Key]
 		if r == nil {
-			r = &record{owners: map[string]owner{}, ours: map[string]string{}, was: map[string]string{}}
+			r = &record{owners: map[string]owner{}, ours: map[string]string{}, was: map[string]string{}, theirs: map[string]string{}}
 			c.records[w.Key] = r
 		}
 		switch {
@@ -179,7 +178,7 @@ func (c *checker) fail(format string, args ...any) {
 }
 
 func (c *checker) lost(w Write, format string, args ...any) {
-	c.losses = append(c.losses, loss{w.Key, w.Kind, fmt.Sprintf("version %d, %s: ", w.Version, w.Actor) + fmt.Sprintf(format, args...)})
+	c.losses = append(c.losses, loss{w.Key, w.Kind, fmt.Sprintf("version %d, %s (%s): ", w.Version, w.Actor, c.process(w).command) + fmt.Sprintf(format, args...)})
 }
 
 // concerns says whether an object is of the world, not of the engine's state.
@@ -199,7 +198,7 @@ func begins(w Write) bool {
 func (c *checker) apply(w Write, r *record) {
 	before, after := content(w.Before), content(w.After)
 	if w.Before == nil {
-		r.owners, r.ours, r.was = map[string]owner{}, map[string]string{}, map[string]string{}
+		r.owners, r.ours, r.was, r.theirs = map[string]owner{}, map[string]string{}, map[string]string{}, map[string]string{}
 		r.creator, r.created = w.Actor, w
 	}
 	if begins(w) {
@@ -217,17 +216,21 @@ func (c *checker) apply(w Write, r *record) {
 		value, set := after[path]
 		o := owner{user: isUser(w.Actor), at: w.Time, name: w.Actor}
 		switch {
+		case isRun(w.Actor) && w.Before == nil:
+			// What a run creates goes as a whole.
 		case isRun(w.Actor):
-			ours, known := r.ours[path]
-			if !known || ours != before[path] {
-				r.was[path] = before[path]
-			}
-			r.ours[path] = value
-			if known && r.was[path] == value {
-				// It is as it was: nothing of the run's is left.
+			if mine, forward := aim(w, after); !forward || mine != path {
 				delete(r.ours, path)
 				delete(r.was, path)
+				break
 			}
+			if ours, known := r.ours[path]; !known || ours != before[path] {
+				r.was[path], r.theirs[path] = before[path], ""
+				if o := r.owners[path]; o.user {
+					r.theirs[path] = o.name
+				}
+			}
+			r.ours[path] = value
 		case o.user:
 			// Somebody who sets again what the run had set cannot be told from the run.
 			if ours, ok := r.ours[path]; ok && (ours == value && set || ours == "" && !set) {
@@ -235,9 +238,6 @@ func (c *checker) apply(w Write, r *record) {
 			}
 		}
 		r.owners[path] = o
-	}
-	if w.Key.Plural == "namespaces" && slices.Contains(changed(before, after), "labels."+label) && isRun(w.Actor) {
-		c.labelled[w.Key.Name] = after["labels."+label] == "enabled"
 	}
 }
 
@@ -272,11 +272,12 @@ func (c *checker) runWrites(w Write, r *record) {
 	}
 }
 
-// edited are the paths that a user wrote after a time.
+// edited are the paths that a user wrote after a time. A finalizer is none: it holds
+// its object when that is deleted, too.
 func (r *record) edited(since time.Time) []string {
 	var paths []string
 	for _, p := range sortedKeys(r.owners) {
-		if o := r.owners[p]; o.user && o.at.After(since) {
+		if o := r.owners[p]; !strings.HasPrefix(p, "finalizers.") && o.user && o.at.After(since) {
 			paths = append(paths, fmt.Sprintf("%s by %s", p, o.name))
 		}
 	}
@@ -320,7 +321,9 @@ func (c *checker) creates(w Write, r *record) {
 // restored compares what was deleted with what is there again.
 func (c *checker) restored(w Write, r *record, want, got map[string]string) {
 	for _, path := range changed(want, got) {
-		if path == "finalizers."+dead {
+		if strings.HasPrefix(path, "finalizers.") {
+			// The job removes the dead one before the deletion; the owners of all others
+			// have done what they are for.
 			continue
 		}
 		if r.owners[path].user {
@@ -335,7 +338,7 @@ func (c *checker) deletes(w Write, r *record) {
 	plan := c.planned(w)
 	before := content(w.Before)
 	notOurs := func() {
-		c.fail("(ii) version %d: %s deletes %s, which %s created", w.Version, w.Actor, w.Key, r.creator)
+		c.fail("(ii) version %d: %s (%s) deletes %s, which %s created", w.Version, w.Actor, c.process(w).command, w.Key, r.creator)
 	}
 	switch w.Key.Plural {
 	case "sinks":
@@ -366,10 +369,14 @@ func (c *checker) deletes(w Write, r *record) {
 			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
 		}
 	case "brokers", "serviceaccounts", "rolebindings":
-		if r.creator != "controllers" || !c.labelledAt(w.Key.Namespace, r.created) {
+		switch {
+		case c.labelledAt(w.Key.Namespace, r.created):
+		case c.warned(w):
+			// After a kill nobody can tell whether the label was the run's.
+		default:
 			notOurs()
 		}
-		if edits := r.edited(time.Time{}); len(edits) > 0 {
+		if edits := r.edited(r.created.Time); len(edits) > 0 {
 			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
 		}
 	default:
@@ -384,23 +391,44 @@ func (c *checker) decided(w Write, r *record, plan span) {
 	}
 }
 
-// labelledAt says whether a run's label was in force when an object was created.
+// labelledAt says whether a run's label was in force when an object was created, or
+// was to be within a moment. Whoever creates a side effect then cannot be told from the
+// controllers: what is there after the label, and was not there when the run looked, is
+// taken for theirs, also if it is a user's.
 func (c *checker) labelledAt(space string, created Write) bool {
-	ours, until := false, time.Time{}
 	for _, w := range c.past {
-		if w.Version >= created.Version {
-			break
-		}
-		if w.Key.Plural != "namespaces" || w.Key.Name != space || w.After == nil {
+		if w.Key.Plural != "namespaces" || w.Key.Name != space || w.After == nil || !isRun(w.Actor) {
 			continue
 		}
-		before, after := content(w.Before), content(w.After)
-		if before["labels."+label] != after["labels."+label] && isRun(w.Actor) {
-			ours, until = after["labels."+label] == "enabled", w.Time
+		before, after := content(w.Before)["labels."+label], content(w.After)["labels."+label]
+		if before == after || after != "enabled" {
+			continue
+		}
+		if created.Time.After(w.Time.Add(-freshFor)) && created.Time.Before(c.unlabelled(w).Add(time.Second)) {
+			return true // a reconciliation that began while it was in force may end later
 		}
 	}
-	// A reconciliation that began while it was in force may still create something.
-	return ours || created.Time.Sub(until) < time.Second
+	return false
+}
+
+// unlabelled is when the label that a write set was in force no more.
+func (c *checker) unlabelled(labelled Write) time.Time {
+	for _, w := range c.past {
+		if w.Version > labelled.Version && w.Key == labelled.Key && content(w.After)["labels."+label] != "enabled" {
+			return w.Time
+		}
+	}
+	return time.Unix(1<<40, 0)
+}
+
+// warned says whether a finding names the object of a write, or the namespace whose
+// label it came with.
+func (c *checker) warned(w Write) bool {
+	return slices.ContainsFunc(c.s.ran, func(p *process) bool {
+		return p.report != nil && slices.ContainsFunc(p.report.Findings, func(f migration.Finding) bool {
+			return f.Object == w.Kind+" "+w.Key.Namespace+"/"+w.Key.Name || f.Object == "Namespace "+w.Key.Namespace
+		})
+	})
 }
 
 // states are what an object was between two times, the state at the first included.
@@ -452,13 +480,19 @@ func (c *checker) reason(w Write, at time.Time) string {
 	}
 	switch w.Key.Plural {
 	case "sources":
+		// A patch of finalizers loses nothing by itself: what is deleted must fit as it
+		// is deleted, what is patched as it was when it was looked at.
+		source := w.Before
+		if w.Verb == "patch" {
+			source = last(w.Key)
+		}
 		sink := last(Key{Group, "sinks", space, w.Key.Name})
 		switch {
 		case sink == nil || deleting(sink):
 			return "its Sink does not exist"
 		case !isReady(&unstructured.Unstructured{Object: sink}):
 			return "its Sink is not ready"
-		case !reflect.DeepEqual(sink["spec"], w.Before["spec"]):
+		case source == nil || !reflect.DeepEqual(sink["spec"], source["spec"]):
 			return "its Sink is for another endpoint"
 		}
 	case "registries":
@@ -471,22 +505,27 @@ func (c *checker) reason(w Write, at time.Time) string {
 	return ""
 }
 
+// aim is the path that a run's patch of such an object is for, and whether it sets it
+// or restores it.
+func aim(w Write, after map[string]string) (path string, forward bool) {
+	switch w.Key.Plural {
+	case "namespaces":
+		return "labels." + label, after["labels."+label] == "enabled"
+	case "workers":
+		return "spec.replicas", after["spec.replicas"] == "0"
+	case "sources":
+		return "finalizers." + dead, after["finalizers."+dead] == ""
+	}
+	return "", false
+}
+
 func (c *checker) patches(w Write, r *record) {
 	before, after := content(w.Before), content(w.After)
 	if w.After == nil {
 		return // its last finalizer: the object was being deleted already
 	}
 	plan := c.planned(w)
-	var mine string
-	forward := false
-	switch w.Key.Plural {
-	case "namespaces":
-		mine, forward = "labels."+label, after["labels."+label] == "enabled"
-	case "workers":
-		mine, forward = "spec.replicas", after["spec.replicas"] == "0"
-	case "sources":
-		mine, forward = "finalizers."+dead, after["finalizers."+dead] == ""
-	}
+	mine, forward := aim(w, after)
 	for _, path := range changed(before, after) {
 		o := r.owners[path]
 		switch {
@@ -502,7 +541,9 @@ func (c *checker) patches(w Write, r *record) {
 		case !forward:
 			if was, ours := r.was[path]; !ours {
 				c.fail("(iii) version %d: %s restores %s of %s, which no run had changed", w.Version, w.Actor, path, w.Key)
-			} else if was != after[path] && !o.user {
+			} else if who := r.theirs[path]; was != after[path] && who != "" {
+				c.lost(w, "%s is restored to %q, and was %q, as %s had set it, when a run changed it", path, after[path], was, who)
+			} else if was != after[path] {
 				c.fail("(iii) version %d: %s restores %s of %s to %q, and it was %q", w.Version, w.Actor, path, w.Key, after[path], was)
 			}
 		}
@@ -558,6 +599,9 @@ func (c *checker) asBefore(p *process) {
 		} else if isUser(w.Actor) {
 			touched[w.Key] = true
 		}
+		if isUser(w.Actor) && w.Before == nil && w.Version <= from && c.labelledAt(w.Key.Namespace, w) {
+			touched[w.Key] = true // see labelledAt
+		}
 		now[w.Key] = w.After
 	}
 	kept := map[string]bool{}
@@ -570,6 +614,9 @@ func (c *checker) asBefore(p *process) {
 		namespace := Key{Plural: "namespaces", Name: key.Namespace}
 		kind := strings.ToUpper(key.Plural[:1]) + strings.TrimSuffix(key.Plural[1:], "s")
 		effect := slices.Contains([]string{"brokers", "serviceaccounts", "rolebindings"}, key.Plural)
+		if then[key] != nil && deleting(then[key]) {
+			continue // it had to go, whoever wanted it
+		}
 		if touched[key] || effect && (touched[namespace] || content(then[namespace])["labels."+label] == "enabled") || kept[kind+" "+key.Name] {
 			continue
 		}
@@ -578,7 +625,11 @@ func (c *checker) asBefore(p *process) {
 			c.fail("(iii) %s says that everything is as it was before, and %s was %s, and is %s", p.name, key, brief(then[key]), brief(now[key]))
 			continue
 		}
-		if paths := changed(was, is); len(paths) > 0 {
+		paths := slices.DeleteFunc(changed(was, is), func(p string) bool {
+			// The owners of other finalizers have done what they are for.
+			return strings.HasPrefix(p, "finalizers.") && p != "finalizers."+dead
+		})
+		if len(paths) > 0 {
 			c.fail("(iii) %s says that everything is as it was before, and %s differs in %s", p.name, key, strings.Join(paths, ", "))
 		}
 	}

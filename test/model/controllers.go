@@ -12,14 +12,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
 // controllers are the world's own: they make ready what is new, make a Broker in a
-// namespace that has the label, remove their finalizer, and delete what belonged to a
-// Registry.
+// namespace that has the label, remove their finalizer and those of the users, and
+// delete what belonged to a Registry.
 type controllers struct {
 	w *World
 	u *user
@@ -29,10 +30,10 @@ type controllers struct {
 	wake   chan struct{}
 
 	mu sync.Mutex
-	// seen are the objects as the watches show them; purged are the namespaces whose
-	// Registry was deleted.
-	seen   map[migration.Ref]*unstructured.Unstructured
-	purged map[string]bool
+	// seen are the objects as the watches show them; orphans are the Entries that were
+	// there when their Registry was deleted.
+	seen    map[migration.Ref]*unstructured.Unstructured
+	orphans map[migration.Ref]types.UID
 }
 
 // repair makes ready again what is new.
@@ -51,7 +52,7 @@ func (w *World) startControllers(ctx context.Context, p Place) (*controllers, er
 	}
 	c := &controllers{
 		w: w, u: u, due: map[string]time.Time{}, wake: make(chan struct{}, 1),
-		seen: map[migration.Ref]*unstructured.Unstructured{}, purged: map[string]bool{},
+		seen: map[migration.Ref]*unstructured.Unstructured{}, orphans: map[migration.Ref]types.UID{},
 	}
 	for _, r := range []migration.Resource{namespaces, sources, sinks, brokers, accounts, roleBindings, instances, registries, entries} {
 		scopes := w.Spaces
@@ -121,8 +122,12 @@ func (c *controllers) follow(ctx context.Context, r migration.Resource, scope st
 			} else {
 				c.seen[ref] = obj
 			}
-			if r == registries {
-				c.purged[ref.Namespace] = event.Type == watch.Deleted
+			if r == registries && event.Type == watch.Deleted {
+				for of, entry := range c.seen {
+					if of.Resource == entries && of.Namespace == ref.Namespace {
+						c.orphans[of] = entry.GetUID()
+					}
+				}
 			}
 			c.mu.Unlock()
 			select {
@@ -168,13 +173,16 @@ func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 			}
 		}
 		for _, obj := range c.list(sources, space) {
-			if obj.GetDeletionTimestamp() == nil || !has(obj.GetFinalizers(), controlled) {
+			kept := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
+				return f == controlled || strings.HasSuffix(f, holding)
+			})
+			if obj.GetDeletionTimestamp() == nil || len(kept) == len(obj.GetFinalizers()) {
 				continue
 			}
 			if name := "finalize " + string(obj.GetUID()); c.after(name, &next) {
 				c.done(name)
 				obj = obj.DeepCopy()
-				obj.SetFinalizers(without(obj.GetFinalizers(), controlled))
+				obj.SetFinalizers(kept)
 				_, _ = c.u.of(sources, space).Update(ctx, obj, metav1.UpdateOptions{}) // after a conflict the watch wakes us
 			}
 		}
@@ -191,14 +199,13 @@ func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 				}
 			}
 		}
-		c.mu.Lock()
-		purged := c.purged[space]
-		c.mu.Unlock()
-		if purged {
-			for _, obj := range c.list(entries, space) {
-				_ = c.u.of(entries, space).Delete(ctx, obj.GetName(), metav1.DeleteOptions{})
-			}
-		}
+	}
+	c.mu.Lock()
+	orphans := c.orphans
+	c.orphans = map[migration.Ref]types.UID{}
+	c.mu.Unlock()
+	for ref, uid := range orphans {
+		_ = c.u.of(entries, ref.Namespace).Delete(ctx, ref.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	}
 	return next
 }

@@ -185,7 +185,7 @@ func (s *Schedule) deed(r *rand.Rand) deed {
 		merge("labels Source "+source, sources, space, source, fmt.Sprintf(`{"metadata":{"labels":{"edited":"%d"}}}`, n))
 	case 6, 7:
 		d.text = "puts a finalizer on Source " + source
-		d.do = func(ctx context.Context, u *user) error { return hold(ctx, u, space, source, d.who+".test/hold", true) }
+		d.do = func(ctx context.Context, u *user) error { return hold(ctx, u, space, source, d.who+holding) }
 	case 8:
 		remove("deletes Source "+source, sources, space, source)
 	case 9:
@@ -234,21 +234,14 @@ func (s *Schedule) setSwitch(mode string) func(context.Context, *user) error {
 	}
 }
 
-// hold adds a finalizer to a Source, or removes it.
-func hold(ctx context.Context, u *user, space, name, finalizer string, add bool) error {
+// hold puts a finalizer on a Source.
+func hold(ctx context.Context, u *user, space, name, finalizer string) error {
 	for range 3 {
 		obj, err := u.of(sources, space).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		if err != nil || has(obj.GetFinalizers(), finalizer) {
 			return err
 		}
-		all := without(obj.GetFinalizers(), finalizer)
-		if add {
-			all = append(all, finalizer)
-		}
-		if slices.Equal(all, obj.GetFinalizers()) {
-			return nil
-		}
-		obj.SetFinalizers(all)
+		obj.SetFinalizers(append(obj.GetFinalizers(), finalizer))
 		if _, err = u.of(sources, space).Update(ctx, obj, metav1.UpdateOptions{}); err == nil {
 			return nil
 		}
@@ -305,12 +298,16 @@ func (s *Schedule) Play(ctx context.Context, place Place) error {
 	for _, d := range s.converge {
 		s.deal(ctx, d)
 	}
-	for _, name := range []string{"alice", "bob"} {
-		for _, source := range s.World.Sources {
-			s.deal(ctx, deed{who: name, text: "removes the finalizer from Source " + source, do: func(ctx context.Context, u *user) error {
-				return hold(ctx, u, s.World.Spaces[0], source, name+".test/hold", false)
-			}})
-		}
+	for _, source := range s.World.Sources {
+		s.deal(ctx, deed{who: "alice", text: "removes the dead finalizer from Source " + source + " if somebody deleted it", do: func(ctx context.Context, u *user) error {
+			obj, err := u.of(sources, s.World.Spaces[0]).Get(ctx, source, metav1.GetOptions{})
+			if err != nil || obj.GetDeletionTimestamp() == nil || !has(obj.GetFinalizers(), dead) {
+				return err
+			}
+			obj.SetFinalizers(without(obj.GetFinalizers(), dead))
+			_, err = u.of(sources, s.World.Spaces[0]).Update(ctx, obj, metav1.UpdateOptions{})
+			return err
+		}})
 	}
 	if err := s.settle(ctx); err != nil {
 		return err
@@ -521,7 +518,13 @@ func (s *Schedule) Story() string {
 			continue
 		}
 		text := fmt.Sprintf("%6d %s#%d %s %s", w.Version, w.Actor, w.Call, w.Verb, w.Key)
-		if w.Key.Namespace != s.World.State {
+		if w.Key.Namespace == s.World.State {
+			was, is := phaseOf(w.Before), phaseOf(w.After)
+			if was == is {
+				continue // marks of what is done
+			}
+			text += fmt.Sprintf(" %q -> %q", was, is)
+		} else {
 			text += " " + brief(w.Before) + " -> " + brief(w.After)
 		}
 		lines = append(lines, line{w.Time, text})
@@ -532,6 +535,15 @@ func (s *Schedule) Story() string {
 		fmt.Fprintf(&out, "%s %s\n", l.at.UTC().Format("04:05.000"), l.text)
 	}
 	return out.String()
+}
+
+// phaseOf is that of a journal.
+func phaseOf(obj Object) string {
+	if obj == nil {
+		return ""
+	}
+	u := unstructured.Unstructured{Object: obj}
+	return u.GetLabels()["eventmesh-migration.kyma-project.io/phase"]
 }
 
 // brief is an object in few words.

@@ -57,6 +57,8 @@ const (
 	// controller is gone, so that the job removes it.
 	controlled = Group + "/controlled"
 	dead       = Group + "/dead"
+	// holding ends the finalizers of users, which their controllers remove.
+	holding = ".test/hold"
 	// label of a namespace, upon which the controllers make a Broker.
 	label = "mesh"
 )
@@ -109,8 +111,7 @@ func newWorld(seed uint64, prefix string, r *rand.Rand) *World {
 		case 1:
 			obj.SetFinalizers([]string{dead})
 		case 2:
-			obj.SetFinalizers([]string{dead, "user/hold-not"})
-			obj.SetFinalizers([]string{dead})
+			obj.SetFinalizers([]string{dead, controlled})
 		}
 		if r.IntN(3) == 0 {
 			obj.SetLabels(map[string]string{"team": "x"})

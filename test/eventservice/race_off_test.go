@@ -1,0 +1,5 @@
+//go:build !race
+
+package eventservice_test
+
+const raceDetector = false

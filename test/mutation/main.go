@@ -1,0 +1,120 @@
+// Command mutation says how much of what the decisions of this project decide is held by tests: it flips one condition at a
+// time, and counts the flips after which a test fails.
+//
+//	go run ./test/mutation                                    300 mutants of all packages, and the listed ones
+//	go run ./test/mutation -packages ./internal/jobs/trigger  of one package
+//	go run ./test/mutation -only 'content.go'                 those whose "file:line: text" matches
+//
+// All mutants are compiled into one test binary for each package, and the variable MUTANT of the environment turns one on:
+// what takes time is running tests, not building them. The sources are not touched: the go command gets the rewritten ones
+// by -overlay. Mutants are
+//
+//   - conditions of if and for, cases of a switch without a tag, operands of && and ||, and comparisons elsewhere, each
+//     negated. They are taken at random (-seed), the same number from each package;
+//   - those of survivors.yaml, which reviews have named: always, and each must be killed or explained.
+//
+// A first run without a mutant records which of them each test binary executes. What none executes has survived. Then each
+// mutant meets the tests of its own package, and, if those pass, the suites (-suite) that execute it. It is killed if they
+// fail, hang or run out of memory. Everything runs without a cluster.
+//
+// The exit code is 0; 1 if the score is below the threshold, or a listed mutant survived without an explanation or is not in
+// the sources any more; 2 if nothing could be said, because tests fail without a mutant, for example.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	root      string
+	packages  []string
+	listed    string
+	suites    []string
+	only      *regexp.Regexp
+	max       int
+	seed      uint64
+	threshold float64
+	parallel  int
+	timeout   time.Duration
+	memory    int
+	skip      string
+	verbose   bool
+}
+
+// list is a flag that may be given several times.
+type list struct {
+	values *[]string
+	given  bool
+}
+
+func (l *list) String() string { return "" }
+
+func (l *list) Set(s string) error {
+	if !l.given {
+		*l.values, l.given = nil, true
+	}
+	if s != "" {
+		*l.values = append(*l.values, s)
+	}
+	return nil
+}
+
+func main() {
+	o := options{
+		packages: []string{
+			"./internal/migration", "./internal/jobs/trigger", "./internal/jobs/serviceinstance", "./internal/jobs/scaledown",
+			"./internal/jobs/purge", "./internal/jobs/growpvc", "./internal/jobs/httpsource", "./internal/kyma/eventpath",
+		},
+		suites: []string{"MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},
+	}
+	packages := flag.String("packages", strings.Join(o.packages, ","), "packages to mutate, separated by commas")
+	only := flag.String("only", "", "regular expression: only mutants whose \"file:line: text\" matches, all of them")
+	flag.StringVar(&o.listed, "listed", "test/mutation/survivors.yaml", "file of the mutants that are always run; empty for none")
+	flag.Var(&list{values: &o.suites}, "suite", "`[KEY=VALUE…] PACKAGE [ARGUMENT…]`: a test binary that meets what survives its own package; may be repeated, empty for none")
+	flag.IntVar(&o.max, "max", 300, "mutants to take at random")
+	flag.Uint64Var(&o.seed, "seed", 1, "of the choice")
+	flag.Float64Var(&o.threshold, "threshold", 75, "score in % below which the exit code is 1")
+	flag.IntVar(&o.parallel, "parallel", 2, "test binaries that run at once")
+	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "of one test binary, if ten times what it takes without a mutant is less")
+	flag.IntVar(&o.memory, "memory", 6<<20, "KiB of address space of a test binary: a loop that does not end may fill the memory before its time is over")
+	flag.StringVar(&o.skip, "skip", "", "`regular expression` of tests to leave out, as go test -skip: those that fail without a mutant, until they do not")
+	flag.BoolVar(&o.verbose, "v", false, "print each mutant as it is run")
+	flag.Parse()
+	o.packages = strings.Split(*packages, ",")
+	if *only != "" {
+		var err error
+		if o.only, err = regexp.Compile(*only); err != nil {
+			fmt.Fprintln(os.Stderr, "mutation: -only:", err)
+			os.Exit(2)
+		}
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := 2
+	err := func() error {
+		var err error
+		if o.root, err = moduleRoot(ctx); err != nil {
+			return err
+		}
+		result, err := measure(ctx, o, os.Stdout)
+		if err != nil {
+			return err
+		}
+		code = result.print(os.Stdout, o)
+		return nil
+	}()
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+	}
+	os.Exit(code)
+}
