@@ -52,6 +52,8 @@ type reversal struct {
 	effects []effect
 	// removed are the hashes of what a controller had made and was deleted.
 	removed map[Ref]string
+	// others are objects in the place of side effects that others had made.
+	others map[types.UID]bool
 }
 
 // effect is a change that was taken back, and what a controller makes because of it.
@@ -166,7 +168,11 @@ func (v *reversal) cameBack(ctx context.Context, e effect) (back *Ref, err error
 		}
 		v.mu.Lock()
 		former, removed := v.removed[ref]
+		others := v.others[live.GetUID()]
 		v.mu.Unlock()
+		if others {
+			continue
+		}
 		made := live.GetCreationTimestamp()
 		late := !removed && !made.Before(&e.entry.chunk.created)
 		if !late && (!removed || former != hashOf(live, v.r.ignored)) {
@@ -281,13 +287,15 @@ func (v *reversal) reverse(ctx context.Context, e *entry, i int, state stepState
 	for _, ref := range absent {
 		taken, err := v.takeAway(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
 			ours, err := v.r.isEffect(e, i, ref, live, v.careful)
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			if v.removed == nil {
+				v.removed, v.others = map[Ref]string{}, map[types.UID]bool{}
+			}
 			if ours {
-				v.mu.Lock()
-				if v.removed == nil {
-					v.removed = map[Ref]string{}
-				}
 				v.removed[ref] = hashOf(live, v.r.ignored)
-				v.mu.Unlock()
+			} else {
+				v.others[live.GetUID()] = true
 			}
 			return ours, err
 		})
