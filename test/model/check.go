@@ -14,8 +14,15 @@ import (
 )
 
 // freshFor is how old what a recheck saw may be when its change is made: 2 s, and what
-// the watch and the call take on their way.
+// the watch and the call take on their way, which is more on a real server.
 const freshFor = 2*time.Second + 150*time.Millisecond
+
+func (c *checker) freshFor() time.Duration {
+	if c.s.World.Quick {
+		return freshFor + 2*time.Second
+	}
+	return freshFor
+}
 
 // content is what users write, by path: an object without what the server, the engine
 // and the controllers add. Entries of finalizers are paths of their own, since each
@@ -404,7 +411,7 @@ func (c *checker) labelledAt(space string, created Write) bool {
 		if before == after || after != "enabled" {
 			continue
 		}
-		if created.Time.After(w.Time.Add(-freshFor)) && created.Time.Before(c.unlabelled(w).Add(time.Second)) {
+		if created.Time.After(w.Time.Add(-c.freshFor())) && created.Time.Before(c.unlabelled(w).Add(time.Second)) {
 			return true // a reconciliation that began while it was in force may end later
 		}
 	}
@@ -451,7 +458,7 @@ func (c *checker) states(key Key, from, to time.Time) []Object {
 
 // guarded says whether the reason of a write held at some moment shortly before.
 func (c *checker) guarded(w Write) {
-	from := w.Time.Add(-freshFor)
+	from := w.Time.Add(-c.freshFor())
 	moments := []time.Time{from}
 	for _, past := range c.past {
 		if past.Time.After(from) && past.Version < w.Version {
@@ -464,7 +471,7 @@ func (c *checker) guarded(w Write) {
 			return
 		}
 	}
-	c.fail("(ii) version %d: %s changes %s (%s) although its reason did not hold in the %s before: %s", w.Version, w.Actor, w.Key, w.Verb, freshFor, why)
+	c.fail("(ii) version %d: %s changes %s (%s) although its reason did not hold in the %s before: %s", w.Version, w.Actor, w.Key, w.Verb, c.freshFor(), why)
 }
 
 // reason says why the reason of a write did not hold at a time.
@@ -560,7 +567,7 @@ func (c *checker) cascades(w Write, r *record) {
 	if w.Key.Plural != "entries" || !begins(w) || !ok {
 		return
 	}
-	if isUser(r.creator) && r.created.Time.Before(purge.Time.Add(-freshFor)) {
+	if isUser(r.creator) && r.created.Time.Before(purge.Time.Add(-c.freshFor())) {
 		c.lost(purge, "%s, which %s had created before, goes with it", w.Key, r.creator)
 		c.losses[len(c.losses)-1].kind, c.losses[len(c.losses)-1].key = w.Kind, w.Key
 	}

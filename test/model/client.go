@@ -150,7 +150,7 @@ var errKilled = errors.New("model: the process of this client is gone")
 // RoundTrip implements http.RoundTripper.
 func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	r, err := c.parse(req)
+	r, err := parse(c.name, req)
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +235,10 @@ func (c *Client) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (c *Client) parse(req *http.Request) (*Request, error) {
+// parse reads a request, body included.
+func parse(actor string, req *http.Request) (*Request, error) {
 	r := &Request{
-		Actor: c.name, method: req.Method, path: req.URL.Path, query: req.URL.Query(),
+		Actor: actor, method: req.Method, path: req.URL.Path, query: req.URL.Query(),
 		accept: req.Header.Get("Accept"), contentType: req.Header.Get("Content-Type"),
 	}
 	if req.Body != nil {

@@ -439,7 +439,12 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
 	opts.Log = s.Log.Named(p.name)
 	if s.World.Quick {
-		opts.LeaseDuration, opts.Timeout = time.Second, min(max(opts.Timeout/10, 3*time.Second), 20*time.Second)
+		opts.LeaseDuration = 2 * time.Second
+		opts.Timeout = 20 * time.Second
+		if p.opts.Timeout > 0 {
+			opts.Timeout = max(p.opts.Timeout/15, 2*time.Second)
+		}
+		opts.RollbackTimeout = 20 * time.Second
 	}
 	engine, err := migration.New(client.Config(), opts)
 	if err != nil {
@@ -497,6 +502,12 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Quicken makes waits and delays of the schedule short, for a server whose time is
+// real.
+func (s *Schedule) Quicken() {
+	s.World.Quick, s.World.Wait, s.World.Delay = true, 4*time.Second, 300*time.Millisecond
 }
 
 // Problems are the invariants that the schedule broke.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -217,7 +218,7 @@ func (w *World) build(ctx context.Context, p Place) error {
 			r.GroupVersionResource = schema.GroupVersionResource{Group: Group, Version: "v1", Resource: Kinds[i].Plural}
 		}
 		if _, err := u.of(r, obj.GetNamespace()).Create(ctx, obj.DeepCopy(), metav1.CreateOptions{}); err != nil {
-			return err
+			return fmt.Errorf("cannot create %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
 	return nil
@@ -225,3 +226,20 @@ func (w *World) build(ctx context.Context, p Place) error {
 
 // Memory is a place for a world on a new Server.
 func Memory(seed uint64) Place { return inMemory{New(seed, Kinds...)} }
+
+// CRD is the definition of one of Kinds, for a real server.
+func CRD(k Kind) *unstructured.Unstructured {
+	open := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": k.Plural + "." + k.Group},
+		"spec": map[string]any{
+			"group": k.Group, "scope": "Namespaced",
+			"names": map[string]any{"kind": k.Kind, "listKind": k.Kind + "List", "plural": k.Plural, "singular": strings.ToLower(k.Kind)},
+			"versions": []any{map[string]any{
+				"name": k.Version, "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": open},
+				"subresources": map[string]any{"status": map[string]any{}},
+			}},
+		},
+	}}
+}
