@@ -29,6 +29,8 @@ type errMoved struct {
 	what string
 	// forGood: no later attempt can do better.
 	forGood bool
+	// noEffect: no request of the change had an effect.
+	noEffect bool
 }
 
 func (e *errMoved) Error() string { return fmt.Sprintf("%s %s", e.ref, e.what) }
@@ -50,28 +52,42 @@ func (e *entry) restores(i int) bool {
 }
 
 // goes says whether a later change of the unit deletes the object of change i.
-func (e *entry) goes(i int) bool {
-	for j := i + 1; j < len(e.Unit.Changes); j++ {
-		if e.Unit.Changes[j].Verb == Delete && e.Unit.Changes[j].Ref == e.Unit.Changes[i].Ref {
-			return true
-		}
-	}
-	return false
-}
+func (e *entry) goes(i int) bool { return e.Unit.deletes(i) > i }
 
 // preimages reads what the changes of a unit are about to change. last: the unit
 // is made after all others, which may change what it expects.
 func (r *run) preimages(ctx context.Context, u *Unit, last bool) ([]preimage, error) {
 	pre := make([]preimage, len(u.Changes))
-	g, ctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(ctx)
 	for i := range u.Changes {
 		ch := &u.Changes[i]
 		g.Go(func() (err error) {
-			pre[i], err = r.preimage(ctx, ch, last)
+			pre[i], err = r.preimage(gctx, ch, last)
 			return err
 		})
 	}
-	return pre, g.Wait()
+	if err := g.Wait(); err != nil {
+		return pre, err
+	}
+	for i := range u.Changes {
+		// What is patched and then deleted must still be what the deletion was decided
+		// on: the list edits of the patch alone would fit any object.
+		if j := u.deletes(i); j > i && u.Changes[i].Verb == Patch && u.Changes[j].Object != nil && hashOf(pre[i].Object, r.ignored) != hashOf(u.Changes[j].Object, r.ignored) {
+			return pre, &errMoved{ref: u.Changes[i].Ref, what: "was edited after the plan was made; it is left as it is"}
+		}
+	}
+	return pre, nil
+}
+
+// deletes returns the change, i or a later one, that deletes the object of change i,
+// -1 if none does.
+func (u *Unit) deletes(i int) int {
+	for j := i; j < len(u.Changes); j++ {
+		if u.Changes[j].Verb == Delete && u.Changes[j].Ref == u.Changes[i].Ref {
+			return j
+		}
+	}
+	return -1
 }
 
 func (r *run) preimage(ctx context.Context, ch *Change, last bool) (preimage, error) {
@@ -198,7 +214,7 @@ func (r *run) podsOf(ctx context.Context, deployment *unstructured.Unstructured,
 func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	var err error
-	result := ChangeDone
+	result, before := ChangeDone, r.stateOf(e, i)
 	switch ch.Verb {
 	case Create:
 		result, err = r.create(ctx, e, i)
@@ -225,6 +241,9 @@ func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
 		err = fmt.Errorf("unknown verb %q", ch.Verb)
 	}
 	if err != nil {
+		if moved, ok := errors.AsType[*errMoved](err); ok {
+			moved.noEffect = r.stateOf(e, i) == before
+		}
 		return ChangeFailed, &changeError{ch.Verb, ch.Ref, err}
 	}
 	return result, nil
@@ -294,7 +313,7 @@ func (r *run) beginning(e *entry, i int) attempt {
 }
 
 // noAttempt is for writes that no step of a journal stands for.
-var noAttempt = attempt{func() {}, func() {}}
+var noAttempt = attempt{sending: func() {}, refused: func() {}}
 
 // createOnce creates an object whatever happens to the answers: if it exists
 // after all, the mark (or, without one, its content) tells whether it is ours.
@@ -478,6 +497,10 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 				a.refused()
 			}
 			return k8sutil.Permanent(&errMoved{ref: ch.Ref, what: "is another object than when the plan was made"})
+		case e.steps[i].made && !isPatched(live, ch):
+			// An earlier process had made it.
+			a.refused()
+			return k8sutil.Permanent(&errMoved{ref: ch.Ref, what: "was changed by somebody else since an interrupted run had patched it; it is left as it is"})
 		case isPatched(live, ch):
 			if first {
 				result = ChangeUnchanged

@@ -41,6 +41,13 @@ func (r *run) addFinding(f Finding) {
 	r.findings = append(r.findings, f)
 }
 
+// tell reports a finding, and logs it at once: a process that is killed before its
+// report is written leaves its log.
+func (r *run) tell(f Finding) {
+	r.addFinding(f)
+	r.log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Hint))
+}
+
 func (r *run) hasError() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

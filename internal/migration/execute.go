@@ -301,10 +301,11 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 			report.Result = ChangeOpen
 			var err error
 			result, err = x.write(e, i, p)
-			if moved, ok := errors.AsType[*errMoved](err); ok && !x.r.stateOf(e, i).begun() && e.guardOf(i) >= 0 {
-				err = x.leave(ctx, e, e.guardOf(i), notAsDecided(moved))
-				if err == nil {
-					continue
+			if moved, ok := errors.AsType[*errMoved](err); ok && moved.noEffect {
+				if from := e.leavesFrom(i); from >= 0 {
+					if err = x.leave(ctx, e, from, notAsDecided(moved)); err == nil {
+						continue
+					}
 				}
 			}
 			if err != nil {

@@ -31,6 +31,19 @@ func (u *Unit) guardEnd(i int) int {
 	return len(u.Changes)
 }
 
+// leavesFrom returns the change from which on a unit can be left when change i finds
+// its object changed by somebody else: that of its guard, or i itself if nothing of
+// the unit was written before; -1 if it cannot.
+func (e *entry) leavesFrom(i int) int {
+	if guard := e.guardOf(i); guard >= 0 {
+		return guard
+	}
+	if firstWrite(e.Unit.Changes) == i {
+		return i
+	}
+	return -1
+}
+
 // undecided says whether the job has to be asked about the guarded change i: not if
 // an earlier process has begun all that belongs to it. gaveUp is set if it has begun
 // a part, and the plan of now does not want the rest.
@@ -179,7 +192,12 @@ func (x *executor) recordEffects(ctx context.Context, e *entry, i int) {
 			return
 		}
 		if live := all[ref]; live != nil {
-			effects = append(effects, effectMark{ref, live.GetUID(), hashOf(live, x.r.ignored)})
+			known := effectMark{Ref: ref, UID: live.GetUID()}
+			if !e.read {
+				// What is there after a kill may have been edited already.
+				known.Hash = hashOf(live, x.r.ignored)
+			}
+			effects = append(effects, known)
 		}
 	}
 	x.r.mu.Lock()
@@ -210,12 +228,14 @@ func (r *run) isEffect(e *entry, i int, ref Ref, live *unstructured.Unstructured
 		}
 		edited := known.Hash != hashOf(live, r.ignored)
 		switch {
+		case known.UID == live.GetUID() && known.Hash == "":
+			r.tell(deletedUnproven(ref))
 		case known.UID != live.GetUID():
 			return false, nil // it was deleted, and somebody made another one
 		case edited && careful:
 			return false, &errMoved{ref: ref, what: "was edited after the run; it is left alone"}
 		case edited:
-			r.addFinding(Finding{
+			r.tell(Finding{
 				Severity: Warning, Object: ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after a controller had created it because of this run",
 			})
@@ -223,7 +243,16 @@ func (r *run) isEffect(e *entry, i int, ref Ref, live *unstructured.Unstructured
 		return true, nil
 	}
 	if careful && e.done {
-		return false, nil // it did not exist when the run ended: somebody made it later
+		// It did not exist when the run ended: somebody made it later.
+		r.tell(Finding{
+			Severity: Warning, Object: ref.String(),
+			Problem: "left: it did not exist before the run nor when the run ended, so that nobody can tell whether a controller made it because of the run",
+			Hint:    "delete it if nobody needs it",
+		})
+		r.mu.Lock()
+		r.leftEffects++
+		r.mu.Unlock()
+		return false, nil
 	}
 	// It did not exist when the unit ended, or the unit did not end. What is older than
 	// the journal is none of this change's doing.
@@ -231,7 +260,7 @@ func (r *run) isEffect(e *entry, i int, ref Ref, live *unstructured.Unstructured
 	if made.Before(&e.chunk.created) {
 		return false, nil
 	}
-	r.addFinding(deletedUnproven(ref))
+	r.tell(deletedUnproven(ref))
 	return true, nil
 }
 

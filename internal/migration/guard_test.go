@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -150,7 +151,7 @@ func TestIsEffect(t *testing.T) {
 		"OtherUID":       {reason: "somebody made it anew", live: live("2", "a", time.Hour), noted: true, state: stepDone},
 		"OtherUIDUndo":   {reason: "also in an undo", live: live("2", "a", time.Hour), noted: true, state: stepDone, careful: true},
 		"NotNotedDone":   {reason: "its controller was slow: a rollback comes soon, and says that there is no proof", live: live("1", "a", time.Second), state: stepDone, want: true, told: true},
-		"NotNotedUndo":   {reason: "it was not there when the run ended: somebody made it later", live: live("1", "a", time.Hour), state: stepDone, careful: true},
+		"NotNotedUndo":   {reason: "it was not there when the run ended: somebody made it later", live: live("1", "a", time.Hour), state: stepDone, careful: true, told: true},
 		"KilledUndo":     {reason: "nothing was noted, since the unit did not end", live: live("1", "a", time.Second), state: stepUnknown, careful: true, want: true, told: true},
 		"KilledYounger":  {reason: "the unit did not end: what is younger than the journal may be of it", live: live("1", "a", time.Second), state: stepUnknown, want: true, told: true},
 		"KilledSameTime": {reason: "times have whole seconds", live: live("1", "a", 0), state: stepUnknown, want: true, told: true},
@@ -165,7 +166,7 @@ func TestIsEffect(t *testing.T) {
 				e.steps[0].effects = []effectMark{{broker, noted.GetUID(), hashOf(noted, nil)}}
 			}
 			e.done = tc.state == stepDone
-			r := &run{}
+			r := &run{log: zap.NewNop()}
 			got, err := r.isEffect(e, 0, broker, tc.live, tc.careful)
 			if got != tc.want || (err != nil) != tc.moved || (len(r.findings) > 0) != tc.told {
 				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, r.findings)

@@ -182,7 +182,7 @@ func (v *reversal) cameBack(ctx context.Context, e effect) (back *Ref, err error
 			return nil, err
 		}
 		if late {
-			v.r.addFinding(deletedUnproven(ref))
+			v.r.tell(deletedUnproven(ref))
 		}
 		back = &ref
 	}
@@ -232,12 +232,16 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 			continue
 		}
 		outcome, err := v.reverse(ctx, e, i, state)
-		if err == nil && outcome == ChangeRolledBack && !state.isProven() && (ch.Verb == Delete || ch.Verb == Patch) {
-			v.r.addFinding(Finding{
-				Severity: Warning, Object: ch.Ref.String(),
-				Problem: "restored, although there is no proof that this run changed it before it was killed: somebody else may have",
-				Hint:    "check the object, and change it again if that was intended",
-			})
+		if err == nil && outcome == ChangeRolledBack && (ch.Verb == Delete || ch.Verb == Patch) {
+			f := Finding{Severity: Warning, Object: ch.Ref.String(), Hint: "check the object, and change it again if that was intended"}
+			switch {
+			case !state.isProven():
+				f.Problem = "restored, although there is no proof that this run changed it before it was killed: somebody else may have"
+				v.r.tell(f)
+			case v.resumed:
+				f.Problem = "restored by a rollback that goes on after an interruption: if the interrupted one had restored it already, somebody had deleted or changed it since"
+				v.r.tell(f)
+			}
 		}
 		switch {
 		case err != nil:
@@ -252,7 +256,7 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 			if absent := e.Pre[i].Absent; len(absent) > 0 {
 				v.lookAgain(effect{ch.Ref, report, absent, e, i})
 			}
-			v.r.log.Info("took back: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
+			v.r.log.Info("undone: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
 		}
 	}
 	return nil
@@ -322,7 +326,7 @@ func (v *reversal) stays(ctx context.Context, ref Ref, report *ChangeReport, err
 	if kept, ok := errors.AsType[*keptError](err); ok {
 		v.count(&v.kept)
 		report.Result, report.Message = ChangeKept, kept.Error()
-		v.r.addFinding(Finding{Severity: Warning, Object: kept.ref.String(), Problem: "kept: " + kept.reason})
+		v.r.tell(Finding{Severity: Warning, Object: kept.ref.String(), Problem: "kept: " + kept.reason})
 		return true, nil
 	}
 	if ctx.Err() != nil || v.r.ended(err) {
@@ -342,7 +346,7 @@ func (v *reversal) stays(ctx context.Context, ref Ref, report *ChangeReport, err
 		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.e.opts.StateNamespace, labelRun, v.r.journal.Run)
 	}
 	report.Result, report.Message = ChangeNotRestored, err.Error()
-	v.r.addFinding(Finding{
+	v.r.tell(Finding{
 		Severity: Error, Object: ref.String(), Problem: "not restored: " + problemOf(ref, err), Hint: hint,
 	})
 	v.r.log.Error("cannot take back", zap.String("object", ref.String()), zap.Error(err))
@@ -382,7 +386,7 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 			if v.careful {
 				return false, &errMoved{ref: ch.Ref, what: "was edited after the run; it is left alone"}
 			}
-			v.r.addFinding(Finding{
+			v.r.tell(Finding{
 				Severity: Warning, Object: ch.Ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after this run had created it",
 			})
@@ -554,12 +558,8 @@ func (r *run) restoredUID(uid types.UID) bool {
 // leftToOthers says whether the unit was to delete the patched object of change i
 // later, and found that somebody else had.
 func (e *entry) leftToOthers(i int) bool {
-	for k := i + 1; k < len(e.Unit.Changes); k++ {
-		if e.Unit.Changes[k].Verb == Delete && e.Unit.Changes[k].Ref == e.Unit.Changes[i].Ref {
-			return e.steps[k].state == stepLeft
-		}
-	}
-	return false
+	k := e.Unit.deletes(i)
+	return k > i && e.steps[k].state == stepLeft
 }
 
 // goneForGood makes the answer that a namespace or a kind is gone one that another
@@ -608,7 +608,7 @@ func (v *reversal) putBack(ctx context.Context, e *entry, i int) (string, error)
 			return k8sutil.Permanent(&errMoved{ref: ch.Ref, what: "was edited after the run; its fields are left alone"})
 		case theirs > 0 && !told:
 			told = true
-			v.r.addFinding(Finding{
+			v.r.tell(Finding{
 				Severity: Warning, Object: ch.Ref.String(),
 				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", count(theirs, "field")),
 			})

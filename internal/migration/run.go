@@ -43,6 +43,9 @@ type run struct {
 	mu       sync.Mutex
 	awaited  []ChangeReport
 	findings []Finding
+	// leftEffects counts objects that an undo left since there is no proof that they
+	// come from the run.
+	leftEffects int
 	// earlier are the reports of a rollback that this run finished before its own work,
 	// and earlierOutcome how that ended.
 	earlier        []ChangeReport
@@ -865,6 +868,9 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 		return r.cutOff(parent, err), false
 	}
 	out := outcome{result: RolledBack, message: "everything is as it was before run " + r.journal.Run}
+	if r.leftEffects > 0 {
+		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.journal.Run, count(r.leftEffects, "object")+verbIs(r.leftEffects))
+	}
 	if v.unrestored+v.kept > 0 {
 		out.result = PartlyRestored
 		out.message = fmt.Sprintf("%s could not be restored, %d kept", count(v.unrestored, "change"), v.kept)

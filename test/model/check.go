@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -158,6 +159,13 @@ func check(s *Schedule) []string {
 	told := map[string]bool{}
 	var findings []string
 	for _, p := range s.ran {
+		if p.logged != nil {
+			for _, entry := range p.logged.All() {
+				if object, ok := entry.ContextMap()["object"].(string); ok {
+					told[object] = true
+				}
+			}
+		}
 		if p.report == nil {
 			continue
 		}
@@ -612,6 +620,10 @@ func (c *checker) asBefore(p *process) {
 		now[w.Key] = w.After
 	}
 	kept := map[string]bool{}
+	left := map[string]bool{}
+	for _, f := range p.report.Findings {
+		left[f.Object] = left[f.Object] || strings.HasPrefix(f.Problem, "left: ")
+	}
 	for _, ch := range p.report.Changes {
 		if ch.Result == migration.ChangeKept {
 			kept[ch.Kind+" "+ch.Name] = true
@@ -623,6 +635,11 @@ func (c *checker) asBefore(p *process) {
 		effect := slices.Contains([]string{"brokers", "serviceaccounts", "rolebindings"}, key.Plural)
 		if then[key] != nil && deleting(then[key]) {
 			continue // it had to go, whoever wanted it
+		}
+		if effect && slices.ContainsFunc(slices.Collect(maps.Keys(left)), func(object string) bool {
+			return left[object] && strings.EqualFold(object, strings.TrimSuffix(key.Plural, "s")+" "+key.Namespace+"/"+key.Name)
+		}) {
+			continue // it says so
 		}
 		if touched[key] || effect && (touched[namespace] || content(then[namespace])["labels."+label] == "enabled") || kept[kind+" "+key.Name] {
 			continue

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -83,6 +85,7 @@ type process struct {
 
 	job    *Job
 	report *migration.Report
+	logged *observer.ObservedLogs
 	began  time.Time
 	ended  time.Time
 	// before and until are versions.
@@ -437,7 +440,11 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	})
 	opts := p.opts
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
-	opts.Log = s.Log.Named(p.name)
+	// What a process logs counts as told, as its findings do, until it is killed.
+	alive := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zap.WarnLevel && !client.Killed() })
+	core, logged := observer.New(alive)
+	p.logged = logged
+	opts.Log = zap.New(zapcore.NewTee(s.Log.Core(), core)).Named(p.name)
 	if s.World.Quick {
 		opts.LeaseDuration = 2 * time.Second
 		opts.Timeout = 20 * time.Second
