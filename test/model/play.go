@@ -39,7 +39,6 @@ type Schedule struct {
 	users       map[string]*user
 	controllers *controllers
 	ran         []*process
-	all         sync.WaitGroup
 	mu          sync.Mutex
 	notes       []note
 	problems    []string
@@ -273,7 +272,6 @@ func (s *Schedule) deal(ctx context.Context, d deed) {
 // Play runs the schedule on a place. What it found wrong is in Problems.
 func (s *Schedule) Play(ctx context.Context, place Place) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer s.all.Wait()
 	defer cancel()
 	s.place = place
 	if err := s.World.build(ctx, place); err != nil {
@@ -318,7 +316,6 @@ func (s *Schedule) Play(ctx context.Context, place Place) error {
 		}
 	}
 	cancel()
-	s.all.Wait()
 	s.problems = append(s.problems, check(s)...)
 	return nil
 }
@@ -454,14 +451,16 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	p.began = time.Now()
 	s.note("%s begins: %s, resume %q, timeout %s, on failure %q, nothing becomes ready: %t", p.name, p.command, opts.Resume, opts.Timeout, opts.OnFailure, p.broken)
 	done := make(chan *migration.Report, 1)
-	s.all.Go(func() {
+	// Of a process that was killed nobody waits for the end: it does nothing any more,
+	// and tries that for a while.
+	go func() {
 		if p.command == "undo" {
 			done <- engine.Undo(runCtx, p.job)
 		} else {
 			done <- engine.Run(runCtx, p.job)
 		}
 		stop(nil)
-	})
+	}()
 	select {
 	case <-killed:
 	case report := <-done:
