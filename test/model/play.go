@@ -39,9 +39,12 @@ type Schedule struct {
 	users       map[string]*user
 	controllers *controllers
 	ran         []*process
-	mu          sync.Mutex
-	notes       []note
-	problems    []string
+	// all are the processes. A bubble's clock stands still when its test has ended, so
+	// that one which was killed, and goes on trying for a while, has to end before.
+	all      sync.WaitGroup
+	mu       sync.Mutex
+	notes    []note
+	problems []string
 }
 
 // note is a line of the story beside the history.
@@ -316,6 +319,9 @@ func (s *Schedule) Play(ctx context.Context, place Place) error {
 		}
 	}
 	cancel()
+	if !s.World.Quick {
+		s.all.Wait()
+	}
 	s.problems = append(s.problems, check(s)...)
 	return nil
 }
@@ -451,9 +457,9 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	p.began = time.Now()
 	s.note("%s begins: %s, resume %q, timeout %s, on failure %q, nothing becomes ready: %t", p.name, p.command, opts.Resume, opts.Timeout, opts.OnFailure, p.broken)
 	done := make(chan *migration.Report, 1)
-	// Of a process that was killed nobody waits for the end: it does nothing any more,
-	// and tries that for a while.
+	s.all.Add(1)
 	go func() {
+		defer s.all.Done()
 		if p.command == "undo" {
 			done <- engine.Undo(runCtx, p.job)
 		} else {
