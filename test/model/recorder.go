@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -210,6 +209,14 @@ func (r *Recorder) record(req *Request, answer []byte) {
 	key := req.Key()
 	before := r.last[key]
 	after := obj
+	// Answers overtake one another. What is created was gone before, and what was told of
+	// the former object comes late.
+	if before != nil && req.Verb == "create" {
+		r.add(Write{Actor: "controllers", Verb: "update", Key: key, Before: before})
+		before = nil
+	} else if uid := text(obj, "uid"); before != nil && obj["kind"] != "Status" && uid != text(before, "uid") || before == nil && req.Verb != "create" {
+		return
+	}
 	switch {
 	case obj["kind"] == "Status", req.Verb == "delete" && (len(finalizers(obj)) == 0 || !deleting(obj)):
 		after = nil
@@ -218,17 +225,20 @@ func (r *Recorder) record(req *Request, answer []byte) {
 	case before != nil && deleting(obj) && len(finalizers(obj)) == 0 && req.Plural != "namespaces":
 		after = nil
 	}
-	kind, _ := obj["kind"].(string)
-	if before != nil {
-		kind, _ = before["kind"].(string)
+	r.add(Write{Actor: req.Actor, Verb: req.Verb, Call: req.N, Key: key, Before: before, After: after})
+}
+
+func (r *Recorder) add(w Write) {
+	w.Version, w.Time = int64(len(r.past)+1), time.Now()
+	for _, obj := range []Object{w.Before, w.After} {
+		if obj != nil {
+			w.Kind, _ = obj["kind"].(string)
+		}
 	}
-	r.past = append(r.past, Write{
-		Version: int64(len(r.past) + 1), Time: time.Now(), Actor: req.Actor, Verb: req.Verb, Call: req.N,
-		Key: key, Kind: strings.TrimSuffix(kind, "List"), Before: before, After: after,
-	})
-	if after == nil {
-		delete(r.last, key)
+	r.past = append(r.past, w)
+	if w.After == nil {
+		delete(r.last, w.Key)
 	} else {
-		r.last[key] = after
+		r.last[w.Key] = w.After
 	}
 }
