@@ -219,7 +219,9 @@ func (c *checker) apply(w Write, r *record) {
 	if begins(w) {
 		gone := w
 		r.gone, r.remains = &gone, w.Before
-		if isRun(w.Actor) && (!isRun(r.creator) || r.original == nil || reflect.DeepEqual(content(r.original), before)) {
+		// What is of class new is what a run had created; an edit of what a rollback had
+		// restored counts.
+		if isRun(w.Actor) && (!isRun(r.creator) || r.original == nil || before["spec.class"] != `"new"`) {
 			r.original = w.Before
 		}
 	}
