@@ -135,6 +135,8 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.lockWait, "lock-wait", o.lockWait,
 		"how long to wait for the lock when another run holds it. Then the exit code is 5.")
 	fs.Lookup("lock-wait").DefValue = "--lease-duration + " + duration(lockGrace)
+	fs.DurationVar(&o.helmTimeout, "helm-timeout", 0,
+		"what Helm's --timeout must be at least if this is a hook, for the log; the chart sets it. 0: the sum of the limits.")
 }
 
 func (cl *commandLine) outputFlags(fs *pflag.FlagSet) {

@@ -52,6 +52,7 @@ type options struct {
 	timeout           time.Duration
 	rollbackTimeout   time.Duration
 	lockWait          time.Duration
+	helmTimeout       time.Duration
 	leaseDuration     time.Duration
 	maxUnready        int
 	onFailure         string

@@ -315,6 +315,7 @@ func TestHelmTimeout(t *testing.T) {
 		want   string
 	}{
 		{"lock 60, work 900, rollback 300, reserve 60", nil, `\"helm upgrade --timeout 1320s\"`},
+		{"the chart knows better", []string{"--helm-timeout=1620s"}, `\"helm upgrade --timeout 1620s\"`},
 		{"a part of a second would be cut off by Helm", []string{"--timeout=100ms", "--rollback-timeout=1s", "--lock-wait=0"}, `--timeout 62s\"`},
 	} {
 		tr := newTrial(t, tc.args...)

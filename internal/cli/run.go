@@ -248,7 +248,10 @@ const reserve = time.Minute
 // helmTimeout is what `helm upgrade --timeout` must be at least, so that Helm
 // does not give up on a hook that is still within its limits.
 func helmTimeout(o *options) string {
-	d := o.lockWait + o.timeout + o.rollbackTimeout + reserve
+	d := o.helmTimeout
+	if d == 0 {
+		d = o.lockWait + o.timeout + o.rollbackTimeout + reserve
+	}
 	return fmt.Sprintf("%ds", int64((d+time.Second-1)/time.Second))
 }
 

@@ -88,3 +88,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $settings := index .root.Values.jobs .job -}}
 {{ add .root.Values.lockWaitSeconds $settings.timeoutSeconds $settings.rollbackTimeoutSeconds .root.Values.image.pullReserveSeconds }}
 {{- end -}}
+
+{{/* How long Helm has to wait for a hook at least, in seconds: the Job's deadline, and the grace period of its pod. Arguments: root, job. */}}
+{{- define "eventmesh-migration.helmTimeout" -}}
+{{ add (include "eventmesh-migration.deadline" . | int) .root.Values.terminationGracePeriodSeconds }}
+{{- end -}}

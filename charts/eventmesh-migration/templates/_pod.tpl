@@ -20,6 +20,7 @@
 - --rollback-timeout={{ int $settings.rollbackTimeoutSeconds }}s
 - --lease-duration={{ int $values.leaseSeconds }}s
 - --lock-wait={{ int $values.lockWaitSeconds }}s
+- --helm-timeout={{ include "eventmesh-migration.helmTimeout" (dict "root" .root "job" .step.job) }}s
 - --log-level={{ $values.log.level }}
 - --log-format={{ $values.log.format }}
 {{- range .step.flags }}

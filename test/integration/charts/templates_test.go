@@ -261,7 +261,7 @@ func TestADeadlineCoversLockWorkRollbackAndImagePull(t *testing.T) {
 		if got := *job.Spec.ActiveDeadlineSeconds; got != 1300 {
 			t.Errorf("activeDeadlineSeconds is %d", got)
 		}
-		for _, arg := range []string{"--timeout=1000s", "--rollback-timeout=200s", "--lock-wait=70s"} {
+		for _, arg := range []string{"--timeout=1000s", "--rollback-timeout=200s", "--lock-wait=70s", fmt.Sprintf("--helm-timeout=%ds", *job.Spec.ActiveDeadlineSeconds+60)} {
 			if !slices.Contains(pod(job).Containers[0].Args, arg) {
 				t.Errorf("no %s in %q", arg, pod(job).Containers[0].Args)
 			}
@@ -269,11 +269,25 @@ func TestADeadlineCoversLockWorkRollbackAndImagePull(t *testing.T) {
 	})
 }
 
+// No template can see --atomic, so that the documents must forbid it: it would undo the
+// switch, and not the deletions that the switch allowed.
+func TestDocumentsForbidAtomic(t *testing.T) {
+	for _, path := range []string{"docs/migration-guide-1.11.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt"} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(raw); !strings.Contains(text, "--atomic") || !strings.Contains(text, "--rollback-on-failure") {
+			t.Errorf("%s does not say that helm upgrade --atomic is not for application-connector", path)
+		}
+	}
+}
+
 func TestADeadlineThatHelmWouldNotWaitForIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
-		refused(t, h, "httpsource-sync may take 1560 seconds", "--set", "hooks.timeoutSeconds=1500")
-		refused(t, h, "eventservice-verify may take 7561 seconds", "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200")
-		render(t, h, "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200,hooks.timeoutSeconds=7600")
+		refused(t, h, "httpsource-sync may take 1620 seconds", "--set", "hooks.timeoutSeconds=1500")
+		refused(t, h, "eventservice-verify may take 7621 seconds", "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200")
+		render(t, h, "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200,hooks.timeoutSeconds=7700")
 		refused(t, h, "lockWaitSeconds 20 is less than leaseSeconds 30", "--set", "lockWaitSeconds=20")
 	})
 }
