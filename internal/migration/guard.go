@@ -33,12 +33,13 @@ func (u *Unit) guardEnd(i int) int {
 
 // leavesFrom returns the change from which on a unit can be left when change i finds
 // its object changed by somebody else: that of its guard, or i itself if nothing of
-// the unit was written before; -1 if it cannot.
+// the unit was written before; -1 if it cannot. What is to be created and exists is no
+// change of that kind: it fails the run.
 func (e *entry) leavesFrom(i int) int {
 	if guard := e.guardOf(i); guard >= 0 {
 		return guard
 	}
-	if firstWrite(e.Unit.Changes) == i {
+	if firstWrite(e.Unit.Changes) == i && e.Unit.Changes[i].Verb != Create {
 		return i
 	}
 	return -1

@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,10 @@ func TestDeadline(t *testing.T) {
 func TestHolderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
+		var silent atomic.Bool
+		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return silent.Load(), nil, errors.New("no answer")
+		})
 		l := fakeLock(client, "a")
 		mustAcquire(t, l)
 		defer l.release()
@@ -96,10 +101,7 @@ func TestHolderStops(t *testing.T) {
 		if wait, limit := blocked(t, l); wait || limit < 10*time.Second || limit > 15*time.Second {
 			t.Errorf("after a minute of renewals: it waits %t, a write may take %s", wait, limit)
 		}
-		silent := true
-		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return silent, nil, errors.New("no answer")
-		})
+		silent.Store(true)
 		time.Sleep(8 * time.Second)
 		if wait, limit := blocked(t, l); wait || limit > 8*time.Second {
 			t.Errorf("8 s after the last renewal: it waits %t, a write may take %s", wait, limit)
@@ -108,7 +110,7 @@ func TestHolderStops(t *testing.T) {
 		if wait, _ := blocked(t, l); !wait {
 			t.Error("16 s after the last renewal of 20 s it still writes")
 		}
-		silent = false
+		silent.Store(false)
 		time.Sleep(5 * time.Second)
 		if wait, _ := blocked(t, l); wait {
 			t.Error("it renewed, and does not write")
@@ -171,15 +173,15 @@ func TestHeldByAnother(t *testing.T) {
 // Fails on the commit before: a deleted one was told as one that was taken.
 func TestLostLease(t *testing.T) {
 	for name, tc := range map[string]struct {
-		lose func(t *testing.T, client *fake.Clientset)
+		lose func(t *testing.T, client *fake.Clientset, taken *atomic.Bool)
 		want LockedError
 	}{
-		"Deleted": {func(t *testing.T, client *fake.Clientset) {
+		"Deleted": {func(t *testing.T, client *fake.Clientset, _ *atomic.Bool) {
 			if err := client.CoordinationV1().Leases("kyma-system").Delete(t.Context(), lockName, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, LockedError{Lost: true, Deleted: true}},
-		"Taken": {func(t *testing.T, client *fake.Clientset) {
+		"Taken": {func(t *testing.T, client *fake.Clientset, taken *atomic.Bool) {
 			leases := client.CoordinationV1().Leases("kyma-system")
 			live, err := leases.Get(t.Context(), lockName, metav1.GetOptions{})
 			if err != nil {
@@ -189,19 +191,21 @@ func TestLostLease(t *testing.T) {
 			if _, err := leases.Update(t.Context(), live, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			// The fake does not compare versions.
-			client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), lockName, errors.New("it was changed"))
-			})
+			taken.Store(true)
 		}, LockedError{Lost: true, Holder: "thief"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
+				// The fake does not compare versions.
+				var taken atomic.Bool
+				client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					return taken.Load(), nil, apierrors.NewConflict(a.GetResource().GroupResource(), lockName, errors.New("it was changed"))
+				})
 				l := fakeLock(client, "a")
 				mustAcquire(t, l)
 				defer l.release()
-				tc.lose(t, client)
+				tc.lose(t, client, &taken)
 				time.Sleep(5 * time.Second)
 				lost, ok := errors.AsType[*LockedError](l.lossCause())
 				if !ok || *lost != tc.want {

@@ -441,8 +441,10 @@ func TestEngineConflicts(t *testing.T) {
 			s.sign("gate")
 		}()
 		r := s.engine(nil).Run(t.Context(), job)
-		want(t, r, migration.RolledBack, 1)
-		if got := s.get("other-field").Data; got["ours"] != "old" || got["theirs"] != "2" {
+		// What was edited is left and reported, and what does not depend on it is done.
+		want(t, r, migration.DeferredResult, 0)
+		wantDeferred(t, r, s.ref("our-field"))
+		if got := s.get("other-field").Data; got["ours"] != "new" || got["theirs"] != "2" {
 			t.Errorf("other-field: %v", got)
 		}
 		if got := s.get("our-field").Data["ours"]; got != "theirs now" {
@@ -454,11 +456,22 @@ func TestEngineConflicts(t *testing.T) {
 			return &migration.Plan{Units: []migration.Unit{{ID: "d", Changes: []migration.Change{{Verb: migration.Delete, Ref: s.ref("deleted"), Object: stale}}}}}
 		})
 		r = s.engine(nil).Run(t.Context(), job)
-		want(t, r, migration.RolledBack, 1)
+		want(t, r, migration.DeferredResult, 0)
+		wantDeferred(t, r, s.ref("deleted"))
 		if s.get("deleted") == nil {
 			t.Error("what was edited since the plan must not be deleted")
 		}
 	})
+}
+
+func wantDeferred(t *testing.T, r *migration.Report, ref migration.Ref) {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.Severity == migration.Deferred && f.Object == ref.String() {
+			return
+		}
+	}
+	t.Errorf("no finding says that %s is deferred: %v", ref, r.Findings)
 }
 
 func TestEngineNamesEveryRefusal(t *testing.T) {

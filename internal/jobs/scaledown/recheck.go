@@ -48,8 +48,15 @@ func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 		return s.left(ch, held[0])
 	}
 	for _, d := range s.bus {
-		if d.object != nil && kyma.OptedOut(d.object) && !d.down() {
+		switch {
+		case d.object != nil && kyma.OptedOut(d.object) && !d.down():
 			return s.left(ch, optedOut(d))
+		case ch.Ref.Name == o.controller && d.ref.Name == o.publisher && !d.down():
+			// The intake goes first: what it takes, the controller must serve.
+			return s.left(ch, migration.Finding{
+				Severity: migration.Deferred, Object: d.ref.String(), Problem: "it takes events for the Event Bus, and is not at 0 yet",
+				Hint: "run the job again: eventbus-scaledown scales it down first",
+			})
 		}
 	}
 	return nil

@@ -313,7 +313,7 @@ func TestPurge(t *testing.T) {
 		r := l.run(t, "undo")
 		want(t, r, migration.PartlyRestored, migration.ExitPartlyRestored)
 		for _, part := range []string{
-			"EventActivation leaving/orders: not restored: ", "Subscription leaving/on-order: not restored: ", "this change has no way back",
+			"EventActivation leaving/orders: not restored: ", "Subscription leaving/on-order: not restored: ", "this change cannot be undone",
 		} {
 			if !strings.Contains(problems(r), part) {
 				t.Errorf("not said: %s\n%s", part, problems(r))
