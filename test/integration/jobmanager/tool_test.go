@@ -251,7 +251,7 @@ func TestDiagnose(t *testing.T) {
 	container["env"] = []any{map[string]any{"name": "DB", "value": secret}}
 	container["args"] = append(container["args"].([]any), "--password="+secret, "--header=Authorization: Bearer "+secret, "--db-password", secret)
 	put(t, "Deployment", deployment)
-	patch(t, "ServiceInstance", "shop", "commerce", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"`+secret+`","copy":"{\\"db\\":{\\"url\\":\\"`+secret+`\\"}}"}},"spec":{"parameters":{"name":"`+secret+`"}}}`)
+	patch(t, "ServiceInstance", "shop", "commerce", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"`+secret+`","copy":"{\"db\":{\"url\":\"`+secret+`\"}}"}},"spec":{"parameters":{"name":"`+secret+`"}}}`)
 	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: kyma-system, name: private}, stringData: {key: `+secret+`}}`))
 	t.Cleanup(func() { remove(t, "Secret", kyma.SystemNamespace, "private") })
 
