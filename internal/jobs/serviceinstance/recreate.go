@@ -377,8 +377,10 @@ func (d *decision) restoreAccess(c *candidate, access string) migration.Change {
 	in := d.namespaces[c.namespace()]
 	return migration.Change{
 		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: c.namespace()}, UID: in.basis.GetUID(), Guard: true,
-		Patch: mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]any{kyma.AccessLabel: access}}}),
-		Why:   "application-broker removes the label " + kyma.AccessLabel + " with the instance, and sets it again up to half an hour later",
+		// It is decided on the label's absence, which comes with the deletion.
+		Object: in.basis,
+		Patch:  mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]any{kyma.AccessLabel: access}}}),
+		Why:    "application-broker removes the label " + kyma.AccessLabel + " with the instance, and sets it again up to half an hour later",
 	}
 }
 

@@ -249,9 +249,9 @@ func TestDiagnose(t *testing.T) {
 	containers := deployment.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
 	container := containers[0].(map[string]any)
 	container["env"] = []any{map[string]any{"name": "DB", "value": secret}}
-	container["args"] = append(container["args"].([]any), "--password="+secret, "--header=Authorization: Bearer "+secret)
+	container["args"] = append(container["args"].([]any), "--password="+secret, "--header=Authorization: Bearer "+secret, "--db-password", secret)
 	put(t, "Deployment", deployment)
-	patch(t, "ServiceInstance", "shop", "commerce", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"`+secret+`"}}}`)
+	patch(t, "ServiceInstance", "shop", "commerce", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"`+secret+`","copy":"{\"db\":{\"url\":\"`+secret+`\"}}"}},"spec":{"parameters":{"name":"`+secret+`"}}}`)
 	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: kyma-system, name: private}, stringData: {key: `+secret+`}}`))
 	t.Cleanup(func() { remove(t, "Secret", kyma.SystemNamespace, "private") })
 
