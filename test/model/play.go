@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -26,7 +27,6 @@ type Schedule struct {
 	World *World
 	// Blunt: see Job.
 	Blunt bool
-	Log   *zap.Logger
 
 	processes []*process
 	// convergence are the users' last deeds, after which everybody leaves the cluster
@@ -83,6 +83,8 @@ type process struct {
 	// pause comes before it.
 	pause time.Duration
 
+	// log are its warnings and errors.
+	log    logged
 	job    *Job
 	report *migration.Report
 	began  time.Time
@@ -91,12 +93,32 @@ type process struct {
 	until int64
 }
 
-const undoSucceeds = 2
+// logged is the log of a process.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements zapcore.WriteSyncer.
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Sync implements zapcore.WriteSyncer.
+func (l *logged) Sync() error { return nil }
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 // NewSchedule makes the schedule of a seed. The prefix is that of its namespaces.
 func NewSchedule(seed uint64, prefix string) *Schedule {
 	r := rand.New(rand.NewPCG(seed, 0x6d6f64656c))
-	s := &Schedule{Seed: seed, World: newWorld(seed, prefix, r), Log: zap.NewNop(), users: map[string]*user{}}
+	s := &Schedule{Seed: seed, World: newWorld(seed, prefix, r), users: map[string]*user{}}
 	n := 1 + r.IntN(3)
 	for i := range n {
 		p := s.process(r, "run")
@@ -108,7 +130,7 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 	if r.IntN(3) > 0 {
 		s.converge = append(s.converge, deed{who: "alice", text: "the switch says mesh", do: s.setSwitch("mesh")})
 	}
-	if r.IntN(undoSucceeds) == 0 {
+	if r.IntN(2) == 0 {
 		s.undo = s.process(r, "undo")
 		s.undo.kill, s.undo.term, s.undo.broken = nil, nil, false
 		s.undo.opts.Timeout = 0
@@ -440,7 +462,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	})
 	opts := p.opts
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
-	opts.Log = s.Log.Named(p.name)
+	opts.Log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &p.log, zapcore.WarnLevel))
 	if s.World.Quick {
 		opts.LeaseDuration = 2 * time.Second
 		opts.Timeout = 20 * time.Second
