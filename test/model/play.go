@@ -78,6 +78,8 @@ type process struct {
 	kill, term *moment
 	// after: when the call that kills it took effect, but before it is answered.
 	after bool
+	// spite: a user edits the object of that call.
+	spite bool
 	// broken: nothing becomes ready while it runs.
 	broken bool
 	// pause comes before it.
@@ -130,7 +132,13 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 	if r.IntN(3) > 0 {
 		s.converge = append(s.converge, deed{who: "alice", text: "the switch says mesh", do: s.setSwitch("mesh")})
 	}
-	if r.IntN(2) == 0 {
+	first := s.processes[0]
+	if r.IntN(8) == 0 {
+		// What was made by the call that a process was killed at has no note in the
+		// journal: somebody edits it before the next run.
+		first.kill, first.after, first.term, first.spite = &moment{2 + r.IntN(7), true}, true, nil, true
+	}
+	if first.spite || r.IntN(2) == 0 {
 		s.undo = s.process(r, "undo")
 		s.undo.kill, s.undo.term, s.undo.broken = nil, nil, false
 		s.undo.opts.Timeout = 0
@@ -419,6 +427,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	runCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	killed := make(chan struct{})
 	writes := 0
+	var last Key
 	counted := map[*Request]int{}
 	hits := func(m *moment, r *Request, n int) bool {
 		return m != nil && (m.write && r.Writes() && m.n == n || !m.write && m.n == r.N)
@@ -426,6 +435,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	kill := func(r *Request) {
 		if !client.Killed() {
 			s.note("%s is killed: after=%t %s", p.name, p.after, r)
+			last = r.Key()
 			client.Kill()
 			stop(errors.New("killed"))
 			close(killed)
@@ -491,6 +501,11 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	}()
 	select {
 	case <-killed:
+		if p.spite && last.Plural == "sinks" {
+			s.deal(ctx, deed{who: "bob", text: "edits Sink " + last.Name, do: func(ctx context.Context, u *user) error {
+				return u.merge(ctx, sinks, last.Namespace, last.Name, `{"spec":{"endpoint":"http://spite"}}`)
+			}})
+		}
 	case report := <-done:
 		if !client.Killed() {
 			p.report = report
