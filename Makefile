@@ -11,6 +11,8 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 # Three packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
 # killed runs to expire.
 GOTEST := go test -race -p 3
+# The race detector makes a schedule take six times as long: with it, a tenth of them is played.
+MODEL := go test -count 1
 
 ##@ First steps
 .PHONY: help
@@ -31,6 +33,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	go build -race ./... # with all cores, which -p 1 would not
 	go test -C test/cluster ./...
 	$(GOTEST) -timeout 25m $(LONGEST) ./...
+	$(MODEL) -timeout 10m -run "^TestModelSchedules$$" ./test/model
 
 # Packages are tested in this order: the longest first.
 LONGEST := ./test/integration/httpsource ./test/integration/eventbus ./test/integration/charts
@@ -119,7 +122,8 @@ SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./tes
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
 	go run ./test/mutation
-	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/model ./test/prober
+	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
+	$(MODEL) -tags soak -timeout 3h -v -run "^TestSoak" ./test/model
 
 .PHONY: bench
 bench: cluster ## Time, requests and memory against bare ones: a client-go loop, a reverse proxy

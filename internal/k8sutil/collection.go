@@ -108,6 +108,13 @@ func (c *Collection) Watch(ctx context.Context, changed func(key string)) {
 	go reflector.RunWithContext(ctx)
 }
 
+// Watching says whether Watch was called.
+func (c *Collection) Watching() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.watching
+}
+
 // listWatch feeds a reflector: its first list is what the collection holds
 // already, so that nothing is listed twice.
 type listWatch struct {

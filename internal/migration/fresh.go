@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -60,12 +61,30 @@ func (f *Fresh) WatchedOne(ctx context.Context, ref Ref) (*unstructured.Unstruct
 }
 
 func (f *Fresh) watch(ctx context.Context, r Resource, namespace string) error {
-	return f.waiter.watch(ctx, []Condition{{On: []Ref{{Resource: r, Namespace: namespace}}}})
+	conditions := []Condition{{On: []Ref{{Resource: r, Namespace: namespace}}}}
+	collection, err := f.waiter.cluster.collection(ctx, r, namespace)
+	if err != nil {
+		return err
+	}
+	// A collection that nobody watches yet is as old as the plan: it is listed once
+	// more, for all who ask at the same time.
+	_, err, _ = f.shared.first.Do(r.GroupVersionResource.String()+" "+namespace, func() (any, error) {
+		if collection.Watching() {
+			return nil, nil
+		}
+		if err := collection.List(ctx); err != nil {
+			return nil, err
+		}
+		return nil, f.waiter.watch(ctx, conditions)
+	})
+	return err
 }
 
 // sharedReads are the reads of one run's rechecks, by key.
 type sharedReads struct {
 	cluster func() *Cluster
+	// first makes callers who begin to watch the same collection at once share that.
+	first singleflight.Group
 
 	mu   sync.Mutex
 	keys map[string]*sharedRead

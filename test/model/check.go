@@ -159,14 +159,9 @@ func check(s *Schedule) []string {
 	told := map[string]bool{}
 	var findings []string
 	for _, p := range s.ran {
-		if p.logged != nil {
-			for _, entry := range p.logged.All() {
-				if object, ok := entry.ContextMap()["object"].(string); ok {
-					told[object] = true
-				}
-			}
-		}
 		if p.report == nil {
+			// What a killed process has to say is in its log.
+			findings = append(findings, p.log.String())
 			continue
 		}
 		for _, f := range p.report.Findings {
@@ -325,6 +320,11 @@ func (c *checker) creates(w Write, r *record) {
 		}
 		c.restored(w, r, want, after)
 	case "sources", "entries", "registries":
+		if isUser(r.creator) && r.original != nil && !isRun(r.gone.Actor) {
+			// A user created another one in the meantime, and deleted that.
+			c.restored(w, r, content(r.original), after)
+			return
+		}
 		if r.gone == nil || !isRun(r.gone.Actor) {
 			c.lost(w, "it is created again, and was deleted by somebody else")
 			return
@@ -393,7 +393,7 @@ func (c *checker) deletes(w Write, r *record) {
 		default:
 			notOurs()
 		}
-		if edits := r.edited(r.created.Time); len(edits) > 0 {
+		if edits := r.edited(c.noted(w, r)); len(edits) > 0 {
 			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
 		}
 	default:
@@ -421,21 +421,44 @@ func (c *checker) labelledAt(space string, created Write) bool {
 		if before == after || after != "enabled" {
 			continue
 		}
-		if created.Time.After(w.Time.Add(-c.freshFor())) && created.Time.Before(c.unlabelled(w).Add(time.Second)) {
-			return true // a reconciliation that began while it was in force may end later
+		// A user who removes the label and sets it again cannot be told from the run. A
+		// reconciliation that began while it was set may end later.
+		if created.Time.After(w.Time.Add(-c.freshFor())) && created.Time.Before(c.unlabelled(w).Add(time.Second)) &&
+			(created.Time.Before(w.Time) || c.labelledDuring(w.Key, created.Time.Add(-time.Second), created.Time)) {
+			return true
 		}
 	}
 	return false
 }
 
-// unlabelled is when the label that a write set was in force no more.
+// noted is when a run may have taken note of a side effect at the latest: what was
+// edited before is not known to it.
+func (c *checker) noted(w Write, r *record) time.Time {
+	at := r.created.Time
+	deleting := c.process(w)
+	for _, p := range c.s.ran {
+		if p == deleting {
+			break
+		}
+		if p.report == nil || deleting.report == nil || p.report.Run == deleting.report.Run {
+			at = p.ended
+		}
+	}
+	return at
+}
+
+// unlabelled is when a run removed the label that a run had set.
 func (c *checker) unlabelled(labelled Write) time.Time {
 	for _, w := range c.past {
-		if w.Version > labelled.Version && w.Key == labelled.Key && content(w.After)["labels."+label] != "enabled" {
+		if w.Version > labelled.Version && w.Key == labelled.Key && isRun(w.Actor) && content(w.After)["labels."+label] != "enabled" {
 			return w.Time
 		}
 	}
 	return time.Unix(1<<40, 0)
+}
+
+func (c *checker) labelledDuring(namespace Key, from, to time.Time) bool {
+	return slices.ContainsFunc(c.states(namespace, from, to), func(obj Object) bool { return content(obj)["labels."+label] == "enabled" })
 }
 
 // warned says whether a finding names the object of a write, or the namespace whose
@@ -443,7 +466,7 @@ func (c *checker) unlabelled(labelled Write) time.Time {
 func (c *checker) warned(w Write) bool {
 	return slices.ContainsFunc(c.s.ran, func(p *process) bool {
 		return p.report != nil && slices.ContainsFunc(p.report.Findings, func(f migration.Finding) bool {
-			return f.Object == w.Kind+" "+w.Key.Namespace+"/"+w.Key.Name || f.Object == "Namespace "+w.Key.Namespace
+			return f.Object == w.Kind+" "+w.Key.Namespace+"/"+w.Key.Name || f.Severity == migration.Warning && f.Object == "Namespace "+w.Key.Namespace
 		})
 	})
 }
@@ -551,6 +574,8 @@ func (c *checker) patches(w Write, r *record) {
 			if !o.user {
 				c.fail("(iv) version %d: %s changes %s of %s", w.Version, w.Actor, path, w.Key)
 			}
+		case forward && o.user && o.at.After(plan.ended) && content(c.states(w.Key, plan.ended, plan.ended)[0])[path] == before[path]:
+			// It was edited forth and back: it is what was decided on.
 		case forward && o.user && o.at.After(plan.ended):
 			c.lost(w, "%s becomes %q, and was %q, as %s had set it after the plan was made", path, after[path], before[path], o.name)
 		case !forward && o.user:

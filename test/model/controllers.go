@@ -189,8 +189,9 @@ func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 		namespace := c.get(migration.Ref{Resource: namespaces, Name: space})
 		if namespace != nil && namespace.GetLabels()[label] == "enabled" {
 			for _, effect := range sideEffects(space) {
-				if c.get(effect) != nil {
-					continue
+				others := slices.DeleteFunc(sideEffects(space), func(r migration.Ref) bool { return r.Resource == brokers || c.get(r) != nil })
+				if c.get(effect) != nil || effect.Resource == brokers && len(others) > 0 {
+					continue // Knative's controller, too, creates the Broker last
 				}
 				name := "effect " + effect.String() + namespace.GetResourceVersion()
 				if c.after(name, &next) {

@@ -297,7 +297,7 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	default:
 		return nil
 	}
-	return []migration.Condition{{
+	ready := migration.Condition{
 		Text: ref.String() + " to be ready", On: []migration.Ref{ref}, Timeout: j.World.Wait,
 		Eval: func(v migration.View) migration.Status {
 			switch obj := v.Get(ref); {
@@ -308,7 +308,23 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 			}
 			return migration.Status{State: migration.Met}
 		},
-	}}
+	}
+	if ref.Kind != "Broker" {
+		return []migration.Condition{ready}
+	}
+	effects := sideEffects(ref.Namespace)
+	all := migration.Condition{
+		Text: "what belongs to " + ref.String(), On: effects, Timeout: j.World.Wait,
+		Eval: func(v migration.View) migration.Status {
+			for _, effect := range effects {
+				if v.Get(effect) == nil {
+					return migration.Status{Message: effect.String() + " does not exist"}
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+	return []migration.Condition{ready, all}
 }
 
 // Recheck implements migration.Rechecker.

@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -28,7 +27,6 @@ type Schedule struct {
 	World *World
 	// Blunt: see Job.
 	Blunt bool
-	Log   *zap.Logger
 
 	processes []*process
 	// convergence are the users' last deeds, after which everybody leaves the cluster
@@ -80,26 +78,49 @@ type process struct {
 	kill, term *moment
 	// after: when the call that kills it took effect, but before it is answered.
 	after bool
+	// spite: a user edits the object of that call.
+	spite bool
 	// broken: nothing becomes ready while it runs.
 	broken bool
 	// pause comes before it.
 	pause time.Duration
 
+	// log are its warnings and errors.
+	log    logged
 	job    *Job
 	report *migration.Report
-	logged *observer.ObservedLogs
 	began  time.Time
 	ended  time.Time
 	// before and until are versions.
 	until int64
 }
 
-const undoSucceeds = 2
+// logged is the log of a process.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements zapcore.WriteSyncer.
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Sync implements zapcore.WriteSyncer.
+func (l *logged) Sync() error { return nil }
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 // NewSchedule makes the schedule of a seed. The prefix is that of its namespaces.
 func NewSchedule(seed uint64, prefix string) *Schedule {
 	r := rand.New(rand.NewPCG(seed, 0x6d6f64656c))
-	s := &Schedule{Seed: seed, World: newWorld(seed, prefix, r), Log: zap.NewNop(), users: map[string]*user{}}
+	s := &Schedule{Seed: seed, World: newWorld(seed, prefix, r), users: map[string]*user{}}
 	n := 1 + r.IntN(3)
 	for i := range n {
 		p := s.process(r, "run")
@@ -111,7 +132,13 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 	if r.IntN(3) > 0 {
 		s.converge = append(s.converge, deed{who: "alice", text: "the switch says mesh", do: s.setSwitch("mesh")})
 	}
-	if r.IntN(undoSucceeds) == 0 {
+	first := s.processes[0]
+	if r.IntN(8) == 0 {
+		// What was made by the call that a process was killed at has no note in the
+		// journal: somebody edits it before the next run.
+		first.kill, first.after, first.term, first.spite = &moment{2 + r.IntN(7), true}, true, nil, true
+	}
+	if first.spite || r.IntN(2) == 0 {
 		s.undo = s.process(r, "undo")
 		s.undo.kill, s.undo.term, s.undo.broken = nil, nil, false
 		s.undo.opts.Timeout = 0
@@ -400,6 +427,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	runCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	killed := make(chan struct{})
 	writes := 0
+	var last Key
 	counted := map[*Request]int{}
 	hits := func(m *moment, r *Request, n int) bool {
 		return m != nil && (m.write && r.Writes() && m.n == n || !m.write && m.n == r.N)
@@ -407,6 +435,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	kill := func(r *Request) {
 		if !client.Killed() {
 			s.note("%s is killed: after=%t %s", p.name, p.after, r)
+			last = r.Key()
 			client.Kill()
 			stop(errors.New("killed"))
 			close(killed)
@@ -443,11 +472,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	})
 	opts := p.opts
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
-	// What a process logs counts as told, as its findings do, until it is killed.
-	alive := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zap.WarnLevel && !client.Killed() })
-	core, logged := observer.New(alive)
-	p.logged = logged
-	opts.Log = zap.New(zapcore.NewTee(s.Log.Core(), core)).Named(p.name)
+	opts.Log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &p.log, zapcore.WarnLevel))
 	if s.World.Quick {
 		opts.LeaseDuration = 2 * time.Second
 		opts.Timeout = 20 * time.Second
@@ -476,6 +501,11 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	}()
 	select {
 	case <-killed:
+		if p.spite && last.Plural == "sinks" {
+			s.deal(ctx, deed{who: "bob", text: "edits Sink " + last.Name, do: func(ctx context.Context, u *user) error {
+				return u.merge(ctx, sinks, last.Namespace, last.Name, `{"spec":{"endpoint":"http://spite"}}`)
+			}})
+		}
 	case report := <-done:
 		if !client.Killed() {
 			p.report = report

@@ -54,7 +54,7 @@ func play(t *testing.T, seed uint64) *model.Schedule {
 // TestModelSchedules plays random schedules: see model.Schedule. The first that breaks
 // an invariant is told.
 //
-//	MODEL_SEED=401 go test -v -run TestModelSchedules ./test/model   # one schedule, told from the beginning to the end
+//	MODEL_SEED=81 go test -v -run TestModelSchedules ./test/model   # one schedule, told from the beginning to the end
 //	MODEL_SCHEDULES=5000 go test -run TestModelSchedules ./test/model
 //	MODEL_STORIES=dir                                                 # a file for each schedule
 //	MODEL_BLUNT=1                                                     # the job writes whole lists, and says not what it decided on
@@ -63,19 +63,20 @@ func play(t *testing.T, seed uint64) *model.Schedule {
 // came after that engine. What it finds there in 500 schedules, by the letters of the
 // review, with one seed for each to look at:
 //
-//   - A1, 43 times: a Source is deleted although the switch says "bus" again. Seed 6:
+//   - A1, 48 times: a Source is deleted although the switch says "bus" again. Seed 6:
 //     told to stop while the Sink is awaited, and resumed; seed 31: without any kill.
-//   - A2, 5 times: seed 8 creates a Sink for the endpoint that its Source had before it
+//   - A2, 7 times: seed 8 creates a Sink for the endpoint that its Source had before it
 //     was edited; killed in between.
-//   - A3, 71 times: seed 81 deletes the Broker of a namespace that alice labelled before
-//     the patch was made; seed 224 undoes the label, and with it bob's own Broker.
-//   - A4, 11 times: seed 30 creates a Source again that its owner deleted and the run had
+//   - A3, 60 times: seed 81 deletes the Broker of a namespace that alice labelled before
+//     the patch was made; seed 160 the same in an undo.
+//   - A4, 14 times: seed 30 creates a Source again that its owner deleted and the run had
 //     not; seed 160 removes a label that alice had set and the run had not.
-//   - A5, 8 times: seed 34 overwrites the replicas that bob had set after the plan, seed
-//     205 the label "disabled"; seed 463 drops a finalizer.
-//   - A6, 2 times: seed 394 deletes a Registry with an Entry that bob had added after the
+//   - A5, 9 times: seed 34 overwrites the replicas that bob had set after the plan, seed
+//     237 the label "disabled"; seed 463 drops a finalizer.
+//   - A6, 5 times: seed 394 deletes a Registry with an Entry that bob had added after the
 //     plan.
-//   - A7: seed 401: killed when the Sink was created, edited, resumed; undo deletes it.
+//   - A7, 2 times: seed 20: killed when the Sink was created, edited, resumed; undo
+//     deletes it.
 //   - B3, 6 times: seed 33 ends with exit code 0 after a rollback that left something.
 func TestModelSchedules(t *testing.T) {
 	if testing.Short() {
@@ -85,7 +86,11 @@ func TestModelSchedules(t *testing.T) {
 		schedules(t, number(t, "MODEL_SEED", 0), 1)
 		return
 	}
-	schedules(t, 1, number(t, "MODEL_SCHEDULES", 500))
+	n := uint64(500)
+	if raceDetector {
+		n = 50 // make test plays all of them without it
+	}
+	schedules(t, 1, number(t, "MODEL_SCHEDULES", n))
 }
 
 func schedules(t *testing.T, first, n uint64) {

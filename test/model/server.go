@@ -24,7 +24,7 @@ func init() {
 	// client-go's handlers of errors keep the time of the last one in a variable of
 	// the process, and sleep by it. Each bubble of testing/synctest has a clock of its
 	// own, so that such a sleep could last for years.
-	utilruntime.ErrorHandlers = nil
+	utilruntime.ErrorHandlers = nil //nolint:reassign // that is what it is there for
 }
 
 // Kind is a kind that a Server serves.
@@ -528,7 +528,7 @@ func sameContent(a, b Object) bool {
 }
 
 func statusOf(err error) *metav1.Status {
-	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // made here, never wrapped
+	if status, ok := err.(apierrors.APIStatus); ok {
 		s := status.Status()
 		s.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 		return &s

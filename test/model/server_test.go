@@ -243,7 +243,7 @@ func TestClientIsKilled(t *testing.T) {
 			if left == after {
 				t.Errorf("killed after the effect: %t; the object is there: %t", after, left)
 			}
-			for range w.ResultChan() { //nolint:revive // until it is closed
+			for range w.ResultChan() {
 			}
 		})
 	}
