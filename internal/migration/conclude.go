@@ -359,6 +359,13 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+func verbWas(n int) string {
+	if n == 1 {
+		return " was"
+	}
+	return " were"
+}
+
 func verbIs(n int) string {
 	if n == 1 {
 		return " is"

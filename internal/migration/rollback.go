@@ -48,6 +48,8 @@ type reversal struct {
 	forGood    int
 	retry      bool
 	kept       int
+	// unproven counts what was restored although this run may not have changed it.
+	unproven int
 	// effects are the changes taken back upon which a controller may have made objects.
 	effects []effect
 	// removed are the hashes of what a controller had made and was deleted.
@@ -236,6 +238,7 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 			f := Finding{Severity: Warning, Object: ch.Ref.String(), Hint: "check the object, and change it again if that was intended"}
 			switch {
 			case !state.isProven():
+				v.count(&v.unproven)
 				f.Problem = "restored, although there is no proof that this run changed it before it was killed: somebody else may have"
 				v.r.tell(f)
 			case v.resumed:

@@ -839,7 +839,11 @@ func (r *run) failed(parent, ctx context.Context, x *executor, units []Unit, err
 		return out
 	}
 	if out.result == RolledBack {
-		out.message = why + "; everything is as it was before"
+		restored := out.message
+		if strings.HasPrefix(restored, asBefore) {
+			restored = asBefore // the run is this one
+		}
+		out.message = why + "; " + restored
 		if timedOut {
 			out.result = TimedOut
 		}
@@ -848,6 +852,9 @@ func (r *run) failed(parent, ctx context.Context, x *executor, units []Unit, err
 	}
 	return out
 }
+
+// asBefore is said when all that a run changed is restored, and nothing else.
+const asBefore = "everything is as it was before"
 
 // finishBackwards reverses r.journal and closes it; false if it stays open.
 func (r *run) finishBackwards(parent context.Context, p phase, limit time.Duration) (outcome, bool) {
@@ -867,7 +874,11 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 	if err != nil {
 		return r.cutOff(parent, err), false
 	}
-	out := outcome{result: RolledBack, message: "everything is as it was before run " + r.journal.Run}
+	out := outcome{result: RolledBack, message: asBefore + " run " + r.journal.Run}
+	if v.unproven > 0 {
+		out.message = fmt.Sprintf("all changes of run %s are undone; %s restored or deleted without proof that the run had changed it: see the warnings",
+			r.journal.Run, count(v.unproven, "object")+verbWas(v.unproven))
+	}
 	if r.leftEffects > 0 {
 		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.journal.Run, count(r.leftEffects, "object")+verbIs(r.leftEffects))
 	}

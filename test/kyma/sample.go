@@ -142,7 +142,7 @@ func (a SampleApplication) objects() []*unstructured.Unstructured {
 	case InstallFailed:
 		app.Object["status"] = map[string]any{"installationStatus": map[string]any{"status": "FAILED"}}
 	case OptedOut:
-		app.SetLabels(map[string]string{"eventmesh-migration.kyma-project.io/skip": "true"})
+		app.SetLabels(map[string]string{madeForTests: "true", "eventmesh-migration.kyma-project.io/skip": "true"})
 	}
 	switch a.State {
 	case InPlace, FrozenInPlace, Starting:

@@ -611,8 +611,7 @@ func (c *checker) cascades(w Write, r *record) {
 // asBefore holds a report that says so to it: every object is as it was when the run's
 // journal was begun, but for what users did.
 func (c *checker) asBefore(p *process) {
-	says := strings.Contains(p.report.Message, "everything is as it was before") ||
-		p.command == "undo" && p.report.Result == migration.Succeeded
+	says := strings.Contains(p.report.Message, "everything is as it was before")
 	if !says || p.report.Run == "" {
 		return
 	}

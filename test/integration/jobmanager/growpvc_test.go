@@ -337,7 +337,7 @@ func TestGrowPVC(t *testing.T) {
 	t.Run("AVolumeThatDoesNotGrow", func(t *testing.T) {
 		d.reset(t.Context(), t, true)
 		d.growing.Store(false)
-		grow("run", "5Gi", "--resize-timeout=1s").want(t, migration.ExitPartlyRestored, "its volume has 1Gi", "this change has no way back")
+		grow("run", "5Gi", "--resize-timeout=1s").want(t, migration.ExitPartlyRestored, "its volume has 1Gi", "this change cannot be undone")
 		// The StatefulSet is as it was; what a claim asks for cannot be taken back.
 		if got := d.sizes(t.Context(), t); got[0] != "1Gi" || !strings.HasSuffix(got[1], "/1Gi") {
 			t.Errorf("sizes %q", got)
