@@ -466,14 +466,14 @@ func TestClearSparesOtherClusters(t *testing.T) {
 		}
 		label := func(value string) {
 			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, madeForTests, value)
-			if _, err := client.Resource(Namespaces).Patch(f.ctx, SystemNamespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			if _, err := client.Resource(Applications).Patch(f.ctx, Names(1)[0], types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		label("null")
 		defer label(`"true"`)
 		if err := Clear(f.ctx, f.cp.Config()); err == nil {
-			t.Error("a cluster that was not made for tests was cleared")
+			t.Error("a cluster with an Application that no test made was cleared")
 		}
 		if _, err := client.Resource(Applications).Get(f.ctx, Names(1)[0], metav1.GetOptions{}); err != nil {
 			t.Errorf("its Application: %v", err)
