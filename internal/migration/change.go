@@ -668,6 +668,15 @@ func isReady(pod *unstructured.Unstructured) bool {
 	})
 }
 
+// unfinalizeCommand removes all finalizers of an object.
+func unfinalizeCommand(ref Ref) string {
+	namespace := ""
+	if ref.Namespace != "" {
+		namespace = " -n " + ref.Namespace
+	}
+	return fmt.Sprintf(`kubectl%s patch %s %s --type=merge -p '{"metadata":{"finalizers":null}}'`, namespace, ref.GroupResource(), ref.Name)
+}
+
 // gone is the condition that the object of that UID does not exist any more.
 func gone(ref Ref, uid types.UID, ch *Change) Condition {
 	return Condition{
@@ -680,7 +689,8 @@ func gone(ref Ref, uid types.UID, ch *Change) Condition {
 			if finalizers := obj.GetFinalizers(); len(finalizers) > 0 {
 				return Status{
 					Message: fmt.Sprintf("it still has the finalizers %q", finalizers),
-					Hint:    "the controller that owns a finalizer removes it; look whether it runs",
+					Hint: fmt.Sprintf("start the controller that owns the finalizer. If there is none any more, remove the finalizer: %s. Then run the job again",
+						unfinalizeCommand(ref)),
 				}
 			}
 			return Status{Message: "it still exists"}
