@@ -59,9 +59,14 @@ func (r *run) undecided(e *entry, i int) (ask, gaveUp bool) {
 			begun = true
 		case e.steps[k].state == stepLeft:
 			gaveUp = true
+		case e.deletionOf(k) >= 0 && e.madeOrBegun(e.deletionOf(k)):
+			// It restores or replaces what was deleted: see goesOn.
 		default:
 			ask = true
 		}
+	}
+	if e.Unit.Commit && begun {
+		return false, false // it goes on whole
 	}
 	return ask, gaveUp && begun
 }

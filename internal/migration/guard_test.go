@@ -75,6 +75,31 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
+// TestUndecidedOfWhatIsReplaced: once the object is deleted, the journal decides what takes its
+// place, and all of a unit that commits.
+func TestUndecidedOfWhatIsReplaced(t *testing.T) {
+	a, b := ref("Thing", "a"), ref("Thing", "b")
+	for name, tc := range map[string]struct {
+		made    string
+		commit  bool
+		ask     bool
+		changes []Change
+	}{
+		"NotBegun":    {"--", false, true, []Change{{Verb: Delete, Ref: a, Guard: true}, {Verb: Create, Ref: a, Replaces: true}}},
+		"Replaces":    {"+-", false, false, []Change{{Verb: Delete, Ref: a, Guard: true}, {Verb: Create, Ref: a, Replaces: true}}},
+		"OtherObject": {"+-", false, true, []Change{{Verb: Delete, Ref: a, Guard: true}, {Verb: Delete, Ref: b}}},
+		"Commit":      {"+-", true, false, []Change{{Verb: Delete, Ref: a, Guard: true}, {Verb: Delete, Ref: b}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := entryWith("??", tc.made, tc.changes...)
+			e.read, e.Unit.Commit = true, tc.commit
+			if ask, gaveUp := (&run{}).undecided(e, 0); ask != tc.ask || gaveUp {
+				t.Errorf("ask %t, gave up %t", ask, gaveUp)
+			}
+		})
+	}
+}
+
 // TestGoesOn holds which changes of an interrupted unit are made as they were planned
 // then. Fails on the commit before: all of a unit went on as soon as a unit of its ID
 // was planned, or any of it was begun.
