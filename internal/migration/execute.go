@@ -76,8 +76,10 @@ func (t *todo) size() int {
 func (x *executor) run(ctx context.Context, t todo) error {
 	defer x.stop(nil)
 	x.last = t.lastEntries
+	x.shared.counted(len(t.entries)+len(t.units)+len(t.waits), 0)
 	for i := range t.waits {
 		x.units.Go(func() {
+			defer x.shared.counted(-1, 0)
 			defer x.recovered(&t.waits[i])
 			x.await(ctx, &t.waits[i])
 		})
@@ -102,6 +104,7 @@ func (x *executor) run(ctx context.Context, t todo) error {
 
 // finally does what comes after all others, one unit after the other.
 func (x *executor) finally(ctx context.Context) error {
+	x.shared.counted(len(x.last), 0)
 	for _, e := range x.last {
 		if !x.start(ctx, e) {
 			break
@@ -152,6 +155,9 @@ func (x *executor) journal(batch []Unit, next *int, last bool) ([]*entry, bool) 
 		pre, err := x.r.preimages(x.work, &batch[i], last)
 		if moved, ok := errors.AsType[*errMoved](err); ok {
 			x.leaveUnit(&batch[i], moved)
+			if !last {
+				x.shared.counted(-1, 0)
+			}
 			continue
 		}
 		if err != nil {
@@ -236,6 +242,7 @@ func (x *executor) start(ctx context.Context, e *entry) bool {
 		return false
 	}
 	x.units.Go(func() {
+		defer x.shared.counted(-1, 0)
 		defer p.leave()
 		defer x.recovered(&e.Unit)
 		x.unit(ctx, e, p)

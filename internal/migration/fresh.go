@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -67,8 +68,9 @@ func (f *Fresh) watch(ctx context.Context, r Resource, namespace string) error {
 		return err
 	}
 	// A collection that nobody watches yet is as old as the plan: it is listed once
-	// more, for all who ask at the same time.
-	_, err, _ = f.shared.first.Do(r.GroupVersionResource.String()+" "+namespace, func() (any, error) {
+	// more, for all who ask at the same time: one collection may hold the objects of
+	// all namespaces.
+	_, err, _ = f.shared.first.Do(fmt.Sprintf("%p", collection), func() (any, error) {
 		if collection.Watching() {
 			return nil, nil
 		}
@@ -88,6 +90,47 @@ type sharedReads struct {
 
 	mu   sync.Mutex
 	keys map[string]*sharedRead
+	// open is how many units have not ended, asking how many of them wait for a read.
+	open, asking int
+	// onlyReads is closed when nothing but such reads is left to wait for.
+	onlyReads chan struct{}
+	closed    bool
+}
+
+// counted adds to the units that have not ended, and to those that wait for a read.
+// When all of them wait, no later one can share the next read: its pause is of no use.
+func (s *sharedReads) counted(open, asking int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open += open
+	s.asking += asking
+	if s.open > 0 && s.asking == s.open && !s.closed {
+		s.closed = true
+		close(s.onlyReads)
+	}
+}
+
+// pause waits until a key may be read again, and but once until nothing else is under
+// way: a read more than freshEvery allows, which is the run's last one.
+func (s *sharedReads) pause(ctx context.Context, one *sharedRead) error {
+	rest := freshEvery - time.Since(one.began)
+	if one.began.IsZero() || rest <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	var early <-chan struct{}
+	if !one.early {
+		early = s.onlyReads
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+	case <-early:
+		one.early = true
+	}
+	return nil
 }
 
 // sharedRead is one key: what was read last, and the read that is under way.
@@ -97,10 +140,12 @@ type sharedRead struct {
 	began time.Time
 	value any
 	err   error
+	// early says that the key was read once before its pause had ended.
+	early bool
 }
 
 func newSharedReads(cluster func() *Cluster) *sharedReads {
-	return &sharedReads{cluster: cluster, keys: map[string]*sharedRead{}}
+	return &sharedReads{cluster: cluster, keys: map[string]*sharedRead{}, onlyReads: make(chan struct{})}
 }
 
 func (s *sharedReads) get(ctx context.Context, key string, after time.Time, read func(context.Context, *Cluster) (any, error)) (any, error) {
@@ -111,6 +156,8 @@ func (s *sharedReads) get(ctx context.Context, key string, after time.Time, read
 		s.keys[key] = one
 	}
 	s.mu.Unlock()
+	s.counted(0, 1)
+	defer s.counted(0, -1)
 	select {
 	case one.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -120,10 +167,8 @@ func (s *sharedReads) get(ctx context.Context, key string, after time.Time, read
 	if !one.began.IsZero() && one.began.After(after) && time.Since(one.began) <= freshFor {
 		return one.value, one.err
 	}
-	if pause := freshEvery - time.Since(one.began); !one.began.IsZero() && pause > 0 {
-		if err := sleep(ctx, pause); err != nil {
-			return nil, err
-		}
+	if err := s.pause(ctx, one); err != nil {
+		return nil, err
 	}
 	one.began = time.Now()
 	one.value, one.err = read(ctx, s.cluster())

@@ -147,6 +147,34 @@ func TestGoneForGood(t *testing.T) {
 	}
 }
 
+// TestLastSharedRead: the pause between two reads ends early, once, when all units that have
+// not ended wait for them. Fails on the commit before: the read is made after 0.5 s.
+func TestLastSharedRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharedReads(func() *Cluster { return nil })
+		read := func() {
+			_, err := Shared(t.Context(), &Fresh{shared: s, after: time.Now()}, "key", func(context.Context, *Cluster) (int, error) { return 0, nil })
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		s.counted(2, 0)
+		read()
+		began := time.Now()
+		go func() {
+			time.Sleep(freshEvery / 5)
+			s.counted(-1, 0) // the other unit has ended
+		}()
+		if read(); time.Since(began) != freshEvery/5 {
+			t.Errorf("the last read began after %s, and nothing else was under way after %s", time.Since(began), freshEvery/5)
+		}
+		began = time.Now()
+		if read(); time.Since(began) != freshEvery {
+			t.Errorf("one more read began after %s: only one is early", time.Since(began))
+		}
+	})
+}
+
 // TestSharedReads: rechecks share reads, at most two a second of each key, that are at most
 // 2 s old and not older than what their unit waited for.
 func TestSharedReads(t *testing.T) {

@@ -44,9 +44,10 @@ func main() {
 	memory := flag.Int("memory", 2000, "number of missing HTTPSources of the run whose memory and exit are measured; 0: none")
 	migrated := flag.Int("migrated", 5000, "number of Applications of the migrated cluster; 0: none")
 	subs := flag.String("subscriptions", "500,1000,5000", "numbers of Kyma Subscriptions to pair with the floor, rising; empty: none")
+	end := flag.String("to-the-end", "500,5000,20000", "numbers of Kyma Subscriptions to migrate to the end, beside the same writes; empty: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *sizes, *pairs, *memory, *migrated, *subs)
+	err := run(ctx, *sizes, *pairs, *memory, *migrated, *subs, *end)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -61,12 +62,16 @@ type bench struct {
 	out      *tabwriter.Writer
 }
 
-func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs string) (err error) {
+func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs, end string) (err error) {
 	sources, err := numbers("sizes", sizes)
 	if err != nil {
 		return err
 	}
 	rising, err := numbers("subscriptions", subs)
+	if err != nil {
+		return err
+	}
+	ends, err := numbers("to-the-end", end)
 	if err != nil {
 		return err
 	}
@@ -111,8 +116,8 @@ func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs st
 			return err
 		}
 	}
-	if len(rising) > 0 {
-		if err := b.teamwork(ctx, rising, pairs); err != nil {
+	if len(rising)+len(ends) > 0 {
+		if err := b.teamwork(ctx, rising, ends, pairs); err != nil {
 			return err
 		}
 	}

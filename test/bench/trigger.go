@@ -52,8 +52,9 @@ type subscriptions struct {
 
 func team(i int) string { return fmt.Sprintf("team-%02d", i%teams) }
 
-// teamwork is the part of bench that measures trigger-sync.
-func (b *bench) teamwork(ctx context.Context, sizes []int, pairs int) error {
+// teamwork is the part of bench that measures trigger-sync: sizes without its
+// waits, and whole from the first creation to the last deletion (toTheEnd).
+func (b *bench) teamwork(ctx context.Context, sizes, toTheEnd []int, pairs int) error {
 	cfg := b.cluster.Config()
 	cfg.UserAgent, cfg.QPS = "bench-setup", -1
 	client, err := dynamic.NewForConfig(cfg)
@@ -76,7 +77,26 @@ func (b *bench) teamwork(ctx context.Context, sizes []int, pairs int) error {
 			return err
 		}
 	}
-	return s.whole(ctx)
+	if len(sizes) > 0 {
+		if err := s.whole(ctx); err != nil {
+			return err
+		}
+	}
+	if len(toTheEnd) == 0 {
+		return nil
+	}
+	if len(sizes) == 0 {
+		if err := s.switchOver(ctx); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(s.out, "\nSubscriptions, to the end\tjob / floor, median\tmin … max\tfloor, median\tits writes alone\tjob, median\tpeak RSS\treads\twrites")
+	for _, n := range toTheEnd {
+		if err := s.toTheEnd(ctx, n, pairs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *subscriptions) create(ctx context.Context, gvr schema.GroupVersionResource, objects []*unstructured.Unstructured) error {
@@ -350,8 +370,133 @@ func (s *subscriptions) switchOver(ctx context.Context) error {
 	return err
 }
 
-func (s *subscriptions) program(ctx context.Context) (*migration.Report, measure.Usage, error) {
-	cmd := exec.CommandContext(ctx, s.binaries["trigger-sync"], "--kubeconfig", s.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn")
+// toTheEnd measures the real program on a cluster that has switched, from the
+// first creation of a Trigger to the last deletion of a Kyma Subscription: it
+// waits for each Trigger and asks again before each deletion. The floor does the
+// same creations and deletions as fast as the server answers. The controllers of
+// the mesh run beside both, and share the machine with them; so the floor has
+// ended when they have made the last Trigger ready, for which the job waits too.
+// How long its writes alone took is told beside it. No publisher is observed:
+// that is a wait.
+func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
+	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{})
+	if err != nil {
+		return err
+	}
+	defer mesh.Stop()
+	var ratios, floors, jobs, writes []float64
+	var creations []*unstructured.Unstructured
+	var usage measure.Usage
+	var report *migration.Report
+	fresh := func() error {
+		if err := s.reset(ctx); err != nil {
+			return err
+		}
+		if err := s.clear(ctx); err != nil {
+			return err
+		}
+		var added []*unstructured.Unstructured
+		for i := range n {
+			sub := kyma.KymaSubscription(team(i), fmt.Sprintf("sub-%04d", i), source, "order.created")
+			sub.SetFinalizers(nil) // no subscription-controller runs here
+			added = append(added, sub)
+		}
+		if err := s.create(ctx, kyma.KymaSubscriptions, added); err != nil {
+			return err
+		}
+		return mesh.Wait(ctx, func(m *kyma.Mesh) bool {
+			return m.Has(triggers, 0) && m.Has(brokers, teams) && m.Has(links, teams) && kyma.LinksReady(m)
+		})
+	}
+	for i := range pairs + 1 { // the first run of the job shows the floor which Triggers to create
+		var took [2]float64
+		for k := range 2 {
+			which := (k + i) % 2
+			if i == 0 {
+				which = 1
+			}
+			if err := fresh(); err != nil {
+				return err
+			}
+			if which == 0 {
+				began := time.Now()
+				alone, failed := s.deletions(ctx, creations, n)
+				if err = failed; err == nil {
+					err = mesh.Wait(ctx, func(m *kyma.Mesh) bool { return m.Has(triggers, len(creations)) && kyma.TriggersReady(m) })
+				}
+				took[which], writes = time.Since(began).Seconds(), append(writes, alone)
+			} else {
+				report, usage, err = s.program(ctx, "--observe-publishers", "0s")
+				if err == nil && report.Result != migration.Succeeded {
+					err = fmt.Errorf("trigger-sync ended with %s: %s: %v", report.Result, report.Message, report.Findings[:min(3, len(report.Findings))])
+				}
+				took[which] = usage.Seconds
+			}
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				if creations, err = s.made(ctx); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		if i == 0 {
+			if pairs == 0 {
+				jobs = append(jobs, took[1])
+			}
+			continue
+		}
+		floors, jobs, ratios = append(floors, took[0]), append(jobs, took[1]), append(ratios, took[1]/took[0])
+		fmt.Fprintf(os.Stderr, "%d Subscriptions to the end, pair %d: floor %.2f s (its writes %.2f s), job %.2f s\n", n, i, took[0], writes[len(writes)-1], took[1])
+	}
+	slices.Sort(ratios)
+	fmt.Fprintf(s.out, "%d\t%.2f\t%.2f … %.2f\t%.2f s\t%.2f s\t%.2f s\t%.1f MiB\t%d\t%d\n", n, median(ratios), ratios[0], ratios[len(ratios)-1],
+		median(floors), median(writes), median(jobs), usage.PeakMiB, report.Requests.Reads, report.Requests.Writes)
+	return nil
+}
+
+// clear deletes all Kyma Subscriptions and all Triggers.
+func (s *subscriptions) clear(ctx context.Context) error {
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(8)
+	for i := range teams {
+		for _, gvr := range []schema.GroupVersionResource{kyma.KymaSubscriptions, triggers} {
+			work.Go(func() error {
+				return s.client.Resource(gvr).Namespace(team(i)).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			})
+		}
+	}
+	return work.Wait()
+}
+
+// deletions is the floor of toTheEnd.
+func (s *subscriptions) deletions(ctx context.Context, creations []*unstructured.Unstructured, n int) (float64, error) {
+	cfg := s.cluster.Config()
+	cfg.UserAgent, cfg.QPS = "floor", -1
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := s.floor(ctx, creations); err != nil {
+		return 0, err
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(16)
+	for i := range n {
+		work.Go(func() error {
+			return client.Resource(kyma.KymaSubscriptions).Namespace(team(i)).Delete(ctx, fmt.Sprintf("sub-%04d", i), metav1.DeleteOptions{})
+		})
+	}
+	err = work.Wait()
+	return time.Since(began).Seconds(), err
+}
+
+// program runs trigger-sync with args.
+func (s *subscriptions) program(ctx context.Context, args ...string) (*migration.Report, measure.Usage, error) {
+	cmd := exec.CommandContext(ctx, s.binaries["trigger-sync"], append([]string{"--kubeconfig", s.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn"}, args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	usage, err := measure.Run(cmd)
