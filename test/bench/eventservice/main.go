@@ -46,6 +46,16 @@ type options struct {
 	// slowClients are at it at once.
 	slowClients int
 	overload    time.Duration
+	// procs is how many cores each of the two servers may use; 0: all.
+	procs int
+}
+
+// cores is the environment that limits a server to o.procs cores.
+func (o options) cores() []string {
+	if o.procs == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("GOMAXPROCS=%d", o.procs)}
 }
 
 func main() {
@@ -55,6 +65,7 @@ func main() {
 	took := flag.Duration("took", 0, "internal: how long the adapter takes")
 	flag.IntVar(&o.pairs, "pairs", 7, "how often the two are measured")
 	flag.DurationVar(&o.each, "each", 3*time.Second, "how long each time")
+	flag.IntVar(&o.procs, "procs", 0, "how many cores each of the two servers may use; 0: all")
 	flag.IntVar(&o.clients, "clients", 32, "clients at once")
 	flag.IntVar(&o.size, "size", 1024, "bytes of a body")
 	flag.IntVar(&o.slowClients, "slow-clients", 100, "how many clients are slow")
@@ -114,14 +125,14 @@ func proxy(ctx context.Context, target string) error {
 	})
 }
 
-// child starts this program in another role, and returns its address and process.
-func child(ctx context.Context, args ...string) (string, int, error) {
+// child starts this program in another role, with more environment, and returns its address and process.
+func child(ctx context.Context, env []string, args ...string) (string, int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", 0, err
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -168,15 +179,15 @@ func run(ctx context.Context, o options) error {
 
 // compare pairs the two.
 func compare(ctx context.Context, o options, binary string) error {
-	adapter, _, err := child(ctx, "-role=adapter")
+	adapter, _, err := child(ctx, nil, "-role=adapter")
 	if err != nil {
 		return fmt.Errorf("cannot start the adapter: %w", err)
 	}
-	bare, barePID, err := child(ctx, "-role=proxy", "-target="+adapter)
+	bare, barePID, err := child(ctx, o.cores(), "-role=proxy", "-target="+adapter)
 	if err != nil {
 		return fmt.Errorf("cannot start the proxy: %w", err)
 	}
-	service, err := eventservice.Start(ctx, binary, asInPod, "--eventMeshURL="+adapter, "--sourceId=shop")
+	service, err := eventservice.Start(ctx, binary, slices.Concat(asInPod, o.cores()), "--eventMeshURL="+adapter, "--sourceId=shop")
 	if err != nil {
 		return err
 	}
@@ -233,7 +244,7 @@ func slow(ctx context.Context, o options, binary string) error {
 		return nil
 	}
 	const announced = 65536
-	adapter, _, err := child(ctx, "-role=adapter")
+	adapter, _, err := child(ctx, nil, "-role=adapter")
 	if err != nil {
 		return fmt.Errorf("cannot start the adapter: %w", err)
 	}
@@ -302,7 +313,7 @@ func slow(ctx context.Context, o options, binary string) error {
 func overload(ctx context.Context, o options, binary string) error {
 	const slots, took = 16, 100 * time.Millisecond
 	const capacity = int(slots * time.Second / took)
-	adapter, _, err := child(ctx, "-role=adapter", "-took="+took.String())
+	adapter, _, err := child(ctx, nil, "-role=adapter", "-took="+took.String())
 	if err != nil {
 		return fmt.Errorf("cannot start the adapter: %w", err)
 	}
