@@ -262,7 +262,7 @@ func (x *executor) recovered(u *Unit) {
 // among the unready takes a write slot for each write besides.
 func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 	begun := false
-	var waited time.Time
+	var waited, asked time.Time
 	for i := range e.Unit.Changes {
 		ch := &e.Unit.Changes[i]
 		began := time.Now()
@@ -278,24 +278,18 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 			begun = true
 			continue
 		}
+		if ch.Guard {
+			asked = time.Time{}
+		}
 		if ask, gaveUp := x.r.undecided(e, i); ch.Guard && (ask || gaveUp) {
-			finding := &Finding{
-				Severity: Warning, Object: e.Unit.Changes[e.Unit.guardEnd(i)-1].Ref.String(),
-				Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
-			}
+			var left bool
 			var err error
-			if !gaveUp {
-				finding, err = x.recheck(ctx, e, i, p, waited)
-			}
-			if err == nil && finding != nil {
-				err = x.leave(ctx, e, i, *finding)
-			}
-			if err != nil {
+			if left, asked, err = x.decide(ctx, e, i, p, waited, gaveUp); err != nil {
 				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
 				x.report(report, err, time.Since(began))
 				return
 			}
-			if finding != nil {
+			if left {
 				continue
 			}
 		}
@@ -307,7 +301,16 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 			begun = true
 			report.Result = ChangeOpen
 			var err error
-			result, err = x.write(e, i, p)
+			result, err = x.write(e, i, p, asked)
+			left := false
+			for errors.Is(err, errOldDecision) && !left {
+				if left, asked, err = x.decide(ctx, e, e.guardOf(i), p, waited, false); err == nil && !left {
+					result, err = x.write(e, i, p, asked)
+				}
+			}
+			if left && err == nil {
+				continue
+			}
 			if moved, ok := errors.AsType[*errMoved](err); ok && moved.noEffect {
 				if from := e.leavesFrom(i); from >= 0 {
 					if err = x.leave(ctx, e, from, notAsDecided(moved)); err == nil {
@@ -359,13 +362,18 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 	x.step(1, 0, e.Unit.ID)
 }
 
-// write makes one change in a write slot.
-func (x *executor) write(e *entry, i int, p *place) (string, error) {
+// write makes one change in a write slot. asked is when the job decided on it; zero if
+// it was not asked.
+func (x *executor) write(e *entry, i int, p *place, asked time.Time) (string, error) {
 	if p.room != x.slots {
 		x.slots <- struct{}{}
 		defer func() { <-x.slots }()
 	}
-	return x.r.apply(x.work, e, i)
+	ctx := x.work
+	if !asked.IsZero() && e.decides(i) {
+		ctx = decided(ctx, &decision{asked: asked, once: e.Unit.Commit})
+	}
+	return x.r.apply(ctx, e, i)
 }
 
 // await is a unit that writes nothing: it is in no journal.

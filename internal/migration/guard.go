@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // guardOf returns the guarded change that change i belongs to, -1 if none.
@@ -29,6 +31,14 @@ func (u *Unit) guardEnd(i int) int {
 		}
 	}
 	return len(u.Changes)
+}
+
+// decides says whether change i is made on the job's answer about its guarded step. What
+// restores or replaces what the step has deleted is made in any case.
+func (e *entry) decides(i int) bool {
+	guard := e.guardOf(i)
+	return guard >= 0 && e.Unit.Changes[i].Verb != Create &&
+		!slices.ContainsFunc(e.Unit.Changes[guard:i], func(ch Change) bool { return ch.Verb == Delete })
 }
 
 // leavesFrom returns the change from which on a unit can be left when change i finds
@@ -71,17 +81,66 @@ func (r *run) undecided(e *entry, i int) (ask, gaveUp bool) {
 	return ask, gaveUp && begun
 }
 
+// decision is the job's answer that a guarded write acts on.
+type decision struct {
+	asked time.Time
+	// once: it is about the first request only; what that one began is finished.
+	once, sent bool
+}
+
+type decisionKey struct{}
+
+// errOldDecision is returned instead of a request that would act on an answer of the
+// job that is older than freshFor.
+var errOldDecision = errors.New("the reason for it was checked too long ago")
+
+// decided is the context of a guarded write. Waits for a slot, and attempts that fail
+// for a moment, take time: no request is sent later than freshFor after the answer.
+func decided(ctx context.Context, d *decision) context.Context {
+	return context.WithValue(ctx, decisionKey{}, d)
+}
+
+// checkDecision is called before each request of a write.
+func checkDecision(ctx context.Context) error {
+	d, ok := ctx.Value(decisionKey{}).(*decision)
+	if !ok || d.once && d.sent {
+		return nil
+	}
+	if time.Since(d.asked) > freshFor {
+		return k8sutil.Permanent(errOldDecision)
+	}
+	d.sent = true
+	return nil
+}
+
+// decide asks the job about the guarded change i, and leaves it if its reason does not
+// hold any more, or if an earlier process gave up a part of it. asked is when the job
+// answered.
+func (x *executor) decide(ctx context.Context, e *entry, i int, p *place, waited time.Time, gaveUp bool) (left bool, asked time.Time, err error) {
+	finding := &Finding{
+		Severity: Warning, Object: e.Unit.Changes[e.Unit.guardEnd(i)-1].Ref.String(),
+		Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
+	}
+	if !gaveUp {
+		finding, asked, err = x.recheck(ctx, e, i, p, waited)
+	}
+	if err == nil && finding != nil {
+		err = x.leave(ctx, e, i, *finding)
+	}
+	return finding != nil, asked, err
+}
+
 // recheck asks the job whether the reason for a guarded change still holds: nil if
 // it does. A unit that has waited gives up its place meanwhile, so that what it
 // reads delays nobody; the answer is then not older than a shared read.
-func (x *executor) recheck(ctx context.Context, e *entry, i int, p *place, waited time.Time) (*Finding, error) {
+func (x *executor) recheck(ctx context.Context, e *entry, i int, p *place, waited time.Time) (*Finding, time.Time, error) {
 	ch := &e.Unit.Changes[i]
 	rechecker, ok := x.r.job.(Rechecker)
 	if !ok {
 		return &Finding{
 			Severity: Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
 			Hint: "run it with the version that began it",
-		}, nil
+		}, time.Time{}, nil
 	}
 	for {
 		if !waited.IsZero() && !x.serial {
@@ -93,18 +152,18 @@ func (x *executor) recheck(ctx context.Context, e *entry, i int, p *place, waite
 		finding, err := rechecker.Recheck(x.work, &Fresh{shared: x.shared, waiter: x.waiter, after: waited}, &e.Unit, i)
 		asked := time.Now()
 		if !p.held && !p.take(x.work) {
-			return nil, errStopped
+			return nil, asked, errStopped
 		}
 		switch {
 		case x.work.Err() != nil:
-			return nil, context.Cause(x.work)
+			return nil, asked, context.Cause(x.work)
 		case err != nil:
 			return &Finding{
 				Severity: Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done: cannot check whether the reason for it still holds: %v", err),
 				Hint: "fix the error, and run the job again",
-			}, nil
+			}, asked, nil
 		case finding != nil || time.Since(asked) <= freshFor:
-			return finding, nil
+			return finding, asked, nil
 		}
 	}
 }

@@ -78,6 +78,9 @@ func (e *Engine) begin(command string, job Job) *run {
 // a moment. ctx ending stops further attempts, never one in flight.
 func (r *run) write(ctx context.Context, op func(context.Context) error) error {
 	return k8sutil.Retry(ctx, retryBudget, r.e.notify(), r.e.account.Watch(func(ctx context.Context) error {
+		if err := checkDecision(ctx); err != nil {
+			return err
+		}
 		call, cancel, err := r.lock.guard(ctx)
 		if err != nil {
 			return err

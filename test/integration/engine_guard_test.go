@@ -78,8 +78,9 @@ func (s *sandbox) untouched(t *testing.T) {
 }
 
 // TestEngineAsksAgain: what loses data if its reason is gone is not done on the word of a
-// plan that is old. Fails on the commit before: the journal's whole unit was executed, and
-// within one run nobody was asked a second time.
+// plan that is old, nor on an answer of the job that is. Fails on the commit before: the
+// journal's whole unit was executed, and within one run nobody was asked a second time; a
+// deletion was repeated for a minute on the answer from before its first attempt.
 func TestEngineAsksAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("ReasonHolds", func(t *testing.T) {
@@ -208,6 +209,43 @@ func TestEngineAsksAgain(t *testing.T) {
 			t.Errorf("findings: %+v", r.Findings)
 		}
 	})
+	for name, holds := range map[string]bool{"GoneWhileTheServerFails": false, "HoldsWhileTheServerFails": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSandbox(t)
+			var wanted atomic.Bool
+			wanted.Store(true)
+			job := s.guarding("failing", &wanted)
+			go func() {
+				s.appears("a")
+				s.sign("a")
+			}()
+			// The deletion fails for a moment, for longer than an answer of the job counts.
+			var until atomic.Int64
+			e := s.engineThrough(nil, func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					if s.request(r, http.MethodDelete, "victim") {
+						until.CompareAndSwap(0, time.Now().Add(2500*time.Millisecond).UnixNano())
+						if time.Now().UnixNano() < until.Load() {
+							return answer(r, http.StatusServiceUnavailable, "for a moment"), nil
+						}
+					}
+					return next.RoundTrip(r)
+				})
+			})
+			job.reason = func(context.Context, *migration.Fresh) (bool, error) { return holds || until.Load() == 0, nil }
+			r := e.Run(t.Context(), job)
+			if holds {
+				want(t, r, migration.Succeeded, 0)
+				if s.get("victim") != nil || job.asked.Load() < 2 {
+					t.Errorf("victim must be deleted, and its reason asked for again: %d times", job.asked.Load())
+				}
+				return
+			}
+			want(t, r, migration.DeferredResult, 0)
+			s.untouched(t)
+		})
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		wanted bool
