@@ -26,6 +26,15 @@ type Restorer interface {
 	AwaitRestored(ch *Change) []Condition
 }
 
+// keeperAnswer is the job's last answer to which objects carry live events.
+type keeperAnswer struct {
+	mu    sync.Mutex
+	refs  []Ref
+	keep  map[Ref]string
+	err   error
+	asked time.Time
+}
+
 // reversal takes back what a journal says was done, newest change first.
 type reversal struct {
 	r      *run
@@ -37,9 +46,7 @@ type reversal struct {
 	undo bool
 	// resumed: an earlier process has begun this reversal.
 	resumed bool
-	keep    map[Ref]string
-	// keepErr is set if nobody could say what carries live events.
-	keepErr error
+	keeper  keeperAnswer
 
 	mu sync.Mutex
 	// unrestored counts changes that stay though they should have gone, forGood
@@ -191,23 +198,49 @@ func (v *reversal) cameBack(ctx context.Context, e effect) (back *Ref, err error
 	return back, nil
 }
 
+// askKeeper notes which objects the reversal of these units may delete, and asks the job
+// which of them carry live events.
 func (v *reversal) askKeeper(ctx context.Context, entries []*entry) {
-	keeper, ok := v.r.job.(Keeper)
-	if !ok {
-		return
-	}
-	var refs []Ref
+	k := &v.keeper
 	for _, e := range entries {
 		for i := range e.Unit.Changes {
 			if e.Unit.Changes[i].Verb == Create && !e.restores(i) {
-				refs = append(refs, e.Unit.Changes[i].Ref)
+				k.refs = append(k.refs, e.Unit.Changes[i].Ref)
 			}
-			refs = append(refs, e.Pre[i].Absent...)
+			k.refs = append(k.refs, e.Pre[i].Absent...)
 		}
 	}
-	if len(refs) > 0 {
-		v.keep, v.keepErr = keeper.Keep(ctx, v.r.cluster, refs)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v.askKeeperAgain(ctx, v.r.cluster)
+}
+
+// askKeeperAgain is called with the keeper's answer locked.
+func (v *reversal) askKeeperAgain(ctx context.Context, c *Cluster) {
+	k := &v.keeper
+	k.asked = time.Now()
+	if keeper, ok := v.r.job.(Keeper); ok && len(k.refs) > 0 {
+		k.keep, k.err = keeper.Keep(ctx, c, k.refs)
 	}
+}
+
+// mayDelete returns a keptError if an object carries live events, by an answer of the
+// job that is at most freshFor old, and when the job gave it: a reversal of thousands of
+// changes takes minutes, in which events may take another path.
+func (v *reversal) mayDelete(ctx context.Context, ref Ref) (asked time.Time, err error) {
+	k := &v.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.asked) > freshFor {
+		v.askKeeperAgain(ctx, v.r.e.newCluster())
+	}
+	if k.err != nil {
+		return k.asked, fmt.Errorf("cannot tell whether it carries live events: %w", k.err)
+	}
+	if reason, ok := k.keep[ref]; ok {
+		return k.asked, &keptError{ref, reason}
+	}
+	return k.asked, nil
 }
 
 // entry reverses one unit, its last change first.
@@ -461,15 +494,9 @@ func (v *reversal) takeAwayLive(ctx context.Context, ref Ref, live *unstructured
 			return "", err
 		}
 	}
-	if v.keepErr != nil {
-		return "", fmt.Errorf("cannot tell whether it carries live events: %w", v.keepErr)
-	}
-	if reason, ok := v.keep[ref]; ok {
-		return "", &keptError{ref, reason}
-	}
 	uid := live.GetUID()
 	client := resourceIn(v.r.e.writer, ref.Resource, ref.Namespace)
-	err := v.r.write(ctx, func(ctx context.Context) error {
+	remove := func(ctx context.Context) error {
 		version := live.GetResourceVersion()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
@@ -497,10 +524,21 @@ func (v *reversal) takeAwayLive(ctx context.Context, ref Ref, live *unstructured
 		}
 		live = now
 		return transient{answer}
-	})
-	if err != nil {
-		return "", err
 	}
+	for {
+		asked, err := v.mayDelete(ctx, ref)
+		if err != nil {
+			return "", err
+		}
+		err = v.r.write(decided(ctx, &decision{asked: asked}), remove)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errOldDecision) {
+			return "", err
+		}
+	}
+	var err error
 	if len(live.GetFinalizers()) > 0 {
 		err = v.waiter.wait(ctx, []Condition{gone(ref, uid, &Change{Ref: ref})}, time.Now())
 	}

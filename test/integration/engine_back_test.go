@@ -70,6 +70,44 @@ func TestEngineKeepsWhileUnsure(t *testing.T) {
 	}
 }
 
+// TestEngineKeepsWhatBecameLive: what begins to carry live events while a rollback is under
+// way stays. Fails on the commit before: the job was asked once, when the rollback began.
+func TestEngineKeepsWhatBecameLive(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	var until atomic.Int64
+	e := s.engineThrough(nil, func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if s.request(r, http.MethodDelete, "gate") {
+				until.CompareAndSwap(0, time.Now().Add(2500*time.Millisecond).UnixNano())
+				if time.Now().UnixNano() < until.Load() {
+					return answer(r, http.StatusServiceUnavailable, "for a moment"), nil
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	job := fixed("became-live", func() *migration.Plan {
+		return &migration.Plan{Serial: true, Units: []migration.Unit{s.creation("a"), s.creation("gate")}}
+	})
+	job.await = awaiting("gate")
+	job.keep = func([]migration.Ref) (map[migration.Ref]string, error) {
+		if until.Load() == 0 {
+			return nil, nil
+		}
+		return map[migration.Ref]string{s.ref("a"): "it carries live events"}, nil
+	}
+	go func() {
+		s.appears("gate")
+		s.edit("gate", signBad)
+	}()
+	r := e.Run(t.Context(), job)
+	want(t, r, migration.PartlyRestored, 3)
+	if s.get("a") == nil || s.get("gate") != nil {
+		t.Errorf("a carries live events and stays, gate is deleted: %s", r.Message)
+	}
+}
+
 // TestEngineRollbackIsRefused (M27): what could not be restored for now keeps the journal
 // open.
 func TestEngineRollbackIsRefused(t *testing.T) {
