@@ -117,7 +117,7 @@ test-slow: cc cluster ## What make test leaves out: suites that are too long, or
 
 # Their files carry the build tag slow.
 SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./test/prober \
-  ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
+  ./test/integration/charts ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)

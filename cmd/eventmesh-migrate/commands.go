@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
@@ -320,10 +321,12 @@ type status struct {
 	Jobs     []jobStatus               `json:"jobs"`
 	Journals []migration.StoredJournal `json:"journals"`
 	Lock     *migration.HeldLock       `json:"lock,omitempty"`
+	// AccountsLeft is what hooks have left behind.
+	AccountsLeft *landscape.Left `json:"accountsLeft,omitempty"`
 }
 
-func (a *app) statusOf(kept *migration.Kept) status {
-	s := status{Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock}
+func (a *app) statusOf(kept *migration.Kept, left *landscape.Left) status {
+	s := status{Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock, AccountsLeft: left}
 	if s.Journals == nil {
 		s.Journals = []migration.StoredJournal{}
 	}
@@ -353,8 +356,8 @@ func (a *app) statusOf(kept *migration.Kept) status {
 
 func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the last reports, open journals, the lock, and what is deferred", Args: noArguments,
-		Long:    "Show what the jobs keep in the state namespace: the last report of each that said\nsomething new, runs that were interrupted, who holds the lock, and what is deferred\nand why. It only reads. Whether a job is needed now is what \"jobs\" says.",
+		Use: "status", Short: "Show the last reports, open journals, the lock, what is deferred, and accounts left behind", Args: noArguments,
+		Long:    "Show what the jobs keep in the state namespace: the last report of each that said\nsomething new, runs that were interrupted, who holds the lock, and what is deferred\nand why; and the accounts that hooks have left behind, if you may list those. It only\nreads. Whether a job is needed now is what \"jobs\" says.",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
@@ -362,7 +365,11 @@ func (a *app) statusCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.writeStatus(c, a.statusOf(kept))
+				left, err := landscape.ReadLeft(ctx, e.Cluster())
+				if err != nil {
+					return err
+				}
+				return a.writeStatus(c, a.statusOf(kept, left))
 			})
 		},
 	}
@@ -427,6 +434,12 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 			state = fmt.Sprintf("that is longer ago than its duration of %s, by the clock of this machine: its process is gone, and the next run takes the lock", s.Lock.Duration)
 		}
 		fmt.Fprintf(a.Stdout, "The lock is held by %q since %s, renewed %s: %s.\n", s.Lock.Holder, s.Lock.Acquired.UTC().Format(time.RFC3339), s.Lock.Renewed.UTC().Format(time.RFC3339), state)
+	}
+	for _, sentence := range s.AccountsLeft.Sentences() {
+		fmt.Fprintf(a.Stdout, "\nWarning: %s.\n", sentence)
+	}
+	if len(s.AccountsLeft.Releases) > 0 {
+		fmt.Fprintf(a.Stdout, "Nothing is to do while an upgrade runs or comes next, since its end deletes them; otherwise: %s\n", landscape.CleanUp)
 	}
 	return nil
 }

@@ -51,6 +51,9 @@ func (a *app) check(ctx context.Context, c *cli.Connection, e *migration.Engine)
 	if err := a.existing(l); err != nil {
 		return nil, err
 	}
+	if l.Left, err = landscape.ReadLeft(ctx, e.Cluster()); err != nil {
+		return nil, err
+	}
 	kept, err := e.Kept(ctx)
 	if err != nil {
 		return nil, err
@@ -237,9 +240,13 @@ func (a *app) archive(ctx context.Context, c *cli.Connection, to *support.Archiv
 			err = to.JSON(name, value)
 		}
 	}
+	left, failed := landscape.ReadLeft(ctx, e.Cluster())
+	if failed != nil {
+		to.Problem("accountsLeft in status.json and verify.json", failed)
+	}
 	kept, failed := e.Kept(ctx)
 	if failed == nil {
-		add("status.json", a.statusOf(kept), nil)
+		add("status.json", a.statusOf(kept, left), nil)
 		add("reports.json", kept.Reports, nil)
 	} else {
 		to.Problem("status.json", failed)
@@ -255,6 +262,7 @@ func (a *app) archive(ctx context.Context, c *cli.Connection, to *support.Archiv
 	if l, failed := landscape.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces); failed != nil {
 		to.Problem("verify.json and map.json", failed)
 	} else {
+		l.Left = left
 		add("verify.json", landscape.Check(l, kept, now()), nil)
 		add("map.json", landscape.MapOf(l, ""), nil)
 	}

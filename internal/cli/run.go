@@ -271,7 +271,7 @@ func intro(verb string, job migration.Job, o *options) string {
 		otherwise = "end, keeping what is done (--on-failure keep)"
 	}
 	return what + fmt.Sprintf(" It has %s, and %s more if it fails, to %s."+
-		" As a hook it needs \"helm upgrade --timeout %s\" or more; if Helm gives up earlier, this Job goes on all the same",
+		" As a hook it needs \"helm upgrade --timeout %s\" or more; if Helm gives up earlier, this Job goes on, with its account: upgrade again when it has ended",
 		duration(o.timeout), duration(o.rollbackTimeout), otherwise, helmTimeout(o))
 }
 

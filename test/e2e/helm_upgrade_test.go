@@ -499,6 +499,12 @@ func (u *upgrade) chart(t *testing.T, component, version string) string {
 // helmUpgrade installs or upgrades a release as Kyma's installer does.
 func (u *upgrade) helmUpgrade(t *testing.T, component, version string, sets ...string) (string, error) {
 	t.Helper()
+	return u.helmUpgradeWithin(t, 10*time.Minute, component, version, sets...)
+}
+
+// helmUpgradeWithin lets Helm give up earlier.
+func (u *upgrade) helmUpgradeWithin(t *testing.T, timeout time.Duration, component, version string, sets ...string) (string, error) {
+	t.Helper()
 	var args []string
 	if version != "1.10" && component != "event-bus" && component != "event-sources" {
 		sets = append([]string{
@@ -516,7 +522,7 @@ func (u *upgrade) helmUpgrade(t *testing.T, component, version string, sets ...s
 		args = append(args, "--force-conflicts")
 	}
 	began := time.Now()
-	out, err := u.helm.Upgrade(t.Context(), component, u.chart(t, component, version), namespaceOf(component), 10*time.Minute, args...)
+	out, err := u.helm.Upgrade(t.Context(), component, u.chart(t, component, version), namespaceOf(component), timeout, args...)
 	result := "done"
 	if err != nil {
 		result = "refused"
@@ -534,6 +540,58 @@ func (u *upgrade) must(t *testing.T, component, version string) {
 	if status := u.releaseStatus(t, component); status != "deployed" {
 		t.Errorf("release %s is %s", component, status)
 	}
+	if accounts := u.accounts(t, component); len(accounts) > 0 {
+		t.Errorf("the upgrade of %s leaves accounts behind: %q", component, accounts)
+	}
+}
+
+// accounts are the ServiceAccounts of a release's hooks.
+func (u *upgrade) accounts(t *testing.T, component string) []string {
+	t.Helper()
+	list, err := u.core.CoreV1().ServiceAccounts(namespaceOf(component)).List(t.Context(), metav1.ListOptions{LabelSelector: hooksOf(component)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+// hooksOf selects what the hooks of a release are made of.
+func hooksOf(component string) string {
+	return "app.kubernetes.io/name=eventmesh-migration,app.kubernetes.io/instance=" + component
+}
+
+// abandoned is an upgrade that Helm gives up on while a Job runs, which cannot end before goOn. It ends right all the same:
+// its account is there as long as it is. Helm 3.18 and later deleted that on the commit before.
+func (u *upgrade) abandoned(t *testing.T, component, version, hook string, goOn func()) {
+	t.Helper()
+	u.progress(t, "Helm gives up on %s after 20 s", hook)
+	out, err := u.helmUpgradeWithin(t, 20*time.Second, component, version)
+	if err == nil {
+		t.Fatalf("Helm waits longer than 20 s:\n%s", out)
+	}
+	t.Logf("what the user sees:\n%v", err)
+	name := component + "-" + hook
+	jobs := u.core.BatchV1().Jobs(namespaceOf(component))
+	job, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil || job.Status.Active != 1 {
+		t.Fatalf("Job %s does not run any more: %v", name, err)
+	}
+	if account := job.Spec.Template.Spec.ServiceAccountName; !slices.Contains(u.accounts(t, component), account) {
+		t.Errorf("Job %s runs, and its account %s is gone", name, account)
+	}
+	goOn()
+	u.eventually(t, "Job "+name+" succeeds without Helm", func() bool {
+		job, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && job.Status.Failed > 0 {
+			log, _ := u.jobLog(t, component, name)
+			t.Fatalf("Job %s has failed:\n%s", name, log)
+		}
+		return err == nil && job.Status.Succeeded == 1
+	})
 }
 
 // withoutHooks runs the half of a component's migration as one Job, which is
@@ -614,7 +672,7 @@ func (u *upgrade) releaseStatus(t *testing.T, component string) string {
 func (u *upgrade) jobsFailed(t *testing.T, component string) []string {
 	t.Helper()
 	list, err := u.core.BatchV1().Jobs(namespaceOf(component)).List(t.Context(), metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/name=eventmesh-migration,app.kubernetes.io/instance=" + component,
+		LabelSelector: hooksOf(component),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -76,6 +76,24 @@ app.kubernetes.io/part-of: kyma
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/*
+The labels of an object that belongs to a job in one or more phases, so that one
+command deletes what is left behind. Arguments: root, job (optional), phase (several
+are joined by "_").
+*/}}
+{{- define "eventmesh-migration.labelsOf" -}}
+{{ include "eventmesh-migration.labels" .root }}
+{{- if hasKey . "job" }}
+eventmesh-migration.kyma-project.io/job: {{ .job }}
+{{- end }}
+eventmesh-migration.kyma-project.io/phase: {{ .phase }}
+{{- end -}}
+
+{{/* The weight of a Job: what comes before are accounts. Arguments: root, index (in its chain). */}}
+{{- define "eventmesh-migration.jobWeight" -}}
+{{ add .root.Values.hooks.firstWeight 5 (mul 5 .index) }}
+{{- end -}}
+
 {{/* The minor version of Kubernetes, as a number: clouds say "16+". */}}
 {{- define "eventmesh-migration.minor" -}}
 {{- $major := regexReplaceAll "[^0-9]" .Capabilities.KubeVersion.Major "" | int -}}

@@ -1,13 +1,29 @@
 {{/*
 A ServiceAccount for some jobs, with its Roles in each namespace, made from the
 tables in _access.tpl. Arguments: root, account (its name, and that of the Roles),
-tables (names of jobs), events (of the hook, "" for none), weight.
+labels, tables (names of jobs), events (of the hook, "" for none), weight (of the
+first objects), and last (true for the objects that remove the others; see below).
+
+A hook that fails must keep its account: Helm 3.18 and later delete what is
+hook-succeeded also when a hook fails or runs out of time, while the Job still
+runs. So the accounts are before-hook-creation only, and come once more after the
+last Job: empty, and hook-succeeded. Helm gets there only when all Jobs have
+succeeded. Then it deletes the account, creates the empty one, and deletes that.
+
+The ServiceAccount comes first: the next attempt replaces it, and a Job of the last
+one that still runs is refused from then on, before its Roles change. Bindings come
+after all Roles, and what is of the whole cluster comes last: in a namespace that
+does not exist no Role can be created, and what is left behind then has no power.
 */}}
 {{- define "eventmesh-migration.rbac" -}}
 {{- $root := .root -}}
 {{- $account := .account -}}
+{{- $labels := .labels -}}
 {{- $events := .events -}}
-{{- $weight := .weight -}}
+{{- $weight := int .weight -}}
+{{- $last := .last -}}
+{{- $policy := "before-hook-creation" -}}
+{{- if or $last $root.Values.hooks.accountsOnce }}{{ $policy = "before-hook-creation,hook-succeeded" }}{{ end -}}
 {{- $tables := include "eventmesh-migration.access" $root | fromYaml -}}
 {{- $modern := $root.Capabilities.APIVersions.Has "eventing.knative.dev/v1" -}}
 {{- $knative := ternary "v1" "v1alpha1" $modern -}}
@@ -29,60 +45,62 @@ tables (names of jobs), events (of the hook, "" for none), weight.
 {{- end }}
 {{- end }}
 {{- end }}
-apiVersion: v1
-kind: ServiceAccount
-metadata:
-  name: {{ $account }}
-  namespace: {{ $root.Release.Namespace }}
-  labels:
-{{ include "eventmesh-migration.labels" $root | indent 4 }}
-{{- include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
-{{- range $key, $rules := $scopes }}
+{{- $narrow := without (keys $scopes | sortAlpha) "ns:" }}
+{{- $wide := list }}
+{{- if hasKey $scopes "ns:" }}{{ $wide = list "ns:" }}{{ end }}
+{{- $own := list (printf "ns:%s" $root.Release.Namespace) }}
+{{- $where := dict "Role" $narrow "RoleBinding" $narrow "ClusterRole" $wide "ClusterRoleBinding" $wide "ServiceAccount" $own }}
+{{- range $step, $kind := list "ServiceAccount" "Role" "RoleBinding" "ClusterRole" "ClusterRoleBinding" }}
+{{- $at := add $weight $step }}
+{{- if $last }}{{ $at = add $weight (ternary 0 1 (eq $kind "ServiceAccount")) }}{{ end }}
+{{- range $key := index $where $kind }}
 {{- $namespace := trimPrefix "ns:" $key }}
 ---
-apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ if $namespace }}Role{{ else }}ClusterRole{{ end }}
+apiVersion: {{ if eq $kind "ServiceAccount" }}v1{{ else }}rbac.authorization.k8s.io/v1{{ end }}
+kind: {{ $kind }}
 metadata:
   name: {{ $account }}
   {{- if $namespace }}
-  namespace: {{ $namespace }}
+  namespace: {{ $namespace | quote }}
   {{- end }}
   labels:
-{{ include "eventmesh-migration.labels" $root | indent 4 }}
-{{- include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
+{{ $labels | indent 4 }}
+{{- include "eventmesh-migration.hook" (dict "events" $events "weight" $at "policy" $policy) }}
+{{- if hasSuffix "Role" $kind }}
+{{- if $last }}
+rules: []
+{{- else }}
 rules:
-{{- range $rules }}
+{{- range index $scopes $key }}
 - {{ . }}
 {{- end }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ if $namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
-metadata:
-  name: {{ $account }}
-  {{- if $namespace }}
-  namespace: {{ $namespace }}
-  {{- end }}
-  labels:
-{{ include "eventmesh-migration.labels" $root | indent 4 }}
-{{- include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
+{{- end }}
+{{- else if hasSuffix "Binding" $kind }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
-  kind: {{ if $namespace }}Role{{ else }}ClusterRole{{ end }}
+  kind: {{ trimSuffix "Binding" $kind }}
   name: {{ $account }}
+{{- if not $last }}
 subjects:
 - kind: ServiceAccount
   name: {{ $account }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $root.Release.Namespace | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* The annotations of a hook; nothing without events. A failed Job stays, and its log. */}}
+{{/*
+The annotations of a hook; nothing without events. Arguments: events, weight,
+policy (of deletion), and log: true for a Job, whose log is shown when it fails.
+*/}}
 {{- define "eventmesh-migration.hook" -}}
 {{- if .events }}
   annotations:
     helm.sh/hook: {{ .events }}
     helm.sh/hook-weight: {{ .weight | quote }}
-    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+    helm.sh/hook-delete-policy: {{ .policy }}
     {{- if hasKey . "log" }}
     helm.sh/hook-output-log-policy: hook-failed
     {{- else }}

@@ -84,6 +84,7 @@ func Catalog() []Entry {
 		{"run-failed", e, "eventmesh-migrate status says why; mend that and run the job again"},
 		{"run-deferred", w, "run the job again when what it waits for is there"},
 		{"lock-abandoned", w, "nothing: the next run takes it over"},
+		{"accounts-left", w, "nothing while an upgrade runs or comes next, since its end deletes them; otherwise: " + CleanUp},
 	}
 }
 

@@ -45,6 +45,7 @@ func Check(l *Landscape, kept *migration.Kept, now time.Time) []Defect {
 	c.kymaSubscriptions()
 	c.eventBus()
 	c.serviceCatalog()
+	c.accountsLeft()
 	if kept != nil {
 		c.state(kept, now)
 	}

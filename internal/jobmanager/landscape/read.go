@@ -31,6 +31,9 @@ type objects map[string]*unstructured.Unstructured
 
 // Landscape is everything that was read.
 type Landscape struct {
+	// Left is what hooks have left behind, for Check; nil if nobody has looked (ReadLeft).
+	Left *Left
+
 	applications, sources, channels, services, links objects
 	activations, subscriptions, brokers, triggers    objects
 	deployments, pods, autoscalers, jobs, namespaces objects

@@ -18,12 +18,17 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
 var helms []*helm.Helm
@@ -38,7 +43,60 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if plane != nil {
+		if err := plane.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// plane is the cluster that all tests share, nil before the first of them.
+var plane *controlplane.ControlPlane
+
+// cluster returns the cluster, with Kyma's kinds and namespaces.
+func cluster(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	if plane == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+		defer cancel()
+		var err error
+		if plane, err = controlplane.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if plane.Own() {
+			if err := furnish(ctx, plane); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !plane.Own() {
+		t.Skip("needs a cluster of its own, whose namespaces may be labelled: unset " + controlplane.KubeconfigEnv)
+	}
+	return plane
+}
+
+func furnish(ctx context.Context, plane *controlplane.ControlPlane) error {
+	if err := plane.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(plane.Config())
+	if err != nil {
+		return err
+	}
+	// Labelled as what tests may clear, too.
+	if _, err := kyma.Put(ctx, plane.Config(), 0); err != nil {
+		return err
+	}
+	for _, name := range []string{"knative-eventing", "natss", "shop"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 func build() error {
@@ -191,12 +249,58 @@ func pod(job *batchv1.Job) *corev1.PodSpec { return &job.Spec.Template.Spec }
 func rules(r *rendering) map[string][]rbacv1.PolicyRule {
 	all := map[string][]rbacv1.PolicyRule{}
 	for _, role := range of[*rbacv1.Role](r) {
-		all["Role "+role.Namespace+"/"+role.Name] = role.Rules
+		name := "Role " + role.Namespace + "/" + role.Name
+		all[name] = append(all[name], role.Rules...) // what removes it has none
 	}
 	for _, role := range of[*rbacv1.ClusterRole](r) {
-		all["ClusterRole "+role.Name] = role.Rules
+		name := "ClusterRole " + role.Name
+		all[name] = append(all[name], role.Rules...)
 	}
 	return all
+}
+
+// object is what is rendered, with what all kinds have.
+type object struct {
+	metav1.Object
+	content runtime.Object
+	kind    string
+}
+
+// all returns the objects of a rendering.
+func (r *rendering) all(t *testing.T) []object {
+	t.Helper()
+	var all []object
+	for _, obj := range r.objects {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, object{m, obj, obj.GetObjectKind().GroupVersionKind().Kind})
+	}
+	return all
+}
+
+func (o object) job() bool { return o.kind == "Job" }
+
+// events are those of Helm at which it is created.
+func (o object) events() []string { return strings.Split(o.GetAnnotations()[release], ",") }
+
+// key is what two objects must not share.
+func (o object) key() string { return o.kind + " " + o.GetNamespace() + "/" + o.GetName() }
+
+// power says whether it gives any.
+func (o object) power() bool {
+	switch obj := o.content.(type) {
+	case *rbacv1.Role:
+		return len(obj.Rules) > 0
+	case *rbacv1.ClusterRole:
+		return len(obj.Rules) > 0
+	case *rbacv1.RoleBinding:
+		return len(obj.Subjects) > 0
+	case *rbacv1.ClusterRoleBinding:
+		return len(obj.Subjects) > 0
+	}
+	return false
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

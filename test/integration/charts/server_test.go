@@ -2,20 +2,20 @@ package charts
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
 
@@ -31,35 +31,33 @@ func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.all = append(w.all, text)
 }
 
+// restricted lets the namespaces enforce the restricted Pod Security Standard during
+// the test.
+func restricted(t *testing.T, config *rest.Config) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enforce := func(ctx context.Context, value string) {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":%s,"pod-security.kubernetes.io/warn":%[1]s}}}`, value)
+		for _, name := range []string{systemNS, "kyma-integration", "knative-eventing", "natss"} {
+			if _, err := client.CoreV1().Namespaces().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	enforce(t.Context(), `"restricted"`)
+	t.Cleanup(func() { enforce(context.WithoutCancel(t.Context()), "null") })
+}
+
 // What is rendered is created, to try, on a real API server, which knows every
 // field, in a namespace that enforces the restricted Pod Security Standard.
 func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	plane, err := controlplane.Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if !plane.Own() {
-		t.Skip("needs a cluster of its own, whose namespaces may be labelled: unset " + controlplane.KubeconfigEnv)
-	}
-	client, err := kubernetes.NewForConfig(plane.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	restricted := map[string]string{"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted"}
-	for _, name := range []string{systemNS, "kyma-integration", "knative-eventing", "natss"} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: restricted}}
-		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
-		}
-	}
-	config, warned := plane.Config(), &warnings{}
+	config, warned := cluster(t).Config(), &warnings{}
+	restricted(t, config)
 	config.WarningHandler = warned
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
@@ -89,24 +90,160 @@ func TestAnOverlayAloneIsRefusedUnlessItIsToBeAReleaseOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestRBACComesBeforeTheJobsAndAllOfItIsAHook(t *testing.T) {
+const (
+	stays = "before-hook-creation"
+	goes  = "before-hook-creation,hook-succeeded"
+)
+
+// Fails on the commit before: RBAC was hook-succeeded, which Helm 3.18 and later delete as soon as another hook fails or runs
+// out of time, while its Job still runs.
+func TestAccountsOutliveAFailedHookAndGoAfterTheLastJob(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
-		for _, obj := range render(t, h).objects {
-			m, err := meta.Accessor(obj)
-			if err != nil {
-				t.Fatal(err)
+		for _, component := range []string{"core", "application-connector", "cluster-essentials"} {
+			r := render(t, h, "--set", "component="+component)
+			var jobs []object
+			grants, removals := map[string]object{}, map[string]object{}
+			for _, o := range r.all(t) {
+				policy := o.GetAnnotations()[policy]
+				switch {
+				case o.GetAnnotations()[release] == "":
+					t.Errorf("%s: %s is no hook: it would become a part of the release", component, o.key())
+				case o.job():
+					jobs = append(jobs, o)
+					if policy != goes {
+						t.Errorf("%s: %s has the delete policy %q: a failed Job must stay, and its log", component, o.key(), policy)
+					}
+				case policy == stays:
+					if _, twice := grants[o.key()]; twice {
+						t.Errorf("%s: %s is granted twice", component, o.key())
+					}
+					grants[o.key()] = o
+				case policy == goes:
+					if _, twice := removals[o.key()]; twice {
+						t.Errorf("%s: %s is removed twice", component, o.key())
+					}
+					removals[o.key()] = o
+				default:
+					t.Errorf("%s: %s has the delete policy %q", component, o.key(), policy)
+				}
 			}
-			if m.GetAnnotations()[release] == "" {
-				t.Errorf("%T %s is no hook: it would become a part of the release", obj, m.GetName())
+			if len(grants) == 0 {
+				t.Fatalf("%s: no account outlives a failed hook", component)
 			}
-			if got := m.GetAnnotations()[policy]; got != "before-hook-creation,hook-succeeded" {
-				t.Errorf("%T %s has the delete policy %q: a failed Job must stay, and its log", obj, m.GetName(), got)
+			if diff := cmp.Diff(sortedKeys(grants), sortedKeys(removals)); diff != "" {
+				t.Errorf("%s: not everything that is granted is removed (-granted +removed):\n%s", component, diff)
 			}
-			if _, job := obj.(*batchv1.Job); job != (weightOf(m) > -50) {
-				t.Errorf("%T %s has the weight %d", obj, m.GetName(), weightOf(m))
+			for key, grant := range grants {
+				removal := removals[key]
+				if removal.Object == nil {
+					continue
+				}
+				if removal.power() {
+					t.Errorf("%s: what removes %s gives power", component, key)
+				}
+				if diff := cmp.Diff(grant.GetLabels(), removal.GetLabels()) + cmp.Diff(grant.events(), removal.events()); diff != "" {
+					t.Errorf("%s: %s (-granted +removed):\n%s", component, key, diff)
+				}
+				for _, job := range jobs {
+					if weightOf(grant) >= weightOf(job) || weightOf(job) >= weightOf(removal) {
+						t.Errorf("%s: %s has the weights %d and %d, %s has %d", component, key, weightOf(grant), weightOf(removal), job.key(), weightOf(job))
+					}
+				}
 			}
 		}
 	})
+}
+
+// Fails on the commit before: all had one weight, so that Helm created cluster-wide power before it came to a namespace that
+// does not exist.
+func TestPowerIsGivenLastAndTheAccountIsReplacedFirst(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		at := map[string][]int{}
+		removed := map[bool][]int{}
+		for _, o := range render(t, h, "--set", "component=application-connector").all(t) {
+			switch {
+			case o.job():
+			case o.GetAnnotations()[policy] == stays:
+				at[o.kind] = append(at[o.kind], weightOf(o))
+			default:
+				removed[o.kind == "ServiceAccount"] = append(removed[o.kind == "ServiceAccount"], weightOf(o))
+			}
+		}
+		order := []string{"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+		if diff := cmp.Diff(slices.Sorted(slices.Values(order)), sortedKeys(at)); diff != "" {
+			t.Fatalf("kinds (-want +got):\n%s", diff)
+		}
+		for i, kind := range order[1:] {
+			if before := order[i]; slices.Max(at[before]) >= slices.Min(at[kind]) {
+				t.Errorf("a %s has the weight %d, and a %s %d", before, slices.Max(at[before]), kind, slices.Min(at[kind]))
+			}
+		}
+		if slices.Max(removed[true]) >= slices.Min(removed[false]) {
+			t.Errorf("a ServiceAccount is removed at %d, and its power at %d", slices.Max(removed[true]), slices.Min(removed[false]))
+		}
+	})
+}
+
+// Argo CD keeps only the last of two objects of one name. Fails on the commit before: there was no such value.
+func TestAccountsCanBeRenderedOnce(t *testing.T) {
+	each(t, func(t *testing.T, h *helm.Helm) {
+		twice, once := render(t, h), render(t, h, "--set", "hooks.accountsOnce=true")
+		keys := map[string]bool{}
+		for _, o := range once.all(t) {
+			if keys[o.key()] {
+				t.Errorf("%s is rendered twice", o.key())
+			}
+			keys[o.key()] = true
+			if got := o.GetAnnotations()[policy]; got != goes {
+				t.Errorf("%s has the delete policy %q: nothing else deletes it", o.key(), got)
+			}
+		}
+		if diff := cmp.Diff(rules(twice), rules(once)); diff != "" {
+			t.Errorf("Roles (-twice +once):\n%s", diff)
+		}
+		for _, o := range twice.all(t) {
+			if !keys[o.key()] {
+				t.Errorf("%s is missing", o.key())
+			}
+		}
+	})
+}
+
+// The command of the documents deletes all that any form of the chart may leave behind. Fails on the commit before: there was
+// no such command, and hooks had no label of their job and phase.
+func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
+	_, after, _ := strings.Cut(landscape.CleanUp, "delete ")
+	kinds, after, _ := strings.Cut(after, " ")
+	_, selector, _ := strings.Cut(after, "-l ")
+	label, value, _ := strings.Cut(selector, "=")
+	each(t, func(t *testing.T, h *helm.Helm) {
+		for _, args := range []string{"component=core", "component=application-connector", "component=cluster-essentials", "hooks.enabled=false,phase=pre", "hooks.accountsOnce=true"} {
+			for _, o := range render(t, h, "--set", args).all(t) {
+				if !o.job() && !slices.Contains(strings.Split(kinds, ","), strings.ToLower(o.kind)+"s") {
+					t.Errorf("%s: %q does not delete %s", args, landscape.CleanUp, o.key())
+				}
+				labels := o.GetLabels()
+				if labels[label] != value || labels["app.kubernetes.io/instance"] != "core" || labels["eventmesh-migration.kyma-project.io/phase"] == "" {
+					t.Errorf("%s: %s has the labels %v", args, o.key(), labels)
+				}
+				job := labels["eventmesh-migration.kyma-project.io/job"]
+				if hook := o.GetAnnotations()[release] != ""; hook != (job != "" && strings.HasSuffix(o.GetName(), job)) {
+					t.Errorf("%s: %s has the job %q", args, o.key(), job)
+				}
+			}
+		}
+	})
+	for _, path := range []string{
+		"README.md", "docs/migration-guide-1.11.md", "docs/runbook.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt",
+	} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(raw), landscape.CleanUp) {
+			t.Errorf("%s does not name the command %q", path, landscape.CleanUp)
+		}
+	}
 }
 
 func TestHelm2WaitsForJobsToBeGoneAndForNothingElse(t *testing.T) {
@@ -133,7 +270,9 @@ func TestAnAccountExistsAtEachEventAtWhichItsJobRuns(t *testing.T) {
 			r := render(t, h, "--set", "component="+component)
 			events := map[string][]string{}
 			for _, account := range of[*corev1.ServiceAccount](r) {
-				events[account.Name] = strings.Split(account.Annotations[release], ",")
+				if account.Annotations[policy] == stays { // what removes it comes too late
+					events[account.Name] = strings.Split(account.Annotations[release], ",")
+				}
 			}
 			for _, job := range of[*batchv1.Job](r) {
 				for event := range strings.SplitSeq(job.Annotations[release], ",") {
@@ -288,6 +427,12 @@ func TestADeadlineThatHelmWouldNotWaitForIsRefused(t *testing.T) {
 		refused(t, h, "httpsource-sync may take 1620 seconds", "--set", "hooks.timeoutSeconds=1500")
 		refused(t, h, "eventservice-verify may take 7621 seconds", "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200")
 		render(t, h, "--set", "component=application-connector,jobs.eventservice-verify.timeoutSeconds=7200,hooks.timeoutSeconds=7700")
+		// The grace period of the pod counts: 60 + 600 + 1 + 300 + 60 seconds.
+		refused(t, h, "eventbus-purge may take 1021 seconds", "--set", "component=cluster-essentials,hooks.timeoutSeconds=1020")
+		job := render(t, h, "--set", "component=cluster-essentials,hooks.timeoutSeconds=1021").job(t, "core-pre-eventbus-purge")
+		if args := pod(job).Containers[0].Args; !slices.Contains(args, "--helm-timeout=1021s") {
+			t.Errorf("chart and log name two numbers: %q", args)
+		}
 		refused(t, h, "lockWaitSeconds 20 is less than leaseSeconds 30", "--set", "lockWaitSeconds=20")
 	})
 }
@@ -383,6 +528,9 @@ func TestClusterScopedNamesContainTheReleaseName(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, role := range of[*rbacv1.ClusterRole](read(t, out)) {
+				if len(role.Rules) == 0 {
+					continue // removes another one
+				}
 				if !strings.HasPrefix(role.Name, name[:min(len(name), 18)]) || names[role.Name] {
 					t.Errorf("ClusterRole %s of release %s", role.Name, name)
 				}
@@ -540,6 +688,17 @@ func TestTemplatesUseNothingThatHelm2Lacks(t *testing.T) {
 func overlaid(t *testing.T, component, version string) string {
 	t.Helper()
 	chart := filepath.Join(t.TempDir(), component)
+	if err := kymasChart(chart, component); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time changes nothing
+		overlay(t, "-chart", chart, "-kyma", version, "-repository", "registry.example/em", "-tag", "v1")
+	}
+	return chart
+}
+
+// kymasChart writes a stand-in for a chart of Kyma's.
+func kymasChart(chart, component string) error {
 	files := map[string]string{
 		"Chart.yaml":               fmt.Sprintf("apiVersion: v1\nname: %s\nversion: 1.0.0\n", component),
 		"values.yaml":              "of: kyma\n",
@@ -550,11 +709,5 @@ func overlaid(t *testing.T, component, version string) string {
 	if component == "cluster-essentials" {
 		files["templates/eventing-subscription.crd.yaml"] = "apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition\nmetadata:\n  name: subscriptions.eventing.kyma-project.io\nspec: {}\n"
 	}
-	if err := helm.WriteChart(chart, files); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the second time changes nothing
-		overlay(t, "-chart", chart, "-kyma", version, "-repository", "registry.example/em", "-tag", "v1")
-	}
-	return chart
+	return helm.WriteChart(chart, files)
 }

@@ -30,6 +30,9 @@ func look(t *testing.T) []landscape.Defect {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if l.Left, err = landscape.ReadLeft(t.Context(), e.Cluster()); err != nil {
+		t.Fatal(err)
+	}
 	kept, err := e.Kept(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -295,6 +298,18 @@ func defects() []defect {
 				t.Fatal(err)
 			}
 		}, gone("Lease", kyma.SystemNamespace, "eventmesh-migration")},
+		{"accounts-left", nil, func(t *testing.T, _ *migrated) {
+			const labels = `labels: {app.kubernetes.io/name: eventmesh-migration, app.kubernetes.io/instance: core}`
+			put(t, "ServiceAccount", object(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: kyma-system, name: core-trigger-sync, `+labels+`}}`))
+			put(t, "ClusterRole", object(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: core-trigger-sync, `+labels+`}, rules: []}`))
+			// Those of other projects, too, are nobody's business here.
+			put(t, "ClusterRole", object(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: others, labels: {app.kubernetes.io/name: other}}, rules: []}`))
+			tool(t, "status").want(t, 0, `Warning: hooks of release "core" have left 1 serviceaccounts, 1 clusterroles behind`, landscape.CleanUp)
+		}, func(t *testing.T, m *migrated) {
+			gone("ServiceAccount", kyma.SystemNamespace, "core-trigger-sync")(t, m)
+			gone("ClusterRole", "", "core-trigger-sync")(t, m)
+			gone("ClusterRole", "", "others")(t, m)
+		}},
 	}
 }
 

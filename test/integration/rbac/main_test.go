@@ -148,7 +148,7 @@ func (p *plane) account(t *testing.T, component, job string) *account {
 	ctx := t.Context()
 	const release, namespace = "core", "kyma-system"
 	name := release + "-" + job
-	args := []string{"--namespace", namespace, "--set", "standalone=true,component=" + component}
+	args := []string{"--namespace", namespace, "--set", "standalone=true,hooks.accountsOnce=true,component=" + component}
 	if p.version == controlplane.KnativeV1 {
 		args = append(args, "--api-versions", "eventing.knative.dev/v1")
 	}

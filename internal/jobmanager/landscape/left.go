@@ -1,0 +1,127 @@
+package landscape
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
+)
+
+// The chart puts these labels on everything that it renders.
+const (
+	nameLabel    = "app.kubernetes.io/name"
+	releaseLabel = "app.kubernetes.io/instance"
+	ourName      = "eventmesh-migration"
+)
+
+// permissions are the kinds that give power to a hook, in the order of CleanUp.
+var permissions = []migration.Resource{
+	core("", "serviceaccounts", "ServiceAccount"),
+	core("rbac.authorization.k8s.io", "roles", "Role"),
+	core("rbac.authorization.k8s.io", "rolebindings", "RoleBinding"),
+	core("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"),
+	core("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding"),
+}
+
+// CleanUp is the command that deletes the accounts of hooks, and all that gives them power.
+const CleanUp = "kubectl delete serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces -l " + nameLabel + "=" + ourName
+
+// Left is what hooks have left behind: accounts with their Roles, of releases no Job of which is running.
+type Left struct {
+	// Releases are the names of the releases, each with its objects: "Role kyma-system/core-trigger-sync".
+	Releases map[string][]string `json:"releases"`
+	// Unknown says why it cannot be told; empty if it can.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// ReadLeft looks for what hooks have left behind. Someone who may not list these kinds learns that it is unknown, and
+// everything else all the same.
+func ReadLeft(ctx context.Context, c Reader) (*Left, error) {
+	found, running := map[string][]string{}, map[string]bool{}
+	opts := migration.ListOptions{LabelSelector: nameLabel + "=" + ourName}
+	g, ctx := errgroup.WithContext(ctx)
+	var mu sync.Mutex
+	for _, kind := range append(slices.Clone(permissions), jobs) {
+		g.Go(func() error {
+			return c.Each(ctx, kind, "", opts, func(u *unstructured.Unstructured) error {
+				mu.Lock()
+				defer mu.Unlock()
+				release := u.GetLabels()[releaseLabel]
+				if kind.Kind == jobs.Kind {
+					running[release] = running[release] || !ended(u)
+					return nil
+				}
+				found[release] = append(found[release], migration.Ref{Resource: kind, Namespace: u.GetNamespace(), Name: u.GetName()}.String())
+				return nil
+			})
+		})
+	}
+	err := g.Wait()
+	if apierrors.IsForbidden(err) {
+		return &Left{Releases: map[string][]string{}, Unknown: err.Error()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	left := &Left{Releases: map[string][]string{}}
+	for release, list := range found {
+		if !running[release] {
+			slices.Sort(list)
+			left.Releases[release] = slices.Compact(list) // a list may begin again
+		}
+	}
+	return left, nil
+}
+
+// ended says whether a Job has come to its end.
+func ended(job *unstructured.Unstructured) bool {
+	for _, kind := range []string{"Complete", "Failed"} {
+		if status, _ := condition(job, kind); status == "True" {
+			return true
+		}
+	}
+	return false
+}
+
+// Sentences says what is left behind, a sentence for each release; none if nothing is.
+func (l *Left) Sentences() []string {
+	if l.Unknown != "" {
+		return []string{"whether accounts of hooks are left behind is unknown: " + l.Unknown}
+	}
+	var all []string
+	for _, release := range slices.Sorted(maps.Keys(l.Releases)) {
+		count, names := map[string]int{}, map[string]bool{}
+		for _, object := range l.Releases[release] {
+			kind, name, _ := strings.Cut(object, " ")
+			count[kind]++
+			names[name[strings.LastIndex(name, "/")+1:]] = true
+		}
+		var kinds []string
+		for _, kind := range permissions {
+			if n := count[kind.Kind]; n > 0 {
+				kinds = append(kinds, fmt.Sprintf("%d %s", n, kind.Resource))
+			}
+		}
+		all = append(all, fmt.Sprintf("hooks of release %q have left %s behind, and no Job of it runs; their names: %s",
+			release, strings.Join(kinds, ", "), strings.Join(slices.Sorted(maps.Keys(names)), ", ")))
+	}
+	return all
+}
+
+// accountsLeft tells what hooks have left behind.
+func (c *checker) accountsLeft() {
+	if c.Left == nil {
+		return
+	}
+	for _, sentence := range c.Left.Sentences() {
+		c.find("accounts-left", nil, "%s", sentence)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build slow
+
+package charts
+
+const everyHelm = true
