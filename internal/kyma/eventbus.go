@@ -153,3 +153,14 @@ func TriggerName(subscription *unstructured.Unstructured) string {
 func EventServiceOf(name string) (application string, ok bool) {
 	return strings.CutSuffix(name, eventServiceSuffix)
 }
+
+// SubscriberFields are those of a Channel's spec in which Knative keeps who subscribes to
+// it: up to 0.13, and since.
+func SubscriberFields() []string { return []string{"subscribable", "subscribers"} }
+
+// TrimSubscribers removes from a Channel what Knative keeps in it.
+func TrimSubscribers(channel *unstructured.Unstructured) {
+	for _, field := range SubscriberFields() {
+		unstructured.RemoveNestedField(channel.Object, "spec", field)
+	}
+}

@@ -24,6 +24,8 @@ func contentOf(obj *unstructured.Unstructured, ignored map[string]bool) map[stri
 		switch key {
 		case "apiVersion", "status", "metadata":
 			// The version is the server's choice of representation.
+		case "spec":
+			content[key] = withoutIgnored(value, ignored)
 		default:
 			content[key] = value
 		}
@@ -45,6 +47,21 @@ func contentOf(obj *unstructured.Unstructured, ignored map[string]bool) map[stri
 	}
 	content["ownerReferences"] = owners
 	return content
+}
+
+// withoutIgnored is a spec without the fields that controllers own.
+func withoutIgnored(spec any, ignored map[string]bool) any {
+	fields, ok := spec.(map[string]any)
+	if !ok {
+		return spec
+	}
+	kept := make(map[string]any, len(fields))
+	for field, value := range fields {
+		if !ignored[IgnoredSpec+field] {
+			kept[field] = value
+		}
+	}
+	return kept
 }
 
 // hashOf is a hash of contentOf: equal hashes mean that nobody edited the object

@@ -39,6 +39,8 @@ type executor struct {
 	mu            sync.Mutex
 	done, waiting int
 	failures      []error
+	// turns are held by the units whose turn it is (see Change.Turn).
+	turns map[string]chan struct{}
 }
 
 // errStopped is the cause that ends new work after a failure.
@@ -53,7 +55,7 @@ func (r *run) newExecutor(ctx context.Context, parallelism int, serial bool) *ex
 	return &executor{
 		r: r, waiter: newWaiter(ctx, r.cluster), serial: serial, shared: newSharedReads(r.e.newCluster),
 		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready), checked: make(chan struct{}, unready),
-		work: work, stop: stop,
+		work: work, stop: stop, turns: map[string]chan struct{}{},
 	}
 }
 
@@ -225,6 +227,48 @@ func (p *place) take(work context.Context) bool {
 	return p.held
 }
 
+// turn is what a unit holds from a guarded change on, up to the change until.
+type turn struct {
+	held  chan struct{}
+	until int
+}
+
+func (t *turn) end() {
+	if t.held != nil {
+		<-t.held
+		t.held = nil
+	}
+}
+
+// take waits for the turn of that name; false if no more may begin. While it waits, the
+// unit gives up its place: whoever has the turn may need it.
+func (x *executor) take(name string, until int, p *place) (turn, bool) {
+	x.mu.Lock()
+	held := x.turns[name]
+	if held == nil {
+		held = make(chan struct{}, 1)
+		x.turns[name] = held
+	}
+	x.mu.Unlock()
+	t := turn{held, until}
+	select {
+	case held <- struct{}{}:
+		return t, true
+	default:
+	}
+	p.leave()
+	select {
+	case held <- struct{}{}:
+	case <-x.work.Done():
+		return turn{}, false
+	}
+	if !p.take(x.work) {
+		t.end()
+		return turn{}, false
+	}
+	return t, true
+}
+
 // start begins a unit as soon as there is room; false if no more may begin.
 func (x *executor) start(ctx context.Context, e *entry) bool {
 	p := &place{room: x.slots}
@@ -263,8 +307,13 @@ func (x *executor) recovered(u *Unit) {
 func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 	begun := false
 	var waited, asked time.Time
+	var own turn
+	defer func() { own.end() }()
 	for i := range e.Unit.Changes {
 		ch := &e.Unit.Changes[i]
+		if i == own.until {
+			own.end()
+		}
 		began := time.Now()
 		report := &e.reports[i]
 		switch state := x.r.stateOf(e, i); {
@@ -282,6 +331,12 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 			asked = time.Time{}
 		}
 		if ask, gaveUp := x.r.undecided(e, i); ch.Guard && (ask || gaveUp) {
+			if ch.Turn != "" && own.held == nil {
+				var ok bool
+				if own, ok = x.take(ch.Turn, e.Unit.guardEnd(i), p); !ok {
+					return // the report says not-started, or open if the unit had begun
+				}
+			}
 			var left bool
 			var err error
 			if left, asked, err = x.decide(ctx, e, i, p, waited, gaveUp); err != nil {

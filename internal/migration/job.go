@@ -92,9 +92,22 @@ type FieldMapping struct {
 	To   string `json:"to,omitempty"`
 }
 
-// EditIgnorer is a job that knows annotations and labels which webhooks and
+// EditIgnorer is a job that knows annotations, labels and fields which webhooks and
 // controllers own: changing them is no edit of the object.
 type EditIgnorer interface {
-	// IgnoredKeys returns label and annotation keys.
+	// IgnoredKeys returns label and annotation keys, and fields of spec with IgnoredSpec
+	// before each.
 	IgnoredKeys() []string
+}
+
+// IgnoredSpec begins an ignored key that is a field of spec.
+const IgnoredSpec = "spec."
+
+// IgnoredSpecs are the ignored keys for fields of spec.
+func IgnoredSpecs(fields ...string) []string {
+	keys := make([]string, len(fields))
+	for i, field := range fields {
+		keys[i] = IgnoredSpec + field
+	}
+	return keys
 }

@@ -94,6 +94,9 @@ type Change struct {
 	// its reason still holds (see Rechecker). The changes behind it, up to the next
 	// guarded one, belong to it: if the reason does not hold, none of them is made.
 	Guard bool `json:"guard,omitempty"`
+	// Turn of a guarded change: those of equal turns are made one after the other, with
+	// the changes that belong to each and all that they wait for. "" waits for no other.
+	Turn string `json:"turn,omitempty"`
 	// Subresource of Patch: "" or "scale".
 	Subresource string `json:"subresource,omitempty"`
 	// Hidden keeps Object out of what a plan shows: it may hold a password.

@@ -176,7 +176,7 @@ func (s *subscriptions) grow(ctx context.Context, n int) error {
 	}
 	// The controllers run only now: what is measured is not to share the machine
 	// with them.
-	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{})
+	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{Activated: true})
 	if err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func (s *subscriptions) whole(ctx context.Context) error {
 	if err := s.reset(ctx); err != nil {
 		return err
 	}
-	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{})
+	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{Activated: true})
 	if err != nil {
 		return err
 	}

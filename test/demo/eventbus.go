@@ -32,7 +32,7 @@ func (d *demo) standIns(ctx context.Context) error {
 		return err
 	}
 	d.stop = append(d.stop, d.controllers.Stop)
-	if d.mesh, err = kyma.StartMesh(background, d.cfg, kyma.Options{}); err != nil {
+	if d.mesh, err = kyma.StartMesh(background, d.cfg, kyma.Options{Activated: true}); err != nil {
 		return err
 	}
 	d.stop = append(d.stop, d.mesh.Stop)

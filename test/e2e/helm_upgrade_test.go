@@ -233,7 +233,7 @@ func (u *upgrade) load(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(u.controllers.Stop)
-	if u.mesh, err = kyma.StartMesh(outlive, u.Config(), kyma.Options{RealKnative: true}); err != nil {
+	if u.mesh, err = kyma.StartMesh(outlive, u.Config(), kyma.Options{RealKnative: true, Activated: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(u.mesh.Stop)

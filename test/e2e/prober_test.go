@@ -176,7 +176,7 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *kyma.EventP
 	controllers, err := kyma.Start(ctx, u.Config(), kyma.Options{RealKnative: true})
 	check(err)
 	t.Cleanup(controllers.Stop)
-	mesh, err := kyma.StartMesh(ctx, u.Config(), kyma.Options{RealKnative: true})
+	mesh, err := kyma.StartMesh(ctx, u.Config(), kyma.Options{RealKnative: true, Activated: true})
 	check(err)
 	t.Cleanup(mesh.Stop)
 	path, err := kyma.StartEventPath(ctx, u.Config(), kyma.EventPathOptions{

@@ -26,9 +26,10 @@ import (
 //     Catalog read its catalog again when mappings or Applications change. When a ServiceInstance is deleted, it removes the
 //     label accessLabel from the namespace, and the ServiceBroker if there is neither a mapping nor an instance left.
 //   - It provisions and deprovisions asynchronously. What fails, fails for good; what is made twice at once, is made twice.
+//   - It answers version 2.13 of the Open Service Broker API, and 412 to any other.
 //   - After a restart it knows the instances of the cluster, but no operation: it answers 410 to their deletion, remembers
-//     them all the same, and refuses whoever takes their place (§4.3). That is also so for an instance that is deleted for
-//     the second time under the same external ID, restart or not: the first deletion's operation is still there.
+//     them all the same, and refuses whoever takes their place (§4.3). Without a restart it asks the newest operation of an
+//     instance: the same external ID can be deprovisioned and provisioned any number of times.
 //
 // Left out: the resync of mappings at its start and after half an hour, which sets the label accessLabel again, and
 // credentials other than the URL of the gateway.
@@ -94,6 +95,8 @@ const (
 	HangDeprovision BrokerFault = "hang deprovision"
 	// FailBind: every binding is refused.
 	FailBind BrokerFault = "fail bind"
+	// UnknownService: the Application with the service is not in the broker's cache.
+	UnknownService BrokerFault = "unknown service"
 	// SkipLink: a provisioning succeeds without a Knative Subscription.
 	SkipLink BrokerFault = "skip link"
 )

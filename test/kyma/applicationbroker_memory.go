@@ -44,6 +44,8 @@ const (
 	inProgress operationState = "in progress"
 	succeeded  operationState = "succeeded"
 	failed     operationState = "failed"
+	// pendingDeletion is of an instance alone (1.11).
+	pendingDeletion operationState = "pending deletion"
 )
 
 // Errors of the two stores.
@@ -142,9 +144,11 @@ func (m *memory) provisioned(instance string) bool {
 	return result
 }
 
-// deprovisioned: any removal that succeeded will do, also one from before the instance was made anew.
+// deprovisioned: the newest operation is a removal that succeeded. What was removed before it was provisioned once more
+// says nothing.
 func (m *memory) deprovisioned(instance string) bool {
-	return slices.ContainsFunc(m.operations[instance], func(op *operation) bool { return !op.create && op.state == succeeded })
+	all := m.operations[instance]
+	return len(all) > 0 && !all[len(all)-1].create && all[len(all)-1].state == succeeded
 }
 
 func (m *memory) pending(instance string, create bool) *operation {
@@ -164,8 +168,11 @@ func (m *memory) finish(instance string, op *operation, err error, success strin
 	if err != nil {
 		op.state, op.description = failed, err.Error()
 	}
-	if stored := m.instances[instance]; stored != nil && op.create {
+	switch stored := m.instances[instance]; {
+	case stored != nil && op.create:
 		stored.state = op.state
+	case stored != nil && stored.state == pendingDeletion && err == nil:
+		delete(m.instances, instance)
 	}
 }
 

@@ -136,8 +136,15 @@ func badRequest(format string, args ...any) error {
 	return &osbError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// gone is the answer to whoever asks for what is not known.
+// errGone is the answer to whoever asks for what is not known.
 var errGone = &osbError{status: http.StatusGone}
+
+// osbVersion is the only one that the broker answers, versionHeader says which one is
+// asked for.
+const (
+	osbVersion    = "2.13"
+	versionHeader = "X-Broker-API-Version"
+)
 
 // request is one of Service Catalog.
 type request struct {
@@ -187,6 +194,9 @@ func (b *ApplicationBroker) serve(w http.ResponseWriter, r *http.Request, operat
 	}
 	if (operation == "provision" || operation == "deprovision") && query.Get("accepts_incomplete") != "true" {
 		err = &osbError{http.StatusUnprocessableEntity, "AsyncRequired"}
+	}
+	if got := r.Header.Get(versionHeader); got != osbVersion {
+		err = &osbError{http.StatusPreconditionFailed, fmt.Sprintf("%s is %q; it must be %s", versionHeader, got, osbVersion)}
 	}
 	if err == nil {
 		status, answer, err = do(r.Context(), m, req)

@@ -31,11 +31,15 @@ func (b *ApplicationBroker) provision(_ context.Context, m *memory, r request) (
 	}
 	op, err := m.begin(r.instance, true)
 	if err != nil {
-		return 0, nil, badRequest("while inserting instance operation to storage: %v", err)
+		return 0, nil, fmt.Errorf("while inserting instance operation to storage: %w", err)
 	}
 	s, err := b.find(r.class, r.plan)
+	if err == nil && b.has(UnknownService, r.namespace, s.id) {
+		err = errNotFound
+	}
 	if err != nil {
-		return 0, nil, badRequest("while getting application: %v", err)
+		// Service Catalog asks again; the operation stays in progress.
+		return 0, nil, fmt.Errorf("while getting application: %w", err)
 	}
 	if m.instances[r.instance] != nil {
 		return 0, nil, badRequest("while inserting instance to storage: %v", errExists)
@@ -102,12 +106,28 @@ func (b *ApplicationBroker) makeMesh(m *memory, r request, s service) error {
 		return fmt.Errorf("provisioning failed while enabling default Knative Broker for namespace: %s on error: %w", r.namespace, err)
 	}
 	if b.opts.Version == Broker111 {
-		_, err := b.client.Resource(Policies).Namespace(r.namespace).Create(ctx, policy(r.namespace), metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := b.permit(ctx, r.namespace); err != nil {
 			return fmt.Errorf("provisioning failed while creating an istio policy for application: %s namespace: %s on error: %w", s.app, r.namespace, err)
 		}
 	}
 	return nil
+}
+
+// permit makes the Policy of a namespace, or corrects the one that exists.
+func (b *ApplicationBroker) permit(ctx context.Context, namespace string) error {
+	resource, want := b.client.Resource(Policies).Namespace(namespace), policy(namespace)
+	_, err := resource.Create(ctx, want, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing, err := resource.Get(ctx, want.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	existing.SetLabels(want.GetLabels())
+	existing.Object["spec"] = want.Object["spec"]
+	_, err = resource.Update(ctx, existing, metav1.UpdateOptions{})
+	return err
 }
 
 // activate makes the EventActivation. In 1.10 the instance owns it, also one that exists already; in 1.11 one that exists
@@ -222,13 +242,16 @@ func (b *ApplicationBroker) inject(ctx context.Context, namespace string) error 
 	return err
 }
 
-// deprovision takes an instance out of the store at once, and what it brought out of the cluster later. What is not known
-// is gone; what was deprovisioned before is gone again.
+// deprovision takes an instance out of the store at once (1.10) or at the end (1.11), and what it brought out of the
+// cluster in between. What is not known is gone.
 func (b *ApplicationBroker) deprovision(_ context.Context, m *memory, r request) (int, any, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.operations[r.instance]) == 0 || m.deprovisioned(r.instance) {
+	if len(m.operations[r.instance]) == 0 {
 		return 0, nil, errGone
+	}
+	if m.deprovisioned(r.instance) {
+		return http.StatusOK, struct{}{}, nil
 	}
 	if op := m.pending(r.instance, false); op != nil {
 		return http.StatusAccepted, map[string]any{"operation": op.id}, nil
@@ -243,9 +266,13 @@ func (b *ApplicationBroker) deprovision(_ context.Context, m *memory, r request)
 	}
 	op, err := m.begin(r.instance, false)
 	if err != nil {
-		return 0, nil, badRequest("inserting instance operation to storage: %v", err)
+		return 0, nil, fmt.Errorf("inserting instance operation to storage: %w", err)
 	}
-	delete(m.instances, r.instance)
+	if b.opts.Version == Broker111 {
+		stored.state = pendingDeletion
+	} else {
+		delete(m.instances, r.instance)
+	}
 	b.running.Go(func() {
 		err := b.settle(m, HangDeprovision, r.namespace, s.id)
 		if err == nil && b.has(FailDeprovision, r.namespace, s.id) {
@@ -254,7 +281,7 @@ func (b *ApplicationBroker) deprovision(_ context.Context, m *memory, r request)
 		if err == nil {
 			err = b.unmakeMesh(m, stored, s)
 		}
-		if err != nil && b.has(FailDeprovision, r.namespace, s.id) {
+		if err != nil && b.opts.Version == Broker110 && b.has(FailDeprovision, r.namespace, s.id) {
 			// It is to fail again and again, not to be unknown the next time.
 			m.mu.Lock()
 			m.instances[r.instance] = stored
@@ -265,19 +292,13 @@ func (b *ApplicationBroker) deprovision(_ context.Context, m *memory, r request)
 	return http.StatusAccepted, map[string]any{"operation": op.id}, nil
 }
 
-// unmakeMesh deletes the Knative Subscription, and in 1.11 the EventActivation. Label, Broker and Policy stay.
+// unmakeMesh deletes the Knative Subscription, and in 1.11 then the EventActivation. Label, Broker and Policy stay.
 func (b *ApplicationBroker) unmakeMesh(m *memory, stored *storedInstance, s service) error {
 	last := !m.another(stored.id, stored.namespace, func(other *storedInstance) bool {
 		return other.service == stored.service && other.plan == stored.plan && other.state == succeeded
 	})
-	if b.opts.Version == Broker111 {
-		if !last {
-			return nil
-		}
-		err := b.client.Resource(EventActivations).Namespace(stored.namespace).Delete(m.ctx, s.id, metav1.DeleteOptions{})
-		if ignoreNotFound(err) != nil {
-			return fmt.Errorf("failed to deprovision EventActivation: %w", err)
-		}
+	if b.opts.Version == Broker111 && !last {
+		return nil
 	}
 	links, err := b.links(m.ctx, stored.namespace, s.app)
 	if err != nil {
@@ -287,6 +308,12 @@ func (b *ApplicationBroker) unmakeMesh(m *memory, stored *storedInstance, s serv
 		err := b.knative("subscriptions").Delete(m.ctx, links[i].GetName(), metav1.DeleteOptions{})
 		if ignoreNotFound(err) != nil {
 			return fmt.Errorf("failed to deprovision Subscription: %w", err)
+		}
+	}
+	if b.opts.Version == Broker111 {
+		err := b.client.Resource(EventActivations).Namespace(stored.namespace).Delete(m.ctx, s.id, metav1.DeleteOptions{})
+		if ignoreNotFound(err) != nil {
+			return fmt.Errorf("failed to deprovision EventActivation: %w", err)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,11 +31,16 @@ import (
 //   - A Broker gets an address and Ready; a Trigger is Ready if its Broker is. It
 //     looks again when its Broker comes. The Knative Subscription of a Trigger, and
 //     the Deployments of a Broker, are not made.
-//   - A Knative Subscription or Channel is Ready.
+//   - A Knative Subscription or Channel is Ready. Where Brokers are at v1alpha1, a
+//     Channel lists its subscribers in spec.subscribable, a moment after they came or
+//     went, and has no observedGeneration; with Options.Knative010, nothing has.
 //   - While the Deployment of the subscription-controller has replicas, a Kyma
-//     Subscription gets its finalizer, a Channel in kyma-system that equal ones
-//     share, and a Knative Subscription; what was made goes when it is deleted, and
-//     the finalizer last.
+//     Subscription gets its finalizer, and, if an EventActivation of its source is in
+//     its namespace, a Channel in kyma-system that equal ones share, and a Knative
+//     Subscription. Of equal ones in a namespace, only the first becomes is-ready.
+//     What was made goes when it is deleted, and the finalizer last, after a write that
+//     conflicts with one of its own. The Channel goes with the only subscriber that it
+//     lists: two that are deleted at once leave it.
 //
 // Application-broker is not among them: see Link.
 type Mesh struct {
@@ -42,15 +48,20 @@ type Mesh struct {
 	log    func(format string, args ...any)
 	queue  workqueue.TypedRateLimitingInterface[meshKey]
 
-	brokers, triggers, links, channels, subscriptions, namespaces, deployments *store
-	// injects is what Knative does where Brokers are at v1alpha1; realKnative does all
-	// of its part.
-	injects, realKnative bool
-	controller           busController
+	brokers, triggers, links, channels, subscriptions, namespaces, deployments, activations *store
+	// old is the Knative Eventing of Kyma 1.10 and 1.11, with all kinds at v1alpha1;
+	// knative010 that of 1.10. realKnative does all of Knative's part.
+	old, knative010, realKnative bool
+	// activated: no EventActivation is asked for.
+	activated  bool
+	controller busController
 
 	mu      sync.Mutex
 	faults  map[MeshFault]map[string]bool
 	changed chan struct{}
+	// subscribed are the Channels, as "namespace/name", of the Knative Subscriptions
+	// that were seen.
+	subscribed map[string]string
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -100,7 +111,8 @@ func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, erro
 		opts.Log = func(string, ...any) {}
 	}
 	m := &Mesh{
-		client: client, log: opts.Log, realKnative: opts.RealKnative, injects: version["eventing.knative.dev"] == "v1alpha1",
+		client: client, log: opts.Log, realKnative: opts.RealKnative, old: version["eventing.knative.dev"] == "v1alpha1",
+		knative010: opts.Knative010, activated: opts.Activated, subscribed: map[string]string{},
 		controller: busController{pods: opts.ControllerPods},
 		faults:     map[MeshFault]map[string]bool{}, changed: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
@@ -118,7 +130,11 @@ func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, erro
 		{&m.subscriptions, KymaSubscriptions.Group, KymaSubscriptions.Resource, "KymaSubscription"},
 		{&m.namespaces, "", "namespaces", "Namespace"},
 		{&m.deployments, "apps", "deployments", "Deployment"},
+		{&m.activations, EventActivations.Group, EventActivations.Resource, "EventActivation"},
 	} {
+		if kind.kind == "EventActivation" && opts.Activated {
+			continue
+		}
 		v := version[kind.group]
 		if kind.group == "" {
 			v = "v1"
@@ -267,11 +283,22 @@ func (m *Mesh) reconcile(ctx context.Context, key meshKey) error {
 	case "Trigger":
 		return m.trigger(ctx, key.key)
 	case "Subscription":
+		m.subscribes(key.key)
 		return m.ready(ctx, m.links, key.key, "AddedToChannel", "ChannelReady", "Resolved")
 	case "Channel":
+		if err := m.subscribers(ctx, key.key); err != nil {
+			return err
+		}
 		// Those of HTTPSources are the other controllers'.
 		if namespace, _ := splitKey(key.key); namespace == SystemNamespace {
 			return m.ready(ctx, m.channels, key.key, "Addressable", "BackingChannelReady")
+		}
+	case "EventActivation":
+		namespace, _ := splitKey(key.key)
+		for _, sub := range m.subscriptions.informer.GetStore().ListKeys() {
+			if in, _ := splitKey(sub); in == namespace {
+				m.queue.Add(meshKey{"KymaSubscription", sub})
+			}
 		}
 	case "KymaSubscription":
 		return m.subscription(ctx, key.key)
@@ -291,7 +318,7 @@ func (m *Mesh) reconcile(ctx context.Context, key meshKey) error {
 // inject is Knative's controller of namespaces, as up to 0.13.
 func (m *Mesh) inject(ctx context.Context, namespace string) error {
 	ns := m.namespaces.get(namespace)
-	if !m.injects || ns == nil || ns.GetDeletionTimestamp() != nil || ns.GetLabels()["knative-eventing-injection"] != "enabled" {
+	if !m.old || ns == nil || ns.GetDeletionTimestamp() != nil || ns.GetLabels()["knative-eventing-injection"] != "enabled" {
 		return nil
 	}
 	var errs []error
@@ -339,10 +366,8 @@ func (m *Mesh) broker(ctx context.Context, key string) error {
 	conds := conditionsOf(broker)
 	conds.initialize("Addressable", "FilterReady", "IngressReady", "Ready", "TriggerChannelReady")
 	host := name + "-broker." + namespace + ".svc.cluster.local"
-	status := map[string]any{
-		"observedGeneration": broker.GetGeneration(),
-		"address":            map[string]any{"url": "http://" + host, "hostname": host},
-	}
+	status := m.status(broker)
+	status["address"] = map[string]any{"url": "http://" + host, "hostname": host}
 	for _, kind := range []string{"Addressable", "IngressReady", "TriggerChannelReady", "FilterReady"} {
 		conds.mark(kind, "True", "", "")
 	}
@@ -377,7 +402,7 @@ func (m *Mesh) trigger(ctx context.Context, key string) error {
 	conds := conditionsOf(trigger)
 	conds.initialize("BrokerReady", "DependencyReady", "Ready", "Subscribed", "SubscriberResolved")
 	conds.mark("DependencyReady", "True", "", "")
-	status := map[string]any{"observedGeneration": trigger.GetGeneration()}
+	status := m.status(trigger)
 	broker := m.brokers.get(namespace + "/" + name)
 	switch {
 	case broker == nil:
@@ -414,10 +439,83 @@ func (m *Mesh) ready(ctx context.Context, s *store, key string, dependents ...st
 		conds.mark(kind, "True", "", "")
 	}
 	conds.summarize(dependents...)
-	status := map[string]any{"observedGeneration": obj.GetGeneration(), "conditions": conds.list()}
+	status := m.status(obj)
+	status["conditions"] = conds.list()
 	if slices.Contains(dependents, "Addressable") {
 		host := obj.GetName() + "-kn-channel." + obj.GetNamespace() + ".svc.cluster.local"
 		status["address"] = map[string]any{"url": "http://" + host, "hostname": host}
 	}
 	return s.setStatus(ctx, obj, status)
+}
+
+// status is what the status of an object of Knative's begins with.
+func (m *Mesh) status(obj *unstructured.Unstructured) map[string]any {
+	if m.old && (m.knative010 || obj.GetKind() == "Channel") {
+		return map[string]any{}
+	}
+	return map[string]any{"observedGeneration": obj.GetGeneration()}
+}
+
+// subscriptionLag is how long Knative takes to remove a subscriber from its Channel.
+const subscriptionLag = 50 * time.Millisecond
+
+// subscribes has the Channel of a Knative Subscription list it, or list it no more.
+func (m *Mesh) subscribes(key string) {
+	link := m.links.get(key)
+	namespace, _ := splitKey(key)
+	m.mu.Lock()
+	former := m.subscribed[key]
+	now := ""
+	if link != nil && link.GetDeletionTimestamp() == nil {
+		name, _, _ := unstructured.NestedString(link.Object, "spec", "channel", "name")
+		now = namespace + "/" + name
+		m.subscribed[key] = now
+	} else {
+		delete(m.subscribed, key)
+	}
+	m.mu.Unlock()
+	if now != "" {
+		m.queue.Add(meshKey{"Channel", now})
+	}
+	if former != "" && former != now {
+		m.queue.AddAfter(meshKey{"Channel", former}, subscriptionLag)
+	}
+}
+
+// subscribers lists in a Channel who subscribes to it, as Knative does up to 0.13. Its
+// later versions do so in what is behind a Channel.
+func (m *Mesh) subscribers(ctx context.Context, key string) error {
+	channel := m.channels.get(key)
+	if !m.old || channel == nil || channel.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	listed, now := m.subscribersOf(channel)
+	if equality.Semantic.DeepEqual(listed, now) {
+		return nil
+	}
+	channel = channel.DeepCopy()
+	// It stays, empty, when the last one goes.
+	subscribable := map[string]any{}
+	if len(now) > 0 {
+		subscribable["subscribers"] = now
+	}
+	if err := unstructured.SetNestedField(channel.Object, subscribable, "spec", "subscribable"); err != nil {
+		return err
+	}
+	return m.channels.update(ctx, channel)
+}
+
+// subscribersOf are the subscribers that a Channel lists, and those that it has now.
+func (m *Mesh) subscribersOf(channel *unstructured.Unstructured) (listed, now []any) {
+	listed, _, _ = unstructured.NestedSlice(channel.Object, "spec", "subscribable", "subscribers")
+	for _, obj := range m.links.informer.GetStore().List() {
+		u := obj.(*unstructured.Unstructured)
+		if u.GetNamespace() == channel.GetNamespace() && u.GetDeletionTimestamp() == nil && text(u, "spec", "channel", "name") == channel.GetName() {
+			now = append(now, map[string]any{"uid": string(u.GetUID()), "generation": u.GetGeneration(), "subscriberURI": text(u, "spec", "subscriber", "uri")})
+		}
+	}
+	slices.SortFunc(now, func(a, b any) int {
+		return strings.Compare(a.(map[string]any)["uid"].(string), b.(map[string]any)["uid"].(string))
+	})
+	return listed, now
 }

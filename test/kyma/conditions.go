@@ -13,7 +13,8 @@ import (
 type conditions map[string]condition
 
 type condition struct {
-	status, reason, message, since string
+	// severity is "" for an error.
+	status, severity, reason, message, since string
 }
 
 func conditionsOf(u *unstructured.Unstructured) conditions {
@@ -26,7 +27,7 @@ func conditionsOf(u *unstructured.Unstructured) conditions {
 		}
 		text := func(key string) string { s, _ := m[key].(string); return s }
 		out[text("type")] = condition{
-			status: text("status"), reason: text("reason"), message: text("message"), since: text("lastTransitionTime"),
+			status: text("status"), severity: text("severity"), reason: text("reason"), message: text("message"), since: text("lastTransitionTime"),
 		}
 	}
 	return out
@@ -43,11 +44,19 @@ func (c conditions) initialize(types ...string) {
 
 // mark changes a condition, and its time only along with it.
 func (c conditions) mark(kind, status, reason, message string) {
-	now := condition{status: status, reason: reason, message: message, since: c[kind].since}
+	now := condition{status: status, severity: c[kind].severity, reason: reason, message: message, since: c[kind].since}
 	if c[kind] != now {
 		now.since = time.Now().UTC().Format(time.RFC3339)
 	}
 	c[kind] = now
+}
+
+// inform marks a condition that says something, and nothing against the object.
+func (c conditions) inform(kind, status, reason, message string) {
+	about := c[kind]
+	about.severity = "Info"
+	c[kind] = about
+	c.mark(kind, status, reason, message)
 }
 
 // summarize derives Ready from its dependents: False before Unknown before True.
@@ -68,6 +77,9 @@ func (c conditions) list() []any {
 	out := make([]any, 0, len(c))
 	for _, kind := range slices.Sorted(maps.Keys(c)) {
 		m := map[string]any{"type": kind, "status": c[kind].status, "lastTransitionTime": c[kind].since}
+		if c[kind].severity != "" {
+			m["severity"] = c[kind].severity
+		}
 		if c[kind].reason != "" {
 			m["reason"] = c[kind].reason
 		}

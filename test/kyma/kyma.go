@@ -13,9 +13,8 @@
 //   - Knative Serving makes the adapter ready; its Configuration, Revision,
 //     Route and Deployment are not made.
 //
-// What is left out on purpose: Kubernetes Events, the states between that the
-// real controllers write when they take turns (faults with a delay show them),
-// and the Istio Policy, which only Kyma 1.11 has.
+// What is left out on purpose: Kubernetes Events, and the states between that the
+// real controllers write when they take turns (faults with a delay show them).
 //
 // Owned objects carry controller references with the owner's UID; removing them
 // is left to the real garbage collector.
@@ -50,18 +49,29 @@ type Options struct {
 	// RealKnative leaves Channels, Brokers, Triggers and Knative Subscriptions to the
 	// real Knative Eventing, which is at work: no fault breaks them.
 	RealKnative bool
+	// Kyma111 lets Start be the HTTPSource controller of Kyma 1.11: another adapter, with
+	// the label application-name and an Istio Policy for each of its revisions, and the
+	// condition PolicyCreated.
+	Kyma111 bool
 	// ControllerPods: StartMesh makes the pods of the subscription-controller, too, in
 	// a cluster without a controller of Deployments, and its status.
 	ControllerPods bool
+	// Knative010 lets StartMesh be the Knative Eventing of Kyma 1.10, where that is at
+	// v1alpha1; else it is that of 1.11.
+	Knative010 bool
+	// Activated: StartMesh serves Kyma Subscriptions although there is no EventActivation
+	// of their source, for clusters in which nothing makes one.
+	Activated bool
 }
 
 // Controllers are the running controllers.
 type Controllers struct {
-	log func(format string, args ...any)
+	log    func(format string, args ...any)
+	client dynamic.Interface
 	// realKnative makes Channels ready, and not these.
-	realKnative bool
-	faults      *faults
-	queue       workqueue.TypedRateLimitingInterface[string]
+	realKnative, kyma111 bool
+	faults               *faults
+	queue                workqueue.TypedRateLimitingInterface[string]
 	// The three kinds that share names; a key "namespace/name" stands for all.
 	sources, channels, services *store
 	firstSeen                   sync.Map // UID, time.Time
@@ -88,7 +98,7 @@ func Start(ctx context.Context, cfg *rest.Config, opts Options) (*Controllers, e
 		return nil, err
 	}
 	c := &Controllers{
-		log: opts.Log, realKnative: opts.RealKnative,
+		log: opts.Log, client: client, realKnative: opts.RealKnative, kyma111: opts.Kyma111,
 		faults:  newFaults(),
 		changed: make(chan struct{}),
 		// The real controllers' back-off grows to minutes. A test that heals a

@@ -416,6 +416,91 @@ func TestForeignChannelIsOverwritten(t *testing.T) {
 	})
 }
 
+// TestEditsAreReplaced holds what the HTTPSource controller compares, and that it replaces
+// a Channel with all that Knative had noted in it.
+func TestEditsAreReplaced(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.add(t, "shop")
+		f.expectReady(t, "shop")
+		for name, tc := range map[string]struct {
+			store *store
+			patch string
+			kept  bool
+		}{
+			"ChannelAnnotation":  {f.channels, `{"metadata":{"annotations":{"team":"sales"}},"spec":{"subscribable":{"subscribers":[{"uid":"u"}]}}}`, false},
+			"ChannelByAWebhook":  {f.channels, `{"metadata":{"annotations":{"messaging.knative.dev/creator":"me"}}}`, true},
+			"ChannelSubscribers": {f.channels, `{"spec":{"subscribable":{"subscribers":[{"uid":"u"}]}}}`, true},
+			"AdapterAnnotation":  {f.services, `{"metadata":{"annotations":{"team":"sales"}}}`, false},
+			"AdapterTemplate":    {f.services, `{"spec":{"template":{"metadata":{"labels":{"team":"sales"}}}}}`, false},
+		} {
+			before := f.live(t, tc.store, "shop")
+			edited, err := tc.store.resource.Namespace(IntegrationNamespace).Patch(f.ctx, "shop", types.MergePatchType, []byte(tc.patch), metav1.PatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.expect(t, name+" is seen", func() bool { return !newer(edited, tc.store.get(key("shop"))) })
+			f.expect(t, name+" is compared", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return f.queue.Len() == 0 && f.busy == 0
+			})
+			want := before
+			if tc.kept {
+				want = edited
+			}
+			got := f.live(t, tc.store, "shop")
+			if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
+				t.Errorf("%s: spec (-want +got):\n%s", name, diff)
+			}
+			if diff := cmp.Diff(want.GetAnnotations(), got.GetAnnotations()); diff != "" {
+				t.Errorf("%s: annotations (-want +got):\n%s", name, diff)
+			}
+			f.expectReady(t, "shop")
+		}
+	})
+}
+
+// TestKyma111 holds the other shape of what belongs to an HTTPSource, and what becomes of
+// one of 1.10 when the controller is upgraded.
+func TestKyma111(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.add(t, "shop")
+		f.expectReady(t, "shop")
+		first := f.live(t, f.services, "shop")
+		if first.GetLabels()["application-name"] != "" || summary111(f.live(t, f.sources, "shop")) != "" {
+			t.Errorf("1.10: labels %v, PolicyCreated %q", first.GetLabels(), summary111(f.live(t, f.sources, "shop")))
+		}
+		f.Stop()
+		var err error
+		if f.Controllers, err = Start(f.ctx, f.cp.Config(), Options{Log: f.log, Kyma111: true}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(f.Stop)
+		f.expect(t, "the adapter is upgraded", func() bool {
+			return isReady(f.services.get(key("shop"))) && f.services.get(key("shop")).GetLabels()["application-name"] == "shop" && summary111(f.sources.get(key("shop"))) == "True Info"
+		})
+		f.expectReady(t, "shop")
+		second := f.live(t, f.services, "shop")
+		revision := text(second, "status", "latestCreatedRevisionName")
+		if revision == text(first, "status", "latestCreatedRevisionName") {
+			t.Errorf("the adapter has its former revision %s", revision)
+		}
+		policy, err := f.client.Resource(Policies).Namespace(IntegrationNamespace).Get(f.ctx, revision+"-private", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if policy.GetLabels()["application-name"] != "shop" || !metav1.IsControlledBy(policy, f.live(t, f.sources, "shop")) {
+			t.Errorf("Policy: %v", policy.Object["metadata"])
+		}
+	})
+}
+
+// summary111 is status and severity of the condition that only Kyma 1.11 has.
+func summary111(u *unstructured.Unstructured) string {
+	policy := conditionsOf(u)["PolicyCreated"]
+	return strings.TrimSpace(policy.status + " " + policy.severity)
+}
+
 func TestGarbageCollectorRemovesWhatIsOwned(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.add(t, "shop")

@@ -1,6 +1,9 @@
 package kyma
 
 import (
+	"maps"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,10 +28,11 @@ var (
 	Namespaces          = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// adapterImage is the HTTP adapter of Kyma 1.10, eventServiceImage the
-// event-service.
+// adapterImage is the HTTP adapter of Kyma 1.10, adapterImage111 that of 1.11,
+// eventServiceImage the event-service.
 const (
 	adapterImage      = "eu.gcr.io/kyma-project/event-sources-http-adapter:5f14f4a2"
+	adapterImage111   = "eu.gcr.io/kyma-project/event-sources-http-adapter:bb5810fd"
 	eventServiceImage = "eu.gcr.io/kyma-project/event-service:b2aa1331"
 )
 
@@ -126,6 +130,10 @@ func channelSpec(realKnative bool) map[string]any {
 func (c *Controllers) newService(src *unstructured.Unstructured, sinkURL string) *unstructured.Unstructured {
 	source, _, _ := unstructured.NestedString(src.Object, "spec", "source")
 	env := func(name, value string) any { return map[string]any{"name": name, "value": value} }
+	image, labels := adapterImage, map[string]string{"serving.knative.dev/visibility": "cluster-local"}
+	if c.kyma111 {
+		image, labels["application-name"] = adapterImage111, src.GetName()
+	}
 	svc := object(c.services.gvk, src.GetNamespace(), src.GetName(), map[string]any{
 		"spec": map[string]any{"template": map[string]any{
 			"metadata": map[string]any{
@@ -133,7 +141,7 @@ func (c *Controllers) newService(src *unstructured.Unstructured, sinkURL string)
 				"labels":      map[string]any{"kyma-project.io/dashboard": "event-mesh"},
 			},
 			"spec": map[string]any{"containers": []any{map[string]any{
-				"image": adapterImage,
+				"image": image,
 				"ports": []any{map[string]any{"containerPort": int64(8080)}},
 				"env": []any{
 					env("EVENT_SOURCE", source),
@@ -146,20 +154,48 @@ func (c *Controllers) newService(src *unstructured.Unstructured, sinkURL string)
 			}}},
 		}},
 	})
-	svc.SetLabels(map[string]string{"serving.knative.dev/visibility": "cluster-local"})
+	svc.SetLabels(labels)
 	svc.SetOwnerReferences([]metav1.OwnerReference{controlledBy(src)})
 	return svc
 }
 
-// adapterContainer is the part of a Knative Service that the HTTPSource
-// controller keeps as it wants it.
-func adapterContainer(svc *unstructured.Unstructured) map[string]any {
-	containers, _, _ := unstructured.NestedSlice(svc.Object, "spec", "template", "spec", "containers")
-	if len(containers) == 0 {
-		return nil
+// adapterTemplate is the part of a Knative Service that the HTTPSource controller keeps
+// as it wants it.
+func adapterTemplate(svc *unstructured.Unstructured) map[string]any {
+	template, _, _ := unstructured.NestedMap(svc.Object, "spec", "template")
+	part := map[string]any{}
+	for _, field := range []string{"annotations", "labels"} {
+		part[field], _, _ = unstructured.NestedStringMap(template, "metadata", field)
 	}
-	container, _ := containers[0].(map[string]any)
-	return map[string]any{"image": container["image"], "env": container["env"]}
+	containers, _, _ := unstructured.NestedSlice(template, "spec", "containers")
+	if len(containers) > 0 {
+		container, _ := containers[0].(map[string]any)
+		for _, field := range []string{"image", "ports", "env", "readinessProbe"} {
+			part[field] = container[field]
+		}
+	}
+	return part
+}
+
+// ownAnnotations are those that no webhook of Knative has put on an object.
+func ownAnnotations(u *unstructured.Unstructured) map[string]string {
+	own := u.GetAnnotations()
+	maps.DeleteFunc(own, func(key, _ string) bool {
+		domain, _, _ := strings.Cut(key, "/")
+		return strings.HasSuffix(domain, "knative.dev")
+	})
+	return own
+}
+
+// adapterPolicy lets the metrics of a revision of the adapter be read (Kyma 1.11).
+func (c *Controllers) adapterPolicy(src *unstructured.Unstructured, revision string) *unstructured.Unstructured {
+	p := object(Policies.GroupVersion().WithKind("Policy"), src.GetNamespace(), revision+"-private", map[string]any{"spec": map[string]any{
+		"targets": []any{map[string]any{"name": revision + "-private", "ports": []any{map[string]any{"name": "http-usermetric"}}}},
+		"peers":   []any{map[string]any{"mtls": map[string]any{"mode": "PERMISSIVE"}}},
+	}})
+	p.SetLabels(map[string]string{"application-name": src.GetName()})
+	p.SetOwnerReferences([]metav1.OwnerReference{controlledBy(src)})
+	return p
 }
 
 func controlledBy(owner *unstructured.Unstructured) metav1.OwnerReference {

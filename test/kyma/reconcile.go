@@ -50,6 +50,9 @@ func (c *Controllers) reconcile(ctx context.Context, key string) error {
 		fail(c.adapter(ctx, key, src, address(ch)))
 	}
 	fail(c.serving(ctx, key))
+	if src != nil && err == nil && c.kyma111 {
+		fail(c.policy(ctx, key, src))
+	}
 	if src != nil && err == nil {
 		fail(c.status(ctx, key, address(ch)))
 	}
@@ -75,12 +78,13 @@ func (c *Controllers) sourceControllerDown(app string) bool {
 	return c.faults.has(ControllerDown, app) || c.faults.hasActed(StatusLies, app)
 }
 
-// sink gets or creates the Channel by name alone: one that somebody else made
-// is overwritten if its labels differ, else taken as it is.
+// sink gets or creates the Channel by name alone: one that somebody else made, or
+// edited, is replaced if its labels or annotations differ, else taken as it is. What
+// replaces it lists no subscribers until Knative does.
 func (c *Controllers) sink(ctx context.Context, key string, src *unstructured.Unstructured) error {
 	want := c.newChannel(src)
 	got := c.channels.get(key)
-	if got != nil && maps.Equal(got.GetLabels(), want.GetLabels()) {
+	if got != nil && maps.Equal(got.GetLabels(), want.GetLabels()) && len(ownAnnotations(got)) == 0 {
 		return nil
 	}
 	if c.faults.has(ChannelRefused, src.GetName()) {
@@ -89,10 +93,8 @@ func (c *Controllers) sink(ctx context.Context, key string, src *unstructured.Un
 	if got == nil {
 		return c.channels.create(ctx, want)
 	}
-	got = got.DeepCopy()
-	got.SetLabels(want.GetLabels())
-	got.SetOwnerReferences(want.GetOwnerReferences())
-	return c.channels.update(ctx, got)
+	want.SetResourceVersion(got.GetResourceVersion())
+	return c.channels.update(ctx, want)
 }
 
 // eventing is Knative Eventing's part: the Channel gets an address and becomes
@@ -105,7 +107,11 @@ func (c *Controllers) eventing(ctx context.Context, key string) error {
 	app := ch.GetName()
 	conds := conditionsOf(ch)
 	conds.initialize("Addressable", "BackingChannelReady", "Ready")
-	status := map[string]any{"observedGeneration": ch.GetGeneration()}
+	status := map[string]any{}
+	// Up to 0.13, Knative does not say which generation of a Channel it has seen.
+	if c.channels.gvk.Version != "v1alpha1" {
+		status["observedGeneration"] = ch.GetGeneration()
+	}
 
 	switch {
 	case c.faults.has(NoAddress, app) || c.tooEarly(ch, slow):
@@ -141,14 +147,34 @@ func (c *Controllers) adapter(ctx context.Context, key string, src *unstructured
 	if got == nil {
 		return c.services.create(ctx, want)
 	}
-	if maps.Equal(got.GetLabels(), want.GetLabels()) && equality.Semantic.DeepEqual(adapterContainer(got), adapterContainer(want)) {
+	if maps.Equal(got.GetLabels(), want.GetLabels()) && len(ownAnnotations(got)) == 0 &&
+		equality.Semantic.DeepEqual(adapterTemplate(got), adapterTemplate(want)) {
 		return nil
 	}
-	got = got.DeepCopy()
-	got.SetLabels(want.GetLabels())
-	got.SetOwnerReferences(want.GetOwnerReferences())
-	got.Object["spec"] = want.Object["spec"]
-	return c.services.update(ctx, got)
+	want.SetResourceVersion(got.GetResourceVersion())
+	return c.services.update(ctx, want)
+}
+
+// policy makes the Policy of the newest revision; those of former ones stay.
+func (c *Controllers) policy(ctx context.Context, key string, src *unstructured.Unstructured) error {
+	svc := c.services.get(key)
+	if svc == nil || text(svc, "status", "latestCreatedRevisionName") == "" {
+		return nil
+	}
+	want := c.adapterPolicy(src, text(svc, "status", "latestCreatedRevisionName"))
+	policies := c.client.Resource(Policies).Namespace(want.GetNamespace())
+	got, err := policies.Get(ctx, want.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = policies.Create(ctx, want, metav1.CreateOptions{})
+	case err == nil && !(maps.Equal(got.GetLabels(), want.GetLabels()) && equality.Semantic.DeepEqual(got.Object["spec"], want.Object["spec"])):
+		want.SetResourceVersion(got.GetResourceVersion())
+		_, err = policies.Update(ctx, want, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write Policy %s: %w", keyOf(want), err)
+	}
+	return nil
 }
 
 // serving is Knative Serving's part: a revision of the adapter becomes ready.
@@ -216,6 +242,13 @@ func (c *Controllers) status(ctx context.Context, key, url string) error {
 		conds.mark("Deployed", "False", "ServiceNotReady", message)
 	}
 	conds.summarize("SinkProvided", "Deployed")
+	if c.kyma111 {
+		// It has no part in Ready.
+		conds.inform("PolicyCreated", "False", "PolicyNotCreated", "The Istio policy is not created")
+		if svc != nil && text(svc, "status", "latestCreatedRevisionName") != "" {
+			conds.inform("PolicyCreated", "True", "", "")
+		}
+	}
 	status := map[string]any{"SinkURI": url, "conditions": conds.list()}
 	ready := conds["Ready"].status == "True"
 

@@ -2,10 +2,14 @@ package kyma
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,8 +61,36 @@ func (m *Mesh) controllerRuns() bool {
 	return !ok || n > 0
 }
 
-// subscription is the subscription-controller's part. Whether an EventActivation
-// exists is not looked at.
+// activatedBy says whether an EventActivation brings the events of a Kyma
+// Subscription's source into its namespace.
+func (m *Mesh) activatedBy(sub *unstructured.Unstructured) bool {
+	if m.activated {
+		return true
+	}
+	for _, obj := range m.activations.informer.GetStore().List() {
+		ea := obj.(*unstructured.Unstructured)
+		if ea.GetNamespace() == sub.GetNamespace() && ea.GetDeletionTimestamp() == nil && text(ea, "spec", "sourceId") == text(sub, "spec", "source_id") {
+			return true
+		}
+	}
+	return false
+}
+
+// firstOfEqual says whether a Kyma Subscription is the one by which the controller
+// knows a Knative Subscription: it looks for its labels, which equal ones share, and
+// takes the first of the namespace.
+func (m *Mesh) firstOfEqual(sub *unstructured.Unstructured) bool {
+	labels := busLabels(sub)
+	for _, obj := range m.subscriptions.informer.GetStore().List() {
+		other := obj.(*unstructured.Unstructured)
+		if other.GetNamespace() == sub.GetNamespace() && other.GetName() < sub.GetName() && maps.Equal(busLabels(other), labels) {
+			return false
+		}
+	}
+	return true
+}
+
+// subscription is the subscription-controller's part.
 func (m *Mesh) subscription(ctx context.Context, key string) error {
 	sub := m.subscriptions.get(key)
 	if sub == nil || !m.acts() || m.crash() {
@@ -73,6 +105,17 @@ func (m *Mesh) subscription(ctx context.Context, key string) error {
 		if err := m.subscriptions.update(ctx, sub); err != nil {
 			return err
 		}
+		// The update has given it another version.
+		sub = m.subscriptions.get(key)
+		if sub == nil {
+			return nil
+		}
+	}
+	if !m.activatedBy(sub) {
+		if err := m.disconnect(ctx, sub); err != nil {
+			return err
+		}
+		return m.subscriptions.setStatus(ctx, sub, busStatus(false, false))
 	}
 	labels := busLabels(sub)
 	channel, name := busChannel(sub), busName(sub)
@@ -84,7 +127,7 @@ func (m *Mesh) subscription(ctx context.Context, key string) error {
 		}
 	}
 	if link := m.links.get(SystemNamespace + "/" + name); link == nil {
-		endpoint, _, _ := unstructured.NestedString(sub.Object, "spec", "endpoint")
+		endpoint := text(sub, "spec", "endpoint")
 		u := object(m.links.gvk, SystemNamespace, name, map[string]any{"spec": map[string]any{
 			"channel":    map[string]any{"apiVersion": m.channels.gvk.GroupVersion().String(), "kind": "Channel", "name": channel},
 			"subscriber": map[string]any{"uri": endpoint},
@@ -98,45 +141,105 @@ func (m *Mesh) subscription(ctx context.Context, key string) error {
 			}
 		}
 	}
-	return m.subscriptions.setStatus(ctx, sub, map[string]any{"conditions": []any{
-		map[string]any{"type": "is-ready", "status": "True"},
-		map[string]any{"type": "events-activated", "status": "True"},
-		map[string]any{"type": "kn-subscription-ready", "status": "True"},
-	}})
+	return m.subscriptions.setStatus(ctx, sub, busStatus(true, m.firstOfEqual(sub)))
 }
 
-// finalize does what the controller does before it lets a Kyma Subscription go.
-func (m *Mesh) finalize(ctx context.Context, key string, sub *unstructured.Unstructured) error {
-	if !slices.Contains(sub.GetFinalizers(), SubscriptionFinalizer) || m.has(NeverFinalized, key) {
-		return nil
+// busStatus is that of a Kyma Subscription.
+func busStatus(activated, delivers bool) map[string]any {
+	status := func(is bool) string {
+		if is {
+			return "True"
+		}
+		return "False"
 	}
-	if wait := m.controller.mayDelete(); wait > 0 {
-		m.queue.AddAfter(meshKey{"KymaSubscription", key}, wait)
-		return nil
+	return map[string]any{"conditions": []any{
+		map[string]any{"type": "is-ready", "status": status(activated && delivers)},
+		map[string]any{"type": "events-activated", "status": status(activated)},
+		map[string]any{"type": "kn-subscription-ready", "status": status(delivers)},
+	}}
+}
+
+// disconnect deletes the Knative Subscription of a Kyma Subscription, and the Channel
+// if that has no other subscriber.
+func (m *Mesh) disconnect(ctx context.Context, sub *unstructured.Unstructured) error {
+	link := m.links.get(SystemNamespace + "/" + busName(sub))
+	if link != nil && link.GetDeletionTimestamp() != nil {
+		return unfinalize(ctx, m.links, link)
 	}
-	if link := m.links.get(SystemNamespace + "/" + busName(sub)); link != nil {
-		if link.GetDeletionTimestamp() == nil {
-			if err := remove(ctx, m.links, link); err != nil {
-				return err
-			}
+	// The real one deletes the Knative Subscription first. Knative, which then removes
+	// the subscriber from the Channel, is never as quick as this.
+	channel := m.channels.get(SystemNamespace + "/" + busChannel(sub))
+	last := channel != nil && m.lastSubscriber(channel, link)
+	if link != nil {
+		if err := remove(ctx, m.links, link); err != nil {
+			return err
 		}
 		if err := unfinalize(ctx, m.links, link); err != nil {
 			return err
 		}
 	}
-	channel := busChannel(sub)
-	last := true
-	for _, other := range m.links.informer.GetStore().List() {
-		u := other.(*unstructured.Unstructured)
-		name, _, _ := unstructured.NestedString(u.Object, "spec", "channel", "name")
-		last = last && (u.GetNamespace() != SystemNamespace || name != channel || u.GetName() == busName(sub) || u.GetDeletionTimestamp() != nil)
+	if last {
+		return remove(ctx, m.channels, channel)
 	}
-	if ch := m.channels.get(SystemNamespace + "/" + channel); ch != nil && last && !m.controller.leaks() {
-		if err := remove(ctx, m.channels, ch); err != nil {
+	return nil
+}
+
+// lastSubscriber says whether the controller takes a Knative Subscription (nil if there
+// is none) for the last one of a Channel: it goes by what the Channel lists.
+func (m *Mesh) lastSubscriber(channel, link *unstructured.Unstructured) bool {
+	if !m.old || m.realKnative {
+		for _, obj := range m.links.informer.GetStore().List() {
+			u := obj.(*unstructured.Unstructured)
+			if u.GetNamespace() == SystemNamespace && text(u, "spec", "channel", "name") == channel.GetName() && u.GetDeletionTimestamp() == nil &&
+				(link == nil || u.GetName() != link.GetName()) {
+				return false
+			}
+		}
+		return true
+	}
+	if _, listed, _ := unstructured.NestedMap(channel.Object, "spec", "subscribable"); !listed {
+		return true
+	}
+	listed, _, _ := unstructured.NestedSlice(channel.Object, "spec", "subscribable", "subscribers")
+	return len(listed) == 1 && link != nil && listed[0].(map[string]any)["subscriberURI"] == text(link, "spec", "subscriber", "uri")
+}
+
+// finalize does what the controller does before it lets a Kyma Subscription go: first
+// it disconnects it and says so in its status, which makes its next write conflict, so
+// that it removes its finalizer in a second turn. That waits until Knative has removed
+// the subscriber from the Channel; the real one may be quicker, and then leaves the
+// Channel, too.
+func (m *Mesh) finalize(ctx context.Context, key string, sub *unstructured.Unstructured) error {
+	if !slices.Contains(sub.GetFinalizers(), SubscriptionFinalizer) || m.has(NeverFinalized, key) {
+		return nil
+	}
+	later := func(d time.Duration) { m.queue.AddAfter(meshKey{"KymaSubscription", key}, d) }
+	released := sub.DeepCopy()
+	released.SetFinalizers(slices.DeleteFunc(released.GetFinalizers(), func(f string) bool { return f == SubscriptionFinalizer }))
+	if deactivated := busStatus(false, false); !equality.Semantic.DeepEqual(sub.Object["status"], any(deactivated)) {
+		if wait := m.controller.mayDelete(); wait > 0 {
+			later(wait)
+			return nil
+		}
+		if err := m.disconnect(ctx, sub); err != nil {
 			return err
 		}
+		if err := m.subscriptions.setStatus(ctx, sub, deactivated); err != nil {
+			return err
+		}
+		return m.subscriptions.update(ctx, released)
 	}
-	return unfinalize(ctx, m.subscriptions, sub)
+	if m.links.get(SystemNamespace+"/"+busName(sub)) != nil {
+		later(subscriptionLag)
+		return m.disconnect(ctx, sub)
+	}
+	if channel := m.channels.get(SystemNamespace + "/" + busChannel(sub)); channel != nil && m.old && !m.realKnative {
+		if listed, now := m.subscribersOf(channel); !equality.Semantic.DeepEqual(listed, now) {
+			later(subscriptionLag)
+			return nil
+		}
+	}
+	return ignoreNotFound(errors.Unwrap(m.subscriptions.update(ctx, released)))
 }
 
 func remove(ctx context.Context, s *store, u *unstructured.Unstructured) error {

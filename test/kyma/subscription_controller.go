@@ -23,12 +23,10 @@ type ControllerFaults struct {
 	// Crashes: a Subscription whose endpoint does not parse ends its process, at each
 	// start. It is started again after a pause that doubles.
 	Crashes bool
-	// Leaks: Channels stay, as those of equal Subscriptions that are deleted side by
-	// side.
-	Leaks bool
 }
 
-// requestsOfDeletion is how many requests the deletion of one Subscription takes.
+// requestsOfDeletion is how many requests the deletion of one Subscription takes, with
+// the one that conflicts and what is repeated after it.
 const requestsOfDeletion = 10
 
 // busController is the process of the subscription-controller. Without pods it runs
@@ -61,13 +59,6 @@ func (m *Mesh) BreakController(f ControllerFaults) {
 	c.mu.Unlock()
 	m.lookAgain()
 	m.queue.Add(meshKey{"Deployment", SystemNamespace + "/" + SubscriptionController})
-}
-
-// leaks says whether Channels stay.
-func (c *busController) leaks() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.faults.Leaks
 }
 
 // mayDelete takes the requests for one deletion; if there are too few, it says how

@@ -116,7 +116,7 @@ func startCluster(t *testing.T, apps int, endpoints ...string) *cluster {
 	for _, name := range []string{"shop", "crm", "natss", "knative-eventing"} {
 		c.create(t, kyma.Namespaces, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}})
 	}
-	c.mesh, err = kyma.StartMesh(t.Context(), c.Config(), kyma.Options{})
+	c.mesh, err = kyma.StartMesh(t.Context(), c.Config(), kyma.Options{Activated: true})
 	check(err)
 	t.Cleanup(c.mesh.Stop)
 	c.path, err = kyma.StartEventPath(t.Context(), c.Config(), kyma.EventPathOptions{

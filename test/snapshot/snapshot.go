@@ -301,6 +301,12 @@ func contentOf(obj *unstructured.Unstructured, uids map[string]string, opts Opti
 		// chance: node, token volume.
 		delete(content, "spec")
 	}
+	if spec, ok := content["spec"].(map[string]any); ok && obj.GetKind() == "Channel" {
+		// What Knative makes of the Knative Subscriptions, which are compared; in the
+		// order of their UIDs.
+		delete(spec, "subscribable")
+		delete(spec, "subscribers")
+	}
 	if owners, ok := metadata["ownerReferences"].([]any); ok {
 		for _, o := range owners {
 			owner, _ := o.(map[string]any)

@@ -70,6 +70,7 @@ func Catalog() []Entry {
 		{"eventbus-pods", e, "kubectl -n kyma-system describe pod: a finalizer or a dead node holds it"},
 		{"eventbus-autoscaler", e, "delete it, or it scales the Event Bus up again"},
 		{"eventbus-leftovers", w, "nothing to do before 1.12; then: eventmesh-migrate run --job eventbus-purge --eventbus-purge.yes"},
+		{"eventbus-leaked", w, "no event is lost: eventbus-purge deletes it with Kyma 1.12; to delete it now: kubectl -n kyma-system delete channel.messaging.knative.dev <name>"},
 		{"stock-migration", e, "stop Kyma's own migration: kubectl -n kyma-system delete job; then take the sub-chart out (migration-guide-1.11.md)"},
 		{"namespace-terminating", e, "EventActivations hold it: eventmesh-migrate run --job eventbus-scaledown takes their finalizer off"},
 

@@ -367,9 +367,14 @@ func (c *checker) eventBus() {
 			}
 		}
 	}
+	leaked := c.leaked()
 	for _, kind := range []objects{c.channels, c.links} {
 		for _, u := range kind.sorted() {
-			if u.GetNamespace() == kyma.SystemNamespace && u.GetLabels()[kyma.EventSourceLabel] != "" && len(c.subscriptions) == 0 {
+			switch {
+			case u.GetNamespace() != kyma.SystemNamespace || u.GetLabels()[kyma.EventSourceLabel] == "":
+			case leaked[u]:
+				c.find("eventbus-leaked", u, "no Knative Subscription subscribes to it, and no Kyma Subscription is for its events: the subscription-controller left it when it deleted several at once")
+			case len(c.subscriptions) == 0:
 				c.find("eventbus-leftovers", u, "was made by the Event Bus for a Kyma Subscription that is gone")
 			}
 		}
@@ -379,6 +384,31 @@ func (c *checker) eventBus() {
 			c.find("stock-migration", job, "Kyma's own migration is running")
 		}
 	}
+}
+
+// leaked are the Channels of the Event Bus that the subscription-controller did not
+// delete with their last subscriber: it does not take one for the last while it deletes
+// several at once.
+func (c *checker) leaked() map[*unstructured.Unstructured]bool {
+	used := map[string]bool{}
+	for _, link := range c.links {
+		if link.GetNamespace() == kyma.SystemNamespace {
+			used[str(link, "spec", "channel", "name")] = true
+		}
+	}
+	// One that is new may have no Knative Subscription yet.
+	served := map[[3]string]bool{}
+	for _, sub := range c.subscriptions {
+		served[[3]string{str(sub, "spec", "source_id"), str(sub, "spec", "event_type"), str(sub, "spec", "event_type_version")}] = true
+	}
+	leaked := map[*unstructured.Unstructured]bool{}
+	for _, channel := range c.channels {
+		labels := channel.GetLabels()
+		of := [3]string{labels[kyma.EventSourceLabel], labels[kyma.EventTypeLabel], labels[kyma.EventTypeVersionLabel]}
+		leaked[channel] = channel.GetNamespace() == kyma.SystemNamespace && channel.GetDeletionTimestamp() == nil && of[0] != "" &&
+			!used[channel.GetName()] && !served[of] && !kyma.OptedOut(channel)
+	}
+	return leaked
 }
 
 func condition(u *unstructured.Unstructured, kind string) (status, why string) {

@@ -1,6 +1,7 @@
 package landscape
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,63 @@ func TestSubscriptionLeft(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestLeaked fails on the commit before: a Channel was named only once no Kyma
+// Subscription was left, and then like one that is used.
+func TestLeaked(t *testing.T) {
+	const (
+		labels  = `labels: {kyma-source-id: commerce, kyma-event-type: paid, kyma-event-type-version: v1}`
+		channel = `{kind: Channel, metadata: {namespace: kyma-system, name: paid-x1, ` + labels + `}}`
+	)
+	link := func(namespace string) string {
+		return `{kind: Subscription, metadata: {namespace: ` + namespace + `, name: s--shop}, spec: {channel: {name: paid-x1}}}`
+	}
+	sub := func(eventType string) string {
+		return `{kind: Subscription, metadata: {namespace: shop, name: s}, spec: {source_id: commerce, event_type: ` + eventType + `, event_type_version: v1, endpoint: "http://orders.shop:80/"}}`
+	}
+	for name, tc := range map[string]struct {
+		reason        string
+		channel       string
+		links, others []string // of Knative, and of Kyma
+		want          []string
+	}{
+		"Leaked":      {"its last two subscribers went at once", channel, nil, nil, []string{"eventbus-leaked"}},
+		"OthersLeft":  {"other Subscriptions are left", channel, nil, []string{sub("created")}, []string{"eventbus-leaked"}},
+		"Used":        {"somebody subscribes to it", channel, []string{link("kyma-system")}, []string{sub("created")}, nil},
+		"New":         {"its Knative Subscription is to come", channel, nil, []string{sub("paid")}, nil},
+		"Elsewhere":   {"it is one of the same name in another namespace", channel, []string{link("shop")}, nil, []string{"eventbus-leaked"}},
+		"Left":        {"all is there but for the Subscription", channel, []string{link("kyma-system")}, nil, []string{"eventbus-leftovers"}},
+		"OptedOut":    {"it is left out", strings.Replace(channel, "labels: {", `labels: {eventmesh-migration.kyma-project.io/skip: "true", `, 1), nil, []string{sub("created")}, nil},
+		"Terminating": {"it goes", strings.Replace(channel, "name: paid-x1", `name: paid-x1, deletionTimestamp: "2020-04-01T22:15:00Z"`, 1), nil, []string{sub("created")}, nil},
+		"Foreign":     {"the Event Bus did not make it", strings.Replace(channel, "kyma-source-id: commerce, ", "", 1), nil, []string{sub("created")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stored{}
+			s.add(t, kyma.Application.Group, `{kind: Application, metadata: {name: commerce}}`)
+			s.add(t, "", `{kind: Namespace, metadata: {name: shop}}`)
+			s.add(t, kyma.Channel.Group, tc.channel)
+			for _, text := range tc.links {
+				s.add(t, kyma.ChannelSubscription.Group, text)
+			}
+			for _, text := range tc.others {
+				s.add(t, kyma.Subscription.Group, text)
+			}
+			l, err := Read(t.Context(), s, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, d := range Check(l, nil, time.Now()) {
+				if strings.HasPrefix(d.ID, "eventbus-") {
+					got = append(got, d.ID)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

@@ -38,6 +38,7 @@ var (
 	_ migration.Configurable = (*Job)(nil)
 	_ migration.Defaulter    = (*Job)(nil)
 	_ migration.Rechecker    = (*Job)(nil)
+	_ migration.EditIgnorer  = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -73,6 +74,8 @@ Subscriptions that nobody takes off any more, so that they, and their namespaces
 cannot be deleted. This job removes the Channels and Knative Subscriptions that
 carry the label kyma-source-id, takes off these two finalizers and no others, and
 last removes the CustomResourceDefinition subscriptions.eventing.kyma-project.io.
+Channels that the controller left although nobody subscribed to them any more are
+named.
 It looks once more right before each removal whether the Event Bus is used; if it is
 by then, the rest is left as it is and reported as deferred.
 
@@ -167,3 +170,7 @@ func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, 
 // Await implements migration.Job. What is deleted, the engine waits for; a
 // finalizer is off at once.
 func (j *Job) Await(*migration.Change) []migration.Condition { return nil }
+
+// IgnoredKeys implements migration.EditIgnorer: the subscribers of a Channel are removed
+// by Knative when the job deletes their Knative Subscriptions.
+func (j *Job) IgnoredKeys() []string { return migration.IgnoredSpecs(kyma.SubscriberFields()...) }

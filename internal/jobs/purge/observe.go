@@ -50,7 +50,10 @@ type snapshot struct {
 	activations            []found // with the finalizer
 	channels               []found
 	channelSubscriptions   []found
-	triggers               []found // that are not ready
+	// subscribed are the names of the Channels that a Knative Subscription of anybody is
+	// about.
+	subscribed map[string]bool
+	triggers   []found // that are not ready
 	// running are the pods of the Event Bus, and its Deployments that are not at 0.
 	running []migration.Ref
 	// helm2 and helm3 are the releases that exist, by their state.
@@ -70,7 +73,7 @@ type reading struct {
 }
 
 func observe(ctx context.Context, c reader, o options, exclude []string) (*snapshot, error) {
-	s := &snapshot{}
+	s := &snapshot{subscribed: map[string]bool{}}
 	leftOut := func(obj *unstructured.Unstructured) bool {
 		return kyma.OptedOut(obj) || slices.Contains(exclude, obj.GetNamespace())
 	}
@@ -83,10 +86,16 @@ func observe(ctx context.Context, c reader, o options, exclude []string) (*snaps
 		},
 	}, {
 		gk: kyma.Channel, namespace: o.namespace, selector: kyma.EventSourceLabel, to: &s.channels,
-		take: func(obj *unstructured.Unstructured) bool { return !leftOut(obj) },
+		take: func(obj *unstructured.Unstructured) bool {
+			kyma.TrimSubscribers(obj)
+			return !leftOut(obj)
+		},
 	}, {
-		gk: kyma.ChannelSubscription, namespace: o.namespace, selector: kyma.EventSourceLabel, to: &s.channelSubscriptions,
-		take: func(obj *unstructured.Unstructured) bool { return !leftOut(obj) },
+		gk: kyma.ChannelSubscription, namespace: o.namespace, to: &s.channelSubscriptions,
+		take: func(obj *unstructured.Unstructured) bool {
+			s.subscribed[kyma.Text(kyma.MapAt(obj.Object, "spec", "channel")["name"])] = true
+			return obj.GetLabels()[kyma.EventSourceLabel] != "" && !leftOut(obj)
+		},
 	}, {
 		gk: kyma.Trigger, to: &s.triggers,
 		take: func(obj *unstructured.Unstructured) bool {

@@ -54,6 +54,7 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 			add(u)
 		}
 	}
+	plan.Findings = append(plan.Findings, leaked(s)...)
 	for _, f := range s.activations {
 		add(release(f, kyma.EventActivationFinalizer))
 	}
@@ -75,6 +76,21 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 		})
 	}
 	return plan
+}
+
+// leaked names the Channels that the subscription-controller left although nobody
+// subscribed to them any more.
+func leaked(s *snapshot) []migration.Finding {
+	var findings []migration.Finding
+	for _, f := range s.channels {
+		if !s.subscribed[f.ref.Name] && f.object.GetDeletionTimestamp() == nil {
+			findings = append(findings, migration.Finding{
+				Severity: migration.Info, Object: f.ref.String(),
+				Problem: "no Knative Subscription subscribes to it: the subscription-controller left it when it deleted several at once",
+			})
+		}
+	}
+	return findings
 }
 
 // inUse says what of the Event Bus is still used.

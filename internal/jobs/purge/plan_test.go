@@ -93,7 +93,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		reason: "everything, in order: deliveries, Channels, finalizers, the kind",
 		s: snapshot{
-			channels: []found{one(t, "Channel", "")}, channelSubscriptions: []found{one(t, "Subscription", both)},
+			channels: []found{one(t, "Channel", "")}, channelSubscriptions: []found{one(t, "Subscription", both)}, subscribed: map[string]bool{"x": true},
 			activations: []found{one(t, "EventActivation", eaFinalizer)}, definition: crd(t, onlyV1alpha1),
 		},
 		mode: run,
@@ -102,6 +102,14 @@ func TestDecide(t *testing.T) {
 			`Channel ns/x: delete`,
 			`EventActivation ns/x: patch metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[]`,
 			`CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete`,
+		},
+	}, {
+		reason: "a Channel that nobody subscribes to is named",
+		s:      snapshot{channels: []found{one(t, "Channel", "")}},
+		mode:   run,
+		want: []string{
+			`Channel ns/x: delete`,
+			`info: Channel ns/x: no Knative Subscription subscribes to it: the subscription-controller left it when it deleted several at once`,
 		},
 	}, {
 		reason: "what hangs on our finalizers goes for good, after what can come back and before the kind",

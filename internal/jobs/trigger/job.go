@@ -116,7 +116,9 @@ under the name of the Application; who posts less often is not noticed.
 
 If the subscription-controller of the Event Bus runs (a pod of it is ready, and no
 container of it has restarted within 5 minutes), it cleans up after a deleted
-Subscription, and the job waits for that. If it is scaled to 0 or gone, the job
+Subscription, and the job waits for that. Subscriptions of the same kind of event are
+deleted one after the other: the controller deletes their Channel only with the last
+of them, and leaves it if two go at once. If it is scaled to 0 or gone, the job
 does what it would have done: it deletes the Knative Subscription, the Channel if
 nobody else subscribes to it, and removes the controller's finalizers. Any other
 finalizer is left to its owner. If the controller crashes, or is too slow for the
@@ -363,7 +365,8 @@ func (j *Job) RefuseUndo(ctx context.Context, c *migration.Cluster, changes []mi
 	return refuseUndo(ctx, c, changes)
 }
 
-// IgnoredKeys implements migration.EditIgnorer: what Knative's webhooks own.
+// IgnoredKeys implements migration.EditIgnorer: what Knative's webhooks and controllers
+// own.
 func (j *Job) IgnoredKeys() []string {
-	return []string{kyma.TriggerBrokerLabel, kyma.CreatorAnnotation, kyma.LastModifierAnnotation}
+	return append([]string{kyma.TriggerBrokerLabel, kyma.CreatorAnnotation, kyma.LastModifierAnnotation}, migration.IgnoredSpecs(kyma.SubscriberFields()...)...)
 }

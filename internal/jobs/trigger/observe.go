@@ -294,7 +294,7 @@ func (s *snapshot) observeBus(ctx context.Context, c reader) error {
 	}
 	if s.kinds.channel.Served {
 		g.Go(func() error {
-			opts := migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimSubscription}
+			opts := migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimChannel}
 			return c.Each(ctx, s.kinds.channel.Resource, kyma.SystemNamespace, opts, func(obj *unstructured.Unstructured) error {
 				b.channels[obj.GetName()] = obj
 				return nil
@@ -331,6 +331,13 @@ func replicas(deployment *unstructured.Unstructured) int64 {
 func trimSubscription(obj *unstructured.Unstructured) {
 	delete(obj.Object, "status")
 	trimMeta(obj)
+}
+
+// trimChannel is trimSubscription for a Channel of the Event Bus. Who subscribes to it,
+// Knative knows.
+func trimChannel(obj *unstructured.Unstructured) {
+	trimSubscription(obj)
+	kyma.TrimSubscribers(obj)
 }
 
 // trimMeta removes what the server sets and nobody here reads. Kind and version

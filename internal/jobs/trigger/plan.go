@@ -668,6 +668,11 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 	if !d.byHand {
 		change := d.delete(d.kinds.subscription, sub, why)
 		change.Guard = true
+		// The controller deletes a Channel only with its last subscriber, and takes
+		// nobody for the last if two go at once.
+		if channel := d.bus.channelOf(sub); channel != "" {
+			change.Turn = "Channel " + channel
+		}
 		return []migration.Change{change}
 	}
 	var changes []migration.Change

@@ -147,6 +147,11 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	if why := c.fits(ch, &u.Changes[i] != ch || handled(u, i), time.Now()); !why.holds() {
 		return why, nil
 	}
+	if c.replicas() == 0 {
+		if why, err := r.alone(ctx, u, i, ch); err != nil || !why.holds() {
+			return why, err
+		}
+	}
 	if r.options.legacyTraffic == ignore {
 		return reason{}, nil
 	}
@@ -160,6 +165,44 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 // done: it waits for the controller to stop.
 func handled(u *migration.Unit, i int) bool {
 	return i > 0 && u.Changes[i-1].Ref == controllerRef
+}
+
+// alone says whether a unit does all that is to be done for a Subscription without the
+// subscription-controller. That ran until the unit waited for its end, and may have
+// begun to serve a Subscription that it did not know when the plan was made. Nobody
+// would then remove the finalizer, or delete the Knative Subscription.
+func (r *recheck) alone(ctx context.Context, u *migration.Unit, i int, ch *migration.Change) (reason, error) {
+	link := r.kinds.link.Ref(kyma.SystemNamespace, kyma.LegacySubscriptionName(ch.Ref.Namespace, ch.Ref.Name))
+	released, unlinked := false, !r.kinds.link.Served
+	for n := range u.Changes {
+		change := &u.Changes[n]
+		released = released || change.Verb == migration.Patch && change.Ref == ch.Ref
+		unlinked = unlinked || change.Ref == link
+	}
+	// What the unit does not know of a Subscription is rare, and must be known exactly:
+	// a watch may be behind what the controller wrote last.
+	get := r.fresh.WatchedOne
+	if handled(u, i) {
+		get = func(ctx context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
+			return migration.Shared(ctx, r.fresh, ref.String()+" alone", func(ctx context.Context, c *migration.Cluster) (*unstructured.Unstructured, error) {
+				return c.Get(ctx, ref)
+			})
+		}
+	}
+	why := reason{fmt.Sprintf("%s began to serve it after the plan was made, and does not run any more", controllerRef), again}
+	if !released {
+		live, err := get(ctx, ch.Ref)
+		if err != nil || live != nil && slices.Contains(live.GetFinalizers(), kyma.SubscriptionFinalizer) {
+			return why, err
+		}
+	}
+	if !unlinked {
+		live, err := get(ctx, link)
+		if err != nil || live != nil {
+			return why, err
+		}
+	}
+	return reason{}, nil
 }
 
 // unchanged says whether a Subscription is the one that was decided about, and

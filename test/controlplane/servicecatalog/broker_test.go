@@ -3,11 +3,15 @@
 package servicecatalog_test
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
@@ -117,13 +121,12 @@ func TestRestartTrap(t *testing.T) {
 	all := with(t, kyma.ApplicationBrokerOptions{})
 	const (
 		never   = "never"   // recreated by a broker that was not restarted
-		twice   = "twice"   // and again
-		healed  = "healed"  // and again, but after a restart in between
+		thrice  = "thrice"  // and twice again: the newest operation counts
 		same    = "same"    // recreated under the same ID, by a broker that was restarted before
 		renamed = "renamed" // under a new ID
 		cured   = "cured"   // under the same ID, after a restart in between
 	)
-	cases := []string{never, twice, healed, same, renamed, cured}
+	cases := []string{never, thrice, same, renamed, cured}
 	in := map[string]*world{}
 	for _, name := range cases {
 		in[name] = all.in("trap-" + name)
@@ -180,26 +183,73 @@ func TestRestartTrap(t *testing.T) {
 	}
 	ready(cases...)
 
-	remove(http.StatusAccepted, "the broker knows its operations", never, twice, healed)
-	recreate(never, twice, healed)
-	ready(never, twice, healed)
-
-	remove(http.StatusGone, "the first removal still counts", twice, healed)
-	recreate(twice)
-	fails(twice, "element already exists")
+	remove(http.StatusAccepted, "the broker knows its operations", never, thrice)
+	recreate(never, thrice)
+	ready(never, thrice)
+	for range 2 {
+		remove(http.StatusAccepted, "the newest operation counts", thrice)
+		recreate(thrice)
+		ready(thrice)
+	}
 
 	all.check(all.broker.Restart(all.ctx))
-	recreate(healed)
 	remove(http.StatusGone, "the broker was restarted", same, renamed, cured)
 	delete(exported[renamed].Object["spec"].(map[string]any), "externalID")
 	recreate(same, renamed)
 	fails(same, "element already exists")
 	fails(renamed, "already activated")
-	ready(healed)
 
 	all.check(all.broker.Restart(all.ctx))
 	recreate(cured)
 	ready(cured)
+}
+
+// TestUnknownApplication holds that an instance whose service has gone from its Application meanwhile is answered 500, and
+// asked for again: it is not failed for good.
+func TestUnknownApplication(t *testing.T) {
+	w := with(t, kyma.ApplicationBrokerOptions{})
+	w.broker.Break(kyma.UnknownService, w.ns+"/"+orders)
+	w.create(kyma.ServiceInstance(w.ns, "orders", "orders"))
+	w.until(kyma.ServiceInstances, "orders", "refused", func(u *unstructuredObject) bool {
+		return u != nil && condition(u, "Ready").status == "False" && slices.ContainsFunc(w.broker.Calls("provision"), func(call kyma.BrokerCall) bool {
+			return call.Namespace == w.ns && call.Status == http.StatusInternalServerError
+		})
+	})
+	if failed := condition(w.get(kyma.ServiceInstances, "orders"), "Failed"); failed.status == "True" {
+		t.Errorf("it has failed for good: %v", failed)
+	}
+}
+
+// TestVersion holds that only version 2.13 of the API is answered, and that this Service Catalog asks for it.
+func TestVersion(t *testing.T) {
+	w := with(t, kyma.ApplicationBrokerOptions{})
+	for version, want := range map[string]int{"2.13": http.StatusOK, "2.14": http.StatusPreconditionFailed, "": http.StatusPreconditionFailed} {
+		req, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.broker.URL()+"/"+w.ns+"/v2/catalog", nil)
+		w.check(err)
+		req.Header.Set("X-Broker-API-Version", version)
+		resp, err := http.DefaultClient.Do(req)
+		w.check(err)
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("version %q: %s, want %d", version, resp.Status, want)
+		}
+	}
+}
+
+// TestPolicyIsCorrected holds that 1.11 corrects a Policy that somebody has edited.
+func TestPolicyIsCorrected(t *testing.T) {
+	w := with(t, kyma.ApplicationBrokerOptions{Version: kyma.Broker111})
+	w.create(kyma.ServiceInstance(w.ns, "orders", "orders"))
+	w.untilReady(kyma.ServiceInstances, "orders")
+	policies := cluster.client.Resource(kyma.Policies).Namespace(w.ns)
+	_, err := policies.Patch(w.ctx, w.ns+"-broker", types.MergePatchType, []byte(`{"spec":{"peers":[{"mtls":{"mode":"STRICT"}}]}}`), metav1.PatchOptions{})
+	w.check(err)
+	w.create(kyma.ServiceInstance(w.ns, "stock", "stock"))
+	w.untilReady(kyma.ServiceInstances, "stock")
+	peers, _, _ := unstructured.NestedSlice(w.get(kyma.Policies, w.ns+"-broker").Object, "spec", "peers")
+	if fmt.Sprint(peers) != "[map[mtls:map[mode:PERMISSIVE]]]" {
+		t.Errorf("peers: %v", peers)
+	}
 }
 
 // TestDeletionTakesTheServiceBroker holds the side effect of a deletion: without a mapping the ServiceBroker goes with the

@@ -87,6 +87,57 @@ func TestPurgeTakesNoNewSubscription(t *testing.T) {
 	}
 }
 
+// TestPurgeWhileKnativeCounts: the Knative Eventing of Kyma 1.10 and 1.11 lists in a
+// Channel who subscribes to it, so that the deletion of a Knative Subscription changes
+// its Channel. Fails on the commit before: the Channel was left, as one that somebody had
+// edited after the plan was made.
+func TestPurgeWhileKnativeCounts(t *testing.T) {
+	l := newLeftovers(t)
+	ctx := t.Context()
+	l.reset(ctx, t)
+	subscribers := func(ctx context.Context, list string) {
+		for _, obj := range l.objects {
+			if obj.GetKind() != "Channel" {
+				continue
+			}
+			if _, err := l.dynamic.Resource(busChannelKind).Namespace(kyma.SystemNamespace).Patch(ctx, obj.GetName(), types.MergePatchType,
+				[]byte(`{"spec":{"subscribable":{"subscribers":`+list+`}}}`), metav1.PatchOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	subscribers(ctx, `[{"uid":"one","generation":1,"subscriberURI":"http://on-order.shop:8080/"}]`)
+	proxy, err := faultproxy.Start(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	var once sync.Once
+	proxy.Use(func(ctx context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+		response, err := next()
+		if r.Is("subscriptions", "delete") {
+			once.Do(func() { subscribers(ctx, "null") })
+		}
+		return response, err
+	})
+	want(t, l.runAt(t, proxy.Config(), "run", "yes"), migration.Succeeded, migration.ExitOK)
+	l.done(ctx, t)
+}
+
+// TestPurgeNamesLeakedChannels: a Channel that the subscription-controller left is named,
+// one with a subscriber of anybody is not.
+func TestPurgeNamesLeakedChannels(t *testing.T) {
+	l := newLeftovers(t)
+	ctx := t.Context()
+	leaked := kyma.BusChannel("v1alpha1", "commerce", "leaked")
+	l.objects = append(l.objects, leaked)
+	l.reset(ctx, t)
+	found := problems(l.run(t, "plan"))
+	if n := strings.Count(found, "no Knative Subscription subscribes to it"); n != 1 || !strings.Contains(found, "Channel kyma-system/"+leaked.GetName()) {
+		t.Errorf("%d leaked Channels are named, want 1:\n%s", n, found)
+	}
+}
+
 // asV1beta1 lets a client see the definition as one that was made at v1beta1: it
 // prunes nothing, and has no schema. This server would not create it.
 func asV1beta1(t *testing.T, proxy *faultproxy.Proxy) {

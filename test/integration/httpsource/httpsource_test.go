@@ -323,6 +323,80 @@ func TestEveryBadApplicationIsNamed(t *testing.T) {
 	}
 }
 
+// TestKyma111: the event-sources controller of 1.11 takes over what that of 1.10 made, with
+// a new revision of each adapter, and a condition that says nothing about Ready. The job
+// leaves that alone, and knows what is created from then on.
+func TestKyma111(t *testing.T) {
+	p := on(t, versions[0])
+	p.reset(t, 3)
+	apps := kyma.Names(3)
+	if err := kyma.PutHTTPSources(t.Context(), p.Config(), apps[0]); err != nil {
+		t.Fatal(err)
+	}
+	p.ready(t, apps[0])
+	upgrade := func(o kyma.Options) {
+		p.controllers.Stop()
+		var err error
+		if p.controllers, err = kyma.Start(context.Background(), p.Config(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { upgrade(kyma.Options{}) })
+	upgrade(kyma.Options{Kyma111: true})
+	run(t, p.Kubeconfig, "run").want(t, 0, migration.Succeeded)
+	p.ready(t, apps...)
+	client, err := dynamic.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range apps {
+		u, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Get(t.Context(), app, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		if !slices.ContainsFunc(conditions, func(c any) bool {
+			condition := c.(map[string]any)
+			return condition["type"] == "PolicyCreated" && condition["severity"] == "Info"
+		}) {
+			t.Errorf("HTTPSource %s is not of Kyma 1.11: %v", app, conditions)
+		}
+	}
+	run(t, p.Kubeconfig, "run").want(t, 0, migration.NothingToDo)
+}
+
+// TestSchemaless: the CustomResourceDefinition of HTTPSources has no schema, so that one
+// may have any source, or none. Where it has the name of an Application, the job names it
+// and changes nothing.
+func TestSchemaless(t *testing.T) {
+	p := on(t, versions[0])
+	client, err := dynamic.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]map[string]any{
+		"NoSpec": {}, "NoSource": {"spec": map[string]any{}}, "Number": {"spec": map[string]any{"source": int64(7)}}, "Text": {"spec": "app-0001"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.reset(t, 2)
+			u := &unstructured.Unstructured{Object: content}
+			u.SetAPIVersion(kyma.HTTPSources.GroupVersion().String())
+			u.SetKind("HTTPSource")
+			u.SetName(kyma.Names(1)[0])
+			if _, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			r := run(t, p.Kubeconfig, "run")
+			r.want(t, 4, migration.Refused)
+			if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+				return f.Severity == migration.Error && strings.Contains(f.String(), u.GetName()) && f.Hint != ""
+			}) {
+				t.Errorf("the HTTPSource is not named: %v", r.Findings)
+			}
+		})
+	}
+}
+
 // TestMissingPermissions takes one verb after the other from the job's account.
 func TestMissingPermissions(t *testing.T) {
 	p := on(t, controlplane.KnativeV1alpha1)

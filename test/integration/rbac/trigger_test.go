@@ -94,7 +94,7 @@ func newBus(t *testing.T, version controlplane.KnativeVersion) *bus {
 	ctx := t.Context()
 	b := &bus{plane: start(t, version, controlplane.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller"))}
 	var err error
-	if b.mesh, err = kyma.StartMesh(context.WithoutCancel(ctx), b.Config(), kyma.Options{ControllerPods: true}); err != nil {
+	if b.mesh, err = kyma.StartMesh(context.WithoutCancel(ctx), b.Config(), kyma.Options{ControllerPods: true, Activated: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.mesh.Stop)

@@ -4,6 +4,7 @@ package trigger
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,8 @@ type plane struct {
 	nats        *monitoring
 	// last is what the last process of run took.
 	last measure.Usage
+	// patience is how long a process and a wait may take; 0: 3 minutes and 30 seconds.
+	patience time.Duration
 }
 
 var (
@@ -184,7 +187,7 @@ func (p *plane) reset(ctx context.Context, t testing.TB) {
 // wait waits for the controllers.
 func (p *plane) wait(ctx context.Context, t testing.TB, what string, holds func(*kyma.Mesh) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.patience, 30*time.Second))
 	defer cancel()
 	if err := p.mesh.Wait(ctx, holds); err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -290,8 +293,8 @@ func (p *plane) create(ctx context.Context, t testing.TB, gvr schema.GroupVersio
 }
 
 // load puts the state before the migration: Subscriptions of both namespaces,
-// with what the Event Bus makes of them, the Broker of crm, and the links of both
-// Applications to both namespaces. On the mesh: all event-services have switched.
+// with what the Event Bus makes of them, the Broker of crm, and the links and
+// EventActivations of both Applications in both namespaces. On the mesh: all event-services have switched.
 func (p *plane) load(ctx context.Context, t testing.TB, onMesh bool, subscriptions ...*unstructured.Unstructured) {
 	t.Helper()
 	broker := &unstructured.Unstructured{Object: map[string]any{
@@ -301,6 +304,9 @@ func (p *plane) load(ctx context.Context, t testing.TB, onMesh bool, subscriptio
 	for _, name := range []string{app, otherApp} {
 		for _, namespace := range []string{"shop", "crm"} {
 			p.create(ctx, t, p.links(), kyma.Link(string(p.version), name, namespace, "brokersub-"+name+"-"+namespace))
+			activation := kyma.EventActivation(namespace, name+"-events", name)
+			activation.SetFinalizers(nil)
+			p.create(ctx, t, kyma.EventActivations, activation)
 		}
 		p.eventService(ctx, t, name, onMesh)
 	}
@@ -361,7 +367,7 @@ func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Re
 // runJob runs any job: the command is the first of args.
 func (p *plane) runJob(t testing.TB, job string, args ...string) (*migration.Report, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(p.patience, 3*time.Minute))
 	defer cancel()
 	all := slices.Concat(args, []string{"--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s"})
 	cmd := exec.CommandContext(ctx, suite.Build(t, "./cmd/"+job), all...)

@@ -236,7 +236,7 @@ func (p *plane) skipInstallation(ctx context.Context, t *testing.T) {
 func many(n int) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for i := range n {
-		all = append(all, subscription("crm", fmt.Sprintf("orders-%02d", i), fmt.Sprintf("%c%c.created", 'a'+i/26, 'a'+i%26)))
+		all = append(all, subscription("crm", fmt.Sprintf("orders-%02d", i), fmt.Sprintf("%c%c%c.created", 'a'+i/676, 'a'+i/26%26, 'a'+i%26)))
 	}
 	return all
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
@@ -30,7 +32,11 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 			ea := kyma.EventActivation("crm", "without-link", "app-without-link")
 			ea.SetFinalizers(nil)
 			p.create(ctx, t, kyma.EventActivations, ea)
-			return func() { p.clear(context.WithoutCancel(ctx), t, kyma.EventActivations, "") }
+			return func() {
+				if err := p.client.Resource(kyma.EventActivations).Namespace("crm").Delete(context.WithoutCancel(ctx), ea.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+					t.Error(err)
+				}
+			}
 		},
 	}
 	subscriptions := func() []*unstructured.Unstructured {

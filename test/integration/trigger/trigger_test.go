@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
@@ -348,4 +349,68 @@ func TestNeverGone(t *testing.T) {
 	if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders", "crm/stuck"}) {
 		t.Errorf("Subscriptions: %q", got)
 	}
+}
+
+// TestEqualGoOneByOne: the subscription-controller deletes a Channel with the only
+// subscriber that it lists, so that none does if two go at once. Fails on the commit
+// before: the Channel stayed for ever.
+func TestEqualGoOneByOne(t *testing.T) {
+	p := on(t, versions[0])
+	ctx := t.Context()
+	p.load(ctx, t, true,
+		subscription("shop", "orders", "order.created"), subscription("shop", "stock", "order.created"), subscription("crm", "orders", "order.created"))
+	if got := p.names(ctx, t, p.channels(), kyma.SystemNamespace); len(got) != 1 {
+		t.Fatalf("Channels: %q", got)
+	}
+	r, code := p.run(t, "run")
+	want(t, r, code, migration.Succeeded, 0)
+	p.nothingOfTheBus(ctx, t)
+}
+
+// TestNotActivated: where no EventActivation of the source is in the namespace, the
+// subscription-controller serves nobody, and only puts its finalizer on. The events that
+// the Trigger brings are then the first.
+func TestNotActivated(t *testing.T) {
+	p := on(t, versions[0])
+	ctx := t.Context()
+	p.load(ctx, t, true, subscription("crm", "orders", "order.created"))
+	p.clear(ctx, t, kyma.EventActivations, "crm")
+	gone := func(what string, left func() []string) {
+		p.wait(ctx, t, what, func(*kyma.Mesh) bool { return len(left()) == 0 })
+	}
+	gone("the Knative Subscription goes", func() []string { return p.names(ctx, t, p.links(), kyma.SystemNamespace) })
+	gone("the Channel goes", func() []string { return p.names(ctx, t, p.channels(), kyma.SystemNamespace) })
+	r, code := p.run(t, "run")
+	want(t, r, code, migration.Succeeded, 0)
+	p.nothingOfTheBus(ctx, t)
+}
+
+// TestFirstOfEqual: of equal Subscriptions of a namespace only the first becomes
+// is-ready, which says nothing about the others.
+func TestFirstOfEqual(t *testing.T) {
+	p := on(t, versions[0])
+	ctx := t.Context()
+	p.load(ctx, t, true, subscription("shop", "orders", "order.created"), subscription("shop", "stock", "order.created"))
+	ready := map[string]string{}
+	p.wait(ctx, t, "both have a status", func(*kyma.Mesh) bool {
+		list, err := p.client.Resource(kyma.KymaSubscriptions).Namespace("shop").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			conditions, _, _ := unstructured.NestedSlice(list.Items[i].Object, "status", "conditions")
+			for _, c := range conditions {
+				if condition := c.(map[string]any); condition["type"] == "is-ready" {
+					ready[list.Items[i].GetName()] = condition["status"].(string)
+				}
+			}
+		}
+		return len(ready) == 2
+	})
+	if ready["orders"] != "True" || ready["stock"] != "False" {
+		t.Errorf("is-ready: %v", ready)
+	}
+	r, code := p.run(t, "run")
+	want(t, r, code, migration.Succeeded, 0)
+	p.nothingOfTheBus(ctx, t)
 }

@@ -19,10 +19,15 @@ import (
 	"k8s.io/klog"
 )
 
+// osbVersion is the one at which Kyma's application-broker answers. Service Catalog of
+// this version would ask for 2.14.
+const osbVersion = "2.13"
+
 // userAgent is the stock binary's, of controllers and events.
 const userAgent = "service-catalog-controller-manager"
 
-// runControllerManager does what cmd/controller-manager/app does in StartControllers, with the defaults of its flags.
+// runControllerManager does what cmd/controller-manager/app does in StartControllers, with the defaults of its flags but
+// for --osb-api-preferred-version.
 func runControllerManager(config *rest.Config) error {
 	defaults := options.NewControllerManagerServer()
 	core, err := kubernetes.NewForConfig(named(config, userAgent))
@@ -63,7 +68,7 @@ func runControllerManager(config *rest.Config) error {
 		kinds.ServicePlans(),
 		osbclientproxy.NewClient,
 		defaults.ServiceBrokerRelistInterval,
-		defaults.OSBAPIPreferredVersion,
+		osbVersion,
 		broadcaster.NewRecorder(scheme, corev1.EventSource{Component: userAgent}),
 		defaults.ReconciliationRetryDuration,
 		defaults.OperationPollingMaximumBackoffDuration,
