@@ -18,6 +18,8 @@ LABEL org.opencontainers.image.title="${CMD}" \
 
 COPY bin/image/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY bin/image/${CMD} /job
+# Of this project, and of all modules that the binary is linked from.
+COPY bin/image/licenses/${CMD} /licenses
 
 # A number, so that runAsNonRoot can tell that it is not root's.
 USER 65532:65532

@@ -6,8 +6,9 @@ MAKEFLAGS += --no-print-directory
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X github.com/kyma-project/eventmesh-migration/internal/cli.linkedVersion=$(VERSION)
-# The linter is built from the module cache, at the version pinned in tools/go.mod.
+# Tools are built from the module cache, at the versions pinned in tools/go.mod.
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck
 # Three packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
 # killed runs to expire.
 GOTEST := go test -race -p 3
@@ -57,17 +58,18 @@ images: image-files ## Build all container images, with Docker or Buildah
 	@for cmd in $(IMAGES); do \
 	  $(BUILDER) --quiet --build-arg CMD=$$cmd --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 	    -t $(REPOSITORY)/$$cmd:$(TAG) . >/dev/null; \
-	  size=$$(stat -c %s bin/image/$$cmd bin/image/ca-certificates.crt | awk '{n += $$1} END {print n / 1e6}'); \
+	  size=$$(du -sbc bin/image/$$cmd bin/image/ca-certificates.crt bin/image/licenses/$$cmd | awk 'END {print $$1 / 1e6}'); \
 	  printf '%-60s %5.1f MB\n' $(REPOSITORY)/$$cmd:$(TAG) $$size; \
 	  if [[ $${size%.*} -ge 45 ]]; then echo "$$cmd has 45 MB or more: what does it link? (go version -m, go tool nm -size)" >&2; exit 1; fi; \
 	done
 
-# Static binaries for Linux, and the certificates that TLS needs.
+# Static binaries for Linux, the licences of what they are linked from, and the certificates that TLS needs.
 .PHONY: image-files
 image-files:
 	@if [[ -z "$(CA_CERTIFICATES)" ]]; then echo "no CA certificates found: set CA_CERTIFICATES (Debian: apt-get install ca-certificates)" >&2; exit 1; fi
 	mkdir -p bin/image && cp -L "$(CA_CERTIFICATES)" bin/image/ca-certificates.crt
 	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/ $(IMAGES:%=./cmd/%)
+	go run ./licenses -into bin/image/licenses -programs bin/image $(IMAGES)
 
 .PHONY: charts
 charts: ## Generate the charts' Roles, schema and table of values
@@ -91,6 +93,7 @@ operator-image: ## Put the event path into application-operator's image, and bot
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)
 	@if [[ -z "$${EVENTMESH_TEST_KUBECONFIG:-}" ]]; then go -C test/cluster run . build; go -C test/servicecatalog run . build >/dev/null; fi
+	@CGO_ENABLED=0 GOFLAGS= GOWORK=off go -C test/natsstreaming run -trimpath . </dev/null >/dev/null # it ends with stdin
 
 .PHONY: node
 node: ## Build and install the node of end-to-end tests, and Knative Eventing (once; about 15 minutes; root)
@@ -116,7 +119,7 @@ test-slow: cc cluster ## What make test leaves out: suites that are too long, or
 	$(GOTEST) -tags slow -count 1 -timeout 40m $(SLOW)
 
 # Their files carry the build tag slow.
-SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./test/prober \
+SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./test/prober ./test/vuln \
   ./test/integration/charts ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: soak
@@ -131,20 +134,31 @@ bench: cluster ## Time, requests and memory against bare ones: a client-go loop,
 	go run ./test/bench/eventservice -overload 10m
 
 ##@ Keeping it tidy
-MODULES := test/cluster test/charts test/helm2 test/servicecatalog
+MODULES := test/cluster test/charts test/helm2 test/natsstreaming test/servicecatalog
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
-	cd test/cluster && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...
+	for dir in test/cluster test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+
+# Only what the programs call is looked for, not what a tool or a test brings along. CI may have no way to the database:
+# docs/decisions/0615-a-vulnerability-check-without-a-network.md.
+VULNDB ?= https://vuln.go.dev
+.PHONY: vuln
+vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=file:///...: another database)
+	@status=0; out=$$($(GOVULNCHECK) -db "$(VULNDB)" ./cmd/... 2>&1) || status=$$?; \
+	if [[ $$status == 1 ]] && grep -qE '(creating client|fetching vulnerabilities):' <<<"$$out"; then \
+	  echo "vuln: NOT CHECKED: the database $(VULNDB) cannot be read (make vuln VULNDB=... takes another): $$out"; exit 0; \
+	fi; \
+	echo "$$out"; exit $$status
 
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files
-	gofmt -w charts cmd internal test
+	gofmt -w charts cmd internal licenses test
 	for dir in . $(MODULES); do go -C $$dir mod tidy; done
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
-	@unformatted=$$(gofmt -l charts cmd internal test); \
+	@unformatted=$$(gofmt -l charts cmd internal licenses test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go run ./charts/generate -check

@@ -12,6 +12,7 @@ import (
 	"go/token"
 	"io"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -327,6 +328,23 @@ func usesOf(file *ast.File) []string {
 		return true
 	})
 	return out
+}
+
+// TestScannersFindOnlyTheProductsModules: what is archived, or has known vulnerabilities, and is needed by tests alone, is in
+// a module of the tests (docs/decisions/0614-nats-streaming-is-a-module-of-its-own.md). Fails on the commit before: go.mod had
+// all of NATS Streaming.
+func TestScannersFindOnlyTheProductsModules(t *testing.T) {
+	for _, name := range []string{"go.mod", "go.sum"} {
+		raw, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, module := range []string{"github.com/nats-io/", "github.com/hashicorp/raft", "github.com/kubernetes-sigs/service-catalog", "k8s.io/kubernetes", "helm.sh/helm"} {
+			if strings.Contains(string(raw), module) {
+				t.Errorf("%s has %s, which no program is linked from", name, module)
+			}
+		}
+	}
 }
 
 // TestRulesCatch breaks each rule once: one that nothing can break is no rule.

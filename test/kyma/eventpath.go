@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	natsd "github.com/nats-io/nats-streaming-server/server"
-	"github.com/nats-io/stan.go"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +23,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kyma-project/eventmesh-migration/test/kyma/natsstreaming"
 )
 
 // EventPath carries events as Kyma 1.10 and 1.11 do, over HTTP and a real NATS
@@ -51,8 +51,7 @@ type EventPath struct {
 
 	channels, links, triggers, pods, sources *store
 
-	server *natsd.StanServer
-	conn   stan.Conn
+	nats *natsstreaming.Server
 	// MonitoringURL is that of NATS Streaming.
 	MonitoringURL string
 
@@ -87,18 +86,15 @@ type EventPathOptions struct {
 	Log func(format string, args ...any)
 }
 
-const (
-	clusterID = "knative-nats-streaming"
-	// redelivery is after how long an event that was not acknowledged comes again;
-	// a minute in a real cluster.
-	redelivery = time.Second
-)
+// redelivery is after how long an event that was not acknowledged comes again; a
+// minute in a real cluster.
+const redelivery = time.Second
 
 // durable is the subscription in NATS Streaming of one Knative Subscription.
 type durable struct {
 	channel    string
 	subscriber string
-	sub        stan.Subscription
+	sub        *natsstreaming.Subscription
 }
 
 // StartEventPath runs it until Stop or the end of ctx.
@@ -118,9 +114,10 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 			p.Stop()
 		}
 	}()
-	if err := p.startNATS(); err != nil {
+	if p.nats, err = natsstreaming.Start(ctx, o.Host); err != nil {
 		return nil, err
 	}
+	p.MonitoringURL = p.nats.MonitoringURL
 	p.subscriber = httptest.NewServer(o.Subscriber)
 	address := p.subscriber.Listener.Addr().String()
 	p.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -142,28 +139,6 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 		return nil, err
 	}
 	return p, nil
-}
-
-func (p *EventPath) startNATS() error {
-	o, n := natsd.GetDefaultOptions(), natsd.DefaultNatsServerOptions
-	o.ID = clusterID
-	// The server does not tell which port it chose for monitoring.
-	free, err := net.Listen("tcp", net.JoinHostPort(p.options.Host, "0"))
-	if err != nil {
-		return err
-	}
-	n.Host, n.Port, n.HTTPHost, n.HTTPPort = "127.0.0.1", -1, p.options.Host, free.Addr().(*net.TCPAddr).Port
-	if err := free.Close(); err != nil {
-		return err
-	}
-	if p.server, err = natsd.RunServerWithOpts(o, &n); err != nil {
-		return fmt.Errorf("cannot start NATS Streaming: %w", err)
-	}
-	p.MonitoringURL = fmt.Sprintf("http://%s:%d", p.options.Host, n.HTTPPort)
-	if p.conn, err = stan.Connect(clusterID, "knative-dispatcher", stan.NatsURL(p.server.ClientURL()), stan.ConnectWait(time.Minute)); err != nil {
-		return fmt.Errorf("cannot connect to NATS Streaming: %w", err)
-	}
-	return nil
 }
 
 // watch follows the objects that say where events go.
@@ -230,11 +205,8 @@ func (p *EventPath) Stop() {
 		p.transport.CloseIdleConnections()
 		p.services.Close()
 	}
-	if p.conn != nil {
-		_ = p.conn.Close()
-	}
-	if p.server != nil {
-		p.server.Shutdown()
+	if p.nats != nil {
+		p.nats.Stop()
 	}
 	if p.subscriber != nil {
 		p.subscriber.Close()
@@ -285,7 +257,7 @@ func (p *EventPath) publish(channel string, m message) error {
 		return err
 	}
 	// It returns when the server has stored the event.
-	return p.conn.Publish(channel, raw)
+	return p.nats.Publish(channel, raw)
 }
 
 // link is the dispatcher's part: a durable subscription for each Knative
@@ -313,13 +285,13 @@ func (p *EventPath) link(key string) {
 	uri, _, _ := unstructured.NestedString(u.Object, "spec", "subscriber", "uri")
 	d := &durable{channel: channel + "." + u.GetNamespace(), subscriber: uri}
 	var err error
-	d.sub, err = p.conn.Subscribe(d.channel, func(m *stan.Msg) {
-		if err := p.deliver(d.subscriber, m.Data); err != nil {
+	d.sub, err = p.nats.Subscribe(d.channel, string(u.GetUID()), redelivery, 64, func(event []byte) error {
+		err := p.deliver(d.subscriber, event)
+		if err != nil {
 			p.log("%s: %v", d.channel, err)
-			return // it comes again
 		}
-		_ = m.Ack()
-	}, stan.DurableName(string(u.GetUID())), stan.SetManualAckMode(), stan.AckWait(redelivery), stan.MaxInflight(64))
+		return err // then it comes again
+	})
 	if err != nil {
 		p.log("cannot subscribe to %s: %v", d.channel, err)
 		return

@@ -2,76 +2,47 @@ package trigger
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	natsd "github.com/nats-io/nats-streaming-server/server"
-	"github.com/nats-io/stan.go"
-
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kyma/natsstreaming"
 )
-
-// natsStreaming starts a real NATS Streaming and returns a connection to it and
-// the URL of its monitoring port.
-func natsStreaming(t *testing.T) (conn stan.Conn, monitoring string) {
-	t.Helper()
-	o, n := natsd.GetDefaultOptions(), natsd.DefaultNatsServerOptions
-	o.ID = "kyma"
-	// The server does not tell which port it chose for monitoring.
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Host, n.Port, n.HTTPHost, n.HTTPPort = "127.0.0.1", -1, "127.0.0.1", free.Addr().(*net.TCPAddr).Port
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s, err := natsd.RunServerWithOpts(o, &n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
-	conn, err = stan.Connect("kyma", "knative", stan.NatsURL(s.ClientURL()), stan.ConnectWait(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn, fmt.Sprintf("http://127.0.0.1:%d", n.HTTPPort)
-}
 
 // TestInFlightOfARealServer delivers events as Knative's dispatcher does, and
 // compares what the monitoring port says.
 func TestInFlightOfARealServer(t *testing.T) {
-	conn, url := natsStreaming(t)
-	channel := kyma.NATSChannel("kyma-system", "order-crea-x7k2p")
+	if testing.Short() {
+		t.Skip("this test needs NATS Streaming, which -short does not build")
+	}
+	server, err := natsstreaming.Start(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	channel, url := kyma.NATSChannel("kyma-system", "order-crea-x7k2p"), server.MonitoringURL
 	healthy, dead := make(chan struct{}, 100), make(chan struct{}, 100)
-	subscribe := func(durable string, got chan struct{}, answer bool) stan.Subscription {
-		sub, err := conn.Subscribe(channel, func(m *stan.Msg) {
-			if answer {
-				if err := m.Ack(); err != nil {
-					t.Errorf("cannot acknowledge: %v", err)
-				}
-			}
+	subscribe := func(durable string, got chan struct{}, answer error) *natsstreaming.Subscription {
+		sub, err := server.Subscribe(channel, durable, time.Minute, 3, func([]byte) error {
 			got <- struct{}{}
-		}, stan.DurableName(durable), stan.SetManualAckMode(), stan.AckWait(time.Minute), stan.MaxInflight(3))
+			return answer
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return sub
 	}
-	subscribe(kyma.NATSDurable("uid-healthy"), healthy, true)
-	offline := subscribe(kyma.NATSDurable("uid-offline"), make(chan struct{}, 100), true)
+	subscribe(kyma.NATSDurable("uid-healthy"), healthy, nil)
+	offline := subscribe(kyma.NATSDurable("uid-offline"), make(chan struct{}, 100), nil)
 	if err := offline.Close(); err != nil {
 		t.Fatal(err)
 	}
-	subscribe(kyma.NATSDurable("uid-dead"), dead, false)
+	subscribe(kyma.NATSDurable("uid-dead"), dead, errors.New("it does not take it"))
 	for range 5 {
-		if err := conn.Publish(channel, []byte("{}")); err != nil {
+		if err := server.Publish(channel, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
 	}
