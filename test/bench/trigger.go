@@ -90,7 +90,7 @@ func (b *bench) teamwork(ctx context.Context, sizes, toTheEnd []int, pairs int) 
 			return err
 		}
 	}
-	fmt.Fprintln(s.out, "\nSubscriptions, to the end\tjob / floor, median\tmin … max\tfloor, median\tits writes alone\tjob, median\tpeak RSS\treads\twrites")
+	fmt.Fprintln(s.out, "\nSubscriptions, to the end\tjob / floor, median\tmin … max\tfloor, median\tjob, median\tpeak RSS\treads\twrites")
 	for _, n := range toTheEnd {
 		if err := s.toTheEnd(ctx, n, pairs); err != nil {
 			return err
@@ -376,18 +376,14 @@ func (s *subscriptions) switchOver(ctx context.Context) error {
 // same creations and deletions as fast as the server answers. The controllers of
 // the mesh run beside both, and share the machine with them; so the floor has
 // ended when they have made the last Trigger ready, for which the job waits too.
-// How long its writes alone took is told beside it. No publisher is observed:
-// that is a wait.
+// No publisher is observed: that is a wait. The first run of the job is not counted:
+// it shows the floor which Triggers to create.
 func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
 	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{})
 	if err != nil {
 		return err
 	}
 	defer mesh.Stop()
-	var ratios, floors, jobs, writes []float64
-	var creations []*unstructured.Unstructured
-	var usage measure.Usage
-	var report *migration.Report
 	fresh := func() error {
 		if err := s.reset(ctx); err != nil {
 			return err
@@ -408,52 +404,56 @@ func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
 			return m.Has(triggers, 0) && m.Has(brokers, teams) && m.Has(links, teams) && kyma.LinksReady(m)
 		})
 	}
-	for i := range pairs + 1 { // the first run of the job shows the floor which Triggers to create
+	var usage measure.Usage
+	var report *migration.Report
+	job := func() (float64, error) {
+		if err := fresh(); err != nil {
+			return 0, err
+		}
+		report, usage, err = s.program(ctx, "--observe-publishers", "0s")
+		if err == nil && report.Result != migration.Succeeded {
+			err = fmt.Errorf("trigger-sync ended with %s: %s: %v", report.Result, report.Message, report.Findings[:min(3, len(report.Findings))])
+		}
+		return usage.Seconds, err
+	}
+	first, err := job()
+	if err != nil {
+		return err
+	}
+	creations, err := s.made(ctx)
+	if err != nil {
+		return err
+	}
+	floor := func() (float64, error) {
+		if err := fresh(); err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		if err := s.deletions(ctx, creations, n); err != nil {
+			return 0, err
+		}
+		err := mesh.Wait(ctx, func(m *kyma.Mesh) bool { return m.Has(triggers, len(creations)) && kyma.TriggersReady(m) })
+		return time.Since(began).Seconds(), err
+	}
+	if pairs == 0 {
+		fmt.Fprintf(s.out, "%d\t-\t-\t-\t%.2f s\t%.1f MiB\t%d\t%d\n", n, first, usage.PeakMiB, report.Requests.Reads, report.Requests.Writes)
+		return nil
+	}
+	var ratios, floors, jobs []float64
+	for i := range pairs {
 		var took [2]float64
 		for k := range 2 {
-			which := (k + i) % 2
-			if i == 0 {
-				which = 1
-			}
-			if err := fresh(); err != nil {
+			which := (k + i) % 2 // A B, B A, A B …
+			if took[which], err = []func() (float64, error){floor, job}[which](); err != nil {
 				return err
 			}
-			if which == 0 {
-				began := time.Now()
-				alone, failed := s.deletions(ctx, creations, n)
-				if err = failed; err == nil {
-					err = mesh.Wait(ctx, func(m *kyma.Mesh) bool { return m.Has(triggers, len(creations)) && kyma.TriggersReady(m) })
-				}
-				took[which], writes = time.Since(began).Seconds(), append(writes, alone)
-			} else {
-				report, usage, err = s.program(ctx, "--observe-publishers", "0s")
-				if err == nil && report.Result != migration.Succeeded {
-					err = fmt.Errorf("trigger-sync ended with %s: %s: %v", report.Result, report.Message, report.Findings[:min(3, len(report.Findings))])
-				}
-				took[which] = usage.Seconds
-			}
-			if err != nil {
-				return err
-			}
-			if i == 0 {
-				if creations, err = s.made(ctx); err != nil {
-					return err
-				}
-				break
-			}
-		}
-		if i == 0 {
-			if pairs == 0 {
-				jobs = append(jobs, took[1])
-			}
-			continue
 		}
 		floors, jobs, ratios = append(floors, took[0]), append(jobs, took[1]), append(ratios, took[1]/took[0])
-		fmt.Fprintf(os.Stderr, "%d Subscriptions to the end, pair %d: floor %.2f s (its writes %.2f s), job %.2f s\n", n, i, took[0], writes[len(writes)-1], took[1])
+		fmt.Fprintf(os.Stderr, "%d Subscriptions to the end, pair %d: floor %.2f s, job %.2f s\n", n, i+1, took[0], took[1])
 	}
 	slices.Sort(ratios)
-	fmt.Fprintf(s.out, "%d\t%.2f\t%.2f … %.2f\t%.2f s\t%.2f s\t%.2f s\t%.1f MiB\t%d\t%d\n", n, median(ratios), ratios[0], ratios[len(ratios)-1],
-		median(floors), median(writes), median(jobs), usage.PeakMiB, report.Requests.Reads, report.Requests.Writes)
+	fmt.Fprintf(s.out, "%d\t%.2f\t%.2f … %.2f\t%.2f s\t%.2f s\t%.1f MiB\t%d\t%d\n", n, median(ratios), ratios[0], ratios[len(ratios)-1],
+		median(floors), median(jobs), usage.PeakMiB, report.Requests.Reads, report.Requests.Writes)
 	return nil
 }
 
@@ -471,17 +471,16 @@ func (s *subscriptions) clear(ctx context.Context) error {
 	return work.Wait()
 }
 
-// deletions is the floor of toTheEnd.
-func (s *subscriptions) deletions(ctx context.Context, creations []*unstructured.Unstructured, n int) (float64, error) {
+// deletions are the writes of the floor of toTheEnd.
+func (s *subscriptions) deletions(ctx context.Context, creations []*unstructured.Unstructured, n int) error {
 	cfg := s.cluster.Config()
 	cfg.UserAgent, cfg.QPS = "floor", -1
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	began := time.Now()
 	if _, err := s.floor(ctx, creations); err != nil {
-		return 0, err
+		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(16)
@@ -490,8 +489,7 @@ func (s *subscriptions) deletions(ctx context.Context, creations []*unstructured
 			return client.Resource(kyma.KymaSubscriptions).Namespace(team(i)).Delete(ctx, fmt.Sprintf("sub-%04d", i), metav1.DeleteOptions{})
 		})
 	}
-	err = work.Wait()
-	return time.Since(began).Seconds(), err
+	return work.Wait()
 }
 
 // program runs trigger-sync with args.
