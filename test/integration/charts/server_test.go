@@ -53,7 +53,7 @@ func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 		t.Fatal(err)
 	}
 	restricted := map[string]string{"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted"}
-	for _, name := range []string{systemNS, "kyma-integration", "knative-eventing", "natss"} {
+	for _, name := range []string{systemNS, "kyma-integration", "knative-eventing", "natss", "eventmesh-migration"} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: restricted}}
 		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)

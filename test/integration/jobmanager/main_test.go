@@ -222,10 +222,11 @@ func namespace(t testing.TB, names ...string) {
 func forget(t testing.TB) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	remove(t, "Lease", kyma.SystemNamespace, "eventmesh-migration")
+	namespace(t, migration.DefaultStateNamespace)
+	remove(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration")
 	ours := metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}
 	for _, kind := range []string{"Secret", "ConfigMap"} {
-		if err := resource(kind, kyma.SystemNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
+		if err := resource(kind, migration.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
 			t.Fatal(err)
 		}
 	}

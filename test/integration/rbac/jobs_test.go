@@ -17,7 +17,7 @@ import (
 )
 
 // journal is needed when the answer to the creation of a Secret was lost.
-const journal = "update secrets in kyma-system"
+const journal = "update secrets in " + migration.DefaultStateNamespace
 
 // many runs and undoes so often that old journals go.
 func (a *account) many(t *testing.T, wanted migration.Result) {
