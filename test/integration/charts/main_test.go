@@ -68,6 +68,8 @@ const (
 	deleteTimeout = "helm.sh/hook-delete-timeout"
 	modern        = "1.31.0"
 	systemNS      = "kyma-system"
+	// stateNamespace is how the objects of the first hook end.
+	stateNamespace = "state-namespace"
 )
 
 // rendering is what a chart renders to.
@@ -165,6 +167,9 @@ func (r *rendering) chain(event string) []string {
 	chain := []string{}
 	for _, job := range jobs {
 		c := job.Spec.Template.Spec.Containers[0]
+		if c.Name == stateNamespace {
+			continue // it comes before all chains
+		}
 		line := c.Name + " " + c.Args[0]
 		for _, arg := range c.Args[1:] {
 			switch arg {
