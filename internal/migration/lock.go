@@ -65,9 +65,10 @@ type lock struct {
 	// there is no past.
 	past func(context.Context) (open []string, highest int, err error)
 
-	// turn is held by whoever reads or writes the Lease: while it is held, the renewal
+	// turn is taken, for as long as a call takes, by whoever reads or writes the Lease:
+	// while it is held, the renewal
 	// and the jobs that share it.
-	turn sync.Mutex
+	turn chan struct{}
 	// live is the Lease as it was read or written last, nil if there was none; seen is
 	// its record, and seenAt when it was read.
 	live   *coordinationapi.Lease
@@ -96,12 +97,16 @@ func newLock(client coordinationv1.CoordinationV1Interface, namespace, identity 
 ) *lock {
 	return &lock{
 		client: client.Leases(namespace), namespace: namespace, identity: identity, duration: duration, log: log, read: read, account: account,
-		marks: map[string]bool{}, renewed: make(chan struct{}),
+		marks: map[string]bool{}, turn: make(chan struct{}, 1), renewed: make(chan struct{}),
 	}
 }
 
 // String is where the Lease is.
 func (l *lock) String() string { return l.namespace + "/" + lockName }
+
+func (l *lock) enter() { l.turn <- struct{}{} }
+
+func (l *lock) leave() { <-l.turn }
 
 // isOurs says whether this process is the holder of the Lease as seen.
 func (l *lock) isOurs() bool { return l.seen != nil && l.seen.HolderIdentity == l.identity }
@@ -162,8 +167,8 @@ func (l *lock) grace() time.Duration { return min(l.duration/4, time.Second) }
 // up to patience for another holder. contended is true if anybody held it since peek:
 // then what was read before is stale.
 func (l *lock) acquire(ctx context.Context, job string, patience time.Duration) (contended bool, err error) {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.enter()
+	defer l.leave()
 	l.marks = map[string]bool{job: true}
 	giveUp := time.Now().Add(patience)
 	for {
@@ -333,8 +338,8 @@ func (l *lock) renew(ctx context.Context) {
 // renewOnce writes the Lease once more, with the marks as they are to be. Whoever
 // finds that somebody else has it has lost it.
 func (l *lock) renewOnce(ctx context.Context) error {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.enter()
+	defer l.leave()
 	if lost := l.lossCause(); lost != nil {
 		return k8sutil.Permanent(lost)
 	}
@@ -450,8 +455,8 @@ func (l *lock) release(closed ...string) {
 	if lost != nil {
 		return
 	}
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.enter()
+	defer l.leave()
 	err := k8sutil.Retry(context.Background(), l.renewDeadline(), nil, func(ctx context.Context) error {
 		if !l.isOurs() {
 			return nil // an earlier attempt was carried out, or somebody has it now

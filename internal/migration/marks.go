@@ -71,23 +71,23 @@ func (l *lock) mark(ctx context.Context, job string) error {
 func (l *lock) unmark(job string) { l.setMark(job, false) }
 
 func (l *lock) setMark(job string, open bool) {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.enter()
+	defer l.leave()
 	l.marks[job] = open
 }
 
 func (l *lock) isOnLease(job string) bool {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.enter()
+	defer l.leave()
 	return l.live != nil && l.live.Annotations[markPrefix+job] != ""
 }
 
 // isMarked says whether the Lease as seen says that a run of the job is open, or will
 // say so.
 func (l *lock) isMarked(job string) bool {
-	l.turn.Lock()
+	l.enter()
 	open, known := l.marks[job]
-	l.turn.Unlock()
+	l.leave()
 	if known {
 		return open
 	}
