@@ -212,7 +212,7 @@ func namespace(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		u := object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
-		if _, err := resource("Namespace", "").Create(t.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := resource("Namespace", "").Create(context.WithoutCancel(t.Context()), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}

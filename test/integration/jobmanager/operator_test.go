@@ -13,6 +13,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -206,6 +207,17 @@ func TestStatus(t *testing.T) {
 	patch(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
 	tool(t, "status").want(t, 0, "open (rollback): run again to finish it, or undo", "its process is gone, and the next run takes the lock")
 	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
+	// An account that may not read journals is told by the Lease. Fails on the commit before:
+	// it was refused.
+	patch(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration", `{"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/open-trigger-sync":"2020-04-01T22:15:00Z"}}}`)
+	blind, err := cluster.User(t.Context(), "blind",
+		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "status", "--kubeconfig", blind).want(t, 0, "A run of trigger-sync, begun 2020-04-01T22:15:00Z: open (its journal cannot be read): run again to finish it, or undo")
 	if got := ids(look(t)); !slices.Contains(got, "run-open") || slices.Contains(got, "run-running") {
 		t.Errorf("verify finds %q", got)
 	}
