@@ -4,7 +4,8 @@
 //
 //   - The chart of the hooks becomes a sub-chart, with its values.
 //   - cluster-essentials for Kyma 1.11: the CustomResourceDefinition of Kyma
-//     Subscriptions is to stay when a later chart lacks it.
+//     Subscriptions is to stay when a later chart lacks it; and it gets the namespace of
+//     what the migration keeps, since it is upgraded first.
 //   - cluster-essentials for Kyma 1.12: the template of that definition goes, and
 //     a hook stops the upgrade as long as anything uses the Event Bus.
 package main
@@ -75,9 +76,12 @@ func overlay(o options) error {
 	case o.kyma == "1.12" && component != "cluster-essentials":
 		return fmt.Errorf("chart %s of Kyma 1.12 needs no hooks: only cluster-essentials does", component)
 	case o.kyma == "1.11" && component == "cluster-essentials":
-		return keepDefinition(o.chart)
+		if err := keepDefinition(o.chart); err != nil {
+			return err
+		}
+		return addNamespace(o)
 	case component == "cluster-essentials":
-		if err := dropDefinition(o.chart); err != nil {
+		if err := errors.Join(drop(o.chart, definitionFile), drop(o.chart, namespaceFile)); err != nil {
 			return err
 		}
 	}
@@ -116,13 +120,31 @@ func keepDefinition(chart string) error {
 	return write(name, slices.Concat(raw[:at[1]], []byte(text), raw[at[1]:]))
 }
 
-func dropDefinition(chart string) error {
-	err := os.Remove(filepath.Join(chart, "templates", definitionFile))
+// drop removes a template. What it made stays: it was to be kept.
+func drop(chart, template string) error {
+	err := os.Remove(filepath.Join(chart, "templates", template))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
+
+// namespaceFile is the template of the state namespace.
+const namespaceFile = "eventmesh-migration-namespace.yaml"
+
+func addNamespace(o options) error {
+	raw, err := os.ReadFile(filepath.Join(o.charts, "cluster-essentials", "1.11", "templates", namespaceFile))
+	if err != nil {
+		return fmt.Errorf("cannot read the template of the state namespace: %w", err)
+	}
+	if err := write(filepath.Join(o.chart, "templates", namespaceFile), raw); err != nil {
+		return err
+	}
+	return addBlock(filepath.Join(o.chart, "values.yaml"), fmt.Sprintf("%s:\n  stateNamespace: %s\n", hooks, stateNamespace))
+}
+
+// stateNamespace is the default of the jobs.
+const stateNamespace = "eventmesh-migration"
 
 // addHooks makes the hooks a sub-chart.
 func addHooks(o options, component string) error {

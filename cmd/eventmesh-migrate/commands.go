@@ -420,6 +420,10 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 					state = fmt.Sprintf("open (%s), and seems to be running: %s. Wait until it ends", j.Phase, s.Lock)
 				}
 			}
+			if j.Run == "" {
+				fmt.Fprintf(a.Stdout, "A run of %s, begun %s: %s\n", j.Job, j.StartedAt.UTC().Format(time.RFC3339), state)
+				continue
+			}
 			fmt.Fprintf(a.Stdout, "Run %s of %s, begun %s by version %s: %s\n", j.Run, j.Job, j.StartedAt.Format(time.RFC3339), j.Version, state)
 		}
 	}

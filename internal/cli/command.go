@@ -26,6 +26,8 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 		{Use: cmdRun, Short: "Make the changes that are left"},
 		{Use: cmdPlan, Short: "Show each change that is left, and write nothing"},
 		{Use: cmdUndo, Short: "Take back a run, finished or interrupted"},
+		// For the charts. Whoever runs a job by hand needs it not: the first write does it.
+		{Use: cmdCreateStateNamespace, Short: "Create the state namespace if it does not exist", Hidden: true},
 	}
 	root.AddCommand(working[1:]...)
 	root.AddCommand(&cobra.Command{
@@ -86,7 +88,9 @@ func unexpected(arg string, atRoot bool, commands []*cobra.Command) string {
 	}
 	var names []string
 	for _, c := range commands {
-		names = append(names, c.Name())
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
 	}
 	if best := closest(arg, names); best != "" {
 		return fmt.Sprintf("%q: unknown command; did you mean %s?", arg, best)

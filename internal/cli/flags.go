@@ -107,7 +107,7 @@ func (cl *commandLine) clusterFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.context, "context", o.context,
 		"`name` of the context in the kubeconfig. Given in a Pod, the kubeconfig is used and not the ServiceAccount. Without it: the current one.")
 	fs.StringVar(&o.stateNamespace, "state-namespace", o.stateNamespace,
-		"`namespace` of the lock, the journal and the reports. It must be the same for every run on a cluster, wherever it is started from.")
+		"`namespace` of the lock, the journal and the reports, and of nothing else; the first write creates it. It must be the same for every run on a cluster, wherever it is started from.")
 	fs.StringSliceVar(&o.excludeNamespaces, "exclude-namespaces", o.excludeNamespaces,
 		"`namespaces` to leave alone, separated by commas, besides the system's own.")
 	fs.Float32Var(&o.qps, "qps", o.qps,

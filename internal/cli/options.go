@@ -66,7 +66,7 @@ func defaultOptions() options {
 	return options{
 		qps:             -1,
 		burst:           -1,
-		stateNamespace:  "kyma-system",
+		stateNamespace:  migration.DefaultStateNamespace,
 		timeout:         15 * time.Minute,
 		rollbackTimeout: 5 * time.Minute,
 		lockWait:        lockWaitFromLease,

@@ -15,7 +15,7 @@ import (
 func TestFlagsBecomeOptions(t *testing.T) {
 	defaults := func(change func(*migration.Options)) migration.Options {
 		o := migration.Options{
-			StateNamespace: "kyma-system", Timeout: 15 * time.Minute, RollbackTimeout: 5 * time.Minute,
+			StateNamespace: "eventmesh-migration", Timeout: 15 * time.Minute, RollbackTimeout: 5 * time.Minute,
 			OnFailure: migration.OnFailureRollback, Resume: migration.ResumeForward, Defer: migration.DeferAllow,
 			LeaseDuration: 30 * time.Second, LockWait: time.Minute, MaxUnready: 50,
 		}

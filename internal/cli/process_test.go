@@ -82,6 +82,10 @@ func (e *fakeEngine) Undo(ctx context.Context, j migration.Job) *migration.Repor
 	return e.do(ctx, cmdUndo, j)
 }
 
+func (e *fakeEngine) CreateStateNamespace(ctx context.Context, j migration.Job) *migration.Report {
+	return e.do(ctx, cmdCreateStateNamespace, j)
+}
+
 const kubeconfig = `apiVersion: v1
 kind: Config
 current-context: near

@@ -82,6 +82,7 @@ type engine interface {
 	Run(context.Context, migration.Job) *migration.Report
 	Plan(context.Context, migration.Job) *migration.Report
 	Undo(context.Context, migration.Job) *migration.Report
+	CreateStateNamespace(context.Context, migration.Job) *migration.Report
 }
 
 func realEngine(cfg *rest.Config, o migration.Options) (engine, error) {
@@ -112,6 +113,8 @@ const (
 	cmdRun  = "run"
 	cmdPlan = "plan"
 	cmdUndo = "undo"
+	// cmdCreateStateNamespace is for the first hook of the charts.
+	cmdCreateStateNamespace = "create-state-namespace"
 )
 
 func (p *process) main() int {
@@ -187,6 +190,8 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 			return eng.Plan(ctx, p.job)
 		case cmdUndo:
 			return eng.Undo(ctx, p.job)
+		case cmdCreateStateNamespace:
+			return eng.CreateStateNamespace(ctx, p.job)
 		default:
 			return eng.Run(ctx, p.job)
 		}
@@ -260,6 +265,8 @@ func intro(verb string, job migration.Job, o *options) string {
 	short, _ := job.Doc()
 	what := fmt.Sprintf("%s %s: %s.", job.Name(), verb, strings.TrimSuffix(short, "."))
 	switch verb {
+	case cmdCreateStateNamespace:
+		return fmt.Sprintf("%s %s: creates Namespace %s if it does not exist, and does nothing else", job.Name(), verb, o.stateNamespace)
 	case cmdPlan:
 		return what + " This only shows what is left to do, and writes nothing"
 	case cmdUndo:

@@ -376,9 +376,9 @@ func sameFindings(stored *migration.StoredReport, now []migration.Finding) bool 
 // not say on which of several.
 func whyOpen(open *migration.StoredJournal, lock *migration.HeldLock) string {
 	if lock.Live(time.Now()) {
-		return fmt.Sprintf("run %s is open (%s), and seems to be running: %s. Wait until it ends", open.Run, open.Phase, lock)
+		return fmt.Sprintf("%s is open (%s), and seems to be running: %s. Wait until it ends", open.What(), open.Phase, lock)
 	}
-	return fmt.Sprintf("run %s was interrupted, and is open (%s)", open.Run, open.Phase)
+	return fmt.Sprintf("%s was interrupted, and is open (%s)", open.What(), open.Phase)
 }
 
 // need asks for the APIs a job requires, and then the job.

@@ -46,16 +46,15 @@ func WriterState(namespace string) []Access {
 	}
 }
 
-// ReaderState is what a run of a job that never writes needs there.
+// ReaderState is what a run of an OnlyReader needs there: it has no journal.
 func ReaderState(namespace string) []Access {
 	return []Access{
-		{Resource: "secrets", Namespace: namespace, Verbs: []string{"list"}, Why: "whether a run was interrupted"},
 		{Resource: "configmaps", Namespace: namespace, Verbs: []string{"get", "create", "update"}, Why: "the report"},
-		{Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace, Verbs: []string{"get"}, Why: "whether another run goes on"},
 	}
 }
 
-// PlanState is what a plan needs there.
+// PlanState is what a plan needs there. It asks whether it may read journals, and can do
+// without.
 func PlanState(namespace string) []Access {
-	return []Access{{Resource: "secrets", Namespace: namespace, Verbs: []string{"list"}, Why: "whether a run was interrupted"}}
+	return []Access{{Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace, Verbs: []string{"get"}, Why: "whether a run was interrupted"}}
 }

@@ -188,6 +188,13 @@ func (r *run) publish(ctx context.Context, out outcome) {
 		}
 		if !exists {
 			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
+			if stateGone(err) && !r.lock.wasTaken() {
+				// The first write of all.
+				if err := r.e.makeStateNamespace(ctx, err); err != nil {
+					return err
+				}
+				_, err = maps.Create(ctx, configMap, metav1.CreateOptions{})
+			}
 			switch {
 			case stateGone(err):
 				return err

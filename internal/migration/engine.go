@@ -138,6 +138,13 @@ func (e *Engine) journals(job string) *journals {
 	}
 }
 
+// newLock is the Lease as one run of this engine sees it.
+func (e *Engine) newLock(log *zap.Logger) *lock {
+	l := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
+	l.makeNamespace, l.past = e.makeStateNamespace, e.journals("").past
+	return l
+}
+
 func (e *Engine) newCluster() *Cluster {
 	c := newCluster(e.reader, e.lister, e.served, e.opts.ExcludeNamespaces, e.read)
 	c.Budget = e.opts.Timeout

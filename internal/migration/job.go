@@ -36,6 +36,13 @@ type Rechecker interface {
 	Recheck(ctx context.Context, f *Fresh, u *Unit, i int) (*Finding, error)
 }
 
+// OnlyReader is a job whose run never writes to the cluster. It has no journal, and takes no
+// lock: its account needs neither.
+type OnlyReader interface {
+	// OnlyReads has no effect; having it says so.
+	OnlyReads()
+}
+
 // Configurable is a job with settings of its own.
 type Configurable interface {
 	// Settings are bound to flags by the command.

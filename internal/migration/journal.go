@@ -318,6 +318,11 @@ type journals struct {
 	meta           metadata.ResourceInterface
 	// highest number of a journal that was seen.
 	highest int
+	// open are the runs whose journals are open, as far as this process knows: those
+	// that it found, and those that it may have begun to write. Nil: it has not looked,
+	// or what it saw may be stale.
+	open   map[string]bool
+	openMu sync.Mutex
 	// read and write repeat a call that failed for a moment; write also holds
 	// it against the lock.
 	read, write func(context.Context, func(context.Context) error) error
@@ -339,6 +344,10 @@ type openJournal struct {
 // It is an error if a journal lost its first Secret: nobody could tell then what
 // the run did.
 func (s *journals) find(ctx context.Context, phases ...phase) ([]openJournal, error) {
+	complete := slices.Contains(phases, phaseForward)
+	if complete {
+		s.know(nil)
+	}
 	runs, err := s.runs(ctx)
 	if err != nil {
 		return nil, err
@@ -357,7 +366,61 @@ func (s *journals) find(ctx context.Context, phases ...phase) ([]openJournal, er
 		}
 	}
 	slices.SortFunc(found, func(a, b openJournal) int { return newer(a.header, b.header) })
+	if complete {
+		open := map[string]bool{}
+		for _, one := range found {
+			if slices.Contains(openPhases, one.phase) {
+				open[one.header.Run] = true
+			}
+		}
+		s.know(open)
+	}
 	return found, nil
+}
+
+// know replaces what is known of open journals; nil: nothing.
+func (s *journals) know(open map[string]bool) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	s.open = open
+}
+
+// keep notes whether the journal of a run is open now.
+func (s *journals) keep(run string, open bool) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	switch {
+	case !open:
+		delete(s.open, run)
+	case s.open != nil:
+		s.open[run] = true
+	}
+}
+
+// allClosed says whether it is known that the job has no open journal.
+func (s *journals) allClosed() bool {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	return s.open != nil && len(s.open) == 0
+}
+
+// past is what the journals of all jobs tell: which jobs have an open one, and the
+// highest number.
+func (s *journals) past(ctx context.Context) (open []string, highest int, err error) {
+	list, err := s.metadata(ctx, labelJob+","+labelPhase)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range list {
+		labels := list[i].Labels
+		if slices.Contains(openPhases, phase(labels[labelPhase])) {
+			open = append(open, labels[labelJob])
+		}
+		if n, err := strconv.Atoi(labels[labelNumber]); err == nil {
+			highest = max(highest, n)
+		}
+	}
+	return open, highest, nil
 }
 
 // runs lists the metadata of the job's journals.
@@ -600,6 +663,7 @@ func (s *journals) append(ctx context.Context, j *journal, entries []*entry) err
 	if err := pack.Close(); err != nil {
 		return fmt.Errorf("cannot compress the journal: %w", err)
 	}
+	s.keep(j.Run, true) // whatever the answer will be
 	index := len(j.all())
 	c := &chunk{index: index, name: chunkName(s.job, j.Run, index), entries: entries, left: len(entries)}
 	c.begun = c.ahead(entries[0].Seq)
@@ -723,10 +787,15 @@ func (s *journals) mark(ctx context.Context, chunk string, known map[int]marks) 
 // enter moves the journal to a phase, and writes the marks of its first chunk
 // on the way.
 func (s *journals) enter(ctx context.Context, j *journal, p phase, known map[int]marks) error {
+	open := slices.Contains(openPhases, p)
+	if open {
+		s.keep(j.Run, true) // whatever the answer will be
+	}
 	if err := s.patchMarks(ctx, j.all()[0].name, p, known); err != nil {
 		return err
 	}
 	j.phase = p
+	s.keep(j.Run, open)
 	return nil
 }
 

@@ -41,9 +41,9 @@ func (m metadataOf) List(ctx context.Context, opts metav1.ListOptions) (*metav1.
 
 // fakeJournals is a store of journals without a cluster.
 func fakeJournals() *journals {
-	secrets := fake.NewClientset().CoreV1().Secrets("kyma-system")
+	secrets := fake.NewClientset().CoreV1().Secrets(DefaultStateNamespace)
 	direct := func(ctx context.Context, op func(context.Context) error) error { return op(ctx) }
-	return &journals{job: "job", namespace: "kyma-system", secrets: secrets, meta: metadataOf{secrets: secrets}, read: direct, write: direct}
+	return &journals{job: "job", namespace: DefaultStateNamespace, secrets: secrets, meta: metadataOf{secrets: secrets}, read: direct, write: direct}
 }
 
 // journaledUnits appends one chunk of units that each create or patch one object.
@@ -234,7 +234,7 @@ func format1(t *testing.T, s *journals, format int) {
 	const run = "20200301100000.000-abcde"
 	_, err = s.secrets.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: chunkName("job", run, 0), Namespace: "kyma-system",
+			Name: chunkName("job", run, 0), Namespace: DefaultStateNamespace,
 			Labels: map[string]string{labelJob: "job", labelRun: run, labelPhase: string(phaseForward)},
 		},
 		Data: map[string][]byte{
@@ -341,7 +341,7 @@ func TestDamagedJournal(t *testing.T) {
 				_, err = s.load(t.Context(), found[0].header, found[0].phase)
 			}
 			damaged := isDamaged(err)
-			if damaged == nil || damaged.missing != missing || !strings.Contains(damaged.hint(), "kubectl -n kyma-system delete secrets -l "+labelRun+"="+j.Run) {
+			if damaged == nil || damaged.missing != missing || !strings.Contains(damaged.hint(), "kubectl -n eventmesh-migration delete secrets -l "+labelRun+"="+j.Run) {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 		})

@@ -16,9 +16,11 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// StoredJournal is one run of a job as its journal tells.
+// StoredJournal is one run of a job as its journal tells, or, for an account that may
+// not read journals, as the mark on the Lease does.
 type StoredJournal struct {
 	Job string `json:"job"`
+	// Run is "" if only the mark is known, and Phase is PhaseUnknown then.
 	Run string `json:"run"`
 	// Number puts runs in order, the newest last; 0 for those of older versions.
 	Number    int       `json:"number,omitempty"`
@@ -27,6 +29,17 @@ type StoredJournal struct {
 	Phase     string    `json:"phase"`
 	// Open: the run was interrupted, or its rollback did not end.
 	Open bool `json:"open"`
+}
+
+// PhaseUnknown is that of a run of which only the mark on the Lease is known.
+const PhaseUnknown = "its journal cannot be read"
+
+// What names the run in a sentence.
+func (j *StoredJournal) What() string {
+	if j.Run == "" {
+		return "a run begun at " + j.StartedAt.UTC().Format(time.RFC3339)
+	}
+	return "run " + j.Run
 }
 
 // StoredReport is the last report of a job that said something new.
@@ -106,7 +119,7 @@ func (e *Engine) Kept(ctx context.Context) (*Kept, error) {
 }
 
 func (e *Engine) heldLock(ctx context.Context) (*HeldLock, error) {
-	lock := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, e.opts.Log, e.read, &e.account)
+	lock := e.newLock(e.opts.Log)
 	if err := lock.peek(ctx); err != nil {
 		return nil, err
 	}
@@ -119,10 +132,27 @@ func (e *Engine) heldLock(ctx context.Context) (*HeldLock, error) {
 	}, nil
 }
 
+// marked returns the open runs of all jobs, as the Lease tells them.
+func (e *Engine) marked(ctx context.Context) ([]StoredJournal, error) {
+	lock := e.newLock(e.opts.Log)
+	if err := lock.peek(ctx); err != nil {
+		return nil, err
+	}
+	var all []StoredJournal
+	for _, o := range lock.openRuns() {
+		all = append(all, StoredJournal{Job: o.job, StartedAt: o.since, Phase: PhaseUnknown, Open: true})
+	}
+	return all, nil
+}
+
 func (e *Engine) state(ctx context.Context, selector string) (*Kept, error) {
 	s := &Kept{Reports: map[string]*StoredReport{}}
 	store := e.journals("")
 	secrets, err := store.list(ctx, selector)
+	if apierrors.IsForbidden(err) {
+		// Who may not read journals is told by the Lease what is open.
+		s.Journals, err = e.marked(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	coordinationapi "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -48,18 +49,34 @@ func (e *LockedError) Error() string {
 // monotonic one, which nobody can set but which stops while the machine is suspended,
 // and the wall clock, which goes on.
 type lock struct {
-	lease    *resourcelock.LeaseLock
-	client   coordinationv1.LeaseInterface
-	duration time.Duration
-	log      *zap.Logger
+	client              coordinationv1.LeaseInterface
+	namespace, identity string
+	duration            time.Duration
+	log                 *zap.Logger
 	// read repeats a read that failed for a moment.
 	read func(context.Context, func(context.Context) error) error
 	// account judges the answers to writes: whether this account is gone.
 	account *k8sutil.Account
+	// makeNamespace creates the namespace of the Lease, for the answer that refused the
+	// Lease's own creation. Nil: it is not created.
+	makeNamespace func(ctx context.Context, refused error) error
+	// past is asked when the Lease has to be created, since the one before may have been
+	// deleted: the jobs with an open journal, and the highest number of a journal. Nil:
+	// there is no past.
+	past func(context.Context) (open []string, highest int, err error)
 
-	// seen is the record as peeked, nil if there was none; seenAt when.
+	// turn is taken, for as long as a call takes, by whoever reads or writes the Lease:
+	// while it is held, the renewal
+	// and the jobs that share it.
+	turn chan struct{}
+	// live is the Lease as it was read or written last, nil if there was none; seen is
+	// its record, and seenAt when it was read.
+	live   *coordinationapi.Lease
 	seen   *resourcelock.LeaderElectionRecord
 	seenAt time.Time
+	// marks are the jobs whose mark is to be on the Lease from the next write on, or
+	// (false) is not to be on it any more: see marks.go.
+	marks map[string]bool
 
 	// number of this acquisition, which puts runs in order: the transitions that the
 	// Lease counts.
@@ -79,15 +96,20 @@ func newLock(client coordinationv1.CoordinationV1Interface, namespace, identity 
 	read func(context.Context, func(context.Context) error) error, account *k8sutil.Account,
 ) *lock {
 	return &lock{
-		lease: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: lockName},
-			Client:     client,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
-		client: client.Leases(namespace), duration: duration, log: log, read: read, account: account,
-		renewed: make(chan struct{}),
+		client: client.Leases(namespace), namespace: namespace, identity: identity, duration: duration, log: log, read: read, account: account,
+		marks: map[string]bool{}, turn: make(chan struct{}, 1), renewed: make(chan struct{}),
 	}
 }
+
+// String is where the Lease is.
+func (l *lock) String() string { return l.namespace + "/" + lockName }
+
+func (l *lock) enter() { l.turn <- struct{}{} }
+
+func (l *lock) leave() { <-l.turn }
+
+// isOurs says whether this process is the holder of the Lease as seen.
+func (l *lock) isOurs() bool { return l.seen != nil && l.seen.HolderIdentity == l.identity }
 
 // deadline is a moment on the monotonic clock and on the wall clock.
 type deadline struct{ monotonic, wall time.Time }
@@ -112,18 +134,19 @@ func (l *lock) renewDeadline() time.Duration { return l.duration * 3 / 4 }
 // still true.
 func (l *lock) peek(ctx context.Context) error {
 	return l.read(ctx, func(ctx context.Context) error {
-		record, _, err := l.lease.Get(ctx)
+		live, err := l.client.Get(ctx, lockName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			l.seen, l.seenAt = nil, time.Now()
+			l.live, l.seen, l.seenAt = nil, nil, time.Now()
 			return nil
 		case err != nil:
-			return fmt.Errorf("cannot read Lease %s: %w", l.lease.Describe(), err)
+			return fmt.Errorf("cannot read Lease %s: %w", l, err)
 		}
+		record := resourcelock.LeaseSpecToLeaderElectionRecord(&live.Spec)
 		if !sameRecord(l.seen, record) {
 			l.seenAt = time.Now()
 		}
-		l.seen = record
+		l.live, l.seen = live, record
 		return nil
 	})
 }
@@ -131,7 +154,7 @@ func (l *lock) peek(ctx context.Context) error {
 // free says when the Lease as seen may be taken. A foreign Lease is over when it
 // was not renewed for its duration while we looked: clocks are not compared.
 func (l *lock) free() (at time.Time, holder string) {
-	if l.seen == nil || l.seen.HolderIdentity == "" || l.seen.HolderIdentity == l.lease.LockConfig.Identity {
+	if l.seen == nil || l.seen.HolderIdentity == "" || l.isOurs() {
 		return time.Time{}, ""
 	}
 	return l.seenAt.Add(time.Duration(l.seen.LeaseDurationSeconds)*time.Second + l.grace()), l.seen.HolderIdentity
@@ -140,15 +163,22 @@ func (l *lock) free() (at time.Time, holder string) {
 // grace covers a last call of the previous holder that is still on its way.
 func (l *lock) grace() time.Duration { return min(l.duration/4, time.Second) }
 
-// acquire takes the Lease, waiting up to wait for another holder. contended is
-// true if anybody held it since peek: then what was read before is stale.
-func (l *lock) acquire(ctx context.Context, patience time.Duration) (contended bool, err error) {
+// acquire takes the Lease, and marks on it that a run of the job is open; it waits
+// up to patience for another holder. contended is true if anybody held it since peek:
+// then what was read before is stale.
+func (l *lock) acquire(ctx context.Context, job string, patience time.Duration) (contended bool, err error) {
+	l.enter()
+	defer l.leave()
+	l.marks = map[string]bool{job: true}
 	giveUp := time.Now().Add(patience)
 	for {
 		at, holder := l.free()
 		if !time.Now().Before(at) {
 			began := time.Now()
-			err := l.write(ctx, l.take())
+			highest, err := l.restore(ctx)
+			if err == nil {
+				err = l.write(ctx, l.take(highest))
+			}
 			if err == nil {
 				l.number = l.seen.LeaderTransitions + 1
 				l.hold(began)
@@ -157,16 +187,16 @@ func (l *lock) acquire(ctx context.Context, patience time.Duration) (contended b
 			contended = true
 			moved := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 			if !moved && !k8sutil.IsTransient(err) {
-				return contended, fmt.Errorf("cannot take the lock, Lease %s: %w", l.lease.Describe(), err)
+				return contended, fmt.Errorf("cannot take the lock, Lease %s: %w", l, err)
 			}
 			if time.Now().After(giveUp) {
-				return contended, fmt.Errorf("cannot take the lock, Lease %s: %w", l.lease.Describe(), err)
+				return contended, fmt.Errorf("cannot take the lock, Lease %s: %w", l, err)
 			}
 			// After an unknown outcome the Lease may be ours: look.
 			if err := l.peek(ctx); err != nil {
 				return contended, err
 			}
-			if l.seen != nil && l.seen.HolderIdentity == l.lease.LockConfig.Identity {
+			if l.isOurs() {
 				continue
 			}
 			if at, _ := l.free(); time.Now().Before(at) {
@@ -181,7 +211,7 @@ func (l *lock) acquire(ctx context.Context, patience time.Duration) (contended b
 		if !time.Now().Before(giveUp) {
 			return true, &LockedError{Holder: holder}
 		}
-		l.log.Info("waiting for the lock", zap.String("lease", l.lease.Describe()), zap.String("holder", holder),
+		l.log.Info("waiting for the lock", zap.Stringer("lease", l), zap.String("holder", holder),
 			zap.Duration("atMost", time.Until(giveUp).Round(time.Second)))
 		if err := l.awaitChange(ctx, at, giveUp); err != nil {
 			return true, err
@@ -189,13 +219,16 @@ func (l *lock) acquire(ctx context.Context, patience time.Duration) (contended b
 	}
 }
 
-func (l *lock) take() *resourcelock.LeaderElectionRecord {
+// take is the record of this process as the holder. highest is the number of the last
+// acquisition, if there is no Lease that tells it.
+func (l *lock) take(highest int) *resourcelock.LeaderElectionRecord {
 	now := metav1.Now()
 	record := &resourcelock.LeaderElectionRecord{
-		HolderIdentity:       l.lease.LockConfig.Identity,
+		HolderIdentity:       l.identity,
 		LeaseDurationSeconds: int(l.duration / time.Second),
 		AcquireTime:          now,
 		RenewTime:            now,
+		LeaderTransitions:    highest,
 	}
 	if l.seen != nil {
 		record.LeaderTransitions = l.seen.LeaderTransitions + 1
@@ -206,14 +239,29 @@ func (l *lock) take() *resourcelock.LeaderElectionRecord {
 func (l *lock) write(ctx context.Context, record *resourcelock.LeaderElectionRecord) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, l.renewDeadline()))
 	defer cancel()
-	err := l.account.Watch(func(ctx context.Context) error {
-		if l.seen == nil {
-			return l.lease.Create(ctx, *record)
+	lease := &coordinationapi.Lease{ObjectMeta: metav1.ObjectMeta{Name: lockName, Namespace: l.namespace}}
+	if l.live != nil {
+		lease = l.live.DeepCopy()
+	}
+	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(record)
+	l.applyMarks(lease, record.RenewTime)
+	err := l.account.Watch(func(ctx context.Context) (err error) {
+		if l.live != nil {
+			lease, err = l.client.Update(ctx, lease, metav1.UpdateOptions{})
+			return err
 		}
-		return l.lease.Update(ctx, *record)
+		created, err := l.client.Create(ctx, lease, metav1.CreateOptions{})
+		if stateGone(err) && l.makeNamespace != nil {
+			if err := l.makeNamespace(ctx, err); err != nil {
+				return err
+			}
+			created, err = l.client.Create(ctx, lease, metav1.CreateOptions{})
+		}
+		lease = created
+		return err
 	})(ctx)
 	if err == nil {
-		l.seen = record
+		l.live, l.seen = lease, record
 	}
 	return err
 }
@@ -231,7 +279,7 @@ func (l *lock) awaitChange(ctx context.Context, freeAt, giveUp time.Time) error 
 	})
 	if err != nil {
 		if !k8sutil.IsTransient(err) {
-			return fmt.Errorf("cannot watch Lease %s: %w", l.lease.Describe(), err)
+			return fmt.Errorf("cannot watch Lease %s: %w", l, err)
 		}
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
 			return err
@@ -278,35 +326,50 @@ func (l *lock) renew(ctx context.Context) {
 			return
 		case <-every.C:
 		}
-		began := time.Now()
-		record := *l.seen
-		record.RenewTime = metav1.Now()
-		err := l.write(ctx, &record)
-		switch {
-		case err == nil:
-			l.extend(began)
-			continue
-		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-			// Somebody wrote it: see who.
-			if err := l.peek(ctx); err != nil {
-				continue
-			}
-			if l.seen == nil || l.seen.HolderIdentity != l.lease.LockConfig.Identity {
-				lost := &LockedError{Lost: true, Deleted: l.seen == nil}
-				if l.seen != nil {
-					lost.Holder = l.seen.HolderIdentity
-				}
-				l.lose(lost)
-				return
-			}
-		default:
-			if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
-				l.lose(gone)
+		if err := l.renewOnce(ctx); err != nil {
+			if l.lossCause() != nil {
 				return
 			}
 			l.log.Debug("cannot renew the lock yet", zap.Error(err))
 		}
 	}
+}
+
+// renewOnce writes the Lease once more, with the marks as they are to be. Whoever
+// finds that somebody else has it has lost it.
+func (l *lock) renewOnce(ctx context.Context) error {
+	l.enter()
+	defer l.leave()
+	if lost := l.lossCause(); lost != nil {
+		return k8sutil.Permanent(lost)
+	}
+	began := time.Now()
+	record := *l.seen
+	record.RenewTime = metav1.Now()
+	err := l.write(ctx, &record)
+	switch {
+	case err == nil:
+		l.extend(began)
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		// Somebody wrote it: see who.
+		if err := l.peek(ctx); err != nil {
+			return err
+		}
+		if l.isOurs() {
+			return transient{err}
+		}
+		lost := &LockedError{Lost: true, Deleted: l.seen == nil}
+		if l.seen != nil {
+			lost.Holder = l.seen.HolderIdentity
+		}
+		l.lose(lost)
+		return k8sutil.Permanent(lost)
+	default:
+		if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
+			l.lose(gone)
+		}
+	}
+	return err
 }
 
 func (l *lock) extend(began time.Time) {
@@ -374,8 +437,9 @@ func (l *lock) lossCause() error {
 }
 
 // release gives the lock back, so that the next run need not wait for it to
-// expire. Failing to is no error: it expires by itself.
-func (l *lock) release() {
+// expire. The marks of the closed jobs go with it. Failing to is no error: it expires by
+// itself, and a mark without an open journal is removed by the next run of its job.
+func (l *lock) release(closed ...string) {
 	l.mu.Lock()
 	held, lost := l.held, l.lost
 	l.held = false
@@ -383,13 +447,18 @@ func (l *lock) release() {
 	if !held {
 		return
 	}
+	for _, job := range closed {
+		l.unmark(job)
+	}
 	l.stop()
 	<-l.stopped
 	if lost != nil {
 		return
 	}
+	l.enter()
+	defer l.leave()
 	err := k8sutil.Retry(context.Background(), l.renewDeadline(), nil, func(ctx context.Context) error {
-		if l.seen == nil || l.seen.HolderIdentity != l.lease.LockConfig.Identity {
+		if !l.isOurs() {
 			return nil // an earlier attempt was carried out, or somebody has it now
 		}
 		record := *l.seen
@@ -405,6 +474,7 @@ func (l *lock) release() {
 		}
 		return transient{answer}
 	})
+	l.marks = map[string]bool{}
 	if err != nil {
 		l.log.Warn("cannot release the lock; it expires by itself", zap.Duration("within", l.duration), zap.Error(err))
 	}

@@ -21,7 +21,7 @@ import (
 // fakeLock is the lock of one process, at a Lease without a cluster.
 func fakeLock(client *fake.Clientset, identity string) *lock {
 	direct := func(ctx context.Context, op func(context.Context) error) error { return op(ctx) }
-	return newLock(client.CoordinationV1(), "kyma-system", identity, 20*time.Second, zap.NewNop(), direct, &k8sutil.Account{})
+	return newLock(client.CoordinationV1(), DefaultStateNamespace, identity, 20*time.Second, zap.NewNop(), direct, &k8sutil.Account{})
 }
 
 func mustAcquire(t *testing.T, l *lock) (contended bool) {
@@ -29,7 +29,7 @@ func mustAcquire(t *testing.T, l *lock) (contended bool) {
 	if err := l.peek(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	contended, err := l.acquire(t.Context(), 0)
+	contended, err := l.acquire(t.Context(), "job", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestContended(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour) // the plan takes its time
-		contended, err := next.acquire(t.Context(), 0)
+		contended, err := next.acquire(t.Context(), "job", 0)
 		if err != nil || !contended {
 			t.Errorf("contended: %t, %v", contended, err)
 		}
@@ -161,7 +161,7 @@ func TestHeldByAnother(t *testing.T) {
 		if err := other.peek(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, err := other.acquire(t.Context(), 0)
+		_, err := other.acquire(t.Context(), "job", 0)
 		locked, ok := errors.AsType[*LockedError](err)
 		if !ok || locked.Holder != "a" || locked.Lost {
 			t.Errorf("got %v", err)
@@ -177,12 +177,12 @@ func TestLostLease(t *testing.T) {
 		want LockedError
 	}{
 		"Deleted": {func(t *testing.T, client *fake.Clientset, _ *atomic.Bool) {
-			if err := client.CoordinationV1().Leases("kyma-system").Delete(t.Context(), lockName, metav1.DeleteOptions{}); err != nil {
+			if err := client.CoordinationV1().Leases(DefaultStateNamespace).Delete(t.Context(), lockName, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, LockedError{Lost: true, Deleted: true}},
 		"Taken": {func(t *testing.T, client *fake.Clientset, taken *atomic.Bool) {
-			leases := client.CoordinationV1().Leases("kyma-system")
+			leases := client.CoordinationV1().Leases(DefaultStateNamespace)
 			live, err := leases.Get(t.Context(), lockName, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -217,4 +217,44 @@ func TestLostLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMarkSurvivesConflicts: a person who edits the Lease meanwhile does not take the
+// mark away, nor the lock.
+func TestMarkSurvivesConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var conflicts atomic.Int32
+		client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return conflicts.Add(-1) >= 0, nil, apierrors.NewConflict(a.GetResource().GroupResource(), lockName, errors.New("it was changed"))
+		})
+		l := fakeLock(client, "a")
+		l.past = func(context.Context) ([]string, int, error) { return []string{"killed"}, 7, nil }
+		mustAcquire(t, l)
+		conflicts.Store(2)
+		if err := l.mark(t.Context(), "second"); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.openRuns(); len(got) != 3 || got[0].job != "job" || got[1].job != "killed" || got[2].job != "second" || got[2].since.IsZero() {
+			t.Errorf("marks %+v", got)
+		}
+		if l.acquisition() != 8 {
+			t.Errorf("a Lease that was deleted goes on from the highest number: %d", l.acquisition())
+		}
+		l.unmark("second")
+		if l.isMarked("second") || !l.isMarked("killed") {
+			t.Error("what is closed is not marked any more, and what another left is")
+		}
+		conflicts.Store(1)
+		l.release("job")
+		if err := l.peek(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.openRuns(); len(got) != 1 || got[0].job != "killed" || l.seen.HolderIdentity != "" {
+			t.Errorf("after the release: %+v, held by %q", got, l.seen.HolderIdentity)
+		}
+		if l.lossCause() != nil {
+			t.Error(l.lossCause())
+		}
+	})
 }

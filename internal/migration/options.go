@@ -34,8 +34,9 @@ const (
 
 // Options of an Engine. The zero value of a field means its default.
 type Options struct {
-	// StateNamespace holds the Lease, the journal and the reports; default
-	// kyma-system. All processes that work on one cluster must agree on it.
+	// StateNamespace holds the Lease, the journal and the reports, and nothing else;
+	// default DefaultStateNamespace. All processes that work on one cluster must agree on
+	// it.
 	StateNamespace string
 	// Timeout bounds the forward work, default 15m. LockWait comes before it,
 	// RollbackTimeout (default 5m) after it.
@@ -92,7 +93,7 @@ func (o *Options) setDefaults() {
 		}
 	}
 	if o.StateNamespace == "" {
-		o.StateNamespace = "kyma-system"
+		o.StateNamespace = DefaultStateNamespace
 	}
 	def(&o.Timeout, 15*time.Minute)
 	def(&o.RollbackTimeout, 5*time.Minute)

@@ -114,10 +114,11 @@ func (r *run) preflight(ctx context.Context, units []Unit) ([]Finding, error) {
 	}
 	var findings []Finding
 	for _, p := range missing {
-		findings = append(findings, Finding{
-			Severity: Error, Problem: "missing permission: " + p.String(),
-			Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again",
-		})
+		hint := "grant it to the account that runs the job (its Role or ClusterRole), and run it again"
+		if p.namespace == r.e.opts.StateNamespace {
+			hint += "; a Role needs its namespace: kubectl create namespace " + p.namespace
+		}
+		findings = append(findings, Finding{Severity: Error, Problem: "missing permission: " + p.String(), Hint: hint})
 	}
 	return findings, nil
 }

@@ -64,7 +64,7 @@ func (e *Engine) begin(command string, job Job) *run {
 			r.ignored[key] = true
 		}
 	}
-	own := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, r.log, e.read, &e.account)
+	own := e.newLock(r.log)
 	r.lock = own
 	if e.opts.Seat != nil {
 		r.lock = e.opts.Seat.sit(own)
@@ -102,8 +102,18 @@ type outcome struct {
 // Run does what is left to do. ctx ending with a SignalError interrupts it.
 func (e *Engine) Run(ctx context.Context, job Job) *Report {
 	r := e.begin("run", job)
-	defer r.lock.release()
+	defer r.release()
 	return r.conclude(ctx, r.worse(r.forward(ctx)))
+}
+
+// release gives the lock back. Its Lease says that a run of the job is open for as long
+// as a journal may be.
+func (r *run) release() {
+	if r.journals.allClosed() {
+		r.lock.release(r.job.Name())
+		return
+	}
+	r.lock.release()
 }
 
 // worse joins the outcome of a run with that of the rollback which it finished
@@ -126,15 +136,13 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 	r := e.begin("plan", job)
 	ctx, cancel := r.limited(ctx, e.opts.Timeout, "the plan", "--timeout")
 	defer cancel()
-	plan, open, err := r.look(withDryRun(ctx))
+	var plan *Plan
+	err := r.both(ctx, r.findOpen, func(ctx context.Context) (err error) {
+		plan, err = r.plan(withDryRun(ctx))
+		return err
+	})
 	if err != nil {
 		return r.conclude(ctx, r.nothingChanged(ctx, err))
-	}
-	for _, o := range open {
-		r.addFinding(Finding{
-			Severity: Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.header.Run, o.phase),
-			Hint: "run finishes it first; undo undoes it",
-		})
 	}
 	explainer, _ := job.(Explainer)
 	units := slices.Concat(plan.Units, plan.Last)
@@ -178,7 +186,7 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 // interrupted.
 func (e *Engine) Undo(ctx context.Context, job Job) *Report {
 	r := e.begin("undo", job)
-	defer r.lock.release()
+	defer r.release()
 	return r.conclude(ctx, r.undo(ctx))
 }
 
@@ -187,26 +195,76 @@ func (r *run) limited(ctx context.Context, limit time.Duration, what, flag strin
 	return context.WithTimeoutCause(ctx, limit, &timeoutError{what, flag, limit.String()})
 }
 
-// look reads the cluster: what an interrupted run left, and what is left to do.
-func (r *run) look(ctx context.Context) (*Plan, []openJournal, error) {
-	var plan *Plan
-	var open []openJournal
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		open, err = r.journals.find(gctx, phaseForward, phaseRollback, phaseUndo)
-		return err
-	})
-	g.Go(func() (err error) {
-		plan, err = r.plan(gctx)
-		return err
-	})
-	if err := g.Wait(); err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+// look reads the cluster: what an interrupted run left, and what is left to do. A job
+// that only reads leaves nothing.
+func (r *run) look(ctx context.Context) (plan *Plan, open []openJournal, err error) {
+	err = r.both(ctx, func(ctx context.Context) (err error) {
+		if !r.onlyReads() {
+			open, err = r.journals.find(ctx, openPhases...)
 		}
+		return err
+	}, func(ctx context.Context) (err error) {
+		plan, err = r.plan(ctx)
+		return err
+	})
+	if err == nil && r.onlyReads() && writingUnits(plan) > 0 {
+		err = k8sutil.Permanent(fmt.Errorf("the job %s, which is only to read, plans to write", r.job.Name()))
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	return plan, open, nil
+}
+
+// both does two reads at once.
+func (r *run) both(ctx context.Context, one, other func(context.Context) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return one(gctx) })
+	g.Go(func() error { return other(gctx) })
+	err := g.Wait()
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// onlyReads says whether the job never writes.
+func (r *run) onlyReads() bool {
+	_, reader := r.job.(OnlyReader)
+	return reader
+}
+
+// findOpen reports for a plan the runs of the job that are open. Whether there is one
+// is told by the Lease; which, and how far it came, by its journal, if this account may
+// read that. Without a Lease, which somebody may have deleted, there are only the journals.
+func (r *run) findOpen(ctx context.Context) error {
+	lock := r.e.newLock(r.log)
+	if err := lock.peek(ctx); err != nil {
+		return err
+	}
+	marked := lock.isMarked(r.job.Name())
+	if lock.live != nil && !marked {
+		return nil
+	}
+	// Asked, so that an account that may not is refused nothing.
+	readable, err := r.allowed(ctx, permission{verb: "list", resource: "secrets", namespace: r.e.opts.StateNamespace})
+	if err != nil {
+		return err
+	}
+	const hint = "run finishes it first; undo undoes it"
+	if !readable {
+		for _, o := range lock.openRuns() {
+			if o.job == r.job.Name() {
+				r.addFinding(Finding{Severity: Warning, Problem: fmt.Sprintf("a run of it goes on or was interrupted; the Lease says that it is open since %s", o.since.Format(time.RFC3339)), Hint: hint})
+			}
+		}
+		return nil
+	}
+	open, err := r.journals.find(ctx, openPhases...)
+	for _, o := range open {
+		r.addFinding(Finding{Severity: Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.header.Run, o.phase), Hint: hint})
+	}
+	return err
 }
 
 // plan asks the job; a panic in it is its error.
@@ -232,8 +290,10 @@ func (r *run) forward(parent context.Context) outcome {
 	defer cancel()
 	// The Lease is read before everything else: if it can be taken as it was
 	// then, what was read in between still holds.
-	if err := r.lock.peek(ctx); err != nil {
-		return r.nothingChanged(ctx, err)
+	if !r.onlyReads() {
+		if err := r.lock.peek(ctx); err != nil {
+			return r.nothingChanged(ctx, err)
+		}
 	}
 	plan, open, err := r.look(ctx)
 	if err != nil {
@@ -244,7 +304,9 @@ func (r *run) forward(parent context.Context) outcome {
 			return r.refuse(plan)
 		}
 		if writingUnits(plan) == 0 {
-			return r.probed(ctx, r.onlyWait(ctx, plan))
+			out := r.probed(ctx, r.onlyWait(ctx, plan))
+			r.clearMark(parent)
+			return out
 		}
 		// What is refused is refused before even the Lease is written.
 		if out, ok := r.mayStart(ctx, plan, slices.Concat(plan.Units, plan.Last)); !ok {
@@ -252,7 +314,7 @@ func (r *run) forward(parent context.Context) outcome {
 		}
 	}
 	// The wait for the lock has its own limit; the work has all of its time.
-	contended, err := r.lock.acquire(parent, r.e.opts.LockWait)
+	contended, err := r.acquire(parent)
 	cancel()
 	ctx, cancel = r.limited(parent, min(r.e.opts.Timeout, time.Until(end)), "the run", "--timeout")
 	defer cancel()
@@ -311,6 +373,30 @@ func (r *run) forward(parent context.Context) outcome {
 	}
 	r.findings = append(r.findings, plan.Findings...)
 	return r.execute(parent, ctx, plan, t)
+}
+
+// acquire takes the lock. What was known of journals is stale if another run had it.
+func (r *run) acquire(ctx context.Context) (contended bool, err error) {
+	contended, err = r.lock.acquire(ctx, r.job.Name(), r.e.opts.LockWait)
+	if contended {
+		r.journals.know(nil)
+	}
+	return contended, err
+}
+
+// clearMark takes the lock, so that its release removes the mark of a run that was
+// killed before it had a journal, or after it had closed it. Nothing else is left to do.
+func (r *run) clearMark(ctx context.Context) {
+	if r.onlyReads() || ctx.Err() != nil || !r.lock.isMarked(r.job.Name()) {
+		return
+	}
+	contended, err := r.acquire(ctx)
+	if err == nil && contended {
+		_, err = r.journals.find(ctx, openPhases...)
+	}
+	if err != nil {
+		r.log.Warn("the Lease still says that a run of this job is open, and none is; a later run corrects that", zap.Error(err))
+	}
 }
 
 // mayStart is the last gate before the first write.
@@ -1018,6 +1104,7 @@ func (r *run) nothingChanged(ctx context.Context, err error) outcome {
 	var locked *LockedError
 	var timeout *timeoutError
 	var signal SignalError
+	var home *stateNamespaceError
 	switch {
 	case errors.As(err, &locked):
 		return outcome{result: Locked, message: locked.Error() + "; nothing was changed"}
@@ -1032,6 +1119,9 @@ func (r *run) nothingChanged(ctx context.Context, err error) outcome {
 	case isDamaged(err) != nil:
 		r.addFinding(Finding{Severity: Error, Problem: err.Error(), Hint: isDamaged(err).hint()})
 		return outcome{result: Refused, message: err.Error() + "; nothing was changed"}
+	case errors.As(err, &home):
+		r.addFinding(Finding{Severity: Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
+		return outcome{result: Refused, message: home.Error() + "; nothing was changed"}
 	case apierrors.IsForbidden(err):
 		r.addFinding(Finding{Severity: Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
 		return outcome{result: Refused, message: "a permission is missing; nothing was changed"}
@@ -1092,7 +1182,7 @@ func (r *run) undo(parent context.Context) outcome {
 		return r.nothingChanged(ctx, err)
 	}
 	newest := func(ctx context.Context) (*openJournal, error) {
-		found, err := r.journals.find(ctx, phaseForward, phaseRollback, phaseUndo, phaseDone)
+		found, err := r.journals.find(ctx, append(slices.Clone(openPhases), phaseDone)...)
 		if err != nil || len(found) == 0 {
 			return nil, err
 		}
@@ -1105,7 +1195,7 @@ func (r *run) undo(parent context.Context) outcome {
 	case found == nil:
 		return outcome{result: NothingToDo, message: "there is no run to take back"}
 	}
-	contended, err := r.lock.acquire(parent, r.e.opts.LockWait)
+	contended, err := r.acquire(parent)
 	cancel()
 	ctx, cancel = r.limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
 	defer cancel()

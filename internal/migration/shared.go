@@ -12,12 +12,15 @@ import (
 // lease is the lock as one run uses it: its own, or a seat at a shared one.
 type lease interface {
 	peek(context.Context) error
-	acquire(ctx context.Context, patience time.Duration) (contended bool, err error)
+	acquire(ctx context.Context, job string, patience time.Duration) (contended bool, err error)
 	guard(context.Context) (context.Context, context.CancelFunc, error)
 	wasTaken() bool
 	acquisition() int
 	lossCause() error
-	release()
+	// isMarked says whether the Lease says that a run of the job is open.
+	isMarked(job string) bool
+	// release is told the jobs whose journals are all closed: their marks go.
+	release(closed ...string)
 }
 
 var (
@@ -83,6 +86,8 @@ type Seat struct {
 
 	// early: what the run builds on was read before the Lease was taken.
 	early, joined bool
+	// marked: the Lease was taken, and says so.
+	marked bool
 
 	mu      sync.Mutex
 	revoked bool
@@ -157,7 +162,7 @@ func (s *Seat) peek(ctx context.Context) error {
 	return nil
 }
 
-func (s *Seat) acquire(ctx context.Context, patience time.Duration) (contended bool, err error) {
+func (s *Seat) acquire(ctx context.Context, job string, patience time.Duration) (contended bool, err error) {
 	began := time.Now()
 	s.mu.Lock()
 	s.since = began
@@ -179,13 +184,15 @@ func (s *Seat) acquire(ctx context.Context, patience time.Duration) (contended b
 		return false, context.Cause(ctx)
 	}
 	sh := s.shared
-	if !sh.held {
-		contended, err := sh.lock.acquire(ctx, patience)
-		if err != nil {
-			return contended, err
-		}
-		sh.held, sh.contended = true, contended
+	if sh.held {
+		err = sh.lock.mark(ctx, job)
+	} else {
+		sh.contended, err = sh.lock.acquire(ctx, job, patience)
 	}
+	if err != nil {
+		return sh.contended, err
+	}
+	sh.held, s.marked = true, true
 	return s.early && sh.contended, nil
 }
 
@@ -213,10 +220,17 @@ func (s *Seat) lossCause() error {
 	return s.shared.lock.lossCause()
 }
 
-// release leaves the Lease to the others.
-func (s *Seat) release() {
+func (s *Seat) isMarked(job string) bool { return s.shared.lock.isMarked(job) }
+
+// release leaves the Lease to the others. Its next renewal removes the marks.
+func (s *Seat) release(closed ...string) {
 	s.shared.turn <- struct{}{}
 	defer s.shared.leave()
+	if s.marked && s.shared.held && !s.isRevoked() {
+		for _, job := range closed {
+			s.shared.lock.unmark(job)
+		}
+	}
 	if s.joined {
 		s.joined = false
 		if s.shared.reading--; s.shared.reading == 0 && !s.shared.held {

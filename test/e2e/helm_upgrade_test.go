@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -607,6 +608,10 @@ func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	state := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: migration.DefaultStateNamespace}}
+	if _, err := u.core.CoreV1().Namespaces().Create(ctx, state, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
 	var job string
 	for doc := range strings.SplitSeq(out, "\n---\n") {
 		obj := &unstructured.Unstructured{}
@@ -853,8 +858,8 @@ func (u *upgrade) watch(t *testing.T) {
 			return
 		}
 		for _, c := range pod.Status.ContainerStatuses {
-			if c.State.Terminated == nil {
-				continue
+			if c.State.Terminated == nil || c.Name == "state-namespace" {
+				continue // the first hook of each upgrade is none of the jobs
 			}
 			u.mu.Lock()
 			if !u.seen[pod.UID] {

@@ -50,7 +50,7 @@ func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	s := &sandbox{t: t, server: model.New(1)}
 	s.user = s.client("user")
-	for _, name := range []string{"kyma-system", "work"} {
+	for _, name := range []string{migration.DefaultStateNamespace, "work"} {
 		_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
 		}}, metav1.CreateOptions{})

@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
 // userAgent is how the snapshot's reads appear in the audit log.
@@ -37,8 +39,9 @@ const (
 
 // Options change what a snapshot holds.
 type Options struct {
-	// StateNamespace is where the migration's own objects are left out; default
-	// kyma-system. Anywhere else they are a difference.
+	// StateNamespace is where the migration's own objects are left out, and the
+	// namespace itself; default migration.DefaultStateNamespace. Anywhere else they are a
+	// difference.
 	StateNamespace string
 	// Status includes the status, without its timestamps.
 	Status bool
@@ -184,7 +187,7 @@ func list(ctx context.Context, client dynamic.ResourceInterface) ([]*unstructure
 // normalize turns objects into what is compared.
 func normalize(all []*unstructured.Unstructured, opts Options) Snapshot {
 	if opts.StateNamespace == "" {
-		opts.StateNamespace = "kyma-system"
+		opts.StateNamespace = migration.DefaultStateNamespace
 	}
 	// An owner may be an object that is not compared: the UIDs of all count.
 	uids := map[string]string{}
@@ -246,14 +249,19 @@ func leaveOut(obj *unstructured.Unstructured, opts Options) bool {
 	if kind == "Lease" && (namespace == "kube-system" || namespace == "kube-node-lease") {
 		return true // heartbeats
 	}
-	if opts.Raw || namespace != opts.StateNamespace {
+	if opts.Raw {
 		return false
 	}
+	if namespace != opts.StateNamespace {
+		return namespace == "" && kind == "Namespace" && name == opts.StateNamespace // the first write creates it
+	}
 	switch obj.GroupVersionKind().GroupKind() {
+	case schema.GroupKind{Kind: "ServiceAccount"}:
+		return name == "default" // every namespace has it
 	case schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}:
 		return name == stateObject
 	case schema.GroupKind{Kind: "Secret"}, schema.GroupKind{Kind: "ConfigMap"}:
-		return strings.HasPrefix(name, stateObject)
+		return strings.HasPrefix(name, stateObject) || name == "kube-root-ca.crt"
 	}
 	return false
 }

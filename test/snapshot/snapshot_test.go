@@ -96,11 +96,18 @@ func TestEqual(t *testing.T) {
 		"OwnState": {
 			reason: "The migration's own objects are no change of the cluster.",
 			after: []string{
-				`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"namespace":"kyma-system","name":"eventmesh-migration"}}`,
-				`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"kyma-system","name":"eventmesh-migration-job-run-0000"}}`,
-				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"kyma-system","name":"eventmesh-migration-job"}}`,
+				`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration"}}`,
+				`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration-job-run-0000"}}`,
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration-job"}}`,
+				`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"eventmesh-migration"}}`,
+				`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"namespace":"eventmesh-migration","name":"default"}}`,
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"eventmesh-migration","name":"kube-root-ca.crt"}}`,
 			},
 			equal: true,
+		},
+		"NamespaceOfSimilarName": {
+			reason: "Only the state namespace itself is no change.",
+			after:  []string{`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"eventmesh-migration-2"}}`},
 		},
 		"OwnStateElsewhere": {
 			reason: "State lives in exactly one namespace.",
@@ -114,7 +121,7 @@ func TestEqual(t *testing.T) {
 		},
 		"ForeignOfSimilarName": {
 			reason: "Only Lease, Secrets and ConfigMaps are state.",
-			after:  []string{`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"namespace":"kyma-system","name":"eventmesh-migration"}}`},
+			after:  []string{`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"namespace":"eventmesh-migration","name":"eventmesh-migration"}}`},
 		},
 		"Heartbeats": {
 			reason: "Control planes renew their Leases all the time.",

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -44,7 +45,8 @@ type Subject struct {
 	Admin *rest.Config
 	// Audit, if set, is asked besides for what the job has requested.
 	Audit *controlplane.ControlPlane
-	// StateNamespace is the job's --state-namespace; default kyma-system.
+	// StateNamespace is the job's --state-namespace; default
+	// migration.DefaultStateNamespace.
 	StateNamespace string
 	// Snapshot says what counts when clusters are compared.
 	Snapshot snapshot.Options
@@ -110,7 +112,7 @@ func runTests(t *testing.T, subject Subject, tests []test) {
 func (s Subject) with(t testing.TB) *Subject {
 	t.Helper()
 	if s.StateNamespace == "" {
-		s.StateNamespace = "kyma-system"
+		s.StateNamespace = migration.DefaultStateNamespace
 	}
 	if s.Name == "" || s.Binary == "" || s.Kubeconfig == "" || s.Admin == nil || s.Reset == nil || s.Done == nil || s.Break == nil {
 		t.Fatal("the subject is incomplete: only Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
@@ -151,6 +153,11 @@ func (s *Subject) reset(t testing.TB) {
 func (s *Subject) forget(t testing.TB) {
 	t.Helper()
 	ctx, client := t.Context(), s.client(t)
+	// With it, each first write of a run is the same.
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.StateNamespace}}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatalf("cannot create the state namespace: %v", err)
+	}
 	err := client.CoordinationV1().Leases(s.StateNamespace).Delete(ctx, stateName, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("cannot remove the Lease: %v", err)

@@ -21,12 +21,8 @@ eventbus-purge:
 - {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
 # whether Kyma's own migration runs
 - {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
-# whether Helm 3's release of the Event Bus exists
-- {apiGroups: [""], resources: ["secrets"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
-# whether Tiller's release of the Event Bus exists
-- {apiGroups: [""], resources: ["configmaps"], verbs: ["list"], namespace: "{{ .Values.namespaces.tiller }}"}
 # whether a run was interrupted
-- {apiGroups: [""], resources: ["secrets"], verbs: ["list"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get"], namespace: "{{ .Values.namespaces.state }}"}
 eventbus-scaledown:
 # scaled to 0; the former number is kept in the same patch
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","list","watch","patch"], namespace: "{{ .Values.namespaces.eventBus }}"}
@@ -73,12 +69,8 @@ eventservice-verify:
 - {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
 # whether Kyma's own migration runs
 - {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list"], namespace: "kyma-system"}
-# whether a run was interrupted
-- {apiGroups: [""], resources: ["secrets"], verbs: ["list"], namespace: "{{ .Values.namespaces.state }}"}
 # the report
 - {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: "{{ .Values.namespaces.state }}"}
-# whether another run goes on
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get"], namespace: "{{ .Values.namespaces.state }}"}
 httpsource-sync:
 # which have no HTTPSource
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["applications"], verbs: ["list"]}

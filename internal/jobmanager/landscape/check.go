@@ -458,9 +458,9 @@ func (c *checker) state(kept *migration.Kept, now time.Time) {
 	for _, j := range kept.Journals {
 		switch {
 		case j.Open && kept.Lock.Live(now):
-			c.find("run-running", nil, "run %s of %s is open (%s), and seems to be running: %s", j.Run, j.Job, j.Phase, kept.Lock)
+			c.find("run-running", nil, "%s of %s is open (%s), and seems to be running: %s", j.What(), j.Job, j.Phase, kept.Lock)
 		case j.Open:
-			c.find("run-open", nil, "run %s of %s was interrupted, and is open (%s)", j.Run, j.Job, j.Phase)
+			c.find("run-open", nil, "%s of %s was interrupted, and is open (%s)", j.What(), j.Job, j.Phase)
 		}
 	}
 	for _, job := range slices.Sorted(maps.Keys(kept.Reports)) {

@@ -5,7 +5,13 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
-var _ migration.Accessor = (*Job)(nil)
+var (
+	_ migration.Accessor   = (*Job)(nil)
+	_ migration.OnlyReader = (*Job)(nil)
+)
+
+// OnlyReads implements migration.OnlyReader.
+func (j *Job) OnlyReads() {}
 
 // Access implements migration.Accessor.
 func (j *Job) Access() []migration.Access {

@@ -9,6 +9,8 @@ func (j *Job) Access() []migration.Access {
 	bus := j.options.namespace
 	reads := PlanAccess(j)
 	return append(reads, []migration.Access{
+		{Resource: "secrets", Namespace: bus, Verbs: []string{"list"}, Why: "whether Helm 3's release of the Event Bus exists"},
+		{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of the Event Bus exists"},
 		{Group: "messaging.knative.dev", Resource: "channels", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo bring them back"},
 		{Group: "messaging.knative.dev", Resource: "subscriptions", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo bring them back"},
 		{Group: "applicationconnector.kyma-project.io", Resource: "eventactivations", Verbs: []string{"get", "patch"}, Why: "takes off the finalizer of the subscription-controller"},
@@ -18,7 +20,7 @@ func (j *Job) Access() []migration.Access {
 	}...)
 }
 
-// PlanAccess is what the plan alone asks for: the gate before Kyma 1.12.
+// PlanAccess is what plan --ignore-release asks for: the gate before Kyma 1.12.
 func PlanAccess(j *Job) []migration.Access {
 	bus := j.options.namespace
 	return []migration.Access{
@@ -32,7 +34,5 @@ func PlanAccess(j *Job) []migration.Access {
 		{Group: "apps", Resource: "replicasets", Namespace: bus, Verbs: []string{"list"}, Why: "whether the Event Bus runs"},
 		{Resource: "pods", Namespace: bus, Verbs: []string{"list"}, Why: "whether the Event Bus runs"},
 		{Group: "batch", Resource: "jobs", Namespace: bus, Verbs: []string{"list"}, Why: "whether Kyma's own migration runs"},
-		{Resource: "secrets", Namespace: bus, Verbs: []string{"list"}, Why: "whether Helm 3's release of the Event Bus exists"},
-		{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of the Event Bus exists"},
 	}
 }

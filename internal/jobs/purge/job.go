@@ -115,7 +115,7 @@ func (j *Job) Settings() []migration.Setting {
 		Value: &j.failIfInUse,
 	}, {
 		Name:  "ignore-release",
-		Usage: "let plan not mind the Helm release of the Event Bus: before an upgrade of Kyma that removes it",
+		Usage: "let plan not look for the Helm release of the Event Bus: before an upgrade of Kyma that removes it",
 		Value: &j.ignoreRelease,
 	}, {
 		Name:  "delete-timeout",
@@ -158,14 +158,17 @@ func (j *Job) Validate() error {
 
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	s, err := observe(ctx, c, j.options, c.ExcludeNamespaces)
+	dryRun := migration.DryRun(ctx)
+	s, err := observe(ctx, c, j.options, c.ExcludeNamespaces, j.mindsRelease(dryRun))
 	if err != nil {
 		return nil, err
 	}
-	return decide(s, j.options, mode{
-		dryRun: migration.DryRun(ctx), failIfInUse: j.failIfInUse, ignoreRelease: j.ignoreRelease, yes: j.yes, deleteTimeout: j.deleteTimeout,
-	}), nil
+	return decide(s, j.options, mode{dryRun: dryRun, failIfInUse: j.failIfInUse, yes: j.yes, deleteTimeout: j.deleteTimeout}), nil
 }
+
+// mindsRelease says whether the Helm release of the Event Bus counts as its use: a run
+// minds it in any case.
+func (j *Job) mindsRelease(dryRun bool) bool { return !dryRun || !j.ignoreRelease }
 
 // Await implements migration.Job. What is deleted, the engine waits for; a
 // finalizer is off at once.

@@ -72,13 +72,15 @@ type reading struct {
 	to        *[]found
 }
 
-func observe(ctx context.Context, c reader, o options, exclude []string) (*snapshot, error) {
+// observe reads it. Without releases, nobody minds whether the Helm release exists: its
+// records are Secrets, which hold the values of the release.
+func observe(ctx context.Context, c reader, o options, exclude []string, releases bool) (*snapshot, error) {
 	s := &snapshot{subscribed: map[string]bool{}}
 	leftOut := func(obj *unstructured.Unstructured) bool {
 		return kyma.OptedOut(obj) || slices.Contains(exclude, obj.GetNamespace())
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	s.observeUse(ctx, g, c, o)
+	s.observeUse(ctx, g, c, o, releases)
 	for _, r := range []reading{{
 		gk: kyma.EventActivation, to: &s.activations,
 		take: func(obj *unstructured.Unstructured) bool {
@@ -110,7 +112,7 @@ func observe(ctx context.Context, c reader, o options, exclude []string) (*snaps
 
 // observeUse reads what of the Event Bus is still used, but for the Triggers, which
 // are many.
-func (s *snapshot) observeUse(ctx context.Context, g *errgroup.Group, c reader, o options) {
+func (s *snapshot) observeUse(ctx context.Context, g *errgroup.Group, c reader, o options, releases bool) {
 	for _, r := range []reading{{
 		gk: kyma.Subscription, to: &s.subscriptions, take: kyma.LegacySubscription,
 	}, {
@@ -120,14 +122,16 @@ func (s *snapshot) observeUse(ctx context.Context, g *errgroup.Group, c reader, 
 		g.Go(func() error { return r.read(ctx, c) })
 	}
 	g.Go(func() error { return s.readRunning(ctx, c, o) })
-	g.Go(func() (err error) {
-		s.helm2, err = newest(ctx, c, configMaps, o.tillerNamespace, "OWNER=TILLER,NAME="+o.release, "VERSION", "STATUS", "DELETED")
-		return err
-	})
-	g.Go(func() (err error) {
-		s.helm3, err = newest(ctx, c, secrets, o.namespace, "owner=helm,name="+o.release, "version", "status", "uninstalled")
-		return err
-	})
+	if releases {
+		g.Go(func() (err error) {
+			s.helm2, err = newest(ctx, c, configMaps, o.tillerNamespace, "OWNER=TILLER,NAME="+o.release, "VERSION", "STATUS", "DELETED")
+			return err
+		})
+		g.Go(func() (err error) {
+			s.helm3, err = newest(ctx, c, secrets, o.namespace, "owner=helm,name="+o.release, "version", "status", "uninstalled")
+			return err
+		})
+	}
 	g.Go(func() error {
 		running := map[string]bool{}
 		err := c.Each(ctx, jobs, o.namespace, migration.ListOptions{}, func(obj *unstructured.Unstructured) error {

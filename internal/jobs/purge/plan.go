@@ -13,9 +13,7 @@ import (
 // mode is how the job was called.
 type mode struct {
 	dryRun, failIfInUse, yes bool
-	// ignoreRelease: the release may still exist, for a plan.
-	ignoreRelease bool
-	deleteTimeout time.Duration
+	deleteTimeout            time.Duration
 }
 
 // legacyVersion is the one at which the Event Bus knows Kyma Subscriptions.
@@ -26,11 +24,7 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 	// In order: deliveries first, then what they came from, finalizers, and the
 	// kind itself.
 	plan := &migration.Plan{Serial: true}
-	seen := *s
-	if m.dryRun && m.ignoreRelease {
-		seen.helm2, seen.helm3 = "", ""
-	}
-	used := inUse(&seen, o)
+	used := inUse(s, o)
 	for i := range used {
 		if m.dryRun && !m.failIfInUse {
 			used[i].Severity = migration.Warning

@@ -164,15 +164,6 @@ func TestDecide(t *testing.T) {
 		s:      snapshot{helm3: "deployed"}, mode: mode{dryRun: true, failIfInUse: true},
 		want: []string{"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (remove it, which is not done here: helm uninstall event-bus --namespace kyma-system)"},
 	}, {
-		reason: "before an upgrade of Kyma the release is still there, which is no use of it; a Subscription is",
-		s:      snapshot{helm2: "DEPLOYED", helm3: "deployed", subscriptions: []found{one(t, "Subscription", busFinalizer)}},
-		mode:   mode{dryRun: true, failIfInUse: true, ignoreRelease: true},
-		want:   []string{"error: Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (trigger-sync moves it to the mesh; or delete it)"},
-	}, {
-		reason: "a run minds the release in any case",
-		s:      snapshot{helm3: "deployed"}, mode: mode{yes: true, ignoreRelease: true},
-		want: []string{"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (remove it, which is not done here: helm uninstall event-bus --namespace kyma-system)"},
-	}, {
 		reason: "a newer version of Kyma uses the kind",
 		s:      snapshot{definition: crd(t, withNewer)}, mode: run,
 		want: []string{"info: CustomResourceDefinition subscriptions.eventing.kyma-project.io: kept: it serves v1alpha2, which a newer version of Kyma uses"},

@@ -23,7 +23,7 @@ func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit
 	s, err := migration.Shared(ctx, f, key, func(ctx context.Context, c *migration.Cluster) (*snapshot, error) {
 		s := &snapshot{}
 		g, ctx := errgroup.WithContext(ctx)
-		s.observeUse(ctx, g, c, j.options)
+		s.observeUse(ctx, g, c, j.options, true)
 		return s, g.Wait()
 	})
 	if err != nil {

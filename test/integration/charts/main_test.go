@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -90,7 +91,7 @@ func furnish(ctx context.Context, plane *controlplane.ControlPlane) error {
 	if _, err := kyma.Put(ctx, plane.Config(), 0); err != nil {
 		return err
 	}
-	for _, name := range []string{"knative-eventing", "natss", "shop"} {
+	for _, name := range []string{"knative-eventing", "natss", "shop", migration.DefaultStateNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
@@ -126,6 +127,8 @@ const (
 	deleteTimeout = "helm.sh/hook-delete-timeout"
 	modern        = "1.31.0"
 	systemNS      = "kyma-system"
+	// stateNamespace is how the objects of the first hook end.
+	stateNamespace = "state-namespace"
 )
 
 // rendering is what a chart renders to.
@@ -223,6 +226,9 @@ func (r *rendering) chain(event string) []string {
 	chain := []string{}
 	for _, job := range jobs {
 		c := job.Spec.Template.Spec.Containers[0]
+		if c.Name == stateNamespace {
+			continue // it comes before all chains
+		}
 		line := c.Name + " " + c.Args[0]
 		for _, arg := range c.Args[1:] {
 			switch arg {

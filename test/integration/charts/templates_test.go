@@ -145,6 +145,14 @@ func TestAccountsOutliveAFailedHookAndGoAfterTheLastJob(t *testing.T) {
 					t.Errorf("%s: %s (-granted +removed):\n%s", component, key, diff)
 				}
 				for _, job := range jobs {
+					// The Job that creates the state namespace, and its account, come before all others.
+					first := strings.HasSuffix(grant.GetName(), stateNamespace)
+					if own := strings.HasSuffix(job.GetName(), stateNamespace); own != first {
+						if own && weightOf(job) >= weightOf(grant) {
+							t.Errorf("%s: %s has the weight %d, %s has %d", component, key, weightOf(grant), job.key(), weightOf(job))
+						}
+						continue
+					}
 					if weightOf(grant) >= weightOf(job) || weightOf(job) >= weightOf(removal) {
 						t.Errorf("%s: %s has the weights %d and %d, %s has %d", component, key, weightOf(grant), weightOf(removal), job.key(), weightOf(job))
 					}
@@ -521,7 +529,7 @@ func TestTheStateIsReachedThroughARoleInTheStateNamespaceOnly(t *testing.T) {
 
 func TestClusterScopedNamesContainTheReleaseName(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
-		names := map[string]bool{}
+		releases := map[string]string{}
 		for _, name := range []string{"core", "a-release-with-a-name-that-is-rather-long-one", "a-release-with-a-name-that-is-rather-long-two"} {
 			out, err := h.Template(t.Context(), name, hooksChart, "--set", "standalone=true", "--namespace", systemNS)
 			if err != nil {
@@ -531,10 +539,10 @@ func TestClusterScopedNamesContainTheReleaseName(t *testing.T) {
 				if len(role.Rules) == 0 {
 					continue // removes another one
 				}
-				if !strings.HasPrefix(role.Name, name[:min(len(name), 18)]) || names[role.Name] {
+				if other := releases[role.Name]; !strings.HasPrefix(role.Name, name[:min(len(name), 18)]) || other != "" && other != name {
 					t.Errorf("ClusterRole %s of release %s", role.Name, name)
 				}
-				names[role.Name] = true
+				releases[role.Name] = name
 			}
 			for _, obj := range read(t, out).objects {
 				if m, err := meta.Accessor(obj); err != nil || len(m.GetName()) > 63 {

@@ -19,7 +19,7 @@ func growSubject(t *testing.T, d *database, reset func(context.Context, testing.
 	t.Helper()
 	return suite.Subject{
 		Name: "grow-pvc", Binary: link(t, "grow-pvc"), Args: []string{"--statefulset=data/db", "--size=5Gi", "--adopt-timeout=20s"}, BrokenArgs: []string{"--adopt-timeout=2s"},
-		Kubeconfig: cluster.Kubeconfig, Admin: cluster.Config(), Audit: cluster, StateNamespace: kyma.SystemNamespace,
+		Kubeconfig: cluster.Kubeconfig, Admin: cluster.Config(), Audit: cluster,
 		Reset: reset,
 		Done: func(ctx context.Context, t testing.TB) {
 			t.Helper()

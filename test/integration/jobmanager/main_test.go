@@ -214,7 +214,7 @@ func namespace(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		u := object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
-		if _, err := resource("Namespace", "").Create(t.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := resource("Namespace", "").Create(context.WithoutCancel(t.Context()), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
@@ -224,10 +224,11 @@ func namespace(t testing.TB, names ...string) {
 func forget(t testing.TB) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	remove(t, "Lease", kyma.SystemNamespace, "eventmesh-migration")
+	namespace(t, migration.DefaultStateNamespace)
+	remove(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration")
 	ours := metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}
 	for _, kind := range []string{"Secret", "ConfigMap"} {
-		if err := resource(kind, kyma.SystemNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
+		if err := resource(kind, migration.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -177,15 +178,15 @@ func TestKubectl(t *testing.T) {
 func TestStatus(t *testing.T) {
 	forget(t)
 	t.Cleanup(func() { forget(t) })
-	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync-r1-0000,
+	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync-r1-0000,
   labels: {eventmesh-migration.kyma-project.io/job: trigger-sync, eventmesh-migration.kyma-project.io/run: r1, eventmesh-migration.kyma-project.io/phase: rollback}},
   stringData: {run: '{"format":1,"job":"trigger-sync","run":"r1","version":"v9","startedAt":"2020-04-01T22:15:00Z"}'}}`))
-	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: kyma-system, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
+	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-trigger-sync, labels: {eventmesh-migration.kyma-project.io/job: trigger-sync}},
   data: {report.json: '{"job":"trigger-sync","command":"run","result":"deferred","message":"1 is left","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"deferred","object":"Subscription shop/orders","problem":"its Trigger is not ready","hint":"wait"}]}'}}`))
-	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: kyma-system, name: eventmesh-migration-former-job, labels: {eventmesh-migration.kyma-project.io/job: former-job}},
+	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-former-job, labels: {eventmesh-migration.kyma-project.io/job: former-job}},
   data: {report.json: '{"job":"former-job","command":"run","result":"failed","message":"no room","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"error","object":"Thing x","problem":"is odd"}]}'}}`))
 	now := metav1.NewMicroTime(time.Now())
-	if _, err := typed.CoordinationV1().Leases(kyma.SystemNamespace).Create(t.Context(), &coordinationv1.Lease{
+	if _, err := typed.CoordinationV1().Leases(migration.DefaultStateNamespace).Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("laptop_42_x"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now, AcquireTime: &now},
 	}, metav1.CreateOptions{}); err != nil {
@@ -203,9 +204,20 @@ func TestStatus(t *testing.T) {
 	tool(t, "run", "--job=trigger-sync", "--lock-wait=1s").want(t, migration.ExitLocked, "laptop_42_x")
 
 	// Its process was killed, an hour ago.
-	patch(t, "Lease", kyma.SystemNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
+	patch(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
 	tool(t, "status").want(t, 0, "open (rollback): run again to finish it, or undo", "its process is gone, and the next run takes the lock")
 	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
+	// An account that may not read journals is told by the Lease. Fails on the commit before:
+	// it was refused.
+	patch(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration", `{"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/open-trigger-sync":"2020-04-01T22:15:00Z"}}}`)
+	blind, err := cluster.User(t.Context(), "blind",
+		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "status", "--kubeconfig", blind).want(t, 0, "A run of trigger-sync, begun 2020-04-01T22:15:00Z: open (its journal cannot be read): run again to finish it, or undo")
 	if got := ids(look(t)); !slices.Contains(got, "run-open") || slices.Contains(got, "run-running") {
 		t.Errorf("verify finds %q", got)
 	}

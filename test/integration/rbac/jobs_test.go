@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,7 @@ import (
 )
 
 // journal is needed when the answer to the creation of a Secret was lost.
-const journal = "update secrets in kyma-system"
+const journal = "update secrets in " + migration.DefaultStateNamespace
 
 // many runs and undoes so often that old journals go.
 func (a *account) many(t *testing.T, wanted migration.Result) {
@@ -31,6 +32,26 @@ func (a *account) many(t *testing.T, wanted migration.Result) {
 func TestRolesAreExact(t *testing.T) {
 	p := start(t, controlplane.KnativeV1alpha1)
 	ctx := t.Context()
+
+	t.Run("state-namespace", func(t *testing.T) {
+		namespaces := p.core.CoreV1().Namespaces()
+		if err := namespaces.Delete(ctx, migration.DefaultStateNamespace, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			if _, err := namespaces.Get(ctx, migration.DefaultStateNamespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the state namespace does not go")
+			}
+		}
+		a := p.account(t, "core", "state-namespace")
+		a.job = "httpsource-sync" // whose image the hook uses
+		a.run(t, migration.Succeeded, "create-state-namespace")
+		a.run(t, migration.NothingToDo, "create-state-namespace")
+		a.exactly(t, nil)
+	})
 
 	t.Run("httpsource-sync", func(t *testing.T) {
 		apps, err := kyma.Reset(ctx, p.Config(), 2)

@@ -104,7 +104,7 @@ func start(t *testing.T, version controlplane.KnativeVersion, opts ...controlpla
 	if _, err := kyma.Put(ctx, p.Config(), 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"knative-eventing", "natss", "shop", "crm"} {
+	for _, name := range []string{"knative-eventing", "natss", "shop", "crm", migration.DefaultStateNamespace} {
 		_, err := p.core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -335,7 +335,7 @@ func (a *account) killed(t *testing.T, reached func() bool, args ...string) {
 // contended lets a run wait for the lock, which somebody else seems to hold.
 func (a *account) contended(t *testing.T, run func()) {
 	t.Helper()
-	leases := a.core.CoordinationV1().Leases("kyma-system")
+	leases := a.core.CoordinationV1().Leases(migration.DefaultStateNamespace)
 	// The last word of a run that was killed can still be on its way.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		lease, err := leases.Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})

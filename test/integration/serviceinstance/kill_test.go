@@ -98,7 +98,7 @@ func (w *world) finish(before map[string]any, what string, runs int) {
 	if diff := cmp.Diff(before, w.census()); diff != "" {
 		w.t.Fatalf("%s: lost or changed (-before +after):\n%s", what, diff)
 	}
-	for _, secret := range w.list(kyma.Secrets, kyma.SystemNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
+	for _, secret := range w.list(kyma.Secrets, migration.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
 		w.t.Fatalf("%s: journal %s is still open", what, secret.GetName())
 	}
 }

@@ -209,12 +209,12 @@ func with(t testing.TB, opts kyma.ApplicationBrokerOptions, offered ...kyma.AppS
 // forget removes what the job keeps.
 func (p *plane) forgetIn(ctx context.Context) error {
 	errs := []error{}
-	err := p.client.Resource(leases).Namespace(kyma.SystemNamespace).Delete(ctx, "eventmesh-migration", metav1.DeleteOptions{})
+	err := p.client.Resource(leases).Namespace(migration.DefaultStateNamespace).Delete(ctx, "eventmesh-migration", metav1.DeleteOptions{})
 	if !apierrors.IsNotFound(err) {
 		errs = append(errs, err)
 	}
 	for _, gvr := range []schema.GroupVersionResource{kyma.Secrets, kyma.ConfigMaps} {
-		errs = append(errs, p.client.Resource(gvr).Namespace(kyma.SystemNamespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		errs = append(errs, p.client.Resource(gvr).Namespace(migration.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}))
 	}
 	return errors.Join(errs...)

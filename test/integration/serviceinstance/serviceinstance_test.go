@@ -266,7 +266,7 @@ func TestRefuse(t *testing.T) {
 	if diff := cmp.Diff(before, w.uids(kyma.ServiceInstances)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
-	if w.get(leases, kyma.SystemNamespace, "eventmesh-migration") != nil {
+	if w.get(leases, migration.DefaultStateNamespace, "eventmesh-migration") != nil {
 		t.Error("a Lease was taken for nothing")
 	}
 
@@ -296,7 +296,7 @@ func TestTooLittleTime(t *testing.T) {
 	w := on(t)
 	w.instance("orders", "orders")
 	report, code := w.run("run", "--strategy=always", "--timeout=10s")
-	if code != migration.ExitRefused || w.get(leases, kyma.SystemNamespace, "eventmesh-migration") != nil {
+	if code != migration.ExitRefused || w.get(leases, migration.DefaultStateNamespace, "eventmesh-migration") != nil {
 		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
 	}
 	if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return strings.Contains(f.Problem, "longer than --timeout 10s") }) {
@@ -335,7 +335,7 @@ func TestParameters(t *testing.T) {
 		said.Write(p.stdout.Bytes())
 		said.Write(p.stderr.Bytes())
 	}
-	for _, u := range w.list(kyma.ConfigMaps, kyma.SystemNamespace, "eventmesh-migration.kyma-project.io/job") {
+	for _, u := range w.list(kyma.ConfigMaps, migration.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/job") {
 		fmt.Fprint(&said, u.Object)
 	}
 	if strings.Contains(said.String(), hush) {
