@@ -111,13 +111,15 @@ func TestHashOf(t *testing.T) {
 		"Status":       {"status is nobody's edit", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":1},"status":{"y":1}}`, true},
 		"ServerFields": {"what the server owns is nobody's edit", `{"metadata":{"resourceVersion":"9","generation":3,"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":1}}`, true},
 		"Ignored":      {"a key that a webhook owns", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1","webhook":"w"}},"spec":{"x":1}}`, true},
+		"IgnoredField": {"a field of the spec that a controller owns", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":1,"listed":[{"uid":"u"}]}}`, true},
+		"OtherField":   {"an edit: the field is ignored in the spec only", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":1},"listed":[1]}`, false},
 		"Mark":         {"our own mark", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1","` + MarkAnnotation + `":"r/0/0"}},"spec":{"x":1}}`, true},
 		"Spec":         {"an edit", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"}},"spec":{"x":2}}`, false},
 		"Label":        {"an edit", `{"metadata":{"labels":{"a":"2"},"annotations":{"n":"1"}},"spec":{"x":1}}`, false},
 		"Owner":        {"an edit", `{"metadata":{"labels":{"a":"1"},"annotations":{"n":"1"},"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]},"spec":{"x":1}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ignored := map[string]bool{"webhook": true}
+			ignored := map[string]bool{"webhook": true, IgnoredSpec + "listed": true}
 			if got := hashOf(object(t, base), ignored) == hashOf(object(t, tc.other), ignored); got != tc.equal {
 				t.Errorf("%s: equal is %t", tc.reason, got)
 			}

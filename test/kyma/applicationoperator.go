@@ -1,24 +1,28 @@
 package kyma
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-
-	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
 
 // ApplicationOperator stands in for application-operator, and is what runs in its
 // pod. When it starts, it upgrades the Helm release of every Application, whatever
-// version that has, one after the other and without waiting for its pods; it
-// installs the releases that are missing. An Application with skipInstallation is
-// left alone. What fails is logged, and not tried again until the next start.
+// version that has, one after the other and without waiting for its pods. What fails is
+// not tried again until the next start: the Application is FAILED, without a
+// description. From then on it installs the releases that are missing, and writes into
+// each Application what Helm says of its release, every half minute. An Application with
+// skipInstallation is left alone.
 type ApplicationOperator struct {
 	*Still
 	// began releases are upgraded to the end.
@@ -26,10 +30,15 @@ type ApplicationOperator struct {
 	stop    context.CancelFunc
 }
 
+// HelmRunner runs a command of Helm 2.
+type HelmRunner interface {
+	Run(ctx context.Context, args ...string) (string, error)
+}
+
 // ApplicationOperatorOptions of StartApplicationOperator.
 type ApplicationOperatorOptions struct {
 	// Helm is that of the image; its environment says which cluster.
-	Helm   *helm.Helm
+	Helm   HelmRunner
 	Client dynamic.Interface
 	// Chart is the folder of the per-Application chart: /application in the image.
 	Chart string
@@ -38,6 +47,8 @@ type ApplicationOperatorOptions struct {
 	Log               func(format string, args ...any)
 	// Upgraded is told of each release that was upgraded; nil: nobody is.
 	Upgraded func(app string)
+	// SyncPeriod is how often Applications get what Helm says; 0: 30 s.
+	SyncPeriod time.Duration
 }
 
 // StartApplicationOperator starts it.
@@ -45,40 +56,112 @@ func StartApplicationOperator(ctx context.Context, o ApplicationOperatorOptions)
 	a := &ApplicationOperator{Still: NewStill()}
 	ctx, a.stop = context.WithCancel(ctx)
 	a.running.Go(func() {
-		if err := upgradeReleases(ctx, &o); err != nil && ctx.Err() == nil {
-			o.Log("application-operator: %v", err)
+		o.each(ctx, o.upgrade)
+		for ctx.Err() == nil {
+			o.each(ctx, o.install)
+			select {
+			case <-ctx.Done():
+			case <-time.After(cmp.Or(o.SyncPeriod, 30*time.Second)):
+			}
+			o.each(ctx, o.sync)
 		}
 	})
 	return a
 }
 
-func upgradeReleases(ctx context.Context, o *ApplicationOperatorOptions) error {
+// each does something with every Application that has, or is to have, a release.
+func (o *ApplicationOperatorOptions) each(ctx context.Context, do func(ctx context.Context, app *unstructured.Unstructured) error) {
 	list, err := o.Client.Resource(Applications).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("cannot list Applications: %w", err)
+		if ctx.Err() == nil {
+			o.Log("application-operator: cannot list Applications: %v", err)
+		}
+		return
 	}
 	slices.SortFunc(list.Items, func(a, b unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for i := range list.Items {
-		app := list.Items[i].GetName()
-		if skip, _, _ := unstructured.NestedBool(list.Items[i].Object, "spec", "skipInstallation"); skip {
+		app := &list.Items[i]
+		if skip, _, _ := unstructured.NestedBool(app.Object, "spec", "skipInstallation"); skip || ctx.Err() != nil {
 			continue
-		}
-		if ctx.Err() != nil {
-			return nil
 		}
 		// A release that is begun is brought to its end: Helm would refuse the next
 		// upgrade of one that was left in the middle.
-		_, err := o.Helm.Run(context.WithoutCancel(ctx), "upgrade", "--install", app, o.Chart, "--namespace", IntegrationNamespace, "--timeout", "4m",
-			"--set", "global.eventServiceImage="+o.EventServiceImage)
-		if err != nil {
-			o.Log("application-operator: Application %s: %v", app, err)
-			continue
-		}
-		if o.Upgraded != nil {
-			o.Upgraded(app)
+		if err := do(context.WithoutCancel(ctx), app); err != nil && ctx.Err() == nil {
+			o.Log("application-operator: Application %s: %v", app.GetName(), err)
 		}
 	}
+}
+
+func (o *ApplicationOperatorOptions) helm(ctx context.Context, command, app string, args ...string) error {
+	_, err := o.Helm.Run(ctx, slices.Concat([]string{command}, args, []string{o.Chart, "--namespace", IntegrationNamespace, "--timeout", "4m",
+		"--set", "global.eventServiceImage=" + o.EventServiceImage})...)
+	if err == nil && o.Upgraded != nil {
+		o.Upgraded(app)
+	}
+	return err
+}
+
+func (o *ApplicationOperatorOptions) upgrade(ctx context.Context, app *unstructured.Unstructured) error {
+	if status, _ := o.release(ctx, app.GetName()); status == "" {
+		return nil
+	}
+	if err := o.helm(ctx, "upgrade", app.GetName(), app.GetName()); err != nil {
+		return errors.Join(err, o.setStatus(ctx, app, "FAILED", ""))
+	}
 	return nil
+}
+
+func (o *ApplicationOperatorOptions) install(ctx context.Context, app *unstructured.Unstructured) error {
+	if status, _ := o.release(ctx, app.GetName()); status != "" {
+		return nil
+	}
+	return o.helm(ctx, "install", app.GetName(), "--name", app.GetName())
+}
+
+func (o *ApplicationOperatorOptions) sync(ctx context.Context, app *unstructured.Unstructured) error {
+	status, description := o.release(ctx, app.GetName())
+	if status == "" {
+		return nil
+	}
+	return o.setStatus(ctx, app, status, description)
+}
+
+// release is what Helm says of an Application's release, "" if there is none.
+func (o *ApplicationOperatorOptions) release(ctx context.Context, app string) (status, description string) {
+	out, err := o.Helm.Run(ctx, "status", app, "--output", "json")
+	if err != nil {
+		return "", ""
+	}
+	var release struct {
+		Info struct {
+			Status struct {
+				Code uint64 `json:"code"`
+			} `json:"status"`
+			Description string `json:"Description"`
+		} `json:"info"`
+	}
+	if json.Unmarshal([]byte(out), &release) != nil {
+		return "", ""
+	}
+	for name, code := range releaseStatus {
+		if code == release.Info.Status.Code && name != "DELETED" {
+			return name, release.Info.Description
+		}
+	}
+	return "", ""
+}
+
+// setStatus writes the status of an Application, whose kind has no status subresource.
+func (o *ApplicationOperatorOptions) setStatus(ctx context.Context, app *unstructured.Unstructured, status, description string) error {
+	if text(app, "status", "installationStatus", "status") == status && text(app, "status", "installationStatus", "description") == description {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"installationStatus": map[string]any{"status": status, "description": description}}})
+	if err != nil {
+		return err
+	}
+	_, err = o.Client.Resource(Applications).Patch(ctx, app.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	return ignoreNotFound(err)
 }
 
 // Terminate implements Container.

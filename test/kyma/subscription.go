@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -80,10 +79,14 @@ func (m *Mesh) activatedBy(sub *unstructured.Unstructured) bool {
 // knows a Knative Subscription: it looks for its labels, which equal ones share, and
 // takes the first of the namespace.
 func (m *Mesh) firstOfEqual(sub *unstructured.Unstructured) bool {
-	labels := busLabels(sub)
 	for _, obj := range m.subscriptions.informer.GetStore().List() {
 		other := obj.(*unstructured.Unstructured)
-		if other.GetNamespace() == sub.GetNamespace() && other.GetName() < sub.GetName() && maps.Equal(busLabels(other), labels) {
+		if other.GetNamespace() != sub.GetNamespace() || other.GetName() >= sub.GetName() {
+			continue
+		}
+		if !slices.ContainsFunc([]string{"event_type", "event_type_version", "source_id"}, func(field string) bool {
+			return text(other, "spec", field) != text(sub, "spec", field)
+		}) {
 			return false
 		}
 	}

@@ -162,6 +162,28 @@ func TestWhoDeletes(t *testing.T) {
 	}
 }
 
+// TestTurns: Subscriptions that share a Channel are deleted one after the other, if the
+// controller deletes that with the last of them.
+func TestTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		c    controller
+		want string
+	}{
+		"Controlled": {running(), "Channel ch.kyma-system"},
+		"ByHand":     {controllerAt(0), ""},
+	} {
+		s := contracted()
+		s.bus.controller, s.controller = tc.c, tc.c.deployment
+		for _, u := range planned(s, New().options, 0).Units {
+			for _, ch := range u.Changes {
+				if ch.Guard && ch.Verb == migration.Delete && ch.Ref.GVK().GroupKind() == kyma.Subscription && ch.Turn != tc.want {
+					t.Errorf("%s: %s has the turn %q, want %q", name, ch.Ref, ch.Turn, tc.want)
+				}
+			}
+		}
+	}
+}
+
 // TestRestoredWithoutSubscriptions: the run that deleted the last Subscription was
 // killed before it scaled the controller up again.
 func TestRestoredWithoutSubscriptions(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	osb "github.com/kubernetes-sigs/go-open-service-broker-client/v2"
 	"github.com/kubernetes-sigs/service-catalog/cmd/controller-manager/app/options"
 	"github.com/kubernetes-sigs/service-catalog/pkg/apis/servicecatalog/v1beta1"
 	"github.com/kubernetes-sigs/service-catalog/pkg/client/clientset_generated/clientset"
@@ -19,15 +20,20 @@ import (
 	"k8s.io/klog"
 )
 
-// osbVersion is the one at which Kyma's application-broker answers. Service Catalog of
-// this version would ask for 2.14.
-const osbVersion = "2.13"
+// askAt213 makes the client of a broker. It asks for version 2.13 of the API, the only one
+// that Kyma's application-broker answers: this Service Catalog asks for 2.14, whatever
+// --osb-api-preferred-version says.
+func askAt213(config *osb.ClientConfiguration) (osb.Client, error) {
+	own := *config // the controller compares what it has given
+	own.APIVersion = osb.Version2_13()
+	return osbclientproxy.NewClient(&own)
+}
 
 // userAgent is the stock binary's, of controllers and events.
 const userAgent = "service-catalog-controller-manager"
 
-// runControllerManager does what cmd/controller-manager/app does in StartControllers, with the defaults of its flags but
-// for --osb-api-preferred-version.
+// runControllerManager does what cmd/controller-manager/app does in StartControllers, with the defaults of its flags, but
+// for the version at which brokers are asked.
 func runControllerManager(config *rest.Config) error {
 	defaults := options.NewControllerManagerServer()
 	core, err := kubernetes.NewForConfig(named(config, userAgent))
@@ -66,9 +72,9 @@ func runControllerManager(config *rest.Config) error {
 		kinds.ServiceBindings(),
 		kinds.ClusterServicePlans(),
 		kinds.ServicePlans(),
-		osbclientproxy.NewClient,
+		askAt213,
 		defaults.ServiceBrokerRelistInterval,
-		osbVersion,
+		defaults.OSBAPIPreferredVersion,
 		broadcaster.NewRecorder(scheme, corev1.EventSource{Component: userAgent}),
 		defaults.ReconciliationRetryDuration,
 		defaults.OperationPollingMaximumBackoffDuration,
