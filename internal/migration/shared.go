@@ -220,7 +220,17 @@ func (s *Seat) lossCause() error {
 	return s.shared.lock.lossCause()
 }
 
-func (s *Seat) isMarked(job string) bool { return s.shared.lock.isMarked(job) }
+// isMarked does not wait while another job of this process waits for the Lease: to remove
+// a mark is not urgent.
+func (s *Seat) isMarked(job string) bool {
+	select {
+	case s.shared.turn <- struct{}{}:
+		defer s.shared.leave()
+		return s.shared.lock.isMarked(job)
+	default:
+		return false
+	}
+}
 
 // release leaves the Lease to the others. Its next renewal removes the marks.
 func (s *Seat) release(closed ...string) {
