@@ -143,9 +143,10 @@ lint: ## Lint, with the version pinned in tools/go.mod
 # Only what the programs call is looked for, not what a tool or a test brings along. CI may have no way to the database:
 # docs/decisions/0615-a-vulnerability-check-without-a-network.md.
 VULNDB ?= https://vuln.go.dev
+PROGRAMS ?= ./cmd/...
 .PHONY: vuln
 vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=file:///...: another database)
-	@status=0; out=$$($(GOVULNCHECK) -db "$(VULNDB)" ./cmd/... 2>&1) || status=$$?; \
+	@status=0; out=$$($(GOVULNCHECK) -db "$(VULNDB)" $(PROGRAMS) 2>&1) || status=$$?; \
 	if [[ $$status == 1 ]] && grep -qE '(creating client|fetching vulnerabilities):' <<<"$$out"; then \
 	  echo "vuln: NOT CHECKED: the database $(VULNDB) cannot be read (make vuln VULNDB=... takes another): $$out"; exit 0; \
 	fi; \

@@ -186,7 +186,7 @@ func TestConnectionLimit(t *testing.T) {
 			t.Error(err)
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "2" || object(t, raw)["type"] != "overloaded" {
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "2" || object(t, raw)["type"] != "overloaded" {
 			t.Errorf("%s %v %s", resp.Status, resp.Header, raw)
 		}
 	}

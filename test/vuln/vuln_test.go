@@ -62,7 +62,7 @@ func write(t *testing.T, finding string) string {
 
 func vuln(t *testing.T, vars ...string) (out string, failed bool) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-C", "../..", "vuln"}, vars...)...)
+	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-C", "../..", "vuln", "PROGRAMS=./cmd/event-service"}, vars...)...)
 	raw, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
