@@ -27,6 +27,10 @@ var (
 	goMod []byte
 	//go:embed go.sum
 	goSum []byte
+	//go:embed kubernetes-1.16.mod
+	oldMod []byte
+	//go:embed kubernetes-1.16.sum
+	oldSum []byte
 	//go:embed addons.mod
 	addonsMod []byte
 	//go:embed addons.sum
@@ -46,6 +50,7 @@ type origin struct {
 
 var (
 	kubernetes = &origin{name: "cluster", mod: goMod, sum: goSum}
+	old        = &origin{name: "cluster-1.16", mod: oldMod, sum: oldSum}
 	// Other people's tools have versions of their own of what Kubernetes is made of. In one go.mod the newest would win,
 	// and Kubernetes would be built from what it was never tested with.
 	addons = &origin{name: "addons", mod: addonsMod, sum: addonsSum}
@@ -67,6 +72,8 @@ var components = []component{
 	{name: "etcd", origin: kubernetes, pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3", ldflags: stripped, typical: "40 seconds"},
 	{name: "kube-apiserver", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "3 minutes"},
 	{name: "kube-controller-manager", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "kube-apiserver-1.16", origin: old, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "3 minutes"},
+	{name: "kube-controller-manager-1.16", origin: old, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
 	{name: "kube-scheduler", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
 	{name: "kubelet", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kubelet", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "2 minutes"},
 	{name: "kube-proxy", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-proxy", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
@@ -77,12 +84,8 @@ var components = []component{
 	{name: "pause", origin: own, pkg: ".", ldflags: stripped, typical: "a second"},
 }
 
-var (
-	// controlPlane is what "up" runs.
-	controlPlane = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
-	// nodeComponents are what "up --node" runs besides.
-	nodeComponents = []string{"kube-scheduler", "kubelet", "kube-proxy", "coredns", "registry", "crane", "pause"}
-)
+// nodeComponents are what "up --node" runs besides the control plane.
+var nodeComponents = []string{"kube-scheduler", "kubelet", "kube-proxy", "coredns", "registry", "crane", "pause"}
 
 func stripped(string) string { return "-s -w" }
 
@@ -116,7 +119,7 @@ func build(ctx context.Context, names []string, stderr io.Writer) (binaries, err
 		return nil, err
 	}
 	bin := binaries{}
-	for _, o := range []*origin{kubernetes, addons, own} {
+	for _, o := range []*origin{kubernetes, old, addons, own} {
 		dir := filepath.Join(root, o.name+"-"+cacheKey(o.mod, slices.Concat(o.sum, o.main), goVersion))
 		if err := buildIn(ctx, dir, wanted[o], stderr); err != nil {
 			return nil, err

@@ -102,7 +102,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"ServiceBinding":          {Group: "servicecatalog.k8s.io", Version: "v1beta1", Resource: "servicebindings"},
 	"ServiceBindingUsage":     {Group: "servicecatalog.kyma-project.io", Version: "v1alpha1", Resource: "servicebindingusages"},
 	"Job":                     {Group: "batch", Version: "v1", Resource: "jobs"},
-	"HorizontalPodAutoscaler": {Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+	"HorizontalPodAutoscaler": {Group: "autoscaling", Version: "v1", Resource: "horizontalpodautoscalers"},
 	"Secret":                  {Version: "v1", Resource: "secrets"},
 	"Lease":                   {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	"StatefulSet":             {Group: "apps", Version: "v1", Resource: "statefulsets"},
