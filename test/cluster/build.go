@@ -27,12 +27,18 @@ var (
 	goMod []byte
 	//go:embed go.sum
 	goSum []byte
+	//go:embed kubernetes-1.16.mod
+	oldMod []byte
+	//go:embed kubernetes-1.16.sum
+	oldSum []byte
 	//go:embed addons.mod
 	addonsMod []byte
 	//go:embed addons.sum
 	addonsSum []byte
 	//go:embed pause/main.go
 	pauseMain []byte
+	//go:embed openapi/definitions.go
+	openAPI []byte
 )
 
 // origin is the module that components are built in.
@@ -40,16 +46,18 @@ type origin struct {
 	// name begins the name of the cache's directory.
 	name     string
 	mod, sum []byte
-	// main is the program's own source, where the module has any.
-	main []byte
+	// name and content of the one file of our own that is built, where there is one.
+	file   string
+	source []byte
 }
 
 var (
 	kubernetes = &origin{name: "cluster", mod: goMod, sum: goSum}
+	old        = &origin{name: "cluster-1.16", mod: oldMod, sum: oldSum, file: "openapi/definitions.go", source: openAPI}
 	// Other people's tools have versions of their own of what Kubernetes is made of. In one go.mod the newest would win,
 	// and Kubernetes would be built from what it was never tested with.
 	addons = &origin{name: "addons", mod: addonsMod, sum: addonsSum}
-	own    = &origin{name: "own", mod: []byte("module eventmesh\n\ngo 1.26\n"), main: pauseMain}
+	own    = &origin{name: "own", mod: []byte("module eventmesh\n\ngo 1.26\n"), file: "main.go", source: pauseMain}
 )
 
 // component is a program of the cluster and the package that holds its main.
@@ -61,12 +69,16 @@ type component struct {
 	ldflags func(version string) string
 	// typical is what a build costs on two cores when Go's own cache is empty.
 	typical string
+	// complete makes sources in the directory of the build, with a main package in it that is built instead of pkg.
+	complete func(ctx context.Context, dir, pkg string) error
 }
 
 var components = []component{
 	{name: "etcd", origin: kubernetes, pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3", ldflags: stripped, typical: "40 seconds"},
 	{name: "kube-apiserver", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "3 minutes"},
 	{name: "kube-controller-manager", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
+	{name: "kube-apiserver-1.16", origin: old, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedOld, typical: "3 minutes", complete: completeAPIServer},
+	{name: "kube-controller-manager-1.16", origin: old, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedOld, typical: "a minute"},
 	{name: "kube-scheduler", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
 	{name: "kubelet", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kubelet", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "2 minutes"},
 	{name: "kube-proxy", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-proxy", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
@@ -77,21 +89,29 @@ var components = []component{
 	{name: "pause", origin: own, pkg: ".", ldflags: stripped, typical: "a second"},
 }
 
-var (
-	// controlPlane is what "up" runs.
-	controlPlane = []string{"etcd", "kube-apiserver", "kube-controller-manager"}
-	// nodeComponents are what "up --node" runs besides.
-	nodeComponents = []string{"kube-scheduler", "kubelet", "kube-proxy", "coredns", "registry", "crane", "pause"}
-)
+// nodeComponents are what "up --node" runs besides the control plane.
+var nodeComponents = []string{"kube-scheduler", "kubelet", "kube-proxy", "coredns", "registry", "crane", "pause"}
 
 func stripped(string) string { return "-s -w" }
 
 // stampedKubernetes gives a Kubernetes binary its version: built from a module it has none, would call itself v0.0.0,
 // and clients that compare versions would refuse it.
 func stampedKubernetes(version string) string {
-	const p = "k8s.io/component-base/version."
+	return stamped(version, "k8s.io/component-base/version")
+}
+
+// stampedOld is for 1.16, where each part of it has a version of its own.
+func stampedOld(version string) string {
+	return stamped(version, "k8s.io/component-base/version", "k8s.io/client-go/pkg/version", "k8s.io/kubernetes/pkg/version")
+}
+
+func stamped(version string, packages ...string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s", p, version, p, parts[0], p, parts[1])
+	flags := "-s -w"
+	for _, p := range packages {
+		flags += fmt.Sprintf(" -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s", p, version, p, parts[0], p, parts[1])
+	}
+	return flags
 }
 
 // binaries are the paths of built components by their names.
@@ -116,8 +136,8 @@ func build(ctx context.Context, names []string, stderr io.Writer) (binaries, err
 		return nil, err
 	}
 	bin := binaries{}
-	for _, o := range []*origin{kubernetes, addons, own} {
-		dir := filepath.Join(root, o.name+"-"+cacheKey(o.mod, slices.Concat(o.sum, o.main), goVersion))
+	for _, o := range []*origin{kubernetes, old, addons, own} {
+		dir := filepath.Join(root, o.name+"-"+cacheKey(o.mod, slices.Concat(o.sum, o.source), goVersion))
 		if err := buildIn(ctx, dir, wanted[o], stderr); err != nil {
 			return nil, err
 		}
@@ -197,11 +217,11 @@ func (c component) build(ctx context.Context, dir string, stderr io.Writer) erro
 		return fmt.Errorf("cannot build %s: %w", c.name, err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	for name, content := range map[string][]byte{"go.mod": c.origin.mod, "go.sum": c.origin.sum, "main.go": c.origin.main} {
+	for name, content := range map[string][]byte{"go.mod": c.origin.mod, "go.sum": c.origin.sum, c.origin.file: c.origin.source} {
 		if content == nil {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(work, name), content, 0o644); err != nil {
+		if err := write(filepath.Join(work, name), content); err != nil {
 			return fmt.Errorf("cannot build %s: %w", c.name, err)
 		}
 	}
@@ -213,8 +233,14 @@ func (c component) build(ctx context.Context, dir string, stderr io.Writer) erro
 	})
 	defer stopTicker()
 
-	binary := filepath.Join(work, c.name)
-	if _, err := output(ctx, work, "go", "build", "-trimpath", "-ldflags", c.ldflags(version), "-o", binary, c.pkg); err != nil {
+	binary, pkg := filepath.Join(work, c.name), c.pkg
+	if c.complete != nil {
+		if err := c.complete(ctx, work, c.pkg); err != nil {
+			return fmt.Errorf("cannot build %s: %w", c.name, err)
+		}
+		pkg = "."
+	}
+	if _, err := output(ctx, work, "go", "build", "-trimpath", "-ldflags", c.ldflags(version), "-o", binary, pkg); err != nil {
 		return fmt.Errorf("cannot build %s %s: %w", c.name, version, err)
 	}
 	// The rename is what makes a half-written binary impossible to find.
@@ -223,6 +249,38 @@ func (c component) build(ctx context.Context, dir string, stderr io.Writer) erro
 	}
 	fmt.Fprintf(stderr, "cluster: built %s %s in %s\n", c.name, version, time.Since(start).Round(100*time.Millisecond))
 	return nil
+}
+
+// completeAPIServer copies the sources of the old API server's own two packages, which import a third one that is in no
+// module: see openapi.
+func completeAPIServer(ctx context.Context, dir, pkg string) error {
+	const module, missing = "github.com/kyma-project/eventmesh-migration/test/cluster", "k8s.io/kubernetes/pkg/generated/openapi"
+	found, err := output(ctx, dir, "go", "list", "-f", "{{.Dir}}", pkg)
+	if err != nil {
+		return err
+	}
+	from := strings.TrimSpace(found)
+	for _, name := range []string{"apiserver.go", "app/aggregator.go", "app/apiextensions.go", "app/server.go"} {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		for _, replaced := range [][2]string{{pkg + "/app\"", module + "/app\""}, {missing, module + "/openapi"}} {
+			content = bytes.ReplaceAll(content, []byte(replaced[0]), []byte(replaced[1]))
+		}
+		if err := write(filepath.Join(dir, name), content); err != nil {
+			return err
+		}
+	}
+	return write(filepath.Join(dir, "openapi", "definitions.go"), bytes.TrimPrefix(openAPI, []byte("//go:build ignore\n")))
+}
+
+// write makes the directories, too.
+func write(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o644)
 }
 
 // version is what the component's origin says it is; our own programs have none.

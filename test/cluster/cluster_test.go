@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -160,6 +161,46 @@ func TestEveryStops(*testing.T) {
 	}
 	stop()
 }
+
+func TestReleases(t *testing.T) {
+	old, err := releaseOf("1.16", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range releases {
+		for _, c := range []string{r.apiserver, r.controllerManager} {
+			if !slices.ContainsFunc(components, func(known component) bool { return known.name == c }) {
+				t.Errorf("release %q: nobody knows how to build %s", name, c)
+			}
+		}
+	}
+	for _, tc := range []struct{ reason, controllers, want string }{
+		{"others keep their names", "job-controller,tokencleaner", "job,tokencleaner"},
+		{"a ServiceAccount needs its Secret", "namespace-controller,serviceaccount-controller", "namespace,serviceaccount,serviceaccount-token"},
+	} {
+		if got := old.named(tc.controllers); got != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.reason, got, tc.want)
+		}
+	}
+	for _, name := range strings.Split(defaultControllers+",endpoints-controller", ",") {
+		if got := old.named(name); got == name {
+			t.Errorf("%s has the name that it has today", name)
+		}
+	}
+	if got := releases[newest].named(defaultControllers); got != defaultControllers {
+		t.Errorf("today's names are translated: %s", got)
+	}
+	for reason, err := range map[string]error{
+		"a release that is not known": second(releaseOf("1.15", false)),
+		"a node of the old one":       second(releaseOf("1.16", true)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), kubernetesEnv) {
+			t.Errorf("%s: got error %v, want one that names where it comes from", reason, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{nil, {"down"}, {"up"}, {"up", "--dir", "x", "y"}, {"build", "--all"}} {

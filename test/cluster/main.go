@@ -4,10 +4,10 @@
 // log, pods that crash and Services that reach them have to be the real ones, and neither Docker nor a download of
 // binaries may be needed to get them.
 //
-//	cluster build [--only kube-apiserver,...] [--node] [--knative]   build what is missing in the cache
-//	cluster up --dir DIR [--controllers LIST] [--node] [--knative]   build, start, print one line of JSON, stay in the foreground
-//	cluster check                                                    say what keeps this machine from running a node, if anything
-//	cluster push --registry ADDRESS --image NAME BINARY              put a static program into an image, print the image
+//	cluster build [--only kube-apiserver,...] [--kubernetes 1.16] [--node] [--knative]   build what is missing in the cache
+//	cluster up --dir DIR [--controllers LIST] [--kubernetes 1.16] [--node] [--knative]   build, start, print one line of JSON, stay in the foreground
+//	cluster check                                         say what keeps this machine from running a node, if anything
+//	cluster push --registry ADDRESS --image NAME BINARY   put a static program into an image, print the image
 //
 // The line of JSON on stdout means "ready": {"kubeconfig":…, "auditLog":…, "server":…}; with --node also "registry", "host"
 // and "node", with --knative also "knative". Everything else goes to stderr.
@@ -16,6 +16,9 @@
 //
 // It touches nothing but DIR, the cache ($EVENTMESH_CACHE, else eventmesh-migration in the user's cache directory) and
 // its own processes. DIR is kept: starting again with the same DIR continues with the same data (not with --node).
+//
+// With --kubernetes 1.16, or EVENTMESH_TEST_KUBERNETES=1.16, the API server and the controller manager are of the last
+// Kubernetes that Kyma 1.10 ran on. Controllers keep the names that they have today. It has no node.
 //
 // # The node
 //
@@ -31,8 +34,8 @@
 // the path of the manifests that name them.
 //
 // This directory is a module of its own, so that the hundreds of modules Kubernetes is made of stay out of the product's.
-// addons.mod and addons.sum are a second one, of the tools that need others: "go get -modfile=addons.mod -tool …" changes
-// it. It is not kept tidy: for that Go would fetch hundreds of modules more, which only tests of the tools need.
+// kubernetes-1.16.mod and .sum are a second one, of the old Kubernetes. addons.mod and addons.sum are a third one, of the
+// tools that need others: "go get -modfile=addons.mod -tool …" changes it. It is not kept tidy: for that Go would fetch hundreds of modules more, which only tests of the tools need.
 package main
 
 import (
@@ -68,7 +71,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: cluster build [--only COMPONENT,...] [--node] [--knative] | cluster up --dir DIR [--controllers LIST] [--node] [--knative] | cluster check | cluster push --registry ADDRESS --image NAME BINARY")
+var errUsage = errors.New("usage: cluster build [--only COMPONENT,...] [--kubernetes 1.16] [--node] [--knative] | cluster up --dir DIR [--controllers LIST] [--kubernetes 1.16] [--node] [--knative] | cluster check | cluster push --registry ADDRESS --image NAME BINARY")
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
@@ -81,6 +84,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		only := flags.String("only", "", "the components to build, instead of those \"up\" needs")
 		node := flags.Bool("node", false, "build and install what \"up --node\" needs")
 		knative := flags.Bool("knative", false, "build what \"up --knative\" needs; implies --node")
+		kubernetes := kubernetesFlag(flags)
 		if err := parse(flags, args[1:], 0); err != nil {
 			return err
 		}
@@ -88,7 +92,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			_, err := build(ctx, strings.Split(*only, ","), stderr)
 			return err
 		}
-		_, err := prepare(ctx, upOptions{node: *node || *knative, knative: *knative}, stderr)
+		_, err := prepare(ctx, upOptions{node: *node || *knative, knative: *knative, kubernetes: *kubernetes}, stderr)
 		return err
 	case "up", cmdNodeUp:
 		var o upOptions
@@ -96,13 +100,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		flags.StringVar(&o.controllers, "controllers", "", "the controllers to run, as kube-controller-manager's --controllers (default: those the migration meets)")
 		flags.BoolVar(&o.node, "node", false, "run a node too: pods then really run; needs root")
 		flags.BoolVar(&o.knative, "knative", false, "have the images and manifests of Knative Eventing; implies --node")
+		kubernetes := kubernetesFlag(flags)
 		if args[0] == cmdNodeUp {
 			flags.Var(&o.link, "link", "the link to the machine")
 		}
 		if err := parse(flags, args[1:], 0); err != nil {
 			return err
 		}
-		o.node = o.node || o.knative
+		o.node, o.kubernetes = o.node || o.knative, *kubernetes
 		if o.dir == "" {
 			return fmt.Errorf("--dir is missing: %w", errUsage)
 		}
@@ -145,6 +150,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return nodeInit(args[1:])
 	}
 	return fmt.Errorf("unknown command %q: %w", args[0], errUsage)
+}
+
+func kubernetesFlag(flags *flag.FlagSet) *string {
+	return flags.String("kubernetes", os.Getenv(kubernetesEnv), "the release of API server and controller manager: 1.16, or nothing for the newest")
 }
 
 func parse(flags *flag.FlagSet, args []string, operands int) error {

@@ -60,6 +60,7 @@ const (
 type upOptions struct {
 	dir           string
 	controllers   string
+	kubernetes    string
 	node, knative bool
 	// link is how a cluster with a node is connected to the machine; zero without one.
 	link link
@@ -80,14 +81,18 @@ type cluster struct {
 
 // parts is what a cluster is made of, all of it in the cache.
 type parts struct {
-	bin binaries
+	release release
+	bin     binaries
 	// knative is where Knative's images and manifests are, if wanted.
 	knative knativeParts
 }
 
 // prepare makes sure that everything "up" needs is there.
 func prepare(ctx context.Context, o upOptions, stderr io.Writer) (p parts, err error) {
-	names := controlPlane
+	if p.release, err = releaseOf(o.kubernetes, o.node); err != nil {
+		return p, err
+	}
+	names := []string{"etcd", p.release.apiserver, p.release.controllerManager}
 	if o.node {
 		if err := installPackages(ctx, stderr); err != nil {
 			return p, err
@@ -294,19 +299,19 @@ func (c *cluster) startOnce(ctx context.Context) error {
 		return err
 	}
 	c.server = fmt.Sprintf("https://%s:%d", address, port)
-	c.apiserver, err = start(c.dir, c.bin["kube-apiserver"],
-		"--etcd-servers="+etcdURL,
-		"--bind-address="+address,
-		"--advertise-address="+address,
-		"--endpoint-reconciler-type="+endpoints,
+	c.apiserver, err = start(c.dir, c.bin[c.release.apiserver], append([]string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=" + address,
+		"--advertise-address=" + address,
+		"--endpoint-reconciler-type=" + endpoints,
 		"--kubelet-preferred-address-types=InternalIP",
 		fmt.Sprintf("--secure-port=%d", port),
-		"--cert-dir="+c.path("certs"),
-		"--service-account-key-file="+c.path("certs", "sa.key"),
-		"--service-account-signing-key-file="+c.path("certs", "sa.key"),
+		"--cert-dir=" + c.path("certs"),
+		"--service-account-key-file=" + c.path("certs", "sa.key"),
+		"--service-account-signing-key-file=" + c.path("certs", "sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/16",
-		"--token-auth-file="+c.path("tokens.csv"),
+		"--token-auth-file=" + c.path("tokens.csv"),
 		"--authorization-mode=RBAC",
 		"--allow-privileged",
 		"--profiling=false",
@@ -314,12 +319,12 @@ func (c *cluster) startOnce(ctx context.Context) error {
 		// when it means to.
 		"--max-requests-inflight=1600",
 		"--max-mutating-requests-inflight=800",
-		"--audit-policy-file="+c.path("audit-policy.yaml"),
-		"--audit-log-path="+c.path("audit.log"),
+		"--audit-policy-file=" + c.path("audit-policy.yaml"),
+		"--audit-log-path=" + c.path("audit.log"),
 		// A request is in the log before its client has the answer, and the log is never rotated away.
 		"--audit-log-mode=blocking",
 		"--audit-log-maxsize=1048576",
-	)
+	}, c.release.apiserverArgs...)...)
 	if err != nil {
 		return err
 	}
@@ -387,20 +392,20 @@ current-context: eventmesh
 
 func (c *cluster) startControllerManager(ctx context.Context) error {
 	var err error
-	c.controllerManager, err = start(c.dir, c.bin["kube-controller-manager"],
-		"--kubeconfig="+c.path("kubeconfig"),
-		"--controllers="+c.controllers,
+	c.controllerManager, err = start(c.dir, c.bin[c.release.controllerManager], append([]string{
+		"--kubeconfig=" + c.path("kubeconfig"),
+		"--controllers=" + c.release.named(c.controllers),
 		// One identity a controller: the audit log then tells which of them did something.
 		"--use-service-account-credentials",
-		"--service-account-private-key-file="+c.path("certs", "sa.key"),
-		"--root-ca-file="+c.path("certs", "apiserver.crt"),
+		"--service-account-private-key-file=" + c.path("certs", "sa.key"),
+		"--root-ca-file=" + c.path("certs", "apiserver.crt"),
 		"--leader-elect=false",
 		"--kube-api-qps=1000",
 		"--kube-api-burst=2000",
 		// Nobody scrapes it, and a port that is not used cannot be taken.
 		"--secure-port=0",
 		"--profiling=false",
-	)
+	}, c.release.controllerManagerArgs...)...)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,9 @@
 // loopback. With EVENTMESH_TEST_KUBECONFIG set they use that cluster instead; what only an own cluster can tell then answers
 // ErrNoAudit, and a test is to skip. KUBECONFIG is ignored: everybody has it set, often to a cluster that is in use.
 //
+// With EVENTMESH_TEST_KUBERNETES=1.16 the API server and its controllers are those that Kyma 1.10 ran on, and the kinds have
+// the form that they had there. A test of what that one lacks is to skip with what Lacks says.
+//
 // # Pods
 //
 // Without more, nothing runs a pod. With Node, which needs root, everything does what it does in a cluster:
@@ -32,6 +35,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,6 +62,8 @@ type ControlPlane struct {
 	// Registry is where this machine pushes images to, and Host the address at which pods reach what listens on this
 	// machine. Both are empty without a node.
 	Registry, Host string
+	// Minor is that of the Kubernetes that answers: 1.<Minor>.
+	Minor int
 
 	config    *rest.Config
 	dynamic   dynamic.Interface
@@ -113,7 +119,7 @@ func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot start control plane: %w", err)
 	}
-	if err := c.connect(); err != nil {
+	if err := c.connect(ctx); err != nil {
 		return nil, fmt.Errorf("cannot start control plane: %w", err)
 	}
 	if !c.Own() {
@@ -146,7 +152,7 @@ func (c *ControlPlane) adopt(o options) error {
 	return clientcmd.WriteToFile(*raw, c.Kubeconfig)
 }
 
-func (c *ControlPlane) connect() error {
+func (c *ControlPlane) connect(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
 		return err
@@ -161,8 +167,27 @@ func (c *ControlPlane) connect() error {
 	if c.dynamic, err = dynamic.NewForConfig(own); err != nil {
 		return err
 	}
-	c.discovery, err = discovery.NewDiscoveryClientForConfig(own)
-	return err
+	if c.discovery, err = discovery.NewDiscoveryClientForConfig(own); err != nil {
+		return err
+	}
+	answer, err := c.discovery.ServerVersionWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot ask for the version: %w", err)
+	}
+	// Some providers add a plus sign.
+	c.Minor, err = strconv.Atoi(strings.TrimRight(answer.Minor, "+"))
+	if err != nil {
+		return fmt.Errorf("cannot read the version %q: %w", answer.GitVersion, err)
+	}
+	return nil
+}
+
+// Lacks says that this Kubernetes is too old for something that came with 1.<since>, and is nil if it is not.
+func (c *ControlPlane) Lacks(what string, since int) error {
+	if c.Minor >= since {
+		return nil
+	}
+	return fmt.Errorf("needs %s, which came with Kubernetes 1.%d: this one is 1.%d", what, since, c.Minor)
 }
 
 // Config returns a configuration of the administrator that no client-side limit slows down. It is the caller's own.

@@ -23,7 +23,18 @@ import (
 //go:embed crds/*.yaml
 var crdFiles embed.FS
 
-var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+// CRDs is the resource as which this cluster's CRDs were created: what is read there can be created again. It is v1beta1
+// as long as that is served, as it was when Kyma 1.10 was installed.
+func (c *ControlPlane) CRDs() schema.GroupVersionResource {
+	version := "v1"
+	if c.Minor < withoutV1beta1 {
+		version = "v1beta1"
+	}
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: version, Resource: "customresourcedefinitions"}
+}
+
+// withoutV1beta1 is the minor of the Kubernetes that serves apiextensions v1beta1 no more.
+const withoutV1beta1 = 22
 
 // KnativeVersion is the one version in which the cluster serves the kinds of Knative.
 type KnativeVersion string
@@ -60,14 +71,20 @@ func (c *ControlPlane) InstallCRDs(ctx context.Context, knative KnativeVersion, 
 	}
 	var wanted []*unstructured.Unstructured
 	for _, crd := range all {
-		if !slices.ContainsFunc(opts, func(admits CRDOption) bool { return !admits(crd.GetName()) }) {
-			wanted = append(wanted, crd)
+		if slices.ContainsFunc(opts, func(admits CRDOption) bool { return !admits(crd.GetName()) }) {
+			continue
 		}
+		if c.Minor < withoutV1beta1 {
+			if err := toV1beta1(crd); err != nil {
+				return err
+			}
+		}
+		wanted = append(wanted, crd)
 	}
 
 	created := false
 	for _, crd := range wanted {
-		_, err := c.dynamic.Resource(crdResource).Create(ctx, crd, metav1.CreateOptions{})
+		_, err := c.dynamic.Resource(c.CRDs()).Create(ctx, crd, metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			created = true
@@ -96,14 +113,14 @@ func (c *ControlPlane) InstallCRDs(ctx context.Context, knative KnativeVersion, 
 // RemoveCRD removes a CRD, and with it every object of its kind, and returns when the cluster no longer serves it. One that
 // is not there is removed.
 func (c *ControlPlane) RemoveCRD(ctx context.Context, name string) error {
-	crd, err := c.dynamic.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
+	crd, err := c.dynamic.Resource(c.CRDs()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot get CustomResourceDefinition %s: %w", name, err)
 	}
-	err = c.dynamic.Resource(crdResource).Delete(ctx, name, metav1.DeleteOptions{})
+	err = c.dynamic.Resource(c.CRDs()).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cannot delete CustomResourceDefinition %s: %w", name, err)
 	}
@@ -162,9 +179,40 @@ func crds(knative KnativeVersion) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
+// toV1beta1 gives a CRD the form that it had on the clusters of Kyma 1.10: no schema, so that nothing is checked, defaulted
+// or pruned, and for all versions one status and the same columns.
+func toV1beta1(crd *unstructured.Unstructured) error {
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil {
+		return fmt.Errorf("cannot convert CustomResourceDefinition %s to v1beta1: %w", crd.GetName(), err)
+	}
+	if len(versions) != 1 {
+		return fmt.Errorf("cannot convert CustomResourceDefinition %s to v1beta1: it has %d versions, want one", crd.GetName(), len(versions))
+	}
+	version := versions[0].(map[string]any)
+	spec := crd.Object["spec"].(map[string]any)
+	crd.SetAPIVersion("apiextensions.k8s.io/v1beta1")
+	spec["preserveUnknownFields"] = true
+	spec["version"] = version["name"]
+	spec["versions"] = []any{map[string]any{"name": version["name"], "served": version["served"], "storage": version["storage"]}}
+	if subresources, ok := version["subresources"]; ok {
+		spec["subresources"] = subresources
+	}
+	columns, _ := version["additionalPrinterColumns"].([]any)
+	for _, c := range columns {
+		column := c.(map[string]any)
+		column["JSONPath"] = column["jsonPath"]
+		delete(column, "jsonPath")
+	}
+	if len(columns) > 0 {
+		spec["additionalPrinterColumns"] = columns
+	}
+	return nil
+}
+
 // serves says what is wrong with the CRD in the cluster, compared to the one wanted.
 func (c *ControlPlane) serves(ctx context.Context, wanted *unstructured.Unstructured) error {
-	current, err := c.dynamic.Resource(crdResource).Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	current, err := c.dynamic.Resource(c.CRDs()).Get(ctx, wanted.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot get CustomResourceDefinition %s: %w", wanted.GetName(), err)
 	}
@@ -202,7 +250,7 @@ func established(crd *unstructured.Unstructured) bool {
 
 // awaitCRD watches a CRD until the test holds; a CRD that is not there is nil.
 func (c *ControlPlane) awaitCRD(ctx context.Context, name string, test func(*unstructured.Unstructured) bool) error {
-	client := c.dynamic.Resource(crdResource)
+	client := c.dynamic.Resource(c.CRDs())
 	selector := fields.OneTermEqualSelector("metadata.name", name).String()
 	for {
 		list, err := client.List(ctx, metav1.ListOptions{FieldSelector: selector})

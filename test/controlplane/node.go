@@ -18,13 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
@@ -173,14 +171,6 @@ func (c *ControlPlane) createAll(ctx context.Context, mapper meta.RESTMapper, ob
 // awaitReplicas waits until all Deployments, or all StatefulSets, of a namespace have the replicas they want, ready.
 func (c *ControlPlane) awaitReplicas(ctx context.Context, resource, namespace string) error {
 	client := c.dynamic.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}).Namespace(namespace)
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, o)
-		},
-	}
 	all, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot list %s: %w", resource, err)
@@ -192,7 +182,7 @@ func (c *ControlPlane) awaitReplicas(ctx context.Context, resource, namespace st
 	if len(missing) == 0 {
 		return nil
 	}
-	if _, err := watchtools.UntilWithSync(ctx, lw, &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
+	if _, err := watchtools.UntilWithSync(ctx, ListWatch(client.List, client.Watch), &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
 		u, ok := event.Object.(*unstructured.Unstructured)
 		if !ok {
 			return false, nil

@@ -121,7 +121,7 @@ func (d *demo) cluster(ctx context.Context) error {
 	if err := cp.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
 		return err
 	}
-	d.say("It has the kinds of Kyma 1.10, and of the Knative that came with it.")
+	d.say("It is Kubernetes 1.%d, and has the kinds of Kyma 1.10, and of the Knative that came with it.", cp.Minor)
 
 	if err := d.standIns(ctx); err != nil {
 		return err

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 // Versions are the major versions of Helm that the charts are for. Kyma's own is 2,
@@ -58,13 +60,9 @@ func build(ctx context.Context, root, module, program, name string) (string, err
 }
 
 func buildOnce(ctx context.Context, dir, program, name string) (string, error) {
-	cache := os.Getenv("EVENTMESH_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		cache = filepath.Join(user, "eventmesh-migration")
+	cache, err := controlplane.CacheDir()
+	if err != nil {
+		return "", err
 	}
 	binary := filepath.Join(cache, "bin", name)
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {

@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 // brokerPods selects the pods of application-broker, by the label of its chart.
@@ -28,16 +28,9 @@ func (b *ApplicationBroker) deploy(ctx context.Context) error {
 		return err
 	}
 	pods := b.typed.CoreV1().Pods(IntegrationNamespace)
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.LabelSelector = brokerPods
-			return pods.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.LabelSelector = brokerPods
-			return pods.Watch(ctx, opts)
-		},
-	}, &corev1.Pod{}, 0, cache.Indexers{})
+	informer := cache.NewSharedIndexInformer(controlplane.ListWatch(pods.List, pods.Watch, func(opts *metav1.ListOptions) {
+		opts.LabelSelector = brokerPods
+	}), &corev1.Pod{}, 0, cache.Indexers{})
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { b.podStarts(obj.(*corev1.Pod)) },
 		UpdateFunc: func(_, obj any) { b.podStarts(obj.(*corev1.Pod)) },

@@ -45,9 +45,6 @@ func leftoverLabels(source, eventType string) map[string]string {
 	return map[string]string{"kyma-source-id": source, "kyma-event-type": eventType, "kyma-event-type-version": "v1"}
 }
 
-// definitions of a CustomResourceDefinition.
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-
 // ResetLeftovers puts in place what the Event Bus leaves behind when its release
 // is removed, whatever of it is there already: these objects, and the definition
 // of Kyma Subscriptions, which definition describes.
@@ -59,6 +56,8 @@ func ResetLeftovers(ctx context.Context, cfg *rest.Config, definition *unstructu
 	if err != nil {
 		return fmt.Errorf("cannot make a client: %w", err)
 	}
+	// Created again at the version at which it was read.
+	definitions := definition.GroupVersionKind().GroupVersion().WithResource("customresourcedefinitions")
 	if err := ensureDefinition(ctx, client.Resource(definitions), definition); err != nil {
 		return err
 	}

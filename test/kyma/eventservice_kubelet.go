@@ -12,13 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 // PodFault is what becomes of the pods of an Application's event-service.
@@ -60,14 +61,7 @@ func StartKubelet(ctx context.Context, cfg *rest.Config, namespace string) (*Kub
 	k := &Kubelet{client: client, namespace: namespace, faults: map[string]PodFault{}, slow: map[string]time.Duration{}}
 	ctx, k.stop = context.WithCancel(ctx)
 	pods := client.CoreV1().Pods(namespace)
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			return pods.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, opts)
-		},
-	}, &corev1.Pod{}, 0, cache.Indexers{})
+	informer := cache.NewSharedIndexInformer(controlplane.ListWatch(pods.List, pods.Watch), &corev1.Pod{}, 0, cache.Indexers{})
 	see := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Status.Phase == corev1.PodPending && len(pod.Status.ContainerStatuses) == 0 {
 			k.running.Go(func() { k.pod(ctx, pod) })
@@ -178,16 +172,9 @@ func (n *Node) WaitRolledOut(ctx context.Context, namespace, deployment string) 
 func waitRolledOut(ctx context.Context, client kubernetes.Interface, namespace, deployment string) error {
 	deployments := client.AppsV1().Deployments(namespace)
 	selector := fields.OneTermEqualSelector("metadata.name", deployment).String()
-	_, err := watchtools.UntilWithSync(ctx, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = selector
-			return deployments.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.FieldSelector = selector
-			return deployments.Watch(ctx, opts)
-		},
-	}, &appsv1.Deployment{}, nil, func(event watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, controlplane.ListWatch(deployments.List, deployments.Watch, func(opts *metav1.ListOptions) {
+		opts.FieldSelector = selector
+	}), &appsv1.Deployment{}, nil, func(event watch.Event) (bool, error) {
 		d, ok := event.Object.(*appsv1.Deployment)
 		if !ok {
 			return false, nil

@@ -15,12 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 // Node stands in for scheduler and kubelet of a cluster's only node, without root:
@@ -92,14 +92,7 @@ func StartNode(ctx context.Context, cfg *rest.Config, o NodeOptions) (*Node, err
 	}
 	n.ctx, n.stop = context.WithCancel(ctx)
 	pods := client.CoreV1().Pods("")
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			return pods.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, opts)
-		},
-	}, &corev1.Pod{}, 0, cache.Indexers{})
+	informer := cache.NewSharedIndexInformer(controlplane.ListWatch(pods.List, pods.Watch), &corev1.Pod{}, 0, cache.Indexers{})
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { n.see(obj, false) },
 		UpdateFunc: func(_, obj any) { n.see(obj, false) },

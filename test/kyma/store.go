@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 // store is one kind as its informer saw it last, or as the stand-in itself wrote
@@ -34,13 +35,14 @@ type store struct {
 }
 
 func newStore(client dynamic.Interface, gvr schema.GroupVersionResource, kind string) *store {
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	resource := client.Resource(gvr)
 	return &store{
 		gvk:      gvr.GroupVersion().WithKind(kind),
-		resource: client.Resource(gvr),
-		informer: informer,
-		written:  map[string]*unstructured.Unstructured{},
-		gone:     map[types.UID]struct{}{},
+		resource: resource,
+		informer: cache.NewSharedIndexInformerWithOptions(controlplane.ListWatch(resource.List, resource.Watch), &unstructured.Unstructured{},
+			cache.SharedIndexInformerOptions{ObjectDescription: gvr.String()}),
+		written: map[string]*unstructured.Unstructured{},
+		gone:    map[types.UID]struct{}{},
 	}
 }
 

@@ -252,6 +252,9 @@ func leaveOut(obj *unstructured.Unstructured, opts Options) bool {
 	if opts.Raw {
 		return false
 	}
+	if secretType, _, _ := unstructured.NestedString(obj.Object, "type"); kind == "Secret" && secretType == serviceAccountToken {
+		return true // made anew, under a random name, whenever its ServiceAccount is
+	}
 	if namespace != opts.StateNamespace {
 		return namespace == "" && kind == "Namespace" && name == opts.StateNamespace // the first write creates it
 	}
@@ -265,6 +268,9 @@ func leaveOut(obj *unstructured.Unstructured, opts Options) bool {
 	}
 	return false
 }
+
+// serviceAccountToken is the type of the Secrets that Kubernetes before 1.24 makes for each ServiceAccount.
+const serviceAccountToken = "kubernetes.io/service-account-token"
 
 // stateObject is the name of the migration's Lease, and how those of its journal
 // and its reports begin.
@@ -303,6 +309,20 @@ func contentOf(obj *unstructured.Unstructured, uids map[string]string, opts Opti
 	}
 	if labels, ok := metadata["labels"].(map[string]any); ok && len(labels) == 0 {
 		delete(metadata, "labels")
+	}
+	if obj.GetKind() == "ServiceAccount" {
+		// Before Kubernetes 1.24 they name the Secrets that have its token.
+		if secrets, ok := content["secrets"].([]any); ok {
+			prefix := obj.GetName() + "-token-"
+			secrets = slices.DeleteFunc(secrets, func(s any) bool {
+				name, _, _ := unstructured.NestedString(s.(map[string]any), "name")
+				return strings.HasPrefix(name, prefix)
+			})
+			content["secrets"] = secrets
+			if len(secrets) == 0 {
+				delete(content, "secrets")
+			}
+		}
 	}
 	if obj.GetKind() == "Pod" && metav1.GetControllerOfNoCopy(obj) != nil {
 		// It follows from the template of its owner, which is compared, and from

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
 var built struct {
@@ -47,13 +49,13 @@ func build(ctx context.Context, pkg string) (string, error) {
 		return "", fmt.Errorf("cannot find the module: %w", err)
 	}
 	root := string(bytes.TrimSpace(out))
-	cache, err := os.UserCacheDir()
+	cache, err := controlplane.CacheDir()
 	if err != nil {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
 	}
 	// Two checkouts, or the two kinds of build, must not overwrite each other.
 	variant := sha256.Sum256(fmt.Appendf(nil, "%s race=%v", root, raceDetector))
-	dir := filepath.Join(cache, "eventmesh-migration", fmt.Sprintf("bin-%x", variant[:6]))
+	dir := filepath.Join(cache, fmt.Sprintf("bin-%x", variant[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
 	}

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -197,16 +196,9 @@ func (w *world) until(gvr schema.GroupVersionResource, name, what string, holds 
 	var last *unstructured.Unstructured
 	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
 	defer cancel()
-	_, err := watchtools.UntilWithSync(ctx, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = selector
-			return resource.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.FieldSelector = selector
-			return resource.Watch(ctx, opts)
-		},
-	}, &unstructured.Unstructured{}, func(store cache.Store) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, controlplane.ListWatch(resource.List, resource.Watch, func(opts *metav1.ListOptions) {
+		opts.FieldSelector = selector
+	}), &unstructured.Unstructured{}, func(store cache.Store) (bool, error) {
 		if len(store.ListKeys()) == 0 {
 			return holds(nil), nil
 		}

@@ -3,6 +3,7 @@ package charts
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -69,7 +70,7 @@ func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 			"component=core", "component=application-connector", "component=cluster-essentials",
 			"component=core,hooks.enabled=false,phase=pre", "component=application-connector,hooks.enabled=false,phase=post",
 		} {
-			out, err := h.Template(ctx, "core", hooksChart, "--namespace", systemNS, "--kube-version", "1.36.0",
+			out, err := h.Template(ctx, "core", hooksChart, "--namespace", systemNS, "--kube-version", fmt.Sprintf("1.%d.0", plane.Minor),
 				"--api-versions", "eventing.knative.dev/v1", "--set", "standalone=true,"+args)
 			if err != nil {
 				t.Fatal(err)
@@ -88,8 +89,14 @@ func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 				if obj.GetNamespace() != "" {
 					resource = resource.(dynamic.NamespaceableResourceInterface).Namespace(obj.GetNamespace())
 				}
-				if _, err := resource.Create(ctx, obj, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}); err != nil {
+				taken, err := resource.Create(ctx, obj, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+				if err != nil {
 					t.Errorf("%s: %s %s/%s: %v", args, obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
+					continue
+				}
+				// Before Kubernetes 1.25 an API server drops what it does not know, without a word.
+				if lost := dropped(obj.Object, taken.Object, ""); len(lost) > 0 {
+					t.Errorf("%s: %s %s/%s loses %q", args, obj.GetKind(), obj.GetNamespace(), obj.GetName(), lost)
 				}
 			}
 			if n == 0 {
@@ -100,4 +107,30 @@ func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 	if len(warned.all) > 0 {
 		t.Errorf("the API server warns:\n%s", strings.Join(warned.all, "\n"))
 	}
+}
+
+// dropped are the fields of what was sent that what came back does not have. What is
+// empty may be left out.
+func dropped(sent, back any, at string) []string {
+	var lost []string
+	switch sent := sent.(type) {
+	case map[string]any:
+		answer, _ := back.(map[string]any)
+		for key, value := range sent {
+			lost = append(lost, dropped(value, answer[key], at+"."+key)...)
+		}
+	case []any:
+		answer, _ := back.([]any)
+		for i, value := range sent {
+			if i >= len(answer) {
+				answer = append(answer, nil)
+			}
+			lost = append(lost, dropped(value, answer[i], fmt.Sprintf("%s[%d]", at, i))...)
+		}
+	default:
+		if back == nil && sent != nil && !reflect.ValueOf(sent).IsZero() {
+			lost = append(lost, at)
+		}
+	}
+	return lost
 }

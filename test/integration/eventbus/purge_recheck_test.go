@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -185,19 +186,24 @@ func TestRestorable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := l.dynamic.Resource(crdResource).Get(ctx, subscriptionCRD, metav1.GetOptions{})
+	ref := migration.Ref{Resource: migration.Resource{GroupVersionResource: cluster.CRDs(), Kind: "CustomResourceDefinition"}, Name: subscriptionCRD}
+	live, err := l.dynamic.Resource(ref.GroupVersionResource).Get(ctx, subscriptionCRD, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := migration.Ref{Resource: migration.Resource{GroupVersionResource: crdResource, Kind: "CustomResourceDefinition"}, Name: subscriptionCRD}
 	if err := e.Cluster().TryCreate(ctx, ref, live); err != nil {
 		t.Errorf("as it is: %v", err)
 	}
-	old := live.DeepCopy()
+	old, err := l.dynamic.Resource(crdResource).Get(ctx, subscriptionCRD, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	asOld(old.Object)
+	ref.Version = crdResource.Version
 	if err := e.Cluster().TryCreate(ctx, ref, old); !apierrors.IsInvalid(err) {
 		t.Errorf("in the form of v1beta1: %v", err)
 	}
+	ref.Version = cluster.CRDs().Version
 	absent := live.DeepCopy()
 	absent.SetName("others.example.com")
 	spec := absent.Object["spec"].(map[string]any)
@@ -215,11 +221,72 @@ func TestRestorable(t *testing.T) {
 	}
 }
 
+// keepsUnknown checks that the definition serves Kyma Subscriptions, and prunes nothing.
+func (l *leftovers) keepsUnknown(ctx context.Context, t *testing.T) {
+	t.Helper()
+	subs := l.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
+	sub := kyma.KymaSubscription("shop", "odd", "commerce", "order.created")
+	sub.SetFinalizers(nil)
+	sub.Object["spec"].(map[string]any)["unknown"] = map[string]any{"deep": "kept"}
+	eventually(t, func() bool {
+		_, err := subs.Create(ctx, sub, metav1.CreateOptions{})
+		return err == nil
+	})
+	got, err := subs.Get(ctx, "odd", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if deep, _, _ := unstructured.NestedString(got.Object, "spec", "unknown", "deep"); deep != "kept" {
+		t.Errorf("it was pruned: %v", got.Object["spec"])
+	}
+	if err := subs.Delete(ctx, "odd", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPurgeAtV1beta1: where v1 and v1beta1 are both served, a definition that was made
+// at v1beta1 is restored as exactly that, also the second time. It fails without what
+// readDefinition does for it: read at v1 it could not be created there, undo and the
+// next run ended with exit code 3.
+func TestPurgeAtV1beta1(t *testing.T) {
+	if cluster.CRDs().Version != "v1beta1" {
+		t.Skip("apiextensions v1beta1 is served before Kubernetes 1.22 only: make test-old")
+	}
+	l := newLeftovers(t)
+	ctx := t.Context()
+	l.reset(ctx, t)
+	before := l.snapshot(t)
+	plan := l.run(t, "plan")
+	want(t, plan, migration.Planned, migration.ExitOK)
+	for _, not := range []string{"would refuse to create it", "deleted for good"} {
+		if strings.Contains(problems(plan), not) {
+			t.Errorf("it can be restored as it is, but is said to be another case:\n%s", problems(plan))
+		}
+	}
+	for range 2 {
+		want(t, l.run(t, "run", "yes"), migration.Succeeded, migration.ExitOK)
+		l.done(ctx, t)
+		want(t, l.run(t, "undo"), migration.Succeeded, migration.ExitOK)
+		restored, err := l.dynamic.Resource(cluster.CRDs()).Get(ctx, subscriptionCRD, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(l.definition.Object["spec"], restored.Object["spec"]); diff != "" {
+			t.Errorf("the definition is another one (-was +is):\n%s", diff)
+		}
+		l.keepsUnknown(ctx, t)
+		l.unchanged(t, before)
+	}
+}
+
 // TestPurgeOfAnOldDefinition: where v1 alone is served, a definition that was made at
 // v1beta1 is restored in the form that v1 accepts, and stores what it does not name, as
 // before. It fails on the commit before: undo, and every run after it, ended with exit
 // code 3.
 func TestPurgeOfAnOldDefinition(t *testing.T) {
+	if cluster.CRDs().Version != crdResource.Version {
+		t.Skip("apiextensions v1beta1 is served before Kubernetes 1.22: see TestPurgeAtV1beta1")
+	}
 	l := newLeftovers(t)
 	ctx := t.Context()
 	if err := kyma.ResetLeftovers(ctx, cluster.Config(), l.definition); err != nil {
@@ -242,25 +309,7 @@ func TestPurgeOfAnOldDefinition(t *testing.T) {
 	}
 	want(t, l.run(t, "undo"), migration.Succeeded, migration.ExitOK)
 
-	// It serves again, and prunes nothing.
-	subs := l.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
-	sub := kyma.KymaSubscription("shop", "odd", "commerce", "order.created")
-	sub.SetFinalizers(nil)
-	sub.Object["spec"].(map[string]any)["unknown"] = map[string]any{"deep": "kept"}
-	eventually(t, func() bool {
-		_, err := subs.Create(ctx, sub, metav1.CreateOptions{})
-		return err == nil
-	})
-	got, err := subs.Get(ctx, "odd", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if deep, _, _ := unstructured.NestedString(got.Object, "spec", "unknown", "deep"); deep != "kept" {
-		t.Errorf("it was pruned: %v", got.Object["spec"])
-	}
-	if err := subs.Delete(ctx, "odd", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	l.keepsUnknown(ctx, t)
 	// Other tests need it as it was.
 	if err := l.dynamic.Resource(crdResource).Delete(ctx, subscriptionCRD, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -510,11 +510,12 @@ func TestScaleDown(t *testing.T) {
 
 	t.Run("AnAutoscalerIsReported", func(t *testing.T) {
 		b.reset(ctx, t)
-		hpas := b.client.AutoscalingV2().HorizontalPodAutoscalers(kyma.SystemNamespace)
-		_, err := hpas.Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
+		// v1 is what every Kubernetes serves.
+		hpas := b.client.AutoscalingV1().HorizontalPodAutoscalers(kyma.SystemNamespace)
+		_, err := hpas.Create(ctx, &autoscalingv1.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: "publisher"},
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: kyma.Publisher}, MaxReplicas: 3,
+			Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: kyma.Publisher}, MaxReplicas: 3,
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {

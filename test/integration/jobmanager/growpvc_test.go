@@ -329,6 +329,9 @@ func TestGrowPVC(t *testing.T) {
 		d.want(t, "1Gi", "1Gi/1Gi", "1Gi/1Gi")
 	})
 	t.Run("ClaimsThatGoWithTheStatefulSet", func(t *testing.T) {
+		if err := cluster.Lacks("persistentVolumeClaimRetentionPolicy", 27); err != nil {
+			t.Skip(err)
+		}
 		d.reset(t.Context(), t, true)
 		patch(t, "StatefulSet", dataNamespace, "db", `{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenDeleted":"Delete","whenScaled":"Retain"}}}`)
 		grow("run", "5Gi").want(t, migration.ExitRefused, "its claims are deleted when it is deleted")

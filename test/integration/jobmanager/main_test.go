@@ -104,7 +104,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Job":                     {Group: "batch", Version: "v1", Resource: "jobs"},
 	"ServiceAccount":          {Version: "v1", Resource: "serviceaccounts"},
 	"ClusterRole":             {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
-	"HorizontalPodAutoscaler": {Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+	"HorizontalPodAutoscaler": {Group: "autoscaling", Version: "v1", Resource: "horizontalpodautoscalers"},
 	"Secret":                  {Version: "v1", Resource: "secrets"},
 	"Lease":                   {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	"StatefulSet":             {Group: "apps", Version: "v1", Resource: "statefulsets"},

@@ -244,7 +244,7 @@ func defects() []defect {
 			gone("Pod", kyma.SystemNamespace, "event-bus-event-publish-service-6d8f-x1")},
 		{"eventbus-pods", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: released}, spec: {containers: [{name: subscription-controller, image: old}]}}`),
 			gone("Pod", kyma.SystemNamespace, "released")},
-		{"eventbus-autoscaler", nil, add("HorizontalPodAutoscaler", `{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {namespace: kyma-system, name: bus},
+		{"eventbus-autoscaler", nil, add("HorizontalPodAutoscaler", `{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {namespace: kyma-system, name: bus},
   spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: event-bus-event-publish-service}}}`), gone("HorizontalPodAutoscaler", kyma.SystemNamespace, "bus")},
 		{"eventbus-leftovers", nil, func(t *testing.T, _ *migrated) {
 			link := kyma.BusSubscription(kyma.BusChannel("v1alpha1", "commerce", "order.created"), "shop", "gone")

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -100,8 +99,8 @@ func (p *plane) stop() error {
 	return errors.Join(p.catalog.Stop(), p.ControlPlane.Stop())
 }
 
-func start(ctx context.Context) (p *plane, err error) {
-	p = &plane{}
+func start(ctx context.Context) (_ *plane, err error) {
+	p := &plane{} // not the result, which is nil when it fails
 	if p.ControlPlane, err = controlplane.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -291,16 +290,9 @@ func (w *world) until(gvr schema.GroupVersionResource, namespace, name, what str
 	var last *unstructured.Unstructured
 	ctx, cancel := context.WithTimeout(w.ctx, 2*time.Minute)
 	defer cancel()
-	_, err := watchtools.UntilWithSync(ctx, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = selector
-			return resource.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.FieldSelector = selector
-			return resource.Watch(ctx, opts)
-		},
-	}, &unstructured.Unstructured{}, func(store cache.Store) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, controlplane.ListWatch(resource.List, resource.Watch, func(opts *metav1.ListOptions) {
+		opts.FieldSelector = selector
+	}), &unstructured.Unstructured{}, func(store cache.Store) (bool, error) {
 		return len(store.ListKeys()) == 0 && holds(nil), nil // one that is there comes as an event
 	}, func(event watch.Event) (bool, error) {
 		last, _ = event.Object.(*unstructured.Unstructured)

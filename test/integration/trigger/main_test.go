@@ -104,8 +104,8 @@ func on(t *testing.T, version controlplane.KnativeVersion) *plane {
 	return p
 }
 
-func start(ctx context.Context, version controlplane.KnativeVersion) (p *plane, err error) {
-	p = &plane{version: version}
+func start(ctx context.Context, version controlplane.KnativeVersion) (_ *plane, err error) {
+	p := &plane{version: version} // not the result, which is nil when it fails
 	if p.ControlPlane, err = controlplane.Start(ctx, controlplane.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")); err != nil {
 		return nil, err
 	}
@@ -208,7 +208,8 @@ func (p *plane) clear(ctx context.Context, t testing.TB, gvr schema.GroupVersion
 		case "kube-system", "kube-public", "default":
 			continue
 		}
-		if gvr == serviceAccounts && u.GetName() == "default" || gvr == kyma.ConfigMaps && u.GetName() == "kube-root-ca.crt" {
+		secretType, _, _ := unstructured.NestedString(u.Object, "type")
+		if gvr == serviceAccounts && u.GetName() == "default" || gvr == secrets && secretType == "kubernetes.io/service-account-token" || gvr == kyma.ConfigMaps && u.GetName() == "kube-root-ca.crt" {
 			continue
 		}
 		resource := p.client.Resource(gvr).Namespace(u.GetNamespace())
