@@ -122,6 +122,7 @@ SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./tes
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
 	go run ./test/mutation
+	go run ./test/mutation -reverts
 	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
 	$(MODEL) -tags soak -timeout 3h -v -run "^TestSoak" ./test/model
 
