@@ -867,6 +867,16 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 	}
 	resumed := r.journal.phase == p
 	if !resumed {
+		// What this process knows is written first: one that goes on after a kill knows no
+		// more than the marks.
+		for _, c := range r.journal.all()[1:] {
+			if c.left == 0 {
+				continue
+			}
+			if err := r.journals.mark(ctx, c.name, r.marks(c)); err != nil {
+				return r.cutOff(parent, err), false
+			}
+		}
 		if err := r.journals.enter(ctx, r.journal, p, r.marks(r.journal.all()[0])); err != nil {
 			return r.cutOff(parent, err), false
 		}

@@ -190,15 +190,11 @@ var (
 // deployment has two pods that were started at a time, which it replaces.
 func (s *sandbox) deployment(started time.Time) migration.Ref {
 	s.t.Helper()
-	client := s.client("deployments")
-	_, err := client.Resource(deploymentKind.GroupVersionResource).Namespace("work").Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	s.withStatus(deploymentKind.GroupVersionResource, map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "d"},
 		"spec":   map[string]any{"replicas": int64(2), "selector": map[string]any{"matchLabels": map[string]any{"app": "d"}}},
 		"status": map[string]any{"observedGeneration": int64(1), "replicas": int64(2), "updatedReplicas": int64(2), "readyReplicas": int64(2), "availableReplicas": int64(2), "conditions": []any{map[string]any{"type": "Available", "status": "True"}}},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	})
 	for _, name := range []string{"p1", "p2"} {
 		s.pod(name, started, "True")
 	}
@@ -213,14 +209,25 @@ func (s *sandbox) pod(name string, started time.Time, ready string) {
 		app = "other"
 	}
 	at := started.UTC().Format(time.RFC3339)
-	_, err := s.user.Resource(podResource).Namespace("work").Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	s.withStatus(podResource, map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "labels": map[string]any{"app": app}},
 		"spec": map[string]any{"containers": []any{map[string]any{"name": "c"}}},
 		"status": map[string]any{
 			"phase": "Running", "startTime": at, "conditions": []any{map[string]any{"type": "Ready", "status": ready}},
 			"containerStatuses": []any{map[string]any{"name": "c", "state": map[string]any{"running": map[string]any{"startedAt": at}}}},
 		},
-	}}, metav1.CreateOptions{})
+	})
+}
+
+func (s *sandbox) withStatus(r schema.GroupVersionResource, content map[string]any) {
+	s.t.Helper()
+	client := s.user.Resource(r).Namespace("work")
+	obj := &unstructured.Unstructured{Object: content}
+	created, err := client.Create(s.t.Context(), obj.DeepCopy(), metav1.CreateOptions{})
+	if err == nil {
+		created.Object["status"] = obj.Object["status"]
+		_, err = client.UpdateStatus(s.t.Context(), created, metav1.UpdateOptions{})
+	}
 	if err != nil {
 		s.t.Error(err)
 	}
