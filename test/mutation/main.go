@@ -14,8 +14,8 @@
 //     negated. They are taken at random (-seed), the same number from each package;
 //   - those of survivors.yaml, which reviews have named: always, and each must be killed or explained.
 //
-// A first run without a mutant records which of them each test binary executes. What none executes has survived. Then each
-// mutant meets the tests of its own package, and, if those pass, the suites (-suite) that execute it. It is killed if they
+// A first run without a mutant records which of them each test executes. What none executes has survived. Then each mutant
+// meets the tests of its own package that execute it, and, if those pass, those of the suites (-suite). It is killed if they
 // fail, run out of memory, or do not end within a limit, nor within three times that. Everything runs without a cluster.
 //
 // With -reverts it makes the fixes of reverts.yaml ineffective instead, one at a time, and plays the schedules of test/model:

@@ -112,7 +112,7 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 	}
 	model := binaries[0]
 	const limit = 30 * time.Minute
-	if said, err := model.output(ctx, o, limit); err != nil {
+	if said, err := model.output(ctx, o, limit, nil); err != nil {
 		return 2, fmt.Errorf("the schedules break invariants with all fixes in place: %w\n%s", err, said[max(0, len(said)-8<<10):])
 	}
 	fmt.Fprintf(out, "%d schedules, nothing found with all fixes in place, %s\n", schedules, time.Since(began).Round(time.Second))
@@ -122,7 +122,7 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 	for range max(o.parallel, 1) {
 		all.Go(func() {
 			for i := range next {
-				said, err := model.output(ctx, o, limit, "MUTANT="+strconv.Itoa(i))
+				said, err := model.output(ctx, o, limit, []string{"MUTANT=" + strconv.Itoa(i)})
 				verdicts[i] = judged(reverts[i], said, err)
 				fmt.Fprintln(out, verdicts[i].line())
 			}
