@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/model"
@@ -532,6 +533,46 @@ func TestEngineResumesARollback(t *testing.T) {
 	})
 }
 
+// looking is a job that decides over the cluster.
+type looking struct {
+	*scripted
+	look func(context.Context, *migration.Cluster) *migration.Plan
+}
+
+func (j *looking) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+	return j.look(ctx, c), nil
+}
+
+// TestEngineKnowsItsOwn: a job is told which objects its interrupted run created, unedited.
+func TestEngineKnowsItsOwn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(s *sandbox)
+		want bool
+	}{
+		"Unedited": {func(*sandbox) {}, true},
+		"Edited":   {func(s *sandbox) { s.edit("new", `{"data":{"k":"mine"}}`) }, false},
+		"Another":  {func(s *sandbox) { s.again("new", map[string]any{"k": "v"}) }, false},
+	} {
+		bubble(t, name, func(t *testing.T, s *sandbox) {
+			s.killed(fixed(unit("new", s.creation("new")), unit("gate", s.creation("gate"))), true, call("create", "new"))
+			tc.do(s)
+			made := false
+			s.run("second", &looking{fixed(), func(ctx context.Context, c *migration.Cluster) *migration.Plan {
+				obj, err := c.Get(ctx, ref("new"))
+				if err != nil || obj == nil {
+					t.Errorf("%v, %v", obj, err)
+					return nil
+				}
+				made = c.Made(obj)
+				return nil
+			}})
+			if made != tc.want {
+				t.Errorf("made by this run: %t", made)
+			}
+		})
+	}
+}
+
 // keeper is a job whose objects may carry live events.
 type keeper struct {
 	*scripted
@@ -595,6 +636,31 @@ func TestEngineKeeps(t *testing.T) {
 			t.Errorf("%v, %q", s.contents(), s.phases())
 		}
 	})
+	bubble(t, "UndoneMeanwhile", func(t *testing.T, s *sandbox) {
+		job := fixed(unit("new", s.creation("new")))
+		want(t, s.run("first", job), migration.Succeeded)
+		lock := s.user.Resource(leases).Namespace("kyma-system")
+		if err := lock.Delete(t.Context(), "eventmesh-migration", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.held()
+		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("kyma-system")
+		time.AfterFunc(500*time.Millisecond, func() {
+			list, err := secrets.List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) != 1 {
+				t.Error(err, len(list.Items))
+				return
+			}
+			_, err = secrets.Patch(t.Context(), list.Items[0].GetName(), types.MergePatchType, []byte(`{"metadata":{"labels":{"eventmesh-migration.kyma-project.io/phase":"undone"}}}`), metav1.PatchOptions{})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		want(t, s.undo(job), migration.NothingToDo)
+		if s.get("new") == nil {
+			t.Error("the run was undone, and this object is somebody's who has it now")
+		}
+	})
 	bubble(t, "UndoRefused", func(t *testing.T, s *sandbox) {
 		before := s.before()
 		job := &guardian{scripted: fixed(unit("new", s.creation("new")))}
@@ -649,6 +715,25 @@ func TestEngineFaults(t *testing.T) {
 			same(t, s.contents(), before)
 		})
 	}
+}
+
+// TestEngineNamesAll: after the first refusal, the server is asked about the others.
+func TestEngineNamesAll(t *testing.T) {
+	bubble(t, "Creations", func(t *testing.T, s *sandbox) {
+		before := s.before()
+		job := fixed(unit("a", s.creation("a")), unit("b", s.creation("b")), unit("p", patching("patched", `{"data":{"ours":"new"}}`)))
+		r := s.throughMany(1000, job, http.StatusForbidden, http.MethodPost, "/work/configmaps")
+		want(t, r, migration.RolledBack)
+		mustSay(t, r, migration.Error, "would be refused too")
+		same(t, s.contents(), before)
+	})
+	bubble(t, "Waits", func(t *testing.T, s *sandbox) {
+		job := fixed(unit("a", s.creation("a")))
+		job.await = ready(0)
+		r := s.run("first", job)
+		want(t, r, migration.TimedOut)
+		mustSay(t, r, migration.Error, "while waiting for a sign: no sign yet")
+	})
 }
 
 // TestEnginePlans: a plan shows what a run would do, and writes nothing.

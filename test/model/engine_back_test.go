@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -273,14 +274,17 @@ func TestEngineCreates(t *testing.T) {
 // answered with that code, without effect; 0: it takes effect, and its answer is lost.
 func (s *sandbox) through(job migration.Job, code int, method, path string) *migration.Report {
 	s.t.Helper()
+	return s.throughMany(1, job, code, method, path)
+}
+
+// throughMany is through for the first so many requests.
+func (s *sandbox) throughMany(n int32, job migration.Job, code int, method, path string) *migration.Report {
+	s.t.Helper()
 	cfg := s.server.Client("first").Config()
-	var once sync.Once
+	var faults atomic.Int32
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (resp *http.Response, err error) {
-			fault := false
-			if r.Method == method && strings.HasSuffix(r.URL.Path, path) {
-				once.Do(func() { fault = true })
-			}
+			fault := r.Method == method && strings.HasSuffix(r.URL.Path, path) && faults.Add(1) <= n
 			if fault && code > 0 {
 				return &http.Response{
 					StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,

@@ -309,6 +309,22 @@ func TestEngineRestarts(t *testing.T) {
 			t.Errorf("%s: %+v", r.Result, r.Findings)
 		}
 	})
+	bubble(t, "SameName", func(t *testing.T, s *sandbox) {
+		of := s.deployment(long)
+		client := s.server.Client("first")
+		pods := s.user.Resource(podResource).Namespace("work")
+		when(client, func(r *model.Request) bool { return r.Verb == "delete" && r.Name == "p1" }, func() {
+			if err := pods.Delete(t.Context(), "p1", metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+			s.pod("p1", time.Now(), "True")
+		})
+		s.replacing(client, "True")
+		want(t, s.engine(client, "first").Run(t.Context(), fixed(restart(of, nil))), migration.Succeeded)
+		if got := s.pods(); !slices.Equal(got, []string{"new-p2", "other", "p1"}) {
+			t.Errorf("the pod that took its place stays: %v", got)
+		}
+	})
 	bubble(t, "Killed", func(t *testing.T, s *sandbox) {
 		of := s.deployment(long)
 		s.killed(fixed(restart(of, nil)), true, func(r *model.Request) bool { return r.Verb == "delete" && r.Plural == "pods" })
