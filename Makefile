@@ -137,6 +137,7 @@ OLD := ./test/controlplane ./test/snapshot ./test/integration ./test/integration
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
 	go run ./test/mutation
+	go run ./test/mutation -reverts
 	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
 	$(MODEL) -tags soak -timeout 3h -v -run "^TestSoak" ./test/model
 

@@ -513,6 +513,16 @@ func (r *run) stateOf(e *entry, i int) stepState {
 	return e.steps[i].state
 }
 
+// hasBegun says whether any write of the entry was, or may have been, begun.
+func (r *run) hasBegun(e *entry) bool {
+	for i := range e.Unit.Changes {
+		if e.Unit.Changes[i].Writes() && r.stateOf(e, i).begun() {
+			return true
+		}
+	}
+	return false
+}
+
 func (r *run) setState(e *entry, i int, s stepState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

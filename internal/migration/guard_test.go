@@ -49,6 +49,27 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestDeletes finds the change that deletes the object of another, that one or a later one.
+func TestDeletes(t *testing.T) {
+	a, b := ref("Thing", "a"), ref("Thing", "b")
+	u := Unit{Changes: []Change{{Verb: Patch, Ref: a}, {Verb: Patch, Ref: b}, {Verb: Delete, Ref: a}, {Verb: Create, Ref: a}, {Verb: Delete, Ref: b}}}
+	e := &entry{Unit: u}
+	var got, of []int
+	var goes []bool
+	for i := range u.Changes {
+		got, of, goes = append(got, u.deletes(i)), append(of, e.deletionOf(i)), append(goes, e.goes(i))
+	}
+	if diff := cmp.Diff([]int{2, 4, 2, -1, 4}, got); diff != "" {
+		t.Errorf("what deletes it (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]int{-1, -1, -1, 2, -1}, of); diff != "" {
+		t.Errorf("what had deleted it (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]bool{true, true, false, false, false}, goes); diff != "" {
+		t.Errorf("whether it goes later (-want +got):\n%s", diff)
+	}
+}
+
 func TestUndecided(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason       string

@@ -67,6 +67,9 @@ const (
 	// begunAhead is by how many units a chunk's watermark is ahead of the unit that
 	// begins: after a kill, so many may have to be looked at for nothing.
 	begunAhead = 50
+	// undoneAhead is by how many units a rollback's watermark is ahead of the unit that
+	// it undoes: after a kill, of so many nobody can tell whether it had undone them.
+	undoneAhead = 50
 )
 
 // preimage is what a change found.
@@ -241,6 +244,9 @@ type chunk struct {
 type journal struct {
 	header
 	phase phase
+	// undone: a rollback may have begun with the units from this sequence number on. It
+	// is written before it begins with the first of them, for several at once.
+	undone int
 
 	mu     sync.Mutex
 	chunks []*chunk
@@ -551,14 +557,16 @@ func (s *journals) load(ctx context.Context, h header, p phase) (*journal, error
 			last = max(last, index)
 		}
 	}
+	j := &journal{header: h, phase: p}
 	// What was written as the number of chunks may be one behind what there is: the
 	// chunk comes first.
 	if first := byName[chunkName(s.job, h.Run, 0)]; first != nil {
 		if n, err := strconv.Atoi(string(first.Data["chunks"])); err == nil {
 			last = max(last, n-1)
 		}
+		// Without that number, a rollback may have begun with any unit.
+		j.undone, _ = strconv.Atoi(string(first.Data["undone"]))
 	}
-	j := &journal{header: h, phase: p}
 	for i := 0; i <= last; i++ {
 		name := chunkName(s.job, h.Run, i)
 		secret := byName[name]
@@ -751,6 +759,20 @@ func (s *journals) raise(ctx context.Context, e *entry) error {
 		return err
 	}
 	c.begun = begun
+	return nil
+}
+
+// lower makes durable that a rollback may have begun with the entry, and with those
+// before it, which come next.
+func (s *journals) lower(ctx context.Context, j *journal, e *entry) error {
+	if e.Seq >= j.undone {
+		return nil
+	}
+	undone := max(0, e.Seq-undoneAhead+1)
+	if err := s.patch(ctx, j.all()[0].name, "", map[string][]byte{"undone": []byte(strconv.Itoa(undone))}); err != nil {
+		return err
+	}
+	j.undone = undone
 	return nil
 }
 

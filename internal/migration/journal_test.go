@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -400,5 +401,69 @@ func TestPrune(t *testing.T) {
 	list, err := s.secrets.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 14 {
 		t.Errorf("%d secrets are left, %v", len(list.Items), err)
+	}
+}
+
+// TestJournalIsReadWhileItGrows (B6): a recreation looks for the owners that the run deleted,
+// in units that are journaled already, while the next ones are being journaled. Without the
+// lock in journal.entries, or that in journals.append, -race reports it each time.
+func TestJournalIsReadWhileItGrows(t *testing.T) {
+	s := fakeJournals()
+	j := newJournal("job", "v1", 1, &Plan{})
+	r := &run{journal: j}
+	s.journaledUnits(t, j, Delete, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				if r.restoredUID("nobody's") || j.empty() {
+					t.Error("no unit of it deletes that, and it is not empty")
+					return
+				}
+			}
+		})
+	}
+	for range 5 {
+		s.journaledUnits(t, j, Delete, chunkChanges)
+	}
+	stop()
+	readers.Wait()
+	if got := len(j.changes()); got != 5*chunkChanges+1 {
+		t.Errorf("%d changes", got)
+	}
+}
+
+// TestLower: a rollback's watermark is written ahead, and read by the next process.
+func TestLower(t *testing.T) {
+	s := fakeJournals()
+	j := newJournal("job", "v1", 1, &Plan{})
+	entries := s.journaledUnits(t, j, Delete, 90)
+	patches := 0
+	write := s.write
+	s.write = func(ctx context.Context, op func(context.Context) error) error {
+		patches++
+		return write(ctx, op)
+	}
+	if got := s.mustLoad(t, phaseForward).undone; got != 0 {
+		t.Errorf("without a watermark, %d is one: any unit may have been undone", got)
+	}
+	j.undone = math.MaxInt
+	for _, tc := range []struct {
+		reason               string
+		seq, undone, patches int
+	}{
+		{"the newest unit, and 49 before it", 89, 40, 1},
+		{"those are covered", 60, 40, 1},
+		{"the last of them", 40, 40, 1},
+		{"the next ones", 39, 0, 2},
+		{"all are covered", 0, 0, 2},
+	} {
+		if err := s.lower(t.Context(), j, entries[tc.seq]); err != nil {
+			t.Fatal(err)
+		}
+		if read := s.mustLoad(t, phaseForward).undone; j.undone != tc.undone || read != tc.undone || patches != tc.patches {
+			t.Errorf("%s: %d, read as %d, %d patches", tc.reason, j.undone, read, patches)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -257,4 +258,39 @@ func TestMarkSurvivesConflicts(t *testing.T) {
 			t.Error(l.lossCause())
 		}
 	})
+}
+
+// TestTakenMeanwhile: whoever meets another who takes the Lease looks again, and what was read
+// before is stale; any other answer is an error.
+func TestTakenMeanwhile(t *testing.T) {
+	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	for name, tc := range map[string]struct {
+		answer error
+		fails  bool
+	}{
+		"Conflict":      {apierrors.NewConflict(leases, lockName, errors.New("it was changed")), false},
+		"AlreadyExists": {apierrors.NewAlreadyExists(leases, lockName), false},
+		"NotFound":      {apierrors.NewNotFound(leases, lockName), false},
+		"Busy":          {apierrors.NewTooManyRequestsError("later"), false},
+		"Forbidden":     {apierrors.NewForbidden(leases, lockName, errors.New("no")), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				var once atomic.Bool
+				client.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return once.CompareAndSwap(false, true), nil, tc.answer
+				})
+				l := fakeLock(client, "a")
+				if err := l.peek(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				contended, err := l.acquire(t.Context(), "job", time.Minute)
+				if !contended || (err != nil) != tc.fails {
+					t.Errorf("contended %t, %v", contended, err)
+				}
+				l.release("job")
+			})
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -44,9 +45,10 @@ type reversal struct {
 	careful bool
 	// undo: what cannot be restored now may be undone later.
 	undo bool
-	// resumed: an earlier process has begun this reversal.
-	resumed bool
-	keeper  keeperAnswer
+	// unsure: an earlier process has begun this reversal, and may have undone the units
+	// from this sequence number on.
+	unsure int
+	keeper keeperAnswer
 
 	mu sync.Mutex
 	// unrestored counts changes that stay though they should have gone, forGood
@@ -89,7 +91,10 @@ const (
 func (r *run) back(ctx context.Context, careful, resumed bool) (*reversal, error) {
 	// The forward run's collections are stale or trimmed: look afresh.
 	r.cluster = r.e.newCluster()
-	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful, undo: careful, resumed: resumed}
+	v := &reversal{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful, undo: careful, unsure: r.journal.undone}
+	if !resumed {
+		v.unsure, r.journal.undone = math.MaxInt, math.MaxInt
+	}
 	entries := r.journal.entries()
 	slices.Reverse(entries)
 	v.askKeeper(ctx, entries)
@@ -99,13 +104,19 @@ func (r *run) back(ctx context.Context, careful, resumed bool) (*reversal, error
 	if r.journal.Serial {
 		work.SetLimit(1)
 	}
+	var unmarked error
 	for _, e := range entries {
 		if ctx.Err() != nil {
 			break
 		}
+		if r.hasBegun(e) {
+			if unmarked = r.journals.lower(ctx, r.journal, e); unmarked != nil {
+				break
+			}
+		}
 		work.Go(func() error { return v.entry(ctx, e) })
 	}
-	err := work.Wait()
+	err := errors.Join(work.Wait(), unmarked)
 	if err == nil {
 		err = v.settle(ctx)
 	}
@@ -274,7 +285,7 @@ func (v *reversal) entry(ctx context.Context, e *entry) error {
 				v.count(&v.unproven)
 				f.Problem = "restored, although there is no proof that this run changed it before it was killed: somebody else may have"
 				v.r.tell(f)
-			case v.resumed:
+			case e.Seq >= v.unsure:
 				f.Problem = "restored by a rollback that goes on after an interruption: if the interrupted one had restored it already, somebody had deleted or changed it since"
 				v.r.tell(f)
 			}
@@ -624,8 +635,17 @@ func (v *reversal) putBack(ctx context.Context, e *entry, i int) (string, error)
 		return "", err
 	case live == nil && e.leftToOthers(i):
 		return "", nil
-	case live == nil:
+	case live == nil && v.r.restoredUID(pre.GetUID()):
 		return "", &errMoved{ref: ch.Ref, what: "was deleted by somebody else"}
+	case live == nil:
+		// Nothing of the patch is in force, and the deletion is none of this run's.
+		e.reports[i].Message = "its object was deleted by somebody else"
+		v.r.tell(Finding{
+			Severity: Warning, Object: ch.Ref.String(),
+			Problem: "was deleted by somebody else, so that there is nothing to undo on it",
+			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.e.opts.StateNamespace, labelRun, v.r.journal.Run),
+		})
+		return "", nil
 	case live.GetUID() != pre.GetUID() && v.r.restoredUID(pre.GetUID()):
 		// A later change of the journal deleted it, and it is back from a pre-image
 		// that was read before this patch.

@@ -358,19 +358,21 @@ func (r *run) forward(parent context.Context) outcome {
 		}
 		return out
 	}
+	if journal == nil && writingUnits(plan) == 0 {
+		return r.probed(ctx, r.onlyWait(ctx, plan))
+	}
+	if contended || len(open) > 0 {
+		// Before merge: it deletes what an interrupted run had made and the plan wants
+		// otherwise.
+		if out, ok := r.mayStart(ctx, plan, slices.Concat(plan.Units, plan.Last)); !ok {
+			return out
+		}
+	}
 	t, err := r.merge(ctx, plan)
 	if err != nil {
 		return r.nothingChanged(ctx, err)
 	}
 	plan.Findings = notUnderWay(plan.Findings, t.entries)
-	if journal == nil && len(t.units)+len(t.last) == 0 {
-		return r.probed(ctx, r.onlyWait(ctx, plan))
-	}
-	if contended || len(open) > 0 {
-		if out, ok := r.mayStart(ctx, plan, slices.Concat(t.units, t.last)); !ok {
-			return out
-		}
-	}
 	r.findings = append(r.findings, plan.Findings...)
 	return r.execute(parent, ctx, plan, t)
 }
@@ -466,7 +468,7 @@ func (r *run) onlyWait(ctx context.Context, plan *Plan) outcome {
 }
 
 // merge brings together what an interrupted run left open and what is planned
-// now. The journal decides what has to be finished because it was begun: see
+// now: it writes, so that it comes after the preflight. The journal decides what has to be finished because it was begun: see
 // goesOn. The plan, which saw the cluster as it is, decides everything else.
 func (r *run) merge(ctx context.Context, plan *Plan) (todo, error) {
 	if r.journal == nil {
@@ -954,6 +956,16 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 	}
 	resumed := r.journal.phase == p
 	if !resumed {
+		// What this process knows is written first: one that goes on after a kill knows no
+		// more than the marks.
+		for _, c := range r.journal.all()[1:] {
+			if c.left == 0 {
+				continue
+			}
+			if err := r.journals.mark(ctx, c.name, r.marks(c)); err != nil {
+				return r.cutOff(parent, err), false
+			}
+		}
 		if err := r.journals.enter(ctx, r.journal, p, r.marks(r.journal.all()[0])); err != nil {
 			return r.cutOff(parent, err), false
 		}

@@ -17,11 +17,13 @@ type entry struct {
 	// File is the path in the module; Func, if the text is there more than once, where it is.
 	File string `json:"file"`
 	Func string `json:"func,omitempty"`
-	// One of these: a condition that is negated, an expression that With replaces, a statement that is left out.
+	// One of these: a condition that is negated, an expression that With replaces, a statement that is left out, or
+	// before which other code is executed. A text that ends with … is the beginning of one.
 	Condition  string `json:"condition,omitempty"`
 	Expression string `json:"expression,omitempty"`
 	With       string `json:"with,omitempty"`
 	Statement  string `json:"statement,omitempty"`
+	Before     string `json:"before,omitempty"`
 	// Notices is what nobody would notice.
 	Notices string `json:"notices"`
 	// Explained is why it may survive; what is explained does not fail the measurement.
@@ -36,8 +38,21 @@ func (e *entry) kind() (k kind, text string) {
 		return flip, e.Condition
 	case e.Expression != "":
 		return replace, e.Expression
+	case e.Before != "":
+		return insert, e.Statement
 	}
 	return skip, e.Statement
+}
+
+// complete says whether the entry names one place, and what is done there.
+func (e *entry) complete() bool {
+	given := 0
+	for _, s := range []string{e.Condition, e.Expression, e.Statement} {
+		if s != "" {
+			given++
+		}
+	}
+	return e.File != "" && given == 1 && (e.Expression != "") == (e.With != "") && (e.Before == "" || e.Statement != "")
 }
 
 func readListed(name string) ([]*entry, error) {
@@ -50,13 +65,7 @@ func readListed(name string) ([]*entry, error) {
 		return nil, fmt.Errorf("cannot read %s: %w", name, err)
 	}
 	for i, e := range entries {
-		given := 0
-		for _, s := range []string{e.Condition, e.Expression, e.Statement} {
-			if s != "" {
-				given++
-			}
-		}
-		if e.Name == "" || e.File == "" || e.Notices == "" || given != 1 || (e.Expression != "") != (e.With != "") {
+		if e.Name == "" || e.Notices == "" || !e.complete() {
 			return nil, fmt.Errorf("%s, entry %d (%s): it needs name, file, notices, and one of condition, expression (and with) or statement", name, i+1, e.Name)
 		}
 	}
@@ -67,6 +76,10 @@ func readListed(name string) ([]*entry, error) {
 func (e *entry) find(pkgs []*pkg) []*mutant {
 	k, text := e.kind()
 	text = strings.Join(strings.Fields(text), " ")
+	is := func(source string) bool { return source == text }
+	if beginning, ok := strings.CutSuffix(text, "…"); ok {
+		is = func(source string) bool { return strings.HasPrefix(source, beginning) }
+	}
 	var found []*mutant
 	for _, p := range pkgs {
 		for _, f := range p.parsed {
@@ -76,21 +89,21 @@ func (e *entry) find(pkgs []*pkg) []*mutant {
 			f.each(func(in string, node ast.Node) {
 				switch node.(type) {
 				case ast.Expr:
-					if k == skip {
+					if k == skip || k == insert {
 						return
 					}
 				case ast.Stmt:
-					if k != skip {
+					if k != skip && k != insert {
 						return
 					}
 				default:
 					return
 				}
-				if e.Func != "" && e.Func != in || f.text(node) != text {
+				if e.Func != "" && e.Func != in || !is(f.text(node)) {
 					return
 				}
 				m := f.mutant(p.rel, k, in, node)
-				m.With, m.Listed = e.With, e
+				m.With, m.Listed = e.With+e.Before, e // one of them is empty
 				// Parentheses, and a statement that is an expression, have the same place twice.
 				for _, other := range found {
 					if other.from == m.from && other.to == m.to && other.File == m.File {

@@ -4,6 +4,7 @@
 //	go run ./test/mutation                                    300 mutants of all packages, and the listed ones
 //	go run ./test/mutation -packages ./internal/jobs/trigger  of one package
 //	go run ./test/mutation -only 'content.go'                 those whose "file:line: text" matches
+//	go run ./test/mutation -reverts                           the fixes of reverts.yaml
 //
 // All mutants are compiled into one test binary for each package, and the variable MUTANT of the environment turns one on:
 // what takes time is running tests, not building them. The sources are not touched: the go command gets the rewritten ones
@@ -13,9 +14,12 @@
 //     negated. They are taken at random (-seed), the same number from each package;
 //   - those of survivors.yaml, which reviews have named: always, and each must be killed or explained.
 //
-// A first run without a mutant records which of them each test binary executes. What none executes has survived. Then each
-// mutant meets the tests of its own package, and, if those pass, the suites (-suite) that execute it. It is killed if they
-// fail, hang or run out of memory. Everything runs without a cluster.
+// A first run without a mutant records which of them each test executes. What none executes has survived. Then each mutant
+// meets the tests of its own package that execute it, and, if those pass, those of the suites (-suite). It is killed if they
+// fail, run out of memory, or do not end within a limit, nor within three times that. Everything runs without a cluster.
+//
+// With -reverts it makes the fixes of reverts.yaml ineffective instead, one at a time, and plays the schedules of test/model:
+// the exit code is 1 if they do not find one of them.
 //
 // The exit code is 0; 1 if the score is below the threshold, or a listed mutant survived without an explanation or is not in
 // the sources any more; 2 if nothing could be said, because tests fail without a mutant, for example.
@@ -74,7 +78,7 @@ func main() {
 			"./internal/migration", "./internal/jobs/trigger", "./internal/jobs/serviceinstance", "./internal/jobs/scaledown",
 			"./internal/jobs/purge", "./internal/jobs/growpvc", "./internal/jobs/httpsource", "./internal/kyma/eventpath",
 		},
-		suites: []string{"MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},
+		suites: []string{"./test/model -test.run=^TestEngine", "MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},
 	}
 	packages := flag.String("packages", strings.Join(o.packages, ","), "packages to mutate, separated by commas")
 	only := flag.String("only", "", "regular expression: only mutants whose \"file:line: text\" matches, all of them")
@@ -87,6 +91,8 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "of one test binary, if ten times what it takes without a mutant is less")
 	flag.IntVar(&o.memory, "memory", 6<<20, "KiB of address space of a test binary: a loop that does not end may fill the memory before its time is over")
 	flag.StringVar(&o.skip, "skip", "", "`regular expression` of tests to leave out, as go test -skip: those that fail without a mutant, until they do not")
+	reverts := flag.Bool("reverts", false, "revert the fixes of test/mutation/reverts.yaml, or those whose name matches -only, and play -schedules of test/model with each")
+	schedules := flag.Int("schedules", 500, "of test/model, with -reverts")
 	flag.BoolVar(&o.verbose, "v", false, "print each mutant as it is run")
 	flag.Parse()
 	o.packages = strings.Split(*packages, ",")
@@ -103,6 +109,10 @@ func main() {
 	err := func() error {
 		var err error
 		if o.root, err = moduleRoot(ctx); err != nil {
+			return err
+		}
+		if *reverts {
+			code, err = playReverts(ctx, o, "test/mutation/reverts.yaml", *schedules, os.Stdout)
 			return err
 		}
 		result, err := measure(ctx, o, os.Stdout)

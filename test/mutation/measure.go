@@ -28,7 +28,7 @@ type fate struct {
 	By, How string
 	// Test is the first test that failed.
 	Test string
-	// Executed says whether any test binary executes it at all.
+	// Executed says whether any test executes it at all.
 	Executed bool
 }
 
@@ -47,8 +47,40 @@ type binary struct {
 	name, path, dir string
 	pkg             string // whose own tests these are; "" for a suite
 	args, env       []string
-	took            time.Duration
-	executes        map[int]bool
+	// took is how long its tests take, one after the other.
+	took  time.Duration
+	tests []testOf
+}
+
+// testOf is one test of a binary.
+type testOf struct {
+	name     string
+	took     time.Duration
+	executes map[int]bool
+}
+
+// executes are the mutants that any of its tests executes.
+func (b *binary) executes() map[int]bool {
+	all := map[int]bool{}
+	for _, t := range b.tests {
+		maps.Copy(all, t.executes)
+	}
+	return all
+}
+
+// those are its tests that execute a mutant, as a pattern, and how long they take.
+func (b *binary) those(mutant int) (pattern string, took time.Duration) {
+	var names []string
+	for _, t := range b.tests {
+		if t.executes[mutant] {
+			names = append(names, t.name)
+			took += t.took
+		}
+	}
+	if len(names) == 0 {
+		return "", 0
+	}
+	return "^(" + strings.Join(names, "|") + ")$", took
 }
 
 func measure(ctx context.Context, o options, out io.Writer) (*result, error) {
@@ -84,7 +116,7 @@ func measure(ctx context.Context, o options, out io.Writer) (*result, error) {
 		if err := b.first(ctx, o, work); err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(out, "%s: %.1f s without a mutant, executes %d of them\n", b.name, b.took.Seconds(), len(b.executes))
+		fmt.Fprintf(out, "%s: %.1f s without a mutant, executes %d of them\n", b.name, b.took.Seconds(), len(b.executes()))
 	}
 
 	r.fates = make([]fate, len(chosen))
@@ -267,11 +299,20 @@ func build(ctx context.Context, o options, out io.Writer, work, overlay string, 
 	return binaries, nil
 }
 
-// run executes the binary with these variables; err is nil if all tests pass.
-func (b *binary) run(ctx context.Context, o options, timeout time.Duration, env ...string) error {
+// run executes the binary with these variables and arguments; err is nil if all tests pass.
+func (b *binary) run(ctx context.Context, o options, timeout time.Duration, env []string, more ...string) error {
+	said, err := b.output(ctx, o, timeout, env, more...)
+	if err != nil && !errors.Is(err, errTimedOut) {
+		return fmt.Errorf("%w\n%s", err, said[max(0, len(said)-8<<10):])
+	}
+	return err
+}
+
+// output is run, with all that the tests print.
+func (b *binary) output(ctx context.Context, o options, timeout time.Duration, env []string, more ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	args := append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, o.memory), "sh", b.path, "-test.failfast", "-test.timeout=" + timeout.String()}, b.args...)
+	args := append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, o.memory), "sh", b.path, "-test.failfast", "-test.timeout=" + timeout.String()}, slices.Concat(b.args, more)...)
 	if o.skip != "" {
 		args = append(args, "-test.skip="+o.skip)
 	}
@@ -285,38 +326,57 @@ func (b *binary) run(ctx context.Context, o options, timeout time.Duration, env 
 	said := &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = said, said
 	err := cmd.Run()
-	tail := said.Bytes()
-	if ctx.Err() != nil || bytes.Contains(tail, []byte("panic: test timed out after")) {
-		return errTimedOut
+	if ctx.Err() != nil || bytes.Contains(said.Bytes(), []byte("panic: test timed out after")) {
+		err = errTimedOut
 	}
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, tail[max(0, len(tail)-8<<10):])
-	}
-	return nil
+	return said.Bytes(), err
 }
 
 var errTimedOut = errors.New("it did not end in time")
 
-// first runs the binary without a mutant, and keeps what it executes.
+// first runs each test of the binary without a mutant, and keeps what it executes: a mutant
+// then meets those tests only.
 func (b *binary) first(ctx context.Context, o options, work string) error {
-	seen := filepath.Join(work, filepath.Base(b.path)+".seen")
-	began := time.Now()
-	if err := b.run(ctx, o, 10*time.Minute, "MUTANTS_SEEN="+seen); err != nil {
-		return fmt.Errorf("the tests of %s fail without a mutant: %w", b.name, err)
+	listed, err := b.output(ctx, o, time.Minute, nil, "-test.list="+b.pattern())
+	if err != nil {
+		return fmt.Errorf("cannot list the tests of %s: %w\n%s", b.name, err, listed)
 	}
-	b.took, b.executes = time.Since(began), map[int]bool{}
-	raw, err := os.ReadFile(seen)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	for _, line := range strings.Fields(string(raw)) {
-		id, err := strconv.Atoi(line)
-		if err != nil {
-			return fmt.Errorf("cannot read what %s executes: %w", b.name, err)
+	for _, name := range strings.Fields(string(listed)) {
+		if !strings.HasPrefix(name, "Test") {
+			continue
 		}
-		b.executes[id] = true
+		t := testOf{name: name, executes: map[int]bool{}}
+		seen := filepath.Join(work, filepath.Base(b.path)+"."+name)
+		began := time.Now()
+		if err := b.run(ctx, o, 10*time.Minute, []string{"MUTANTS_SEEN=" + seen}, "-test.run=^"+name+"$"); err != nil {
+			return fmt.Errorf("the tests of %s fail without a mutant: %w", b.name, err)
+		}
+		t.took = time.Since(began)
+		raw, err := os.ReadFile(seen)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, line := range strings.Fields(string(raw)) {
+			id, err := strconv.Atoi(line)
+			if err != nil {
+				return fmt.Errorf("cannot read what %s executes: %w", b.name, err)
+			}
+			t.executes[id] = true
+		}
+		b.took += t.took
+		b.tests = append(b.tests, t)
 	}
 	return nil
+}
+
+// pattern is that of the tests of the binary.
+func (b *binary) pattern() string {
+	for _, arg := range b.args {
+		if pattern, ok := strings.CutPrefix(arg, "-test.run="); ok {
+			return pattern
+		}
+	}
+	return "."
 }
 
 // decide runs the tests of the mutant's package, and then the suites.
@@ -325,11 +385,18 @@ func decide(ctx context.Context, o options, binaries []*binary, m *mutant) fate 
 	order := slices.Clone(binaries)
 	slices.SortStableFunc(order, func(a, b *binary) int { return rank(a, m) - rank(b, m) })
 	for _, b := range order {
-		if !b.executes[m.ID] || ctx.Err() != nil {
+		pattern, took := b.those(m.ID)
+		if pattern == "" || ctx.Err() != nil {
 			continue
 		}
 		f.Executed = true
-		err := b.run(ctx, o, max(o.timeout, 10*b.took), "MUTANT="+strconv.Itoa(m.ID))
+		limit := max(o.timeout, 10*took)
+		on := []string{"MUTANT=" + strconv.Itoa(m.ID)}
+		err := b.run(ctx, o, limit, on, "-test.run="+pattern)
+		if errors.Is(err, errTimedOut) && ctx.Err() == nil {
+			// On a machine that others load, tests that pass may take so long, too.
+			err = b.run(ctx, o, 3*limit, on, "-test.run="+pattern)
+		}
 		if err == nil || ctx.Err() != nil {
 			continue
 		}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"go/parser"
 	"go/token"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -158,6 +160,7 @@ const sampleListed = `
 - {name: L4, file: p/p.go, statement: 'to["b"] = 2', notices: the second}
 - {name: L5, file: p/p.go, condition: n == 7, notices: nothing}
 - {name: L6, file: p/p.go, condition: n == 8, notices: is gone}
+- {name: L8, file: p/p.go, func: Limit, statement: return 3 …, before: return 500, notices: what comes before a statement}
 - {name: L7, file: other/x.go, condition: n == 8, notices: of a package that is not measured}
 `
 
@@ -214,6 +217,7 @@ func TestMeasure(t *testing.T) {
 		"L3":                                "failed in p",
 		"L4":                                "failed in ./suite",
 		"L5":                                "did not end in p",
+		"L8":                                "failed in p",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -222,7 +226,7 @@ func TestMeasure(t *testing.T) {
 	if code := r.print(&out, o); code != 1 { // L6 is lost
 		t.Errorf("exit code %d", code)
 	}
-	for _, want := range []string{"L6 (p/p.go): is gone", "why: it is a guess", "flip n > 0 (Wait; survived)", "flip a (Never; not executed)", "The score is 76.9 %"} {
+	for _, want := range []string{"L6 (p/p.go): is gone", "why: it is a guess", "flip n > 0 (Wait; survived)", "flip a (Never; not executed)", "The score is 78.6 %"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report does not say %q:\n%s", want, out.String())
 		}
@@ -234,6 +238,61 @@ func TestMeasure(t *testing.T) {
 	o.threshold = 90
 	if code := r.print(io.Discard, o); code != 1 {
 		t.Errorf("exit code %d below the threshold", code)
+	}
+}
+
+// TestReverts: each edit of reverts.yaml names one place, and they compile. That the
+// schedules of test/model find every one takes minutes: go run ./test/mutation -reverts.
+func TestReverts(t *testing.T) {
+	root, err := moduleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkgs, err := load(t.Context(), root, modelPackages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reverts, err := readReverts(filepath.Join(root, "test/mutation/reverts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutants, err := mutantsOf(reverts, pkgs)
+	if err != nil {
+		t.Fatalf("correct test/mutation/reverts.yaml: %v", err)
+	}
+	if testing.Short() {
+		t.Skip("two packages to compile")
+	}
+	overlay, err := overlayOf(t.TempDir(), root, pkgs, mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", overlay}, modelPackages...)...)
+	cmd.Dir = root
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// TestJudged reads what the schedules of test/model say.
+func TestJudged(t *testing.T) {
+	const said = `--- FAIL: TestModelSchedules (1.00s)
+    schedule_test.go:105: seed 6: (ii) version 31: run-2 changes sources a/s0
+    schedule_test.go:105: seed 6: (i) another
+    schedule_test.go:112: seed 6:
+        00:00.000        run-1 begins
+    schedule_test.go:105: seed 31: (ii) version 7
+FAIL
+`
+	v := judged(&revert{Name: "A1"}, []byte(said), errors.New("exit status 1"))
+	if want := "A1: 2 schedules, seeds 6, 31; the first: (ii) version 31: run-2 changes sources a/s0"; v.line() != want {
+		t.Errorf("got %q", v.line())
+	}
+	if v := judged(&revert{Name: "A2"}, []byte("PASS"), nil); v.line() != "A2: not found" {
+		t.Errorf("got %q", v.line())
+	}
+	if v := judged(&revert{Name: "A3"}, []byte("panic: seed 3 hangs"), errors.New("exit status 2")); v.err == nil || len(v.seeds) != 0 {
+		t.Errorf("a crash is no invariant: %q", v.line())
 	}
 }
 

@@ -23,6 +23,7 @@ const (
 	flip    kind = "flip"    // a condition is negated
 	replace kind = "replace" // an expression is another one
 	skip    kind = "skip"    // a statement is left out
+	insert  kind = "insert"  // other code is executed before a statement
 )
 
 // mutant is one change of one file.
@@ -36,7 +37,7 @@ type mutant struct {
 	Line int
 	// Func is where it is, as "run.Plan"; Text the source, in one line.
 	Func, Text string
-	// With is what replaces the text.
+	// With is what replaces the text, or comes before it.
 	With string
 	// Listed is the entry of the file of survivors, if it comes from there.
 	Listed *entry
@@ -228,6 +229,8 @@ func instrument(source []byte, mutants []*mutant) []byte {
 			before, after = fmt.Sprintf("mutateReplace_(%d, ", m.ID), ", "+m.With+")"
 		case skip:
 			before, after = fmt.Sprintf("if !mutateOn_(%d) { ", m.ID), " }"
+		case insert:
+			before, after = fmt.Sprintf("if mutateOn_(%d) { %s }; ", m.ID, m.With), ""
 		}
 		size := m.to - m.from
 		edits = append(edits, edit{m.from, before, true, size, m.ID}, edit{m.to, after, false, size, m.ID})

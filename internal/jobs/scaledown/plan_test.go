@@ -171,12 +171,12 @@ func TestDecide(t *testing.T) {
 			activation: activation,
 			activations: []*unstructured.Unstructured{
 				ea(`, deletionTimestamp: "2020-03-04T00:00:00Z", finalizers: [eventactivation.finalizers.kyma-project.io]`),
-				ea(`, finalizers: [other, eventactivation.finalizers.kyma-project.io]`),
+				ea(`-b, finalizers: [other, eventactivation.finalizers.kyma-project.io]`),
 			},
 		},
 		want: []string{
 			`patch Deployment kyma-system/` + pub + ` {"metadata":{"labels":{"eventmesh-migration.kyma-project.io/replicas":"2"}},"spec":{"replicas":0}}`,
-			`patch EventActivation shop/svc metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[]`,
+			`patch EventActivation shop/svc-b metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[]`,
 			`patch EventActivation shop/svc metadata.finalizers -[eventactivation.finalizers.kyma-project.io] +[] for good`,
 		},
 	}} {
@@ -289,6 +289,10 @@ func TestAwait(t *testing.T) {
 	}
 	if c := j.Await(&stored); len(c) != 1 || c[0].Timeout != j.podsTimeout || len(c[0].On) != 3 {
 		t.Errorf("a scaled Deployment is awaited within --pods-timeout: %+v", c)
+	}
+	stored.Verb = migration.Await
+	if c := j.Await(&stored); len(c) != 1 {
+		t.Errorf("one that is at 0 already is awaited, too: %+v", c)
 	}
 	other := migration.Change{Verb: migration.Patch, Ref: migration.Ref{Resource: migration.Resource{Kind: "EventActivation"}}}
 	if c := j.Await(&other); c != nil {

@@ -128,6 +128,9 @@ func TestRead(t *testing.T) {
 		"LaterKind": {"later versions of Kyma use the kind for something else", func(w *world) {
 			w.object("Subscription", "shop", "orders").Object["spec"] = map[string]any{"sink": "http://fn.shop", "types": []any{"order.created"}}
 		}, nil, ""},
+		"SinkToo": {"T27: one of the Event Bus is known by its own fields, whatever else it has", func(w *world) {
+			w.object("Subscription", "shop", "orders").Object["spec"].(map[string]any)["sink"] = "http://fn.shop"
+		}, gone, ""},
 		"Crashing": {"the controller is read by its pods", func(w *world) {
 			pod := w.object("Pod", "kyma-system", "pod-0")
 			pod.Object["status"] = controllerPod("x", "False", nil).Object["status"]
