@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -411,6 +412,42 @@ func TestFirstOfEqual(t *testing.T) {
 		t.Errorf("is-ready: %v", ready)
 	}
 	r, code := p.run(t, "run")
+	want(t, r, code, migration.Succeeded, 0)
+	p.nothingOfTheBus(ctx, t)
+}
+
+// TestKnative010: the Knative Eventing of Kyma 1.10 says of no object which generation of
+// it has been seen, that of 1.11 not of Channels.
+func TestKnative010(t *testing.T) {
+	p := on(t, versions[0])
+	ctx := t.Context()
+	swap := func(ctx context.Context, o kyma.Options) {
+		p.scale(ctx, t, 0) // its pod is of the stand-in that stops
+		p.mesh.Stop()
+		var err error
+		if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), o); err != nil {
+			t.Fatal(err)
+		}
+		p.scale(ctx, t, 1)
+	}
+	t.Cleanup(func() { swap(context.WithoutCancel(ctx), kyma.Options{ControllerPods: true}) })
+	swap(ctx, kyma.Options{ControllerPods: true, Knative010: true})
+	p.load(ctx, t, false, subscription("shop", "orders", "order.created"), subscription("crm", "orders", "order.created"))
+	r, code := p.run(t, "run")
+	want(t, r, code, migration.DeferredResult, 0)
+	for _, gvr := range []schema.GroupVersionResource{p.brokers(), p.triggers(), p.links(), p.channels()} {
+		list, err := p.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) == 0 {
+			t.Fatalf("%d %s: %v", len(list.Items), gvr.Resource, err)
+		}
+		for i := range list.Items {
+			if _, told, _ := unstructured.NestedInt64(list.Items[i].Object, "status", "observedGeneration"); told {
+				t.Errorf("%s %s has an observedGeneration", gvr.Resource, list.Items[i].GetName())
+			}
+		}
+	}
+	p.eventService(ctx, t, app, true)
+	r, code = p.run(t, "run")
 	want(t, r, code, migration.Succeeded, 0)
 	p.nothingOfTheBus(ctx, t)
 }
