@@ -190,7 +190,7 @@ func TestObserve(t *testing.T) {
 			func(s *snapshot) []found { return s.foreign }, []string{"Subscription shop/newer"},
 		},
 	} {
-		s, err := observe(t.Context(), &stored{objects: tc.objects}, New().options, []string{"left-out"})
+		s, err := observe(t.Context(), &stored{objects: tc.objects}, New().options, []string{"left-out"}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestObserveWithout(t *testing.T) {
 		{"pods cannot be listed", stored{fails: map[string]error{"Pod": errors.New("refused")}}, true},
 		{"releases cannot be listed", stored{fails: map[string]error{"Secret": errors.New("refused")}}, true},
 	} {
-		s, err := observe(t.Context(), &tc.cluster, New().options, nil)
+		s, err := observe(t.Context(), &tc.cluster, New().options, nil, true)
 		if (err != nil) != tc.fails {
 			t.Errorf("%s: %v", tc.reason, err)
 		}
@@ -260,7 +260,7 @@ func TestObserveRunning(t *testing.T) {
 			job("event-bus-mesh-namespaces-migration", ""), job("mesh-namespaces-migration-done", `conditions: [{type: Complete, status: "True"}]`), job("other", ""),
 		}, []string{"Job event-bus-mesh-namespaces-migration"}},
 	} {
-		s, err := observe(t.Context(), &stored{objects: tc.objects}, New().options, nil)
+		s, err := observe(t.Context(), &stored{objects: tc.objects}, New().options, nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestObserveReleases(t *testing.T) {
 			record("Secret", "kyma-system", "x", "owner: helm, name: other, version: '1', status: deployed"), record("Secret", "shop", "x", "owner: helm, name: event-bus, version: '1', status: deployed"),
 		}, "", ""},
 	} {
-		s, err := observe(t.Context(), &stored{objects: tc.objects}, New().options, nil)
+		s, err := observe(t.Context(), &stored{objects: tc.objects}, New().options, nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}
