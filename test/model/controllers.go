@@ -172,7 +172,7 @@ func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 				}
 			}
 		}
-		for _, obj := range c.list(sources, space) {
+		for _, obj := range slices.Concat(c.list(sources, space), c.list(entries, space)) {
 			kept := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
 				return f == controlled || strings.HasSuffix(f, holding)
 			})
@@ -183,7 +183,11 @@ func (c *controllers) reconcile(ctx context.Context) (next time.Time) {
 				c.done(name)
 				obj = obj.DeepCopy()
 				obj.SetFinalizers(kept)
-				_, _ = c.u.of(sources, space).Update(ctx, obj, metav1.UpdateOptions{}) // after a conflict the watch wakes us
+				of := sources
+				if obj.GetKind() == entries.Kind {
+					of = entries
+				}
+				_, _ = c.u.of(of, space).Update(ctx, obj, metav1.UpdateOptions{}) // after a conflict the watch wakes us
 			}
 		}
 		namespace := c.get(migration.Ref{Resource: namespaces, Name: space})

@@ -30,6 +30,9 @@ type Job struct {
 	// as jobs did before Change.Lists.
 	Blunt bool
 
+	// then, if not nil, is called right after each plan.
+	then func()
+
 	mu sync.Mutex
 	// planned are the times at which a plan was begun and made.
 	planned []span
@@ -79,6 +82,9 @@ func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, 
 	j.mu.Unlock()
 	// What comes after the plan comes later, also by a clock that stands still.
 	time.Sleep(time.Millisecond)
+	if j.then != nil {
+		j.then()
+	}
 	return p, nil
 }
 
@@ -270,6 +276,9 @@ func (j *Job) planRegistry(ctx context.Context, c *migration.Cluster, p *migrati
 	}
 	unit := migration.Unit{ID: "purge"}
 	for _, entry := range all {
+		if entry.GetDeletionTimestamp() != nil {
+			continue // it is on its way: the recheck defers the Registry until it is gone
+		}
 		unit.Changes = append(unit.Changes, migration.Change{
 			Verb: migration.Delete, Ref: migration.Ref{Resource: entries, Namespace: space, Name: entry.GetName()},
 			UID: entry.GetUID(), Object: entry, Why: "its Registry goes",

@@ -34,6 +34,8 @@ type Schedule struct {
 	converge []deed
 	// undo, if any, comes last.
 	undo *process
+	// haste, if any, is done right after the first plan: before the journal is written.
+	haste *deed
 
 	place       Place
 	users       map[string]*user
@@ -137,6 +139,17 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 		// What was made by the call that a process was killed at has no note in the
 		// journal: somebody edits it before the next run.
 		first.kill, first.after, first.term, first.spite = &moment{2 + r.IntN(7), true}, true, nil, true
+	}
+	// Not from r: what the seed made before stays as it was.
+	switch space, source := s.World.Spaces[0], s.World.Sources[0]; mix(seed^0x6861737465) % 10 {
+	case 0:
+		s.haste = &deed{who: "bob", text: "edits Instance i0", do: func(ctx context.Context, u *user) error {
+			return u.merge(ctx, instances, space, "i0", `{"spec":{"size":"hasty"}}`)
+		}}
+	case 1:
+		s.haste = &deed{who: "bob", text: "labels Source " + source, do: func(ctx context.Context, u *user) error {
+			return u.merge(ctx, sources, space, source, `{"metadata":{"labels":{"edited":"hasty"}}}`)
+		}}
 	}
 	if first.spite || r.IntN(2) == 0 {
 		s.undo = s.process(r, "undo")
@@ -255,6 +268,10 @@ func (s *Schedule) deed(r *rand.Rand) deed {
 	case 22:
 		create("creates an Entry", entries, space, fmt.Sprintf("n%d", n), map[string]any{"spec": map[string]any{"registry": "r", "n": fmt.Sprint(n)}})
 	default:
+		if w.Registry && n%2 == 0 {
+			create("creates an Entry", entries, space, fmt.Sprintf("m%d", n), map[string]any{"spec": map[string]any{"registry": "r", "n": fmt.Sprint(n)}})
+			break
+		}
 		merge("edits ConfigMap bystander", configMaps, space, "bystander", fmt.Sprintf(`{"data":{"k":"%d"}}`, n))
 	}
 	return d
@@ -486,6 +503,10 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 		return err
 	}
 	p.job = &Job{World: s.World, Blunt: s.Blunt}
+	if p == s.processes[0] && s.haste != nil {
+		var once sync.Once
+		p.job.then = func() { once.Do(func() { s.deal(ctx, *s.haste) }) }
+	}
 	p.began = time.Now()
 	s.note("%s begins: %s, resume %q, timeout %s, on failure %q, nothing becomes ready: %t", p.name, p.command, opts.Resume, opts.Timeout, opts.OnFailure, p.broken)
 	done := make(chan *migration.Report, 1)

@@ -129,7 +129,10 @@ func newWorld(seed uint64, prefix string, r *rand.Rand) *World {
 	if w.Registry {
 		w.add(registries, "r", map[string]any{"spec": map[string]any{"of": "entries"}})
 		for i := range r.IntN(3) {
-			w.add(entries, fmt.Sprintf("e%d", i), map[string]any{"spec": map[string]any{"registry": "r", "n": fmt.Sprint(i)}})
+			obj := w.add(entries, fmt.Sprintf("e%d", i), map[string]any{"spec": map[string]any{"registry": "r", "n": fmt.Sprint(i)}})
+			if mix(seed+uint64(i))%2 == 0 {
+				obj.SetFinalizers([]string{controlled}) // its deletion takes a while, before the Registry's turn comes
+			}
 		}
 	}
 	return w
