@@ -40,6 +40,9 @@ func TestInFlightOfARealServer(t *testing.T) {
 	if err := offline.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if err := subscribe(kyma.NATSDurable("uid-gone"), make(chan struct{}, 100), nil).Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
 	subscribe(kyma.NATSDurable("uid-dead"), dead, errors.New("it does not take it"))
 	for range 5 {
 		if err := server.Publish(channel, []byte("{}")); err != nil {
@@ -68,6 +71,7 @@ func TestInFlightOfARealServer(t *testing.T) {
 		{"all was delivered", channel, "uid-healthy", 0, ""},
 		{"three were sent and not acknowledged, two not even sent", channel, "uid-dead", 5, ""},
 		{"a dispatcher that is away gets its events later", channel, "uid-offline", 5, ""},
+		{"with its Knative Subscription the dispatcher deletes the durable one", channel, "uid-gone", 0, "no durable subscription uid-gone"},
 		{"a subscription that is not there is unknown, not empty", channel, "uid-other", 0, "no durable subscription uid-other"},
 		{"a channel that is not there is unknown, not empty", "other.kyma-system", "uid-dead", 0, "no channel other.kyma-system"},
 	} {
