@@ -32,20 +32,22 @@ tables (names of jobs), events (of the hook, "" for none), weight.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ $account }}
-  namespace: {{ $root.Release.Namespace }}
+  name: {{ $account | quote }}
+  namespace: {{ $root.Release.Namespace | quote }}
   labels:
 {{ include "eventmesh-migration.labels" $root | indent 4 }}
 {{- include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
+automountServiceAccountToken: false
 {{- range $key, $rules := $scopes }}
 {{- $namespace := trimPrefix "ns:" $key }}
+{{- $name := ternary $account (include "eventmesh-migration.clusterName" (dict "root" $root "account" $account)) (ne $namespace "") }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ if $namespace }}Role{{ else }}ClusterRole{{ end }}
 metadata:
-  name: {{ $account }}
+  name: {{ $name | quote }}
   {{- if $namespace }}
-  namespace: {{ $namespace }}
+  namespace: {{ $namespace | quote }}
   {{- end }}
   labels:
 {{ include "eventmesh-migration.labels" $root | indent 4 }}
@@ -58,9 +60,9 @@ rules:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ if $namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
 metadata:
-  name: {{ $account }}
+  name: {{ $name | quote }}
   {{- if $namespace }}
-  namespace: {{ $namespace }}
+  namespace: {{ $namespace | quote }}
   {{- end }}
   labels:
 {{ include "eventmesh-migration.labels" $root | indent 4 }}
@@ -68,12 +70,14 @@ metadata:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ if $namespace }}Role{{ else }}ClusterRole{{ end }}
-  name: {{ $account }}
+  name: {{ $name | quote }}
 subjects:
 - kind: ServiceAccount
-  name: {{ $account }}
-  namespace: {{ $root.Release.Namespace }}
+  name: {{ $account | quote }}
+  namespace: {{ $root.Release.Namespace | quote }}
 {{- end }}
+{{- $hook := include "eventmesh-migration.hook" (dict "events" $events "weight" $weight) }}
+{{- include "eventmesh-migration.fence" (dict "root" $root "account" $account "tables" .tables "labels" (include "eventmesh-migration.labels" $root) "hook" $hook) }}
 {{- end -}}
 
 {{/* The annotations of a hook; nothing without events. A failed Job stays, and its log. */}}
