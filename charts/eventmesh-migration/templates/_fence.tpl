@@ -34,9 +34,11 @@ spec:
       app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
   policyTypes: [Ingress, Egress]
   egress:
+{{- with $root.Values.networkPolicy.ports }}
   - ports:
-{{- range $root.Values.networkPolicy.ports }}
+{{- range . }}
     - {protocol: TCP, port: {{ int . }}}
+{{- end }}
 {{- end }}
 {{- with $root.Values.networkPolicy.egress }}
 {{ toYaml . | indent 2 }}
