@@ -133,27 +133,37 @@ func TestDigestsThatLeaveAProgramUnpinnedAreRefused(t *testing.T) {
 // Fails on the commit before: it rendered "namespace: 123", which the API server refuses in the middle of an upgrade.
 func TestANameThatWouldBreakAnUpgradeIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
+		// An error also holds the command line. The schema names the value's path; Helm 2 knows no schema.
+		says := func(value string) string {
+			key, _, _ := strings.Cut(value, "=")
+			if h.Major == 2 {
+				return ": " + key + " is "
+			}
+			group, _, _ := strings.Cut(key, ".")
+			return "at '/" + group
+		}
 		for _, value := range []string{
 			"namespaces.state=123", "namespaces.state=", "namespaces.state=a: b", "namespaces.eventBus=Kyma", "namespaces.integration=true.x", "namespaces.tiller=-",
 			"namespaces.nats=" + strings.Repeat("a", 64),
 		} {
 			for _, set := range []string{"--set", "--set-string"} {
-				if out, err := template(t, h, "--set", "standalone=true", set, value); err == nil || !strings.Contains(err.Error(), "namespaces") {
+				if out, err := template(t, h, "--set", "standalone=true", set, value); err == nil || !strings.Contains(err.Error(), says(value)) {
 					t.Errorf("%s %s: %v\n%.300s", set, value, err, out)
 				}
 			}
 		}
-		refused(t, h, "image.digests", "--set", "image.digests.trigger-sync=sha256:0")
+		for _, value := range []string{"image.digests.trigger-sync=sha256:0", "image.tag=20261122"} {
+			refused(t, h, says(value), "--set", value)
+		}
 		if h.Major == 2 {
-			refused(t, h, "image.tag is a number", "--set", "image.tag=20261122")
-			return // it knows no schema
+			return
 		}
 		for _, value := range []string{
 			"image.pullSecrets={123}", "priorityClassName=123", "priorityClassName=a b", "nats.pods={a:4222}", "namespaces.exclude={123}", "image.tag=a b",
 			"image.repository=a b", "image.digests.trigger-sync=sha256:0", "image.digests.trigger-snyc=" + digest, "ttlSecondsAfterFinished=-1",
 			"networkPolicy.ports={https}", "podLabels.a={1}",
 		} {
-			if out, err := template(t, h, "--set", "standalone=true", "--set-string", value); err == nil || !strings.Contains(err.Error(), "schema") {
+			if out, err := template(t, h, "--set", "standalone=true", "--set-string", value); err == nil || !strings.Contains(err.Error(), says(value)) {
 				t.Errorf("%s: %v\n%.300s", value, err, out)
 			}
 		}
