@@ -335,6 +335,11 @@ func TestHelmTestAsksWhetherTheEventServicesHaveSwitched(t *testing.T) {
 		if deadline := *job.Spec.ActiveDeadlineSeconds + *pod(job).TerminationGracePeriodSeconds; deadline > 300 {
 			t.Errorf("it may take %d seconds, and Helm waits 300", deadline)
 		}
+		if !slices.ContainsFunc(of[*corev1.ServiceAccount](r), func(account *corev1.ServiceAccount) bool {
+			return account.Annotations[release] == "test" && strings.Contains(account.Annotations[policy], "hook-succeeded")
+		}) {
+			t.Error("its account outlives it")
+		}
 		for name, list := range rules(r) {
 			for _, rule := range list {
 				if strings.Contains(name, "core-test-") && !slices.Contains(rule.Resources, "configmaps") && (slices.Contains(rule.Verbs, "create") || slices.Contains(rule.Verbs, "patch") || slices.Contains(rule.Verbs, "delete")) {
