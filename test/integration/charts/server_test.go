@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
@@ -103,18 +104,21 @@ func TestTheAPIServerTakesWhatTheChartsRender(t *testing.T) {
 	if len(warned.all) > 0 {
 		t.Errorf("the API server warns:\n%s", strings.Join(warned.all, "\n"))
 	}
-	t.Run("AdmissionPolicy", func(t *testing.T) { testAdmissionPolicy(ctx, t, plane, client) })
+	t.Run("AdmissionPolicy", func(t *testing.T) { testAdmissionPolicy(ctx, t, plane.Config(), client) })
 }
 
 type creator struct{ dynamic.Interface }
 
-func (c creator) create(ctx context.Context, obj *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {
+func (c creator) resource(obj *unstructured.Unstructured) dynamic.ResourceInterface {
 	gvr, _ := meta.UnsafeGuessKindToResource(obj.GroupVersionKind())
-	resource := dynamic.ResourceInterface(c.Resource(gvr))
-	if obj.GetNamespace() != "" {
-		resource = c.Resource(gvr).Namespace(obj.GetNamespace())
+	if obj.GetNamespace() == "" {
+		return c.Resource(gvr)
 	}
-	return resource.Create(ctx, obj, metav1.CreateOptions{DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict})
+	return c.Resource(gvr).Namespace(obj.GetNamespace())
+}
+
+func (c creator) create(ctx context.Context, obj *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {
+	return c.resource(obj).Create(ctx, obj, metav1.CreateOptions{DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict})
 }
 
 // documents are the objects of a rendering.
@@ -138,7 +142,7 @@ func documents(t *testing.T, out string) []*unstructured.Unstructured {
 
 // The account that may patch Namespaces labels them, and changes nothing else of them. Fails on the commit
 // before: it took the label off by which Kubernetes enforces a Pod Security Standard.
-func testAdmissionPolicy(ctx context.Context, t *testing.T, plane *controlplane.ControlPlane, client creator) {
+func testAdmissionPolicy(ctx context.Context, t *testing.T, config *rest.Config, client creator) {
 	out, err := helms[len(helms)-1].Template(ctx, "core", hooksChart, "--namespace", systemNS, "--kube-version", "1.36.0",
 		"--set", "standalone=true,image.allowDevel=true,admissionPolicy.enabled=true")
 	if err != nil {
@@ -149,11 +153,16 @@ func testAdmissionPolicy(ctx context.Context, t *testing.T, plane *controlplane.
 		if !strings.HasPrefix(obj.GetName(), account) || obj.GetKind() == "Role" || obj.GetKind() == "RoleBinding" {
 			continue
 		}
-		if _, err := client.create(ctx, obj); err != nil {
+		if _, err := client.create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatalf("%s %s: %v", obj.GetKind(), obj.GetName(), err)
 		}
+		t.Cleanup(func() {
+			if err := client.resource(obj).Delete(context.WithoutCancel(ctx), obj.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("%s %s: %v", obj.GetKind(), obj.GetName(), err)
+			}
+		})
 	}
-	config := plane.Config()
+	config = rest.CopyConfig(config)
 	config.Impersonate.UserName = "system:serviceaccount:" + systemNS + ":" + account
 	job, err := kubernetes.NewForConfig(config)
 	if err != nil {
