@@ -21,7 +21,7 @@ func (j *Job) Access() []migration.Access {
 // PlanAccess is what the plan alone asks for: the gate before Kyma 1.12.
 func PlanAccess(j *Job) []migration.Access {
 	bus := j.options.namespace
-	return []migration.Access{
+	rows := []migration.Access{
 		{Group: "messaging.knative.dev", Resource: "channels", Namespace: bus, Verbs: []string{"list"}, Why: "what the Event Bus left"},
 		{Group: "messaging.knative.dev", Resource: "subscriptions", Namespace: bus, Verbs: []string{"list"}, Why: "what the Event Bus left"},
 		{Group: "applicationconnector.kyma-project.io", Resource: "eventactivations", Verbs: []string{"list"}, Why: "which have its finalizer"},
@@ -33,6 +33,9 @@ func PlanAccess(j *Job) []migration.Access {
 		{Resource: "pods", Namespace: bus, Verbs: []string{"list"}, Why: "whether the Event Bus runs"},
 		{Group: "batch", Resource: "jobs", Namespace: bus, Verbs: []string{"list"}, Why: "whether Kyma's own migration runs"},
 		{Resource: "secrets", Namespace: bus, Verbs: []string{"list"}, Why: "whether Helm 3's release of the Event Bus exists"},
-		{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of the Event Bus exists"},
 	}
+	if j.options.tillerNamespace != "" {
+		rows = append(rows, migration.Access{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of the Event Bus exists"})
+	}
+	return rows
 }
