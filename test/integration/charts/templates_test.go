@@ -228,7 +228,7 @@ func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
 					t.Errorf("%s: %s has the labels %v", args, o.key(), labels)
 				}
 				job := labels["eventmesh-migration.kyma-project.io/job"]
-				if hook := o.GetAnnotations()[release] != ""; hook != (job != "" && strings.HasSuffix(o.GetName(), job)) {
+				if hook := o.GetAnnotations()[release] != ""; hook != (job != "" && strings.Contains(o.GetName(), "-"+job)) {
 					t.Errorf("%s: %s has the job %q", args, o.key(), job)
 				}
 			}
