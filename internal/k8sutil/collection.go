@@ -58,6 +58,9 @@ func (c *Collection) read(ctx context.Context) (map[string]*unstructured.Unstruc
 			// because of one object in it.
 			own := &unstructured.Unstructured{Object: obj.Object}
 			c.prepare(own)
+			if known := c.Get(own.GetNamespace(), own.GetName()); known != nil && known.GetUID() == own.GetUID() && known.GetResourceVersion() == own.GetResourceVersion() {
+				own = known // whoever holds it from an earlier list, and this one, share it
+			}
 			objects[Key(own)] = own
 			return nil
 		})

@@ -938,7 +938,7 @@ func (r *run) stranded(parent context.Context, err error) (outcome, bool) {
 	if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
 		r.addFinding(Finding{
 			Severity: Error, Problem: gone.Error(),
-			Hint: "recreate the account with its permissions, or use another one, and run the job again: it goes on where this run stopped. Of a hook, the next helm upgrade does that; one that was started meanwhile is doing it",
+			Hint: "recreate the account with its permissions, or use another one, and run the job again: it goes on where this run stopped. The next helm upgrade recreates the account of a hook; if one is running already, its Job goes on, and nothing is to do",
 		})
 		return outcome{result: PartlyRestored, message: "this account is gone: nothing could be written any more; what was done stays, and the journal is open"}, true
 	}

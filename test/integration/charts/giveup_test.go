@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ func TestHelmGivesUp(t *testing.T) {
 		{"TheJobFinishes", []int{2, 4}, theJobFinishes},
 		{"TheJobRollsBack", []int{3}, theJobRollsBack},
 		{"TheNextAttemptTakesOver", []int{4}, theNextAttemptTakesOver},
+		{"TheNextAttemptReplacesTheJob", nil, theNextAttemptReplacesTheJob},
 		{"Atomic", nil, atomicLosesNothing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -156,13 +158,41 @@ func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
 	for _, job := range []string{"core-pre-httpsource-sync", "core-pre-trigger-sync", "core-post-trigger-sync"} {
 		if end := u.end(t, job); end.code != migration.ExitOK {
 			t.Errorf("Job %s of the next attempt ended with %d:\n%s", job, end.code, end.said)
-		} else if job == "core-pre-trigger-sync" && !strings.Contains(end.said, "finish") {
+		} else if job == "core-pre-trigger-sync" && !strings.Contains(end.said, "finishing an interrupted run") {
 			t.Errorf("it does not finish the interrupted run:\n%s", end.said)
 		}
 	}
 	triggers, err := u.dynamic.Resource(triggers).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(triggers.Items) != 1 {
 		t.Errorf("%d Triggers, want 1: %v", len(triggers.Items), err)
+	}
+	u.released(t)
+	u.nothingLeft(t)
+}
+
+// theNextAttemptReplacesTheJob: the next upgrade replaces the account, and a moment later deletes the very Job that still
+// runs, as an installer does that tries again at once.
+func theNextAttemptReplacesTheJob(t *testing.T, u *upgrades) {
+	u.controllers.Break(kyma.AdapterNeverReady, u.app)
+	u.givesUp(t, 4*time.Second, onlySources...)
+	done := make(chan error, 1)
+	go func() {
+		_, err := u.upgrade(t, 2*time.Minute, onlySources...)
+		done <- err
+	}()
+	const sigterm = migration.ExitSignal + int(syscall.SIGTERM)
+	if old := u.end(t, "core-pre-httpsource-sync"); old.code != migration.ExitPartlyRestored && old.code != sigterm {
+		t.Errorf("the Job of the first attempt ended with %d, want %d or %d:\n%s", old.code, migration.ExitPartlyRestored, sigterm, old.said)
+	}
+	u.controllers.HealAll()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if end := u.end(t, "core-pre-httpsource-sync"); end.code != migration.ExitOK || !strings.Contains(end.said, "finishing an interrupted run") {
+		t.Errorf("the Job of the next attempt ended with %d:\n%s", end.code, end.said)
+	}
+	if !u.sources(t)[u.app] {
+		t.Error("there is no HTTPSource")
 	}
 	u.released(t)
 	u.nothingLeft(t)
