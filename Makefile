@@ -77,9 +77,11 @@ charts: ## Generate the charts' Roles, schema and table of values
 	go run ./charts/generate
 
 KYMA_VERSION ?= 1.11
+# A file with a line <repository>/<program>@sha256:... for each image.
+DIGESTS ?=
 .PHONY: overlay
 overlay: ## Put the hooks over Kyma's own chart: KYMA_CHART=kyma/resources/core (KYMA_VERSION=1.11)
-	go run ./charts/overlay -chart "$(KYMA_CHART)" -kyma "$(KYMA_VERSION)" -repository "$(REPOSITORY)" -tag "$(TAG)"
+	go run ./charts/overlay -chart "$(KYMA_CHART)" -kyma "$(KYMA_VERSION)" -repository "$(REPOSITORY)" -tag "$(TAG)" -digests "$(DIGESTS)"
 
 KYMA ?= kyma
 OPERATOR ?= eu.gcr.io/kyma-project/application-operator:39d1ab87

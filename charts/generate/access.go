@@ -3,9 +3,10 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/eventservice"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/httpsource"
@@ -25,17 +26,19 @@ type job interface {
 }
 
 // values are the settings of jobs that are values of the chart: while a table is
-// read, the setting's value is the template that yields it.
+// read, the setting's value is the template that yields it, quotes included.
 var values = map[string]string{
-	"integration-namespace": "{{ .Values.namespaces.integration }}",
-	"event-bus-namespace":   "{{ .Values.namespaces.eventBus }}",
-	"tiller-namespace":      "{{ .Values.namespaces.tiller }}",
+	"integration-namespace": "{{ .Values.namespaces.integration | quote }}",
+	"event-bus-namespace":   "{{ .Values.namespaces.eventBus | quote }}",
+	"tiller-namespace":      "{{ .Values.namespaces.tiller | quote }}",
 }
 
-// nats is a fixed namespace that a cluster may lack.
+// nats is a fixed namespace that a cluster may lack; natsPods are the ports of pods
+// that are asked there. Without one there is no row: a rule without names is for all.
 const (
-	state = "{{ .Values.namespaces.state }}"
-	nats  = "{{ .Values.namespaces.nats }}"
+	state    = "{{ .Values.namespaces.state | quote }}"
+	nats     = "{{ .Values.namespaces.nats | quote }}"
+	natsPods = `[{{ range $i, $pod := .Values.nats.pods }}{{ if $i }}, {{ end }}{{ printf "%%s:%d" $pod | quote }}{{ end }}]`
 )
 
 type table struct {
@@ -76,31 +79,57 @@ func accessTemplate() []byte {
 	for _, t := range tables() {
 		fmt.Fprintf(&b, "%s:\n", t.job)
 		for _, row := range t.rows {
-			fmt.Fprintf(&b, "# %s\n- {apiGroups: [%q], resources: [%q], verbs: %s", row.Why, row.Group, row.Resource, list(row.Verbs))
-			if len(row.Names) > 0 {
-				fmt.Fprintf(&b, ", resourceNames: %s", list(row.Names))
-			}
-			switch row.Namespace {
-			case "":
-			case kyma.NATSNamespace:
-				fmt.Fprintf(&b, ", namespace: %q", nats)
-			default:
-				fmt.Fprintf(&b, ", namespace: %q", row.Namespace)
-			}
-			if row.Knative != "" {
-				fmt.Fprintf(&b, ", knative: %s", row.Knative)
-			}
-			b.WriteString("}\n")
+			writeRow(&b, row)
 		}
 	}
 	b.WriteString("{{- end -}}\n")
 	return b.Bytes()
 }
 
-func list(words []string) string {
-	raw, err := json.Marshal(words)
-	if err != nil {
-		panic(err) // strings
+// writeRow writes a rule, with what it is limited to.
+func writeRow(b *bytes.Buffer, row migration.Access) {
+	names, condition := list(row.Names), ""
+	switch {
+	case row.Served != "":
+		condition = fmt.Sprintf(".Capabilities.APIVersions.Has %q", row.Served)
+	case row.Resource == "pods/proxy":
+		names, condition = fmt.Sprintf(natsPods, kyma.NATSMonitoringPort), ".Values.nats.pods"
 	}
-	return string(raw)
+	if condition != "" {
+		fmt.Fprintf(b, "{{- if %s }}\n", condition)
+	}
+	fmt.Fprintf(b, "# %s\n- {apiGroups: [%q], resources: [%q], verbs: %s", row.Why, row.Group, row.Resource, list(row.Verbs))
+	if len(row.Names) > 0 {
+		fmt.Fprintf(b, ", resourceNames: %s", names)
+	}
+	switch row.Namespace {
+	case "":
+	case kyma.NATSNamespace:
+		fmt.Fprintf(b, ", namespace: %s", nats)
+	default:
+		fmt.Fprintf(b, ", namespace: %s", scalar(row.Namespace))
+	}
+	if row.Knative != "" {
+		fmt.Fprintf(b, ", knative: %s", row.Knative)
+	}
+	b.WriteString("}\n")
+	if condition != "" {
+		b.WriteString("{{- end }}\n")
+	}
+}
+
+func list(words []string) string {
+	all := make([]string, len(words))
+	for i, word := range words {
+		all[i] = scalar(word)
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}
+
+// scalar quotes a word. A template yields its quotes itself.
+func scalar(word string) string {
+	if strings.HasPrefix(word, "{{") {
+		return word
+	}
+	return strconv.Quote(word)
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -15,15 +17,51 @@ type setting struct {
 	name, doc string
 	node      *yaml.Node
 	// enum are the allowed values; items the type of a list's; free that of a map
-	// with keys of the user's.
-	enum        []string
-	items, free string
-	group       []setting
+	// with keys of the user's; format one of formats.
+	enum                []string
+	items, free, format string
+	// object: what is in it is Kubernetes' business.
+	object bool
+	group  []setting
+}
+
+// formats are patterns of strings. A name without a letter is legal, and never meant:
+// YAML takes it for a number wherever somebody forgets the quotes.
+var formats = map[string]string{
+	"namespace":  `([0-9][-0-9]*)?[a-z]([-a-z0-9]*[a-z0-9])?`,
+	"name":       `([0-9][-.0-9]*)?[a-z]([-.a-z0-9]*[a-z0-9])?`,
+	"repository": `[a-z0-9]([-._:/a-z0-9]*[a-z0-9])?`,
+	"tag":        `[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}`,
+	"digest":     `sha256:[0-9a-f]{64}`,
+}
+
+// lengths are the longest names that Kubernetes takes.
+var lengths = map[string]int{"namespace": 63, "name": 253}
+
+// typeOf is the schema of a type, or of a format: of a string, then. "or empty" allows
+// the empty string, too.
+func typeOf(name string) (map[string]any, error) {
+	format, optional := strings.CutSuffix(name, " or empty")
+	pattern, ok := formats[format]
+	switch {
+	case !ok && (optional || !slices.Contains([]string{"string", "integer", "object"}, name)):
+		return nil, fmt.Errorf("%q is no type, and no format", name)
+	case !ok:
+		return map[string]any{"type": name}, nil
+	case optional:
+		pattern = "(" + pattern + ")?"
+	}
+	schema := map[string]any{"type": "string", "pattern": "^" + pattern + "$"}
+	if length, ok := lengths[format]; ok {
+		schema["maxLength"] = length
+	}
+	return schema, nil
 }
 
 // parse reads values.yaml with its comments, which document the values. A line
-// "@enum a, b" lists the allowed ones, "@items type" says what is in a list, and
-// "@free type" that a map's keys are the user's.
+// "@enum a, b" lists the allowed ones, "@items type" says what is in a list,
+// "@free type" that a map's keys are the user's, "@format name" how a string is
+// written, and "@object" that a map is Kubernetes' business.
 func parse(raw []byte) ([]setting, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(raw, &document); err != nil {
@@ -54,6 +92,10 @@ func group(node *yaml.Node) ([]setting, error) {
 				s.items = rest
 			case "@free":
 				s.free = rest
+			case "@format":
+				s.format = rest
+			case "@object":
+				s.object = true
 			default:
 				s.doc = strings.TrimSpace(s.doc + " " + line)
 			}
@@ -61,7 +103,12 @@ func group(node *yaml.Node) ([]setting, error) {
 		if value.Kind == yaml.SequenceNode && s.items == "" {
 			return nil, fmt.Errorf("%s: a list needs a comment \"# @items type\"", s.name)
 		}
-		if value.Kind == yaml.MappingNode && s.free == "" {
+		for _, name := range []string{s.items, s.free, s.format} {
+			if _, err := typeOf(cmp.Or(name, "string")); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+		if value.Kind == yaml.MappingNode && s.free == "" && !s.object {
 			var err error
 			if s.group, err = group(value); err != nil {
 				return nil, fmt.Errorf("%s.%w", s.name, err)
@@ -91,24 +138,27 @@ func objectSchema(settings []setting) map[string]any {
 }
 
 func (s setting) schema() map[string]any {
-	// Resources are Kubernetes' business.
-	if s.name == "resources" {
-		return map[string]any{"type": "object"}
-	}
 	var schema map[string]any
 	switch {
+	case s.object:
+		schema = map[string]any{"type": "object"}
 	case s.free != "":
-		schema = map[string]any{"type": "object", "additionalProperties": map[string]any{"type": s.free}}
+		schema = map[string]any{"type": "object", "additionalProperties": known(s.free)}
 	case s.node.Kind == yaml.MappingNode:
 		schema = objectSchema(s.group)
 	case s.node.Kind == yaml.SequenceNode:
-		schema = map[string]any{"type": "array", "items": map[string]any{"type": s.items}}
+		schema = map[string]any{"type": "array", "items": known(s.items)}
+	case s.format != "":
+		schema = known(s.format)
 	case s.node.Tag == "!!bool":
 		schema = map[string]any{"type": "boolean"}
 	case s.node.Tag == "!!int":
 		schema = map[string]any{"type": "integer"}
-		if strings.HasSuffix(strings.ToLower(s.name), "seconds") {
+		switch {
+		case strings.HasSuffix(strings.ToLower(s.name), "seconds"):
 			schema["minimum"] = 1
+		case strings.Contains(s.name, "Seconds"):
+			schema["minimum"] = 0
 		}
 	default:
 		schema = map[string]any{"type": "string"}
@@ -118,6 +168,15 @@ func (s setting) schema() map[string]any {
 	}
 	if s.doc != "" {
 		schema["description"] = s.doc
+	}
+	return schema
+}
+
+// known is the schema of a type that group has checked.
+func known(name string) map[string]any {
+	schema, err := typeOf(name)
+	if err != nil {
+		panic(err)
 	}
 	return schema
 }
@@ -145,6 +204,25 @@ func withTable(readme []byte, settings []setting) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// flow is a map or a list in one line.
+func flow(node *yaml.Node) string {
+	words := make([]string, 0, len(node.Content))
+	switch node.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			words = append(words, node.Content[i].Value+": "+flow(node.Content[i+1]))
+		}
+		return "{" + strings.Join(words, ", ") + "}"
+	case yaml.SequenceNode:
+		for _, item := range node.Content {
+			words = append(words, flow(item))
+		}
+		return "[" + strings.Join(words, ", ") + "]"
+	default:
+		return node.Value
+	}
+}
+
 func rows(b *bytes.Buffer, prefix string, settings []setting) {
 	for _, s := range settings {
 		name := prefix + s.name
@@ -157,10 +235,8 @@ func rows(b *bytes.Buffer, prefix string, settings []setting) {
 		}
 		var value string
 		switch {
-		case s.node.Kind == yaml.MappingNode:
-			value = "{}"
-		case s.node.Kind == yaml.SequenceNode:
-			value = "[]"
+		case s.node.Kind == yaml.MappingNode, s.node.Kind == yaml.SequenceNode:
+			value = flow(s.node)
 		case s.node.Value == "":
 			value = `""`
 		default:

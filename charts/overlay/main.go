@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,8 +34,9 @@ type options struct {
 	charts string
 	// chart is Kyma's, and kyma its version.
 	chart, kyma string
-	// repository and tag of the images, "" for the values of the overlay.
-	repository, tag string
+	// repository and tag of the images, "" for the values of the overlay; digests is
+	// a file that names the images by digest.
+	repository, tag, digests string
 }
 
 func main() {
@@ -44,6 +46,7 @@ func main() {
 	flag.StringVar(&o.kyma, "kyma", "1.11", "`version` of Kyma that the chart is of: 1.11 or 1.12")
 	flag.StringVar(&o.repository, "repository", "", "`registry/path` of the images")
 	flag.StringVar(&o.tag, "tag", "", "`tag` of the images")
+	flag.StringVar(&o.digests, "digests", "", "`file` with a line registry/path/program@sha256:... for each image")
 	flag.Parse()
 	if err := overlay(o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -70,6 +73,11 @@ func overlay(o options) error {
 	if !slices.Contains([]string{"core", "application-connector", "cluster-essentials"}, component) {
 		return fmt.Errorf("there are no hooks for chart %q: only for core, application-connector and cluster-essentials", component)
 	}
+	// Before anything is changed.
+	image, err := imageValues(o)
+	if err != nil {
+		return err
+	}
 	switch {
 	case o.kyma != "1.11" && o.kyma != "1.12":
 		return fmt.Errorf("there is nothing to do for Kyma %q: only for 1.11 and 1.12", o.kyma)
@@ -85,7 +93,7 @@ func overlay(o options) error {
 			return err
 		}
 	}
-	return addHooks(o, component)
+	return addHooks(o, component, image)
 }
 
 // definitionFile is Kyma's template of the CustomResourceDefinition of Kyma
@@ -147,7 +155,7 @@ func addNamespace(o options) error {
 const stateNamespace = "eventmesh-migration"
 
 // addHooks makes the hooks a sub-chart.
-func addHooks(o options, component string) error {
+func addHooks(o options, component, image string) error {
 	to := filepath.Join(o.chart, "charts", hooks)
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -158,17 +166,80 @@ func addHooks(o options, component string) error {
 	if err := addRequirement(filepath.Join(o.chart, "requirements.yaml")); err != nil {
 		return err
 	}
-	var image string
-	if o.repository != "" || o.tag != "" {
-		image = "  image:\n"
-		if o.repository != "" {
-			image += fmt.Sprintf("    repository: %q\n", o.repository)
+	return addBlock(filepath.Join(o.chart, "values.yaml"), fmt.Sprintf("%s:\n  component: %s\n%s", hooks, component, image))
+}
+
+// imageValues are the values of the hooks that say which images run.
+func imageValues(o options) (string, error) {
+	var b strings.Builder
+	if o.repository != "" {
+		fmt.Fprintf(&b, "    repository: %q\n", o.repository)
+	}
+	if o.tag != "" {
+		fmt.Fprintf(&b, "    tag: %q\n", o.tag)
+	}
+	if o.digests != "" {
+		digests, err := readDigests(o)
+		if err != nil {
+			return "", err
 		}
-		if o.tag != "" {
-			image += fmt.Sprintf("    tag: %q\n", o.tag)
+		b.WriteString("    digests:\n")
+		for _, program := range slices.Sorted(maps.Keys(digests)) {
+			fmt.Fprintf(&b, "      %s: %q\n", program, digests[program])
 		}
 	}
-	return addBlock(filepath.Join(o.chart, "values.yaml"), fmt.Sprintf("%s:\n  component: %s\n%s", hooks, component, image))
+	if b.Len() == 0 {
+		return "", nil
+	}
+	return "  image:\n" + b.String(), nil
+}
+
+var reference = regexp.MustCompile(`^(?:(.+)/)?([^/:@]+)(?::[^/@]+)?@(sha256:[0-9a-f]{64})$`)
+
+// readDigests reads the digest of each program that the hooks run. A program without
+// one would run whatever its tag names, next to those that are pinned: that is an error.
+func readDigests(o options) (map[string]string, error) {
+	raw, err := os.ReadFile(filepath.Join(o.charts, hooks, "values.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the values of the hooks: %w", err)
+	}
+	var values struct {
+		Image struct{ Digests map[string]string }
+	}
+	if err := yaml.Unmarshal(raw, &values); err != nil {
+		return nil, fmt.Errorf("cannot read the values of the hooks: %w", err)
+	}
+	if raw, err = os.ReadFile(o.digests); err != nil {
+		return nil, fmt.Errorf("cannot read the digests: %w", err)
+	}
+	digests := map[string]string{}
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		parts := reference.FindStringSubmatch(line)
+		if parts == nil {
+			return nil, fmt.Errorf("%s: %q is no registry/path/program@sha256:... of 64 hexadecimal digits", o.digests, line)
+		}
+		path, program, digest := parts[1], parts[2], parts[3]
+		if path != "" && o.repository != "" && path != o.repository {
+			return nil, fmt.Errorf("%s: %s is not in the repository %s: give -repository %s", o.digests, line, o.repository, path)
+		}
+		if former, ok := digests[program]; ok && former != digest {
+			return nil, fmt.Errorf("%s names two digests for %s: remove one", o.digests, program)
+		}
+		// event-service and other images are none of the hooks'.
+		if _, ok := values.Image.Digests[program]; ok {
+			digests[program] = digest
+		}
+	}
+	for _, program := range slices.Sorted(maps.Keys(values.Image.Digests)) {
+		if digests[program] == "" {
+			return nil, fmt.Errorf("%s names no digest for %s: add a line <registry/path>/%s@sha256:...", o.digests, program, program)
+		}
+	}
+	return digests, nil
 }
 
 // addRequirement names the sub-chart where Kyma's chart names its own: Helm

@@ -3,6 +3,7 @@ package kyma
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -34,6 +35,9 @@ const (
 	EventingNamespace = "knative-eventing"
 )
 
+// BrokerAccounts are the names of both accounts.
+func BrokerAccounts() []string { return []string{BrokerIngressAccount, BrokerFilterAccount} }
+
 // BrokerConfigBinding is the name of the RoleBinding in EventingNamespace that
 // lets such an account of a namespace read the shared configuration.
 func BrokerConfigBinding(namespace, account string) string {
@@ -43,7 +47,7 @@ func BrokerConfigBinding(namespace, account string) string {
 // OfBroker looks up the namespace whose Broker an account or role binding is
 // part of, if its namespace and name say so (domain.md §1.6).
 func OfBroker[V any](namespaces map[string]V, namespace, name string) (v V, ok bool) {
-	accounts := []string{BrokerIngressAccount, BrokerFilterAccount}
+	accounts := BrokerAccounts()
 	if slices.Contains(accounts, name) {
 		v, ok = namespaces[namespace]
 		return v, ok
@@ -91,7 +95,13 @@ const SubscriptionFinalizer = "subscription.finalizers.kyma-project.io"
 const (
 	NATSNamespace      = "natss"
 	NATSMonitoringPort = 8222
+	// NATSPod is its only pod, of the StatefulSet nats-streaming.
+	NATSPod = "nats-streaming-0"
 )
+
+// NATSMonitoring names the monitoring port of a pod as the API server does, which
+// reaches it through the pod's subresource proxy.
+func NATSMonitoring(pod string) string { return fmt.Sprintf("%s:%d", pod, NATSMonitoringPort) }
 
 // NATSChannel is the name of the channel in NATS Streaming in which a Knative
 // Channel keeps its events.

@@ -19,6 +19,9 @@ type Access struct {
 	// Knative limits the row to clusters that serve Knative's kinds at this
 	// version: "" any, "v1", or "v1alpha1" for what lacks v1.
 	Knative string
+	// Served limits the row to clusters that serve this API, "" for all:
+	// "authentication.istio.io/v1alpha1".
+	Served string
 	// Why is one clause for whoever reads the Role.
 	Why string
 }

@@ -97,10 +97,10 @@ func (r *run) permissions(units []Unit) []permission {
 }
 
 // byName says whether a job's own table limits a permission to objects of some names,
-// this one among them.
+// this one among them. A row of the whole cluster holds in each namespace.
 func byName(named []Access, p permission, name string) bool {
 	return slices.ContainsFunc(named, func(row Access) bool {
-		return row.Group == p.group && row.Resource == p.resource && row.Namespace == p.namespace &&
+		return row.Group == p.group && row.Resource == p.resource && (row.Namespace == "" || row.Namespace == p.namespace) &&
 			slices.Contains(row.Names, name) && slices.Contains(row.Verbs, p.verb)
 	})
 }

@@ -22,6 +22,14 @@ func NamespaceSetting(flag, name string) error {
 	return nameSetting(flag, name, "namespace", validation.IsDNS1123Label(name))
 }
 
+// OptionalNamespaceSetting accepts an empty name, too: there is no such namespace.
+func OptionalNamespaceSetting(flag, name string) error {
+	if name == "" {
+		return nil
+	}
+	return NamespaceSetting(flag, name)
+}
+
 // NameSetting refuses what cannot be the name of an object of most kinds.
 func NameSetting(flag, name, kind string) error {
 	return nameSetting(flag, name, kind, validation.IsDNS1123Subdomain(name))

@@ -133,6 +133,15 @@ func (c combination) run(t *testing.T) {
 		"post-eventservice-verify: nothing-to-do", "post-trigger-sync: nothing-to-do", scaledown,
 	})
 
+	// Helm 2 takes nothing but pods into a test.
+	if c.major > 2 {
+		u.progress(t, "helm test application-connector")
+		if _, err := u.helm.Run(t.Context(), "test", "application-connector", "--namespace", namespaceOf("application-connector"), "--timeout", "5m"); err != nil {
+			t.Fatal(err)
+		}
+		u.expect(t, "helm test", contracted, []string{"test-eventservice-verify: nothing-to-do"})
+	}
+
 	// Back to the revision before, which has hooks: the Event Bus is there again
 	// and so are the Subscriptions that the last run deleted, which are all. What
 	// carries live events stays.

@@ -603,7 +603,7 @@ func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	namespace := namespaceOf(component)
-	out, err := u.helm.Template(ctx, "by-hand", "charts/eventmesh-migration", "--namespace", namespace, "--kube-version", "1.36.3", "--api-versions", "eventing.knative.dev/v1",
+	out, err := u.helm.Template(ctx, "by-hand", "charts/eventmesh-migration", "--namespace", namespace, "--kube-version", "1.36.3", "--api-versions", "eventing.knative.dev/v1", "--api-versions", "authentication.istio.io/v1alpha1",
 		"--set", "standalone=true,hooks.enabled=false,component="+component+",phase="+phase+",image.repository="+u.repository+",image.tag=e2e")
 	if err != nil {
 		t.Fatal(err)

@@ -591,6 +591,53 @@ func TestEnginePreflight(t *testing.T) {
 	}
 }
 
+// named is a job with a table of its own.
+type named struct {
+	*scripted
+	rows []migration.Access
+}
+
+func (n named) Access() []migration.Access { return n.rows }
+
+// Fails on the commit before: of what a row of the whole cluster limits to some names,
+// the preflight asked for the kind.
+func TestEnginePreflightAsksByName(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	kubeconfig, err := cluster.User(t.Context(), "preflight-by-name",
+		rbacv1.PolicyRule{
+			APIGroups: []string{"", "coordination.k8s.io"}, Resources: []string{"configmaps", "leases", "secrets"},
+			Verbs: []string{"get", "list", "watch", "create", "update", "patch"},
+		},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"delete"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"a"}, Verbs: []string{"delete"}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := migration.New(cfg, migration.Options{StateNamespace: s.namespace, Identity: "preflight", LeaseDuration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := named{fixed("by-name", func() *migration.Plan {
+		return &migration.Plan{Units: []migration.Unit{s.creation("a"), s.creation("b")}}
+	}), []migration.Access{{Resource: "configmaps", Names: []string{"a", "b"}, Verbs: []string{"delete"}}}}
+	r := e.Run(t.Context(), job)
+	want(t, r, migration.Refused, migration.ExitRefused)
+	var missing []string
+	for _, f := range r.Findings {
+		missing = append(missing, strings.TrimPrefix(f.Problem, "missing permission: "))
+	}
+	wanted := []string{"delete configmaps b in namespace " + s.namespace}
+	if !slices.Equal(missing, wanted) {
+		t.Errorf("got %q, want %q", missing, wanted)
+	}
+}
+
 func TestEngineSaysTheSameOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)

@@ -2,9 +2,9 @@
 {{- define "eventmesh-migration.access" -}}
 eventbus-purge:
 # what the Event Bus left
-- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # what the Event Bus left
-- {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # which have its finalizer
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["eventactivations"], verbs: ["list"]}
 # whether one still needs the Event Bus
@@ -14,30 +14,32 @@ eventbus-purge:
 # whether that of Kyma Subscriptions is there
 - {apiGroups: ["apiextensions.k8s.io"], resources: ["customresourcedefinitions"], verbs: ["get"], resourceNames: ["subscriptions.eventing.kyma-project.io"]}
 # whether the Event Bus runs
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # whether the Event Bus runs
-- {apiGroups: ["apps"], resources: ["replicasets"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["apps"], resources: ["replicasets"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # whether the Event Bus runs
-- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # whether Kyma's own migration runs
-- {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # whether a run was interrupted
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get"], namespace: {{ .Values.namespaces.state | quote }}}
 eventbus-scaledown:
 # scaled to 0; the former number is kept in the same patch
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","list","watch","patch"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","patch"], resourceNames: ["event-bus-event-publish-service","event-bus-subscription-controller"], namespace: {{ .Values.namespaces.eventBus | quote }}}
+# whether they are at 0
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # which pods are the Event Bus's
-- {apiGroups: ["apps"], resources: ["replicasets"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["apps"], resources: ["replicasets"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # waits until none is left
-- {apiGroups: [""], resources: ["pods"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # whether Kyma's own migration runs
-- {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # what may scale it up again
-- {apiGroups: ["autoscaling"], resources: ["horizontalpodautoscalers"], verbs: ["list"], namespace: "{{ .Values.namespaces.eventBus }}"}
+- {apiGroups: ["autoscaling"], resources: ["horizontalpodautoscalers"], verbs: ["list"], namespace: {{ .Values.namespaces.eventBus | quote }}}
 # whether an event-service still posts to the Event Bus
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an event-service still posts to the Event Bus
-- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # why an event-service has not switched
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["applications"], verbs: ["get"]}
 # whether one still needs the Event Bus
@@ -49,53 +51,53 @@ eventbus-scaledown:
 # says in each namespace that was changed that it was
 - {apiGroups: [""], resources: ["events"], verbs: ["create"]}
 # the journal
-- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: {{ .Values.namespaces.state | quote }}}
 # the report
-- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: {{ .Values.namespaces.state | quote }}}
 # the lock
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: {{ .Values.namespaces.state | quote }}}
 eventservice-verify:
 # which are to have switched
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["applications"], verbs: ["list","watch"]}
 # their event-services
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether a former one is left
-- {apiGroups: [""], resources: ["pods"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the mesh takes the events
-- {apiGroups: ["sources.kyma-project.io"], resources: ["httpsources"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["sources.kyma-project.io"], resources: ["httpsources"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the mesh takes the events
-- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the mesh takes the events
-- {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether Kyma's own migration runs
 - {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list"], namespace: "kyma-system"}
 # the report
-- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: {{ .Values.namespaces.state | quote }}}
 httpsource-sync:
 # which have no HTTPSource
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["applications"], verbs: ["list"]}
 # whether there is one to create in
-- {apiGroups: [""], resources: ["namespaces"], verbs: ["get"], resourceNames: ["{{ .Values.namespaces.integration }}"]}
+- {apiGroups: [""], resources: ["namespaces"], verbs: ["get"], resourceNames: [{{ .Values.namespaces.integration | quote }}]}
 # created; deleted again by rollback and undo
-- {apiGroups: ["sources.kyma-project.io"], resources: ["httpsources"], verbs: ["get","list","watch","create","delete"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["sources.kyma-project.io"], resources: ["httpsources"], verbs: ["get","list","watch","create","delete"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an HTTPSource takes events
-- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an HTTPSource takes events
-- {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # what carries live events stays in a rollback
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # what carries live events stays in a rollback
-- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
-# whether Tiller's release of an Application knows its HTTPSource
-- {apiGroups: [""], resources: ["configmaps"], verbs: ["list"], namespace: "{{ .Values.namespaces.tiller }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # says in each namespace that was changed that it was
-- {apiGroups: [""], resources: ["events"], verbs: ["create"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: [""], resources: ["events"], verbs: ["create"], namespace: {{ .Values.namespaces.integration | quote }}}
+# whether Tiller's release of an Application knows its HTTPSource
+- {apiGroups: [""], resources: ["configmaps"], verbs: ["list"], namespace: {{ .Values.namespaces.tiller | quote }}}
 # the journal
-- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: {{ .Values.namespaces.state | quote }}}
 # the report
-- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: {{ .Values.namespaces.state | quote }}}
 # the lock
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: {{ .Values.namespaces.state | quote }}}
 serviceinstance-recreate:
 # deleted and created again, where no repair can help
 - {apiGroups: ["servicecatalog.k8s.io"], resources: ["serviceinstances"], verbs: ["get","list","watch","create","delete","patch"]}
@@ -116,35 +118,43 @@ serviceinstance-recreate:
 # created, or given the right owner, where an instance lacks it
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["eventactivations"], verbs: ["get","list","watch","create","delete","patch"]}
 # created where an instance lacks it
-- {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["get","list","watch","create","delete"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["get","list","watch","create","delete"], namespace: {{ .Values.namespaces.integration | quote }}}
 # what a Knative Subscription subscribes to
-- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # created where a namespace has none; deleted again by rollback and undo
 - {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["get","list","watch","create","delete"], knative: v1}
 # what Knative makes upon the label; a rollback removes it
-- {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["get","list","watch","delete"], knative: v1alpha1}
+- {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["list","watch","get","delete"], knative: v1alpha1}
+{{- if .Capabilities.APIVersions.Has "authentication.istio.io/v1alpha1" }}
 # created where application-broker of 1.11 would
 - {apiGroups: ["authentication.istio.io"], resources: ["policies"], verbs: ["get","list","create","delete"]}
+{{- end }}
 # which are left out; labelled where an instance lacks that
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["get","list","watch","patch"]}
 # what Knative makes upon the label; a rollback removes it
-- {apiGroups: [""], resources: ["serviceaccounts"], verbs: ["get","list","watch","delete"], knative: v1alpha1}
+- {apiGroups: [""], resources: ["serviceaccounts"], verbs: ["list","watch"], knative: v1alpha1}
 # what Knative makes upon the label; a rollback removes it
-- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","list","watch","delete"], knative: v1alpha1}
+- {apiGroups: [""], resources: ["serviceaccounts"], verbs: ["get","delete"], resourceNames: ["eventing-broker-ingress","eventing-broker-filter"], knative: v1alpha1}
+# what Knative makes upon the label; a rollback removes it
+- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["list","watch"], knative: v1alpha1}
+# what Knative makes upon the label; a rollback removes it
+- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], resourceNames: ["eventing-broker-ingress","eventing-broker-filter"], knative: v1alpha1}
+# what Knative makes upon the label; a rollback removes it
+- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], namespace: "knative-eventing", knative: v1alpha1}
 # application-broker, and whether the event-services have switched
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # restarts application-broker, where it would refuse an instance for good
-- {apiGroups: [""], resources: ["pods"], verbs: ["get","list","watch","delete"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["get","list","watch","delete"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an EventActivation could go
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get"], resourceNames: ["event-bus-subscription-controller"], namespace: "kyma-system"}
 # says in each namespace that was changed that it was
 - {apiGroups: [""], resources: ["events"], verbs: ["create"]}
 # the journal
-- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: {{ .Values.namespaces.state | quote }}}
 # the report
-- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: {{ .Values.namespaces.state | quote }}}
 # the lock
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: {{ .Values.namespaces.state | quote }}}
 trigger-sync:
 # which are left out, and which are labelled for a Broker
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list"]}
@@ -159,25 +169,31 @@ trigger-sync:
 # created; deleted again by rollback and undo
 - {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["get","list","watch","create","delete"], knative: v1}
 # what Knative makes upon the label; a rollback removes it
-- {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["get","list","watch","delete"], knative: v1alpha1}
+- {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["list","watch","get","delete"], knative: v1alpha1}
 # labels them, so that Knative makes a Broker
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["get","patch"], knative: v1alpha1}
 # what Knative makes upon the label; a rollback removes it
-- {apiGroups: [""], resources: ["serviceaccounts"], verbs: ["get","list","watch","delete"], knative: v1alpha1}
+- {apiGroups: [""], resources: ["serviceaccounts"], verbs: ["list","watch"], knative: v1alpha1}
 # what Knative makes upon the label; a rollback removes it
-- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","list","watch","delete"], knative: v1alpha1}
+- {apiGroups: [""], resources: ["serviceaccounts"], verbs: ["get","delete"], resourceNames: ["eventing-broker-ingress","eventing-broker-filter"], knative: v1alpha1}
+# what Knative makes upon the label; a rollback removes it
+- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["list","watch"], knative: v1alpha1}
+# what Knative makes upon the label; a rollback removes it
+- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], resourceNames: ["eventing-broker-ingress","eventing-broker-filter"], knative: v1alpha1}
+# what Knative makes upon the label; a rollback removes it
+- {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], namespace: "knative-eventing", knative: v1alpha1}
 # whether the mesh takes the events
-- {apiGroups: ["sources.kyma-project.io"], resources: ["httpsources"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["sources.kyma-project.io"], resources: ["httpsources"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the mesh takes the events
-- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the mesh brings the events to a namespace
-- {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["list","watch"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the mesh takes the events
-- {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the event-services have switched
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the event-services have switched
-- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: "{{ .Values.namespaces.integration }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # scales the subscription-controller to 0 while it does its part, and back
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","patch"], resourceNames: ["event-bus-subscription-controller"], namespace: "kyma-system"}
 # whether the subscription-controller runs
@@ -191,15 +207,17 @@ trigger-sync:
 # cleans up after a Subscription if the subscription-controller does not run
 - {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["get","list","watch","create","delete","patch"], namespace: "kyma-system"}
 # what is in flight
-- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: "{{ .Values.namespaces.nats }}"}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.nats | quote }}}
+{{- if .Values.nats.pods }}
 # what is in flight
-- {apiGroups: [""], resources: ["pods/proxy"], verbs: ["get"], namespace: "{{ .Values.namespaces.nats }}"}
+- {apiGroups: [""], resources: ["pods/proxy"], verbs: ["get"], resourceNames: [{{ range $i, $pod := .Values.nats.pods }}{{ if $i }}, {{ end }}{{ printf "%s:8222" $pod | quote }}{{ end }}], namespace: {{ .Values.namespaces.nats | quote }}}
+{{- end }}
 # says in each namespace that was changed that it was
 - {apiGroups: [""], resources: ["events"], verbs: ["create"]}
 # the journal
-- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["secrets"], verbs: ["list","create","update","patch","delete"], namespace: {{ .Values.namespaces.state | quote }}}
 # the report
-- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: [""], resources: ["configmaps"], verbs: ["get","create","update"], namespace: {{ .Values.namespaces.state | quote }}}
 # the lock
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: "{{ .Values.namespaces.state }}"}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: {{ .Values.namespaces.state | quote }}}
 {{- end -}}

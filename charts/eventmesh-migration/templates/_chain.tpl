@@ -70,7 +70,7 @@ pre-rollback
 
 {{- define "eventmesh-migration.labels" -}}
 app.kubernetes.io/name: eventmesh-migration
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: kyma
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}

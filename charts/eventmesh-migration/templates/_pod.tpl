@@ -3,26 +3,26 @@
 {{- $values := .root.Values -}}
 {{- $settings := index $values.jobs .step.job -}}
 - {{ .step.command }}
-- --state-namespace={{ $values.namespaces.state }}
+- {{ printf "--state-namespace=%s" $values.namespaces.state | quote }}
 {{- if ne .step.job "eventbus-purge" }}
-- --integration-namespace={{ $values.namespaces.integration }}
+- {{ printf "--integration-namespace=%s" $values.namespaces.integration | quote }}
 {{- end }}
 {{- if has .step.job (list "eventbus-scaledown" "eventbus-purge") }}
-- --event-bus-namespace={{ $values.namespaces.eventBus }}
+- {{ printf "--event-bus-namespace=%s" $values.namespaces.eventBus | quote }}
 {{- end }}
 {{- if has .step.job (list "httpsource-sync" "eventbus-purge") }}
-- --tiller-namespace={{ $values.namespaces.tiller }}
+- {{ printf "--tiller-namespace=%s" $values.namespaces.tiller | quote }}
 {{- end }}
 {{- with $values.namespaces.exclude }}
-- --exclude-namespaces={{ join "," . }}
+- {{ printf "--exclude-namespaces=%s" (join "," .) | quote }}
 {{- end }}
 - --timeout={{ int $settings.timeoutSeconds }}s
 - --rollback-timeout={{ int $settings.rollbackTimeoutSeconds }}s
 - --lease-duration={{ int $values.leaseSeconds }}s
 - --lock-wait={{ int $values.lockWaitSeconds }}s
 - --helm-timeout={{ include "eventmesh-migration.helmTimeout" (dict "root" .root "job" .step.job) }}s
-- --log-level={{ $values.log.level }}
-- --log-format={{ $values.log.format }}
+- {{ printf "--log-level=%s" $values.log.level | quote }}
+- {{ printf "--log-format=%s" $values.log.format | quote }}
 {{- range .step.flags }}
 - {{ . }}
 {{- end }}
@@ -32,25 +32,43 @@
 {{- end -}}
 
 {{/*
+The image of a program. A digest says what runs; a tag only what it is called, and
+one that nobody has pushed lets a hook wait for its image until its deadline.
+Arguments: root, program.
+*/}}
+{{- define "eventmesh-migration.image" -}}
+{{- $image := .root.Values.image -}}
+{{- $digest := index $image.digests .program -}}
+{{- $tag := default .root.Chart.AppVersion $image.tag -}}
+{{- if $digest -}}
+{{ printf "%s/%s@%s" $image.repository .program $digest | quote }}
+{{- else -}}
+{{- if and (has $tag (list "" "devel")) (not $image.allowDevel) -}}
+{{- fail (printf "image.tag is %q, and nobody has pushed %s/%s:%s: name a tag (make overlay TAG=..., or --set-string image.tag=...) or the digest (image.digests.%s); image.allowDevel=true is for tests" $tag $image.repository .program $tag .program) -}}
+{{- end -}}
+{{ printf "%s/%s:%s" $image.repository .program $tag | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/*
 The container of one step. Arguments: root, step, and program: the job, or
 eventmesh-migrate, which is every job.
 */}}
 {{- define "eventmesh-migration.container" -}}
 {{- $values := .root.Values -}}
 - name: {{ .step.job }}
-  image: {{ printf "%s/%s:%s" $values.image.repository .program (default .root.Chart.AppVersion $values.image.tag) | quote }}
-  imagePullPolicy: {{ $values.image.pullPolicy }}
+  image: {{ include "eventmesh-migration.image" . }}
+  imagePullPolicy: {{ $values.image.pullPolicy | quote }}
   args:
 {{- if ne .program .step.job }}
   - job
   - {{ .step.job }}
 {{- end }}
 {{ include "eventmesh-migration.args" . | indent 2 }}
+{{- with $values.securityContext }}
   securityContext:
-    allowPrivilegeEscalation: false
-    readOnlyRootFilesystem: true
-    capabilities:
-      drop: [ALL]
+{{ toYaml . | indent 4 }}
+{{- end }}
   resources:
 {{ toYaml $values.resources | indent 4 }}
 {{- end -}}
@@ -58,28 +76,38 @@ eventmesh-migrate, which is every job.
 {{/* What all pods have in common. Arguments: root, account. */}}
 {{- define "eventmesh-migration.podSpec" -}}
 {{- $values := .root.Values -}}
-serviceAccountName: {{ .account }}
+serviceAccountName: {{ .account | quote }}
+# The account says no: only the jobs' own pods have its token.
+automountServiceAccountToken: true
 restartPolicy: Never
 terminationGracePeriodSeconds: {{ int $values.terminationGracePeriodSeconds }}
+{{- /* Helm 2 cannot take a default off a sub-chart's values: what is empty is left out. */}}
+{{- $context := dict }}
+{{- range $key, $value := $values.podSecurityContext }}
+{{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}{{ $ignored := set $context $key $value }}{{ end }}
+{{- end }}
+{{- if and (ge (include "eventmesh-migration.minor" .root | int) 19) (not (hasKey $context "seccompProfile")) }}
+{{- $ignored := set $context "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- end }}
+{{- with $context }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-{{- if ge (include "eventmesh-migration.minor" .root | int) 19 }}
-  seccompProfile:
-    type: RuntimeDefault
+{{ toYaml . | indent 2 }}
 {{- end }}
 {{- with $values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . }}
+- name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
 {{ toYaml . | indent 2 }}
 {{- end }}
 {{- with $values.tolerations }}
@@ -94,7 +122,7 @@ labels:
 {{ include "eventmesh-migration.labels" . | indent 2 }}
   sidecar.istio.io/inject: "false"
 {{- range $key, $value := .Values.podLabels }}
-  {{ $key }}: {{ $value | quote }}
+  {{ $key | quote }}: {{ $value | quote }}
 {{- end }}
 annotations:
   sidecar.istio.io/inject: "false"
@@ -102,15 +130,18 @@ annotations:
   seccomp.security.alpha.kubernetes.io/pod: runtime/default
 {{- end }}
 {{- range $key, $value := .Values.podAnnotations }}
-  {{ $key }}: {{ $value | quote }}
+  {{ $key | quote }}: {{ $value | quote }}
 {{- end }}
 {{- end -}}
 
 {{/*
-An eviction is none of the job's failures: its pod starts again and goes on from
-the journal. What the job decided stays decided.
+What becomes of a Job that has ended. An eviction is none of the job's failures: its
+pod starts again and goes on from the journal. What the job decided stays decided.
 */}}
 {{- define "eventmesh-migration.failurePolicy" -}}
+{{- with (int .Values.ttlSecondsAfterFinished) }}
+ttlSecondsAfterFinished: {{ . }}
+{{- end }}
 {{- if ge (include "eventmesh-migration.minor" . | int) 26 }}
 podFailurePolicy:
   rules:

@@ -55,18 +55,21 @@ does not exist no Role can be created, and what is left behind then has no power
 {{- if $last }}{{ $at = add $weight (ternary 0 1 (eq $kind "ServiceAccount")) }}{{ end }}
 {{- range $key := index $where $kind }}
 {{- $namespace := trimPrefix "ns:" $key }}
+{{- $name := ternary $account (include "eventmesh-migration.clusterName" (dict "root" $root "account" $account)) (ne $namespace "") }}
 ---
 apiVersion: {{ if eq $kind "ServiceAccount" }}v1{{ else }}rbac.authorization.k8s.io/v1{{ end }}
 kind: {{ $kind }}
 metadata:
-  name: {{ $account }}
+  name: {{ $name | quote }}
   {{- if $namespace }}
   namespace: {{ $namespace | quote }}
   {{- end }}
   labels:
 {{ $labels | indent 4 }}
 {{- include "eventmesh-migration.hook" (dict "events" $events "weight" $at "policy" $policy) }}
-{{- if hasSuffix "Role" $kind }}
+{{- if eq $kind "ServiceAccount" }}
+automountServiceAccountToken: false
+{{- else if hasSuffix "Role" $kind }}
 {{- if $last }}
 rules: []
 {{- else }}
@@ -79,16 +82,18 @@ rules:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ trimSuffix "Binding" $kind }}
-  name: {{ $account }}
+  name: {{ $name | quote }}
 {{- if not $last }}
 subjects:
 - kind: ServiceAccount
-  name: {{ $account }}
+  name: {{ $account | quote }}
   namespace: {{ $root.Release.Namespace | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- $hook := include "eventmesh-migration.hook" (dict "events" $events "weight" (add $weight (ternary 1 4 $last)) "policy" $policy) }}
+{{- include "eventmesh-migration.fence" (dict "root" $root "account" $account "tables" .tables "labels" $labels "hook" $hook) }}
 {{- end -}}
 
 {{/*

@@ -7,7 +7,7 @@ var _ migration.Accessor = (*Job)(nil)
 // Access implements migration.Accessor.
 func (j *Job) Access() []migration.Access {
 	in := j.options.namespace
-	return []migration.Access{
+	rows := []migration.Access{
 		{Group: "applicationconnector.kyma-project.io", Resource: "applications", Verbs: []string{"list"}, Why: "which have no HTTPSource"},
 		{Resource: "namespaces", Names: []string{in}, Verbs: []string{"get"}, Why: "whether there is one to create in"},
 		{Group: "sources.kyma-project.io", Resource: "httpsources", Namespace: in, Verbs: []string{"get", "list", "watch", "create", "delete"}, Why: "created; deleted again by rollback and undo"},
@@ -15,7 +15,10 @@ func (j *Job) Access() []migration.Access {
 		{Group: "serving.knative.dev", Resource: "services", Namespace: in, Verbs: []string{"list", "watch"}, Why: "whether an HTTPSource takes events"},
 		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"list"}, Why: "what carries live events stays in a rollback"},
 		{Resource: "pods", Namespace: in, Verbs: []string{"list"}, Why: "what carries live events stays in a rollback"},
-		{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of an Application knows its HTTPSource"},
 		migration.EventAccess(in),
 	}
+	if j.options.tillerNamespace != "" {
+		rows = append(rows, migration.Access{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of an Application knows its HTTPSource"})
+	}
+	return rows
 }

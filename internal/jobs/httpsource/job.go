@@ -121,7 +121,7 @@ func (j *Job) Settings() []migration.Setting {
 		Value: &j.options.namespace,
 	}, {
 		Name:  "tiller-namespace",
-		Usage: "namespace of the ConfigMaps in which Tiller (Helm 2) stores releases",
+		Usage: "namespace of the ConfigMaps in which Tiller (Helm 2) stores releases; empty if the cluster has no Tiller",
 		Value: &j.options.tillerNamespace,
 	}}
 }
@@ -136,7 +136,7 @@ func (j *Job) Validate() error {
 		migration.PositiveSetting("ready-timeout", j.readyTimeout),
 		conflict,
 		migration.NamespaceSetting("integration-namespace", j.options.namespace),
-		migration.NamespaceSetting("tiller-namespace", j.options.tillerNamespace),
+		migration.OptionalNamespaceSetting("tiller-namespace", j.options.tillerNamespace),
 	)
 }
 

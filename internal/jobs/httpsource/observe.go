@@ -177,6 +177,9 @@ const tillerPage = 50
 // one of the Applications, whether they contain its HTTPSource.
 func readTiller(ctx context.Context, c reader, namespace string, applications map[string]bool) (*tiller, error) {
 	t := &tiller{releases: map[string]release{}}
+	if namespace == "" {
+		return t, nil // there is no Tiller
+	}
 	err := c.Each(ctx, configMaps, namespace, migration.ListOptions{
 		LabelSelector: tillerSelector, PageSize: tillerPage,
 	}, func(record *unstructured.Unstructured) error {

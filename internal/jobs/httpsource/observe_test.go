@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -145,6 +146,33 @@ func TestObserveReads(t *testing.T) {
 				t.Errorf("%s\nreads: -want +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// Fails on the commit before: a job without a namespace of Tiller's was refused.
+func TestWithoutTillerNobodyReadsItsReleases(t *testing.T) {
+	j := New()
+	j.options.tillerNamespace = ""
+	if err := j.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, row := range j.Access() {
+		if row.Resource == "configmaps" {
+			t.Errorf("it asks for %v of configmaps in namespace %q", row.Verbs, row.Namespace)
+		}
+	}
+	c := &cluster{kinds: assumedKinds(), objects: []*unstructured.Unstructured{app("a"), namespaceObject()}}
+	s, err := observe(t.Context(), c, j.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, read := range c.reads() {
+		if strings.Contains(read, "configmaps") {
+			t.Errorf("it reads: %s", read)
+		}
+	}
+	if plan := decide(s, j.options); len(plan.Units) != 1 || len(plan.Findings) != 0 {
+		t.Errorf("the HTTPSource is not created as on a cluster without releases of Helm 2: %+v", plan)
 	}
 }
 

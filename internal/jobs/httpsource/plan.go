@@ -349,7 +349,7 @@ func (d *decision) preconditions() {
 	}
 	d.find(migration.Finding{
 		Severity: migration.Error, Problem: problem + "; whether HTTPSources may be created is unknown",
-		Hint: fmt.Sprintf("grant list on configmaps in namespace %s, or say --on-helm2-conflict=create if the cluster has no Tiller", d.options.tillerNamespace),
+		Hint: fmt.Sprintf("grant list on configmaps in namespace %s, or give --tiller-namespace=\"\" if the cluster has no Tiller", d.options.tillerNamespace),
 	})
 }
 

@@ -7,10 +7,12 @@ var _ migration.Accessor = (*Job)(nil)
 // Access implements migration.Accessor.
 func (j *Job) Access() []migration.Access {
 	bus := j.options.namespace
-	reads := PlanAccess(j)
-	return append(reads, []migration.Access{
+	rows := PlanAccess(j)
+	if j.options.tillerNamespace != "" {
+		rows = append(rows, migration.Access{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of the Event Bus exists"})
+	}
+	return append(rows, []migration.Access{
 		{Resource: "secrets", Namespace: bus, Verbs: []string{"list"}, Why: "whether Helm 3's release of the Event Bus exists"},
-		{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of the Event Bus exists"},
 		{Group: "messaging.knative.dev", Resource: "channels", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo bring them back"},
 		{Group: "messaging.knative.dev", Resource: "subscriptions", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo bring them back"},
 		{Group: "applicationconnector.kyma-project.io", Resource: "eventactivations", Verbs: []string{"get", "patch"}, Why: "takes off the finalizer of the subscription-controller"},

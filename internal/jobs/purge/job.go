@@ -139,7 +139,7 @@ func (j *Job) Settings() []migration.Setting {
 		Value: &j.options.release,
 	}, {
 		Name:  "tiller-namespace",
-		Usage: "namespace of the ConfigMaps in which Tiller (Helm 2) stores releases",
+		Usage: "namespace of the ConfigMaps in which Tiller (Helm 2) stores releases; empty if the cluster has no Tiller",
 		Value: &j.options.tillerNamespace,
 	}}
 }
@@ -149,7 +149,7 @@ func (j *Job) Validate() error {
 	return errors.Join(
 		migration.PositiveSetting("delete-timeout", j.deleteTimeout),
 		migration.NamespaceSetting("event-bus-namespace", j.options.namespace),
-		migration.NamespaceSetting("tiller-namespace", j.options.tillerNamespace),
+		migration.OptionalNamespaceSetting("tiller-namespace", j.options.tillerNamespace),
 		migration.NameSetting("publisher", j.options.publisher, "Deployment"),
 		migration.NameSetting("subscription-controller", j.options.controller, "Deployment"),
 		migration.NameSetting("release", j.options.release, "release"),

@@ -124,6 +124,9 @@ func (s *snapshot) observeUse(ctx context.Context, g *errgroup.Group, c reader, 
 	g.Go(func() error { return s.readRunning(ctx, c, o) })
 	if releases {
 		g.Go(func() (err error) {
+			if o.tillerNamespace == "" {
+				return nil // there is no Tiller
+			}
 			s.helm2, err = newest(ctx, c, configMaps, o.tillerNamespace, "OWNER=TILLER,NAME="+o.release, "VERSION", "STATUS", "DELETED")
 			return err
 		})

@@ -218,3 +218,17 @@ func TestValidate(t *testing.T) {
 		t.Errorf("every bad value at once: %v", err)
 	}
 }
+
+// Fails on the commit before: a job without a namespace of Tiller's was refused.
+func TestWithoutTillerNobodyReadsItsReleases(t *testing.T) {
+	j := New()
+	j.options.tillerNamespace = ""
+	if err := j.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, row := range j.Access() {
+		if row.Resource == "configmaps" {
+			t.Errorf("it asks for %v of configmaps in namespace %q", row.Verbs, row.Namespace)
+		}
+	}
+}

@@ -8,7 +8,8 @@ var _ migration.Accessor = (*Job)(nil)
 func (j *Job) Access() []migration.Access {
 	bus, integration := j.options.namespace, j.options.integrationNamespace
 	return []migration.Access{
-		{Group: "apps", Resource: "deployments", Namespace: bus, Verbs: []string{"get", "list", "watch", "patch"}, Why: "scaled to 0; the former number is kept in the same patch"},
+		{Group: "apps", Resource: "deployments", Namespace: bus, Names: []string{j.options.publisher, j.options.controller}, Verbs: []string{"get", "patch"}, Why: "scaled to 0; the former number is kept in the same patch"},
+		{Group: "apps", Resource: "deployments", Namespace: bus, Verbs: []string{"list", "watch"}, Why: "whether they are at 0"},
 		{Group: "apps", Resource: "replicasets", Namespace: bus, Verbs: []string{"list", "watch"}, Why: "which pods are the Event Bus's"},
 		{Resource: "pods", Namespace: bus, Verbs: []string{"list", "watch"}, Why: "waits until none is left"},
 		{Group: "batch", Resource: "jobs", Namespace: bus, Verbs: []string{"list"}, Why: "whether Kyma's own migration runs"},

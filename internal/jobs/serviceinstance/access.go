@@ -1,6 +1,8 @@
 package serviceinstance
 
 import (
+	"slices"
+
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -21,7 +23,7 @@ func (j *Job) Access() []migration.Access {
 	)
 	remade := []string{"get", "list", "watch", "create", "delete", "patch"}
 	created := []string{"get", "list", "watch", "create", "delete"}
-	effect := []string{"get", "list", "watch", "delete"}
+	reads, removed := []string{"list", "watch"}, []string{"get", "delete"}
 	const (
 		candidates = "which instances are of a service with events"
 		again      = "deleted and created again, where no repair can help"
@@ -41,11 +43,15 @@ func (j *Job) Access() []migration.Access {
 		{Group: messaging, Resource: "subscriptions", Namespace: in, Verbs: created, Why: "created where an instance lacks it"},
 		{Group: messaging, Resource: "channels", Namespace: in, Verbs: []string{"list"}, Why: "what a Knative Subscription subscribes to"},
 		{Group: eventing, Resource: "brokers", Verbs: created, Knative: v1, Why: "created where a namespace has none; deleted again by rollback and undo"},
-		{Group: eventing, Resource: "brokers", Verbs: effect, Knative: v1alpha1, Why: undone},
-		{Group: "authentication.istio.io", Resource: "policies", Verbs: []string{"get", "list", "create", "delete"}, Why: "created where application-broker of 1.11 would"},
+		{Group: eventing, Resource: "brokers", Verbs: slices.Concat(reads, removed), Knative: v1alpha1, Why: undone},
+		{Group: "authentication.istio.io", Resource: "policies", Verbs: []string{"get", "list", "create", "delete"}, Served: "authentication.istio.io/v1alpha1", Why: "created where application-broker of 1.11 would"},
 		{Resource: "namespaces", Verbs: []string{"get", "list", "watch", "patch"}, Why: "which are left out; labelled where an instance lacks that"},
-		{Resource: "serviceaccounts", Verbs: effect, Knative: v1alpha1, Why: undone},
-		{Group: rbac, Resource: "rolebindings", Verbs: effect, Knative: v1alpha1, Why: undone},
+		{Resource: "serviceaccounts", Verbs: reads, Knative: v1alpha1, Why: undone},
+		{Resource: "serviceaccounts", Names: kyma.BrokerAccounts(), Verbs: removed, Knative: v1alpha1, Why: undone},
+		{Group: rbac, Resource: "rolebindings", Verbs: reads, Knative: v1alpha1, Why: undone},
+		{Group: rbac, Resource: "rolebindings", Names: kyma.BrokerAccounts(), Verbs: removed, Knative: v1alpha1, Why: undone},
+		// eventing-config-reader-<namespace>-<account>: the namespaces are not known before.
+		{Group: rbac, Resource: "rolebindings", Namespace: kyma.EventingNamespace, Verbs: removed, Knative: v1alpha1, Why: undone},
 
 		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"get", "list", "watch"}, Why: "application-broker, and whether the event-services have switched"},
 		{Resource: "pods", Namespace: in, Verbs: []string{"get", "list", "watch", "delete"}, Why: "restarts application-broker, where it would refuse an instance for good"},

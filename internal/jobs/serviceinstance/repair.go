@@ -149,7 +149,7 @@ func (d *decision) label(name string, in namespace, why string) migration.Change
 		return ch
 	}
 	ch.SideEffects = []migration.Ref{d.kinds.broker.Ref(name, kyma.DefaultBroker)}
-	for _, account := range []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount} {
+	for _, account := range kyma.BrokerAccounts() {
 		ch.SideEffects = append(ch.SideEffects,
 			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},
 			migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding(name, account)},

@@ -1,6 +1,8 @@
 package trigger
 
 import (
+	"slices"
+
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
@@ -20,7 +22,7 @@ func (j *Job) Access() []migration.Access {
 	)
 	created := []string{"get", "list", "watch", "create", "delete"}
 	deleted := []string{"get", "list", "watch", "create", "delete", "patch"}
-	effect := []string{"get", "list", "watch", "delete"}
+	reads, removed := []string{"list", "watch"}, []string{"get", "delete"}
 	const undone = "what Knative makes upon the label; a rollback removes it"
 	return []migration.Access{
 		{Resource: "namespaces", Verbs: []string{"list"}, Why: "which are left out, and which are labelled for a Broker"},
@@ -29,10 +31,14 @@ func (j *Job) Access() []migration.Access {
 		{Group: "eventing.kyma-project.io", Resource: "subscriptions", Verbs: deleted, Why: "deleted once their Trigger delivers; rollback and undo bring them back"},
 		{Group: eventing, Resource: "triggers", Verbs: created, Why: "created; deleted again by rollback and undo"},
 		{Group: eventing, Resource: "brokers", Verbs: created, Knative: v1, Why: "created; deleted again by rollback and undo"},
-		{Group: eventing, Resource: "brokers", Verbs: effect, Knative: v1alpha1, Why: undone},
+		{Group: eventing, Resource: "brokers", Verbs: slices.Concat(reads, removed), Knative: v1alpha1, Why: undone},
 		{Resource: "namespaces", Verbs: []string{"get", "patch"}, Knative: v1alpha1, Why: "labels them, so that Knative makes a Broker"},
-		{Resource: "serviceaccounts", Verbs: effect, Knative: v1alpha1, Why: undone},
-		{Group: rbac, Resource: "rolebindings", Verbs: effect, Knative: v1alpha1, Why: undone},
+		{Resource: "serviceaccounts", Verbs: reads, Knative: v1alpha1, Why: undone},
+		{Resource: "serviceaccounts", Names: kyma.BrokerAccounts(), Verbs: removed, Knative: v1alpha1, Why: undone},
+		{Group: rbac, Resource: "rolebindings", Verbs: reads, Knative: v1alpha1, Why: undone},
+		{Group: rbac, Resource: "rolebindings", Names: kyma.BrokerAccounts(), Verbs: removed, Knative: v1alpha1, Why: undone},
+		// eventing-config-reader-<namespace>-<account>: the namespaces are not known before.
+		{Group: rbac, Resource: "rolebindings", Namespace: kyma.EventingNamespace, Verbs: removed, Knative: v1alpha1, Why: undone},
 
 		{Group: "sources.kyma-project.io", Resource: "httpsources", Namespace: in, Verbs: []string{"list"}, Why: "whether the mesh takes the events"},
 		{Group: messaging, Resource: "channels", Namespace: in, Verbs: []string{"list"}, Why: "whether the mesh takes the events"},
@@ -48,7 +54,7 @@ func (j *Job) Access() []migration.Access {
 		{Group: messaging, Resource: "channels", Namespace: system, Verbs: deleted, Why: "cleans up after a Subscription if the subscription-controller does not run"},
 		{Group: messaging, Resource: "subscriptions", Namespace: system, Verbs: deleted, Why: "cleans up after a Subscription if the subscription-controller does not run"},
 		{Resource: "pods", Namespace: kyma.NATSNamespace, Verbs: []string{"list"}, Why: "what is in flight"},
-		{Resource: "pods/proxy", Namespace: kyma.NATSNamespace, Verbs: []string{"get"}, Why: "what is in flight"},
+		{Resource: "pods/proxy", Namespace: kyma.NATSNamespace, Names: []string{kyma.NATSMonitoring(kyma.NATSPod)}, Verbs: []string{"get"}, Why: "what is in flight"},
 		migration.EventAccess(""),
 	}
 }

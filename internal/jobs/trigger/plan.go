@@ -315,7 +315,7 @@ func (d *decision) injection(name string, namespace namespace) migration.Change 
 		panic(err) // two constants and no more
 	}
 	effects := []migration.Ref{d.kinds.broker.Ref(name, kyma.DefaultBroker)}
-	for _, account := range []string{kyma.BrokerIngressAccount, kyma.BrokerFilterAccount} {
+	for _, account := range kyma.BrokerAccounts() {
 		effects = append(effects,
 			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},
 			migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding(name, account)},

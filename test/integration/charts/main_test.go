@@ -157,7 +157,7 @@ func render(t *testing.T, h *helm.Helm, args ...string) *rendering {
 
 func template(t *testing.T, h *helm.Helm, args ...string) (string, error) {
 	t.Helper()
-	return h.Template(t.Context(), "core", hooksChart, append([]string{"--namespace", systemNS, "--kube-version", modern}, args...)...)
+	return h.Template(t.Context(), "core", hooksChart, append([]string{"--namespace", systemNS, "--kube-version", modern, "--set", "image.allowDevel=true"}, args...)...)
 }
 
 // refused checks that the chart is not rendered, for the reason.

@@ -50,7 +50,7 @@ func overlay(t *testing.T, args ...string) {
 
 func TestAnOverlaidChartKeepsKymasObjectsAndGetsTheHooks(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
-		for component, jobs := range map[string]int{"core": 8, "application-connector": 9} {
+		for component, jobs := range map[string]int{"core": 8, "application-connector": 10} {
 			out, err := h.Template(t.Context(), component, overlaid(t, component, "1.11"), "--namespace", systemNS)
 			if err != nil {
 				t.Fatal(err)

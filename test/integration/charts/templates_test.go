@@ -70,12 +70,13 @@ func TestAnOverlayAloneIsRefusedUnlessItIsToBeAReleaseOfItsOwn(t *testing.T) {
 	const sentence = "this chart holds only hooks; upgrading a Kyma release with it would delete the release's objects"
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for chart, alone := range map[string]string{
-			hooksChart:                       "standalone=true",
-			"charts/core":                    "eventmesh-migration.standalone=true",
-			"charts/application-connector":   "eventmesh-migration.standalone=true",
-			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true",
+			hooksChart:                       "standalone=true,image.allowDevel=true",
+			"charts/core":                    "eventmesh-migration.standalone=true,eventmesh-migration.image.allowDevel=true",
+			"charts/application-connector":   "eventmesh-migration.standalone=true,eventmesh-migration.image.allowDevel=true",
+			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true,eventmesh-migration.image.allowDevel=true",
 		} {
-			if _, err := h.Template(t.Context(), "core", chart); err == nil || !strings.Contains(err.Error(), sentence) {
+			// Whatever image it is.
+			if _, err := h.Template(t.Context(), "core", chart, "--set", strings.ReplaceAll(alone, "standalone=true", "standalone=false")); err == nil || !strings.Contains(err.Error(), sentence) {
 				t.Errorf("%s alone: %v", chart, err)
 			}
 			out, err := h.Template(t.Context(), "core", chart, "--set", alone, "--namespace", systemNS)
@@ -235,7 +236,7 @@ func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
 					t.Errorf("%s: %s has the labels %v", args, o.key(), labels)
 				}
 				job := labels["eventmesh-migration.kyma-project.io/job"]
-				if hook := o.GetAnnotations()[release] != ""; hook != (job != "" && strings.HasSuffix(o.GetName(), job)) {
+				if hook := o.GetAnnotations()[release] != ""; hook != (job != "" && strings.Contains(o.GetName(), "-"+job)) {
 					t.Errorf("%s: %s has the job %q", args, o.key(), job)
 				}
 			}
@@ -531,7 +532,7 @@ func TestClusterScopedNamesContainTheReleaseName(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		releases := map[string]string{}
 		for _, name := range []string{"core", "a-release-with-a-name-that-is-rather-long-one", "a-release-with-a-name-that-is-rather-long-two"} {
-			out, err := h.Template(t.Context(), name, hooksChart, "--set", "standalone=true", "--namespace", systemNS)
+			out, err := h.Template(t.Context(), name, hooksChart, "--set", "standalone=true,image.allowDevel=true", "--namespace", systemNS)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -630,10 +631,10 @@ func TestAJobCanBeLeftOutOfEveryChain(t *testing.T) {
 func TestTheChartsPassHelmLint(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for chart, alone := range map[string]string{
-			hooksChart:                       "standalone=true",
-			"charts/core":                    "eventmesh-migration.standalone=true",
-			"charts/application-connector":   "eventmesh-migration.standalone=true",
-			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true",
+			hooksChart:                       "standalone=true,image.allowDevel=true",
+			"charts/core":                    "eventmesh-migration.standalone=true,eventmesh-migration.image.allowDevel=true",
+			"charts/application-connector":   "eventmesh-migration.standalone=true,eventmesh-migration.image.allowDevel=true",
+			"charts/cluster-essentials/1.12": "eventmesh-migration.standalone=true,eventmesh-migration.image.allowDevel=true",
 		} {
 			if chart == "charts/cluster-essentials/1.12" {
 				// Helm 2 wants a folder of the chart's name.

@@ -119,10 +119,12 @@ type account struct {
 	job  string
 	user string
 	// args are those of the chart's Job.
-	args       []string
-	kubeconfig string
-	grants     []grant
-	mark       controlplane.Mark
+	args []string
+	// clusterRole is its name.
+	clusterRole string
+	kubeconfig  string
+	grants      []grant
+	mark        controlplane.Mark
 }
 
 // grant is one verb on one resource in one scope.
@@ -148,7 +150,10 @@ func (p *plane) account(t *testing.T, component, job string) *account {
 	ctx := t.Context()
 	const release, namespace = "core", "kyma-system"
 	name := release + "-" + job
-	args := []string{"--namespace", namespace, "--set", "standalone=true,hooks.accountsOnce=true,component=" + component}
+	args := []string{
+		"--namespace", namespace, "--set", "standalone=true,hooks.accountsOnce=true,image.allowDevel=true,test.enabled=false,component=" + component,
+		"--api-versions", "authentication.istio.io/v1alpha1",
+	}
 	if p.version == controlplane.KnativeV1 {
 		args = append(args, "--api-versions", "eventing.knative.dev/v1")
 	}
@@ -228,7 +233,8 @@ func (a *account) install(ctx context.Context, obj runtime.Object, name string) 
 			_, err = a.core.RbacV1().Roles(obj.Namespace).Create(ctx, obj, o)
 		}
 	case *rbacv1.ClusterRole:
-		if obj.Name == name {
+		if strings.HasPrefix(obj.Name, name+"-") {
+			a.clusterRole = obj.Name
 			add("", obj.Rules)
 			_, err = a.core.RbacV1().ClusterRoles().Create(ctx, obj, o)
 		}
@@ -237,7 +243,7 @@ func (a *account) install(ctx context.Context, obj runtime.Object, name string) 
 			_, err = a.core.RbacV1().RoleBindings(obj.Namespace).Create(ctx, obj, o)
 		}
 	case *rbacv1.ClusterRoleBinding:
-		if obj.Name == name {
+		if strings.HasPrefix(obj.Name, name+"-") {
 			_, err = a.core.RbacV1().ClusterRoleBindings().Create(ctx, obj, o)
 		}
 	case *batchv1.Job:
@@ -437,6 +443,9 @@ func (a *account) refusesWithout(t *testing.T, faults faultOnly, args ...string)
 			if g.group != "" {
 				resource += "." + g.group
 			}
+			if g.name != "" {
+				resource += " " + g.name
+			}
 			return strings.HasPrefix(f.Problem, "missing permission: "+g.verb+" "+resource+" in ")
 		}) {
 			t.Errorf("without %s it does not say so: %v", g, r.Findings)
@@ -456,7 +465,7 @@ func (a *account) edit(t *testing.T, name, namespace string, change func([]rbacv
 		var err error
 		if namespace == "" {
 			var role *rbacv1.ClusterRole
-			if role, err = a.core.RbacV1().ClusterRoles().Get(ctx, name, metav1.GetOptions{}); err == nil {
+			if role, err = a.core.RbacV1().ClusterRoles().Get(ctx, a.clusterRole, metav1.GetOptions{}); err == nil {
 				before = role.Rules
 				role.Rules = change(role.Rules)
 				_, err = a.core.RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{})

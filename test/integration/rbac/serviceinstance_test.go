@@ -233,7 +233,7 @@ func (c *catalog) strip() {
 		list, err := objects.List(ctx, metav1.ListOptions{})
 		c.check(err)
 		for _, u := range list.Items {
-			if u.GetName() == "default" && u.GetKind() == "ServiceAccount" {
+			if u.GetName() == "default" && u.GetKind() == "ServiceAccount" || u.GetLabels()["app.kubernetes.io/name"] == "eventmesh-migration" {
 				continue
 			}
 			if err := objects.Delete(ctx, u.GetName(), metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
