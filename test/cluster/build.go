@@ -78,7 +78,7 @@ var components = []component{
 	{name: "kube-apiserver", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "3 minutes"},
 	{name: "kube-controller-manager", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
 	{name: "kube-apiserver-1.16", origin: old, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: "k8s.io/kubernetes", ldflags: stampedOld, typical: "3 minutes", complete: completeAPIServer},
-	{name: "kube-controller-manager-1.16", origin: old, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedOld, typical: "a minute"},
+	{name: "kube-controller-manager-1.16", origin: old, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: "k8s.io/kubernetes", ldflags: stampedOld, typical: "20 seconds"},
 	{name: "kube-scheduler", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-scheduler", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
 	{name: "kubelet", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kubelet", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "2 minutes"},
 	{name: "kube-proxy", origin: kubernetes, pkg: "k8s.io/kubernetes/cmd/kube-proxy", module: "k8s.io/kubernetes", ldflags: stampedKubernetes, typical: "a minute"},
