@@ -236,7 +236,7 @@ func readDigests(o options) (map[string]string, error) {
 	}
 	for _, program := range slices.Sorted(maps.Keys(values.Image.Digests)) {
 		if digests[program] == "" {
-			return nil, fmt.Errorf("%s names no digest for %s: add a line <registry/path>/%s@sha256:...", o.digests, program, program)
+			return nil, fmt.Errorf("%s names no digest for %s: add a line such as registry.example/path/%s@sha256:DIGEST", o.digests, program, program)
 		}
 	}
 	return digests, nil

@@ -126,7 +126,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	// Only the listener, at first: once Shutdown has begun, net/http drops a request
 	// that it has just read.
 	_ = conns.Close()
-	<-served
+	<-served //nolint:errcheck // Serve ends with the error of the closed listener
 	if err := conns.drain(last); err != nil {
 		return fmt.Errorf("cannot answer every request: %w", err)
 	}

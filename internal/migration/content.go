@@ -471,7 +471,3 @@ func isEmpty(v any) bool {
 func runtimeConvert(from map[string]any, into any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(from, into)
 }
-
-func finalizersPatch(finalizers []string) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-}

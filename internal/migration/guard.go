@@ -122,7 +122,7 @@ func (x *executor) decide(ctx context.Context, e *entry, i int, p *place, waited
 		Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
 	}
 	if !gaveUp {
-		finding, asked, err = x.recheck(ctx, e, i, p, waited)
+		finding, asked, err = x.recheck(e, i, p, waited)
 	}
 	if err == nil && finding != nil {
 		err = x.leave(ctx, e, i, *finding)
@@ -133,7 +133,7 @@ func (x *executor) decide(ctx context.Context, e *entry, i int, p *place, waited
 // recheck asks the job whether the reason for a guarded change still holds: nil if
 // it does. A unit that has waited gives up its place meanwhile, so that what it
 // reads delays nobody; the answer is then not older than a shared read.
-func (x *executor) recheck(ctx context.Context, e *entry, i int, p *place, waited time.Time) (*Finding, time.Time, error) {
+func (x *executor) recheck(e *entry, i int, p *place, waited time.Time) (*Finding, time.Time, error) {
 	ch := &e.Unit.Changes[i]
 	rechecker, ok := x.r.job.(Rechecker)
 	if !ok {

@@ -193,7 +193,7 @@ func TestSharedReads(t *testing.T) {
 			}
 			return got
 		}
-		if read(time.Time{}) != 1 || read(time.Time{}) != 1 {
+		if first, second := read(time.Time{}), read(time.Time{}); first != 1 || second != 1 {
 			t.Error("two at once share one read")
 		}
 		began := time.Now()

@@ -716,7 +716,7 @@ func (r *run) goesOn(e *entry, wanted map[wish]*Change, follows bool, begun map[
 	if e.Unit.Commit && deleted >= 0 {
 		return true
 	}
-	any := false
+	kept := false
 	keep := make([]bool, len(e.Unit.Changes))
 	for i := range e.Unit.Changes {
 		ch := &e.Unit.Changes[i]
@@ -730,17 +730,17 @@ func (r *run) goesOn(e *entry, wanted map[wish]*Change, follows bool, begun map[
 			// The rest of a guarded step goes on as one with what was begun of it.
 			keep[i] = true
 		}
-		any = any || keep[i]
+		kept = kept || keep[i]
 	}
 	for i := range keep {
 		if !keep[i] {
 			r.setState(e, i, stepLeft)
 		}
 	}
-	if !any {
+	if !kept {
 		e.reports = nil
 	}
-	return any
+	return kept
 }
 
 func anyTrue(m map[string]bool) bool {

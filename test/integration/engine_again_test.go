@@ -341,7 +341,7 @@ func TestEngineSideEffectsOfOthers(t *testing.T) {
 			job := fixed("effects", func() *migration.Plan {
 				return &migration.Plan{Units: []migration.Unit{s.labelling("space", "inject", s.ref("made"))}}
 			})
-			job.await = func(ch *migration.Change) []migration.Condition {
+			job.await = func(*migration.Change) []migration.Condition {
 				return []migration.Condition{{
 					Text: "what is made", On: []migration.Ref{s.ref("made")},
 					Eval: func(v migration.View) migration.Status {

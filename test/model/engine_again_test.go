@@ -389,14 +389,14 @@ func TestEngineGuards(t *testing.T) {
 
 // TestEngineResumes: what was begun is finished, also what no plan shows any more.
 func TestEngineResumes(t *testing.T) {
-	follow := func(s *sandbox, id string) migration.Unit {
+	follow := func(id string) migration.Unit {
 		u := unit("after", patching("patched", `{"data":{"ours":"new"}}`))
 		u.Follows = []string{id}
 		return u
 	}
 	bubble(t, "Follows", func(t *testing.T, s *sandbox) { // M08
 		s.before()
-		s.killed(fixed(unit("victim", s.deletion("victim")), follow(s, "victim")), true, call("delete", "victim"))
+		s.killed(fixed(unit("victim", s.deletion("victim")), follow("victim")), true, call("delete", "victim"))
 		want(t, s.run("second", fixed()), migration.Succeeded)
 		if data(s.get("patched"))["ours"] != "new" || s.phases() != "done" {
 			t.Errorf("what follows from a unit that was begun is done: %v", s.contents())
@@ -404,7 +404,7 @@ func TestEngineResumes(t *testing.T) {
 	})
 	bubble(t, "FollowsNothing", func(t *testing.T, s *sandbox) {
 		s.before()
-		s.killed(fixed(unit("victim", s.deletion("victim")), follow(s, "victim")), false, call("delete", "victim"))
+		s.killed(fixed(unit("victim", s.deletion("victim")), follow("victim")), false, call("delete", "victim"))
 		r := s.run("second", fixed())
 		if data(s.get("patched"))["ours"] != "old" || s.get("victim") == nil {
 			t.Errorf("of a unit that was not begun, nothing follows: %s, %v", r.Message, s.contents())
@@ -824,12 +824,12 @@ func text(obj model.Object) string {
 // effects are what a controller makes in the place of a namespace's label.
 func TestEngineSideEffects(t *testing.T) {
 	const label = `{"data":{"label":"enabled"}}`
-	labelled := func(s *sandbox) migration.Change {
+	labelled := func() migration.Change {
 		ch := patching("patched", label)
 		ch.SideEffects = []migration.Ref{ref("effect"), ref("victim")}
 		return ch
 	}
-	makes := func(s *sandbox) func(*migration.Change) []migration.Condition {
+	makes := func() func(*migration.Change) []migration.Condition {
 		return func(ch *migration.Change) []migration.Condition {
 			if ch.Ref.Name != "patched" {
 				return gate("gate")(ch)
@@ -850,8 +850,8 @@ func TestEngineSideEffects(t *testing.T) {
 	}
 	bubble(t, "Undone", func(t *testing.T, s *sandbox) {
 		before := s.before()
-		job := fixed(unit("p", labelled(s)))
-		job.await = makes(s)
+		job := fixed(unit("p", labelled()))
+		job.await = makes()
 		controller(s)
 		want(t, s.run("first", job), migration.Succeeded)
 		want(t, s.undo(job), migration.Succeeded)
@@ -859,16 +859,16 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "RolledBack", func(t *testing.T, s *sandbox) {
 		before := s.before()
-		job := fixed(unit("p", labelled(s)), unit("gate", s.creation("gate")))
-		job.await = makes(s)
+		job := fixed(unit("p", labelled()), unit("gate", s.creation("gate")))
+		job.await = makes()
 		controller(s)
 		want(t, s.run("first", job), migration.RolledBack)
 		same(t, s.contents(), before)
 	})
 	bubble(t, "Edited", func(t *testing.T, s *sandbox) {
 		s.before()
-		job := fixed(unit("p", labelled(s)))
-		job.await = makes(s)
+		job := fixed(unit("p", labelled()))
+		job.await = makes()
 		controller(s)
 		want(t, s.run("first", job), migration.Succeeded)
 		s.edit("effect", `{"data":{"by":"user"}}`)
@@ -879,8 +879,8 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "Another", func(t *testing.T, s *sandbox) {
 		s.before()
-		job := fixed(unit("p", labelled(s)))
-		job.await = makes(s)
+		job := fixed(unit("p", labelled()))
+		job.await = makes()
 		controller(s)
 		want(t, s.run("first", job), migration.Succeeded)
 		s.again("effect", map[string]any{"by": "controller"})
@@ -891,8 +891,8 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "NotInForce", func(t *testing.T, s *sandbox) {
 		s.before()
-		job := fixed(unit("p", labelled(s)))
-		job.await = makes(s)
+		job := fixed(unit("p", labelled()))
+		job.await = makes()
 		controller(s)
 		want(t, s.run("first", job), migration.Succeeded)
 		s.edit("patched", `{"data":{"label":null}}`)
@@ -903,7 +903,7 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "Late", func(t *testing.T, s *sandbox) {
 		s.before()
-		job := fixed(unit("p", labelled(s)))
+		job := fixed(unit("p", labelled()))
 		want(t, s.run("first", job), migration.Succeeded)
 		s.put("effect", map[string]any{"by": "somebody"})
 		r := s.undo(job)
@@ -915,8 +915,8 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "ComesBack", func(t *testing.T, s *sandbox) {
 		before := s.before()
-		job := fixed(unit("p", labelled(s)), unit("gate", s.creation("gate")))
-		job.await = makes(s)
+		job := fixed(unit("p", labelled()), unit("gate", s.creation("gate")))
+		job.await = makes()
 		controller(s)
 		client := s.server.Client("first")
 		after := false

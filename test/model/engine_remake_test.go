@@ -75,7 +75,7 @@ func TestEngineRemakes(t *testing.T) {
 		awaited := 0
 		base := fixed(s.recreation("victim"), unit("gate", s.creation("gate")))
 		base.await = gate("gate")
-		job := &remaker{scripted: base, restored: func(ch *migration.Change) []migration.Condition {
+		job := &remaker{scripted: base, restored: func(*migration.Change) []migration.Condition {
 			awaited++
 			return nil
 		}}

@@ -59,6 +59,9 @@ func TestAMissingNamespaceLeavesNoPowerBehind(t *testing.T) {
 			}
 			kinds := map[string]bool{}
 			for object := range u.left(t) {
+				if ofFirst(object) {
+					continue // they are empty by now: see TestAccountsOutliveAFailedHookAndGoAfterTheLastJob
+				}
 				kind, _, _ := strings.Cut(object, " ")
 				kinds[kind] = true
 			}

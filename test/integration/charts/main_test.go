@@ -294,6 +294,12 @@ func (o object) events() []string { return strings.Split(o.GetAnnotations()[rele
 // key is what two objects must not share.
 func (o object) key() string { return o.kind + " " + o.GetNamespace() + "/" + o.GetName() }
 
+// first says whether it belongs to the Job that creates the state namespace.
+func (o object) first() bool { return ofFirst(o.GetName()) }
+
+// ofFirst says it of a name, which may end in a hash.
+func ofFirst(name string) bool { return strings.Contains(name, "-"+stateNamespace) }
+
 // power says whether it gives any.
 func (o object) power() bool {
 	switch obj := o.content.(type) {

@@ -147,8 +147,8 @@ func TestAccountsOutliveAFailedHookAndGoAfterTheLastJob(t *testing.T) {
 				}
 				for _, job := range jobs {
 					// The Job that creates the state namespace, and its account, come before all others.
-					first := strings.HasSuffix(grant.GetName(), stateNamespace)
-					if own := strings.HasSuffix(job.GetName(), stateNamespace); own != first {
+					first := grant.first()
+					if own := job.first(); own != first {
 						if own && weightOf(job) >= weightOf(grant) {
 							t.Errorf("%s: %s has the weight %d, %s has %d", component, key, weightOf(grant), job.key(), weightOf(job))
 						}
@@ -171,7 +171,7 @@ func TestPowerIsGivenLastAndTheAccountIsReplacedFirst(t *testing.T) {
 		removed := map[bool][]int{}
 		for _, o := range render(t, h, "--set", "component=application-connector").all(t) {
 			switch {
-			case o.job():
+			case o.job(), o.first():
 			case o.GetAnnotations()[policy] == stays:
 				at[o.kind] = append(at[o.kind], weightOf(o))
 			default:

@@ -49,6 +49,7 @@ func TestADigestIsOfItsProgramAndCountsInsteadOfTheTag(t *testing.T) {
 			"core-post-eventbus-scaledown":      "localhost:5000/em/eventbus-scaledown:v1",
 			"core-rollback-trigger-sync":        "localhost:5000/em/trigger-sync@" + other,
 			"core-rollback-eventbus-scaledown":  "localhost:5000/em/eventbus-scaledown:v1",
+			"core-state-namespace":              "localhost:5000/em/httpsource-sync@" + digest,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -93,7 +94,11 @@ func TestAnOverlayWritesTheDigests(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, job := range of[*batchv1.Job](read(t, out)) {
-			if c := pod(job).Containers[0]; c.Image != "registry.example:5000/em/"+c.Name+"@"+digest {
+			program := pod(job).Containers[0].Name
+			if program == stateNamespace {
+				program = "httpsource-sync"
+			}
+			if c := pod(job).Containers[0]; c.Image != "registry.example:5000/em/"+program+"@"+digest {
 				t.Errorf("Job %s runs %s", job.Name, c.Image)
 			}
 		}

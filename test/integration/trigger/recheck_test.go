@@ -277,12 +277,12 @@ func (p *plane) nothingOfTheBus(ctx context.Context, t *testing.T) {
 // began at zero the next time.
 func TestSlowController(t *testing.T) {
 	const n = 60
-	real := kyma.ControllerFaults{Requests: 15}
+	faults := kyma.ControllerFaults{Requests: 15}
 	t.Run("ScaledDown", func(t *testing.T) {
 		p := on(t, versions[0])
 		ctx := t.Context()
 		p.load(ctx, t, true, many(n)...)
-		p.mesh.BreakController(real)
+		p.mesh.BreakController(faults)
 		r, code := p.run(t, "run", "--timeout=35s")
 		want(t, r, code, migration.Succeeded, 0)
 		finds(t, r, migration.Info, "Deployment kyma-system/event-bus-subscription-controller", "it is scaled to 0 while this job does its part")
@@ -307,7 +307,7 @@ func TestSlowController(t *testing.T) {
 		}
 		label(`"true"`)
 		t.Cleanup(func() { label("null") })
-		p.mesh.BreakController(real)
+		p.mesh.BreakController(faults)
 		r, code := p.run(t, "run", "--timeout=20s")
 		if code != 124 {
 			t.Fatalf("got result %s, exit code %d: %s", r.Result, code, r.Message)
