@@ -3,6 +3,7 @@ package trigger
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -134,13 +135,19 @@ func asksForNameHeader(sub *unstructured.Unstructured) bool {
 	return asks
 }
 
+// trackingLabels say that an object was applied from Git, or belongs to a Helm release.
+// Argo CD (label tracking, its default before 3.0) deletes what carries its label and is
+// not in Git: a Trigger must not have it.
+var trackingLabels = []string{"app.kubernetes.io/instance", "argocd.argoproj.io/instance"}
+
 // newTrigger returns the Trigger that a Subscription becomes. others are equal
-// Subscriptions that share it: a label of theirs that it lacks is kept, too.
+// Subscriptions that share it: a label of theirs that it lacks is kept, too. It gets no
+// trackingLabels.
 func newTrigger(k migration.Kind, sub *unstructured.Unstructured, d delivery, others ...*unstructured.Unstructured) *unstructured.Unstructured {
 	labels := map[string]any{}
 	for _, from := range append([]*unstructured.Unstructured{sub}, others...) {
 		for key, value := range from.GetLabels() {
-			if _, ok := labels[key]; !ok {
+			if _, ok := labels[key]; !ok && !slices.Contains(trackingLabels, key) {
 				labels[key] = value
 			}
 		}
