@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/charts/digests"
 )
 
 // named are the values of Kyma's chart application-connector, under global, that
@@ -15,10 +17,30 @@ import (
 var named = []string{"application_operator", "event_service"}
 
 // nameImages sets them. It edits lines and leaves all others as they are: the file
-// has comments, anchors and an order.
-func nameImages(file, repository, tag string) error {
+// has comments, anchors and an order. With a file of digests, a version is
+// <tag>@<digest>, and the tag only tells people what it is.
+func nameImages(file, repository, tag, digestsFile string) error {
 	if repository == "" || tag == "" {
 		return fmt.Errorf("name the images: -repository and -tag")
+	}
+	versions := map[string]string{}
+	for _, name := range named {
+		versions[name] = tag
+	}
+	if digestsFile != "" {
+		all, err := digests.Read(digestsFile, repository)
+		if err != nil {
+			return err
+		}
+		wanted := map[string]string{}
+		for _, name := range named {
+			program := strings.ReplaceAll(name, "_", "-")
+			wanted[program] = all[program]
+			versions[name] = tag + "@" + all[program]
+		}
+		if err := digests.Complete(digestsFile, wanted); err != nil {
+			return err
+		}
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -31,10 +53,10 @@ func nameImages(file, repository, tag string) error {
 	}
 	text := string(raw)
 	for _, name := range named {
-		if text, err = setImage(text, name, dir, tag); err != nil {
+		if text, err = setImage(text, name, dir, versions[name]); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		if lookup([]byte(text), name, "dir") != dir || lookup([]byte(text), name, "version") != tag {
+		if lookup([]byte(text), name, "dir") != dir || lookup([]byte(text), name, "version") != versions[name] {
 			return fmt.Errorf("%s: global.%s is written in a way that this program does not know", file, name)
 		}
 	}

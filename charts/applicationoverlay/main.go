@@ -39,10 +39,11 @@ func main() {
 	connector := flag.String("connector", "", "`folder` of Kyma's chart application-connector, to name the images in instead")
 	repository := flag.String("repository", "", "`registry/path` of the images")
 	tag := flag.String("tag", "", "`tag` of the images")
+	digestsFile := flag.String("digests", "", "`file` with a line <registry/path>/<program>@sha256:... for each image, which then counts instead of the tag")
 	flag.Parse()
 	var err error
 	if *connector != "" {
-		err = nameImages(filepath.Join(*connector, "values.yaml"), *repository, *tag)
+		err = nameImages(filepath.Join(*connector, "values.yaml"), *repository, *tag, *digestsFile)
 	} else {
 		err = overlay(*chart, *ours, *into)
 	}

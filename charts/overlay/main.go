@@ -24,6 +24,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/charts/digests"
 )
 
 // hooks is the chart that becomes a sub-chart.
@@ -179,13 +181,13 @@ func imageValues(o options) (string, error) {
 		fmt.Fprintf(&b, "    tag: %q\n", o.tag)
 	}
 	if o.digests != "" {
-		digests, err := readDigests(o)
+		pinned, err := readDigests(o)
 		if err != nil {
 			return "", err
 		}
 		b.WriteString("    digests:\n")
-		for _, program := range slices.Sorted(maps.Keys(digests)) {
-			fmt.Fprintf(&b, "      %s: %q\n", program, digests[program])
+		for _, program := range slices.Sorted(maps.Keys(pinned)) {
+			fmt.Fprintf(&b, "      %s: %q\n", program, pinned[program])
 		}
 	}
 	if b.Len() == 0 {
@@ -193,8 +195,6 @@ func imageValues(o options) (string, error) {
 	}
 	return "  image:\n" + b.String(), nil
 }
-
-var reference = regexp.MustCompile(`^(?:(.+)/)?([^/:@]+)(?::[^/@]+)?@(sha256:[0-9a-f]{64})$`)
 
 // readDigests reads the digest of each program that the hooks run. A program without
 // one would run whatever its tag names, next to those that are pinned: that is an error.
@@ -209,37 +209,16 @@ func readDigests(o options) (map[string]string, error) {
 	if err := yaml.Unmarshal(raw, &values); err != nil {
 		return nil, fmt.Errorf("cannot read the values of the hooks: %w", err)
 	}
-	if raw, err = os.ReadFile(o.digests); err != nil {
-		return nil, fmt.Errorf("cannot read the digests: %w", err)
+	all, err := digests.Read(o.digests, o.repository)
+	if err != nil {
+		return nil, err
 	}
-	digests := map[string]string{}
-	for line := range strings.Lines(string(raw)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		parts := reference.FindStringSubmatch(line)
-		if parts == nil {
-			return nil, fmt.Errorf("%s: %q is no registry/path/program@sha256:... of 64 hexadecimal digits", o.digests, line)
-		}
-		path, program, digest := parts[1], parts[2], parts[3]
-		if path != "" && o.repository != "" && path != o.repository {
-			return nil, fmt.Errorf("%s: %s is not in the repository %s: give -repository %s", o.digests, line, o.repository, path)
-		}
-		if former, ok := digests[program]; ok && former != digest {
-			return nil, fmt.Errorf("%s names two digests for %s: remove one", o.digests, program)
-		}
+	wanted := map[string]string{}
+	for program := range values.Image.Digests {
 		// event-service and other images are none of the hooks'.
-		if _, ok := values.Image.Digests[program]; ok {
-			digests[program] = digest
-		}
+		wanted[program] = all[program]
 	}
-	for _, program := range slices.Sorted(maps.Keys(values.Image.Digests)) {
-		if digests[program] == "" {
-			return nil, fmt.Errorf("%s names no digest for %s: add a line such as registry.example/path/%s@sha256:DIGEST", o.digests, program, program)
-		}
-	}
-	return digests, nil
+	return wanted, digests.Complete(o.digests, wanted)
 }
 
 // addRequirement names the sub-chart where Kyma's chart names its own: Helm

@@ -257,7 +257,7 @@ func releaseHint(name, namespace, description string) string {
 		return fmt.Sprintf("an HTTPSource that was not made by the release is in its way. It carries no events as long as the event-service posts to the Event Bus, so delete it, and have the operator try again, which creates it: "+
 			"kubectl -n %s delete httpsource.%s/%s && %s", namespace, kyma.HTTPSource.Group, name, restart)
 	}
-	return "mend what it says; the operator tries again only when it is started: " + restart
+	return "fix what it says; the operator tries again only when it is started: " + restart
 }
 
 // sourceReady is met when an HTTPSource, its Channel and its adapter can take

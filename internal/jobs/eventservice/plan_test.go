@@ -104,7 +104,7 @@ func TestStanding(t *testing.T) {
 		deployment: deployment(t, container(newImage, true), rolledOut), image: "event-service:next",
 		want: migration.Status{
 			Message: "it runs image eu.gcr.io/kyma-project/event-service:cd9874af, not event-service:next; the Helm release of Application shop has failed: timed out",
-			Hint:    "mend what it says; the operator tries again only when it is started: kubectl -n kyma-integration rollout restart statefulset application-operator",
+			Hint:    "fix what it says; the operator tries again only when it is started: kubectl -n kyma-integration rollout restart statefulset application-operator",
 		},
 	}, {
 		reason:     "a failure that application-operator has not described yet: it does so half a minute later",
@@ -112,7 +112,7 @@ func TestStanding(t *testing.T) {
 		deployment: deployment(t, container(newImage, true), rolledOut), image: "event-service:next",
 		want: migration.Status{
 			Message: "it runs image eu.gcr.io/kyma-project/event-service:cd9874af, not event-service:next; the Helm release of Application shop has failed: without a description",
-			Hint:    "mend what it says; the operator tries again only when it is started: kubectl -n kyma-integration rollout restart statefulset application-operator",
+			Hint:    "fix what it says; the operator tries again only when it is started: kubectl -n kyma-integration rollout restart statefulset application-operator",
 		},
 	}, {
 		reason:     "crashed once: its sidecar may not have been ready",

@@ -167,7 +167,7 @@ func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, 
 }
 
 // mindsRelease says whether the Helm release of the Event Bus counts as its use: a run
-// minds it in any case.
+// reads it in any case.
 func (j *Job) mindsRelease(dryRun bool) bool { return !dryRun || !j.ignoreRelease }
 
 // Await implements migration.Job. What is deleted, the engine waits for; a

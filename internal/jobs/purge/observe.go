@@ -72,7 +72,7 @@ type reading struct {
 	to        *[]found
 }
 
-// observe reads it. Without releases, nobody minds whether the Helm release exists: its
+// observe reads it. Without releases, nobody asks whether the Helm release exists: its
 // records are Secrets, which hold the values of the release.
 func observe(ctx context.Context, c reader, o options, exclude []string, releases bool) (*snapshot, error) {
 	s := &snapshot{subscribed: map[string]bool{}}
