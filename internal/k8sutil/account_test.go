@@ -103,13 +103,13 @@ func TestAccount(t *testing.T) {
 			_ = account.Watch(func(context.Context) error { return nil })(t.Context())
 			var slow sync.WaitGroup
 			slow.Go(func() { // begun before the account went, answered after
-				_ = account.Watch(func(context.Context) error { time.Sleep(4 * time.Second); return nil })(t.Context())
+				_ = account.Watch(func(context.Context) error { time.Sleep(5500 * time.Millisecond); return nil })(t.Context())
 			})
 			time.Sleep(time.Second)
 			began := time.Now()
 			err := Retry(t.Context(), time.Minute, nil, account.Watch(func(context.Context) error { return no }))
 			var gone *AccountGoneError
-			if took := time.Since(began); !errors.As(err, &gone) || took >= goneAfter+3500*time.Millisecond {
+			if took := time.Since(began); !errors.As(err, &gone) || took >= goneAfter+4*time.Second {
 				t.Errorf("after %s: %v", took, err)
 			}
 			slow.Wait()

@@ -27,6 +27,10 @@ func lent(t *testing.T, serve bool, applications ...map[string]string) (kubeconf
 		defer mu.Unlock()
 		asked = append(asked, r.Method+" "+r.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/version" {
+			_, _ = w.Write([]byte(`{"major": "1", "minor": "36+", "gitVersion": "v1.36.3"}`))
+			return
+		}
 		if !serve || !strings.HasSuffix(r.URL.Path, "/applications") {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -92,7 +96,7 @@ func TestStartRefusesAClusterInUse(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), "commerce lacks the label "+MadeForTests) {
 				t.Errorf("the message names neither the Application nor the label: %v", err)
 			}
-			want := []string{"GET /apis/applicationconnector.kyma-project.io/v1alpha1/applications"}
+			want := []string{"GET /version", "GET /apis/applicationconnector.kyma-project.io/v1alpha1/applications"}
 			if diff := cmp.Diff(want, requests()); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
