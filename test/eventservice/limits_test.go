@@ -259,8 +259,12 @@ func TestBigBodiesAtOnce(t *testing.T) {
 		}
 	}
 	got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(fields{"data": strings.Repeat("x", 1<<20)}), nil)
-	if got.status != 503 || got.body["type"] != "overloaded" {
+	// On a machine where the two have been at it for long, one of them gives way to the third.
+	if gaveWay := got.status == 200 && held() < 2*size; !gaveWay && (got.status != 503 || got.body["type"] != "overloaded") {
 		t.Errorf("%.300s", got)
+	}
+	if taken := held(); taken > 2*20_000_001 {
+		t.Errorf("%v bytes of bodies are held", taken)
 	}
 	for _, conn := range senders {
 		_ = conn.Close()
