@@ -38,7 +38,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	$(MODEL) -timeout 10m -run "^TestModelSchedules$$" ./test/model
 
 # Packages are tested in this order: the longest first.
-LONGEST := ./test/integration/httpsource ./test/integration/eventbus ./test/integration/charts
+LONGEST := ./test/integration/httpsource ./test/integration/eventbus ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance
 
 ##@ Building
 .PHONY: build
