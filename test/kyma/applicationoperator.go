@@ -30,7 +30,7 @@ type ApplicationOperator struct {
 	stop    context.CancelFunc
 }
 
-// HelmRunner runs a command of Helm 2.
+// HelmRunner runs a command of Helm.
 type HelmRunner interface {
 	Run(ctx context.Context, args ...string) (string, error)
 }
@@ -38,8 +38,10 @@ type HelmRunner interface {
 // ApplicationOperatorOptions of StartApplicationOperator.
 type ApplicationOperatorOptions struct {
 	// Helm is that of the image; its environment says which cluster.
-	Helm   HelmRunner
-	Client dynamic.Interface
+	Helm HelmRunner
+	// Namespaced: its releases have namespaces, as those of Helm 3 and later. Kyma's are of Helm 2.
+	Namespaced bool
+	Client     dynamic.Interface
 	// Chart is the folder of the per-Application chart: /application in the image.
 	Chart string
 	// EventServiceImage is handed to the chart.
@@ -115,7 +117,8 @@ func (o *ApplicationOperatorOptions) install(ctx context.Context, app *unstructu
 	if status, _ := o.release(ctx, app.GetName()); status != "" {
 		return nil
 	}
-	return o.helm(ctx, "install", app.GetName(), "--name", app.GetName())
+	// Every Helm takes it, and creates the release.
+	return o.helm(ctx, "upgrade", app.GetName(), "--install", app.GetName())
 }
 
 func (o *ApplicationOperatorOptions) sync(ctx context.Context, app *unstructured.Unstructured) error {
@@ -126,29 +129,45 @@ func (o *ApplicationOperatorOptions) sync(ctx context.Context, app *unstructured
 	return o.setStatus(ctx, app, status, description)
 }
 
-// release is what Helm says of an Application's release, "" if there is none.
+// release is what Helm says of an Application's release, in the words of Helm 2; "" if
+// there is none.
 func (o *ApplicationOperatorOptions) release(ctx context.Context, app string) (status, description string) {
-	out, err := o.Helm.Run(ctx, "status", app, "--output", "json")
+	args := []string{"status", app, "--output", "json"}
+	if o.Namespaced {
+		args = append(args, "--namespace", IntegrationNamespace)
+	}
+	out, err := o.Helm.Run(ctx, args...)
 	if err != nil {
 		return "", ""
 	}
 	var release struct {
 		Info struct {
-			Status struct {
-				Code uint64 `json:"code"`
-			} `json:"status"`
-			Description string `json:"Description"`
+			// Status is {"code": 1} with Helm 2, and "deployed" since.
+			Status      json.RawMessage `json:"status"`
+			Description string          `json:"description"`
 		} `json:"info"`
 	}
 	if json.Unmarshal([]byte(out), &release) != nil {
 		return "", ""
 	}
-	for name, code := range releaseStatus {
-		if code == release.Info.Status.Code && name != "DELETED" {
-			return name, release.Info.Description
+	var word string
+	if json.Unmarshal(release.Info.Status, &word) == nil {
+		status = strings.ToUpper(strings.ReplaceAll(word, "-", "_"))
+	} else {
+		var number struct {
+			Code uint64 `json:"code"`
+		}
+		_ = json.Unmarshal(release.Info.Status, &number)
+		for name, code := range releaseStatus {
+			if code == number.Code {
+				status = name
+			}
 		}
 	}
-	return "", ""
+	if status == "DELETED" || status == "UNINSTALLED" {
+		return "", ""
+	}
+	return status, release.Info.Description
 }
 
 // setStatus writes the status of an Application, whose kind has no status subresource.

@@ -24,19 +24,19 @@ type fakeHelm struct {
 func (h *fakeHelm) Run(_ context.Context, args ...string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	app := args[1]
-	if args[0] == "install" {
-		app = args[2]
+	command, app := args[0], args[1]
+	if args[1] == "--install" {
+		command, app = "install", args[2]
 	}
-	if args[0] != "status" {
-		h.asked = append(h.asked, args[0]+" "+app)
+	if command != "status" {
+		h.asked = append(h.asked, command+" "+app)
 	}
 	switch code, exists := h.releases[app]; {
-	case args[0] == "install":
+	case command == "install":
 		h.releases[app] = releaseStatus["DEPLOYED"]
 	case !exists:
 		return "", fmt.Errorf("release: %q not found", app)
-	case args[0] == "upgrade":
+	case command == "upgrade":
 		h.releases[app] = releaseStatus["FAILED"]
 		return "", errors.New("no room")
 	case code == releaseStatus["FAILED"]:

@@ -53,7 +53,7 @@ var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: 
 func (s *sandbox) held() {
 	s.t.Helper()
 	now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
-	_, err := s.user.Resource(leases).Namespace("kyma-system").Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	_, err := s.user.Resource(leases).Namespace(migration.DefaultStateNamespace).Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "eventmesh-migration"},
 		"spec": map[string]any{"holderIdentity": "killed", "leaseDurationSeconds": int64(1), "acquireTime": now, "renewTime": now, "leaseTransitions": int64(0)},
 	}}, metav1.CreateOptions{})
@@ -65,7 +65,7 @@ func (s *sandbox) held() {
 // deny takes a permission on ConfigMaps in the namespace of the test.
 func (s *sandbox) deny(verb string) {
 	s.server.Deny(func(p model.Permission) bool {
-		return p.Verb == verb && p.Resource == "configmaps" && p.Namespace != "kyma-system"
+		return p.Verb == verb && p.Resource == "configmaps" && p.Namespace != migration.DefaultStateNamespace
 	})
 }
 
@@ -639,12 +639,12 @@ func TestEngineKeeps(t *testing.T) {
 	bubble(t, "UndoneMeanwhile", func(t *testing.T, s *sandbox) {
 		job := fixed(unit("new", s.creation("new")))
 		want(t, s.run("first", job), migration.Succeeded)
-		lock := s.user.Resource(leases).Namespace("kyma-system")
+		lock := s.user.Resource(leases).Namespace(migration.DefaultStateNamespace)
 		if err := lock.Delete(t.Context(), "eventmesh-migration", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.held()
-		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("kyma-system")
+		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(migration.DefaultStateNamespace)
 		time.AfterFunc(500*time.Millisecond, func() {
 			list, err := secrets.List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(list.Items) != 1 {
@@ -766,7 +766,7 @@ func TestEnginePlans(t *testing.T) {
 		s.before()
 		job := fixed(unit("new", s.creation("new")), unit("victim", s.deletion("victim")))
 		want(t, s.run("first", job), migration.Succeeded)
-		key := model.Key{Plural: "configmaps", Namespace: "kyma-system", Name: "eventmesh-migration-scripted"}
+		key := model.Key{Plural: "configmaps", Namespace: migration.DefaultStateNamespace, Name: "eventmesh-migration-scripted"}
 		stored, _ := data(s.server.Objects()[key])["report.json"].(string)
 		var report migration.Report
 		if err := json.Unmarshal([]byte(stored), &report); err != nil || report.Result != migration.Succeeded || report.Message != "2 changes made" {
@@ -797,7 +797,7 @@ func TestEnginePlans(t *testing.T) {
 		s.before()
 		job := fixed(unit("new", s.creation("new")))
 		want(t, s.run("first", job), migration.Succeeded)
-		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("kyma-system")
+		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(migration.DefaultStateNamespace)
 		list, err := secrets.List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
 			t.Fatal(err, len(list.Items))

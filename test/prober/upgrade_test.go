@@ -189,7 +189,7 @@ func (c *cluster) kyma110(t *testing.T) *kymaUpgrade {
 			chart = fresh
 		}
 		return kyma.StartApplicationOperator(c.ctx, kyma.ApplicationOperatorOptions{
-			Helm: u.helm, Client: c.client, Chart: chart, EventServiceImage: eventServiceImage, Log: t.Logf,
+			Helm: u.helm, Namespaced: u.helm.Major > 2, Client: c.client, Chart: chart, EventServiceImage: eventServiceImage, Log: t.Logf,
 		})
 	}
 	for _, component := range []string{"core", "event-bus", "application-connector"} {
