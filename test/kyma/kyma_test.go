@@ -222,9 +222,9 @@ func TestWritesAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The test's own creation, Channel and its status, adapter and its
-		// status, and the HTTPSource's status.
-		if want := 6 * len(names); len(writes) != want {
-			t.Errorf("%d writes for %d HTTPSources, want %d:\n%v", len(writes), len(names), want, writes)
+		// status, and the HTTPSource's status. Two of its turns may be one.
+		if want := 6 * len(names); len(writes) > want || len(writes) < 5*len(names) {
+			t.Errorf("%d writes for %d HTTPSources, want %d at most:\n%v", len(writes), len(names), want, writes)
 		}
 	})
 }
@@ -422,17 +422,20 @@ func TestEditsAreReplaced(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.add(t, "shop")
 		f.expectReady(t, "shop")
-		for name, tc := range map[string]struct {
+		// In this order: what replaces a Channel drops what others wrote into it before.
+		for _, tc := range []struct {
+			name  string
 			store *store
 			patch string
 			kept  bool
 		}{
-			"ChannelAnnotation":  {f.channels, `{"metadata":{"annotations":{"team":"sales"}},"spec":{"subscribable":{"subscribers":[{"uid":"u"}]}}}`, false},
-			"ChannelByAWebhook":  {f.channels, `{"metadata":{"annotations":{"messaging.knative.dev/creator":"me"}}}`, true},
-			"ChannelSubscribers": {f.channels, `{"spec":{"subscribable":{"subscribers":[{"uid":"u"}]}}}`, true},
-			"AdapterAnnotation":  {f.services, `{"metadata":{"annotations":{"team":"sales"}}}`, false},
-			"AdapterTemplate":    {f.services, `{"spec":{"template":{"metadata":{"labels":{"team":"sales"}}}}}`, false},
+			{"ChannelAnnotation", f.channels, `{"metadata":{"annotations":{"team":"sales"}},"spec":{"subscribable":{"subscribers":[{"uid":"u"}]}}}`, false},
+			{"ChannelByAWebhook", f.channels, `{"metadata":{"annotations":{"messaging.knative.dev/creator":"me"}}}`, true},
+			{"ChannelSubscribers", f.channels, `{"spec":{"subscribable":{"subscribers":[{"uid":"u"}]}}}`, true},
+			{"AdapterAnnotation", f.services, `{"metadata":{"annotations":{"team":"sales"}}}`, false},
+			{"AdapterTemplate", f.services, `{"spec":{"template":{"metadata":{"labels":{"team":"sales"}}}}}`, false},
 		} {
+			name := tc.name
 			before := f.live(t, tc.store, "shop")
 			edited, err := tc.store.resource.Namespace(IntegrationNamespace).Patch(f.ctx, "shop", types.MergePatchType, []byte(tc.patch), metav1.PatchOptions{})
 			if err != nil {
