@@ -30,7 +30,9 @@ import (
 //
 // A connection is closed by making its reads fail: what it has sent already is read
 // and answered, and its goroutine closes it. So no request is lost whose client was
-// quicker than we.
+// quicker than we. A connection that has sent nothing yet gives its place away, and has
+// refuseTimeout to send its request, which is answered with 503: its client may be slow
+// because its machine is.
 type connections struct {
 	net.Listener
 	limit   int
@@ -78,7 +80,8 @@ const (
 	// refuseTimeout bounds one refusal: the reading of the request, and its answer.
 	refuseTimeout = 2 * time.Second
 	// maxLingering connections, for lingerTime each, are read from after their last
-	// answer: a client that cannot write any more may not read it.
+	// answer: a client that cannot write any more may not read it. Among them are those
+	// that lost their place before their first request, for refuseTimeout.
 	maxLingering = 256
 	lingerTime   = 3 * time.Second
 )
@@ -162,6 +165,8 @@ func (l *connections) tryAdmit(raw net.Conn) (*conn, time.Duration) {
 		l.open++
 		l.accepted.Add(1)
 		c := &conn{Conn: raw, of: l}
+		c.isIdle.Store(true)
+		c.isNew.Store(true)
 		c.wait(&l.reading, now)
 		return c, 0
 	}
@@ -267,6 +272,7 @@ func (l *connections) setIdle(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.isIdle.Store(true)
+	c.isNew.Store(false)
 	if c.told.Load() {
 		return
 	}
@@ -321,9 +327,9 @@ type conn struct {
 	net.Conn
 	of     *connections
 	closed sync.Once
-	// isIdle: nothing of the next request has come. told: it closes soon. half: the last
-	// answer is written, the request is not read.
-	isIdle, told, half atomic.Bool
+	// isIdle: nothing of the next request has come. isNew: no request has been answered.
+	// told: it closes soon. half: the last answer is written, the request is not read.
+	isIdle, isNew, told, half atomic.Bool
 
 	// Under of.mu: the queue that it waits in, and since when; nil while its request is
 	// being answered.
@@ -471,7 +477,8 @@ func (c *conn) Close() error {
 
 // close closes the connection, or leaves that to a goroutine which reads from it first.
 func (c *conn) close() error {
-	if !c.half.Load() {
+	late := c.told.Load() && c.isNew.Load() && c.isIdle.Load()
+	if !late && !c.half.Load() {
 		return c.Conn.Close()
 	}
 	select {
@@ -481,6 +488,10 @@ func (c *conn) close() error {
 	}
 	c.of.writing.Go(func() {
 		defer func() { <-c.of.lingering }()
+		if late {
+			refuse(c.Conn)
+			return
+		}
 		defer c.Conn.Close()
 		_ = closeWrite(c.Conn)
 		_ = c.Conn.SetDeadline(time.Now().Add(lingerTime))

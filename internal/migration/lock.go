@@ -66,8 +66,7 @@ type lock struct {
 	past func(context.Context) (open []string, highest int, err error)
 
 	// turn is taken, for as long as a call takes, by whoever reads or writes the Lease:
-	// while it is held, the renewal
-	// and the jobs that share it.
+	// while it is held, the renewal and the jobs that share it.
 	turn chan struct{}
 	// live is the Lease as it was read or written last, nil if there was none; seen is
 	// its record, and seenAt when it was read.

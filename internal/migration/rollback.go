@@ -536,20 +536,17 @@ func (v *reversal) takeAwayLive(ctx context.Context, ref Ref, live *unstructured
 		live = now
 		return transient{answer}
 	}
-	for {
-		asked, err := v.mayDelete(ctx, ref)
-		if err != nil {
-			return "", err
+	err := errOldDecision
+	for errors.Is(err, errOldDecision) {
+		asked, refused := v.mayDelete(ctx, ref)
+		if refused != nil {
+			return "", refused
 		}
 		err = v.r.write(decided(ctx, &decision{asked: asked}), remove)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, errOldDecision) {
-			return "", err
-		}
 	}
-	var err error
+	if err != nil {
+		return "", err
+	}
 	if len(live.GetFinalizers()) > 0 {
 		err = v.waiter.wait(ctx, []Condition{gone(ref, uid, &Change{Ref: ref})}, time.Now())
 	}

@@ -468,8 +468,9 @@ func (r *run) onlyWait(ctx context.Context, plan *Plan) outcome {
 }
 
 // merge brings together what an interrupted run left open and what is planned
-// now: it writes, so that it comes after the preflight. The journal decides what has to be finished because it was begun: see
+// now. The journal decides what has to be finished because it was begun: see
 // goesOn. The plan, which saw the cluster as it is, decides everything else.
+// It may write, and so comes after the preflight.
 func (r *run) merge(ctx context.Context, plan *Plan) (todo, error) {
 	if r.journal == nil {
 		t := todo{last: plan.Last}

@@ -186,19 +186,32 @@ func (s *subscriptions) grow(ctx context.Context, n int) error {
 	})
 }
 
-// reset takes away what the job, or the floor, has made.
+// reset deletes what the job, or the floor, has made, and the state of former runs.
 func (s *subscriptions) reset(ctx context.Context) error {
+	return s.remove(ctx, map[schema.GroupVersionResource]string{triggers: "!" + givenLabel})
+}
+
+// clear deletes all Kyma Subscriptions and Triggers, and the state of former runs.
+func (s *subscriptions) clear(ctx context.Context) error {
+	return s.remove(ctx, map[schema.GroupVersionResource]string{kyma.KymaSubscriptions: "", triggers: ""})
+}
+
+// remove deletes what is in the namespaces of the teams, by its labels, and all state.
+func (s *subscriptions) remove(ctx context.Context, selectors map[schema.GroupVersionResource]string) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(8)
-	for i := range teams {
+	remove := func(gvr schema.GroupVersionResource, namespace, selector string) {
 		work.Go(func() error {
-			return s.client.Resource(triggers).Namespace(team(i)).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!" + givenLabel})
+			return s.client.Resource(gvr).Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: selector})
 		})
 	}
+	for gvr, selector := range selectors {
+		for i := range teams {
+			remove(gvr, team(i), selector)
+		}
+	}
 	for _, gvr := range states {
-		work.Go(func() error {
-			return s.client.Resource(gvr).Namespace(kyma.SystemNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-		})
+		remove(gvr, migration.DefaultStateNamespace, "")
 	}
 	return work.Wait()
 }
@@ -385,9 +398,6 @@ func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
 	}
 	defer mesh.Stop()
 	fresh := func() error {
-		if err := s.reset(ctx); err != nil {
-			return err
-		}
 		if err := s.clear(ctx); err != nil {
 			return err
 		}
@@ -455,20 +465,6 @@ func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
 	fmt.Fprintf(s.out, "%d\t%.2f\t%.2f … %.2f\t%.2f s\t%.2f s\t%.1f MiB\t%d\t%d\n", n, median(ratios), ratios[0], ratios[len(ratios)-1],
 		median(floors), median(jobs), usage.PeakMiB, report.Requests.Reads, report.Requests.Writes)
 	return nil
-}
-
-// clear deletes all Kyma Subscriptions and all Triggers.
-func (s *subscriptions) clear(ctx context.Context) error {
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(8)
-	for i := range teams {
-		for _, gvr := range []schema.GroupVersionResource{kyma.KymaSubscriptions, triggers} {
-			work.Go(func() error {
-				return s.client.Resource(gvr).Namespace(team(i)).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-			})
-		}
-	}
-	return work.Wait()
 }
 
 // deletions are the writes of the floor of toTheEnd.

@@ -251,6 +251,41 @@ func TestBurst(t *testing.T) {
 	t.Logf("answers by status: %v", statuses)
 }
 
+// TestLateFirstRequest: a client that loses its place before it has sent anything is
+// answered all the same. Fails on the commit before: it saw the end of the connection.
+func TestLateFirstRequest(t *testing.T) {
+	adapter := newAdapter(t)
+	const limit = 10
+	service := start(t, adapter.URL, fmt.Sprintf("--maxConnections=%d", limit))
+	late := make([]net.Conn, limit)
+	for i := range late {
+		late[i] = dial(t, service)
+	}
+	for range limit {
+		if got := mustAsk(t, dial(t, service), http.MethodPost, eventsV1, eventOf(uuid.NewString())); got.status != 200 {
+			t.Errorf("a new client: %s", got)
+		}
+	}
+	if n := metric(t, service, "event_service_connections_closed_total"); n == 0 {
+		t.Error("nobody lost its place: this proves nothing")
+	}
+	refused := 0
+	for _, conn := range late {
+		got, err := ask(conn, http.MethodPost, eventsV1, eventOf(uuid.NewString()))
+		switch {
+		case err != nil:
+			t.Errorf("a late client: %v", err)
+		case got.status == 503 && got.header.Get("Retry-After") == "2":
+			refused++
+		case got.status != 200:
+			t.Errorf("a late client: %s", got)
+		}
+	}
+	if refused == 0 {
+		t.Error("no late client was refused: this proves nothing")
+	}
+}
+
 // chartMemory is what the chart gives a pod, and tells Go's garbage collector.
 func chartMemory(t *testing.T) (limit int64, target string) {
 	t.Helper()

@@ -558,24 +558,32 @@ func TestEngineNamesEveryRefusal(t *testing.T) {
 	}
 }
 
-func TestEnginePreflight(t *testing.T) {
-	t.Parallel()
-	s := newSandbox(t)
-	kubeconfig, err := cluster.User(t.Context(), "preflight", rbacv1.PolicyRule{
+// engineOf is an engine whose account may write ConfigMaps and the state, delete nothing,
+// and do what the rules say.
+func (s *sandbox) engineOf(user string, rules ...rbacv1.PolicyRule) *migration.Engine {
+	s.t.Helper()
+	kubeconfig, err := cluster.User(s.t.Context(), user, append(rules, rbacv1.PolicyRule{
 		APIGroups: []string{"", "coordination.k8s.io"}, Resources: []string{"configmaps", "leases", "secrets"},
 		Verbs: []string{"get", "list", "watch", "create", "update", "patch"},
-	})
+	})...)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	e, err := migration.New(cfg, migration.Options{StateNamespace: s.namespace, Identity: "preflight", LeaseDuration: time.Second})
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
+	return e
+}
+
+func TestEnginePreflight(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	e := s.engineOf("preflight")
 	r := e.Run(t.Context(), fixed("preflight", func() *migration.Plan { return &migration.Plan{Units: []migration.Unit{s.creation("a")}} }))
 	want(t, r, migration.Refused, migration.ExitRefused)
 	var missing []string
@@ -604,25 +612,10 @@ func (n named) Access() []migration.Access { return n.rows }
 func TestEnginePreflightAsksByName(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	kubeconfig, err := cluster.User(t.Context(), "preflight-by-name",
-		rbacv1.PolicyRule{
-			APIGroups: []string{"", "coordination.k8s.io"}, Resources: []string{"configmaps", "leases", "secrets"},
-			Verbs: []string{"get", "list", "watch", "create", "update", "patch"},
-		},
+	e := s.engineOf("preflight-by-name",
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"delete"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"a"}, Verbs: []string{"delete"}},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := migration.New(cfg, migration.Options{StateNamespace: s.namespace, Identity: "preflight", LeaseDuration: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
 	job := named{fixed("by-name", func() *migration.Plan {
 		return &migration.Plan{Units: []migration.Unit{s.creation("a"), s.creation("b")}}
 	}), []migration.Access{{Resource: "configmaps", Names: []string{"a", "b"}, Verbs: []string{"delete"}}}}

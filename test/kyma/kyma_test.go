@@ -128,6 +128,16 @@ func (f *fixture) expect(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// expectIdle waits until nothing is left to reconcile, and all requests are answered.
+func (f *fixture) expectIdle(t *testing.T, what string) {
+	t.Helper()
+	f.expect(t, what, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.queue.Len() == 0 && f.busy == 0
+	})
+}
+
 // live reads an object from the API server, nil if there is none.
 func (f *fixture) live(t *testing.T, s *store, app string) *unstructured.Unstructured {
 	t.Helper()
@@ -217,14 +227,15 @@ func TestWritesAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.expectReady(t, names...)
+		f.expectIdle(t, "the last answers have come")
 		writes, err := f.cp.Requests(f.ctx, mark, controlplane.All(controlplane.By(UserAgent), controlplane.IsWrite))
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The test's own creation, Channel and its status, adapter and its
-		// status, and the HTTPSource's status. Two of its turns may be one.
-		if want := 6 * len(names); len(writes) > want || len(writes) < 5*len(names) {
-			t.Errorf("%d writes for %d HTTPSources, want %d at most:\n%v", len(writes), len(names), want, writes)
+		// status, and the HTTPSource's status.
+		if want := 6 * len(names); len(writes) != want {
+			t.Errorf("%d writes for %d HTTPSources, want %d:\n%v", len(writes), len(names), want, writes)
 		}
 	})
 }
@@ -442,11 +453,7 @@ func TestEditsAreReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.expect(t, name+" is seen", func() bool { return !newer(edited, tc.store.get(key("shop"))) })
-			f.expect(t, name+" is compared", func() bool {
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				return f.queue.Len() == 0 && f.busy == 0
-			})
+			f.expectIdle(t, name+" is compared")
 			want := before
 			if tc.kept {
 				want = edited

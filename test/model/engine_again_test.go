@@ -72,7 +72,7 @@ func (s *sandbox) deny(verb string) {
 // writes are those to the objects of the test by a run.
 func (s *sandbox) writes() (all []string) {
 	for _, w := range s.server.History() {
-		if w.Key.Namespace == "work" && w.Key.Plural == "configmaps" && w.Actor != "user" {
+		if w.Key.Namespace == "shop" && w.Key.Plural == "configmaps" && w.Actor != "user" {
 			all = append(all, w.Verb+" "+w.Key.Name)
 		}
 	}
@@ -117,7 +117,7 @@ func TestEngineAsksFirst(t *testing.T) {
 		s.deny("patch")
 		r := s.run("first", fixed(unit("p", patching("patched", `{"data":{"ours":"new"}}`))))
 		want(t, r, migration.Refused)
-		mustSay(t, r, migration.Error, "missing permission: patch configmaps in namespace work")
+		mustSay(t, r, migration.Error, "missing permission: patch configmaps in namespace shop")
 		for _, w := range s.server.History() {
 			if w.Key.Plural == "leases" {
 				t.Error("it wrote the Lease")
@@ -166,9 +166,9 @@ func TestEngineAsksFirst(t *testing.T) {
 		want(t, s.engine(s.server.Client("plan"), "plan").Plan(t.Context(), job), migration.Refused)
 	})
 	bubble(t, "Panics", func(t *testing.T, s *sandbox) {
-		r := s.run("first", &scripted{plan: func() *migration.Plan { panic("told to") }})
+		r := s.run("first", &scripted{plan: func() *migration.Plan { panic("on purpose") }})
 		want(t, r, migration.FailedResult)
-		if !strings.Contains(r.Message, "panic: told to; nothing was changed") {
+		if !strings.Contains(r.Message, "panic: on purpose; nothing was changed") {
 			t.Error(r.Message)
 		}
 	})
@@ -212,7 +212,7 @@ func TestEngineAsksFirst(t *testing.T) {
 
 // TestEngineDefers: what has to wait is no failure, unless it is to be one.
 func TestEngineDefers(t *testing.T) {
-	later := []migration.Finding{{Severity: migration.Deferred, Object: "ConfigMap work/x", Problem: "not yet"}}
+	later := []migration.Finding{{Severity: migration.Deferred, Object: "ConfigMap shop/x", Problem: "not yet"}}
 	fail := func(o *migration.Options) { o.Defer = migration.DeferFail }
 	bubble(t, "Nothing", func(t *testing.T, s *sandbox) {
 		job, _ := planning(&migration.Plan{Findings: later})
@@ -295,7 +295,7 @@ func guarded(ch migration.Change) migration.Change {
 
 // TestEngineGuards: a guarded step is made only if its reason still holds.
 func TestEngineGuards(t *testing.T) {
-	no := &migration.Finding{Severity: migration.Deferred, Object: "ConfigMap work/victim", Problem: "used again"}
+	no := &migration.Finding{Severity: migration.Deferred, Object: "ConfigMap shop/victim", Problem: "used again"}
 	units := func(s *sandbox) []migration.Unit {
 		return []migration.Unit{unit("u", s.creation("new"), guarded(s.deletion("victim"))), unit("v", s.creation("other"))}
 	}
@@ -515,7 +515,7 @@ func TestEngineResumesARollback(t *testing.T) {
 		job.await = gate("gate")
 		restored := 0
 		s.killed(job, true, func(r *model.Request) bool {
-			if r.Verb == "create" && strings.HasPrefix(r.Name, "v") && r.Namespace == "work" {
+			if r.Verb == "create" && strings.HasPrefix(r.Name, "v") && r.Namespace == "shop" {
 				restored++
 			}
 			return restored == 20
@@ -688,9 +688,9 @@ func TestEngineFaults(t *testing.T) {
 		method, path string
 		result       migration.Result
 	}{
-		"CreateFails":      {http.StatusInternalServerError, http.MethodPost, "/work/configmaps", migration.Succeeded},
-		"CreateBusy":       {http.StatusTooManyRequests, http.MethodPost, "/work/configmaps", migration.Succeeded},
-		"CreateRefused":    {http.StatusForbidden, http.MethodPost, "/work/configmaps", migration.RolledBack},
+		"CreateFails":      {http.StatusInternalServerError, http.MethodPost, "/shop/configmaps", migration.Succeeded},
+		"CreateBusy":       {http.StatusTooManyRequests, http.MethodPost, "/shop/configmaps", migration.Succeeded},
+		"CreateRefused":    {http.StatusForbidden, http.MethodPost, "/shop/configmaps", migration.RolledBack},
 		"DeleteLost":       {0, http.MethodDelete, "/configmaps/victim", migration.Succeeded},
 		"DeleteFails":      {http.StatusServiceUnavailable, http.MethodDelete, "/configmaps/victim", migration.Succeeded},
 		"DeleteRefused":    {http.StatusForbidden, http.MethodDelete, "/configmaps/victim", migration.RolledBack},
@@ -722,7 +722,7 @@ func TestEngineNamesAll(t *testing.T) {
 	bubble(t, "Creations", func(t *testing.T, s *sandbox) {
 		before := s.before()
 		job := fixed(unit("a", s.creation("a")), unit("b", s.creation("b")), unit("p", patching("patched", `{"data":{"ours":"new"}}`)))
-		r := s.throughMany(1000, job, http.StatusForbidden, http.MethodPost, "/work/configmaps")
+		r := s.throughMany(1000, job, http.StatusForbidden, http.MethodPost, "/shop/configmaps")
 		want(t, r, migration.RolledBack)
 		mustSay(t, r, migration.Error, "would be refused too")
 		same(t, s.contents(), before)
@@ -778,7 +778,7 @@ func TestEnginePlans(t *testing.T) {
 				events = append(events, fmt.Sprintf("%s: %s %v", k.Namespace, obj["type"], obj["message"]))
 			}
 		}
-		if diff := cmp.Diff([]string{"work: Normal scripted run: 2 changes in this namespace; succeeded: 2 changes made"}, events); diff != "" {
+		if diff := cmp.Diff([]string{"shop: Normal scripted run: 2 changes in this namespace; succeeded: 2 changes made"}, events); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		version := text(s.server.Objects()[key])
@@ -848,12 +848,18 @@ func TestEngineSideEffects(t *testing.T) {
 			s.put("effect", map[string]any{"by": "controller"})
 		}()
 	}
-	bubble(t, "Undone", func(t *testing.T, s *sandbox) {
-		before := s.before()
+	// ran runs the labelling, which the controller answers.
+	ran := func(t *testing.T, s *sandbox) *scripted {
+		t.Helper()
 		job := fixed(unit("p", labelled()))
 		job.await = makes()
 		controller(s)
 		want(t, s.run("first", job), migration.Succeeded)
+		return job
+	}
+	bubble(t, "Undone", func(t *testing.T, s *sandbox) {
+		before := s.before()
+		job := ran(t, s)
 		want(t, s.undo(job), migration.Succeeded)
 		same(t, s.contents(), before)
 	})
@@ -867,10 +873,7 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "Edited", func(t *testing.T, s *sandbox) {
 		s.before()
-		job := fixed(unit("p", labelled()))
-		job.await = makes()
-		controller(s)
-		want(t, s.run("first", job), migration.Succeeded)
+		job := ran(t, s)
 		s.edit("effect", `{"data":{"by":"user"}}`)
 		want(t, s.undo(job), migration.PartlyRestored)
 		if s.get("effect") == nil {
@@ -879,10 +882,7 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "Another", func(t *testing.T, s *sandbox) {
 		s.before()
-		job := fixed(unit("p", labelled()))
-		job.await = makes()
-		controller(s)
-		want(t, s.run("first", job), migration.Succeeded)
+		job := ran(t, s)
 		s.again("effect", map[string]any{"by": "controller"})
 		want(t, s.undo(job), migration.Succeeded)
 		if s.get("effect") == nil {
@@ -891,10 +891,7 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 	bubble(t, "NotInForce", func(t *testing.T, s *sandbox) {
 		s.before()
-		job := fixed(unit("p", labelled()))
-		job.await = makes()
-		controller(s)
-		want(t, s.run("first", job), migration.Succeeded)
+		job := ran(t, s)
 		s.edit("patched", `{"data":{"label":null}}`)
 		want(t, s.undo(job), migration.Succeeded)
 		if s.get("effect") == nil {

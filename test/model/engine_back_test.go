@@ -112,7 +112,7 @@ func when(c *model.Client, matches func(*model.Request) bool, do func()) {
 
 func call(verb, name string) func(*model.Request) bool {
 	return func(r *model.Request) bool {
-		return r.Verb == verb && r.Name == name && r.Namespace == "work" && !r.DryRun
+		return r.Verb == verb && r.Name == name && r.Namespace == "shop" && !r.DryRun
 	}
 }
 
@@ -288,7 +288,7 @@ func (s *sandbox) throughMany(n int32, job migration.Job, code int, method, path
 			if fault && code > 0 {
 				return &http.Response{
 					StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
-					Body: io.NopCloser(strings.NewReader(fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"message":"told to"}`, code))),
+					Body: io.NopCloser(strings.NewReader(fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"message":"on purpose"}`, code))),
 				}, nil
 			}
 			resp, err = next.RoundTrip(r)
@@ -458,7 +458,7 @@ func TestEngineUndoes(t *testing.T) {
 		s.before()
 		job := fixed(unit("victim", s.deletion("victim")))
 		want(t, s.run("first", job), migration.Succeeded)
-		if err := s.user.Resource(namespaces).Delete(t.Context(), "work", metav1.DeleteOptions{}); err != nil {
+		if err := s.user.Resource(namespaces).Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

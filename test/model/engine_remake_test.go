@@ -199,7 +199,7 @@ func (s *sandbox) deployment(started time.Time) migration.Ref {
 		s.pod(name, started, "True")
 	}
 	s.pod("other", started, "True")
-	return migration.Ref{Resource: deploymentKind, Namespace: "work", Name: "d"}
+	return migration.Ref{Resource: deploymentKind, Namespace: "shop", Name: "d"}
 }
 
 func (s *sandbox) pod(name string, started time.Time, ready string) {
@@ -221,7 +221,7 @@ func (s *sandbox) pod(name string, started time.Time, ready string) {
 
 func (s *sandbox) withStatus(r schema.GroupVersionResource, content map[string]any) {
 	s.t.Helper()
-	client := s.user.Resource(r).Namespace("work")
+	client := s.user.Resource(r).Namespace("shop")
 	obj := &unstructured.Unstructured{Object: content}
 	created, err := client.Create(s.t.Context(), obj.DeepCopy(), metav1.CreateOptions{})
 	if err == nil {
@@ -279,7 +279,7 @@ func TestEngineRestarts(t *testing.T) {
 		bubble(t, name, func(t *testing.T, s *sandbox) {
 			of := s.deployment(long)
 			if tc.late != nil && tc.late.Traces != nil {
-				tc.late.Traces.Ref.Namespace = "work"
+				tc.late.Traces.Ref.Namespace = "shop"
 			}
 			if tc.before != nil {
 				tc.before(s)
@@ -293,7 +293,7 @@ func TestEngineRestarts(t *testing.T) {
 		})
 	}
 	bubble(t, "NoDeployment", func(t *testing.T, s *sandbox) {
-		none := migration.Ref{Resource: deploymentKind, Namespace: "work", Name: "none"}
+		none := migration.Ref{Resource: deploymentKind, Namespace: "shop", Name: "none"}
 		r := s.run("first", fixed(restart(none, nil), unit("a", s.creation("a"))))
 		want(t, r, migration.DeferredResult)
 		if len(says(r, "does not exist any more")) != 1 {
@@ -301,7 +301,7 @@ func TestEngineRestarts(t *testing.T) {
 		}
 	})
 	bubble(t, "NoDeploymentLater", func(t *testing.T, s *sandbox) {
-		none := migration.Ref{Resource: deploymentKind, Namespace: "work", Name: "none"}
+		none := migration.Ref{Resource: deploymentKind, Namespace: "shop", Name: "none"}
 		u := restart(s.deployment(long), &migration.LateRestart{})
 		u.Changes[0].Ref = none
 		r := s.run("first", fixed(u))
@@ -312,7 +312,7 @@ func TestEngineRestarts(t *testing.T) {
 	bubble(t, "SameName", func(t *testing.T, s *sandbox) {
 		of := s.deployment(long)
 		client := s.server.Client("first")
-		pods := s.user.Resource(podResource).Namespace("work")
+		pods := s.user.Resource(podResource).Namespace("shop")
 		when(client, func(r *model.Request) bool { return r.Verb == "delete" && r.Name == "p1" }, func() {
 			if err := pods.Delete(t.Context(), "p1", metav1.DeleteOptions{}); err != nil {
 				t.Error(err)

@@ -50,7 +50,7 @@ func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	s := &sandbox{t: t, server: model.New(1)}
 	s.user = s.client("user")
-	for _, name := range []string{migration.DefaultStateNamespace, "work"} {
+	for _, name := range []string{migration.DefaultStateNamespace, "shop"} {
 		_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
 		}}, metav1.CreateOptions{})
@@ -73,28 +73,28 @@ func (s *sandbox) client(name string) dynamic.Interface {
 func (s *sandbox) object(name string, data map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"namespace": "work", "name": name},
+		"metadata": map[string]any{"namespace": "shop", "name": name},
 		"data":     data,
 	}}
 }
 
 func (s *sandbox) put(name string, data map[string]any) {
 	s.t.Helper()
-	if _, err := s.user.Resource(configMaps.GroupVersionResource).Namespace("work").Create(s.t.Context(), s.object(name, data), metav1.CreateOptions{}); err != nil {
+	if _, err := s.user.Resource(configMaps.GroupVersionResource).Namespace("shop").Create(s.t.Context(), s.object(name, data), metav1.CreateOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 func (s *sandbox) maps() dynamic.ResourceInterface {
-	return s.user.Resource(configMaps.GroupVersionResource).Namespace("work")
+	return s.user.Resource(configMaps.GroupVersionResource).Namespace("shop")
 }
 
 func (s *sandbox) get(name string) model.Object {
-	return s.server.Objects()[model.Key{Plural: "configmaps", Namespace: "work", Name: name}]
+	return s.server.Objects()[model.Key{Plural: "configmaps", Namespace: "shop", Name: name}]
 }
 
 func ref(name string) migration.Ref {
-	return migration.Ref{Resource: configMaps, Namespace: "work", Name: name}
+	return migration.Ref{Resource: configMaps, Namespace: "shop", Name: name}
 }
 
 func (s *sandbox) engine(client *model.Client, name string) *migration.Engine {
@@ -153,7 +153,7 @@ func ready(limit time.Duration) func(*migration.Change) []migration.Condition {
 
 // sign makes what is created ready three minutes later, until ctx ends.
 func (s *sandbox) sign(ctx context.Context) {
-	client := s.client("controller").Resource(configMaps.GroupVersionResource).Namespace("work")
+	client := s.client("controller").Resource(configMaps.GroupVersionResource).Namespace("shop")
 	w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=new"})
 	if err != nil {
 		s.t.Error(err)
@@ -185,7 +185,7 @@ func (s *sandbox) before() map[string]string {
 func (s *sandbox) contents() map[string]string {
 	all := map[string]string{}
 	for key, obj := range s.server.Objects() {
-		if key.Plural == "configmaps" && key.Namespace == "work" {
+		if key.Plural == "configmaps" && key.Namespace == "shop" {
 			raw, _ := json.Marshal(obj["data"])
 			all[key.Name] = string(raw)
 		}

@@ -130,11 +130,11 @@ func TestServerKeeps(t *testing.T) {
 		if _, err := s.maps().Create(t.Context(), s.object("dry", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil || s.get("dry") != nil {
 			t.Errorf("a dry run stored something, or failed: %v", err)
 		}
-		before, err := client.CoreV1().ConfigMaps("work").Get(t.Context(), "owner", metav1.GetOptions{})
+		before, err := client.CoreV1().ConfigMaps("shop").Get(t.Context(), "owner", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if after, err := client.CoreV1().ConfigMaps("work").Update(t.Context(), before, metav1.UpdateOptions{}); err != nil || after.ResourceVersion != before.ResourceVersion {
+		if after, err := client.CoreV1().ConfigMaps("shop").Update(t.Context(), before, metav1.UpdateOptions{}); err != nil || after.ResourceVersion != before.ResourceVersion {
 			t.Errorf("an update that changes nothing: %v", err)
 		}
 		if err := s.maps().Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
@@ -163,16 +163,16 @@ func TestServerKeeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := heads.Resource(configMaps.GroupVersionResource).Namespace("work").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=d"})
+		list, err := heads.Resource(configMaps.GroupVersionResource).Namespace("shop").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=d"})
 		if err != nil || len(list.Items) != 1 || list.Items[0].Name != "d" || list.Items[0].Kind != "PartialObjectMetadata" {
 			t.Errorf("metadata only: %+v, %v", list, err)
 		}
-		if err := client.CoreV1().Namespaces().Delete(t.Context(), "work", metav1.DeleteOptions{}); err != nil {
+		if err := client.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
 		for key := range s.server.Objects() {
-			if key.Namespace == "work" || key.Name == "work" {
+			if key.Namespace == "shop" || key.Name == "shop" {
 				t.Errorf("%s is left of a deleted namespace", key)
 			}
 		}
@@ -234,12 +234,12 @@ func TestClientIsKilled(t *testing.T) {
 			} else {
 				client.Before(kill)
 			}
-			err = c.CoreV1().Namespaces().Delete(context.Background(), "work", metav1.DeleteOptions{})
+			err = c.CoreV1().Namespaces().Delete(context.Background(), "shop", metav1.DeleteOptions{})
 			if err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "gone") {
 				t.Errorf("its call is answered: %v", err)
 			}
 			time.Sleep(time.Second)
-			_, left := s.server.Objects()[model.Key{Plural: "namespaces", Name: "work"}]
+			_, left := s.server.Objects()[model.Key{Plural: "namespaces", Name: "shop"}]
 			if left == after {
 				t.Errorf("killed after the effect: %t; the object is there: %t", after, left)
 			}

@@ -35,6 +35,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // options are the command line.
@@ -52,6 +54,21 @@ type options struct {
 	memory    int
 	skip      string
 	verbose   bool
+}
+
+// each does something for each number below n, as many at once as o.parallel says, and
+// begins with none any more when ctx ends.
+func (o options) each(ctx context.Context, n int, do func(i int)) error {
+	var work errgroup.Group
+	work.SetLimit(max(o.parallel, 1))
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		work.Go(func() error {
+			do(i)
+			return nil
+		})
+	}
+	_ = work.Wait() // it has no errors
+	return context.Cause(ctx)
 }
 
 // list is a flag that may be given several times.

@@ -120,39 +120,25 @@ func measure(ctx context.Context, o options, out io.Writer) (*result, error) {
 	}
 
 	r.fates = make([]fate, len(chosen))
-	next := make(chan int)
-	var all sync.WaitGroup
 	var mu sync.Mutex
 	done := 0
-	for range max(o.parallel, 1) {
-		all.Go(func() {
-			for i := range next {
-				r.fates[i] = decide(ctx, o, binaries, chosen[i])
-				mu.Lock()
-				done++
-				if f := r.fates[i]; o.verbose {
-					verdict := "survived"
-					if f.By != "" {
-						verdict = strings.TrimSpace(f.How + " in " + f.By + " " + f.Test)
-					}
-					fmt.Fprintf(out, "%d/%d %s: %s\n", done, len(chosen), f, verdict)
-				} else if done%50 == 0 {
-					fmt.Fprintf(out, "%d of %d done after %s\n", done, len(chosen), time.Since(began).Round(time.Second))
-				}
-				mu.Unlock()
+	err = o.each(ctx, len(chosen), func(i int) {
+		r.fates[i] = decide(ctx, o, binaries, chosen[i])
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		if f := r.fates[i]; o.verbose {
+			verdict := "survived"
+			if f.By != "" {
+				verdict = strings.TrimSpace(f.How + " in " + f.By + " " + f.Test)
 			}
-		})
-	}
-	for i := range chosen {
-		select {
-		case next <- i:
-		case <-ctx.Done():
+			fmt.Fprintf(out, "%d/%d %s: %s\n", done, len(chosen), f, verdict)
+		} else if done%50 == 0 {
+			fmt.Fprintf(out, "%d of %d done after %s\n", done, len(chosen), time.Since(began).Round(time.Second))
 		}
-	}
-	close(next)
-	all.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	})
+	if err != nil {
+		return nil, err
 	}
 	r.took = time.Since(began)
 	return r, nil

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -117,27 +116,13 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 	}
 	fmt.Fprintf(out, "%d schedules, nothing found with all fixes in place, %s\n", schedules, time.Since(began).Round(time.Second))
 	verdicts := make([]verdict, len(reverts))
-	next := make(chan int)
-	var all sync.WaitGroup
-	for range max(o.parallel, 1) {
-		all.Go(func() {
-			for i := range next {
-				said, err := model.output(ctx, o, limit, []string{"MUTANT=" + strconv.Itoa(i)})
-				verdicts[i] = judged(reverts[i], said, err)
-				fmt.Fprintln(out, verdicts[i].line())
-			}
-		})
-	}
-	for i := range reverts {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
-	}
-	close(next)
-	all.Wait()
-	if ctx.Err() != nil {
-		return 2, context.Cause(ctx)
+	err = o.each(ctx, len(reverts), func(i int) {
+		said, err := model.output(ctx, o, limit, []string{"MUTANT=" + strconv.Itoa(i)})
+		verdicts[i] = judged(reverts[i], said, err)
+		fmt.Fprintln(out, verdicts[i].line())
+	})
+	if err != nil {
+		return 2, err
 	}
 	fmt.Fprintf(out, "\n%d schedules for each, %s. One seed alone: MODEL_SEED\n", schedules, time.Since(began).Round(time.Second))
 	code := 0

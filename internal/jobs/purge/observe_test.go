@@ -17,31 +17,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
-// recorder is an empty cluster that notes which core kinds are listed.
-type recorder struct {
-	mu     sync.Mutex
-	listed []string
-}
-
-func (r *recorder) Served(context.Context, schema.GroupKind) (migration.Resource, bool, error) {
-	return migration.Resource{}, false, nil
-}
-
-func (r *recorder) Each(_ context.Context, resource migration.Resource, _ string, _ migration.ListOptions, _ func(*unstructured.Unstructured) error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.listed = append(r.listed, resource.GroupVersionResource.Resource)
-	return nil
-}
-
-func (r *recorder) Get(context.Context, migration.Ref) (*unstructured.Unstructured, error) {
-	return nil, nil
-}
-
-func (r *recorder) TryCreate(context.Context, migration.Ref, *unstructured.Unstructured) error {
-	return nil
-}
-
 // TestWhoMindsTheRelease fails on the commit before: with --ignore-release the records
 // were read, which are Secrets, and then ignored.
 func TestWhoMindsTheRelease(t *testing.T) {
@@ -57,12 +32,12 @@ func TestWhoMindsTheRelease(t *testing.T) {
 	} {
 		j := New()
 		j.ignoreRelease = tc.ignore
-		r := &recorder{}
-		if _, err := observe(t.Context(), r, j.options, nil, j.mindsRelease(tc.dryRun)); err != nil {
+		c := &stored{}
+		if _, err := observe(t.Context(), c, j.options, nil, j.mindsRelease(tc.dryRun)); err != nil {
 			t.Fatal(err)
 		}
-		slices.Sort(r.listed)
-		records := slices.DeleteFunc(r.listed, func(kind string) bool { return kind != "secrets" && kind != "configmaps" })
+		slices.Sort(c.listed)
+		records := slices.DeleteFunc(c.listed, func(kind string) bool { return kind != "secrets" && kind != "configmaps" })
 		if diff := cmp.Diff(tc.want, slices.Clip(append([]string(nil), records...))); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", name, tc.reason, diff)
 		}
@@ -76,6 +51,10 @@ type stored struct {
 	absent  []string
 	// fails are the answers to lists, by kind.
 	fails map[string]error
+
+	mu sync.Mutex
+	// listed are the resources that were listed.
+	listed []string
 }
 
 func (s *stored) Served(_ context.Context, gk schema.GroupKind) (migration.Resource, bool, error) {
@@ -86,6 +65,9 @@ func (s *stored) Served(_ context.Context, gk schema.GroupKind) (migration.Resou
 }
 
 func (s *stored) Each(_ context.Context, r migration.Resource, namespace string, opts migration.ListOptions, visit func(*unstructured.Unstructured) error) error {
+	s.mu.Lock()
+	s.listed = append(s.listed, r.GroupVersionResource.Resource)
+	s.mu.Unlock()
 	if err := s.fails[r.Kind]; err != nil {
 		return err
 	}
@@ -206,18 +188,18 @@ func TestObserveWithout(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "subscriptions"}, "")
 	for _, tc := range []struct {
 		reason  string
-		cluster stored
+		cluster *stored
 		fails   bool
 	}{
-		{"after an earlier run, nothing is served", stored{absent: []string{"Subscription", "EventActivation", "Channel", "Trigger", "CustomResourceDefinition"}}, false},
-		{"another run removes the definition between discovery and list", stored{fails: map[string]error{"Subscription": gone}}, false},
-		{"a list fails", stored{fails: map[string]error{"Channel": errors.New("refused")}}, true},
-		{"discovery fails", stored{fails: map[string]error{"discovery of Trigger": errors.New("refused")}}, true},
-		{"discovery of the definition fails", stored{fails: map[string]error{"discovery of CustomResourceDefinition": errors.New("refused")}}, true},
-		{"pods cannot be listed", stored{fails: map[string]error{"Pod": errors.New("refused")}}, true},
-		{"releases cannot be listed", stored{fails: map[string]error{"Secret": errors.New("refused")}}, true},
+		{"after an earlier run, nothing is served", &stored{absent: []string{"Subscription", "EventActivation", "Channel", "Trigger", "CustomResourceDefinition"}}, false},
+		{"another run removes the definition between discovery and list", &stored{fails: map[string]error{"Subscription": gone}}, false},
+		{"a list fails", &stored{fails: map[string]error{"Channel": errors.New("refused")}}, true},
+		{"discovery fails", &stored{fails: map[string]error{"discovery of Trigger": errors.New("refused")}}, true},
+		{"discovery of the definition fails", &stored{fails: map[string]error{"discovery of CustomResourceDefinition": errors.New("refused")}}, true},
+		{"pods cannot be listed", &stored{fails: map[string]error{"Pod": errors.New("refused")}}, true},
+		{"releases cannot be listed", &stored{fails: map[string]error{"Secret": errors.New("refused")}}, true},
 	} {
-		s, err := observe(t.Context(), &tc.cluster, New().options, nil, true)
+		s, err := observe(t.Context(), tc.cluster, New().options, nil, true)
 		if (err != nil) != tc.fails {
 			t.Errorf("%s: %v", tc.reason, err)
 		}

@@ -259,6 +259,14 @@ func (p *plane) restored(ctx context.Context, t *testing.T) {
 	}
 }
 
+// migrates holds that one run does all that is left to do.
+func (p *plane) migrates(ctx context.Context, t *testing.T) {
+	t.Helper()
+	r, code := p.run(t, "run")
+	want(t, r, code, migration.Succeeded, 0)
+	p.nothingOfTheBus(ctx, t)
+}
+
 func (p *plane) nothingOfTheBus(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for what, left := range map[string][]string{

@@ -363,9 +363,7 @@ func TestEqualGoOneByOne(t *testing.T) {
 	if got := p.names(ctx, t, p.channels(), kyma.SystemNamespace); len(got) != 1 {
 		t.Fatalf("Channels: %q", got)
 	}
-	r, code := p.run(t, "run")
-	want(t, r, code, migration.Succeeded, 0)
-	p.nothingOfTheBus(ctx, t)
+	p.migrates(ctx, t)
 }
 
 // TestNotActivated: where no EventActivation of the source is in the namespace, the
@@ -381,9 +379,7 @@ func TestNotActivated(t *testing.T) {
 	}
 	gone("the Knative Subscription goes", func() []string { return p.names(ctx, t, p.links(), kyma.SystemNamespace) })
 	gone("the Channel goes", func() []string { return p.names(ctx, t, p.channels(), kyma.SystemNamespace) })
-	r, code := p.run(t, "run")
-	want(t, r, code, migration.Succeeded, 0)
-	p.nothingOfTheBus(ctx, t)
+	p.migrates(ctx, t)
 }
 
 // TestFirstOfEqual: of equal Subscriptions of a namespace only the first becomes
@@ -411,9 +407,7 @@ func TestFirstOfEqual(t *testing.T) {
 	if ready["orders"] != "True" || ready["stock"] != "False" {
 		t.Errorf("is-ready: %v", ready)
 	}
-	r, code := p.run(t, "run")
-	want(t, r, code, migration.Succeeded, 0)
-	p.nothingOfTheBus(ctx, t)
+	p.migrates(ctx, t)
 }
 
 // TestKnative010: the Knative Eventing of Kyma 1.10 says of no object which generation of
@@ -447,7 +441,5 @@ func TestKnative010(t *testing.T) {
 		}
 	}
 	p.eventService(ctx, t, app, true)
-	r, code = p.run(t, "run")
-	want(t, r, code, migration.Succeeded, 0)
-	p.nothingOfTheBus(ctx, t)
+	p.migrates(ctx, t)
 }
