@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"syscall"
 	"time"
@@ -48,8 +49,8 @@ func OS() IO {
 // memoryLimit is where the garbage collector starts to work harder. A pod of
 // 64 MiB has to hold the heap, the pages of the binary in use, and the stacks;
 // by its default rule the collector lets the heap double between two cycles,
-// and a list of a few thousand objects would peak above that. It is a soft
-// limit: a larger cluster gets the memory it needs.
+// and a list of a few thousand objects would peak above that. The limit is raised
+// for a larger cluster: see raiseMemoryLimit.
 const memoryLimit = 40 << 20
 
 // gcPercent lets the heap grow by half between two cycles rather than double,
@@ -62,6 +63,7 @@ func Run(job migration.Job, streams IO) int {
 	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(memoryLimit)
+		defer raiseMemoryLimit()()
 		if streams.Env("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
 		}
@@ -76,6 +78,36 @@ func Run(job migration.Job, streams IO) int {
 	}
 	return p.main()
 }
+
+// raiseMemoryLimit keeps the memory limit a quarter above what is in use, until the
+// returned function is called. Near the limit, or above it, the collector would take
+// half of the processor's time.
+func raiseMemoryLimit() (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		limit := int64(memoryLimit)
+		ticker := time.NewTicker(250 * time.Millisecond)
+		defer ticker.Stop()
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			metrics.Read(live)
+			used := int64(live[0].Value.Uint64())
+			if needed := used + used/4 + otherMemory; needed > limit {
+				limit = needed
+				debug.SetMemoryLimit(limit)
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// otherMemory is what the Go runtime takes besides the heap: stacks and its own data.
+const otherMemory = 8 << 20
 
 // engine is what a process asks of *migration.Engine.
 type engine interface {

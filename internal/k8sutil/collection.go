@@ -1,13 +1,18 @@
 package k8sutil
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -22,9 +27,11 @@ type Collection struct {
 	opts   metav1.ListOptions
 	trim   func(*unstructured.Unstructured)
 	retry  func(context.Context, func(context.Context) error) error
+	// packed keeps objects as JSON.
+	packed bool
 
 	mu       sync.RWMutex
-	objects  map[string]*unstructured.Unstructured // by namespace/name
+	objects  map[string]item // by namespace/name
 	version  string
 	changed  func(key string)
 	watching bool
@@ -34,7 +41,51 @@ type Collection struct {
 func NewCollection(client Source, opts metav1.ListOptions, trim func(*unstructured.Unstructured),
 	retry func(context.Context, func(context.Context) error) error,
 ) *Collection {
-	return &Collection{client: client, opts: opts, trim: trim, retry: retry, objects: map[string]*unstructured.Unstructured{}}
+	return &Collection{client: client, opts: opts, trim: trim, retry: retry, objects: map[string]item{}}
+}
+
+// Pack makes the collection, which must be empty, keep its objects as JSON: a fifth of
+// the memory. Each Get then decodes an object anew.
+func (c *Collection) Pack() *Collection {
+	c.packed = true
+	return c
+}
+
+// item is one object of a collection: as it is, or as JSON.
+type item struct {
+	object *unstructured.Unstructured
+	raw    []byte
+}
+
+func (c *Collection) item(obj *unstructured.Unstructured) (item, error) {
+	if !c.packed {
+		return item{object: obj}, nil
+	}
+	raw, err := json.Marshal(obj.Object)
+	if err != nil {
+		return item{}, fmt.Errorf("cannot encode %s %s: %w", obj.GetKind(), Key(obj), err)
+	}
+	return item{raw: raw}, nil
+}
+
+// get returns the object, nil for the zero item.
+func (i item) get() *unstructured.Unstructured {
+	if i.raw == nil {
+		return i.object
+	}
+	obj := &unstructured.Unstructured{}
+	if err := json.Unmarshal(i.raw, &obj.Object); err != nil {
+		panic(fmt.Sprintf("cannot decode what this process has encoded: %v", err))
+	}
+	return obj
+}
+
+// same says whether two items are one state of one object.
+func (i item) same(other item) bool {
+	if i.object == nil || other.object == nil {
+		return bytes.Equal(i.raw, other.raw) && i.object == other.object
+	}
+	return i.object.GetUID() == other.object.GetUID() && i.object.GetResourceVersion() == other.object.GetResourceVersion()
 }
 
 // List reads the whole collection, in pages.
@@ -49,19 +100,24 @@ func (c *Collection) List(ctx context.Context) error {
 	return nil
 }
 
-func (c *Collection) read(ctx context.Context) (map[string]*unstructured.Unstructured, string, error) {
-	var objects map[string]*unstructured.Unstructured
+func (c *Collection) read(ctx context.Context) (map[string]item, string, error) {
+	var objects map[string]item
 	version, err := Page(ctx, c.client, c.opts, c.retry,
-		func() { objects = map[string]*unstructured.Unstructured{} },
+		func() { objects = map[string]item{} },
 		func(obj *unstructured.Unstructured) error {
 			// A copy of the header only: the page's slice must not stay alive
 			// because of one object in it.
 			own := &unstructured.Unstructured{Object: obj.Object}
 			c.prepare(own)
-			if known := c.Get(own.GetNamespace(), own.GetName()); known != nil && known.GetUID() == own.GetUID() && known.GetResourceVersion() == own.GetResourceVersion() {
-				own = known // whoever holds it from an earlier list, and this one, share it
+			key := Key(own)
+			one, err := c.item(own)
+			if err != nil {
+				return err
 			}
-			objects[Key(own)] = own
+			if known := c.known(key); one.same(known) {
+				one = known // whoever holds it from an earlier list, and this one, share it
+			}
+			objects[key] = one
 			return nil
 		})
 	return objects, version, err
@@ -76,9 +132,13 @@ func (c *Collection) prepare(obj *unstructured.Unstructured) {
 
 // Get returns the object as last seen, nil if there is none.
 func (c *Collection) Get(namespace, name string) *unstructured.Unstructured {
+	return c.known(namespace + "/" + name).get()
+}
+
+func (c *Collection) known(key string) item {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.objects[namespace+"/"+name]
+	return c.objects[key]
 }
 
 // All returns every object, in no order.
@@ -86,10 +146,20 @@ func (c *Collection) All() []*unstructured.Unstructured {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := make([]*unstructured.Unstructured, 0, len(c.objects))
-	for _, obj := range c.objects {
-		all = append(all, obj)
+	for _, one := range c.objects {
+		all = append(all, one.get())
 	}
 	return all
+}
+
+// Each hands over one object after the other, by namespace and name.
+func (c *Collection) Each(fn func(*unstructured.Unstructured)) {
+	c.mu.RLock()
+	objects := maps.Clone(c.objects)
+	c.mu.RUnlock()
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		fn(objects[key].get())
+	}
 }
 
 // Watch keeps the collection current until ctx ends, and calls changed with the
@@ -119,7 +189,8 @@ func (c *Collection) Watching() bool {
 }
 
 // listWatch feeds a reflector: its first list is what the collection holds
-// already, so that nothing is listed twice.
+// already, so that nothing is listed twice. Lists reach the collection without the
+// reflector: what that gets has a version and no objects.
 type listWatch struct {
 	collection *Collection
 	relist     bool
@@ -135,25 +206,18 @@ func (l *listWatch) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 
 func (l *listWatch) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	c := l.collection
-	var objects map[string]*unstructured.Unstructured
-	var version string
 	if l.relist {
-		var err error
-		if objects, version, err = c.read(ctx); err != nil {
+		objects, version, err := c.read(ctx)
+		if err != nil {
 			return nil, err
 		}
-	} else {
-		c.mu.RLock()
-		objects, version = c.objects, c.version
-		c.mu.RUnlock()
+		c.replace(objects, version)
 	}
 	l.relist = true
 	list := &unstructured.UnstructuredList{Object: map[string]any{"metadata": map[string]any{}}}
-	list.SetResourceVersion(version)
-	list.Items = make([]unstructured.Unstructured, 0, len(objects))
-	for _, obj := range objects {
-		list.Items = append(list.Items, *obj)
-	}
+	c.mu.RLock()
+	list.SetResourceVersion(c.version)
+	c.mu.RUnlock()
 	return list, nil
 }
 
@@ -181,14 +245,19 @@ func (s *collectionStore) set(obj any, gone bool) error {
 		return nil
 	}
 	key := Key(u)
+	var one item
 	if !gone {
 		c.prepare(u)
+		var err error
+		if one, err = c.item(u); err != nil {
+			return err
+		}
 	}
 	c.mu.Lock()
 	if gone {
 		delete(c.objects, key)
 	} else {
-		c.objects[key] = u
+		c.objects[key] = one
 	}
 	changed := c.changed
 	c.mu.Unlock()
@@ -196,29 +265,24 @@ func (s *collectionStore) set(obj any, gone bool) error {
 	return nil
 }
 
-func (s *collectionStore) Replace(list []any, version string) error {
-	c := (*Collection)(s)
-	objects := make(map[string]*unstructured.Unstructured, len(list))
-	for _, obj := range list {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			own := &unstructured.Unstructured{Object: u.Object}
-			objects[Key(own)] = own
-		}
-	}
+// Replace does nothing: see listWatch.
+func (s *collectionStore) Replace([]any, string) error { return nil }
+
+// replace puts what was listed in the place of what is known.
+func (c *Collection) replace(objects map[string]item, version string) {
 	c.mu.Lock()
 	before := c.objects
 	c.objects, c.version = objects, version
 	changed := c.changed
 	c.mu.Unlock()
-	for key, obj := range objects {
-		if old := before[key]; old == nil || old.GetResourceVersion() != obj.GetResourceVersion() {
+	for key, one := range objects {
+		if old, known := before[key]; !known || !one.same(old) {
 			changed(key)
 		}
 	}
 	for key := range before {
-		if objects[key] == nil {
+		if _, there := objects[key]; !there {
 			changed(key)
 		}
 	}
-	return nil
 }

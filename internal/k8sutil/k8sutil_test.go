@@ -8,9 +8,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,7 +299,62 @@ func TestServed(t *testing.T) {
 	}
 }
 
+// TestCollectionListsAgain: when the server does not know the version of the list any
+// more, the collection is listed again, and what differs is told.
+func TestCollectionListsAgain(t *testing.T) {
+	for name, packed := range map[string]bool{"AsTheyAre": false, "Packed": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, 3)
+			var expired atomic.Bool
+			s.handle = func(w http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case r.URL.Query().Get("watch") == "" && !expired.Load():
+					return false
+				case r.URL.Query().Get("watch") == "":
+					fmt.Fprint(w, `{"apiVersion":"example.com/v1","kind":"ThingList","metadata":{"resourceVersion":"20"},"items":[
+						{"metadata":{"name":"t0","namespace":"ns"}},
+						{"metadata":{"name":"t1","namespace":"ns","resourceVersion":"19"}},
+						{"metadata":{"name":"t3","namespace":"ns","resourceVersion":"18"}}]}`)
+					return true
+				case !expired.Swap(true):
+					return answer(w, apierrors.NewResourceExpired("too old"))
+				}
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+				return true
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := NewCollection(s.things(t), metav1.ListOptions{}, nil, once)
+			if packed {
+				c.Pack()
+			}
+			if err := c.List(ctx); err != nil {
+				t.Fatal(err)
+			}
+			changed := make(chan string, 10)
+			c.Watch(ctx, func(key string) { changed <- key })
+			got := map[string]bool{}
+			for range 3 {
+				got[<-changed] = true
+			}
+			if !got["ns/t1"] || !got["ns/t2"] || !got["ns/t3"] {
+				t.Errorf("changed: %v", got)
+			}
+			if c.Get("ns", "t2") != nil || c.Get("ns", "t3") == nil || c.Get("ns", "t1").GetResourceVersion() != "19" {
+				t.Errorf("the collection does not have what was listed: %v", c.All())
+			}
+		})
+	}
+}
+
 func TestCollectionListsOnceAndWatchesOn(t *testing.T) {
+	for name, packed := range map[string]bool{"AsTheyAre": false, "Packed": true} {
+		t.Run(name, func(t *testing.T) { listsOnceAndWatchesOn(t, packed) })
+	}
+}
+
+func listsOnceAndWatchesOn(t *testing.T, packed bool) {
 	s := newServer(t, 3)
 	watches := make(chan string, 10)
 	s.handle = func(w http.ResponseWriter, r *http.Request) bool {
@@ -314,8 +371,19 @@ func TestCollectionListsOnceAndWatchesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := NewCollection(s.things(t), metav1.ListOptions{Limit: 2}, func(obj *unstructured.Unstructured) { obj.SetLabels(nil) }, once)
+	if packed {
+		c.Pack()
+	}
 	if err := c.List(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if first, second := c.Get("ns", "t1"), c.Get("ns", "t1"); (first == second) == packed || !reflect.DeepEqual(first, second) || first.GetLabels() != nil {
+		t.Errorf("%v and then %v", first, second)
+	}
+	var keys []string
+	c.Each(func(obj *unstructured.Unstructured) { keys = append(keys, Key(obj)) })
+	if !slices.Equal(keys, []string{"ns/t0", "ns/t1", "ns/t2"}) {
+		t.Errorf("each: %q", keys)
 	}
 	if len(c.All()) != 3 || c.Get("ns", "t2") == nil {
 		t.Fatalf("listed %d", len(c.All()))

@@ -114,8 +114,11 @@ func NATSDurable(subscription types.UID) string { return string(subscription) }
 // LegacySubscriptionName is the name of the Knative Subscription that the Event
 // Bus makes for a Kyma Subscription.
 func LegacySubscriptionName(namespace, name string) string {
-	return name + "--" + strings.NewReplacer("-", "-d", ".", "-p").Replace(namespace)
+	return name + "--" + legacyNamespace.Replace(namespace)
 }
+
+// legacyNamespace is how the subscription-controller writes a namespace into a name.
+var legacyNamespace = strings.NewReplacer("-", "-d", ".", "-p")
 
 // consoleTriggers is the constant by which Kyma's Console names Triggers.
 var consoleTriggers = uuid.MustParse("1b671a64-40d5-491e-99b0-da01ff1f3341")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unique"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -24,7 +25,8 @@ const reportBytes = 256 << 10
 
 func reportOf(ch *Change, result string) ChangeReport {
 	return ChangeReport{
-		Verb: ch.Verb, Kind: ch.Ref.Kind, APIVersion: ch.Ref.GroupVersion().String(),
+		// Thousands of reports share one version.
+		Verb: ch.Verb, Kind: ch.Ref.Kind, APIVersion: unique.Make(ch.Ref.GroupVersion().String()).Value(),
 		Namespace: ch.Ref.Namespace, Name: ch.Ref.Name, Result: result, Change: ch,
 	}
 }

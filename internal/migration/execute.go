@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
@@ -21,8 +22,9 @@ type executor struct {
 
 	// slots bound writes under way; unready bounds units that wait for objects
 	// they made, so that a thousand new ones do not starve each other.
-	// checked bounds those that go on after a recheck.
-	slots, unready, checked chan struct{}
+	// asking bounds those that have waited and are in a recheck, checked those that go
+	// on after it.
+	slots, unready, asking, checked chan struct{}
 
 	// shared are the reads of rechecks.
 	shared *sharedReads
@@ -54,10 +56,16 @@ func (r *run) newExecutor(ctx context.Context, parallelism int, serial bool) *ex
 	}
 	return &executor{
 		r: r, waiter: newWaiter(ctx, r.cluster), serial: serial, shared: newSharedReads(r.e.newCluster),
-		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready), checked: make(chan struct{}, unready),
+		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready),
+		asking: make(chan struct{}, askingAtOnce), checked: make(chan struct{}, unready),
 		work: work, stop: stop, turns: map[string]chan struct{}{},
 	}
 }
+
+// askingAtOnce is how many units wait for the answer of a recheck: with a read each
+// freshEvery, twice as many may go on in a second. More would take memory, and their
+// answers would be too old when their turn comes.
+const askingAtOnce = 256
 
 // todo is what a run is about to do.
 type todo struct {
@@ -154,6 +162,7 @@ func (x *executor) journaled(units, last []Unit) <-chan []*entry {
 func (x *executor) journal(batch []Unit, next *int, last bool) ([]*entry, bool) {
 	var entries []*entry
 	for i := range batch {
+		batch[i].build()
 		pre, err := x.r.preimages(x.work, &batch[i], last)
 		if moved, ok := errors.AsType[*errMoved](err); ok {
 			x.leaveUnit(&batch[i], moved)
@@ -184,7 +193,7 @@ func (x *executor) journal(batch []Unit, next *int, last bool) ([]*entry, bool) 
 }
 
 func newEntry(seq int, u Unit, pre []preimage) *entry {
-	e := &entry{Seq: seq, Unit: u, Pre: pre, steps: make([]step, len(u.Changes))}
+	e := &entry{Seq: seq, Unit: u, Pre: pre, steps: make([]step, len(u.Changes)), reports: make([]ChangeReport, 0, len(u.Changes))}
 	for i := range u.Changes {
 		e.steps[i].state = stepNotBegun
 		e.reports = append(e.reports, reportOf(&u.Changes[i], ChangeNotStarted))
@@ -410,6 +419,7 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 			x.r.log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))
 		}
 	}
+	x.r.forget(e)
 	if x.r.complete(e) {
 		// Not in the unit's own slot: nothing waits for a mark.
 		x.units.Go(func() { x.r.markDone(x.work, e.chunk) })
@@ -507,6 +517,57 @@ func (r *run) complete(e *entry) bool {
 	return e.Unit.Commit || e.chunk.left == 0 && e.chunk.index > 0
 }
 
+// forget drops the objects of a unit that has ended: the journal has them, and a
+// rollback reads them from there. What is remade is looked at again by others.
+func (r *run) forget(e *entry) {
+	if e.Unit.Commit || e.Unit.remakesAny() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range e.steps {
+		if e.Unit.Changes[i].Verb == Create && e.steps[i].hash == "" {
+			return // what was planned is all there is to know it by
+		}
+	}
+	e.forgotten = make([]types.UID, len(e.Pre))
+	for i := range e.Pre {
+		if e.Pre[i].Object != nil {
+			e.forgotten[i] = e.Pre[i].Object.GetUID()
+		}
+		e.Pre[i].Object, e.Unit.Changes[i].Object, e.Unit.Changes[i].Build = nil, nil, nil
+	}
+	e.latest = nil
+}
+
+// recall reads what was forgotten of a unit, and of the others of its chunk.
+func (r *run) recall(ctx context.Context, e *entry) error {
+	if e.forgotten == nil {
+		return nil
+	}
+	stored, err := r.journals.loadChunk(ctx, r.journal.header, e.chunk)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	bySeq := map[int]*entry{}
+	for _, s := range stored.entries {
+		bySeq[s.Seq] = s
+	}
+	for _, e := range e.chunk.entries {
+		s := bySeq[e.Seq]
+		if e.forgotten == nil || s == nil {
+			continue
+		}
+		for i := range e.Pre {
+			e.Pre[i].Object, e.Unit.Changes[i].Object = s.Pre[i].Object, s.Unit.Changes[i].Object
+		}
+		e.forgotten = nil
+	}
+	return nil
+}
+
 func (r *run) stateOf(e *entry, i int) stepState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -594,7 +655,7 @@ func (r *run) refused(ctx context.Context, units []Unit) {
 		all.Go(func() {
 			defer func() { <-slots }()
 			_, err := resourceIn(r.e.writer, ch.Ref.Resource, ch.Ref.Namespace).
-				Create(ctx, ch.Object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				Create(ctx, ch.Built(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil && isRefusal(err) && !lacksDryRun(err) {
 				r.addFinding(Finding{Severity: Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: hintFor(err)})
 			}

@@ -53,6 +53,22 @@ func (f *Fresh) Watched(ctx context.Context, r Resource, namespace string) ([]*u
 	return f.waiter.List(r, namespace), nil
 }
 
+// WatchedEach is Watched for kinds with very many objects: it hands over one after the
+// other.
+func (f *Fresh) WatchedEach(ctx context.Context, r Resource, namespace string, fn func(*unstructured.Unstructured)) error {
+	if err := f.watch(ctx, r, namespace); err != nil {
+		return err
+	}
+	if collection := f.waiter.cluster.known(r, namespace); collection != nil {
+		collection.Each(func(obj *unstructured.Unstructured) {
+			if namespace == "" || obj.GetNamespace() == namespace {
+				fn(obj)
+			}
+		})
+	}
+	return nil
+}
+
 // WatchedOne is Watched of one object; nil if it does not exist.
 func (f *Fresh) WatchedOne(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
 	if err := f.watch(ctx, ref.Resource, ref.Namespace); err != nil {

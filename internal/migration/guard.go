@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -143,15 +145,25 @@ func (x *executor) recheck(e *entry, i int, p *place, waited time.Time) (*Findin
 		}, time.Time{}, nil
 	}
 	for {
+		asking := &place{room: x.asking}
 		if !waited.IsZero() && !x.serial {
 			// It comes back to a room of its own: the one it leaves may fill with units
-			// that wait for what this one is about to do.
+			// that wait for what this one is about to do. That room is not kept while it
+			// waits to ask: others wait for it who ask.
+			if p.room == x.checked {
+				p.leave()
+			}
+			if !asking.take(x.work) {
+				return nil, time.Time{}, errStopped
+			}
 			p.leave()
 			p.room = x.checked
 		}
 		finding, err := rechecker.Recheck(x.work, &Fresh{shared: x.shared, waiter: x.waiter, after: waited}, &e.Unit, i)
 		asked := time.Now()
-		if !p.held && !p.take(x.work) {
+		entered := p.held || p.take(x.work)
+		asking.leave()
+		if !entered {
 			return nil, asked, errStopped
 		}
 		switch {
@@ -351,16 +363,24 @@ func (r *run) made(obj *unstructured.Unstructured) bool {
 
 // creatorOf finds the change of the journal that created an object, by its mark.
 func (r *run) creatorOf(obj *unstructured.Unstructured) (*entry, int) {
-	mark := obj.GetAnnotations()[MarkAnnotation]
-	if mark == "" {
+	run, number, _ := strings.Cut(obj.GetAnnotations()[MarkAnnotation], "/")
+	seq, change, _ := strings.Cut(number, "/")
+	n, err := strconv.Atoi(seq)
+	if err != nil || run != r.journal.Run {
 		return nil, 0
 	}
-	for _, e := range r.journal.entries() {
-		for i := range e.Unit.Changes {
-			ch := &e.Unit.Changes[i]
-			if ch.Verb == Create && ch.Ref.Name == obj.GetName() && ch.Ref.Namespace == obj.GetNamespace() && ch.Ref.Kind == obj.GetKind() && r.mark(e, i) == mark {
-				return e, i
-			}
+	i, err := strconv.Atoi(change)
+	if err != nil {
+		return nil, 0
+	}
+	for _, c := range r.journal.all() {
+		k, found := slices.BinarySearchFunc(c.entries, n, func(e *entry, seq int) int { return e.Seq - seq })
+		if !found || i < 0 || i >= len(c.entries[k].Unit.Changes) {
+			continue
+		}
+		e := c.entries[k]
+		if ch := &e.Unit.Changes[i]; ch.Verb == Create && ch.Ref.Name == obj.GetName() && ch.Ref.Namespace == obj.GetNamespace() && ch.Ref.Kind == obj.GetKind() {
+			return e, i
 		}
 	}
 	return nil, 0

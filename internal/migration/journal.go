@@ -104,6 +104,9 @@ type entry struct {
 	// discarded are objects that an earlier attempt made again, and that this one
 	// deletes once more, by change.
 	discarded map[int]types.UID
+	// forgotten, if not nil: the objects of the changes and pre-images are in the stored
+	// journal only. It has the UIDs of the pre-images.
+	forgotten []types.UID
 }
 
 // stepState is what is known of one change.
@@ -642,6 +645,35 @@ func (s *journals) readChunk(h header, index int, secret *corev1.Secret, byName 
 		}
 	}
 	return c, nil
+}
+
+// loadChunk reads one chunk of a journal.
+func (s *journals) loadChunk(ctx context.Context, h header, c *chunk) (*chunk, error) {
+	byName := map[string]*corev1.Secret{}
+	for part := 0; part <= c.parts; part++ {
+		name := c.name
+		if part > 0 {
+			name = partName(c.name, part)
+		}
+		err := s.read(ctx, func(ctx context.Context) error {
+			// A list: no account needs to get Secrets besides.
+			list, err := s.secrets.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				byName[list.Items[i].Name] = &list.Items[i]
+			}
+			return nil
+		})
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", s.namespace, name, err)
+		case byName[name] == nil:
+			return nil, s.damaged(h.Run, name)
+		}
+	}
+	return s.readChunk(h, c.index, byName[c.name], byName)
 }
 
 func chunkName(job, run string, i int) string {

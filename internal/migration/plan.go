@@ -83,6 +83,10 @@ type Change struct {
 	// name and uid and every field that Patch touches. The patch is made only while
 	// those fields have these values, or have those of the patch already.
 	Object *unstructured.Unstructured `json:"object,omitempty"`
+	// Build makes Object of a Create when it is needed, where thousands of objects of
+	// one plan would take much memory. Object is nil then. It must return an equal object
+	// each time.
+	Build func() *unstructured.Unstructured `json:"-"`
 	// Patch is an RFC 7386 merge patch, for Patch. It must not hold lists that
 	// others add to (finalizers, owner references): see Lists.
 	Patch json.RawMessage `json:"patch,omitempty"`
@@ -134,6 +138,14 @@ func (c *Change) Reversible() Reversible {
 	}
 }
 
+// Built returns what a Create makes, or else Object.
+func (c *Change) Built() *unstructured.Unstructured {
+	if c.Object == nil && c.Build != nil {
+		return c.Build()
+	}
+	return c.Object
+}
+
 // Writes says whether the change writes to the cluster at all.
 func (c *Change) Writes() bool { return c.Verb != Await }
 
@@ -164,6 +176,13 @@ func (u *Unit) Writes() bool {
 		}
 	}
 	return false
+}
+
+// build makes all objects of the unit.
+func (u *Unit) build() {
+	for i := range u.Changes {
+		u.Changes[i].Object = u.Changes[i].Built()
+	}
 }
 
 // ListEdit says which entries are added to a list of an object, and which are

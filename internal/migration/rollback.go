@@ -109,6 +109,9 @@ func (r *run) back(ctx context.Context, careful, resumed bool) (*reversal, error
 		if ctx.Err() != nil {
 			break
 		}
+		if unmarked = r.recall(ctx, e); unmarked != nil {
+			break
+		}
 		if r.hasBegun(e) {
 			if unmarked = r.journals.lower(ctx, r.journal, e); unmarked != nil {
 				break
@@ -594,9 +597,16 @@ func (v *reversal) waitRestored(ctx context.Context, ch *Change) error {
 // restoredUID says whether the UID is that of an object which the journal
 // deleted.
 func (r *run) restoredUID(uid types.UID) bool {
-	for _, e := range r.journal.entries() {
+	entries := r.journal.entries()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range entries {
 		for i := range e.Unit.Changes {
-			if e.Unit.Changes[i].Verb == Delete && e.Pre[i].Object != nil && e.Pre[i].Object.GetUID() == uid {
+			if e.Unit.Changes[i].Verb != Delete {
+				continue
+			}
+			switch {
+			case e.Pre[i].Object != nil && e.Pre[i].Object.GetUID() == uid, e.forgotten != nil && e.forgotten[i] == uid:
 				return true
 			}
 		}

@@ -147,6 +147,7 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 	explainer, _ := job.(Explainer)
 	units := slices.Concat(plan.Units, plan.Last)
 	for i := range units {
+		units[i].build()
 		for j := range units[i].Changes {
 			ch := &units[i].Changes[j]
 			report := reportOf(ch, "")
@@ -504,7 +505,7 @@ func (r *run) merge(ctx context.Context, plan *Plan) (todo, error) {
 		for i := range e.Unit.Changes {
 			ch := &e.Unit.Changes[i]
 			want := wanted[wish{Create, ch.Ref}]
-			if ch.Verb != Create || want == nil || !r.stateOf(e, i).begun() || !e.steps[i].made || sameObject(want.Object, ch.Object) {
+			if ch.Verb != Create || want == nil || !r.stateOf(e, i).begun() || !e.steps[i].made || sameObject(want.Built(), ch.Object) {
 				continue
 			}
 			gone, err := r.replaced(ctx, e, i)

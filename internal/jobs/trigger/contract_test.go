@@ -112,11 +112,7 @@ func contracted() *snapshot {
 	}})
 	sub.SetUID("sub")
 	sub.SetFinalizers([]string{"subscription.finalizers.kyma-project.io"})
-	trigger := isReady(obj("eventing.knative.dev/v1", "Trigger", "shop", "t", map[string]any{"spec": map[string]any{
-		"filter":     map[string]any{"attributes": map[string]any{"source": "commerce", "type": "order.created", "eventtypeversion": "v1"}},
-		"subscriber": map[string]any{"uri": "http://fn.shop:8080/"},
-	}}))
-	s := corpusSnapshot(sub.Object, []map[string]any{trigger.Object})
+	s := corpusSnapshot(sub.Object, []map[string]any{triggerOfContracted().Object})
 	s.sources["commerce"] = isReady(obj("sources.kyma-project.io/v1alpha1", "HTTPSource", "kyma-integration", "commerce", map[string]any{"spec": map[string]any{"source": "commerce"}}))
 	s.links[pair{"commerce", "shop"}] = []*unstructured.Unstructured{linkTo("http://default-broker.shop")}
 	s.mesh = &mesh{
@@ -140,6 +136,14 @@ func contracted() *snapshot {
 		}}},
 	}
 	return s
+}
+
+// triggerOfContracted is the one Trigger of contracted.
+func triggerOfContracted() *unstructured.Unstructured {
+	return isReady(obj("eventing.knative.dev/v1", "Trigger", "shop", "t", map[string]any{"spec": map[string]any{
+		"filter":     map[string]any{"attributes": map[string]any{"source": "commerce", "type": "order.created", "eventtypeversion": "v1"}},
+		"subscriber": map[string]any{"uri": "http://fn.shop:8080/"},
+	}}))
 }
 
 // TestContract removes one thing after the other: the Subscription goes when, and
@@ -177,7 +181,9 @@ func TestContract(t *testing.T) {
 		}, waits: "belongs to an earlier HTTPSource"},
 		"ChannelAddress": {reason: "The adapter has nowhere to send to.", change: func(s *snapshot, _ *options) { isReady(s.mesh.channels["commerce"]) }, waits: "has no address"},
 		"Broker":         {reason: "It is waited for first.", change: func(s *snapshot, _ *options) { notReady(s.brokers["shop"]) }, want: []string{"await Broker shop/default", "await Broker shop/default", "await Trigger shop/t", "delete Subscription shop/orders"}},
-		"Trigger":        {reason: "It is waited for first.", change: func(s *snapshot, _ *options) { notReady(s.triggers["shop"][0]) }, want: []string{"await Trigger shop/t", "delete Subscription shop/orders"}},
+		"Trigger": {reason: "It is waited for first.", change: func(s *snapshot, _ *options) {
+			s.triggers["shop"] = []*existing{existingOf(s.kinds.trigger, notReady(triggerOfContracted()), nil)}
+		}, want: []string{"await Trigger shop/t", "delete Subscription shop/orders"}},
 		"NoTrigger":      {reason: "It is made first.", change: func(s *snapshot, _ *options) { s.triggers["shop"] = nil }, want: []string{"create Trigger shop/orders-644f7b8cf5ac", "delete Subscription shop/orders"}},
 		"NoEventService": {reason: "Nothing says where the events go.", change: func(s *snapshot, _ *options) { delete(s.mesh.eventServices, "commerce") }, waits: "does not exist"},
 		"NeverInstalled": {reason: "There never was anything that posts.", change: func(s *snapshot, _ *options) {

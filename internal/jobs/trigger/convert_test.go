@@ -74,7 +74,7 @@ func corpusSnapshot(sub map[string]any, triggers []map[string]any) *snapshot {
 		applications:  map[string]application{"commerce": {}, "my-app.eu": {}, "legacy-1": {}},
 		sources:       map[string]*unstructured.Unstructured{"by-hand": {}},
 		subscriptions: []*unstructured.Unstructured{{Object: sub}},
-		triggers:      map[string][]*unstructured.Unstructured{},
+		triggers:      map[string][]*existing{},
 		brokers:       map[string]*unstructured.Unstructured{},
 		links:         map[pair][]*unstructured.Unstructured{},
 	}
@@ -83,7 +83,7 @@ func corpusSnapshot(sub map[string]any, triggers []map[string]any) *snapshot {
 	}
 	for _, trigger := range triggers {
 		obj := &unstructured.Unstructured{Object: trigger}
-		s.triggers[obj.GetNamespace()] = append(s.triggers[obj.GetNamespace()], obj)
+		s.triggers[obj.GetNamespace()] = append(s.triggers[obj.GetNamespace()], existingOf(s.kinds.trigger, obj, nil))
 	}
 	return s
 }
@@ -93,10 +93,10 @@ func become(s *snapshot) became {
 	d.expand()
 	b := became{}
 	for _, g := range d.groups {
-		if g.wanted != nil {
-			b.Creates = g.wanted.Object
+		if g.trigger == nil {
+			b.Creates = g.newTrigger(&s.kinds.trigger).Object
 		} else {
-			b.Uses = g.trigger.GetName()
+			b.Uses = g.trigger.name
 		}
 	}
 	b.Findings = d.plan.Findings
@@ -179,9 +179,9 @@ func FuzzConversion(f *testing.F) {
 		}
 		f.Add(raw, trigger)
 	}
-	f.Fuzz(func(t *testing.T, raw, existing []byte) {
+	f.Fuzz(func(t *testing.T, raw, there []byte) {
 		var sub, other map[string]any
-		if json.Unmarshal(raw, &sub) != nil || json.Unmarshal(existing, &other) != nil || sub == nil || other == nil {
+		if json.Unmarshal(raw, &sub) != nil || json.Unmarshal(there, &other) != nil || sub == nil || other == nil {
 			t.Skip("no objects")
 		}
 		obj := &unstructured.Unstructured{Object: sub}
@@ -208,7 +208,7 @@ func FuzzConversion(f *testing.F) {
 			t.Errorf("%s\nbecomes a Trigger that is refused: %s", raw, problem)
 		}
 		// What was made is found again, and not made twice.
-		s.triggers["shop"] = []*unstructured.Unstructured{trigger}
+		s.triggers["shop"] = []*existing{existingOf(s.kinds.trigger, trigger, nil)}
 		if again := become(s); again.Uses != trigger.GetName() {
 			t.Errorf("%s\nbecomes a Trigger that is not known again: %+v", raw, again)
 		}

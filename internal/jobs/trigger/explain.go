@@ -13,8 +13,8 @@ import (
 func (j *Job) remember(d *decision) {
 	replaced := map[migration.Ref]*group{}
 	for _, g := range d.groups {
-		if g.wanted != nil {
-			replaced[d.kinds.trigger.RefTo(g.wanted)] = g
+		if g.trigger == nil {
+			replaced[g.ref(d.kinds)] = g
 		}
 	}
 	j.mu.Lock()
@@ -51,7 +51,8 @@ func (g *group) explain(k kinds) *migration.Replacement {
 	if asksForNameHeader(first) {
 		r.Fields = append(r.Fields, migration.FieldMapping{From: "spec.include_subscription_name_header: true"})
 	}
-	labels := g.wanted.GetLabels()
+	wanted := g.newTrigger(&k.trigger)
+	labels := wanted.GetLabels()
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if own, ok := first.GetLabels()[key]; ok && own == labels[key] {
 			field("label "+key, "label "+key, own)
@@ -59,7 +60,7 @@ func (g *group) explain(k kinds) *migration.Replacement {
 		}
 		r.Fields = append(r.Fields, migration.FieldMapping{To: fmt.Sprintf("label %s: %s", key, labels[key])})
 	}
-	annotations := g.wanted.GetAnnotations()
+	annotations := wanted.GetAnnotations()
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		r.Fields = append(r.Fields, migration.FieldMapping{To: fmt.Sprintf("annotation %s: %s", key, annotations[key])})
 	}

@@ -33,8 +33,7 @@ func TestExplain(t *testing.T) {
 	d.expand()
 	job.kinds = s.kinds
 	job.remember(d)
-	wanted := d.groups[0].wanted
-	ref := s.kinds.trigger.RefTo(wanted)
+	ref := d.groups[0].ref(s.kinds)
 
 	got := job.Explain(&migration.Change{Verb: migration.Create, Ref: ref})
 	want := &migration.Replacement{

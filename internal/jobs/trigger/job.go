@@ -219,11 +219,10 @@ func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, 
 
 func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time.Duration, made func(*unstructured.Unstructured) bool) (*migration.Plan, error) {
 	began := time.Now()
-	s, err := observe(ctx, c, j.options, excluded)
+	s, err := observe(ctx, c, j.options, excluded, made)
 	if err != nil {
 		return nil, err
 	}
-	s.made = made
 	j.mu.Lock()
 	j.kinds = s.kinds
 	clear(j.looks)

@@ -1,9 +1,13 @@
 package trigger
 
 import (
+	"strings"
+	"unique"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration"
 )
 
 // terms are what makes Triggers and Subscriptions of one namespace equal: which
@@ -40,11 +44,17 @@ type selection struct {
 // selectionOf reads a Trigger of any version; ok is false if it has another
 // Broker than the default one.
 func selectionOf(trigger *unstructured.Unstructured, isNamespace func(string) bool) (s selection, ok bool) {
+	s, ok = filterOf(trigger)
+	s.address = kyma.Address(kyma.SubscriberOf(trigger), isNamespace)
+	return s, ok
+}
+
+// filterOf is selectionOf without the address.
+func filterOf(trigger *unstructured.Unstructured) (s selection, ok bool) {
 	spec := kyma.MapAt(trigger.Object, "spec")
 	if broker := kyma.Text(spec["broker"]); broker != "" && broker != kyma.DefaultBroker {
 		return s, false
 	}
-	s.address = kyma.Address(kyma.SubscriberOf(trigger), isNamespace)
 	attributes, opaque := kyma.FilterOf(trigger)
 	if opaque {
 		s.opaque = true
@@ -53,16 +63,46 @@ func selectionOf(trigger *unstructured.Unstructured, isNamespace func(string) bo
 	for key, value := range attributes {
 		switch key {
 		case kyma.SourceAttribute:
-			s.source = value
+			s.source = share(value)
 		case kyma.TypeAttribute:
-			s.eventType = value
+			s.eventType = share(value)
 		case kyma.EventTypeVersionAttribute:
-			s.version = value
+			s.version = share(value)
 		default:
 			s.opaque = true
 		}
 	}
 	return s, true
+}
+
+// share returns one copy of equal strings.
+func share(s string) string { return unique.Make(s).Value() }
+
+// existing is what the job needs of a Trigger that exists: there may be thousands.
+type existing struct {
+	namespace, name string
+	// selected, without its address, is nil if the Trigger is none of the default
+	// Broker's.
+	selected   *selection
+	subscriber string
+	// problem says why it does not count as ready; "" if it does.
+	problem         string
+	ready, deleting bool
+	// made: an interrupted run of this job created it, and nobody has edited it since.
+	made bool
+}
+
+// existingOf reads a Trigger. made may be nil.
+func existingOf(k migration.Kind, obj *unstructured.Unstructured, made func(*unstructured.Unstructured) bool) *existing {
+	e := &existing{
+		namespace: share(obj.GetNamespace()), name: strings.Clone(obj.GetName()), subscriber: kyma.SubscriberOf(obj),
+		problem: unready(k.RefTo(obj), obj), ready: kyma.ReadinessOf(obj).OK(), deleting: obj.GetDeletionTimestamp() != nil,
+		made: made != nil && made(obj),
+	}
+	if selected, ours := filterOf(obj); ours {
+		e.selected = &selected
+	}
+	return e
 }
 
 // compare says how what is selected relates to exact terms.

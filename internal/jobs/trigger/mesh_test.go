@@ -42,6 +42,13 @@ func (s stored) Each(_ context.Context, r migration.Resource, namespace string, 
 	return nil
 }
 
+func (s stored) ListEach(ctx context.Context, r migration.Resource, namespace string, opts migration.ListOptions, visit func(*unstructured.Unstructured)) error {
+	return s.Each(ctx, r, namespace, opts, func(obj *unstructured.Unstructured) error {
+		visit(obj)
+		return nil
+	})
+}
+
 func (s stored) List(ctx context.Context, r migration.Resource, namespace string, opts migration.ListOptions) (all []*unstructured.Unstructured, err error) {
 	err = s.Each(ctx, r, namespace, opts, func(obj *unstructured.Unstructured) error {
 		all = append(all, obj)
@@ -115,7 +122,7 @@ func TestObserveMesh(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := New().options
 			cluster := append(mesh(), tc.more...)
-			s, err := observe(t.Context(), cluster, o, nil)
+			s, err := observe(t.Context(), cluster, o, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,6 +23,7 @@ import (
 type reader interface {
 	Served(context.Context, schema.GroupKind) (migration.Resource, bool, error)
 	List(context.Context, migration.Resource, string, migration.ListOptions) ([]*unstructured.Unstructured, error)
+	ListEach(context.Context, migration.Resource, string, migration.ListOptions, func(*unstructured.Unstructured)) error
 	Each(context.Context, migration.Resource, string, migration.ListOptions, func(*unstructured.Unstructured) error) error
 	Get(context.Context, migration.Ref) (*unstructured.Unstructured, error)
 	PodGet(ctx context.Context, namespace, pod string, port int, path string, query url.Values) ([]byte, error)
@@ -62,7 +63,7 @@ type snapshot struct {
 	// and name.
 	subscriptions, activations []*unstructured.Unstructured
 	// triggers by namespace, and in there by name.
-	triggers map[string][]*unstructured.Unstructured
+	triggers map[string][]*existing
 	// brokers are those called default, by namespace.
 	brokers map[string]*unstructured.Unstructured
 	// links are the Knative Subscriptions by which a namespace gets the events of
@@ -74,10 +75,6 @@ type snapshot struct {
 	// controller is the Deployment of the subscription-controller, nil if there is
 	// none.
 	controller *unstructured.Unstructured
-	// made says whether an interrupted run of this job created an object, which
-	// nobody has edited since; nil: none did.
-	made func(*unstructured.Unstructured) bool
-
 	// mesh and bus are read only if they have a say.
 	mesh *mesh
 	bus  *bus
@@ -111,11 +108,13 @@ func (s *snapshot) isNamespace(name string) bool {
 	return ok
 }
 
-// observe reads what the first half of the decision needs: each kind once.
-func observe(ctx context.Context, c reader, o options, excluded []string) (*snapshot, error) {
+// observe reads what the first half of the decision needs: each kind once. made says
+// whether an interrupted run of this job created an object, which nobody has edited
+// since; nil: none did.
+func observe(ctx context.Context, c reader, o options, excluded []string, made func(*unstructured.Unstructured) bool) (*snapshot, error) {
 	s := &snapshot{
 		namespaces: map[string]namespace{}, applications: map[string]application{},
-		sources: map[string]*unstructured.Unstructured{}, triggers: map[string][]*unstructured.Unstructured{},
+		sources: map[string]*unstructured.Unstructured{}, triggers: map[string][]*existing{},
 		brokers: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{},
 	}
 	var err error
@@ -185,9 +184,13 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 			s.activations = append(s.activations, obj)
 		}
 	})
-	list(s.kinds.trigger, "", trimReady, func(obj *unstructured.Unstructured) {
-		s.triggers[obj.GetNamespace()] = append(s.triggers[obj.GetNamespace()], obj)
-	})
+	if s.kinds.trigger.Served {
+		g.Go(func() error {
+			return c.ListEach(ctx, s.kinds.trigger.Resource, "", migration.ListOptions{Trim: trimReady}, func(obj *unstructured.Unstructured) {
+				s.triggers[obj.GetNamespace()] = append(s.triggers[obj.GetNamespace()], existingOf(s.kinds.trigger, obj, made))
+			})
+		})
+	}
 	list(s.kinds.broker, "", trimReady, func(obj *unstructured.Unstructured) {
 		if obj.GetName() == kyma.DefaultBroker {
 			s.brokers[obj.GetNamespace()] = obj

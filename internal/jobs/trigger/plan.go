@@ -29,8 +29,9 @@ type group struct {
 	namespace string
 	// subscriptions, the one that gives the Trigger its name first.
 	subscriptions []*unstructured.Unstructured
-	// trigger exists already; nil: it has to be created as wanted.
-	trigger, wanted *unstructured.Unstructured
+	// trigger exists already; nil: it has to be created, with the name wanted.
+	trigger *existing
+	wanted  string
 }
 
 func (g *group) pair() pair { return pair{g.delivery.source, g.namespace} }
@@ -44,10 +45,7 @@ type decision struct {
 	// brokers are the namespaces whose Broker is not ready yet; the value is the
 	// change that makes or awaits it.
 	pending map[string]migration.Change
-	// selections are those of existing Triggers, nil for one that has none of the
-	// default Broker's: each is compared with every group of its namespace.
-	selections map[*unstructured.Unstructured]*selection
-	units      struct{ controller, brokers, triggers, activations, deletions []migration.Unit }
+	units   struct{ controller, brokers, triggers, activations, deletions []migration.Unit }
 	// left is how long the run may take from now on, 0 if there is no saying.
 	left time.Duration
 	// byHand: the job does what the subscription-controller would have done with a
@@ -58,20 +56,16 @@ type decision struct {
 }
 
 func newDecision(s *snapshot, o options) *decision {
-	return &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, pending: map[string]migration.Change{},
-		selections: map[*unstructured.Unstructured]*selection{}}
-}
-
-// selection is selectionOf, read once for each Trigger.
-func (d *decision) selection(trigger *unstructured.Unstructured) (*selection, bool) {
-	s, known := d.selections[trigger]
-	if !known {
-		if read, ours := selectionOf(trigger, d.isNamespace); ours {
-			s = &read
+	d := &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, pending: map[string]migration.Change{}}
+	for _, triggers := range d.triggers {
+		for _, t := range triggers {
+			if t.selected != nil {
+				// Each is compared with every group of its namespace.
+				t.selected.address = kyma.Address(t.subscriber, d.isNamespace)
+			}
 		}
-		d.selections[trigger] = s
 	}
-	return s, s != nil
+	return d
 }
 
 func (d *decision) find(severity migration.Severity, object, problem, hint string) {
@@ -346,24 +340,22 @@ func newBroker(k migration.Kind, ref migration.Ref) *unstructured.Unstructured {
 // is possible.
 func (d *decision) match(g *group) bool {
 	first := g.subscriptions[0]
-	wanted := newTrigger(d.kinds.trigger, first, g.delivery, g.subscriptions[1:]...)
-	var equal []*unstructured.Unstructured
-	var taken *unstructured.Unstructured
+	wanted := kyma.TriggerName(first)
+	var equal []*existing
+	var taken *existing
 	var wide []string
 	for _, trigger := range d.triggers[g.namespace] {
-		named := trigger.GetName() == wanted.GetName()
-		if named {
+		if trigger.name == wanted {
 			taken = trigger
 		}
-		selected, ours := d.selection(trigger)
-		if !ours || trigger.GetDeletionTimestamp() != nil {
+		if trigger.selected == nil || trigger.deleting {
 			continue
 		}
-		switch selected.compare(g.terms) {
+		switch trigger.selected.compare(g.terms) {
 		case same:
 			equal = append(equal, trigger)
 		case wider:
-			wide = append(wide, trigger.GetName())
+			wide = append(wide, trigger.name)
 		}
 	}
 	if len(wide) > 0 {
@@ -373,12 +365,12 @@ func (d *decision) match(g *group) bool {
 	switch {
 	case len(equal) > 0:
 		// Of several, one that the Console knows, or else one that is ready.
-		slices.SortStableFunc(equal, func(a, b *unstructured.Unstructured) int {
-			rank := func(t *unstructured.Unstructured) int {
+		slices.SortStableFunc(equal, func(a, b *existing) int {
+			rank := func(t *existing) int {
 				switch {
-				case t.GetName() == wanted.GetName():
+				case t.name == wanted:
 					return 0
-				case kyma.ReadinessOf(t).OK():
+				case t.ready:
 					return 1
 				default:
 					return 2
@@ -388,18 +380,22 @@ func (d *decision) match(g *group) bool {
 		})
 		g.trigger = equal[0]
 		if len(equal) > 1 {
-			d.find(migration.Warning, d.kinds.trigger.RefTo(equal[0]).String(),
-				fmt.Sprintf("the same is done by %s: each event comes %d times", names(equal[1:]), len(equal)),
+			others := make([]string, len(equal)-1)
+			for i, t := range equal[1:] {
+				others[i] = t.name
+			}
+			d.find(migration.Warning, g.ref(d.kinds).String(),
+				fmt.Sprintf("the same is done by %s: each event comes %d times", strings.Join(others, ", "), len(equal)),
 				"delete all but one of them")
 		}
-	case taken != nil && taken.GetDeletionTimestamp() == nil && d.made != nil && d.made(taken):
+	case taken != nil && !taken.deleting && taken.made:
 		// The Subscription was edited after an interrupted run had made its Trigger.
 		g.wanted = wanted
 	case taken != nil:
-		ref := d.kinds.trigger.RefTo(taken)
+		ref := d.kinds.trigger.Ref(taken.namespace, taken.name)
 		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)
 		hint := "change that Trigger into what the Subscription says, or delete one of the two"
-		if taken.GetDeletionTimestamp() != nil {
+		if taken.deleting {
 			problem, hint = fmt.Sprintf("left as it is: %s, which has the name of its Trigger, is being deleted", ref), "wait until it is gone, and run again"
 		}
 		for _, sub := range g.subscriptions {
@@ -410,17 +406,28 @@ func (d *decision) match(g *group) bool {
 		g.wanted = wanted
 	}
 	if len(g.subscriptions) > 1 {
-		d.find(migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.object().GetName()), "")
+		d.find(migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.ref(d.kinds).Name), "")
 	}
 	return true
 }
 
-// object is the Trigger of the group, as it is or as it will be.
-func (g *group) object() *unstructured.Unstructured {
+// ref names the Trigger of the group, as it is or as it will be.
+func (g *group) ref(k kinds) migration.Ref {
 	if g.trigger != nil {
-		return g.trigger
+		return k.trigger.Ref(g.namespace, g.trigger.name)
 	}
-	return g.wanted
+	return k.trigger.Ref(g.namespace, g.wanted)
+}
+
+// newTrigger is the Trigger of the group, if it has to be created.
+func (g *group) newTrigger(k *migration.Kind) *unstructured.Unstructured {
+	return newTrigger(*k, g.subscriptions[0], g.delivery, g.subscriptions[1:]...)
+}
+
+// builder returns newTrigger for later. It holds nothing but the group, which is released
+// with its change.
+func (g *group) builder(k *migration.Kind) func() *unstructured.Unstructured {
+	return func() *unstructured.Unstructured { return g.newTrigger(k) }
 }
 
 func names(objects []*unstructured.Unstructured) string {
@@ -474,24 +481,25 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 	}
 	d.control(goes)
 	going := map[string]string{} // Knative Subscriptions of the Event Bus, and the unit that deletes each
+	kind := d.kinds.trigger
 	for _, g := range d.groups {
 		changes := []migration.Change{}
 		await, awaited := d.pending[g.namespace]
-		ref := d.kinds.trigger.RefTo(g.object())
+		ref := g.ref(d.kinds)
 		switch {
 		case g.trigger == nil:
 			if awaited {
 				changes = append(changes, await)
 			}
 			changes = append(changes, migration.Change{
-				Verb: migration.Create, Ref: ref, Object: g.wanted,
+				Verb: migration.Create, Ref: ref, Build: g.builder(&kind),
 				Why: fmt.Sprintf("Subscription %s brings %s, and no Trigger does", g.subscriptions[0].GetName(), g.delivery),
 			})
-		case awaited || unready(ref, g.trigger) != "":
+		case awaited || g.trigger.problem != "":
 			if awaited {
 				changes = append(changes, await)
 			}
-			changes = append(changes, migration.Change{Verb: migration.Await, Ref: ref, Why: unready(ref, g.trigger)})
+			changes = append(changes, migration.Change{Verb: migration.Await, Ref: ref, Why: g.trigger.problem})
 		}
 		waits := len(changes) > 0
 		for _, sub := range goes[g] {

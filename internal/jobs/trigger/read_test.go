@@ -45,6 +45,13 @@ func (w *world) List(ctx context.Context, r migration.Resource, namespace string
 	return all, err
 }
 
+func (w *world) ListEach(ctx context.Context, r migration.Resource, namespace string, opts migration.ListOptions, fn func(*unstructured.Unstructured)) error {
+	return w.Each(ctx, r, namespace, opts, func(obj *unstructured.Unstructured) error {
+		fn(obj)
+		return nil
+	})
+}
+
 func (w *world) Each(_ context.Context, r migration.Resource, namespace string, opts migration.ListOptions, fn func(*unstructured.Unstructured) error) error {
 	for _, obj := range w.view.List(r, namespace) {
 		obj = obj.DeepCopy()
@@ -84,7 +91,7 @@ func live() *world {
 	add(obj("v1", "Namespace", "", "shop", nil), obj("v1", "Namespace", "", "kyma-integration", nil))
 	add(obj("applicationconnector.kyma-project.io/v1alpha1", "Application", "", "commerce", nil))
 	add(s.subscriptions...)
-	add(s.triggers["shop"]...)
+	add(triggerOfContracted())
 	add(isReady(obj("eventing.knative.dev/v1", "Broker", "shop", "default", nil)))
 	source := s.sources["commerce"]
 	source.Object["spec"] = map[string]any{"source": "commerce"}

@@ -364,27 +364,27 @@ func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, n
 		terms
 		namespace string
 	}
-	all, err := migration.Shared(ctx, r.fresh, "triggers", func(ctx context.Context, _ *migration.Cluster) (map[key][]*unstructured.Unstructured, error) {
-		triggers, err := r.fresh.Watched(ctx, r.kinds.trigger.Resource, "")
-		index := make(map[key][]*unstructured.Unstructured, len(triggers))
-		for _, obj := range triggers {
-			if selected, ours := selectionOf(obj, s.isNamespace); ours && !selected.opaque {
-				k := key{selected.terms, obj.GetNamespace()}
-				index[k] = append(index[k], obj)
+	all, err := migration.Shared(ctx, r.fresh, "triggers", func(ctx context.Context, _ *migration.Cluster) (map[key]reason, error) {
+		index := map[key]reason{}
+		err := r.fresh.WatchedEach(ctx, r.kinds.trigger.Resource, "", func(obj *unstructured.Unstructured) {
+			selected, ours := selectionOf(obj, s.isNamespace)
+			if !ours || selected.opaque {
+				return
 			}
-		}
+			k := key{selected.terms, share(obj.GetNamespace())}
+			if why, known := index[k]; !known || !why.holds() {
+				index[k] = present(r.kinds.trigger.RefTo(obj), obj, r.kinds.trigger)
+			}
+		})
 		return index, err
 	})
 	if err != nil {
 		return reason{}, err
 	}
-	why := reason{"no Trigger brings the same events to the same address any more", again}
-	for _, obj := range all[key{t, namespace}] {
-		if why = present(r.kinds.trigger.RefTo(obj), obj, r.kinds.trigger); why.holds() {
-			break
-		}
+	if why, known := all[key{t, namespace}]; known {
+		return why, nil
 	}
-	return why, nil
+	return reason{"no Trigger brings the same events to the same address any more", again}, nil
 }
 
 // traffic says whether nothing is in flight for a Subscription, and nobody
