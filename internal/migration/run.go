@@ -825,7 +825,10 @@ func (r *run) execute(parent, ctx context.Context, plan *Plan, t todo) outcome {
 		if stopped, ok := r.interruption(parent, err); ok {
 			return stopped
 		}
-		r.log.Warn("cannot close the journal; the next run will", zap.Error(err))
+		r.tell(Finding{
+			Severity: Warning, Problem: fmt.Sprintf("all changes are made, and the journal of run %s cannot be closed: %v", r.journal.Run, err),
+			Hint: "run the job again: it finds nothing to do and closes the journal; until then, status shows the run as open",
+		})
 		return out
 	}
 	r.prune(ctx)

@@ -465,7 +465,11 @@ func (c *checker) labelledDuring(namespace Key, from, to time.Time) bool {
 // label it came with.
 func (c *checker) warned(w Write) bool {
 	return slices.ContainsFunc(c.s.ran, func(p *process) bool {
-		return p.report != nil && slices.ContainsFunc(p.report.Findings, func(f migration.Finding) bool {
+		if p.report == nil {
+			// What a killed process has to say is in its log.
+			return strings.Contains(p.log.String(), w.Kind+" "+w.Key.Namespace+"/"+w.Key.Name)
+		}
+		return slices.ContainsFunc(p.report.Findings, func(f migration.Finding) bool {
 			return f.Object == w.Kind+" "+w.Key.Namespace+"/"+w.Key.Name || f.Severity == migration.Warning && f.Object == "Namespace "+w.Key.Namespace
 		})
 	})

@@ -717,6 +717,26 @@ func TestEngineFaults(t *testing.T) {
 	}
 }
 
+// TestEngineCannotClose: a run whose permissions are gone when all is done says that its
+// journal is open, and the next one closes it. Fails on the commit before: only the log
+// said so.
+func TestEngineCannotClose(t *testing.T) {
+	bubble(t, "Refused", func(t *testing.T, s *sandbox) {
+		s.before()
+		job := &scripted{plan: s.plan}
+		r := s.throughMany(1000, job, http.StatusForbidden, http.MethodPatch, "-0000") // the journal
+		want(t, r, migration.Succeeded)
+		mustSay(t, r, migration.Warning, "all changes are made, and the journal of run "+r.Run+" cannot be closed")
+		if s.phases() != "forward" {
+			t.Errorf("%q", s.phases())
+		}
+		job.plan = func() *migration.Plan { return &migration.Plan{} }
+		if r = s.run("second", job); r.ExitCode() != migration.ExitOK || s.phases() != "done" {
+			t.Errorf("%s: %s; %q", r.Result, r.Message, s.phases())
+		}
+	})
+}
+
 // TestEngineNamesAll: after the first refusal, the server is asked about the others.
 func TestEngineNamesAll(t *testing.T) {
 	bubble(t, "Creations", func(t *testing.T, s *sandbox) {

@@ -127,7 +127,7 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 	fmt.Fprintf(out, "\n%d schedules for each, %s. One seed alone: MODEL_SEED\n", schedules, time.Since(began).Round(time.Second))
 	code := 0
 	for _, v := range verdicts {
-		fmt.Fprintf(out, "%s: %s\n  reverted: %s\n", v.Name, v.line(), v.Fix)
+		fmt.Fprintf(out, "%s\n  reverted: %s\n", v.line(), v.Fix)
 		if len(v.seeds) == 0 {
 			code = 1
 		}
