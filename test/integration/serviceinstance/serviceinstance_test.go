@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
@@ -173,6 +174,42 @@ func TestInconsistentActivation(t *testing.T) {
 		t.Errorf("lost or changed (-before +after):\n%s", diff)
 	}
 	w.isOnTheMesh("orders", orders)
+}
+
+// TestBroker111 recreates through application-broker of Kyma 1.11, which deletes the
+// Knative Subscription before the EventActivation, and sets back the Istio Policy of the
+// namespace that somebody has edited.
+func TestBroker111(t *testing.T) {
+	w := with(t, kyma.ApplicationBrokerOptions{Version: kyma.Broker111}, services...)
+	w.instance("orders", "orders")
+	w.instance("stock", "stock")
+	w.bind("till", "orders")
+	made := w.get(kyma.Policies, ns, ns+"-broker").Object["spec"]
+	before := w.census()
+	w.patch(kyma.Policies, ns, ns+"-broker", `{"spec":{"peers":[]}}`)
+	mark, err := w.Mark(w.ctx)
+	w.check(err)
+
+	w.succeeds(migration.Succeeded, "--strategy=always")
+	if diff := cmp.Diff(before, w.census()); diff != "" {
+		t.Errorf("lost or changed (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(made, w.get(kyma.Policies, ns, ns+"-broker").Object["spec"]); diff != "" {
+		t.Errorf("the Policy is not as application-broker makes it (-want +got):\n%s", diff)
+	}
+	if names := w.linkNames(); len(names) != 1 || w.get(kyma.EventActivations, ns, orders) == nil || w.get(kyma.EventActivations, ns, stock) == nil {
+		t.Errorf("Knative Subscriptions %v, or an EventActivation is missing", names)
+	}
+	deleted, err := w.Requests(w.ctx, mark, controlplane.All(controlplane.By(kyma.ApplicationBrokerName), func(r controlplane.Request) bool { return r.Verb == "delete" }))
+	w.check(err)
+	link := slices.IndexFunc(deleted, func(r controlplane.Request) bool { return r.Resource == links.Group+"/"+links.Resource })
+	activation := slices.IndexFunc(deleted, func(r controlplane.Request) bool {
+		return r.Resource == kyma.EventActivations.Group+"/"+kyma.EventActivations.Resource
+	})
+	if link < 0 || activation < link {
+		t.Errorf("deleted by application-broker: %v", deleted)
+	}
+	w.succeeds(migration.NothingToDo)
 }
 
 // TestAccessLabel: application-broker removes the label of the namespace whenever an
