@@ -273,6 +273,9 @@ func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 		return ChangeDone, nil
 	}
 	mark := r.mark(e, i)
+	if e.steps[i].made {
+		return r.stillMade(ctx, ch.Ref, mark)
+	}
 	annotations := obj.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
@@ -290,6 +293,23 @@ func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 	}
 	r.setHash(e, i, created)
 	return ChangeDone, nil
+}
+
+// stillMade says whether an object is there that an interrupted run has created. Who
+// deleted it since has decided so: it is not created once more.
+func (r *run) stillMade(ctx context.Context, ref Ref, mark string) (string, error) {
+	live, err := r.get(ctx, ref, "")
+	switch {
+	case err != nil:
+		return "", err
+	case live == nil:
+		return "", &errMoved{ref: ref, what: "was deleted by somebody else since an interrupted run had created it"}
+	case live.GetAnnotations()[MarkAnnotation] != mark:
+		return "", &errMoved{ref: ref, what: "exists already and was not made by this run; it is left alone"}
+	}
+	// It may have been edited since: no hash of what it is now, so that an undo compares
+	// it with what was planned.
+	return ChangeUnchanged, nil
 }
 
 // attempt is told of each request of a change.

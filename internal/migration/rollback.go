@@ -57,6 +57,8 @@ type reversal struct {
 	forGood    int
 	retry      bool
 	kept       int
+	// finished counts the units that stay since they are finished (see Unit.Commit).
+	finished int
 	// unproven counts what was restored although this run may not have changed it.
 	unproven int
 	// effects are the changes taken back upon which a controller may have made objects.
@@ -123,7 +125,7 @@ func (r *run) back(ctx context.Context, careful, resumed bool) (*reversal, error
 	if err == nil {
 		err = v.settle(ctx)
 	}
-	if ctx.Err() != nil {
+	if _, waited := errors.AsType[*cutOffError](err); ctx.Err() != nil && !waited {
 		err = context.Cause(ctx)
 	}
 	return v, err
@@ -259,6 +261,9 @@ func (v *reversal) mayDelete(ctx context.Context, ref Ref) (asked time.Time, err
 
 // entry reverses one unit, its last change first.
 func (v *reversal) entry(ctx context.Context, e *entry) error {
+	if e.done && e.Unit.Commit && v.r.hasBegun(e) {
+		v.count(&v.finished)
+	}
 	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -380,7 +385,7 @@ func (v *reversal) stays(ctx context.Context, ref Ref, report *ChangeReport, err
 		return true, nil
 	}
 	if ctx.Err() != nil || v.r.ended(err) {
-		return false, err
+		return false, fmt.Errorf("%s: %w", ref, err)
 	}
 	v.count(&v.unrestored)
 	switch moved, ok := errors.AsType[*errMoved](err); {

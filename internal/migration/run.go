@@ -981,6 +981,16 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 		return r.cutOff(parent, err), false
 	}
 	out := outcome{result: RolledBack, message: asBefore + " run " + r.journal.Run}
+	if p == phaseUndo {
+		// Later runs, and others, have changed more since.
+		out.message = fmt.Sprintf("all changes of run %s are undone", r.journal.Run)
+	}
+	if v.finished > 0 {
+		out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, which stays as it is", r.journal.Run, count(v.finished, "finished unit"))
+		if v.finished > 1 {
+			out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, which stay as they are", r.journal.Run, count(v.finished, "finished unit"))
+		}
+	}
 	if v.unproven > 0 {
 		out.message = fmt.Sprintf("all changes of run %s are undone; %s restored or deleted without proof that the run had changed it: see the warnings",
 			r.journal.Run, count(v.unproven, "object")+verbWas(v.unproven))
@@ -1021,7 +1031,11 @@ func (r *run) cutOff(parent context.Context, err error) outcome {
 	if out, interrupted := r.interruption(parent, err); interrupted {
 		return out
 	}
-	r.addFinding(Finding{Severity: Error, Problem: "the rollback did not end: " + err.Error(), Hint: r.restoreHint()})
+	hint := r.restoreHint()
+	if cut, ok := errors.AsType[*cutOffError](err); ok && cut.status.Hint != "" {
+		hint = cut.status.Hint + "; " + hint
+	}
+	r.addFinding(Finding{Severity: Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
 	return outcome{result: PartlyRestored, message: "the rollback did not end: " + err.Error() + "; the journal keeps everything"}
 }
 

@@ -435,6 +435,12 @@ func (c *checker) labelledAt(space string, created Write) bool {
 // edited before is not known to it.
 func (c *checker) noted(w Write, r *record) time.Time {
 	at := r.created.Time
+	for _, past := range c.past {
+		if past.Key == w.Key && past.Actor == "controllers" && past.Version < w.Version {
+			// Its unit ended then; it shares the read with units that end up to half a second later.
+			at = past.Time.Add(500 * time.Millisecond)
+		}
+	}
 	deleting := c.process(w)
 	for _, p := range c.s.ran {
 		if p == deleting {
@@ -613,20 +619,28 @@ func (c *checker) cascades(w Write, r *record) {
 }
 
 // asBefore holds a report that says so to it: every object is as it was when the run's
-// journal was begun, but for what users did.
+// journal was begun, but for what users did. An undo says so of the objects of its run.
 func (c *checker) asBefore(p *process) {
 	says := strings.Contains(p.report.Message, "everything is as it was before")
-	if !says || p.report.Run == "" {
+	ofRun := strings.HasSuffix(p.report.Message, "all changes of run "+p.report.Run+" are undone")
+	if !says && !ofRun || p.report.Run == "" {
 		return
 	}
-	from := int64(-1)
+	reported := map[string]bool{}
+	for _, ch := range p.report.Changes {
+		if ch.Result == migration.ChangeLeft || ch.Result == migration.ChangeNotStarted {
+			continue
+		}
+		reported[strings.ToLower(ch.Kind)+" "+ch.Namespace+"/"+ch.Name] = true
+	}
+	from, at := int64(-1), time.Time{}
 	for _, w := range c.past {
 		if w.Key.Plural != "secrets" || w.Before != nil {
 			continue
 		}
 		u := unstructured.Unstructured{Object: w.After}
 		if u.GetLabels()["eventmesh-migration.kyma-project.io/run"] == p.report.Run {
-			from = w.Version
+			from, at = w.Version, w.Time
 			break
 		}
 	}
@@ -647,22 +661,22 @@ func (c *checker) asBefore(p *process) {
 		if isUser(w.Actor) && w.Before == nil && w.Version <= from && c.labelledAt(w.Key.Namespace, w) {
 			touched[w.Key] = true // see labelledAt
 		}
+		if isUser(w.Actor) && w.After == nil && w.Version <= from && at.Sub(w.Time) < time.Second {
+			touched[w.Key] = true // the journal was written after what is in it was read
+		}
 		now[w.Key] = w.After
 	}
-	kept := map[string]bool{}
 	left := map[string]bool{}
 	for _, f := range p.report.Findings {
 		left[f.Object] = left[f.Object] || strings.HasPrefix(f.Problem, "left: ")
-	}
-	for _, ch := range p.report.Changes {
-		if ch.Result == migration.ChangeKept {
-			kept[ch.Kind+" "+ch.Name] = true
-		}
 	}
 	for key := range now {
 		namespace := Key{Plural: "namespaces", Name: key.Namespace}
 		kind := strings.ToUpper(key.Plural[:1]) + strings.TrimSuffix(key.Plural[1:], "s")
 		effect := slices.Contains([]string{"brokers", "serviceaccounts", "rolebindings"}, key.Plural)
+		if ofRun && !effect && !reported[strings.ToLower(kind)+" "+key.Namespace+"/"+key.Name] {
+			continue
+		}
 		if then[key] != nil && deleting(then[key]) {
 			continue // it had to go, whoever wanted it
 		}
@@ -671,7 +685,7 @@ func (c *checker) asBefore(p *process) {
 		}) {
 			continue // it says so
 		}
-		if touched[key] || effect && (touched[namespace] || content(then[namespace])["labels."+label] == "enabled") || kept[kind+" "+key.Name] {
+		if touched[key] || effect && (touched[namespace] || content(then[namespace])["labels."+label] == "enabled") {
 			continue
 		}
 		was, is := content(then[key]), content(now[key])
