@@ -310,6 +310,49 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// TestEngineCreatesOnce: what an interrupted run had created and somebody deletes while the
+// next run goes on with it is not created again. Fails on the commit before.
+func TestEngineCreatesOnce(t *testing.T) {
+	bubble(t, "Deleted", func(t *testing.T, s *sandbox) {
+		s.before()
+		job := fixed(unit("move", s.creation("new"), s.deletion("victim")))
+		s.killed(job, true, call("delete", "victim"))
+		reads := 0
+		r := s.meanwhile(job, func(r *model.Request) bool {
+			if call("get", "new")(r) {
+				reads++
+			}
+			return reads == 2 // the first one finds it
+		}, func() { s.remove("new") })
+		want(t, r, migration.RolledBack)
+		mustSay(t, r, migration.Error, "was deleted by somebody else since an interrupted run had created it")
+		if s.get("new") != nil || s.get("victim") == nil {
+			t.Errorf("%v", s.contents())
+		}
+	})
+}
+
+// TestEngineNamesWhatARollbackWaitsFor: a rollback that does not end says of which object,
+// and what to do. Fails on the commit before: it named neither.
+func TestEngineNamesWhatARollbackWaitsFor(t *testing.T) {
+	bubble(t, "Finalizer", func(t *testing.T, s *sandbox) {
+		s.before()
+		job := fixed(unit("move", s.deletion("victim")))
+		want(t, s.run("first", job), migration.Succeeded)
+		s.put("victim", map[string]any{"k": "other"})
+		s.edit("victim", `{"metadata":{"finalizers":["example.com/audit"]}}`)
+		s.remove("victim")
+		r := s.undo(job)
+		want(t, r, migration.PartlyRestored)
+		mustSay(t, r, migration.Error, `(--rollback-timeout) while waiting for its deletion to end: it still has the finalizers ["example.com/audit"]`)
+		for _, f := range r.Findings {
+			if !strings.Contains(f.Problem, "ConfigMap shop/victim") || !strings.Contains(f.Hint, "kubectl -n shop patch configmaps victim") {
+				t.Errorf("%s", f)
+			}
+		}
+	})
+}
+
 // TestEnginePatches: a patch is made on what was decided on.
 func TestEnginePatches(t *testing.T) {
 	patches := call("patch", "patched")
