@@ -220,10 +220,10 @@ func (r *Recorder) record(req *Request, answer []byte) {
 	switch {
 	case obj["kind"] == "Status", req.Verb == "delete" && (len(finalizers(obj)) == 0 || !deleting(obj)):
 		after = nil
+	case before != nil && deleting(obj) && len(finalizers(obj)) == 0 && req.Plural != "namespaces":
+		after = nil // the answer has the version of before
 	case before != nil && text(before, "resourceVersion") == text(obj, "resourceVersion"):
 		return // nothing was changed
-	case before != nil && deleting(obj) && len(finalizers(obj)) == 0 && req.Plural != "namespaces":
-		after = nil
 	}
 	r.add(Write{Actor: req.Actor, Verb: req.Verb, Call: req.N, Key: key, Before: before, After: after})
 }

@@ -56,6 +56,7 @@ func play(t *testing.T, seed uint64) *model.Schedule {
 //
 //	MODEL_SEED=81 go test -v -run TestModelSchedules ./test/model   # one schedule, told from the beginning to the end
 //	MODEL_SCHEDULES=5000 go test -run TestModelSchedules ./test/model
+//	MODEL_FIRST=501 MODEL_SCHEDULES=500 go test -run TestModelSchedules ./test/model  # the next ones
 //	MODEL_STORIES=dir                                                 # a file for each schedule
 //	MODEL_BLUNT=1                                                     # the job writes whole lists, and says not what it decided on
 //
@@ -90,7 +91,7 @@ func TestModelSchedules(t *testing.T) {
 	if raceDetector {
 		n = 50 // make test plays all of them without it
 	}
-	schedules(t, 1, number(t, "MODEL_SCHEDULES", n))
+	schedules(t, number(t, "MODEL_FIRST", 1), number(t, "MODEL_SCHEDULES", n))
 }
 
 func schedules(t *testing.T, first, n uint64) {
