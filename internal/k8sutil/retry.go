@@ -25,6 +25,7 @@ func IsTransient(err error) bool {
 	var hostname x509.HostnameError
 	var gone *AccountGoneError
 	var refused *refusedForNow
+	var retryable retryableError
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &readOnly), errors.As(err, &permanent):
 		return false
@@ -32,7 +33,7 @@ func IsTransient(err error) bool {
 		return false
 	case errors.As(err, &gone):
 		return false
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.As(err, &retryable):
 		return true
 	case errors.As(err, &status):
 		code := status.Status().Code
@@ -43,6 +44,15 @@ func IsTransient(err error) bool {
 		return true
 	}
 }
+
+// Retryable marks an answer of the API server, decided on the merits, that another
+// attempt may well not get, such as a conflict over an object that is gone. It hides the
+// answer from errors.As: the caller that gives up must not take it for the last word.
+func Retryable(err error) error { return retryableError{err} }
+
+type retryableError struct{ err error }
+
+func (e retryableError) Error() string { return e.err.Error() }
 
 // Permanent marks an error of the caller's own as not transient: trying again
 // cannot help.
@@ -102,5 +112,17 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 			return fmt.Errorf("%w (the last answer: %s)", context.Cause(ctx), err.Error())
 		case <-timer.C:
 		}
+	}
+}
+
+// Sleep waits for d or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
 	}
 }

@@ -52,7 +52,7 @@ func (e *entry) restores(i int) bool {
 }
 
 // goes says whether a later change of the unit deletes the object of change i.
-func (e *entry) goes(i int) bool { return e.Unit.deletes(i) > i }
+func (e *entry) goes(i int) bool { return deletes(&e.Unit, i) > i }
 
 // preimages reads what the changes of a unit are about to change. last: the unit
 // is made after all others, which may change what it expects.
@@ -72,7 +72,7 @@ func (r *run) preimages(ctx context.Context, u *Unit, last bool) ([]preimage, er
 	for i := range u.Changes {
 		// What is patched and then deleted must still be what the deletion was decided
 		// on: the list edits of the patch alone would fit any object.
-		if j := u.deletes(i); j > i && u.Changes[i].Verb == Patch && u.Changes[j].Object != nil && hashOf(pre[i].Object, r.ignored) != hashOf(u.Changes[j].Object, r.ignored) {
+		if j := deletes(u, i); j > i && u.Changes[i].Verb == Patch && u.Changes[j].Object != nil && hashOf(pre[i].Object, r.ignored) != hashOf(u.Changes[j].Object, r.ignored) {
 			return pre, &errMoved{ref: u.Changes[i].Ref, what: "was edited after the plan was made; it is left as it is"}
 		}
 	}
@@ -81,7 +81,7 @@ func (r *run) preimages(ctx context.Context, u *Unit, last bool) ([]preimage, er
 
 // deletes returns the change, i or a later one, that deletes the object of change i,
 // -1 if none does.
-func (u *Unit) deletes(i int) int {
+func deletes(u *Unit, i int) int {
 	for j := i; j < len(u.Changes); j++ {
 		if u.Changes[j].Verb == Delete && u.Changes[j].Ref == u.Changes[i].Ref {
 			return j
@@ -166,7 +166,7 @@ func (r *run) get(ctx context.Context, ref Ref, subresources ...string) (*unstru
 	var obj *unstructured.Unstructured
 	err := r.e.read(ctx, func(ctx context.Context) error {
 		var err error
-		obj, err = resourceIn(r.e.reader, ref.Resource, ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}, subresources...)
+		obj, err = ref.Resource.In(r.e.reader, ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}, subresources...)
 		return err
 	})
 	switch {
@@ -219,7 +219,7 @@ func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
 	case Create:
 		result, err = r.create(ctx, e, i)
 	case Delete:
-		if e.Unit.remadeBy(i) >= 0 {
+		if remadeBy(&e.Unit, i) >= 0 {
 			result, err = r.deleteRemade(ctx, e, i)
 			break
 		}
@@ -338,7 +338,7 @@ var noAttempt = attempt{sending: func() {}, refused: func() {}}
 // createOnce creates an object whatever happens to the answers: if it exists
 // after all, the mark (or, without one, its content) tells whether it is ours.
 func (r *run) createOnce(ctx context.Context, ref Ref, obj *unstructured.Unstructured, mark string, a attempt) (live *unstructured.Unstructured, existed bool, err error) {
-	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	client := ref.Resource.In(r.e.writer, ref.Namespace)
 	first := true
 	err = r.write(ctx, func(ctx context.Context) error {
 		a.sending()
@@ -355,7 +355,7 @@ func (r *run) createOnce(ctx context.Context, ref Ref, obj *unstructured.Unstruc
 		live, err = client.Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("%w (and then it did not exist)", transient{answer})
+			return fmt.Errorf("%w (and then it did not exist)", k8sutil.Retryable(answer))
 		case err != nil:
 			return err
 		case mark != "" && live.GetAnnotations()[MarkAnnotation] == mark,
@@ -374,18 +374,12 @@ func (r *run) createOnce(ctx context.Context, ref Ref, obj *unstructured.Unstruc
 	return live, existed, err
 }
 
-// transient wraps an answer that says "conflict" where trying again is right:
-// the object it conflicts with is not there.
-type transient struct{ err error }
-
-func (t transient) Error() string { return t.err.Error() }
-
 // again makes an answer transient that another attempt may well not get: for
 // writes without a precondition, to objects that only the holder of the lock
 // writes, "conflict" and "not found" after "already exists" are such.
 func again(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return transient{err}
+		return k8sutil.Retryable(err)
 	}
 	return err
 }
@@ -397,7 +391,7 @@ func (r *run) delete(ctx context.Context, ref Ref, pre, latest *unstructured.Uns
 	if pre == nil {
 		return ChangeUnchanged, nil
 	}
-	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	client := ref.Resource.In(r.e.writer, ref.Namespace)
 	uid, version := pre.GetUID(), pre.GetResourceVersion()
 	if latest != nil && latest.GetUID() == uid && hashOf(latest, r.ignored) == hashOf(pre, r.ignored) {
 		version = latest.GetResourceVersion()
@@ -453,7 +447,7 @@ func (r *run) delete(ctx context.Context, ref Ref, pre, latest *unstructured.Uns
 			return k8sutil.Permanent(&errMoved{ref: ref, what: "was edited after the plan was made; it is left as it is"})
 		}
 		version = live.GetResourceVersion()
-		return transient{answer}
+		return k8sutil.Retryable(answer)
 	})
 	return result, err
 }
@@ -465,7 +459,7 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
-	client := resourceIn(r.e.writer, ch.Ref.Resource, ch.Ref.Namespace)
+	client := ch.Ref.Resource.In(r.e.writer, ch.Ref.Namespace)
 	a := r.beginning(e, i)
 	basis := pre
 	if latest := e.latest[ch.Ref]; latest != nil && latest.GetUID() == pre.GetUID() && ch.Subresource == "" {
@@ -549,7 +543,7 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 			return k8sutil.Permanent(decided)
 		}
 		basis = live
-		return transient{answer}
+		return k8sutil.Retryable(answer)
 	})
 	return result, err
 }
@@ -595,7 +589,7 @@ func (r *run) restart(ctx context.Context, deployment Ref, uids []types.UID) err
 				if apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid {
 					return nil
 				}
-				return transient{errors.Join(errors.New("conflict"), err)}
+				return k8sutil.Retryable(errors.Join(errors.New("conflict"), err))
 			}
 			return err
 		})

@@ -35,10 +35,7 @@ type Cluster struct {
 	// saying.
 	Budget time.Duration
 
-	client dynamic.Interface
-	lister *k8sutil.Lister
-	served *k8sutil.Served
-	retry  func(context.Context, func(context.Context) error) error
+	connection Connection
 
 	// made says whether an interrupted run of this job, which this run goes on with,
 	// made the object.
@@ -57,14 +54,19 @@ type scope struct {
 	namespace string
 }
 
-func newCluster(client dynamic.Interface, lister *k8sutil.Lister, served *k8sutil.Served, exclude []string,
-	retry func(context.Context, func(context.Context) error) error,
-) *Cluster {
-	return &Cluster{
-		ExcludeNamespaces: exclude,
-		client:            client, lister: lister, served: served, retry: retry,
-		collections: map[scope]*k8sutil.Collection{},
-	}
+// Connection is what a Cluster reads through. The client must refuse writes.
+type Connection struct {
+	Client dynamic.Interface
+	Lister *k8sutil.Lister
+	Served *k8sutil.Served
+	// Read repeats a read that failed for a moment.
+	Read func(context.Context, func(context.Context) error) error
+}
+
+// NewCluster returns a view that has read nothing yet. made may be nil: see Cluster.Made.
+// Jobs get theirs from the engine.
+func NewCluster(connection Connection, made func(*unstructured.Unstructured) bool) *Cluster {
+	return &Cluster{connection: connection, made: made, collections: map[scope]*k8sutil.Collection{}}
 }
 
 // Made says whether an interrupted run of this job, which this run goes on with,
@@ -78,7 +80,7 @@ func (c *Cluster) Made(obj *unstructured.Unstructured) bool {
 // does not serve it. Discovery that failed for the group is an error, never
 // "not served".
 func (c *Cluster) Served(ctx context.Context, gk schema.GroupKind) (Resource, bool, error) {
-	gvr, ok, err := c.served.Find(ctx, gk)
+	gvr, ok, err := c.connection.Served.Find(ctx, gk)
 	return Resource{GroupVersionResource: gvr, Kind: gk.Kind}, ok, err
 }
 
@@ -96,7 +98,7 @@ func (c *Cluster) List(ctx context.Context, r Resource, namespace string, opts L
 
 // list reads a collection and remembers it.
 func (c *Cluster) list(ctx context.Context, r Resource, namespace string, opts ListOptions, packed bool) (*k8sutil.Collection, error) {
-	collection := k8sutil.NewCollection(c.lister.Source(r.GroupVersionResource, namespace), listOptions(opts), opts.Trim, c.retry)
+	collection := k8sutil.NewCollection(c.connection.Lister.Source(r.GroupVersionResource, namespace), listOptions(opts), opts.Trim, c.connection.Read)
 	if packed {
 		collection.Pack()
 	}
@@ -124,7 +126,7 @@ func (c *Cluster) ListEach(ctx context.Context, r Resource, namespace string, op
 // after the other and keeps none. fn may see an object twice, when the server
 // makes the list begin again.
 func (c *Cluster) Each(ctx context.Context, r Resource, namespace string, opts ListOptions, fn func(*unstructured.Unstructured) error) error {
-	_, err := k8sutil.Page(ctx, c.lister.Source(r.GroupVersionResource, namespace), listOptions(opts), c.retry, func() {},
+	_, err := k8sutil.Page(ctx, c.connection.Lister.Source(r.GroupVersionResource, namespace), listOptions(opts), c.connection.Read, func() {},
 		func(obj *unstructured.Unstructured) error {
 			if opts.Trim != nil {
 				opts.Trim(obj)
@@ -140,7 +142,7 @@ func (c *Cluster) Each(ctx context.Context, r Resource, namespace string, opts L
 // Get reads one object; a nil object and no error if it does not exist.
 func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
 	var obj *unstructured.Unstructured
-	err := c.retry(ctx, func(ctx context.Context) error {
+	err := c.connection.Read(ctx, func(ctx context.Context) error {
 		var err error
 		obj, err = c.resource(ref.Resource, ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		return err
@@ -154,15 +156,16 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	return obj, nil
 }
 
-// collection returns the remembered collection that covers a scope, listing it
+// Collection returns the remembered collection that covers a scope, listing it
 // first if there is none. One of the whole cluster covers every namespace of it,
-// so that a job which looks at fifty namespaces has one watch and not fifty.
-func (c *Cluster) collection(ctx context.Context, r Resource, namespace string) (*k8sutil.Collection, error) {
-	if collection := c.known(r, namespace); collection != nil {
+// so that a job which looks at fifty namespaces has one watch and not fifty. It is what
+// the engine watches.
+func (c *Cluster) Collection(ctx context.Context, r Resource, namespace string) (*k8sutil.Collection, error) {
+	if collection := c.Known(r, namespace); collection != nil {
 		return collection, nil
 	}
 	_, err, _ := c.listing.Do(fmt.Sprintf("%s %s", r.GroupVersionResource, namespace), func() (any, error) {
-		if c.known(r, namespace) != nil {
+		if c.Known(r, namespace) != nil {
 			return nil, nil // the caller before this one listed it
 		}
 		_, err := c.List(ctx, r, namespace, ListOptions{})
@@ -171,10 +174,11 @@ func (c *Cluster) collection(ctx context.Context, r Resource, namespace string) 
 	if err != nil {
 		return nil, err
 	}
-	return c.known(r, namespace), nil
+	return c.Known(r, namespace), nil
 }
 
-func (c *Cluster) known(r Resource, namespace string) *k8sutil.Collection {
+// Known returns the remembered collection that covers a scope, nil if there is none.
+func (c *Cluster) Known(r Resource, namespace string) *k8sutil.Collection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if collection := c.collections[scope{r.GroupVersionResource, namespace}]; collection != nil {
@@ -184,14 +188,7 @@ func (c *Cluster) known(r Resource, namespace string) *k8sutil.Collection {
 }
 
 func (c *Cluster) resource(r Resource, namespace string) dynamic.ResourceInterface {
-	return resourceIn(c.client, r, namespace)
-}
-
-func resourceIn(client dynamic.Interface, r Resource, namespace string) dynamic.ResourceInterface {
-	if namespace == "" {
-		return client.Resource(r.GroupVersionResource)
-	}
-	return client.Resource(r.GroupVersionResource).Namespace(namespace)
+	return r.In(c.connection.Client, namespace)
 }
 
 func listOptions(o ListOptions) metav1.ListOptions {

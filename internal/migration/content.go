@@ -122,20 +122,6 @@ func holds(live, want *unstructured.Unstructured) bool {
 	return true
 }
 
-// restorable returns what is created to bring an object back: its pre-image
-// without what the server sets. The mark is not put on it.
-func restorable(pre *unstructured.Unstructured) *unstructured.Unstructured {
-	obj := pre.DeepCopy()
-	for _, field := range []string{
-		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
-		"deletionGracePeriodSeconds", "managedFields", "selfLink",
-	} {
-		unstructured.RemoveNestedField(obj.Object, "metadata", field)
-	}
-	unstructured.RemoveNestedField(obj.Object, "status")
-	return obj
-}
-
 // patched applies an RFC 7386 merge patch to an object. Like the API server it
 // stores no empty lists and maps in the metadata.
 func patched(obj *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {

@@ -127,15 +127,6 @@ func TestHashOf(t *testing.T) {
 	}
 }
 
-func TestRestorable(t *testing.T) {
-	pre := object(t, `{"metadata":{"name":"n","resourceVersion":"1","generation":2,"creationTimestamp":"t","managedFields":[],"finalizers":["f"],"labels":{"a":"1"}},"spec":{"x":1},"status":{"y":1}}`)
-	want := object(t, `{"metadata":{"name":"n","finalizers":["f"],"labels":{"a":"1"}},"spec":{"x":1}}`)
-	unstructured.RemoveNestedField(want.Object, "metadata", "uid")
-	if diff := cmp.Diff(want.Object, restorable(pre).Object); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
 func TestNextBatch(t *testing.T) {
 	unit := func(n int) Unit { return Unit{Changes: make([]Change, n)} }
 	for name, tc := range map[string]struct {

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1api "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -146,7 +147,12 @@ func (e *Engine) newLock(log *zap.Logger) *lock {
 }
 
 func (e *Engine) newCluster() *Cluster {
-	c := newCluster(e.reader, e.lister, e.served, e.opts.ExcludeNamespaces, e.read)
-	c.Budget = e.opts.Timeout
+	return e.clusterOf(nil)
+}
+
+// clusterOf is newCluster for a run that knows what an interrupted one has made.
+func (e *Engine) clusterOf(made func(*unstructured.Unstructured) bool) *Cluster {
+	c := NewCluster(Connection{Client: e.reader, Lister: e.lister, Served: e.served, Read: e.read}, made)
+	c.ExcludeNamespaces, c.Budget = e.opts.ExcludeNamespaces, e.opts.Timeout
 	return c
 }

@@ -162,7 +162,7 @@ func (x *executor) journaled(units, last []Unit) <-chan []*entry {
 func (x *executor) journal(batch []Unit, next *int, last bool) ([]*entry, bool) {
 	var entries []*entry
 	for i := range batch {
-		batch[i].build()
+		build(&batch[i])
 		pre, err := x.r.preimages(x.work, &batch[i], last)
 		if moved, ok := errors.AsType[*errMoved](err); ok {
 			x.leaveUnit(&batch[i], moved)
@@ -331,7 +331,7 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 				report.Result = ChangeLeft
 			}
 			continue
-		case state.isDone() && ch.Writes() && !e.Unit.remakesAny():
+		case state.isDone() && ch.Writes() && !remakesAny(&e.Unit):
 			report.Result = ChangeDone
 			begun = true
 			continue
@@ -342,7 +342,7 @@ func (x *executor) unit(ctx context.Context, e *entry, p *place) {
 		if ask, gaveUp := x.r.undecided(e, i); ch.Guard && (ask || gaveUp) {
 			if ch.Turn != "" && own.held == nil {
 				var ok bool
-				if own, ok = x.take(ch.Turn, e.Unit.guardEnd(i), p); !ok {
+				if own, ok = x.take(ch.Turn, guardEnd(&e.Unit, i), p); !ok {
 					return // the report says not-started, or open if the unit had begun
 				}
 			}
@@ -520,7 +520,7 @@ func (r *run) complete(e *entry) bool {
 // forget drops the objects of a unit that has ended: the journal has them, and a
 // rollback reads them from there. What is remade is looked at again by others.
 func (r *run) forget(e *entry) {
-	if e.Unit.Commit || e.Unit.remakesAny() {
+	if e.Unit.Commit || remakesAny(&e.Unit) {
 		return
 	}
 	r.mu.Lock()
@@ -654,7 +654,7 @@ func (r *run) refused(ctx context.Context, units []Unit) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			_, err := resourceIn(r.e.writer, ch.Ref.Resource, ch.Ref.Namespace).
+			_, err := ch.Ref.Resource.In(r.e.writer, ch.Ref.Namespace).
 				Create(ctx, ch.Built(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil && isRefusal(err) && !lacksDryRun(err) {
 				r.addFinding(Finding{Severity: Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: hintFor(err)})

@@ -2,195 +2,38 @@ package migration
 
 import (
 	"context"
-	"fmt"
-	"sync"
-	"time"
 
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-const (
-	// freshFor is how old a shared read may be when a recheck uses it.
-	freshFor = 2 * time.Second
-	// freshEvery is the shortest time between the beginnings of two reads of the
-	// same key: rechecks make at most two requests a second for each kind.
-	freshEvery = 500 * time.Millisecond
-)
-
 // Fresh is what a recheck reads the cluster through. All rechecks of a run share
-// their reads, so that a thousand of them cost a few requests.
-type Fresh struct {
-	shared *sharedReads
-	waiter *waiter
-	// after is when the unit's last wait ended: reads that began before do not count.
-	// Zero if the unit has waited for nothing.
-	after time.Time
+// their reads, so that a thousand of them cost a few requests. See Shared for reads that
+// no watch serves.
+type Fresh interface {
+	// Watched returns all objects of a kind in a namespace ("" for all), as a watch
+	// shows them now. The first call lists them, unless the plan did. They are shared
+	// and must not be changed.
+	Watched(ctx context.Context, r Resource, namespace string) ([]*unstructured.Unstructured, error)
+	// WatchedEach is Watched for kinds with very many objects: it hands over one after the
+	// other.
+	WatchedEach(ctx context.Context, r Resource, namespace string, fn func(*unstructured.Unstructured)) error
+	// WatchedOne is Watched of one object; nil if it does not exist.
+	WatchedOne(ctx context.Context, ref Ref) (*unstructured.Unstructured, error)
+	// Shared returns what read returns, from this call or from another recheck's that
+	// began at most 2 s ago and after everything that the unit waited for. Calls of one
+	// key share one read at a time, and begin at most two in a second. What is returned
+	// is shared and must not be changed. The Cluster is a new one in each call of read.
+	//
+	// Large kinds are better watched.
+	Shared(ctx context.Context, key string, read func(context.Context, *Cluster) (any, error)) (any, error)
 }
 
-// Shared returns what read returns, from this call or from another recheck's that
-// began at most 2 s ago and after everything that the unit waited for. Calls of one
-// key share one read at a time, and begin at most two in a second. What is returned
-// is shared and must not be changed. The Cluster is a new one in each call of read.
-//
-// Large kinds are better watched: see Fresh.Watched.
-func Shared[T any](ctx context.Context, f *Fresh, key string, read func(context.Context, *Cluster) (T, error)) (T, error) {
-	v, err := f.shared.get(ctx, key, f.after, func(ctx context.Context, c *Cluster) (any, error) { return read(ctx, c) })
+// Shared is Fresh.Shared for a read that returns a T.
+func Shared[T any](ctx context.Context, f Fresh, key string, read func(context.Context, *Cluster) (T, error)) (T, error) {
+	v, err := f.Shared(ctx, key, func(ctx context.Context, c *Cluster) (any, error) { return read(ctx, c) })
 	if err != nil {
 		var none T
 		return none, err
 	}
 	return v.(T), nil
-}
-
-// Watched returns all objects of a kind in a namespace ("" for all), as a watch
-// shows them now. The first call lists them, unless the plan did. They are shared
-// and must not be changed.
-func (f *Fresh) Watched(ctx context.Context, r Resource, namespace string) ([]*unstructured.Unstructured, error) {
-	if err := f.watch(ctx, r, namespace); err != nil {
-		return nil, err
-	}
-	return f.waiter.List(r, namespace), nil
-}
-
-// WatchedEach is Watched for kinds with very many objects: it hands over one after the
-// other.
-func (f *Fresh) WatchedEach(ctx context.Context, r Resource, namespace string, fn func(*unstructured.Unstructured)) error {
-	if err := f.watch(ctx, r, namespace); err != nil {
-		return err
-	}
-	if collection := f.waiter.cluster.known(r, namespace); collection != nil {
-		collection.Each(func(obj *unstructured.Unstructured) {
-			if namespace == "" || obj.GetNamespace() == namespace {
-				fn(obj)
-			}
-		})
-	}
-	return nil
-}
-
-// WatchedOne is Watched of one object; nil if it does not exist.
-func (f *Fresh) WatchedOne(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
-	if err := f.watch(ctx, ref.Resource, ref.Namespace); err != nil {
-		return nil, err
-	}
-	return f.waiter.Get(ref), nil
-}
-
-func (f *Fresh) watch(ctx context.Context, r Resource, namespace string) error {
-	conditions := []Condition{{On: []Ref{{Resource: r, Namespace: namespace}}}}
-	collection, err := f.waiter.cluster.collection(ctx, r, namespace)
-	if err != nil {
-		return err
-	}
-	// A collection that nobody watches yet is as old as the plan: it is listed once
-	// more, for all who ask at the same time: one collection may hold the objects of
-	// all namespaces.
-	_, err, _ = f.shared.first.Do(fmt.Sprintf("%p", collection), func() (any, error) {
-		if collection.Watching() {
-			return nil, nil
-		}
-		if err := collection.List(ctx); err != nil {
-			return nil, err
-		}
-		return nil, f.waiter.watch(ctx, conditions)
-	})
-	return err
-}
-
-// sharedReads are the reads of one run's rechecks, by key.
-type sharedReads struct {
-	cluster func() *Cluster
-	// first makes callers who begin to watch the same collection at once share that.
-	first singleflight.Group
-
-	mu   sync.Mutex
-	keys map[string]*sharedRead
-	// open is how many units have not ended, asking how many of them wait for a read.
-	open, asking int
-	// onlyReads is closed when nothing but such reads is left to wait for.
-	onlyReads chan struct{}
-	closed    bool
-}
-
-// counted adds to the units that have not ended, and to those that wait for a read.
-// When all of them wait, no later one can share the next read: its pause is of no use.
-func (s *sharedReads) counted(open, asking int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open += open
-	s.asking += asking
-	if s.open > 0 && s.asking == s.open && !s.closed {
-		s.closed = true
-		close(s.onlyReads)
-	}
-}
-
-// pause waits until a key may be read again, and but once until nothing else is under
-// way: a read more than freshEvery allows, which is the run's last one.
-func (s *sharedReads) pause(ctx context.Context, one *sharedRead) error {
-	rest := freshEvery - time.Since(one.began)
-	if one.began.IsZero() || rest <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	var early <-chan struct{}
-	if !one.early {
-		early = s.onlyReads
-	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-	case <-early:
-		one.early = true
-	}
-	return nil
-}
-
-// sharedRead is one key: what was read last, and the read that is under way.
-type sharedRead struct {
-	// turn is held while the key is read.
-	turn  chan struct{}
-	began time.Time
-	value any
-	err   error
-	// early says that the key was read once before its pause had ended.
-	early bool
-}
-
-func newSharedReads(cluster func() *Cluster) *sharedReads {
-	return &sharedReads{cluster: cluster, keys: map[string]*sharedRead{}, onlyReads: make(chan struct{})}
-}
-
-func (s *sharedReads) get(ctx context.Context, key string, after time.Time, read func(context.Context, *Cluster) (any, error)) (any, error) {
-	s.mu.Lock()
-	one := s.keys[key]
-	if one == nil {
-		one = &sharedRead{turn: make(chan struct{}, 1)}
-		s.keys[key] = one
-	}
-	s.mu.Unlock()
-	s.counted(0, 1)
-	defer s.counted(0, -1)
-	select {
-	case one.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	defer func() { <-one.turn }()
-	if !one.began.IsZero() && one.began.After(after) && time.Since(one.began) <= freshFor {
-		return one.value, one.err
-	}
-	if err := s.pause(ctx, one); err != nil {
-		return nil, err
-	}
-	one.began = time.Now()
-	one.value, one.err = read(ctx, s.cluster())
-	if ctx.Err() != nil {
-		// Another recheck must not take the end of this one for an answer.
-		one.began = time.Time{}
-	}
-	return one.value, one.err
 }

@@ -26,7 +26,7 @@ func (e *entry) guardOf(i int) int {
 }
 
 // guardEnd returns the index behind the changes that belong to the guarded change i.
-func (u *Unit) guardEnd(i int) int {
+func guardEnd(u *Unit, i int) int {
 	for i++; i < len(u.Changes); i++ {
 		if u.Changes[i].Guard {
 			return i
@@ -64,7 +64,7 @@ func (r *run) undecided(e *entry, i int) (ask, gaveUp bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	begun := false
-	for k := i; k < e.Unit.guardEnd(i); k++ {
+	for k := i; k < guardEnd(&e.Unit, i); k++ {
 		switch {
 		case !e.Unit.Changes[k].Writes():
 		case e.madeOrBegun(k):
@@ -120,7 +120,7 @@ func checkDecision(ctx context.Context) error {
 // answered.
 func (x *executor) decide(ctx context.Context, e *entry, i int, p *place, waited time.Time, gaveUp bool) (left bool, asked time.Time, err error) {
 	finding := &Finding{
-		Severity: Warning, Object: e.Unit.Changes[e.Unit.guardEnd(i)-1].Ref.String(),
+		Severity: Warning, Object: e.Unit.Changes[guardEnd(&e.Unit, i)-1].Ref.String(),
 		Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
 	}
 	if !gaveUp {
@@ -159,7 +159,7 @@ func (x *executor) recheck(e *entry, i int, p *place, waited time.Time) (*Findin
 			p.leave()
 			p.room = x.checked
 		}
-		finding, err := rechecker.Recheck(x.work, &Fresh{shared: x.shared, waiter: x.waiter, after: waited}, &e.Unit, i)
+		finding, err := rechecker.Recheck(x.work, &fresh{shared: x.shared, waiter: x.waiter, after: waited}, &e.Unit, i)
 		asked := time.Now()
 		entered := p.held || p.take(x.work)
 		asking.leave()
@@ -188,7 +188,7 @@ func notAsDecided(moved *errMoved) Finding {
 // leave gives up the guarded change i and those that belong to it. What an earlier
 // process has made of them is undone.
 func (x *executor) leave(ctx context.Context, e *entry, i int, f Finding) error {
-	end := e.Unit.guardEnd(i)
+	end := guardEnd(&e.Unit, i)
 	if err := x.retreat(ctx, e, i, end); err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (x *executor) recordEffects(ctx context.Context, e *entry, i int) {
 			continue
 		}
 		// One list of a kind serves all units that end at once.
-		f := &Fresh{shared: x.shared, waiter: x.waiter, after: since}
+		f := &fresh{shared: x.shared, waiter: x.waiter, after: since}
 		all, err := Shared(ctx, f, "side effects: "+ref.GroupVersionResource.String(), func(ctx context.Context, c *Cluster) (map[Ref]*unstructured.Unstructured, error) {
 			found := map[Ref]*unstructured.Unstructured{}
 			err := c.Each(ctx, ref.Resource, "", ListOptions{}, func(obj *unstructured.Unstructured) error {

@@ -39,7 +39,7 @@ func TestGuards(t *testing.T) {
 	var of, end []int
 	for i := range e.Unit.Changes {
 		of = append(of, e.guardOf(i))
-		end = append(end, e.Unit.guardEnd(i))
+		end = append(end, guardEnd(&e.Unit, i))
 	}
 	if diff := cmp.Diff([]int{-1, -1, 2, 2, 4, 4}, of); diff != "" {
 		t.Errorf("what a change belongs to (-want +got):\n%s", diff)
@@ -57,7 +57,7 @@ func TestDeletes(t *testing.T) {
 	var got, of []int
 	var goes []bool
 	for i := range u.Changes {
-		got, of, goes = append(got, u.deletes(i)), append(of, e.deletionOf(i)), append(goes, e.goes(i))
+		got, of, goes = append(got, deletes(&u, i)), append(of, e.deletionOf(i)), append(goes, e.goes(i))
 	}
 	if diff := cmp.Diff([]int{2, 4, 2, -1, 4}, got); diff != "" {
 		t.Errorf("what deletes it (-want +got):\n%s", diff)

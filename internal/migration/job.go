@@ -33,7 +33,7 @@ type Rechecker interface {
 	// It is asked after everything that the unit waits for before the change. It may
 	// wait itself. It reads through f and must not remember what it read. The unit may
 	// come from the journal of another process.
-	Recheck(ctx context.Context, f *Fresh, u *Unit, i int) (*Finding, error)
+	Recheck(ctx context.Context, f Fresh, u *Unit, i int) (*Finding, error)
 }
 
 // OnlyReader is a job whose run never writes to the cluster. It has no journal, and takes no

@@ -201,7 +201,7 @@ func (l *lock) acquire(ctx context.Context, job string, patience time.Duration) 
 			if at, _ := l.free(); time.Now().Before(at) {
 				continue
 			}
-			if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			if err := k8sutil.Sleep(ctx, 50*time.Millisecond); err != nil {
 				return contended, err
 			}
 			continue
@@ -280,7 +280,7 @@ func (l *lock) awaitChange(ctx context.Context, freeAt, giveUp time.Time) error 
 		if !k8sutil.IsTransient(err) {
 			return fmt.Errorf("cannot watch Lease %s: %w", l, err)
 		}
-		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+		if err := k8sutil.Sleep(ctx, 200*time.Millisecond); err != nil {
 			return err
 		}
 		return l.peek(ctx)
@@ -355,7 +355,7 @@ func (l *lock) renewOnce(ctx context.Context) error {
 			return err
 		}
 		if l.isOurs() {
-			return transient{err}
+			return k8sutil.Retryable(err)
 		}
 		lost := &LockedError{Lost: true, Deleted: l.seen == nil}
 		if l.seen != nil {
@@ -471,7 +471,7 @@ func (l *lock) release(closed ...string) {
 		if err := l.peek(ctx); err != nil {
 			return err
 		}
-		return transient{answer}
+		return k8sutil.Retryable(answer)
 	})
 	l.marks = map[string]bool{}
 	if err != nil {
@@ -485,16 +485,4 @@ func sameRecord(a, b *resourcelock.LeaderElectionRecord) bool {
 	}
 	return a.HolderIdentity == b.HolderIdentity && a.LeaderTransitions == b.LeaderTransitions &&
 		a.AcquireTime.Equal(&b.AcquireTime) && a.RenewTime.Equal(&b.RenewTime)
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

@@ -155,7 +155,7 @@ func TestLastSharedRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSharedReads(func() *Cluster { return nil })
 		read := func() {
-			_, err := Shared(t.Context(), &Fresh{shared: s, after: time.Now()}, "key", func(context.Context, *Cluster) (int, error) { return 0, nil })
+			_, err := Shared(t.Context(), &fresh{shared: s, after: time.Now()}, "key", func(context.Context, *Cluster) (int, error) { return 0, nil })
 			if err != nil {
 				t.Error(err)
 			}
@@ -184,7 +184,7 @@ func TestSharedReads(t *testing.T) {
 		s := newSharedReads(func() *Cluster { return nil })
 		reads := 0
 		read := func(after time.Time) int {
-			got, err := Shared(t.Context(), &Fresh{shared: s, after: after}, "key", func(context.Context, *Cluster) (int, error) {
+			got, err := Shared(t.Context(), &fresh{shared: s, after: after}, "key", func(context.Context, *Cluster) (int, error) {
 				reads++
 				return reads, nil
 			})
@@ -209,14 +209,14 @@ func TestSharedReads(t *testing.T) {
 			t.Errorf("read %d: it was older than 2 s", got)
 		}
 		failing := errors.New("no")
-		_, err := Shared(t.Context(), &Fresh{shared: s}, "other", func(context.Context, *Cluster) (int, error) { return 0, failing })
+		_, err := Shared(t.Context(), &fresh{shared: s}, "other", func(context.Context, *Cluster) (int, error) { return 0, failing })
 		if !errors.Is(err, failing) {
 			t.Errorf("got %v", err)
 		}
 		// What the end of one recheck cut off is no answer for another.
 		ctx, cancel := context.WithCancel(t.Context())
-		_, _ = Shared(ctx, &Fresh{shared: s}, "cut", func(ctx context.Context, _ *Cluster) (int, error) { cancel(); return 0, ctx.Err() })
-		got, err := Shared(t.Context(), &Fresh{shared: s}, "cut", func(context.Context, *Cluster) (int, error) { return 7, nil })
+		_, _ = Shared(ctx, &fresh{shared: s}, "cut", func(ctx context.Context, _ *Cluster) (int, error) { cancel(); return 0, ctx.Err() })
+		got, err := Shared(t.Context(), &fresh{shared: s}, "cut", func(context.Context, *Cluster) (int, error) { return 7, nil })
 		if got != 7 || err != nil {
 			t.Errorf("got %d, %v", got, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 )
 
 // Resource is a kind as one API server serves it.
@@ -18,6 +19,14 @@ type Resource struct {
 
 // GVK returns the group, version and kind of r.
 func (r Resource) GVK() schema.GroupVersionKind { return r.GroupVersion().WithKind(r.Kind) }
+
+// In returns the client for objects of r in the namespace, "" for cluster-scoped kinds.
+func (r Resource) In(client dynamic.Interface, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return client.Resource(r.GroupVersionResource)
+	}
+	return client.Resource(r.GroupVersionResource).Namespace(namespace)
+}
 
 // Ref names one object of the cluster. Namespace is empty for cluster-scoped
 // kinds. In a Condition, an empty Name stands for every object of that kind
@@ -179,7 +188,7 @@ func (u *Unit) Writes() bool {
 }
 
 // build makes all objects of the unit.
-func (u *Unit) build() {
+func build(u *Unit) {
 	for i := range u.Changes {
 		u.Changes[i].Object = u.Changes[i].Built()
 	}

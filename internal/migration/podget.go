@@ -16,7 +16,7 @@ const podTimeout = 15 * time.Second
 func (c *Cluster) PodGet(ctx context.Context, namespace, pod string, port int, path string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	body, err := c.served.Raw(ctx, fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy%s", namespace, pod, port, path), query)
+	body, err := c.connection.Served.Raw(ctx, fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy%s", namespace, pod, port, path), query)
 	if err != nil {
 		return nil, fmt.Errorf("cannot get %s from port %d of Pod %s/%s: %w", path, port, namespace, pod, err)
 	}

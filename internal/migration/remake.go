@@ -74,7 +74,7 @@ const (
 
 // remadeBy returns the change that creates again what change i deletes, -1 if
 // none does.
-func (u *Unit) remadeBy(i int) int {
+func remadeBy(u *Unit, i int) int {
 	if u.Changes[i].Verb != Delete {
 		return -1
 	}
@@ -88,9 +88,9 @@ func (u *Unit) remadeBy(i int) int {
 
 // remakes says whether the unit deletes the object of change i, now or later, and
 // creates it again.
-func (u *Unit) remakes(i int) bool {
+func remakes(u *Unit, i int) bool {
 	for j := i; j < len(u.Changes); j++ {
-		if u.Changes[j].Ref == u.Changes[i].Ref && u.remadeBy(j) >= 0 {
+		if u.Changes[j].Ref == u.Changes[i].Ref && remadeBy(u, j) >= 0 {
 			return true
 		}
 	}
@@ -99,9 +99,9 @@ func (u *Unit) remakes(i int) bool {
 
 // remakesAny says whether the unit deletes any object and creates it again: such a
 // unit looks at all of its objects again when it is resumed.
-func (u *Unit) remakesAny() bool {
+func remakesAny(u *Unit) bool {
 	for i := range u.Changes {
-		if u.remadeBy(i) >= 0 {
+		if remadeBy(u, i) >= 0 {
 			return true
 		}
 	}
@@ -111,7 +111,7 @@ func (u *Unit) remakesAny() bool {
 // overtaken says whether the object that change i is for was deleted already by
 // a later change of the unit, in an earlier attempt.
 func (r *run) overtaken(ctx context.Context, e *entry, i int) (bool, error) {
-	if !e.Unit.remakes(i) || e.Pre[i].Object == nil {
+	if !remakes(&e.Unit, i) || e.Pre[i].Object == nil {
 		return false, nil
 	}
 	live, err := r.get(ctx, e.Unit.Changes[i].Ref)
@@ -173,7 +173,7 @@ func (r *run) discard(ctx context.Context, ref Ref, live *unstructured.Unstructu
 // unfinalize takes finalizers off an object. Others take off theirs meanwhile, and
 // none may be put back on an object that is being deleted.
 func (r *run) unfinalize(ctx context.Context, ref Ref, uid types.UID, finalizers []string) error {
-	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	client := ref.Resource.In(r.e.writer, ref.Namespace)
 	return r.write(ctx, func(ctx context.Context) error {
 		live, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
@@ -195,7 +195,7 @@ func (r *run) unfinalize(ctx context.Context, ref Ref, uid types.UID, finalizers
 		case apierrors.IsNotFound(err):
 			return nil
 		case apierrors.IsConflict(err):
-			return transient{err}
+			return k8sutil.Retryable(err)
 		}
 		return err
 	})
@@ -209,7 +209,7 @@ func (r *run) patchExactly(ctx context.Context, ref Ref, uid types.UID, metadata
 	if err != nil {
 		return fmt.Errorf("cannot encode the patch: %w", err)
 	}
-	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	client := ref.Resource.In(r.e.writer, ref.Namespace)
 	return r.write(ctx, func(ctx context.Context) error {
 		_, err := client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		// A merge patch conflicts over the UID alone.
@@ -324,7 +324,7 @@ func (v *reversal) remakeOnce(ctx context.Context, e *entry, i int) (made bool, 
 	if pre == nil {
 		return false, nil
 	}
-	again := e.Unit.remadeBy(i)
+	again := remadeBy(&e.Unit, i)
 	obj := e.Unit.Changes[again].Object.DeepCopy()
 	live, err := v.r.get(ctx, ch.Ref)
 	if err != nil {
@@ -459,7 +459,7 @@ func (r *run) refinalize(ctx context.Context, ref Ref, created *unstructured.Uns
 	if len(missing) == 0 {
 		return nil
 	}
-	client := resourceIn(r.e.writer, ref.Resource, ref.Namespace)
+	client := ref.Resource.In(r.e.writer, ref.Namespace)
 	live := created
 	return r.write(ctx, func(ctx context.Context) error {
 		patch, err := patchFor(&Change{Lists: []ListEdit{{Path: []string{"metadata", "finalizers"}, Add: missing}}}, live)
@@ -479,6 +479,6 @@ func (r *run) refinalize(ctx context.Context, ref Ref, created *unstructured.Uns
 			return k8sutil.Permanent(&errMoved{ref: ref, what: "was created again by somebody else"})
 		}
 		live = now
-		return transient{answer}
+		return k8sutil.Retryable(answer)
 	})
 }

@@ -26,8 +26,8 @@ func TestRemakes(t *testing.T) {
 	}
 	var got answers
 	for i := range u.Changes {
-		got.RemadeBy = append(got.RemadeBy, u.remadeBy(i))
-		got.Remakes = append(got.Remakes, u.remakes(i))
+		got.RemadeBy = append(got.RemadeBy, remadeBy(&u, i))
+		got.Remakes = append(got.Remakes, remakes(&u, i))
 	}
 	want := answers{
 		RemadeBy: []int{-1, -1, 4, -1, -1, -1},

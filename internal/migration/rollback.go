@@ -137,7 +137,7 @@ func (r *run) back(ctx context.Context, careful, resumed bool) (*reversal, error
 func (v *reversal) settle(ctx context.Context) error {
 	for round := 1; len(v.effects) > 0; round++ {
 		v.r.log.Info("making sure that what was taken away stays away", zap.Int("changes", len(v.effects)), zap.Duration("for", settling))
-		if err := sleep(ctx, settling); err != nil {
+		if err := k8sutil.Sleep(ctx, settling); err != nil {
 			return err
 		}
 		effects := v.effects
@@ -447,7 +447,7 @@ func (v *reversal) change(ctx context.Context, e *entry, i int) (string, error) 
 			})
 			return true, nil
 		})
-	case e.Unit.remadeBy(i) >= 0:
+	case remadeBy(&e.Unit, i) >= 0:
 		return v.remake(ctx, e, i)
 	case ch.Verb == Delete:
 		return v.bringBack(ctx, ch, e.Pre[i].Object)
@@ -492,7 +492,7 @@ func (e *keptError) Error() string { return e.reason }
 // takeAway deletes an object that exists because of the run, and waits until it
 // is gone. ours, if not nil, decides by the live object.
 func (v *reversal) takeAway(ctx context.Context, ref Ref, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
-	collection, err := v.r.cluster.collection(ctx, ref.Resource, ref.Namespace)
+	collection, err := v.r.cluster.Collection(ctx, ref.Resource, ref.Namespace)
 	if apierrors.IsNotFound(err) {
 		return "", nil // its kind is not served any more: it went with it
 	}
@@ -514,7 +514,7 @@ func (v *reversal) takeAwayLive(ctx context.Context, ref Ref, live *unstructured
 		}
 	}
 	uid := live.GetUID()
-	client := resourceIn(v.r.e.writer, ref.Resource, ref.Namespace)
+	client := ref.Resource.In(v.r.e.writer, ref.Namespace)
 	remove := func(ctx context.Context) error {
 		version := live.GetResourceVersion()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
@@ -542,7 +542,7 @@ func (v *reversal) takeAwayLive(ctx context.Context, ref Ref, live *unstructured
 			}
 		}
 		live = now
-		return transient{answer}
+		return k8sutil.Retryable(answer)
 	}
 	err := errOldDecision
 	for errors.Is(err, errOldDecision) {
@@ -585,7 +585,7 @@ func (v *reversal) bringBack(ctx context.Context, ch *Change, pre *unstructured.
 		}
 		return "", v.waitRestored(ctx, ch)
 	}
-	if _, _, err := v.r.createRemade(ctx, ch.Ref, restorable(pre), noAttempt); err != nil {
+	if _, _, err := v.r.createRemade(ctx, ch.Ref, k8sutil.Restorable(pre), noAttempt); err != nil {
 		return "", goneForGood(ch.Ref, err)
 	}
 	return ChangeRolledBack, v.waitRestored(ctx, ch)
@@ -622,7 +622,7 @@ func (r *run) restoredUID(uid types.UID) bool {
 // leftToOthers says whether the unit was to delete the patched object of change i
 // later, and found that somebody else had.
 func (e *entry) leftToOthers(i int) bool {
-	k := e.Unit.deletes(i)
+	k := deletes(&e.Unit, i)
 	return k > i && e.steps[k].state == stepLeft
 }
 
@@ -669,7 +669,7 @@ func (v *reversal) putBack(ctx context.Context, e *entry, i int) (string, error)
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
-	client := resourceIn(v.r.e.writer, ch.Ref.Resource, ch.Ref.Namespace)
+	client := ch.Ref.Resource.In(v.r.e.writer, ch.Ref.Namespace)
 	outcome := ""
 	told := false
 	err = v.r.write(ctx, func(ctx context.Context) error {
@@ -713,7 +713,7 @@ func (v *reversal) putBack(ctx context.Context, e *entry, i int) (string, error)
 		}
 		k8sutil.Trim(now)
 		live = now
-		return transient{answer}
+		return k8sutil.Retryable(answer)
 	})
 	return outcome, err
 }

@@ -147,7 +147,7 @@ func (e *Engine) Plan(ctx context.Context, job Job) *Report {
 	explainer, _ := job.(Explainer)
 	units := slices.Concat(plan.Units, plan.Last)
 	for i := range units {
-		units[i].build()
+		build(&units[i])
 		for j := range units[i].Changes {
 			ch := &units[i].Changes[j]
 			report := reportOf(ch, "")
@@ -275,8 +275,7 @@ func (r *run) plan(ctx context.Context) (plan *Plan, err error) {
 			err = k8sutil.Permanent(fmt.Errorf("the job %s failed to decide: panic: %v", r.job.Name(), p))
 		}
 	}()
-	r.cluster = r.e.newCluster()
-	r.cluster.made = r.made
+	r.cluster = r.e.clusterOf(r.made)
 	if plan, err = r.job.Plan(ctx, r.cluster); err == nil && plan == nil {
 		plan = &Plan{}
 	}
@@ -646,7 +645,7 @@ func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, 
 		case live == nil:
 			return e.goes(i), true, nil // it was patched, and deleted
 		case pre != nil && live.GetUID() != pre.GetUID():
-			return e.Unit.remakes(i) || e.goes(i), true, nil
+			return remakes(&e.Unit, i) || e.goes(i), true, nil
 		case pre != nil && isPatched(pre, ch):
 			return false, false, nil // it would change nothing: there is no telling
 		}
@@ -760,7 +759,7 @@ func (e *entry) halfMade(i int) bool {
 	if guard < 0 {
 		return false
 	}
-	for k := guard; k < e.Unit.guardEnd(guard); k++ {
+	for k := guard; k < guardEnd(&e.Unit, guard); k++ {
 		if e.Unit.Changes[k].Writes() && e.madeOrBegun(k) {
 			return true
 		}

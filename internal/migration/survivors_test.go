@@ -12,14 +12,14 @@ import (
 func TestReplaces(t *testing.T) {
 	a := ref("Thing", "a")
 	e := entryWith("--", "--", Change{Verb: Delete, Ref: a}, Change{Verb: Create, Ref: a, Replaces: true})
-	if e.Unit.remadeBy(0) != -1 || e.Unit.remakes(0) || e.Unit.remakesAny() || e.restores(1) {
+	if remadeBy(&e.Unit, 0) != -1 || remakes(&e.Unit, 0) || remakesAny(&e.Unit) || e.restores(1) {
 		t.Error("a replacement counts as the former object")
 	}
 	if e.deletionOf(1) != 0 {
 		t.Error("it is created all the same once the former one was deleted")
 	}
 	e.Unit.Changes[1].Replaces = false
-	if e.Unit.remadeBy(0) != 1 || !e.Unit.remakesAny() || !e.restores(1) {
+	if remadeBy(&e.Unit, 0) != 1 || !remakesAny(&e.Unit) || !e.restores(1) {
 		t.Error("one that is created again does not")
 	}
 }

@@ -25,8 +25,8 @@ type waiter struct {
 
 // subject is an object, or with an empty name all objects of a scope.
 type subject struct {
-	scope
-	name string
+	resource        schema.GroupVersionResource
+	namespace, name string
 }
 
 func newWaiter(watchCtx context.Context, cluster *Cluster) *waiter {
@@ -38,7 +38,7 @@ func newWaiter(watchCtx context.Context, cluster *Cluster) *waiter {
 func (w *waiter) watch(ctx context.Context, conditions []Condition) error {
 	for _, c := range conditions {
 		for _, on := range c.On {
-			collection, err := w.cluster.collection(ctx, on.Resource, on.Namespace)
+			collection, err := w.cluster.Collection(ctx, on.Resource, on.Namespace)
 			if err != nil {
 				return err
 			}
@@ -50,10 +50,9 @@ func (w *waiter) watch(ctx context.Context, conditions []Condition) error {
 
 func (w *waiter) notify(resource schema.GroupVersionResource, key string) {
 	namespace, name, _ := strings.Cut(key, "/")
-	here, everywhere := scope{resource, namespace}, scope{resource, ""}
-	subjects := []subject{{here, name}, {here, ""}}
+	subjects := []subject{{resource, namespace, name}, {resource, namespace, ""}}
 	if namespace != "" {
-		subjects = append(subjects, subject{everywhere, ""})
+		subjects = append(subjects, subject{resource, "", ""})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +72,7 @@ func (w *waiter) subscribe(conditions []Condition) (wake chan struct{}, unsubscr
 	defer w.mu.Unlock()
 	for _, c := range conditions {
 		for _, on := range c.On {
-			sub := subject{scope{on.GroupVersionResource, on.Namespace}, on.Name}
+			sub := subject{on.GroupVersionResource, on.Namespace, on.Name}
 			if w.subscribers[sub] == nil {
 				w.subscribers[sub] = map[chan struct{}]struct{}{}
 			}
@@ -85,7 +84,7 @@ func (w *waiter) subscribe(conditions []Condition) (wake chan struct{}, unsubscr
 		defer w.mu.Unlock()
 		for _, c := range conditions {
 			for _, on := range c.On {
-				sub := subject{scope{on.GroupVersionResource, on.Namespace}, on.Name}
+				sub := subject{on.GroupVersionResource, on.Namespace, on.Name}
 				delete(w.subscribers[sub], ch)
 				if len(w.subscribers[sub]) == 0 {
 					delete(w.subscribers, sub)
@@ -184,7 +183,7 @@ func (e *cutOffError) Unwrap() error { return e.cause }
 
 // Get implements View.
 func (w *waiter) Get(ref Ref) *unstructured.Unstructured {
-	if collection := w.cluster.known(ref.Resource, ref.Namespace); collection != nil {
+	if collection := w.cluster.Known(ref.Resource, ref.Namespace); collection != nil {
 		return collection.Get(ref.Namespace, ref.Name)
 	}
 	return nil
@@ -192,7 +191,7 @@ func (w *waiter) Get(ref Ref) *unstructured.Unstructured {
 
 // List implements View.
 func (w *waiter) List(r Resource, namespace string) []*unstructured.Unstructured {
-	collection := w.cluster.known(r, namespace)
+	collection := w.cluster.Known(r, namespace)
 	if collection == nil {
 		return nil
 	}

@@ -22,11 +22,11 @@ import (
 type guarding struct {
 	*scripted
 	// reason says whether it holds; asked counts the questions.
-	reason func(ctx context.Context, f *migration.Fresh) (bool, error)
+	reason func(ctx context.Context, f migration.Fresh) (bool, error)
 	asked  atomic.Int64
 }
 
-func (g *guarding) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (g *guarding) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	g.asked.Add(1)
 	holds, err := g.reason(ctx, f)
 	if err != nil || holds {
@@ -37,8 +37,8 @@ func (g *guarding) Recheck(ctx context.Context, f *migration.Fresh, u *migration
 	}, nil
 }
 
-func always(holds bool) func(context.Context, *migration.Fresh) (bool, error) {
-	return func(context.Context, *migration.Fresh) (bool, error) { return holds, nil }
+func always(holds bool) func(context.Context, migration.Fresh) (bool, error) {
+	return func(context.Context, migration.Fresh) (bool, error) { return holds, nil }
 }
 
 // replacing is the plan "create a and await it, then remove the finalizer of victim and
@@ -158,7 +158,7 @@ func TestEngineAsksAgain(t *testing.T) {
 		wanted.Store(true)
 		job := s.guarding("waiting", &wanted)
 		// As a job would: read it, shared with others, and watch it.
-		job.reason = func(ctx context.Context, f *migration.Fresh) (bool, error) {
+		job.reason = func(ctx context.Context, f migration.Fresh) (bool, error) {
 			read, err := migration.Shared(ctx, f, "switch", func(ctx context.Context, c *migration.Cluster) (bool, error) {
 				obj, err := c.Get(ctx, s.ref("switch"))
 				return err == nil && obj != nil && fmt.Sprint(obj.Object["data"]) == "map[switched:true]", err
@@ -195,7 +195,7 @@ func TestEngineAsksAgain(t *testing.T) {
 		var wanted atomic.Bool
 		wanted.Store(true)
 		job := s.guarding("unreadable", &wanted)
-		job.reason = func(context.Context, *migration.Fresh) (bool, error) {
+		job.reason = func(context.Context, migration.Fresh) (bool, error) {
 			return false, fmt.Errorf("NATS does not answer")
 		}
 		go func() {
@@ -233,7 +233,7 @@ func TestEngineAsksAgain(t *testing.T) {
 					return next.RoundTrip(r)
 				})
 			})
-			job.reason = func(context.Context, *migration.Fresh) (bool, error) { return holds || until.Load() == 0, nil }
+			job.reason = func(context.Context, migration.Fresh) (bool, error) { return holds || until.Load() == 0, nil }
 			r := e.Run(t.Context(), job)
 			if holds {
 				want(t, r, migration.Succeeded, 0)

@@ -284,7 +284,7 @@ type rechecked struct {
 	recheck func(u *migration.Unit, i int) (*migration.Finding, error)
 }
 
-func (j *rechecked) Recheck(_ context.Context, _ *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (j *rechecked) Recheck(_ context.Context, _ migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	return j.recheck(u, i)
 }
 

@@ -337,7 +337,7 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 }
 
 // Recheck implements migration.Rechecker.
-func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	w, ref := j.World, u.Changes[i].Ref
 	mode, err := migration.Shared(ctx, f, "switch", func(ctx context.Context, c *migration.Cluster) (string, error) { return switchMode(ctx, c, w) })
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // Recheck implements migration.Rechecker: between the plan and the deletion of the
 // StatefulSet it may have been edited, and its claims may have become such that they
 // cannot grow.
-func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	s, err := migration.Shared(ctx, f, "statefulset", func(ctx context.Context, c *migration.Cluster) (*snapshot, error) {
 		return observe(ctx, c, j.options)
 	})

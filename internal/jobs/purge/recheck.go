@@ -12,7 +12,7 @@ import (
 
 // Recheck implements migration.Rechecker. Each deletion may take --delete-timeout,
 // and what is made meanwhile goes with its kind.
-func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	ch := &u.Changes[i]
 	key := "event-bus"
 	if ch.Ref.Kind == definition.Kind {

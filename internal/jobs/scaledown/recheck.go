@@ -10,7 +10,7 @@ import (
 
 // Recheck implements migration.Rechecker: the pods of the first Deployment may take
 // minutes to end, and the Event Bus may be needed again before the second one goes.
-func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	ch := &u.Changes[i]
 	// What another Deployment's recheck has read is from before that was scaled. All
 	// finalizers share one, which begins when both are at 0.

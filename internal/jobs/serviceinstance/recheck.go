@@ -14,7 +14,7 @@ import (
 
 // Recheck implements migration.Rechecker: recreations come one after the other, so
 // that the last one may be decided on long before it begins.
-func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	ch := &u.Changes[i]
 	if ch.Ref.Kind == namespaces.Kind {
 		ns, err := migration.Shared(ctx, f, ch.Ref.String(), func(ctx context.Context, c *migration.Cluster) (*unstructured.Unstructured, error) {

@@ -17,7 +17,7 @@ import (
 // Recheck implements migration.Rechecker: whether all that a deletion was decided on
 // still holds. Between the plan and the deletion lie the wait for the Trigger, and
 // maybe a kill and an upgrade that was reverted.
-func (j *Job) Recheck(ctx context.Context, f *migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	j.mu.Lock()
 	r := &recheck{job: j, fresh: f, kinds: j.kinds, options: j.options}
 	j.mu.Unlock()
@@ -57,7 +57,7 @@ func subjectOf(u *migration.Unit, i int) *migration.Change {
 // recheck is one answer. Its reads are shared with those of other units.
 type recheck struct {
 	job     *Job
-	fresh   *migration.Fresh
+	fresh   migration.Fresh
 	kinds   kinds
 	options options
 }
