@@ -44,8 +44,9 @@ type goPackage struct {
 var rank = map[string]int{
 	"cmd": 0,
 	"cli": 1, "jobs": 1, "jobmanager": 1,
-	"migration": 2, "eventservice": 2,
-	"kyma": 3, "k8sutil": 3, "redact": 3,
+	"engine": 2, "eventservice": 2,
+	"migration": 3,
+	"kyma":      4, "k8sutil": 4, "redact": 4,
 }
 
 // room returns the room a package of the product is in, "" for any other
@@ -57,7 +58,7 @@ func room(importPath string) string {
 	}
 	parts := strings.Split(rel, "/")
 	switch {
-	case parts[0] == "internal" && len(parts) > 1:
+	case (parts[0] == "internal" || parts[0] == "pkg") && len(parts) > 1:
 		return parts[1]
 	case parts[0] == "cmd":
 		return "cmd"
@@ -79,7 +80,7 @@ type rule struct {
 var rules = []rule{
 	{
 		name:   "EveryRoomHasItsPlace",
-		reason: "a package without a rank could import anything; architecture.md names the rooms, add one there first",
+		reason: "a package without a rank could import anything; docs/architecture.md names the packages and their order: add it there first",
 		breaks: func(p *goPackage) []string {
 			if _, ok := rank[room(p.ImportPath)]; !ok {
 				return []string{"the room itself"}
@@ -116,6 +117,26 @@ var rules = []rule{
 				return nil
 			}
 			return which(p.Imports, isClient)
+		},
+	},
+	{
+		name:   "JobsDecideOnly",
+		reason: "a job returns a plan, and the engine carries it out; a job that knew the engine could make changes that no plan shows",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "jobs" {
+				return nil
+			}
+			return which(p.Imports, func(imported string) bool { return room(imported) == "engine" })
+		},
+	},
+	{
+		name:   "PackagesForOthersKnowNoKyma",
+		reason: "installers of anything import what is in pkg/, and have nothing to do with Kyma",
+		breaks: func(p *goPackage) []string {
+			if !strings.HasPrefix(p.ImportPath, module+"/pkg/") {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool { return room(dep) == "kyma" || room(dep) == "jobs" })
 		},
 	},
 	{
@@ -205,7 +226,7 @@ var rules = []rule{
 				return nil
 			}
 			return which(p.Deps, func(dep string) bool {
-				return slices.Contains([]string{"cli", "jobs", "jobmanager", "migration"}, room(dep))
+				return slices.Contains([]string{"cli", "jobs", "jobmanager", "engine", "migration"}, room(dep))
 			})
 		},
 	},
@@ -256,12 +277,12 @@ func load(t *testing.T) []*goPackage {
 	t.Helper()
 	// go test remembers a result until something changes that the test itself
 	// has read; what go list reads does not count, so a new package would not.
-	for _, dir := range []string{".", "../cmd"} {
+	for _, dir := range []string{".", "../cmd", "../pkg"} {
 		if err := filepath.WalkDir(dir, func(_ string, _ fs.DirEntry, err error) error { return err }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,GoFiles,Imports,Deps,Error", module+"/cmd/...", module+"/internal/...")
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,GoFiles,Imports,Deps,Error", module+"/cmd/...", module+"/internal/...", module+"/pkg/...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -352,7 +373,7 @@ func TestRulesCatch(t *testing.T) {
 	in := func(dir string, imports, uses []string) *goPackage {
 		p := &goPackage{ImportPath: module + "/" + dir, Uses: uses}
 		for _, i := range imports {
-			if strings.HasPrefix(i, "internal/") || strings.HasPrefix(i, "test/") {
+			if strings.HasPrefix(i, "internal/") || strings.HasPrefix(i, "pkg/") || strings.HasPrefix(i, "test/") {
 				i = module + "/" + i
 			}
 			p.Imports = append(p.Imports, i)
@@ -366,7 +387,10 @@ func TestRulesCatch(t *testing.T) {
 		want   []string
 	}{
 		{reason: "a room nobody knows", pkg: in("internal/helpers", nil, nil), want: []string{"EveryRoomHasItsPlace"}},
-		{reason: "the engine knows a job", pkg: in("internal/migration", []string{"internal/jobs/httpsource"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the engine knows a job", pkg: in("pkg/engine", []string{"internal/jobs/httpsource"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma"}},
+		{reason: "the engine knows Kyma", pkg: in("pkg/engine", []string{"internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
+		{reason: "what a job says knows the engine", pkg: in("pkg/migration", []string{"pkg/engine"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "a job knows the engine", pkg: in("internal/jobs/trigger", []string{"pkg/migration", "pkg/engine"}, nil), want: []string{"JobsDecideOnly"}},
 		{reason: "a job knows the frame", pkg: in("internal/jobs/trigger", []string{"internal/cli"}, nil), want: []string{"ImportsPointDown"}},
 		{reason: "the frame knows a job", pkg: in("internal/cli", []string{"internal/jobs/trigger"}, nil), want: []string{"ImportsPointDown"}},
 		{reason: "a job knows another", pkg: in("internal/jobs/trigger", []string{"internal/jobs/httpsource"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
@@ -374,21 +398,21 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "a job has a client", pkg: in("internal/jobs/trigger", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"JobsHaveNoClient"}},
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "mechanics know facts", pkg: in("internal/k8sutil", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "K8sutilKnowsNothingOfOurs"}},
-		{reason: "the engine has flags", pkg: in("internal/migration", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
-		{reason: "the engine listens to signals", pkg: in("internal/migration", []string{"os/signal"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
+		{reason: "the engine has flags", pkg: in("pkg/engine", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
+		{reason: "the engine listens to signals", pkg: in("pkg/engine", []string{"os/signal"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
 		{reason: "a job reads the environment", pkg: in("internal/jobs/trigger", nil, []string{"os.Getenv"}), want: []string{"OnlyTheFrameHasTheEnvironment"}},
-		{reason: "the engine exits", pkg: in("internal/migration", nil, []string{"os.Exit"}), want: []string{"OnlyMainExits"}},
+		{reason: "the engine exits", pkg: in("pkg/engine", nil, []string{"os.Exit"}), want: []string{"OnlyMainExits"}},
 		{reason: "the frame exits", pkg: in("internal/cli", nil, []string{"log.Fatalf"}), want: []string{"OnlyMainExits"}},
 		{reason: "main knows two jobs", pkg: in("cmd/trigger-sync", []string{"internal/cli", "internal/jobs/a", "internal/jobs/b"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
-		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/cli", "internal/migration"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
+		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/cli", "pkg/engine"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
 		{reason: "the operator's tool knows all jobs", pkg: in("cmd/eventmesh-migrate", []string{"internal/cli", "internal/jobs/a", "internal/jobs/b", "internal/jobmanager"}, nil)},
-		{reason: "a stand-in in the product", pkg: in("internal/migration", []string{"test/kyma"}, nil), want: []string{"TheProductNeedsNoTest"}},
-		{reason: "the event-service knows the engine", pkg: in("internal/eventservice", []string{"internal/migration"}, nil), want: []string{"ImportsPointDown", "TheEventServiceIsAServerAndNothingElse"}},
+		{reason: "a stand-in in the product", pkg: in("pkg/engine", []string{"test/kyma"}, nil), want: []string{"TheProductNeedsNoTest"}},
+		{reason: "the event-service knows the engine", pkg: in("internal/eventservice", []string{"pkg/engine"}, nil), want: []string{"ImportsPointDown", "TheEventServiceIsAServerAndNothingElse"}},
 		{reason: "the event-service's command knows the frame", pkg: in("cmd/event-service", []string{"internal/eventservice", "internal/cli"}, nil), want: []string{"TheEventServiceIsAServerAndNothingElse"}},
 		{reason: "the event-service as it should be", pkg: in("cmd/event-service", []string{"flag", "os/signal", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},
 		{reason: "a main as it should be", pkg: in("cmd/trigger-sync", []string{"os", "internal/cli", "internal/jobs/trigger"}, []string{"os.Exit"})},
-		{reason: "the frame as it should be", pkg: in("internal/cli", []string{"os/signal", "github.com/spf13/cobra", "internal/migration"}, []string{"os.Args"})},
-		{reason: "the engine as it should be", pkg: in("internal/migration", []string{"internal/k8sutil", "internal/kyma", "k8s.io/client-go/dynamic"}, nil)},
+		{reason: "the frame as it should be", pkg: in("internal/cli", []string{"os/signal", "github.com/spf13/cobra", "pkg/engine"}, []string{"os.Args"})},
+		{reason: "the engine as it should be", pkg: in("pkg/engine", []string{"internal/k8sutil", "pkg/migration", "pkg/engine/internal/journal", "k8s.io/client-go/dynamic"}, nil)},
 	} {
 		var got []string
 		for _, r := range rules {

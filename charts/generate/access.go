@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/serviceinstance"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // job is one that the chart runs, with what it does in the state namespace.

@@ -17,7 +17,8 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 const program = "eventmesh-migrate"
@@ -164,8 +165,8 @@ func (a *app) manager(c *cli.Connection, progress jobmanager.Progress) (*jobmana
 	}, components(), a.jobs...)
 }
 
-func (a *app) engine(c *cli.Connection) (*migration.Engine, error) {
-	e, err := migration.New(c.Config, c.Options)
+func (a *app) engine(c *cli.Connection) (*engine.Engine, error) {
+	e, err := engine.New(c.Config, c.Options)
 	if err != nil {
 		return nil, cli.Usage(fmt.Sprintf("cannot use the configuration of %s (%s): %v", c.Config.Host, c.Source, err))
 	}
@@ -184,7 +185,7 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 		}
 	})
 	var usage *jobmanager.UsageError
-	var signal migration.SignalError
+	var signal engine.SignalError
 	switch {
 	case err != nil:
 		a.tell(err)
@@ -202,7 +203,7 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 }
 
 // inspect connects, and looks with an engine.
-func (a *app) inspect(work func(context.Context, *cli.Connection, *migration.Engine) error) error {
+func (a *app) inspect(work func(context.Context, *cli.Connection, *engine.Engine) error) error {
 	c, err := a.connect(true)
 	if err != nil {
 		return err

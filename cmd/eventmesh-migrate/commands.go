@@ -15,7 +15,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // jobRow is a job in the list.
@@ -318,17 +319,17 @@ type jobStatus struct {
 }
 
 type status struct {
-	Jobs     []jobStatus               `json:"jobs"`
-	Journals []migration.StoredJournal `json:"journals"`
-	Lock     *migration.HeldLock       `json:"lock,omitempty"`
+	Jobs     []jobStatus            `json:"jobs"`
+	Journals []engine.StoredJournal `json:"journals"`
+	Lock     *engine.HeldLock       `json:"lock,omitempty"`
 	// AccountsLeft is what hooks have left behind.
 	AccountsLeft *landscape.Left `json:"accountsLeft,omitempty"`
 }
 
-func (a *app) statusOf(kept *migration.Kept, left *landscape.Left) status {
+func (a *app) statusOf(kept *engine.State, left *landscape.Left) status {
 	s := status{Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock, AccountsLeft: left}
 	if s.Journals == nil {
-		s.Journals = []migration.StoredJournal{}
+		s.Journals = []engine.StoredJournal{}
 	}
 	names := a.jobNames()
 	for _, other := range slices.Sorted(maps.Keys(kept.Reports)) {
@@ -360,8 +361,8 @@ func (a *app) statusCommand() *cobra.Command {
 		Long:    "Show what the jobs keep in the state namespace: the last report of each that said\nsomething new, runs that were interrupted, who holds the lock, and what is deferred\nand why; and the accounts that hooks have left behind, if you may list those. It only\nreads. Whether a job is needed now is what \"jobs\" says.",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
-			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
-				kept, err := e.Kept(ctx)
+			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
+				kept, err := e.State(ctx)
 				if err != nil {
 					return err
 				}

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/purge"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // eventbusPurge comes after everything, and only when told to: it deletes.

@@ -14,7 +14,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/support"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -26,7 +27,7 @@ action and its page in the runbook. It only reads. Exit code 0: nothing is wrong
 (warnings aside); 1: something is; 2: the namespace of -n does not exist.`,
 		Example: "  {name} verify\n  {name} verify -n shop\n  {name} verify -o json",
 		RunE: func(*cobra.Command, []string) error {
-			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
+			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
 				found, err := a.check(ctx, c, e)
 				if err != nil {
 					return err
@@ -43,7 +44,7 @@ action and its page in the runbook. It only reads. Exit code 0: nothing is wrong
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, c *cli.Connection, e *migration.Engine) ([]landscape.Defect, error) {
+func (a *app) check(ctx context.Context, c *cli.Connection, e *engine.Engine) ([]landscape.Defect, error) {
 	l, err := landscape.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func (a *app) check(ctx context.Context, c *cli.Connection, e *migration.Engine)
 	if l.Left, err = landscape.ReadLeft(ctx, e.Cluster()); err != nil {
 		return nil, err
 	}
-	kept, err := e.Kept(ctx)
+	kept, err := e.State(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only read
 -o html writes one page that needs nothing else, with a picture.`,
 		Example: "  {name} map\n  {name} map -n shop -o mermaid\n  {name} map -o html --file events.html",
 		RunE: func(*cobra.Command, []string) error {
-			return a.inspect(func(ctx context.Context, c *cli.Connection, e *migration.Engine) error {
+			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
 				l, err := landscape.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
 				if err != nil {
 					return err
@@ -244,7 +245,7 @@ func (a *app) archive(ctx context.Context, c *cli.Connection, to *support.Archiv
 	if failed != nil {
 		to.Problem("accountsLeft in status.json and verify.json", failed)
 	}
-	kept, failed := e.Kept(ctx)
+	kept, failed := e.State(ctx)
 	if failed == nil {
 		add("status.json", a.statusOf(kept, left), nil)
 		add("reports.json", kept.Reports, nil)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
 // progress is the line that shows, on a terminal, what the jobs do: which run, how
@@ -93,7 +93,7 @@ func (p *progress) Job(_ jobmanager.Hook, job, state string) {
 }
 
 // For implements jobmanager.Progress.
-func (p *progress) For(job string) migration.Progress { return &engineProgress{p, job} }
+func (p *progress) For(job string) engine.Progress { return &engineProgress{p, job} }
 
 // text is the line; it is cut at the width of a terminal.
 func (p *progress) text(now time.Time) string {

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 func TestConnect(t *testing.T) {
@@ -135,7 +136,7 @@ func TestConnect(t *testing.T) {
 		"EngineRefusesIt": {
 			reason: "a certificate that cannot be used shows only when the client is made",
 			change: func(tr *trial) {
-				tr.newEngine = func(*rest.Config, migration.Options) (engine, error) { return nil, errors.New("bad certificate") }
+				tr.newEngine = func(*rest.Config, engine.Options) (runner, error) { return nil, errors.New("bad certificate") }
 			},
 			errs: []string{"https://near.example:6443", "context near", "bad certificate"},
 		},

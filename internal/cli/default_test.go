@@ -8,7 +8,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // planner is a job that plans when it is not told what to do.
@@ -50,7 +51,7 @@ func TestDefaultCommandIsTheJobs(t *testing.T) {
 		p := &process{
 			IO:         IO{Args: tc.args, Env: func(string) string { return "" }, Stdout: &out, Stderr: &out},
 			job:        planner{},
-			newEngine:  func(*rest.Config, migration.Options) (engine, error) { return engineOf, nil },
+			newEngine:  func(*rest.Config, engine.Options) (runner, error) { return engineOf, nil },
 			inCluster:  func() (*rest.Config, error) { return &rest.Config{Host: "https://x"}, nil },
 			isTerminal: isTerminal,
 		}

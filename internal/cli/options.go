@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
 // Values of the flags that take one of a few words.
@@ -66,7 +66,7 @@ func defaultOptions() options {
 	return options{
 		qps:             -1,
 		burst:           -1,
-		stateNamespace:  migration.DefaultStateNamespace,
+		stateNamespace:  engine.DefaultStateNamespace,
 		timeout:         15 * time.Minute,
 		rollbackTimeout: 5 * time.Minute,
 		lockWait:        lockWaitFromLease,
@@ -147,14 +147,14 @@ func (o *options) validate() []string {
 }
 
 // engineOptions are those that are the engine's business.
-func (o *options) engineOptions() migration.Options {
-	return migration.Options{
+func (o *options) engineOptions() engine.Options {
+	return engine.Options{
 		StateNamespace:  o.stateNamespace,
 		Timeout:         o.timeout,
 		RollbackTimeout: o.rollbackTimeout,
-		OnFailure:       migration.OnFailure(o.onFailure),
-		Resume:          migration.Resume(o.resume),
-		Defer:           migration.Defer(o.deferral),
+		OnFailure:       engine.OnFailure(o.onFailure),
+		Resume:          engine.Resume(o.resume),
+		Defer:           engine.Defer(o.deferral),
 		// 0 is how the engine is told to use its default; here it means not to
 		// wait.
 		LockWait:          max(o.lockWait, time.Nanosecond),

@@ -9,14 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 func TestFlagsBecomeOptions(t *testing.T) {
-	defaults := func(change func(*migration.Options)) migration.Options {
-		o := migration.Options{
+	defaults := func(change func(*engine.Options)) engine.Options {
+		o := engine.Options{
 			StateNamespace: "eventmesh-migration", Timeout: 15 * time.Minute, RollbackTimeout: 5 * time.Minute,
-			OnFailure: migration.OnFailureRollback, Resume: migration.ResumeForward, Defer: migration.DeferAllow,
+			OnFailure: engine.OnFailureRollback, Resume: engine.ResumeForward, Defer: engine.DeferAllow,
 			LeaseDuration: 30 * time.Second, LockWait: time.Minute, MaxUnready: 50,
 		}
 		if change != nil {
@@ -28,7 +29,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 		reason  string
 		args    []string
 		command string
-		want    migration.Options
+		want    engine.Options
 		job     *fakeJob
 	}{
 		"Nothing": {
@@ -40,21 +41,21 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			reason:  "flags without a command belong to run",
 			args:    []string{"--timeout", "5m"},
 			command: "run",
-			want:    defaults(func(o *migration.Options) { o.Timeout = 5 * time.Minute }),
+			want:    defaults(func(o *engine.Options) { o.Timeout = 5 * time.Minute }),
 		},
 		"FlagsBeforeTheCommand": {
 			reason:  "a flag may stand on either side of the command",
 			args:    []string{"--timeout", "5m", "plan", "--resume=back"},
 			command: "plan",
-			want: defaults(func(o *migration.Options) {
-				o.Timeout, o.Resume = 5*time.Minute, migration.ResumeBack
+			want: defaults(func(o *engine.Options) {
+				o.Timeout, o.Resume = 5*time.Minute, engine.ResumeBack
 			}),
 		},
 		"LockWaitFollowsTheLease": {
 			reason:  "a killed run's lease must expire first, however long it is",
 			args:    []string{"undo", "--lease-duration=2m"},
 			command: "undo",
-			want: defaults(func(o *migration.Options) {
+			want: defaults(func(o *engine.Options) {
 				o.LeaseDuration, o.LockWait = 2*time.Minute, 2*time.Minute+30*time.Second
 			}),
 		},
@@ -62,7 +63,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			reason:  "0 is a wait of the user's choice, not the engine's default",
 			args:    []string{"--lock-wait=0"},
 			command: "run",
-			want:    defaults(func(o *migration.Options) { o.LockWait = 1 }),
+			want:    defaults(func(o *engine.Options) { o.LockWait = 1 }),
 		},
 		"All": {
 			reason: "each flag reaches its field",
@@ -71,9 +72,9 @@ func TestFlagsBecomeOptions(t *testing.T) {
 				"--on-failure=keep", "--resume=back", "--defer=fail", "--lock-wait=3s", "--lease-duration=1s", "--max-unready=7",
 			},
 			command: "run",
-			want: migration.Options{
+			want: engine.Options{
 				StateNamespace: "state", Timeout: 15 * time.Minute, RollbackTimeout: 90 * time.Second,
-				OnFailure: migration.OnFailureKeep, Resume: migration.ResumeBack, Defer: migration.DeferFail,
+				OnFailure: engine.OnFailureLeave, Resume: engine.ResumeBack, Defer: engine.DeferFail,
 				LeaseDuration: time.Second, LockWait: 3 * time.Second, MaxUnready: 7, ExcludeNamespaces: []string{"a", "b", "c"},
 				Flags: []string{"--state-namespace=state", "--exclude-namespaces=a,b,c"},
 			},
@@ -82,7 +83,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			reason:  "settings of every type are bound to the job's fields",
 			args:    []string{"--mode", "rough", "--force", "--workers=9", "--hat-timeout=3s", "--skip=x,y"},
 			command: "run",
-			want: defaults(func(o *migration.Options) {
+			want: defaults(func(o *engine.Options) {
 				o.Flags = []string{"--mode=rough", "--force=true", "--workers=9", "--hat-timeout=3s", "--skip=x,y"}
 			}),
 			job: &fakeJob{mode: "rough", force: true, workers: 9, wait: 3 * time.Second, skip: []string{"x", "y"}},
@@ -99,7 +100,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			if tr.options.Log == nil || tr.options.Identity == "" || tr.options.Version == "" {
 				t.Errorf("%s: the engine got no logger, identity or version: %+v", tc.reason, tr.options)
 			}
-			ignored := cmpopts.IgnoreFields(migration.Options{}, "Log", "Identity", "Version")
+			ignored := cmpopts.IgnoreFields(engine.Options{}, "Log", "Identity", "Version")
 			if diff := cmp.Diff(tc.want, tr.options, ignored, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s: options (-want +got):\n%s", tc.reason, diff)
 			}

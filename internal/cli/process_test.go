@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 var update = flag.Bool("update", false, "write what the tests got into testdata")
@@ -114,7 +115,7 @@ type trial struct {
 	// command, config and options are what the engine got.
 	command string
 	config  *rest.Config
-	options migration.Options
+	options engine.Options
 	// report is what the engine answers.
 	report *migration.Report
 }
@@ -135,7 +136,7 @@ func newTrial(t *testing.T, args ...string) *trial {
 		inCluster:      func() (*rest.Config, error) { return nil, rest.ErrNotInCluster },
 		terminationLog: filepath.Join(dir, "termination-log"),
 	}
-	tr.newEngine = func(cfg *rest.Config, o migration.Options) (engine, error) {
+	tr.newEngine = func(cfg *rest.Config, o engine.Options) (runner, error) {
 		tr.config, tr.options = cfg, o
 		return &fakeEngine{do: func(_ context.Context, command string, _ migration.Job) *migration.Report {
 			tr.command = command

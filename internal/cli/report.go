@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // exitCodes is the contract, as the help and the report tell it.
@@ -107,7 +107,7 @@ const maxOrdinary = 20
 var resultOrder = []string{
 	migration.ChangeNotRestored,
 	migration.ChangeFailed,
-	migration.ChangeKept,
+	migration.ChangeProtected,
 	migration.ChangeOpen,
 	migration.ChangeRolledBack,
 	migration.ChangeNotStarted,
@@ -119,7 +119,7 @@ var resultOrder = []string{
 var alwaysShown = map[string]bool{
 	migration.ChangeNotRestored: true,
 	migration.ChangeFailed:      true,
-	migration.ChangeKept:        true,
+	migration.ChangeProtected:   true,
 }
 
 // changeCounts are the numbers of changes by result.

@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 func readFile(t *testing.T, path string) string {
@@ -56,7 +57,7 @@ func partlyRestored() *migration.Report {
 	}
 	r.Changes = append(r.Changes,
 		hat(migration.ChangeFailed, "large", "not ready:\n  too large"),
-		hat(migration.ChangeKept, "worn", "carries live events"),
+		hat(migration.ChangeProtected, "worn", "carries live events"),
 		hat(migration.ChangeNotRestored, "glued", "forbidden"),
 		migration.ChangeReport{Verb: migration.Create, Kind: "Hat", APIVersion: "clothes.example/v1", Name: "later", Result: migration.ChangeNotStarted},
 	)
@@ -246,7 +247,7 @@ func TestPanic(t *testing.T) {
 		{"a plan has changed nothing", []string{"plan"}, 1},
 	} {
 		tr := newTrial(t, tc.args...)
-		tr.newEngine = func(*rest.Config, migration.Options) (engine, error) {
+		tr.newEngine = func(*rest.Config, engine.Options) (runner, error) {
 			return &fakeEngine{do: func(context.Context, string, migration.Job) *migration.Report { panic("no head") }}, nil
 		}
 		if code := tr.main(); code != tc.want {

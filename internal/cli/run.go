@@ -1,7 +1,7 @@
 // Package cli is the frame of a one-shot process: flags, logger, signals, the
 // way to the API server, the report, and the exit code. It decides nothing
 // about the cluster: a job does (internal/jobs), and the engine acts
-// (internal/migration). Nobody but this package and the main functions touches
+// (pkg/engine). Nobody but this package and the main functions touches
 // flags, the environment, signals or the standard streams.
 //
 // Of the environment it reads KUBECONFIG and HOME (where the kubeconfig is),
@@ -29,7 +29,8 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // IO is all that a process touches besides the API server.
@@ -109,16 +110,16 @@ func raiseMemoryLimit() (stop func()) {
 // otherMemory is what the Go runtime takes besides the heap: stacks and its own data.
 const otherMemory = 8 << 20
 
-// engine is what a process asks of *migration.Engine.
-type engine interface {
+// runner is what a process asks of *engine.Engine.
+type runner interface {
 	Run(context.Context, migration.Job) *migration.Report
 	Plan(context.Context, migration.Job) *migration.Report
 	Undo(context.Context, migration.Job) *migration.Report
 	CreateStateNamespace(context.Context, migration.Job) *migration.Report
 }
 
-func realEngine(cfg *rest.Config, o migration.Options) (engine, error) {
-	e, err := migration.New(cfg, o)
+func realEngine(cfg *rest.Config, o engine.Options) (runner, error) {
+	e, err := engine.New(cfg, o)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func isTerminal(w io.Writer) bool {
 type process struct {
 	IO
 	job            migration.Job
-	newEngine      func(*rest.Config, migration.Options) (engine, error)
+	newEngine      func(*rest.Config, engine.Options) (runner, error)
 	inCluster      func() (*rest.Config, error)
 	isTerminal     func(io.Writer) bool
 	terminationLog string

@@ -11,7 +11,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // secondSignalError says that work was left running because the same signal
@@ -80,7 +81,7 @@ func (p *process) supervise(log *zap.Logger, work func(context.Context) *migrati
 			seen[sig] = true
 			log.Warn(fmt.Sprintf("%s: no new work is begun, and the calls on their way are finished. A second %[1]s ends the process at once,"+
 				" which is safe: the journal holds what was begun, and the next run goes on from there", unix.SignalName(sig)))
-			cancel(migration.SignalError{Signal: sig})
+			cancel(engine.SignalError{Signal: sig})
 		}
 	}
 }

@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // childBehaviour makes the test binary a job, whose engine does as it says.
@@ -39,7 +40,7 @@ func child(behaviour string) int {
 	p := &process{
 		IO: OS(), job: newFakeJob(), isTerminal: isTerminal, inCluster: rest.InClusterConfig, terminationLog: os.DevNull + "/none",
 	}
-	p.newEngine = func(_ *rest.Config, o migration.Options) (engine, error) {
+	p.newEngine = func(_ *rest.Config, o engine.Options) (runner, error) {
 		return &fakeEngine{do: func(ctx context.Context, command string, _ migration.Job) *migration.Report {
 			report := &migration.Report{Job: "test-job", Command: command, Result: migration.Succeeded}
 			switch behaviour {
@@ -47,7 +48,7 @@ func child(behaviour string) int {
 				o.Log.Info("working")
 				<-ctx.Done()
 				report.Result, report.Message = migration.Interrupted, context.Cause(ctx).Error()
-				var cause migration.SignalError
+				var cause engine.SignalError
 				if errors.As(context.Cause(ctx), &cause) {
 					report.Signal = int(cause.Signal)
 				}

@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Tool is the frame of a program that has commands of its own, and runs several
@@ -109,7 +110,7 @@ type Connection struct {
 	// Source says where the configuration came from.
 	Source string
 	// Options for engines, complete but for Progress.
-	Options migration.Options
+	Options engine.Options
 	Log     *zap.Logger
 	// Status is the line of progress, and where the log goes.
 	Status *Status

@@ -17,7 +17,7 @@
 //   - a job that ignores the end of its context is left behind, and can write
 //     nothing from then on.
 //
-// The manager writes nothing itself: the engine (internal/migration) does, under
+// The manager writes nothing itself: the engine (pkg/engine) does, under
 // one Lease for all jobs of a run. Retries are the jobs' business. Nothing is ever
 // taken back unless somebody asks for it by the job's name (Undo).
 //

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // fakeJob is a job whose parts are functions; nil ones do what is usual.
@@ -60,9 +61,9 @@ func (l *ledger) all() []string {
 
 // fakeEngine runs fakeJobs.
 type fakeEngine struct {
-	opts   migration.Options
+	opts   engine.Options
 	ledger *ledger
-	kept   *migration.Kept
+	kept   *engine.State
 }
 
 func (e *fakeEngine) work(ctx context.Context, command string, job migration.Job) *migration.Report {
@@ -88,13 +89,13 @@ func (e *fakeEngine) Undo(ctx context.Context, job migration.Job) *migration.Rep
 func (e *fakeEngine) Decide(ctx context.Context, job migration.Job) (*migration.Plan, error) {
 	return job.Plan(ctx, nil)
 }
-func (e *fakeEngine) OpenKept(context.Context) (*migration.Kept, error) { return e.kept, nil }
-func (e *fakeEngine) Cluster() *migration.Cluster                       { return nil }
+func (e *fakeEngine) OpenState(context.Context) (*engine.State, error) { return e.kept, nil }
+func (e *fakeEngine) Cluster() *migration.Cluster                      { return nil }
 
 func fakeOptions(l *ledger) Options {
 	return Options{
-		Engine: func(o migration.Options) (Engine, error) {
-			return &fakeEngine{opts: o, ledger: l, kept: &migration.Kept{Reports: map[string]*migration.StoredReport{}}}, nil
+		Engine: func(o engine.Options) (Engine, error) {
+			return &fakeEngine{opts: o, ledger: l, kept: &engine.State{Reports: map[string]*engine.StoredReport{}}}, nil
 		},
 		Grace: 20 * time.Millisecond,
 	}

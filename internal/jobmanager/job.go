@@ -6,7 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Job is what the manager runs.
@@ -133,8 +134,8 @@ type Engine interface {
 	Plan(context.Context, migration.Job) *migration.Report
 	Undo(context.Context, migration.Job) *migration.Report
 	Decide(context.Context, migration.Job) (*migration.Plan, error)
-	OpenKept(context.Context) (*migration.Kept, error)
+	OpenState(context.Context) (*engine.State, error)
 	Cluster() *migration.Cluster
 }
 
-var _ Engine = (*migration.Engine)(nil)
+var _ Engine = (*engine.Engine)(nil)

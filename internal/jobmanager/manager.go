@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
 // Options of a Manager.
 type Options struct {
 	// Engine makes the engine of one job; required. ForCluster returns it.
-	Engine func(migration.Options) (Engine, error)
+	Engine func(engine.Options) (Engine, error)
 	// Migration are the options of the engines; Timeout is the limit of jobs that
 	// have none of their own.
-	Migration migration.Options
+	Migration engine.Options
 	// Grace is how long a job may take to end when its time is over, before it is
 	// left behind; default 500ms. What has begun to write gets the time of a call
 	// more.
@@ -37,7 +37,7 @@ type Progress interface {
 	// Job is called when a job changes its state.
 	Job(hook Hook, job, state string)
 	// For returns what the engine of one job is to tell.
-	For(job string) migration.Progress
+	For(job string) engine.Progress
 }
 
 // writeGrace is added to Grace for what has begun to write: the call in flight
@@ -45,9 +45,9 @@ type Progress interface {
 const writeGrace = 45 * time.Second
 
 // ForCluster makes engines for one cluster.
-func ForCluster(cfg *rest.Config) func(migration.Options) (Engine, error) {
-	return func(o migration.Options) (Engine, error) {
-		e, err := migration.New(cfg, o)
+func ForCluster(cfg *rest.Config) func(engine.Options) (Engine, error) {
+	return func(o engine.Options) (Engine, error) {
+		e, err := engine.New(cfg, o)
 		if err != nil {
 			return nil, err
 		}

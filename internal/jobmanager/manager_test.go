@@ -14,7 +14,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // renamed calls itself something else to the engine.
@@ -256,7 +257,7 @@ func TestAJobThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 		t.Run(name+"Cancelled", func(t *testing.T) {
 			job.timeout = time.Hour
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(limit, func() { cancel(migration.SignalError{Signal: 15}) })
+			time.AfterFunc(limit, func() { cancel(engine.SignalError{Signal: 15}) })
 			m := newManager(t, &ledger{}, []string{"core"}, job)
 			report, err := m.Deploy(ctx, []string{"core"}, func(context.Context, string) error { t.Error("deployed"); return nil })
 			if err == nil || report.ExitCode != 143 {
@@ -303,7 +304,7 @@ func (panicky) Job(_ Hook, job, _ string) {
 		panic("oh")
 	}
 }
-func (panicky) For(string) migration.Progress { return nil }
+func (panicky) For(string) engine.Progress { return nil }
 
 // TestAPanicIsTheJobsError holds wherever it happens: in a step of the job, and in
 // the goroutines of the manager around it. None ends the process, and the job at its
@@ -332,12 +333,12 @@ func TestAPanicIsTheJobsError(t *testing.T) {
 			l := &ledger{}
 			o := fakeOptions(l)
 			o.Progress = tc.progress
-			if engine := o.Engine; tc.engine {
-				o.Engine = func(m migration.Options) (Engine, error) {
+			if former := o.Engine; tc.engine {
+				o.Engine = func(m engine.Options) (Engine, error) {
 					if m.Timeout == time.Hour { // that of the job
 						panic("oh")
 					}
-					return engine(m)
+					return former(m)
 				}
 				tc.job.(*fakeJob).timeout = time.Hour
 			}
@@ -398,7 +399,7 @@ func TestNeededDecides(t *testing.T) {
 		needed  func(context.Context, Input) (Need, error)
 		stored  *migration.Report
 		open    bool
-		defers  migration.Defer
+		defers  engine.Defer
 		ran     bool
 		result  migration.Result
 		code    int
@@ -416,7 +417,7 @@ func TestNeededDecides(t *testing.T) {
 			stored: &migration.Report{Result: migration.DeferredResult, Findings: []migration.Finding{deferred}},
 		},
 		"DeferredFails": {
-			reason: "Where nothing may be left, the engine decides.", needed: say(Deferred, deferred), defers: migration.DeferFail, ran: true, result: migration.Succeeded,
+			reason: "Where nothing may be left, the engine decides.", needed: say(Deferred, deferred), defers: engine.DeferFail, ran: true, result: migration.Succeeded,
 			stored: &migration.Report{Result: migration.DeferredResult, Findings: []migration.Finding{deferred}},
 		},
 		"Blocked":    {reason: "It fails, refused.", needed: say(Blocked), result: migration.Refused, code: 4, message: "because"},
@@ -427,13 +428,13 @@ func TestNeededDecides(t *testing.T) {
 			l := &ledger{}
 			o := fakeOptions(l)
 			o.Migration.Defer = tc.defers
-			o.Engine = func(opts migration.Options) (Engine, error) {
-				kept := &migration.Kept{Reports: map[string]*migration.StoredReport{}}
+			o.Engine = func(opts engine.Options) (Engine, error) {
+				kept := &engine.State{Reports: map[string]*engine.StoredReport{}}
 				if tc.stored != nil {
-					kept.Reports["job"] = &migration.StoredReport{Report: *tc.stored}
+					kept.Reports["job"] = &engine.StoredReport{Report: *tc.stored}
 				}
 				if tc.open {
-					kept.Journals = []migration.StoredJournal{{Job: "job", Run: "r", Open: true}}
+					kept.Journals = []engine.StoredJournal{{Job: "job", Run: "r", Open: true}}
 				}
 				return &fakeEngine{opts: opts, ledger: l, kept: kept}, nil
 			}

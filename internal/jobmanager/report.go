@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Results of a job or component besides those of migration.Result.
@@ -130,7 +131,7 @@ func Worst(codes ...int) int {
 func exitCode(err error) int {
 	var usage *UsageError
 	var job *JobError
-	var signal migration.SignalError
+	var signal engine.SignalError
 	switch {
 	case err == nil:
 		return migration.ExitOK

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Selection narrows a run that deploys nothing. The zero value is everything.

@@ -15,7 +15,8 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // run is one call of Deploy, Run or Plan.
@@ -24,7 +25,7 @@ type run struct {
 	command    string
 	components []string
 	deploys    bool
-	shared     *migration.SharedLock
+	shared     *engine.SharedLock
 	log        *zap.Logger
 
 	mu     sync.Mutex
@@ -34,7 +35,7 @@ type run struct {
 
 func (m *Manager) begin(command string, components []string, deploys bool) *run {
 	return &run{
-		m: m, command: command, components: slices.Clone(components), deploys: deploys, shared: migration.NewSharedLock(), log: m.opts.Log,
+		m: m, command: command, components: slices.Clone(components), deploys: deploys, shared: engine.NewSharedLock(), log: m.opts.Log,
 		report: &Report{Command: command, StartedAt: time.Now().UTC(), Jobs: []JobReport{}},
 	}
 }
@@ -168,7 +169,7 @@ func (r *run) progress(s stage, job Job, state string) {
 }
 
 // kept reads the open journals and stored reports, within the limit of a job.
-func (r *run) kept(ctx context.Context) (*migration.Kept, error) {
+func (r *run) kept(ctx context.Context) (*engine.State, error) {
 	e, err := r.m.opts.Engine(r.m.opts.Migration)
 	if err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func (r *run) kept(ctx context.Context) (*migration.Kept, error) {
 	limit := r.m.opts.Migration.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &limitError{limit})
 	defer cancel()
-	kept, err := e.OpenKept(ctx)
+	kept, err := e.OpenState(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
@@ -214,7 +215,7 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // codeOf is the exit code of a job that ended without the engine's report.
 func codeOf(err error) int {
-	var signal migration.SignalError
+	var signal engine.SignalError
 	var limit *limitError
 	var left *leftBehindError
 	switch {
@@ -247,7 +248,7 @@ func resultOf(code int) migration.Result {
 }
 
 // job runs one job in one hook: is it needed, and if so, the engine.
-func (r *run) job(ctx context.Context, s stage, job Job, kept *migration.Kept, blocked string) (JobReport, error) {
+func (r *run) job(ctx context.Context, s stage, job Job, kept *engine.State, blocked string) (JobReport, error) {
 	component := s.hook(job).Component
 	log := r.log.With(zap.String("job", job.Name()), zap.String("component", component), zap.String("phase", string(s.phase)))
 	switch {
@@ -281,7 +282,7 @@ func (r *run) job(ctx context.Context, s stage, job Job, kept *migration.Kept, b
 }
 
 // supervised does the two steps of a job, each watched.
-func (r *run) supervised(ctx context.Context, s stage, job Job, kept *migration.Kept, report *JobReport) error {
+func (r *run) supervised(ctx context.Context, s stage, job Job, kept *engine.State, report *JobReport) error {
 	o := r.m.opts.Migration
 	if l, ok := job.(Limited); ok && l.Timeout() > 0 {
 		o.Timeout = l.Timeout()
@@ -348,7 +349,7 @@ func (r *run) supervised(ctx context.Context, s stage, job Job, kept *migration.
 }
 
 // mustRun says whether the engine has anything to do, or to say.
-func mustRun(report *JobReport, stored *migration.StoredReport, deferral migration.Defer) bool {
+func mustRun(report *JobReport, stored *engine.StoredReport, deferral engine.Defer) bool {
 	switch report.Verdict {
 	case Needed:
 		return true
@@ -356,7 +357,7 @@ func mustRun(report *JobReport, stored *migration.StoredReport, deferral migrati
 		// What the plan itself refuses is reported where it outlives this process.
 		return slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return f.Severity == migration.Error })
 	case Deferred:
-		return deferral == migration.DeferFail || stored == nil || stored.Result != migration.DeferredResult || !sameFindings(stored, report.Findings)
+		return deferral == engine.DeferFail || stored == nil || stored.Result != migration.DeferredResult || !sameFindings(stored, report.Findings)
 	}
 	// A report that says something else than the truth is written once more.
 	if stored == nil || stored.Command == "undo" {
@@ -365,7 +366,7 @@ func mustRun(report *JobReport, stored *migration.StoredReport, deferral migrati
 	return stored.Result != migration.Succeeded && stored.Result != migration.NothingToDo
 }
 
-func sameFindings(stored *migration.StoredReport, now []migration.Finding) bool {
+func sameFindings(stored *engine.StoredReport, now []migration.Finding) bool {
 	if stored.LeftOut > 0 {
 		return true // what is stored is a part
 	}
@@ -374,7 +375,7 @@ func sameFindings(stored *migration.StoredReport, now []migration.Finding) bool 
 
 // whyOpen says of an open journal whether a process is at work on it. The Lease does
 // not say on which of several.
-func whyOpen(open *migration.StoredJournal, lock *migration.HeldLock) string {
+func whyOpen(open *engine.StoredJournal, lock *engine.HeldLock) string {
 	if lock.Live(time.Now()) {
 		return fmt.Sprintf("%s is open (%s), and seems to be running: %s. Wait until it ends", open.What(), open.Phase, lock)
 	}
@@ -411,7 +412,7 @@ func (r *run) need(ctx context.Context, e Engine, job Job) (Need, error) {
 
 // watched does one step of a job. A panic is its error. If it does not end when it
 // has to, it is left behind.
-func watched[T any](ctx context.Context, o migration.Options, grace time.Duration, seat *migration.Seat, limited bool, step func(context.Context) (T, error)) (T, error) {
+func watched[T any](ctx context.Context, o engine.Options, grace time.Duration, seat *engine.Seat, limited bool, step func(context.Context) (T, error)) (T, error) {
 	type outcome struct {
 		value T
 		err   error

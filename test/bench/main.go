@@ -32,7 +32,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/httpsource"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
@@ -206,7 +207,7 @@ func asCreated(name string) *unstructured.Unstructured {
 	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"})
 	obj.SetAnnotations(map[string]string{
 		"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": kyma.IntegrationNamespace,
-		migration.MarkAnnotation: "20200101000000-xxxxx/1000/0",
+		engine.MarkAnnotation: "20200101000000-xxxxx/1000/0",
 	})
 	return obj
 }
@@ -215,7 +216,7 @@ func (b *bench) job(ctx context.Context, n int) (float64, error) {
 	cfg := b.cluster.Config()
 	cfg.UserAgent = "job"
 	began := time.Now()
-	engine, err := migration.New(cfg, migration.Options{Identity: "bench"})
+	engine, err := engine.New(cfg, engine.Options{Identity: "bench"})
 	if err != nil {
 		return 0, err
 	}

@@ -18,7 +18,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
@@ -211,7 +212,7 @@ func (s *subscriptions) remove(ctx context.Context, selectors map[schema.GroupVe
 		}
 	}
 	for _, gvr := range states {
-		remove(gvr, migration.DefaultStateNamespace, "")
+		remove(gvr, engine.DefaultStateNamespace, "")
 	}
 	return work.Wait()
 }
@@ -308,7 +309,7 @@ func (s *subscriptions) job(ctx context.Context) (float64, error) {
 	cfg := s.cluster.Config()
 	cfg.UserAgent = "job"
 	began := time.Now()
-	engine, err := migration.New(cfg, migration.Options{Identity: "bench"})
+	engine, err := engine.New(cfg, engine.Options{Identity: "bench"})
 	if err != nil {
 		return 0, err
 	}

@@ -35,7 +35,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -608,7 +608,7 @@ func (u *upgrade) withoutHooks(t *testing.T, component, phase string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: migration.DefaultStateNamespace}}
+	state := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: engine.DefaultStateNamespace}}
 	if _, err := u.core.CoreV1().Namespaces().Create(ctx, state, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}

@@ -18,14 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // life is that of one process that writes: once it has ended, none of its requests
 // reaches the API server any more, those of a rollback, of the journal and of its Lease
 // included.
 type life struct {
-	*migration.Engine
+	*engine.Engine
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	dead   atomic.Bool
@@ -72,7 +73,7 @@ func answer(r *http.Request, code int, text string) *http.Response {
 }
 
 // process is an engine that can be killed.
-func (s *sandbox) process(change func(*migration.Options), at func(*http.Request) moment) *life {
+func (s *sandbox) process(change func(*engine.Options), at func(*http.Request) moment) *life {
 	s.t.Helper()
 	l := &life{at: at}
 	l.ctx, l.cancel = context.WithCancelCause(s.t.Context())
@@ -104,12 +105,12 @@ func (s *sandbox) process(change func(*migration.Options), at func(*http.Request
 }
 
 // engineThrough is an engine whose requests go through wrap.
-func (s *sandbox) engineThrough(change func(*migration.Options), wrap func(http.RoundTripper) http.RoundTripper) *migration.Engine {
+func (s *sandbox) engineThrough(change func(*engine.Options), wrap func(http.RoundTripper) http.RoundTripper) *engine.Engine {
 	s.t.Helper()
 	cfg := rest.CopyConfig(cluster.Config())
 	cfg.Wrap(wrap)
 	o := s.options(change)
-	e, err := migration.New(cfg, o)
+	e, err := engine.New(cfg, o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestEngineLeavesWhatOthersDid(t *testing.T) {
 		for _, i := range []int{10, 55} {
 			s.remove(name(i))
 		}
-		r := s.engine(func(o *migration.Options) { o.Resume = migration.ResumeBack }).Run(t.Context(), job)
+		r := s.engine(func(o *engine.Options) { o.Resume = engine.ResumeBack }).Run(t.Context(), job)
 		want(t, r, migration.RolledBack, 1)
 		if s.get(name(55)) != nil {
 			t.Error("above the watermark, nothing was begun: its owner deleted it")

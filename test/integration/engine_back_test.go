@@ -16,7 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // unsure is a job that cannot say what carries live events, while unknown is set.
@@ -25,7 +26,7 @@ type unsure struct {
 	unknown atomic.Bool
 }
 
-func (u *unsure) Keep(context.Context, *migration.Cluster, []migration.Ref) (map[migration.Ref]string, error) {
+func (u *unsure) Protect(context.Context, *migration.Cluster, []migration.Ref) (map[migration.Ref]string, error) {
 	if u.unknown.Load() {
 		return nil, errors.New("NATS does not answer")
 	}
@@ -274,7 +275,7 @@ func TestEngineAsksForPermissionsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := migration.New(cfg, s.options(nil))
+	e, err := engine.New(cfg, s.options(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // guarding is a scripted job whose guarded changes have one reason.
@@ -135,11 +136,11 @@ func TestEngineAsksAgain(t *testing.T) {
 		var wanted atomic.Bool
 		wanted.Store(true)
 		job := s.guarding("signal", &wanted)
-		fail := func(o *migration.Options) { o.Defer = migration.DeferFail }
+		fail := func(o *engine.Options) { o.Defer = engine.DeferFail }
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() {
 			s.appears("a")
-			cancel(migration.SignalError{Signal: syscall.SIGTERM})
+			cancel(engine.SignalError{Signal: syscall.SIGTERM})
 		}()
 		want(t, s.engine(fail).Run(ctx, job), migration.Interrupted, 128+15)
 		s.sign("a")
@@ -509,7 +510,7 @@ func TestEngineStaysIndependent(t *testing.T) {
 		}
 		return p
 	})
-	r := s.engine(func(o *migration.Options) { o.Timeout = 6 * time.Second; o.MaxUnready = 3 }).Run(t.Context(), job)
+	r := s.engine(func(o *engine.Options) { o.Timeout = 6 * time.Second; o.MaxUnready = 3 }).Run(t.Context(), job)
 	want(t, r, migration.TimedOut, migration.ExitTimedOut)
 	if !strings.Contains(r.Message, "2 of 6 are done and stay") {
 		t.Errorf("message: %s", r.Message)

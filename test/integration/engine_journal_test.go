@@ -18,7 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 const phaseLabel = "eventmesh-migration.kyma-project.io/phase"
@@ -468,7 +469,7 @@ func TestEngineStateGone(t *testing.T) {
 		time.Sleep(time.Second)
 		s.sign("gate")
 	}()
-	r := s.engine(func(o *migration.Options) { o.StateNamespace = state.namespace }).Run(t.Context(), job)
+	r := s.engine(func(o *engine.Options) { o.StateNamespace = state.namespace }).Run(t.Context(), job)
 	want(t, r, migration.PartlyRestored, 3)
 	if !strings.Contains(r.Message, state.namespace) || len(r.Findings) == 0 {
 		t.Errorf("it must name the namespace: %s, %+v", r.Message, r.Findings)
@@ -484,7 +485,7 @@ func TestEngineAccountGone(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
 	var gone atomic.Bool
-	e := s.engineThrough(func(o *migration.Options) { o.LeaseDuration = 15 * time.Second }, func(next http.RoundTripper) http.RoundTripper {
+	e := s.engineThrough(func(o *engine.Options) { o.LeaseDuration = 15 * time.Second }, func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if gone.Load() {
 				return answer(r, http.StatusUnauthorized, "Unauthorized"), nil
@@ -507,7 +508,7 @@ func TestEngineAccountGone(t *testing.T) {
 		t.Errorf("message %s, journal phases %s", r.Message, s.phases())
 	}
 	gone.Store(false)
-	want(t, s.engine(func(o *migration.Options) { o.LockWait = 20 * time.Second }).Run(t.Context(), job), migration.Succeeded, 0)
+	want(t, s.engine(func(o *engine.Options) { o.LockWait = 20 * time.Second }).Run(t.Context(), job), migration.Succeeded, 0)
 	if s.get("b") == nil {
 		t.Error("the next run must go on")
 	}

@@ -23,7 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
@@ -91,7 +92,7 @@ func TestEngineTimesOut(t *testing.T) {
 	s := newSandbox(t)
 	job := fixed("slow", func() *migration.Plan { return &migration.Plan{Units: []migration.Unit{s.creation("a")}} })
 	job.await = until(signed, 0)
-	r := s.engine(func(o *migration.Options) { o.Timeout = 10 * time.Second }).Run(t.Context(), job)
+	r := s.engine(func(o *engine.Options) { o.Timeout = 10 * time.Second }).Run(t.Context(), job)
 	want(t, r, migration.TimedOut, migration.ExitTimedOut)
 	if s.get("a") != nil || !strings.Contains(r.Message, "--timeout") {
 		t.Errorf("not rolled back, or not said why: %s", r.Message)
@@ -105,14 +106,14 @@ func TestEngineInterruptedAndResumed(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		reason string
-		resume func(*migration.Options)
+		resume func(*engine.Options)
 		undo   bool
 		result migration.Result
 		exit   int
 		exists bool
 	}{
 		{"forward is the default", nil, false, migration.Succeeded, 0, true},
-		{"back rolls back and stops", func(o *migration.Options) { o.Resume = migration.ResumeBack }, false, migration.RolledBack, 1, false},
+		{"back rolls back and stops", func(o *engine.Options) { o.Resume = engine.ResumeBack }, false, migration.RolledBack, 1, false},
 		{"undo takes an interrupted run, too", nil, true, migration.Succeeded, 0, false},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestEngineInterruptedAndResumed(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() {
 				s.appears("a")
-				cancel(migration.SignalError{Signal: syscall.SIGTERM})
+				cancel(engine.SignalError{Signal: syscall.SIGTERM})
 			}()
 			r := s.engine(nil).Run(ctx, job)
 			want(t, r, migration.Interrupted, 128+15)
@@ -168,10 +169,10 @@ func TestEngineLock(t *testing.T) {
 	job := fixed("locked", func() *migration.Plan { return &migration.Plan{Units: []migration.Unit{s.creation("a")}} })
 	job.await = until(signed, 0)
 	first := make(chan *migration.Report)
-	e := s.engine(func(o *migration.Options) { o.LeaseDuration = 15 * time.Second })
+	e := s.engine(func(o *engine.Options) { o.LeaseDuration = 15 * time.Second })
 	go func() { first <- e.Run(t.Context(), job) }()
 	s.appears("a")
-	second := s.engine(func(o *migration.Options) { o.LockWait = 1500 * time.Millisecond }).Run(t.Context(), job)
+	second := s.engine(func(o *engine.Options) { o.LockWait = 1500 * time.Millisecond }).Run(t.Context(), job)
 	want(t, second, migration.Locked, migration.ExitLocked)
 	if second.Requests.Writes != 0 || !strings.Contains(second.Message, "test-") {
 		t.Errorf("the second must write nothing and name the holder: %+v", second)
@@ -250,7 +251,7 @@ func TestEngineRestoresOwnersAndLargeObjects(t *testing.T) {
 		}
 	}()
 	// A write of a megabyte takes its time, and none may outlast the lease.
-	e := s.engine(func(o *migration.Options) { o.LeaseDuration = 15 * time.Second })
+	e := s.engine(func(o *engine.Options) { o.LeaseDuration = 15 * time.Second })
 	want(t, e.Run(t.Context(), job), migration.RolledBack, 1)
 	secrets, err := s.client.CoreV1().Secrets(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job=large"})
 	if err != nil || len(secrets.Items) < 3 {
@@ -296,12 +297,12 @@ func TestEngineKeepsFinishedRecreations(t *testing.T) {
 	if done == nil || half == nil || done.UID == formerDone || half.UID == formerHalf {
 		t.Fatal("both must exist, created again")
 	}
-	if done.Annotations[migration.MarkAnnotation] != "" || half.Annotations[migration.MarkAnnotation] != "" {
+	if done.Annotations[engine.MarkAnnotation] != "" || half.Annotations[engine.MarkAnnotation] != "" {
 		t.Error("what restores a pre-image carries no mark")
 	}
 	kept := 0
 	for _, ch := range r.Changes {
-		if ch.Result == migration.ChangeKept {
+		if ch.Result == migration.ChangeProtected {
 			kept++
 		}
 	}
@@ -560,7 +561,7 @@ func TestEngineNamesEveryRefusal(t *testing.T) {
 
 // engineOf is an engine whose account may write ConfigMaps and the state, delete nothing,
 // and do what the rules say.
-func (s *sandbox) engineOf(user string, rules ...rbacv1.PolicyRule) *migration.Engine {
+func (s *sandbox) engineOf(user string, rules ...rbacv1.PolicyRule) *engine.Engine {
 	s.t.Helper()
 	kubeconfig, err := cluster.User(s.t.Context(), user, append(rules, rbacv1.PolicyRule{
 		APIGroups: []string{"", "coordination.k8s.io"}, Resources: []string{"configmaps", "leases", "secrets"},
@@ -573,7 +574,7 @@ func (s *sandbox) engineOf(user string, rules ...rbacv1.PolicyRule) *migration.E
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	e, err := migration.New(cfg, migration.Options{StateNamespace: s.namespace, Identity: "preflight", LeaseDuration: time.Second})
+	e, err := engine.New(cfg, engine.Options{StateNamespace: s.namespace, Identity: "preflight", LeaseDuration: time.Second})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -647,7 +648,7 @@ func TestEngineSaysTheSameOnlyOnce(t *testing.T) {
 	if version() != first || r.Requests.Writes != 0 {
 		t.Error("a second deferred run must write nothing")
 	}
-	want(t, s.engine(func(o *migration.Options) { o.Defer = migration.DeferFail }).Run(t.Context(), job), migration.FailedResult, 1)
+	want(t, s.engine(func(o *engine.Options) { o.Defer = engine.DeferFail }).Run(t.Context(), job), migration.FailedResult, 1)
 	job.plan = func(context.Context, *migration.Cluster) (*migration.Plan, error) { return &migration.Plan{}, nil }
 	want(t, s.engine(nil).Run(t.Context(), job), migration.NothingToDo, 0)
 	var stored migration.Report
@@ -692,7 +693,7 @@ func TestEngineBoundsWhatWaits(t *testing.T) {
 			}()
 		}
 	}()
-	want(t, s.engine(func(o *migration.Options) { o.MaxUnready = limit }).Run(t.Context(), job), migration.Succeeded, 0)
+	want(t, s.engine(func(o *engine.Options) { o.MaxUnready = limit }).Run(t.Context(), job), migration.Succeeded, 0)
 	if got := peak.Load(); got > limit || got == 0 {
 		t.Errorf("%d objects were unready at once, the limit is %d", got, limit)
 	}

@@ -18,7 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 )
 
@@ -34,8 +35,8 @@ func stateless(t *testing.T) (s *sandbox, state string) {
 	return s, state
 }
 
-func in(state string) func(*migration.Options) {
-	return func(o *migration.Options) { o.StateNamespace = state }
+func in(state string) func(*engine.Options) {
+	return func(o *engine.Options) { o.StateNamespace = state }
 }
 
 func (s *sandbox) hasNamespace(name string) bool {
@@ -48,7 +49,7 @@ func (s *sandbox) hasNamespace(name string) bool {
 }
 
 // user is an engine with the account that these rules give.
-func (s *sandbox) user(change func(*migration.Options), rules ...rbacv1.PolicyRule) *migration.Engine {
+func (s *sandbox) user(change func(*engine.Options), rules ...rbacv1.PolicyRule) *engine.Engine {
 	s.t.Helper()
 	kubeconfig, err := cluster.User(s.t.Context(), s.namespace, rules...)
 	if err != nil {
@@ -58,7 +59,7 @@ func (s *sandbox) user(change func(*migration.Options), rules ...rbacv1.PolicyRu
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	e, err := migration.New(cfg, s.options(change))
+	e, err := engine.New(cfg, s.options(change))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -88,14 +89,14 @@ func TestStateNamespaceIsMadeByTheFirstWrite(t *testing.T) {
 	want(t, e.Plan(t.Context(), job), migration.Planned, 0)
 	want(t, e.Undo(t.Context(), job), migration.NothingToDo, 0)
 	want(t, e.Run(t.Context(), fixed("stateful", func() *migration.Plan { return nil })), migration.NothingToDo, 0)
-	if kept, err := e.Kept(t.Context()); err != nil || kept.Lock != nil || len(kept.Journals)+len(kept.Reports) > 0 {
+	if kept, err := e.State(t.Context()); err != nil || kept.Lock != nil || len(kept.Journals)+len(kept.Reports) > 0 {
 		t.Errorf("%+v, %v", kept, err)
 	}
 	if s.hasNamespace(state) {
 		t.Fatal("it was created although nothing was to be written")
 	}
 	want(t, e.Run(t.Context(), job), migration.Succeeded, 0)
-	kept, err := e.Kept(t.Context())
+	kept, err := e.State(t.Context())
 	if err != nil || len(kept.Journals) != 1 || kept.Reports["stateful"] == nil {
 		t.Errorf("%+v, %v", kept, err)
 	}
@@ -110,7 +111,7 @@ func TestStateNamespaceOfAReport(t *testing.T) {
 		return &migration.Plan{Findings: []migration.Finding{{Severity: migration.Error, Problem: "no"}}}
 	})
 	want(t, s.engine(in(state)).Run(t.Context(), job), migration.Refused, migration.ExitRefused)
-	if kept, err := s.engine(in(state)).Kept(t.Context()); err != nil || kept.Reports["refused"] == nil {
+	if kept, err := s.engine(in(state)).State(t.Context()); err != nil || kept.Reports["refused"] == nil {
 		t.Errorf("there is no report: %+v, %v", kept, err)
 	}
 }
@@ -263,7 +264,7 @@ func TestOpenRunIsOnTheLease(t *testing.T) {
 				t.Errorf("%s: an open journal: %t", tc.reason, got)
 			}
 			// Who may read journals believes them; who may not, the mark.
-			told := func(e *migration.Engine) int {
+			told := func(e *engine.Engine) int {
 				t.Helper()
 				return len(slices.DeleteFunc(e.Plan(t.Context(), job).Findings, func(f migration.Finding) bool { return f.Severity != migration.Warning }))
 			}
@@ -321,7 +322,7 @@ func TestOpenRunsOfSeveralJobs(t *testing.T) {
 		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}},
 	)
-	for _, read := range []func(context.Context) (*migration.Kept, error){blind.Kept, blind.OpenKept} {
+	for _, read := range []func(context.Context) (*engine.State, error){blind.State, blind.OpenState} {
 		kept, err := read(t.Context())
 		if err != nil || len(kept.Journals) != 1 || kept.Open("two") == nil || kept.Open("one") != nil || kept.Open("two").StartedAt.IsZero() {
 			t.Errorf("%+v, %v", kept, err)
@@ -330,11 +331,11 @@ func TestOpenRunsOfSeveralJobs(t *testing.T) {
 
 	// Two jobs of one process share the Lease; each mark goes when its job is done.
 	s.sign("two-gate")
-	shared := migration.NewSharedLock()
+	shared := engine.NewSharedLock()
 	three := fixed("three", func() *migration.Plan { return &migration.Plan{Units: []migration.Unit{s.creation("c")}} })
-	identity := func(o *migration.Options) { o.Identity = "shared-" + s.namespace }
+	identity := func(o *engine.Options) { o.Identity = "shared-" + s.namespace }
 	run := func(j migration.Job) *migration.Report {
-		return s.engine(func(o *migration.Options) { identity(o); o.Seat = shared.Seat() }).Run(t.Context(), j)
+		return s.engine(func(o *engine.Options) { identity(o); o.Seat = shared.Seat() }).Run(t.Context(), j)
 	}
 	want(t, run(two), migration.Succeeded, 0)
 	held := s.marks()

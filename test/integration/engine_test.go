@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // scripted is a job whose decisions a test writes down.
@@ -43,7 +44,7 @@ func (s *scripted) Await(ch *migration.Change) []migration.Condition {
 	return s.await(ch)
 }
 
-func (s *scripted) Keep(_ context.Context, _ *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+func (s *scripted) Protect(_ context.Context, _ *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
 	if s.keep == nil {
 		return nil, nil
 	}
@@ -78,8 +79,8 @@ func newSandbox(t *testing.T) *sandbox {
 }
 
 // options are those of one process.
-func (s *sandbox) options(change func(*migration.Options)) migration.Options {
-	o := migration.Options{
+func (s *sandbox) options(change func(*engine.Options)) engine.Options {
+	o := engine.Options{
 		StateNamespace: s.namespace, Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()),
 		LeaseDuration: time.Second, Timeout: time.Minute, Log: zaptest.NewLogger(s.t, zaptest.Level(zap.InfoLevel)),
 	}
@@ -89,9 +90,9 @@ func (s *sandbox) options(change func(*migration.Options)) migration.Options {
 	return o
 }
 
-func (s *sandbox) engine(change func(*migration.Options)) *migration.Engine {
+func (s *sandbox) engine(change func(*engine.Options)) *engine.Engine {
 	s.t.Helper()
-	e, err := migration.New(cluster.Config(), s.options(change))
+	e, err := engine.New(cluster.Config(), s.options(change))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -254,12 +255,12 @@ func TestEngineVerbs(t *testing.T) {
 		s := newSandbox(t)
 		plan := setUp(s)
 		job := &scripted{name: "verbs", await: never, plan: func(context.Context, *migration.Cluster) (*migration.Plan, error) { return plan(true), nil }}
-		r := s.engine(func(o *migration.Options) { o.OnFailure = migration.OnFailureKeep }).Run(t.Context(), job)
+		r := s.engine(func(o *engine.Options) { o.OnFailure = engine.OnFailureLeave }).Run(t.Context(), job)
 		want(t, r, migration.FailedResult, 3)
 		if got := s.phases(); got != "forward" {
 			t.Errorf("journal phases: %s", got)
 		}
-		r = s.engine(func(o *migration.Options) { o.Resume = migration.ResumeBack }).Run(t.Context(), job)
+		r = s.engine(func(o *engine.Options) { o.Resume = engine.ResumeBack }).Run(t.Context(), job)
 		want(t, r, migration.RolledBack, 1)
 		before(t, s)
 	})

@@ -18,16 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
 
 // with is an engine with options of its own.
-func (s *sandbox) with(client *model.Client, change func(*migration.Options)) *migration.Engine {
+func (s *sandbox) with(client *model.Client, change func(*engine.Options)) *engine.Engine {
 	s.t.Helper()
-	opts := migration.Options{Identity: "with", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute}
+	opts := engine.Options{Identity: "with", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute}
 	change(&opts)
-	e, err := migration.New(client.Config(), opts)
+	e, err := engine.New(client.Config(), opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: 
 func (s *sandbox) held() {
 	s.t.Helper()
 	now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
-	_, err := s.user.Resource(leases).Namespace(migration.DefaultStateNamespace).Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	_, err := s.user.Resource(leases).Namespace(engine.DefaultStateNamespace).Create(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "eventmesh-migration"},
 		"spec": map[string]any{"holderIdentity": "killed", "leaseDurationSeconds": int64(1), "acquireTime": now, "renewTime": now, "leaseTransitions": int64(0)},
 	}}, metav1.CreateOptions{})
@@ -65,7 +66,7 @@ func (s *sandbox) held() {
 // deny takes a permission on ConfigMaps in the namespace of the test.
 func (s *sandbox) deny(verb string) {
 	s.server.Deny(func(p model.Permission) bool {
-		return p.Verb == verb && p.Resource == "configmaps" && p.Namespace != migration.DefaultStateNamespace
+		return p.Verb == verb && p.Resource == "configmaps" && p.Namespace != engine.DefaultStateNamespace
 	})
 }
 
@@ -185,23 +186,23 @@ func TestEngineAsksFirst(t *testing.T) {
 		ended := make(chan *migration.Report, 1)
 		go func() { ended <- s.engine(holder, "holder").Run(ctx, job) }()
 		time.Sleep(5 * time.Second)
-		r := s.with(s.server.Client("second"), func(o *migration.Options) { o.LockWait = 10 * time.Second }).Run(t.Context(), fixed(unit("b", s.creation("b"))))
+		r := s.with(s.server.Client("second"), func(o *engine.Options) { o.LockWait = 10 * time.Second }).Run(t.Context(), fixed(unit("b", s.creation("b"))))
 		want(t, r, migration.Locked)
 		if r.ExitCode() != migration.ExitLocked || s.get("b") != nil || !strings.Contains(r.Message, `"holder"`) {
 			t.Errorf("%d, %s", r.ExitCode(), r.Message)
 		}
-		stop(migration.SignalError{Signal: syscall.SIGTERM})
+		stop(engine.SignalError{Signal: syscall.SIGTERM})
 		r = <-ended
 		want(t, r, migration.Interrupted)
 		if r.ExitCode() != 143 || s.phases() != "forward" || !strings.Contains(r.Message, "the journal is open") {
 			t.Errorf("%d, %s, %q", r.ExitCode(), r.Message, s.phases())
 		}
 		for name, tc := range map[string]struct {
-			resume migration.Resume
+			resume engine.Resume
 			want   bool
-		}{"Back": {migration.ResumeBack, false}} {
+		}{"Back": {engine.ResumeBack, false}} {
 			job.await = nil
-			r := s.with(s.server.Client(name), func(o *migration.Options) { o.Resume = tc.resume }).Run(t.Context(), job)
+			r := s.with(s.server.Client(name), func(o *engine.Options) { o.Resume = tc.resume }).Run(t.Context(), job)
 			want(t, r, migration.RolledBack)
 			if s.get("a") != nil || s.phases() != "rolled-back" {
 				t.Errorf("%s: %q", name, s.phases())
@@ -213,7 +214,7 @@ func TestEngineAsksFirst(t *testing.T) {
 // TestEngineDefers: what has to wait is no failure, unless it is to be one.
 func TestEngineDefers(t *testing.T) {
 	later := []migration.Finding{{Severity: migration.Deferred, Object: "ConfigMap shop/x", Problem: "not yet"}}
-	fail := func(o *migration.Options) { o.Defer = migration.DeferFail }
+	fail := func(o *engine.Options) { o.Defer = engine.DeferFail }
 	bubble(t, "Nothing", func(t *testing.T, s *sandbox) {
 		job, _ := planning(&migration.Plan{Findings: later})
 		want(t, s.run("first", job), migration.DeferredResult)
@@ -325,11 +326,11 @@ func TestEngineGuards(t *testing.T) {
 			if recheck == nil {
 				job = fixed(units(s)...)
 			}
-			result, policy := migration.DeferredResult, migration.DeferAllow
+			result, policy := migration.DeferredResult, engine.DeferAllow
 			if name == "DeferredFail" {
-				result, policy = migration.FailedResult, migration.DeferFail
+				result, policy = migration.FailedResult, engine.DeferFail
 			}
-			r := s.with(s.server.Client("first"), func(o *migration.Options) { o.Defer = policy }).Run(t.Context(), job)
+			r := s.with(s.server.Client("first"), func(o *engine.Options) { o.Defer = policy }).Run(t.Context(), job)
 			want(t, r, result)
 			mustSay(t, r, migration.Deferred, says)
 			if s.get("victim") == nil || s.get("new") == nil || s.get("other") == nil || s.phases() != "done" {
@@ -461,7 +462,7 @@ func TestEngineResumes(t *testing.T) {
 		before := s.before()
 		job := fixed(unit("victim", s.deletion("victim")), unit("gate", s.creation("gate")))
 		job.await = gate("gate")
-		keep := func(o *migration.Options) { o.OnFailure = migration.OnFailureKeep }
+		keep := func(o *engine.Options) { o.OnFailure = engine.OnFailureLeave }
 		r := s.with(s.server.Client("first"), keep).Run(t.Context(), job)
 		want(t, r, migration.FailedResult)
 		if r.ExitCode() != 3 || s.phases() != "forward" || s.get("victim") != nil || !strings.Contains(r.Message, "what was done stays (--on-failure=keep)") {
@@ -579,7 +580,7 @@ type keeper struct {
 	keep func([]migration.Ref) (map[migration.Ref]string, error)
 }
 
-func (j *keeper) Keep(_ context.Context, _ *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+func (j *keeper) Protect(_ context.Context, _ *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
 	return j.keep(refs)
 }
 
@@ -639,12 +640,12 @@ func TestEngineKeeps(t *testing.T) {
 	bubble(t, "UndoneMeanwhile", func(t *testing.T, s *sandbox) {
 		job := fixed(unit("new", s.creation("new")))
 		want(t, s.run("first", job), migration.Succeeded)
-		lock := s.user.Resource(leases).Namespace(migration.DefaultStateNamespace)
+		lock := s.user.Resource(leases).Namespace(engine.DefaultStateNamespace)
 		if err := lock.Delete(t.Context(), "eventmesh-migration", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.held()
-		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(migration.DefaultStateNamespace)
+		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(engine.DefaultStateNamespace)
 		time.AfterFunc(500*time.Millisecond, func() {
 			list, err := secrets.List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(list.Items) != 1 {
@@ -786,7 +787,7 @@ func TestEnginePlans(t *testing.T) {
 		s.before()
 		job := fixed(unit("new", s.creation("new")), unit("victim", s.deletion("victim")))
 		want(t, s.run("first", job), migration.Succeeded)
-		key := model.Key{Plural: "configmaps", Namespace: migration.DefaultStateNamespace, Name: "eventmesh-migration-scripted"}
+		key := model.Key{Plural: "configmaps", Namespace: engine.DefaultStateNamespace, Name: "eventmesh-migration-scripted"}
 		stored, _ := data(s.server.Objects()[key])["report.json"].(string)
 		var report migration.Report
 		if err := json.Unmarshal([]byte(stored), &report); err != nil || report.Result != migration.Succeeded || report.Message != "2 changes made" {
@@ -817,7 +818,7 @@ func TestEnginePlans(t *testing.T) {
 		s.before()
 		job := fixed(unit("new", s.creation("new")))
 		want(t, s.run("first", job), migration.Succeeded)
-		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(migration.DefaultStateNamespace)
+		secrets := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(engine.DefaultStateNamespace)
 		list, err := secrets.List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
 			t.Fatal(err, len(list.Items))

@@ -19,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
 
@@ -299,7 +300,7 @@ func (s *sandbox) throughMany(n int32, job migration.Job, code int, method, path
 			return resp, err
 		})
 	})
-	e, err := migration.New(cfg, migration.Options{Identity: "first", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
+	e, err := engine.New(cfg, engine.Options{Identity: "first", LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -587,7 +588,7 @@ func TestEngineRollsBack(t *testing.T) {
 		r := s.run("first", job)
 		want(t, r, migration.RolledBack)
 		same(t, s.contents(), map[string]string{"new": `{"k":"v"}`, "patched": `{"ours":"old","theirs":"1"}`, "victim": `{"a":"1"}`})
-		if r.Changes[0].Result != migration.ChangeKept {
+		if r.Changes[0].Result != migration.ChangeProtected {
 			t.Errorf("a finished unit that commits stays: %+v", r.Changes[0])
 		}
 	})

@@ -11,21 +11,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
 
 // remaker is a job that deletes objects and creates them again.
 type remaker struct {
 	*scripted
-	judge    func(*unstructured.Unstructured) migration.Judgement
+	judge    func(*unstructured.Unstructured) migration.Assessment
 	restored func(*migration.Change) []migration.Condition
 	stalled  func(*migration.Change) *migration.Condition
 }
 
-func (j *remaker) Judge(_ context.Context, _ *migration.Cluster, live *unstructured.Unstructured) (migration.Judgement, error) {
+func (j *remaker) Assess(_ context.Context, _ *migration.Cluster, live *unstructured.Unstructured) (migration.Assessment, error) {
 	if j.judge == nil {
-		return migration.Judgement{}, nil
+		return migration.Assessment{}, nil
 	}
 	return j.judge(live), nil
 }
@@ -37,7 +38,7 @@ func (j *remaker) AwaitRestored(ch *migration.Change) []migration.Condition {
 	return j.restored(ch)
 }
 
-func (j *remaker) Stalled(ch *migration.Change) *migration.Condition {
+func (j *remaker) Stuck(ch *migration.Change) *migration.Condition {
 	if j.stalled == nil {
 		return nil
 	}
@@ -62,7 +63,7 @@ func TestEngineRemakes(t *testing.T) {
 		want(t, s.run("first", job), migration.Succeeded)
 		same(t, s.contents(), before)
 		made := s.live("victim")
-		if made.GetUID() == former || made.GetAnnotations()[migration.MarkAnnotation] != "" {
+		if made.GetUID() == former || made.GetAnnotations()[engine.MarkAnnotation] != "" {
 			t.Errorf("it is another one, without a mark: %+v", made)
 		}
 		want(t, s.undo(job), migration.Succeeded)
@@ -87,13 +88,13 @@ func TestEngineRemakes(t *testing.T) {
 	})
 	for name, after := range map[string]bool{"KilledBefore": false, "KilledAfter": true} {
 		for _, verb := range []string{"delete", "create"} {
-			for _, resume := range []migration.Resume{migration.ResumeForward, migration.ResumeBack} {
+			for _, resume := range []engine.Resume{engine.ResumeForward, engine.ResumeBack} {
 				bubble(t, fmt.Sprintf("%s/%s/%s", name, verb, resume), func(t *testing.T, s *sandbox) {
 					before := s.before()
 					job := &remaker{scripted: fixed(s.recreation("victim"))}
 					s.killed(job, after, call(verb, "victim"))
 					job.scripted = fixed()
-					r := s.with(s.server.Client("second"), func(o *migration.Options) { o.Resume = resume }).Run(t.Context(), job)
+					r := s.with(s.server.Client("second"), func(o *engine.Options) { o.Resume = resume }).Run(t.Context(), job)
 					same(t, s.contents(), before)
 					if r.ExitCode() > 1 || s.phases() != "done" && s.phases() != "rolled-back" {
 						t.Errorf("%s: %s, journal %q", r.Result, r.Message, s.phases())
@@ -109,11 +110,11 @@ func TestEngineRemakes(t *testing.T) {
 		job := &remaker{scripted: fixed(u, unit("other", s.creation("other")))}
 		s.killed(job, true, call("create", "victim"))
 		spoilt := s.live("victim").GetUID()
-		job.judge = func(live *unstructured.Unstructured) migration.Judgement {
+		job.judge = func(live *unstructured.Unstructured) migration.Assessment {
 			if live.GetUID() == spoilt {
-				return migration.Judgement{Spoilt: "it will never be ready"}
+				return migration.Assessment{Unusable: "it will never be ready"}
 			}
-			return migration.Judgement{}
+			return migration.Assessment{}
 		}
 		job.scripted = fixed()
 		want(t, s.run("second", job), migration.Succeeded)
@@ -130,11 +131,11 @@ func TestEngineRemakes(t *testing.T) {
 		s.killed(job, true, call("create", "victim"))
 		s.edit("victim", `{"metadata":{"finalizers":["x.test/dead","x.test/alive"]}}`)
 		spoilt := s.live("victim").GetUID()
-		job.judge = func(live *unstructured.Unstructured) migration.Judgement {
+		job.judge = func(live *unstructured.Unstructured) migration.Assessment {
 			if live.GetUID() != spoilt {
-				return migration.Judgement{}
+				return migration.Assessment{}
 			}
-			return migration.Judgement{Spoilt: "it will never be ready", Release: []string{"x.test/dead"}}
+			return migration.Assessment{Unusable: "it will never be ready", RemoveFinalizers: []string{"x.test/dead"}}
 		}
 		job.scripted = fixed()
 		go func() {
@@ -256,30 +257,30 @@ func (s *sandbox) replacing(client *model.Client, ready string) {
 // TestEngineRestarts: the pods that are to be replaced are, and no others.
 func TestEngineRestarts(t *testing.T) {
 	long := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // a bubble begins then
-	restart := func(of migration.Ref, late *migration.LateRestart) migration.Unit {
+	restart := func(of migration.Ref, late *migration.DeferredRestart) migration.Unit {
 		return unit("restart", migration.Change{Verb: migration.Restart, Ref: of, Late: late, Timeout: time.Minute})
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		late   *migration.LateRestart
+		late   *migration.DeferredRestart
 		before func(s *sandbox)
 		ready  string
 		result migration.Result
 		want   []string
 	}{
 		"Now":       {"those that exist when the change is journaled", nil, nil, "True", migration.Succeeded, []string{"new-p1", "new-p2", "other"}},
-		"Late":      {"those that exist when its turn comes", &migration.LateRestart{}, func(s *sandbox) { s.pod("p3", time.Now(), "True") }, "True", migration.Succeeded, []string{"new-p1", "new-p2", "new-p3", "other"}},
-		"Spared":    {"pods that have run since before are spared", &migration.LateRestart{After: long.Add(time.Hour)}, func(s *sandbox) { time.Sleep(2 * time.Hour); s.pod("p3", time.Now(), "True") }, "True", migration.Succeeded, []string{"new-p3", "other", "p1", "p2"}},
-		"Traces":    {"none while there are traces of what they remember", &migration.LateRestart{After: long.Add(time.Hour), Traces: &migration.Traces{Ref: ref(""), LabelSelector: "trace=1"}}, func(s *sandbox) { s.put("t", nil); s.edit("t", `{"metadata":{"labels":{"trace":"1"}}}`) }, "True", migration.Succeeded, []string{"new-p1", "new-p2", "other"}},
-		"NoTraces":  {"and spared without", &migration.LateRestart{After: long.Add(time.Hour), Traces: &migration.Traces{Ref: ref(""), LabelSelector: "trace=1"}}, nil, "True", migration.Succeeded, []string{"other", "p1", "p2"}},
-		"Unless":    {"what it is for has been done", &migration.LateRestart{Unless: new(ref("done"))}, func(s *sandbox) { s.put("done", nil) }, "True", migration.Succeeded, []string{"other", "p1", "p2"}},
-		"UnlessNot": {"or not", &migration.LateRestart{Unless: new(ref("done"))}, nil, "True", migration.Succeeded, []string{"new-p1", "new-p2", "other"}},
-		"NotReady":  {"new pods are waited for", &migration.LateRestart{}, nil, "False", migration.RolledBack, []string{"new-p1", "new-p2", "other"}},
+		"Late":      {"those that exist when its turn comes", &migration.DeferredRestart{}, func(s *sandbox) { s.pod("p3", time.Now(), "True") }, "True", migration.Succeeded, []string{"new-p1", "new-p2", "new-p3", "other"}},
+		"Spared":    {"pods that have run since before are spared", &migration.DeferredRestart{After: long.Add(time.Hour)}, func(s *sandbox) { time.Sleep(2 * time.Hour); s.pod("p3", time.Now(), "True") }, "True", migration.Succeeded, []string{"new-p3", "other", "p1", "p2"}},
+		"Traces":    {"none while there are traces of what they remember", &migration.DeferredRestart{After: long.Add(time.Hour), Leftovers: &migration.Leftovers{Ref: ref(""), LabelSelector: "trace=1"}}, func(s *sandbox) { s.put("t", nil); s.edit("t", `{"metadata":{"labels":{"trace":"1"}}}`) }, "True", migration.Succeeded, []string{"new-p1", "new-p2", "other"}},
+		"NoTraces":  {"and spared without", &migration.DeferredRestart{After: long.Add(time.Hour), Leftovers: &migration.Leftovers{Ref: ref(""), LabelSelector: "trace=1"}}, nil, "True", migration.Succeeded, []string{"other", "p1", "p2"}},
+		"Unless":    {"what it is for has been done", &migration.DeferredRestart{Unless: new(ref("done"))}, func(s *sandbox) { s.put("done", nil) }, "True", migration.Succeeded, []string{"other", "p1", "p2"}},
+		"UnlessNot": {"or not", &migration.DeferredRestart{Unless: new(ref("done"))}, nil, "True", migration.Succeeded, []string{"new-p1", "new-p2", "other"}},
+		"NotReady":  {"new pods are waited for", &migration.DeferredRestart{}, nil, "False", migration.RolledBack, []string{"new-p1", "new-p2", "other"}},
 	} {
 		bubble(t, name, func(t *testing.T, s *sandbox) {
 			of := s.deployment(long)
-			if tc.late != nil && tc.late.Traces != nil {
-				tc.late.Traces.Ref.Namespace = "shop"
+			if tc.late != nil && tc.late.Leftovers != nil {
+				tc.late.Leftovers.Ref.Namespace = "shop"
 			}
 			if tc.before != nil {
 				tc.before(s)
@@ -302,7 +303,7 @@ func TestEngineRestarts(t *testing.T) {
 	})
 	bubble(t, "NoDeploymentLater", func(t *testing.T, s *sandbox) {
 		none := migration.Ref{Resource: deploymentKind, Namespace: "shop", Name: "none"}
-		u := restart(s.deployment(long), &migration.LateRestart{})
+		u := restart(s.deployment(long), &migration.DeferredRestart{})
 		u.Changes[0].Ref = none
 		r := s.run("first", fixed(u))
 		if len(says(r, "does not exist any more")) != 1 {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
 
@@ -50,7 +51,7 @@ func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	s := &sandbox{t: t, server: model.New(1)}
 	s.user = s.client("user")
-	for _, name := range []string{migration.DefaultStateNamespace, "shop"} {
+	for _, name := range []string{engine.DefaultStateNamespace, "shop"} {
 		_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
 		}}, metav1.CreateOptions{})
@@ -97,9 +98,9 @@ func ref(name string) migration.Ref {
 	return migration.Ref{Resource: configMaps, Namespace: "shop", Name: name}
 }
 
-func (s *sandbox) engine(client *model.Client, name string) *migration.Engine {
+func (s *sandbox) engine(client *model.Client, name string) *engine.Engine {
 	s.t.Helper()
-	e, err := migration.New(client.Config(), migration.Options{Identity: name, LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
+	e, err := engine.New(client.Config(), engine.Options{Identity: name, LeaseDuration: 15 * time.Second, Timeout: 5 * time.Minute})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Schedule is what happens to a world, made from a seed: processes one after the
@@ -74,7 +75,7 @@ type deed struct {
 type process struct {
 	name    string
 	command string
-	opts    migration.Options
+	opts    engine.Options
 	deeds   []deed
 	// kill and term say when the process is killed, or told to stop.
 	kill, term *moment
@@ -166,10 +167,10 @@ func (s *Schedule) process(r *rand.Rand, command string) *process {
 		p.opts.Timeout = []time.Duration{5 * time.Second, 30 * time.Second, time.Minute}[r.IntN(3)]
 	}
 	if r.IntN(6) == 0 {
-		p.opts.OnFailure = migration.OnFailureKeep
+		p.opts.OnFailure = engine.OnFailureLeave
 	}
 	if r.IntN(4) == 0 {
-		p.opts.Resume = migration.ResumeBack
+		p.opts.Resume = engine.ResumeBack
 	}
 	switch r.IntN(5) {
 	case 0, 1:
@@ -380,7 +381,7 @@ var converged = []migration.Result{migration.Succeeded, migration.NothingToDo, m
 func (s *Schedule) settle(ctx context.Context) error {
 	var told []string
 	for range 5 {
-		p := &process{command: "run", pause: time.Second, opts: migration.Options{LeaseDuration: 15 * time.Second}}
+		p := &process{command: "run", pause: time.Second, opts: engine.Options{LeaseDuration: 15 * time.Second}}
 		if err := s.start(ctx, p); err != nil {
 			return err
 		}
@@ -475,7 +476,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 		}
 		if hits(p.term, r, n) {
 			s.note("%s is told to stop: %s", p.name, r)
-			stop(migration.SignalError{Signal: syscall.SIGTERM})
+			stop(engine.SignalError{Signal: syscall.SIGTERM})
 		}
 	})
 	client.After(func(r *Request) {
@@ -498,7 +499,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 		}
 		opts.RollbackTimeout = 20 * time.Second
 	}
-	engine, err := migration.New(client.Config(), opts)
+	engine, err := engine.New(client.Config(), opts)
 	if err != nil {
 		return err
 	}

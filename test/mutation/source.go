@@ -30,7 +30,7 @@ const (
 type mutant struct {
 	ID   int
 	Kind kind
-	// Pkg is the path of the package in the module, as "internal/migration".
+	// Pkg is the path of the package in the module, as "pkg/engine".
 	Pkg string
 	// File is the path in the module.
 	File string

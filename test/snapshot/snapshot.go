@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
 // userAgent is how the snapshot's reads appear in the audit log.
@@ -187,7 +187,7 @@ func list(ctx context.Context, client dynamic.ResourceInterface) ([]*unstructure
 // normalize turns objects into what is compared.
 func normalize(all []*unstructured.Unstructured, opts Options) Snapshot {
 	if opts.StateNamespace == "" {
-		opts.StateNamespace = migration.DefaultStateNamespace
+		opts.StateNamespace = engine.DefaultStateNamespace
 	}
 	// An owner may be an object that is not compared: the UIDs of all count.
 	uids := map[string]string{}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // runLimit is how long a process may take before it counts as hanging.

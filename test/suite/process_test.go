@@ -6,7 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 )
 
@@ -41,18 +42,18 @@ func request(verb, resource, namespace, name string) faultproxy.Request {
 }
 
 func TestWorks(t *testing.T) {
-	s := &Subject{StateNamespace: migration.DefaultStateNamespace}
+	s := &Subject{StateNamespace: engine.DefaultStateNamespace}
 	cases := map[string]struct {
 		reason  string
 		request faultproxy.Request
 		want    bool
 	}{
 		"Change":         {"A change of the migration is work.", request("create", "httpsources", "kyma-integration", "x"), true},
-		"StateNamespace": {"So is one in the state namespace.", request("patch", "deployments", migration.DefaultStateNamespace, "x"), true},
+		"StateNamespace": {"So is one in the state namespace.", request("patch", "deployments", engine.DefaultStateNamespace, "x"), true},
 		"Read":           {"Reading is no write.", request("get", "httpsources", "kyma-integration", "x"), false},
-		"Lease":          {"The lock is the engine's.", request("update", "leases", migration.DefaultStateNamespace, "eventmesh-migration"), false},
-		"Journal":        {"The journal is the engine's.", request("create", "secrets", migration.DefaultStateNamespace, "eventmesh-migration-j-1-0000"), false},
-		"Report":         {"The report is the engine's.", request("create", "configmaps", migration.DefaultStateNamespace, "eventmesh-migration-j"), false},
+		"Lease":          {"The lock is the engine's.", request("update", "leases", engine.DefaultStateNamespace, "eventmesh-migration"), false},
+		"Journal":        {"The journal is the engine's.", request("create", "secrets", engine.DefaultStateNamespace, "eventmesh-migration-j-1-0000"), false},
+		"Report":         {"The report is the engine's.", request("create", "configmaps", engine.DefaultStateNamespace, "eventmesh-migration-j"), false},
 		"Elsewhere":      {"In another namespace such a name means nothing.", request("create", "configmaps", "prod", "eventmesh-migration-j"), true},
 		"Event":          {"An Event announces.", request("create", "events", "prod", "x"), false},
 	}
@@ -67,7 +68,7 @@ func TestWorks(t *testing.T) {
 
 func TestToldOfTheft(t *testing.T) {
 	entry := func(verb string, status int) faultproxy.Entry {
-		return faultproxy.Entry{Request: request(verb, "leases", migration.DefaultStateNamespace, "eventmesh-migration"), Done: true, Status: status}
+		return faultproxy.Entry{Request: request(verb, "leases", engine.DefaultStateNamespace, "eventmesh-migration"), Done: true, Status: status}
 	}
 	cases := map[string]struct {
 		reason string

@@ -23,7 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
@@ -112,14 +113,14 @@ func runTests(t *testing.T, subject Subject, tests []test) {
 func (s Subject) with(t testing.TB) *Subject {
 	t.Helper()
 	if s.StateNamespace == "" {
-		s.StateNamespace = migration.DefaultStateNamespace
+		s.StateNamespace = engine.DefaultStateNamespace
 	}
 	if s.Name == "" || s.Binary == "" || s.Kubeconfig == "" || s.Admin == nil || s.Reset == nil || s.Done == nil || s.Break == nil {
 		t.Fatal("the subject is incomplete: only Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
 	}
 	s.Snapshot.StateNamespace = s.StateNamespace
 	// The mark on created objects names the run.
-	s.Snapshot.IgnoreAnnotations = append(slices.Clone(s.Snapshot.IgnoreAnnotations), migration.MarkAnnotation)
+	s.Snapshot.IgnoreAnnotations = append(slices.Clone(s.Snapshot.IgnoreAnnotations), engine.MarkAnnotation)
 	return &s
 }
 

@@ -1,6 +1,6 @@
 package landscape
 
-import "github.com/kyma-project/eventmesh-migration/internal/migration"
+import "github.com/kyma-project/eventmesh-migration/pkg/migration"
 
 // Entry is one thing that can be wrong with a finished migration.
 type Entry struct {

@@ -14,8 +14,9 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // checker collects what it finds.
@@ -28,7 +29,7 @@ type checker struct {
 // Check returns everything that is wrong with a cluster whose migration to 1.11 is
 // supposed to be finished; nothing, if it is. What is opted out is left out. kept
 // may be nil; now tells abandoned locks.
-func Check(l *Landscape, kept *migration.Kept, now time.Time) []Defect {
+func Check(l *Landscape, kept *engine.State, now time.Time) []Defect {
 	c := &checker{Landscape: l, entries: map[string]Entry{}}
 	for _, e := range Catalog() {
 		c.entries[e.ID] = e
@@ -454,7 +455,7 @@ func (c *checker) serviceCatalog() {
 	}
 }
 
-func (c *checker) state(kept *migration.Kept, now time.Time) {
+func (c *checker) state(kept *engine.State, now time.Time) {
 	for _, j := range kept.Journals {
 		switch {
 		case j.Open && kept.Lock.Live(now):

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
 const (
@@ -153,13 +153,13 @@ func TestLeaked(t *testing.T) {
 // interrupted, "run the job again to finish it, or undo it".
 func TestOpenRun(t *testing.T) {
 	now := time.Date(2020, 4, 1, 22, 15, 0, 0, time.UTC)
-	lock := func(age time.Duration) *migration.HeldLock {
-		return &migration.HeldLock{Holder: "h", Acquired: now.Add(-time.Hour), Renewed: now.Add(-age), Duration: 30 * time.Second}
+	lock := func(age time.Duration) *engine.HeldLock {
+		return &engine.HeldLock{Holder: "h", Acquired: now.Add(-time.Hour), Renewed: now.Add(-age), Duration: 30 * time.Second}
 	}
 	for name, tc := range map[string]struct {
 		reason string
 		open   bool
-		lock   *migration.HeldLock
+		lock   *engine.HeldLock
 		want   []string
 	}{
 		"Nothing":   {"a finished run", false, nil, nil},
@@ -175,7 +175,7 @@ func TestOpenRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept := &migration.Kept{Lock: tc.lock, Journals: []migration.StoredJournal{{Job: "j", Run: "r", Open: tc.open}}}
+			kept := &engine.State{Lock: tc.lock, Journals: []engine.StoredJournal{{Job: "j", Run: "r", Open: tc.open}}}
 			var got []string
 			for _, d := range Check(l, kept, now) {
 				got = append(got, d.ID)

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Reader is what is asked of a migration.Cluster.

@@ -1,6 +1,6 @@
 package httpsource
 
-import "github.com/kyma-project/eventmesh-migration/internal/migration"
+import "github.com/kyma-project/eventmesh-migration/pkg/migration"
 
 var _ migration.Accessor = (*Job)(nil)
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Values of --on-helm2-conflict.
@@ -41,10 +41,10 @@ type options struct {
 }
 
 var (
-	_ migration.Job          = (*Job)(nil)
-	_ migration.Configurable = (*Job)(nil)
-	_ migration.Keeper       = (*Job)(nil)
-	_ migration.KeepReader   = (*Job)(nil)
+	_ migration.Job           = (*Job)(nil)
+	_ migration.Configurable  = (*Job)(nil)
+	_ migration.Protector     = (*Job)(nil)
+	_ migration.ProtectReader = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -173,7 +173,7 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	return []migration.Condition{c}
 }
 
-// Keep implements migration.Keeper.
-func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+// Protect implements migration.Protector.
+func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
 	return keep(ctx, c, refs)
 }

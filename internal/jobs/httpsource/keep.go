@@ -8,7 +8,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // keep returns the HTTPSources that an event-service posts to, and why they must
@@ -39,7 +39,7 @@ func keep(ctx context.Context, c reader, refs []migration.Ref) (map[migration.Re
 	return kept, nil
 }
 
-// KeepReads implements migration.KeepReader: what keep lists.
-func (j *Job) KeepReads() []migration.Ref {
+// ProtectReads implements migration.ProtectReader: what keep lists.
+func (j *Job) ProtectReads() []migration.Ref {
 	return migration.Workloads(j.options.namespace)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Recheck implements migration.Rechecker: the pods of the first Deployment may take

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 var _ migration.Accessor = (*Job)(nil)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // job returns a job that knows the kinds of a world.
@@ -192,38 +192,38 @@ func TestJudge(t *testing.T) {
 		reason string
 		object string
 		edits  []edit
-		want   migration.Judgement
+		want   migration.Assessment
 	}{
-		{"it is provisioned", "ServiceInstance orders", nil, migration.Judgement{}},
-		{"it may yet be", "ServiceInstance orders", []edit{patch("ServiceInstance orders", "status: null")}, migration.Judgement{}},
-		{"it never will be", "ServiceInstance orders", []edit{failed}, migration.Judgement{Spoilt: "its provisioning has failed for good: ProvisionCallFailed: refused"}},
-		{"nobody knows of its operation", "ServiceInstance orders", []edit{patch("ServiceInstance orders", lost)}, migration.Judgement{
-			Spoilt: "application-broker was restarted while it provisioned it, and has forgotten that", Release: catalog,
+		{"it is provisioned", "ServiceInstance orders", nil, migration.Assessment{}},
+		{"it may yet be", "ServiceInstance orders", []edit{patch("ServiceInstance orders", "status: null")}, migration.Assessment{}},
+		{"it never will be", "ServiceInstance orders", []edit{failed}, migration.Assessment{Unusable: "its provisioning has failed for good: ProvisionCallFailed: refused"}},
+		{"nobody knows of its operation", "ServiceInstance orders", []edit{patch("ServiceInstance orders", lost)}, migration.Assessment{
+			Unusable: "application-broker was restarted while it provisioned it, and has forgotten that", RemoveFinalizers: catalog,
 		}},
 		{
 			"its operation goes on", "ServiceInstance orders",
-			[]edit{patch("ServiceInstance orders", strings.Replace(lost, "2020-01", "2020-03", 1))}, migration.Judgement{},
+			[]edit{patch("ServiceInstance orders", strings.Replace(lost, "2020-01", "2020-03", 1))}, migration.Assessment{},
 		},
 		{
 			"its deprovisioning is answered for even if it is forgotten", "ServiceInstance orders",
-			[]edit{patch("ServiceInstance orders", strings.Replace(lost, "Provision,", "Deprovision,", 1))}, migration.Judgement{},
+			[]edit{patch("ServiceInstance orders", strings.Replace(lost, "Provision,", "Deprovision,", 1))}, migration.Assessment{},
 		},
 		{
 			"its deletion will never end", "ServiceInstance orders",
-			[]edit{patch("ServiceInstance orders", "metadata: {deletionTimestamp: \"2020-03-04T00:00:00Z\"}\nstatus: {deprovisionStatus: Failed}")}, migration.Judgement{Release: catalog},
+			[]edit{patch("ServiceInstance orders", "metadata: {deletionTimestamp: \"2020-03-04T00:00:00Z\"}\nstatus: {deprovisionStatus: Failed}")}, migration.Assessment{RemoveFinalizers: catalog},
 		},
 		{
 			"nobody else is to keep what is of no use: it gets its finalizers again", "ServiceInstance orders",
 			[]edit{failed, patch("ServiceInstance orders", "metadata: {finalizers: [kubernetes-incubator/service-catalog, example.com/audit]}")},
-			migration.Judgement{Spoilt: "its provisioning has failed for good: ProvisionCallFailed: refused", Release: []string{"example.com/audit"}},
+			migration.Assessment{Unusable: "its provisioning has failed for good: ProvisionCallFailed: refused", RemoveFinalizers: []string{"example.com/audit"}},
 		},
-		{"a binding that works", "ServiceBinding orders-binding", nil, migration.Judgement{}},
+		{"a binding that works", "ServiceBinding orders-binding", nil, migration.Assessment{}},
 		{
 			"a binding that never will", "ServiceBinding orders-binding",
 			[]edit{patch("ServiceBinding orders-binding", `status: {conditions: [{type: Failed, status: "True", reason: Refused}]}`)},
-			migration.Judgement{Spoilt: "its binding has failed for good: Refused"},
+			migration.Assessment{Unusable: "its binding has failed for good: Refused"},
 		},
-		{"a usage", "ServiceBindingUsage orders-usage", []edit{patch("ServiceBindingUsage orders-usage", "status: null")}, migration.Judgement{}},
+		{"a usage", "ServiceBindingUsage orders-usage", []edit{patch("ServiceBindingUsage orders-usage", "status: null")}, migration.Assessment{}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			w := newWorld(t, tc.edits...)
@@ -258,11 +258,11 @@ func TestStalled(t *testing.T) {
 		{"it goes", []edit{withoutDependents, patch("ServiceInstance orders", `{metadata: {deletionTimestamp: "2020-03-04T00:00:00Z"}}`)}, migration.Pending},
 	} {
 		w := newWorld(t, tc.edits...)
-		if got := job(t, w).Stalled(ch).Eval(view{w}).State; got != tc.want {
+		if got := job(t, w).Stuck(ch).Eval(view{w}).State; got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.reason, got, tc.want)
 		}
 	}
-	if job(t, newWorld(t)).Stalled(step(t, migration.Delete, kyma.ServiceBinding.Kind, 0)) != nil {
+	if job(t, newWorld(t)).Stuck(step(t, migration.Delete, kyma.ServiceBinding.Kind, 0)) != nil {
 		t.Error("a binding waits for nobody")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Values of --strategy.
@@ -46,13 +46,13 @@ type options struct {
 }
 
 var (
-	_ migration.Job          = (*Job)(nil)
-	_ migration.Configurable = (*Job)(nil)
-	_ migration.Keeper       = (*Job)(nil)
-	_ migration.KeepReader   = (*Job)(nil)
-	_ migration.EditIgnorer  = (*Job)(nil)
-	_ migration.Remaker      = (*Job)(nil)
-	_ migration.Rechecker    = (*Job)(nil)
+	_ migration.Job           = (*Job)(nil)
+	_ migration.Configurable  = (*Job)(nil)
+	_ migration.Protector     = (*Job)(nil)
+	_ migration.ProtectReader = (*Job)(nil)
+	_ migration.EditIgnorer   = (*Job)(nil)
+	_ migration.Recreator     = (*Job)(nil)
+	_ migration.Rechecker     = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -253,13 +253,13 @@ func (j *Job) AwaitRestored(ch *migration.Change) []migration.Condition {
 	return nil
 }
 
-// Judge implements migration.Remaker.
-func (j *Job) Judge(ctx context.Context, c *migration.Cluster, live *unstructured.Unstructured) (migration.Judgement, error) {
+// Assess implements migration.Recreator.
+func (j *Job) Assess(ctx context.Context, c *migration.Cluster, live *unstructured.Unstructured) (migration.Assessment, error) {
 	return judge(ctx, c, j.options, live)
 }
 
-// Stalled implements migration.Remaker.
-func (j *Job) Stalled(ch *migration.Change) *migration.Condition {
+// Stuck implements migration.Recreator.
+func (j *Job) Stuck(ch *migration.Change) *migration.Condition {
 	if ch.Ref.Kind != kyma.ServiceInstance.Kind {
 		return nil
 	}
@@ -267,8 +267,8 @@ func (j *Job) Stalled(ch *migration.Change) *migration.Condition {
 	return &stalled
 }
 
-// Keep implements migration.Keeper.
-func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+// Protect implements migration.Protector.
+func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
 	k, err := servedKinds(ctx, c)
 	if err != nil {
 		return nil, err
@@ -276,8 +276,8 @@ func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.R
 	return keep(ctx, c, k, j.options, refs)
 }
 
-// KeepReads implements migration.KeepReader.
-func (j *Job) KeepReads() []migration.Ref {
+// ProtectReads implements migration.ProtectReader.
+func (j *Job) ProtectReads() []migration.Ref {
 	c := j.checks()
 	in := j.options.integrationNamespace
 	return append(migration.Workloads(in), c.link.Ref(in, ""))

@@ -6,25 +6,25 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // judge says whether an object that was made again is of any use, and whether one
 // that is being deleted can go.
-func judge(ctx context.Context, c reader, o options, live *unstructured.Unstructured) (migration.Judgement, error) {
-	var j migration.Judgement
+func judge(ctx context.Context, c reader, o options, live *unstructured.Unstructured) (migration.Assessment, error) {
+	var j migration.Assessment
 	s := kyma.InstanceOf(live)
 	switch {
 	case live.GetKind() == kyma.ServiceBinding.Kind && s.Failed.True():
-		j.Spoilt = "its binding has failed for good: " + s.Failed.String()
+		j.Unusable = "its binding has failed for good: " + s.Failed.String()
 		return j, nil
 	case live.GetKind() != kyma.ServiceInstance.Kind:
 		return j, nil
 	case live.GetDeletionTimestamp() != nil && s.Undeletable:
 		// Service Catalog does nothing about it any more.
-		j.Release = []string{kyma.ServiceCatalogFinalizer}
+		j.RemoveFinalizers = []string{kyma.ServiceCatalogFinalizer}
 	case s.FailedForGood():
-		j.Spoilt = "its provisioning has failed for good: " + s.Failed.String()
+		j.Unusable = "its provisioning has failed for good: " + s.Failed.String()
 	case s.Polling:
 		var all []*unstructured.Unstructured
 		err := c.Each(ctx, pods, o.integrationNamespace, migration.ListOptions{}, func(pod *unstructured.Unstructured) error {
@@ -37,12 +37,12 @@ func judge(ctx context.Context, c reader, o options, live *unstructured.Unstruct
 		if s.Lost(brokerStart(all)) {
 			// Service Catalog asks for its outcome for seven days, even if it is
 			// to delete the instance.
-			j.Spoilt = "application-broker was restarted while it provisioned it, and has forgotten that"
-			j.Release = []string{kyma.ServiceCatalogFinalizer}
+			j.Unusable = "application-broker was restarted while it provisioned it, and has forgotten that"
+			j.RemoveFinalizers = []string{kyma.ServiceCatalogFinalizer}
 		}
 	}
 	// As before the first deletion: their owners are not to take it for gone.
-	j.Release = append(j.Release, foreignFinalizers(live)...)
+	j.RemoveFinalizers = append(j.RemoveFinalizers, foreignFinalizers(live)...)
 	return j, nil
 }
 

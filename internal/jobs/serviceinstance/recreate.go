@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // skew is how far the clocks of the API server and of a node may be apart: an
@@ -287,12 +287,12 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 	})
 	restart := migration.Change{
 		Verb: migration.Restart, Ref: migration.Ref{Resource: deployments, Namespace: d.options.integrationNamespace, Name: kyma.ApplicationBroker},
-		Timeout: d.options.restartTimeout, Late: &migration.LateRestart{Unless: &ref},
+		Timeout: d.options.restartTimeout, Late: &migration.DeferredRestart{Unless: &ref},
 		Why: "unless it has deprovisioned the instance properly: else it would refuse the new one for good, in the place of the former one",
 	}
 	if c.state.Provisioned && len(d.links[c.pair()]) > 0 {
 		restart.Late.After = since(c)
-		restart.Late.Traces = &migration.Traces{
+		restart.Late.Leftovers = &migration.Leftovers{
 			Ref:           d.kinds.link.Ref(d.options.integrationNamespace, ""),
 			LabelSelector: labels.Set{kyma.ApplicationNameLabel: c.application, kyma.BrokerNamespaceLabel: c.namespace()}.String(),
 		}

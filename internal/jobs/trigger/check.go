@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // ready is met when the object of the change is ready.

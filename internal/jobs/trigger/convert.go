@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // originAnnotation on a Trigger names the Subscription it came from, in the same

@@ -20,7 +20,7 @@ import (
 	eventingv1 "knative.dev/eventing/pkg/apis/eventing/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

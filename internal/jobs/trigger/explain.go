@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // remember keeps what a dry run needs to explain its changes.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Values of --legacy-traffic.
@@ -54,14 +54,14 @@ type options struct {
 }
 
 var (
-	_ migration.Job          = (*Job)(nil)
-	_ migration.Configurable = (*Job)(nil)
-	_ migration.Keeper       = (*Job)(nil)
-	_ migration.EditIgnorer  = (*Job)(nil)
-	_ migration.UndoGuard    = (*Job)(nil)
-	_ migration.KeepReader   = (*Job)(nil)
-	_ migration.Explainer    = (*Job)(nil)
-	_ migration.Rechecker    = (*Job)(nil)
+	_ migration.Job           = (*Job)(nil)
+	_ migration.Configurable  = (*Job)(nil)
+	_ migration.Protector     = (*Job)(nil)
+	_ migration.EditIgnorer   = (*Job)(nil)
+	_ migration.UndoGuard     = (*Job)(nil)
+	_ migration.ProtectReader = (*Job)(nil)
+	_ migration.Explainer     = (*Job)(nil)
+	_ migration.Rechecker     = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -343,8 +343,8 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	return []migration.Condition{c}
 }
 
-// Keep implements migration.Keeper.
-func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
+// Protect implements migration.Protector.
+func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
 	k, err := servedKinds(ctx, c)
 	if err != nil {
 		return nil, err
@@ -352,8 +352,8 @@ func (j *Job) Keep(ctx context.Context, c *migration.Cluster, refs []migration.R
 	return keep(ctx, c, k, j.options.integrationNamespace, refs)
 }
 
-// KeepReads implements migration.KeepReader.
-func (j *Job) KeepReads() []migration.Ref {
+// ProtectReads implements migration.ProtectReader.
+func (j *Job) ProtectReads() []migration.Ref {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append(migration.Workloads(j.options.integrationNamespace), j.kinds.trigger.Ref("", ""))

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
@@ -41,7 +41,7 @@ func TestTheFirstHookCreatesTheStateNamespace(t *testing.T) {
 			if program == "" {
 				program = "httpsource-sync"
 			}
-			if !strings.Contains(c.Image, "/"+program+":") || c.Args[0] != "create-state-namespace" || !slices.Contains(c.Args, "--state-namespace="+migration.DefaultStateNamespace) || !slices.Contains(c.Args, "--timeout=60s") {
+			if !strings.Contains(c.Image, "/"+program+":") || c.Args[0] != "create-state-namespace" || !slices.Contains(c.Args, "--state-namespace="+engine.DefaultStateNamespace) || !slices.Contains(c.Args, "--timeout=60s") {
 				t.Errorf("%s: %s %q", component, c.Image, c.Args)
 			}
 			// In the order of their weights: the account, the Job, the account again, and then
@@ -82,7 +82,7 @@ func TestTheFirstHookCreatesTheStateNamespace(t *testing.T) {
 					continue // another's, or the one that removes it
 				}
 				want := []rbacv1.PolicyRule{
-					{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{migration.DefaultStateNamespace}, Verbs: []string{"get"}},
+					{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{engine.DefaultStateNamespace}, Verbs: []string{"get"}},
 					{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}},
 				}
 				if diff := cmp.Diff(want, role.Rules); diff != "" {
@@ -128,7 +128,7 @@ func TestNoJobReachesForeignSecrets(t *testing.T) {
 							continue
 						}
 						seen = true
-						if !strings.HasPrefix(name, "Role "+migration.DefaultStateNamespace+"/") || strings.HasSuffix(name, "eventservice-verify") || strings.HasSuffix(name, "eventbus-purge") {
+						if !strings.HasPrefix(name, "Role "+engine.DefaultStateNamespace+"/") || strings.HasSuffix(name, "eventservice-verify") || strings.HasSuffix(name, "eventbus-purge") {
 							t.Errorf("%s%s: %s: %v", component, form, name, rule)
 						}
 					}
@@ -160,7 +160,7 @@ func TestClusterEssentialsHoldsTheStateNamespace(t *testing.T) {
 			return found
 		}
 		found := namespaces()
-		if len(found) != 1 || found[0].Name != migration.DefaultStateNamespace {
+		if len(found) != 1 || found[0].Name != engine.DefaultStateNamespace {
 			t.Fatalf("got %v", found)
 		}
 		if diff := cmp.Diff(map[string]string{"helm.sh/resource-policy": "keep"}, found[0].Annotations); diff != "" {

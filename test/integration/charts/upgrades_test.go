@@ -24,7 +24,8 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -322,11 +323,11 @@ func (u *upgrades) nothingLeft(t *testing.T) {
 // released checks that nobody holds the lock, and no run is open.
 func (u *upgrades) released(t *testing.T) {
 	t.Helper()
-	e, err := migration.New(u.Config(), migration.Options{StateNamespace: systemNS})
+	e, err := engine.New(u.Config(), engine.Options{StateNamespace: systemNS})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := e.Kept(t.Context())
+	kept, err := e.State(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/eventservice"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
 // verify runs eventservice-verify with short limits.
 func verify(t *testing.T, limit time.Duration, smoke bool) *migration.Report {
 	t.Helper()
-	e, err := migration.New(cluster.Config(), migration.Options{
+	e, err := engine.New(cluster.Config(), engine.Options{
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), Timeout: 2 * time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	})
 	if err != nil {

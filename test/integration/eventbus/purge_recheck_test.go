@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
@@ -182,7 +183,7 @@ func TestRestorable(t *testing.T) {
 	l := newLeftovers(t)
 	ctx := t.Context()
 	l.reset(ctx, t)
-	e, err := migration.New(cluster.Config(), migration.Options{Identity: t.Name()})
+	e, err := engine.New(cluster.Config(), engine.Options{Identity: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/purge"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -118,7 +119,7 @@ func (l *leftovers) run(t *testing.T, command string, flags ...string) *migratio
 // runAt is run through another way to the API server.
 func (l *leftovers) runAt(t *testing.T, cfg *rest.Config, command string, flags ...string) *migration.Report {
 	t.Helper()
-	e, err := migration.New(cfg, migration.Options{
+	e, err := engine.New(cfg, engine.Options{
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	})

@@ -25,7 +25,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/scaledown"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
@@ -146,22 +147,22 @@ func (b *eventBus) done(ctx context.Context, t testing.TB) {
 }
 
 // run runs the job in this process.
-func (b *eventBus) run(t *testing.T, command string, change func(*migration.Options), flags ...string) *migration.Report {
+func (b *eventBus) run(t *testing.T, command string, change func(*engine.Options), flags ...string) *migration.Report {
 	t.Helper()
 	return b.runThrough(t, cluster.Config(), command, change, flags...)
 }
 
 // runThrough runs the job with its own way to the API server.
-func (b *eventBus) runThrough(t *testing.T, config *rest.Config, command string, change func(*migration.Options), flags ...string) *migration.Report {
+func (b *eventBus) runThrough(t *testing.T, config *rest.Config, command string, change func(*engine.Options), flags ...string) *migration.Report {
 	t.Helper()
-	o := migration.Options{
+	o := engine.Options{
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second,
 		Timeout: time.Minute, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	}
 	if change != nil {
 		change(&o)
 	}
-	e, err := migration.New(config, o)
+	e, err := engine.New(config, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +461,7 @@ func TestScaleDown(t *testing.T) {
 				t.Errorf("not said: %s\n%s", part, problems(r))
 			}
 		}
-		fail := func(o *migration.Options) { o.Defer = migration.DeferFail }
+		fail := func(o *engine.Options) { o.Defer = engine.DeferFail }
 		want(t, b.run(t, "run", fail), migration.FailedResult, migration.ExitFailed)
 		up(t)
 

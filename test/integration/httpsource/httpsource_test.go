@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -302,7 +303,7 @@ func TestEveryBadApplicationIsNamed(t *testing.T) {
 	}
 	p.ready(t, "taken-source") // the foreign one
 	// The report of a run would create it.
-	state := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": migration.DefaultStateNamespace}}}
+	state := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": engine.DefaultStateNamespace}}}
 	if err := kyma.Load(t.Context(), p.Config(), state); err != nil {
 		t.Fatal(err)
 	}

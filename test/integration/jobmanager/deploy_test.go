@@ -16,7 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
@@ -331,14 +332,14 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range requests {
-		if strings.Contains(r.URI, "/namespaces/"+migration.DefaultStateNamespace+"/") {
+		if strings.Contains(r.URI, "/namespaces/"+engine.DefaultStateNamespace+"/") {
 			taken++
 		}
 	}
 	if taken != 1 {
 		t.Errorf("the Lease was created %d times", taken)
 	}
-	lease, err := typed.CoordinationV1().Leases(migration.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+	lease, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +354,7 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 	// One after the other, and again: the Lease is taken anew.
 	stamps(t)
 	if _, err := newManager(t, []string{"alpha"}, jobs[0]).Deploy(t.Context(), []string{"alpha"}, func(context.Context, string) error {
-		lease, err := typed.CoordinationV1().Leases(migration.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+		lease, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
 		if err == nil && *lease.Spec.HolderIdentity != "" {
 			err = errors.New("the Lease is held while a component is deployed")
 		}

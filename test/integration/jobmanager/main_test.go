@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -225,20 +225,20 @@ func namespace(t testing.TB, names ...string) {
 func forget(t testing.TB) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	namespace(t, migration.DefaultStateNamespace)
-	remove(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration")
+	namespace(t, engine.DefaultStateNamespace)
+	remove(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration")
 	ours := metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}
 	for _, kind := range []string{"Secret", "ConfigMap"} {
-		if err := resource(kind, migration.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
+		if err := resource(kind, engine.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // options of an engine in this process.
-func options(t *testing.T) migration.Options {
+func options(t *testing.T) engine.Options {
 	t.Helper()
-	return migration.Options{
+	return engine.Options{
 		Identity: fmt.Sprintf("test-%d", time.Now().UnixNano()), LeaseDuration: time.Second, Timeout: time.Minute,
 		Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	}

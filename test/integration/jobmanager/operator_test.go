@@ -19,7 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -186,7 +187,7 @@ func TestStatus(t *testing.T) {
 	put(t, "ConfigMap", object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: eventmesh-migration, name: eventmesh-migration-former-job, labels: {eventmesh-migration.kyma-project.io/job: former-job}},
   data: {report.json: '{"job":"former-job","command":"run","result":"failed","message":"no room","startedAt":"2020-04-01T22:15:00Z","findings":[{"severity":"error","object":"Thing x","problem":"is odd"}]}'}}`))
 	now := metav1.NewMicroTime(time.Now())
-	if _, err := typed.CoordinationV1().Leases(migration.DefaultStateNamespace).Create(t.Context(), &coordinationv1.Lease{
+	if _, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "eventmesh-migration"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("laptop_42_x"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &now, AcquireTime: &now},
 	}, metav1.CreateOptions{}); err != nil {
@@ -204,12 +205,12 @@ func TestStatus(t *testing.T) {
 	tool(t, "run", "--job=trigger-sync", "--lock-wait=1s").want(t, migration.ExitLocked, "laptop_42_x")
 
 	// Its process was killed, an hour ago.
-	patch(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
+	patch(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
 	tool(t, "status").want(t, 0, "open (rollback): run again to finish it, or undo", "its process is gone, and the next run takes the lock")
 	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
 	// An account that may not read journals is told by the Lease. Fails on the commit before:
 	// it was refused.
-	patch(t, "Lease", migration.DefaultStateNamespace, "eventmesh-migration", `{"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/open-trigger-sync":"2020-04-01T22:15:00Z"}}}`)
+	patch(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration", `{"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/open-trigger-sync":"2020-04-01T22:15:00Z"}}}`)
 	blind, err := cluster.User(t.Context(), "blind",
 		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}},

@@ -12,13 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
 // journal is needed when the answer to the creation of a Secret was lost.
-const journal = "update secrets in " + migration.DefaultStateNamespace
+const journal = "update secrets in " + engine.DefaultStateNamespace
 
 // many runs and undoes so often that old journals go.
 func (a *account) many(t *testing.T, wanted migration.Result) {
@@ -35,11 +36,11 @@ func TestRolesAreExact(t *testing.T) {
 
 	t.Run("state-namespace", func(t *testing.T) {
 		namespaces := p.core.CoreV1().Namespaces()
-		if err := namespaces.Delete(ctx, migration.DefaultStateNamespace, metav1.DeleteOptions{}); err != nil {
+		if err := namespaces.Delete(ctx, engine.DefaultStateNamespace, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			if _, err := namespaces.Get(ctx, migration.DefaultStateNamespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			if _, err := namespaces.Get(ctx, engine.DefaultStateNamespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 				break
 			}
 			if time.Now().After(deadline) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
@@ -68,7 +68,7 @@ func TestFinishedStays(t *testing.T) {
 	}
 	kept := 0
 	for _, ch := range report.Changes {
-		if ch.Result == migration.ChangeKept {
+		if ch.Result == migration.ChangeProtected {
 			kept++
 		}
 	}

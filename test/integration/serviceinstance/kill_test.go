@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
@@ -98,7 +99,7 @@ func (w *world) finish(before map[string]any, what string, runs int) {
 	if diff := cmp.Diff(before, w.census()); diff != "" {
 		w.t.Fatalf("%s: lost or changed (-before +after):\n%s", what, diff)
 	}
-	for _, secret := range w.list(kyma.Secrets, migration.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
+	for _, secret := range w.list(kyma.Secrets, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
 		w.t.Fatalf("%s: journal %s is still open", what, secret.GetName())
 	}
 }

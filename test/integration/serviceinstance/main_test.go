@@ -28,7 +28,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane/servicecatalog"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
@@ -208,12 +209,12 @@ func with(t testing.TB, opts kyma.ApplicationBrokerOptions, offered ...kyma.AppS
 // forget removes what the job keeps.
 func (p *plane) forgetIn(ctx context.Context) error {
 	errs := []error{}
-	err := p.client.Resource(leases).Namespace(migration.DefaultStateNamespace).Delete(ctx, "eventmesh-migration", metav1.DeleteOptions{})
+	err := p.client.Resource(leases).Namespace(engine.DefaultStateNamespace).Delete(ctx, "eventmesh-migration", metav1.DeleteOptions{})
 	if !apierrors.IsNotFound(err) {
 		errs = append(errs, err)
 	}
 	for _, gvr := range []schema.GroupVersionResource{kyma.Secrets, kyma.ConfigMaps} {
-		errs = append(errs, p.client.Resource(gvr).Namespace(migration.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		errs = append(errs, p.client.Resource(gvr).Namespace(engine.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}))
 	}
 	return errors.Join(errs...)

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
@@ -303,7 +304,7 @@ func TestRefuse(t *testing.T) {
 	if diff := cmp.Diff(before, w.uids(kyma.ServiceInstances)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
-	if w.get(leases, migration.DefaultStateNamespace, "eventmesh-migration") != nil {
+	if w.get(leases, engine.DefaultStateNamespace, "eventmesh-migration") != nil {
 		t.Error("a Lease was taken for nothing")
 	}
 
@@ -333,7 +334,7 @@ func TestTooLittleTime(t *testing.T) {
 	w := on(t)
 	w.instance("orders", "orders")
 	report, code := w.run("run", "--strategy=always", "--timeout=10s")
-	if code != migration.ExitRefused || w.get(leases, migration.DefaultStateNamespace, "eventmesh-migration") != nil {
+	if code != migration.ExitRefused || w.get(leases, engine.DefaultStateNamespace, "eventmesh-migration") != nil {
 		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
 	}
 	if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return strings.Contains(f.Problem, "longer than --timeout 10s") }) {
@@ -372,7 +373,7 @@ func TestParameters(t *testing.T) {
 		said.Write(p.stdout.Bytes())
 		said.Write(p.stderr.Bytes())
 	}
-	for _, u := range w.list(kyma.ConfigMaps, migration.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/job") {
+	for _, u := range w.list(kyma.ConfigMaps, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/job") {
 		fmt.Fprint(&said, u.Object)
 	}
 	if strings.Contains(said.String(), hush) {

@@ -12,7 +12,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/serviceinstance"
-	"github.com/kyma-project/eventmesh-migration/internal/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
@@ -48,7 +49,7 @@ func TestRestartTrapIsReal(t *testing.T) {
 			*v = 5 * time.Second // it is in vain anyway
 		}
 	}
-	engine, err := migration.New(w.Config(), migration.Options{Identity: t.Name(), Log: zaptest.NewLogger(t)})
+	engine, err := engine.New(w.Config(), engine.Options{Identity: t.Name(), Log: zaptest.NewLogger(t)})
 	w.check(err)
 	report := engine.Run(w.ctx, uncured{job})
 	if report.Result != migration.PartlyRestored {

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	corev1api "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+const (
+	// connectBudget is how long a server that never answered is tried: a pod's
+	// network may take some seconds to come up.
+	connectBudget = 15 * time.Second
+	// retryBudget is how long a call is repeated that fails for a moment: an API
+	// server that restarts is back within it.
+	retryBudget = time.Minute
+	// readTimeout bounds one read; a page of large objects may take a while.
+	readTimeout = time.Minute
+)
+
+// Engine runs jobs against one cluster.
+type Engine struct {
+	opts Options
+
+	counter k8sutil.Counter
+	// account tells a token that was just rotated from an account that is gone.
+	account k8sutil.Account
+	served  *k8sutil.Served
+	// reader refuses writes; writer is used inside run.write only.
+	reader, writer dynamic.Interface
+	lister         *k8sutil.Lister
+	core           corev1.CoreV1Interface
+	// metadata reads what says which journals there are, without what is in them.
+	metadata metadata.Interface
+	leases   coordinationv1.CoordinationV1Interface
+	reviews  authorizationv1.SelfSubjectAccessReviewInterface
+	server   string
+
+	connected atomic.Bool
+}
+
+// New makes an engine. It opens no connection.
+func New(cfg *rest.Config, opts Options) (*Engine, error) {
+	opts.setDefaults()
+	e := &Engine{opts: opts, server: cfg.Host}
+	cfg = k8sutil.ReloadTokenFile(cfg)
+	cfg.Wrap(e.counter.Wrap)
+	readOnly := rest.CopyConfig(cfg)
+	readOnly.Wrap(k8sutil.ReadOnly)
+	var err error
+	if e.writer, err = dynamic.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.reader, err = dynamic.NewForConfig(readOnly); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.lister, err = k8sutil.NewLister(readOnly, e.reader); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.metadata, err = metadata.NewForConfig(readOnly); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.core, err = corev1.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	if e.leases, err = coordinationv1.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	authorization, err := authorizationv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	e.reviews = authorization.SelfSubjectAccessReviews()
+	disco, err := discovery.NewDiscoveryClientForConfig(readOnly)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client: %w", err)
+	}
+	e.served = k8sutil.NewServed(disco, e.read)
+	return e, nil
+}
+
+// read repeats a read that failed for a moment.
+func (e *Engine) read(ctx context.Context, op func(context.Context) error) error {
+	budget := retryBudget
+	if !e.connected.Load() {
+		budget = connectBudget
+	}
+	return k8sutil.Retry(ctx, budget, e.notify(), e.account.Watch(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		err := op(ctx)
+		if !k8sutil.IsTransient(err) {
+			e.connected.Store(true)
+		}
+		return err
+	}))
+}
+
+// notify says once that a call keeps failing.
+func (e *Engine) notify() func(error) {
+	began, said := time.Now(), false
+	return func(err error) {
+		if !said && time.Since(began) > 3*time.Second {
+			said = true
+			e.opts.Log.Warn("the API server does not answer well; trying on", zap.String("server", e.server), zap.Error(err))
+			return
+		}
+		e.opts.Log.Debug("trying again", zap.Error(err))
+	}
+}
+
+// journals is the store of a job's journals, for reading.
+func (e *Engine) journals(job string) *journals {
+	return &journals{
+		job: job, namespace: e.opts.StateNamespace, secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read,
+		meta: e.metadata.Resource(corev1api.SchemeGroupVersion.WithResource("secrets")).Namespace(e.opts.StateNamespace),
+	}
+}
+
+// newLock is the Lease as one run of this engine sees it.
+func (e *Engine) newLock(log *zap.Logger) *lock {
+	l := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
+	l.makeNamespace, l.past = e.makeStateNamespace, e.journals("").past
+	return l
+}
+
+func (e *Engine) newCluster() *migration.Cluster {
+	return e.clusterOf(nil)
+}
+
+// clusterOf is newCluster for a run that knows what an interrupted one has made.
+func (e *Engine) clusterOf(made func(*unstructured.Unstructured) bool) *migration.Cluster {
+	c := migration.NewCluster(migration.Connection{Client: e.reader, Lister: e.lister, Served: e.served, Read: e.read}, made)
+	c.ExcludeNamespaces, c.Budget = e.opts.ExcludeNamespaces, e.opts.Timeout
+	return c
+}

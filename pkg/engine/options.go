@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// OnFailure says what a failed run does with what it changed.
+type OnFailure string
+
+const (
+	OnFailureRollback OnFailure = "rollback"
+	OnFailureLeave    OnFailure = "keep"
+)
+
+// Resume says which way an interrupted run is finished.
+type Resume string
+
+const (
+	ResumeForward Resume = "forward"
+	ResumeBack    Resume = "back"
+)
+
+// Defer says whether work that is left for later is a failure.
+type Defer string
+
+const (
+	DeferAllow Defer = "allow"
+	DeferFail  Defer = "fail"
+)
+
+// Options of an Engine. The zero value of a field means its default.
+type Options struct {
+	// StateNamespace holds the Lease, the journal and the reports, and nothing else;
+	// default DefaultStateNamespace. All processes that work on one cluster must agree on
+	// it.
+	StateNamespace string
+	// Timeout bounds the forward work, default 15m. LockWait comes before it,
+	// RollbackTimeout (default 5m) after it.
+	Timeout, RollbackTimeout time.Duration
+	OnFailure                OnFailure // default rollback
+	Resume                   Resume    // default forward
+	Defer                    Defer     // default allow
+	// LeaseDuration is how long a killed run's lock lasts, in whole seconds;
+	// default 30s. LockWait is how long to wait for the lock; default
+	// LeaseDuration + 30s.
+	LeaseDuration, LockWait time.Duration
+	// MaxUnready is how many new objects may be waited for at once; default 50.
+	MaxUnready int
+	// ExcludeNamespaces are left alone, besides the built-in system namespaces.
+	ExcludeNamespaces []string
+	// Identity names this process in the Lease; it must be unique.
+	Identity string
+	// Version of the program, for the journal and the report.
+	Version string
+	// Flags are those that a person has to give again, to go on where this run
+	// stopped: as they are written in a shell.
+	Flags []string
+	// Log takes one line for each change; nil: none.
+	Log *zap.Logger
+	// Progress is told how far a run is; nil: nobody.
+	Progress Progress
+	// Seat is this engine's place at a lock that several share; nil: each run has
+	// its own.
+	Seat *Seat
+}
+
+// Progress is told how far a run is.
+type Progress interface {
+	// Start is called once there is something to do, with the number of units.
+	Start(total int)
+	// Step is called when something changed: done units, units that wait for
+	// their objects, and what just happened.
+	Step(done, waiting int, what string)
+	// Stop is called when the run ends, also if Start never was.
+	Stop()
+}
+
+// SignalError is the cause of a context that a signal ended.
+type SignalError struct{ Signal syscall.Signal }
+
+func (e SignalError) Error() string {
+	return fmt.Sprintf("interrupted by signal %d (%s)", int(e.Signal), e.Signal)
+}
+
+func (o *Options) setDefaults() {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	if o.StateNamespace == "" {
+		o.StateNamespace = DefaultStateNamespace
+	}
+	def(&o.Timeout, 15*time.Minute)
+	def(&o.RollbackTimeout, 5*time.Minute)
+	def(&o.LeaseDuration, 30*time.Second)
+	def(&o.LockWait, o.LeaseDuration+30*time.Second)
+	if o.OnFailure == "" {
+		o.OnFailure = OnFailureRollback
+	}
+	if o.Resume == "" {
+		o.Resume = ResumeForward
+	}
+	if o.Defer == "" {
+		o.Defer = DeferAllow
+	}
+	if o.MaxUnready == 0 {
+		o.MaxUnready = 50
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Progress == nil {
+		o.Progress = noProgress{}
+	}
+}
+
+type noProgress struct{}
+
+func (noProgress) Start(int) {}
+
+func (noProgress) Step(int, int, string) {}
+
+func (noProgress) Stop() {}

@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// permission is one verb on one resource in one scope.
+type permission struct {
+	verb, group, resource, subresource, namespace string
+	// name is set if the job is to have the permission for that one object only.
+	name string
+}
+
+func (p permission) String() string {
+	resource := p.resource
+	if p.subresource != "" {
+		resource += "/" + p.subresource
+	}
+	if p.group != "" {
+		resource += "." + p.group
+	}
+	if p.name != "" {
+		resource += " " + p.name
+	}
+	if p.namespace == "" {
+		return fmt.Sprintf("%s %s in the whole cluster", p.verb, resource)
+	}
+	return fmt.Sprintf("%s %s in namespace %s", p.verb, resource, p.namespace)
+}
+
+// permissions are what a run needs: for the plan, for its inverse, and for the
+// state objects, each once.
+func (r *run) permissions(units []migration.Unit) []permission {
+	needed := map[permission]bool{}
+	var named []migration.Access
+	if accessor, ok := r.job.(migration.Accessor); ok {
+		named = slices.DeleteFunc(accessor.Access(), func(row migration.Access) bool { return len(row.Names) == 0 })
+	}
+	need := func(ref migration.Ref, subresource string, verbs ...string) {
+		for _, verb := range verbs {
+			p := permission{verb: verb, group: ref.Group, resource: ref.GroupVersionResource.Resource, subresource: subresource, namespace: ref.Namespace}
+			if byName(named, p, ref.Name) {
+				p.name = ref.Name
+			}
+			needed[p] = true
+		}
+	}
+	for i := range units {
+		u := &units[i]
+		for j := range u.Changes {
+			ch := &u.Changes[j]
+			switch ch.Verb {
+			case migration.Create:
+				need(ch.Ref, "", "create", "get", "delete", "list")
+			case migration.Delete:
+				need(ch.Ref, "", "delete", "get", "create", "list", "watch", "patch")
+			case migration.Patch:
+				need(ch.Ref, ch.Subresource, "patch", "get")
+			case migration.Restart:
+				need(ch.Ref, "", "get")
+				need(migration.Ref{Resource: migration.Pods, Namespace: ch.Ref.Namespace}, "", "list", "watch", "delete", "get")
+			}
+			for _, c := range append(r.job.Await(ch), r.after(&entry{Unit: *u, Pre: make([]preimage, len(u.Changes))}, j)...) {
+				for _, on := range c.On {
+					need(on, "", "list", "watch")
+				}
+			}
+			for _, ref := range ch.SideEffects {
+				need(ref, "", "get", "list", "watch", "delete")
+			}
+		}
+	}
+	if keeper, ok := r.job.(migration.ProtectReader); ok {
+		for _, ref := range keeper.ProtectReads() {
+			need(ref, "", "list")
+		}
+	}
+	for _, row := range migration.WriterState(r.e.opts.StateNamespace) {
+		for _, verb := range row.Verbs {
+			needed[permission{verb: verb, group: row.Group, resource: row.Resource, namespace: row.Namespace}] = true
+		}
+	}
+	all := make([]permission, 0, len(needed))
+	for p := range needed {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
+	return all
+}
+
+// byName says whether a job's own table limits a permission to objects of some names,
+// this one among them. A row of the whole cluster holds in each namespace.
+func byName(named []migration.Access, p permission, name string) bool {
+	return slices.ContainsFunc(named, func(row migration.Access) bool {
+		return row.Group == p.group && row.Resource == p.resource && (row.Namespace == "" || row.Namespace == p.namespace) &&
+			slices.Contains(row.Names, name) && slices.Contains(row.Verbs, p.verb)
+	})
+}
+
+// preflight asks for every permission before the first write, and names each
+// missing one.
+func (r *run) preflight(ctx context.Context, units []migration.Unit) ([]migration.Finding, error) {
+	missing, err := r.denied(ctx, r.permissions(units))
+	if err != nil {
+		return nil, err
+	}
+	var findings []migration.Finding
+	for _, p := range missing {
+		hint := "grant it to the account that runs the job (its Role or ClusterRole), and run it again"
+		if p.namespace == r.e.opts.StateNamespace {
+			hint += "; a Role needs its namespace: kubectl create namespace " + p.namespace
+		}
+		findings = append(findings, migration.Finding{Severity: migration.Error, Problem: "missing permission: " + p.String(), Hint: hint})
+	}
+	return findings, nil
+}
+
+// denied returns which of the permissions are not given. What is needed in
+// several namespaces is mostly given in all: that is one question.
+func (r *run) denied(ctx context.Context, all []permission) ([]permission, error) {
+	byVerb := map[permission][]permission{}
+	for _, p := range all {
+		everywhere := p
+		everywhere.namespace = ""
+		byVerb[everywhere] = append(byVerb[everywhere], p)
+	}
+	var mu sync.Mutex
+	var missing []permission
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for everywhere, each := range byVerb {
+		g.Go(func() error {
+			if len(each) > 1 {
+				if allowed, err := r.allowed(ctx, everywhere); allowed || err != nil {
+					return err
+				}
+			}
+			for _, p := range each {
+				allowed, err := r.allowed(ctx, p)
+				if err != nil {
+					return err
+				}
+				if !allowed {
+					mu.Lock()
+					missing = append(missing, p)
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	slices.SortFunc(missing, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
+	return missing, err
+}
+
+func (r *run) allowed(ctx context.Context, p permission) (allowed bool, err error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
+		},
+	}}
+	err = r.e.read(ctx, func(ctx context.Context) error {
+		answer, err := r.e.reviews.Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)
+		}
+		allowed = answer.Status.Allowed
+		return nil
+	})
+	return allowed, err
+}

@@ -1,0 +1,116 @@
+package migration
+
+import (
+	"time"
+)
+
+// Result is how a command ended.
+type Result string
+
+const (
+	Succeeded      Result = "succeeded"
+	NothingToDo    Result = "nothing-to-do"
+	DeferredResult Result = "deferred"
+	FailedResult   Result = "failed"
+	RolledBack     Result = "rolled-back"
+	PartlyRestored Result = "partly-restored"
+	Refused        Result = "refused"
+	Locked         Result = "locked"
+	TimedOut       Result = "timed-out"
+	Interrupted    Result = "interrupted"
+	Planned        Result = "planned"
+)
+
+// Exit codes of every job binary; docs/runbook.md explains each.
+const (
+	ExitOK             = 0
+	ExitFailed         = 1
+	ExitUsage          = 2
+	ExitPartlyRestored = 3
+	ExitRefused        = 4
+	ExitLocked         = 5
+	ExitTimedOut       = 124
+	// ExitSignal is added to the number of the signal that interrupted the run.
+	ExitSignal = 128
+)
+
+// Requests counts the API requests of a process. Reads are GETs (get, list,
+// watch, discovery) and access reviews, which change nothing.
+type Requests struct {
+	Reads  int64 `json:"reads"`
+	Writes int64 `json:"writes"`
+}
+
+// ChangeReport is what became of one change.
+type ChangeReport struct {
+	Verb       Verb    `json:"verb"`
+	Kind       string  `json:"kind"`
+	APIVersion string  `json:"apiVersion"`
+	Namespace  string  `json:"namespace,omitempty"`
+	Name       string  `json:"name"`
+	Result     string  `json:"result,omitempty"`
+	Seconds    float64 `json:"seconds,omitempty"`
+	Message    string  `json:"message,omitempty"`
+	// Reversible is set in a plan only.
+	Reversible Reversible `json:"reversible,omitempty"`
+	// Replaces is set in a plan only, by jobs that turn one kind into another.
+	Replaces *Replacement `json:"replaces,omitempty"`
+
+	// Change is what is reported on, for whoever prints a plan.
+	Change *Change `json:"-"`
+}
+
+// Results of a change, in ChangeReport.Result.
+const (
+	ChangeDone        = "done"         // written, and what must hold after it holds
+	ChangeUnchanged   = "unchanged"    // was so already
+	ChangeFailed      = "failed"       // refused, or not ready in time
+	ChangeNotStarted  = "not-started"  // the run ended before its turn
+	ChangeLeft        = "left"         // not made: its reason did not hold any more, or another unit makes it
+	ChangeRolledBack  = "rolled-back"  // was done and is undone
+	ChangeNotRestored = "not-restored" // was done and could not be undone
+	ChangeProtected   = "kept"         // was done and stays: it carries live events, or is a committed unit
+	ChangeOpen        = "open"         // interrupted; the journal holds it
+)
+
+// Report is what a command prints, one object.
+type Report struct {
+	Job       string         `json:"job"`
+	Command   string         `json:"command"`
+	Run       string         `json:"run,omitempty"`
+	Result    Result         `json:"result"`
+	Message   string         `json:"message"`
+	StartedAt time.Time      `json:"startedAt"`
+	Seconds   float64        `json:"seconds"`
+	Requests  Requests       `json:"requests"`
+	Changes   []ChangeReport `json:"changes"`
+	Findings  []Finding      `json:"findings"`
+
+	// Signal is the number of the signal that interrupted the run, 0 if none.
+	Signal int `json:"-"`
+	// Unrestored is set if a failed run left its changes in place, as asked.
+	Unrestored bool `json:"-"`
+}
+
+// ExitCode returns the exit code that docs/architecture.md has for the report's result.
+func (r *Report) ExitCode() int {
+	if r.Unrestored {
+		return ExitPartlyRestored
+	}
+	switch r.Result {
+	case Succeeded, NothingToDo, DeferredResult, Planned:
+		return ExitOK
+	case PartlyRestored:
+		return ExitPartlyRestored
+	case Refused:
+		return ExitRefused
+	case Locked:
+		return ExitLocked
+	case TimedOut:
+		return ExitTimedOut
+	case Interrupted:
+		return ExitSignal + r.Signal
+	default:
+		return ExitFailed
+	}
+}
