@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// exitCodes is the contract, as the help and the report tell it.
+// exitCodes are those of docs/architecture.md, as the help and the report tell them.
 var exitCodes = []struct {
 	name, meaning string
 }{
@@ -54,7 +54,7 @@ func anchor(code int) string {
 	return fmt.Sprintf("docs/runbook.md#exit-%d", code)
 }
 
-// writeJSON writes the report of the contract: one object, with every list
+// writeJSON writes the report as docs/architecture.md has it: one object, with every list
 // present.
 func writeJSON(w io.Writer, r *migration.Report) error {
 	full := *r

@@ -1,7 +1,7 @@
 // Package snapshot compares a whole cluster with what it was before: every
 // object of every kind that can be listed.
 //
-// Two clusters are equal as the architecture defines it: after garbage
+// Two clusters are equal as docs/architecture.md defines it: after garbage
 // collection has settled, ignoring uid, resourceVersion, generation, timestamps,
 // managedFields, status, owner UIDs (remapped) and the migration's own state
 // objects. Labels and annotations count: a mark left behind is a difference.
