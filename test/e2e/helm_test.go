@@ -23,7 +23,7 @@ import (
 // tries all. E2E=installer/helm2 tries that one.
 func TestHelmUpgrade(t *testing.T) {
 	var all []combination
-	for _, order := range []string{"installer", "proposal"} {
+	for _, order := range []string{"installer", "connector-first"} {
 		for _, major := range helm.Versions {
 			all = append(all, combination{order, major})
 		}
@@ -60,7 +60,7 @@ func (c combination) String() string { return fmt.Sprintf("%s/helm%d", c.order, 
 
 // components in the order in which they are upgraded to 1.11.
 func (c combination) components() []string {
-	if c.order == "proposal" {
+	if c.order == "connector-first" {
 		return []string{"cluster-essentials", "application-connector", "core", "event-bus", "event-sources"}
 	}
 	return []string{"cluster-essentials", "core", "event-bus", "event-sources", "application-connector"}

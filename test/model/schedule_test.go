@@ -60,10 +60,10 @@ func play(t *testing.T, seed uint64) *model.Schedule {
 //	MODEL_STORIES=dir                                                 # a file for each schedule
 //	MODEL_BLUNT=1                                                     # the job writes whole lists, and says not what it decided on
 //
-// It fails on the commits before those of issue 13, with MODEL_BLUNT=1 since Change.Lists
-// came after that engine. With each of their fixes made ineffective alone in the engine of
-// today (test/mutation/reverts.yaml; go run ./test/mutation -reverts) it finds, by the letters
-// of the review, in 500 schedules:
+// It fails on the commits before the fixes of test/mutation/reverts.yaml, with MODEL_BLUNT=1
+// since Change.Lists came after that engine. With each of these fixes made ineffective alone
+// in the engine of today (go run ./test/mutation -reverts) it finds, by their names there, in
+// 500 schedules:
 //
 //	A1, 21 times (5, 20, 28, 31, 64): a Source is deleted although the switch says "bus" again.
 //	A2, 9 times (8, 28, 52, 75, 88): a Sink is created for the endpoint that its Source had before

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// entry is a mutant that a review has named. It is found by its text, so that it survives edits around it.
+// entry is a mutant that is listed by name. It is found by its text, so that it survives edits around it.
 type entry struct {
-	// Name is the review's.
+	// Name is short, and the comments of tests cite it.
 	Name string `json:"name"`
 	// File is the path in the module; Func, if the text is there more than once, where it is.
 	File string `json:"file"`

@@ -12,7 +12,7 @@
 //
 //   - conditions of if and for, cases of a switch without a tag, operands of && and ||, and comparisons elsewhere, each
 //     negated. They are taken at random (-seed), the same number from each package;
-//   - those of survivors.yaml, which reviews have named: always, and each must be killed or explained.
+//   - those of survivors.yaml, which no test had noticed: always, and each must be killed or explained.
 //
 // A first run without a mutant records which of them each test executes. What none executes has survived. Then each mutant
 // meets the tests of its own package that execute it, and, if those pass, those of the suites (-suite). It is killed if they

@@ -19,7 +19,7 @@ import (
 
 // revert makes one fix ineffective: all of its edits are on at once.
 type revert struct {
-	// Name is the review's for the fault, and which of its fixes, if there are several.
+	// Name is that of the fault, and which of its fixes, if there are several.
 	Name string `json:"name"`
 	// Fix is what is reverted, in one clause.
 	Fix   string   `json:"fix"`

@@ -18,7 +18,7 @@ func TestSoakUpgrade(t *testing.T) {
 	accepted, missing, duplicates, late, repeated := 0, 0, 0, 0, 0
 	var longest time.Duration
 	for round := 1; round == 1 || accepted < soakEvents; round++ {
-		for _, order := range [][]string{installer, proposal} {
+		for _, order := range [][]string{installer, connectorFirst} {
 			for _, o := range []combination{
 				{}, {failing: true, killed: killed}, {killing: true}, {failing: true, killed: killed, killing: true},
 			} {

@@ -44,9 +44,9 @@ type combination struct {
 }
 
 var (
-	// The order of Kyma's installer, and that of the proposal (domain.md §0.1).
-	installer = []string{"core", "event-bus", "application-connector"}
-	proposal  = []string{"application-connector", "core", "event-bus"}
+	// The order of Kyma's installer (docs/domain.md §0.1), and one in which the switch comes first.
+	installer      = []string{"core", "event-bus", "application-connector"}
+	connectorFirst = []string{"application-connector", "core", "event-bus"}
 )
 
 func (c combination) String() string {
@@ -74,7 +74,7 @@ func TestUpgrade(t *testing.T) {
 	if s, err := strconv.ParseUint(os.Getenv("EVENTMESH_TEST_SEED"), 10, 64); err == nil {
 		o.seed = s
 	}
-	o.order = [][]string{installer, proposal}[o.seed/1000%2]
+	o.order = [][]string{installer, connectorFirst}[o.seed/1000%2]
 	upgradeKyma(t, o)
 }
 
@@ -292,7 +292,7 @@ spec:
 `, repository, version, image)
 }
 
-// namespaceOf a release (domain.md §8).
+// namespaceOf a release (docs/domain.md §8.1).
 func namespaceOf(component string) string {
 	if component == "application-connector" {
 		return kyma.IntegrationNamespace
@@ -307,7 +307,7 @@ func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...s
 	switch {
 	case version == "1.10":
 	case component == "event-bus":
-		// Its own hook deletes the Deployments first (domain.md §5).
+		// Its own hook deletes the Deployments first (docs/domain.md §5.1).
 		for _, d := range kyma.EventBus() {
 			if err := u.client.Resource(kyma.Deployments).Namespace(kyma.SystemNamespace).Delete(t.Context(), d.GetName(), metav1.DeleteOptions{}); err != nil {
 				t.Logf("%s: %v", component, err)
@@ -330,7 +330,7 @@ func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...s
 	return err
 }
 
-// attempts are as many as Kyma's installer makes (domain.md §8).
+// attempts are as many as Kyma's installer makes (docs/domain.md §8.2).
 const attempts = 6
 
 // must upgrades; a failure is repeated as the installer does, unless nothing is in

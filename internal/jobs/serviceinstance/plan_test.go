@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{reason: "nothing is missing", want: []string{}},
 		{reason: "nothing is missing: recreate is for what lacks something", strategy: recreate, want: []string{}},
-		{reason: "to the letter of the proposal", strategy: always, want: sequence},
+		{reason: "all are recreated, as Kyma's own migration does", strategy: always, want: sequence},
 		{reason: "no Service Catalog, nothing to do", edits: []edit{withoutMesh, unserved("ServiceInstance")}, want: []string{}},
 		{reason: "no Applications, nothing to do", edits: []edit{withoutMesh, unserved("Application")}, want: []string{}},
 		{
