@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Types of errors, for programs (domain.md §3). The first five are those of the
+// Types of errors, for programs (docs/domain.md §3.4). The first five are those of the
 // event-service of 1.10 and 1.11.
 const (
 	typeBadPayload          = "bad_payload_syntax"

@@ -3,8 +3,8 @@
 // the Application's HTTPSource adapter as a CloudEvent 1.0.
 //
 // The routes, checks, limits and error bodies are those of the event-service it
-// replaces (domain.md §3); where that one was wrong, docs/decisions/08xx say what
-// is done instead, and why.
+// replaces (docs/domain.md §3); where that one was wrong, docs/decisions/08xx say
+// what is done instead, and why.
 //
 //	POST /{application}/v1/events             one event: event-type, event-type-version, event-id, event-time, data
 //	POST /{application}/v2/events             one event in the JSON of CloudEvents 0.3

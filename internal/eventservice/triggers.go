@@ -21,7 +21,7 @@ import (
 )
 
 // Triggers are the Subscriptions of a cluster: its Knative Triggers, in any
-// namespace, of any Broker, ready or not (domain.md §3).
+// namespace, of any Broker, ready or not (docs/domain.md §3.7).
 //
 // They are listed, in pages, when somebody asks. Calls at the same time share one
 // list, and its result serves for some seconds. Most clients never ask; a watch of

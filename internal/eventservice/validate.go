@@ -117,8 +117,8 @@ func anyFold(name []byte, of ...string) bool {
 	return slices.ContainsFunc(of, func(other string) bool { return strings.EqualFold(other, string(name)) })
 }
 
-// decodeV1 checks a body in the order of domain.md §3, so that a client with two
-// mistakes is told of the same one as before.
+// decodeV1 checks a body in the order of docs/domain.md §3.4, so that a client with
+// two mistakes is told of the same one as before.
 func decodeV1(body []byte) (*cloudEvent, *apiError) {
 	var req publishRequestV1
 	if !req.scan(body) {

@@ -45,7 +45,7 @@ func BrokerConfigBinding(namespace, account string) string {
 }
 
 // OfBroker looks up the namespace whose Broker an account or role binding is
-// part of, if its namespace and name say so (domain.md §1.6).
+// part of, if its namespace and name say so (docs/domain.md §1.6).
 func OfBroker[V any](namespaces map[string]V, namespace, name string) (v V, ok bool) {
 	accounts := BrokerAccounts()
 	if slices.Contains(accounts, name) {

@@ -21,8 +21,8 @@ type Received struct {
 	Body []byte
 }
 
-// Adapter takes events as the adapter of an HTTPSource does (domain.md §2): only
-// CloudEvents 1.0, only POST to "/".
+// Adapter takes events as the adapter of an HTTPSource does (docs/domain.md §2.3):
+// only CloudEvents 1.0, only POST to "/".
 type Adapter struct {
 	URL string
 

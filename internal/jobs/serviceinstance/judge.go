@@ -49,7 +49,7 @@ func judge(ctx context.Context, c reader, o options, live *unstructured.Unstruct
 // stalled is met when the deletion of an instance waits for nothing any more, and
 // nobody looks: Service Catalog does not notice that the last binding is gone,
 // and looks again upon any change of the instance, or after five minutes
-// (service-catalog.md).
+// (docs/domain.md §4.7).
 func (c checks) stalled(ref migration.Ref) migration.Condition {
 	bindings := c.binding.Ref(ref.Namespace, "")
 	return migration.Condition{

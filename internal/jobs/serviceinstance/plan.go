@@ -16,7 +16,7 @@ import (
 
 // parallelism of repairs, which are independent of each other. Recreations come
 // one at a time: application-broker has no lock between looking for a Knative
-// Subscription and making one (domain.md §4).
+// Subscription and making one (docs/domain.md §4.4).
 const parallelism = 8
 
 // What a recreation takes when nothing is wrong, for the estimate: Service
@@ -151,7 +151,7 @@ func (d *decision) decide(c *candidate) {
 }
 
 // compare says what an instance lacks of what application-broker makes for it
-// (domain.md §4).
+// (docs/domain.md §4.1).
 func (d *decision) compare(c *candidate) {
 	activation := d.activations[c.activation()]
 	switch {

@@ -50,7 +50,7 @@ func (d *decision) recreate() {
 
 // restarts is 1 if application-broker will have to be restarted between deletion
 // and creation, for what it remembers of the former instance: it would refuse the
-// new one for good (domain.md §4.3).
+// new one for good (docs/domain.md §4.3).
 //
 //   - If it began after the instance was provisioned, it has forgotten the
 //     operation, but not the instance, and answers its deletion with "gone".
@@ -343,7 +343,7 @@ func (d *decision) create(k migration.Kind, obj *unstructured.Unstructured) migr
 
 // remade is what is created to bring an object of Service Catalog back: without
 // what the API server sets, and what the webhooks of Service Catalog set, and
-// refuse (domain.md §4).
+// refuse (docs/domain.md §4.6).
 func remade(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	again := obj.DeepCopy()
 	for _, field := range []string{

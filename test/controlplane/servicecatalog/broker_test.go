@@ -115,8 +115,8 @@ func TestNothingIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestRestartTrap holds domain.md §4.3: what becomes of an instance that is recreated after the broker was restarted, and
-// the cure. Each case has a namespace of its own; they share the broker, and so its restarts.
+// TestRestartTrap holds docs/domain.md §4.3: what becomes of an instance that is recreated after the broker was restarted,
+// and the cure. Each case has a namespace of its own; they share the broker, and so its restarts.
 func TestRestartTrap(t *testing.T) {
 	all := with(t, kyma.ApplicationBrokerOptions{})
 	const (
