@@ -1,0 +1,333 @@
+package internal_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// domain is the document whose sections are cited, by "§" and a number.
+const domain = "docs/domain.md"
+
+var (
+	webAddress = regexp.MustCompile(`[a-z]+://[^\s)"'` + "`" + `]+`)
+	// A name with a placeholder in it (%s, *, <job>) is matched as a whole, to be left out.
+	documentName = regexp.MustCompile(`([\w.%*<>/-]*[\w%*<>-]\.md)\b(?:#([\w-]+))?`)
+	// What is code only looks like a link.
+	codeSpan        = regexp.MustCompile("`[^`]*`")
+	linkTarget      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	sectionNumber   = regexp.MustCompile(`§\s?(\d+(?:\.\d+)*)`)
+	decisionNumber  = regexp.MustCompile(`\b[Dd]ecisions? (\d{4})\b`)
+	testName        = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
+	testFunction    = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w*)\(`)
+	headingLine     = regexp.MustCompile(`^#+ +(.+)$`)
+	numberedHeading = regexp.MustCompile(`^(\d+(?:\.\d+)*) `)
+	linkInText      = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	anchorElement   = regexp.MustCompile(`<a id="([^"]+)">`)
+)
+
+// notReferences are names that end like a document's and are none, by file.
+var notReferences = map[string][]string{
+	"licenses/main_test.go": {"MIT-LICENSE.md"}, // the name of a licence in a table
+}
+
+// notChecked are files whose references are wrong on purpose.
+var notChecked = []string{"internal/references_test.go"}
+
+// repository is the text of its files by path; "" for what is no text.
+type repository map[string]string
+
+// has says whether a file or a directory exists.
+func (r repository) has(name string) bool {
+	if _, ok := r[name]; ok {
+		return true
+	}
+	for file := range r {
+		if strings.HasPrefix(file, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns the path that a name in a file refers to, "" if nothing has it: beside the file, from the root, or, without
+// a directory, among the documents.
+func (r repository) find(file, name string) string {
+	places := []string{path.Join(path.Dir(file), name), path.Clean(name)}
+	if !strings.Contains(name, "/") {
+		places = append(places, path.Join("docs", name))
+	}
+	for _, place := range places {
+		if r.has(place) {
+			return place
+		}
+	}
+	return ""
+}
+
+// headings are those of a document, without those in blocks of code.
+func headings(text string) []string {
+	var all []string
+	code := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "```") {
+			code = !code
+		}
+		if match := headingLine.FindStringSubmatch(line); match != nil && !code {
+			all = append(all, linkInText.ReplaceAllString(match[1], "$1"))
+		}
+	}
+	return all
+}
+
+// anchors are the fragments by which a document can be linked: of its headings, as GitHub makes them, and those it names.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, heading := range headings(text) {
+		fragment := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			default:
+				return -1
+			}
+		}, heading)
+		base := fragment
+		for n := 1; all[fragment]; n++ {
+			fragment = fmt.Sprintf("%s-%d", base, n)
+		}
+		all[fragment] = true
+	}
+	for _, match := range anchorElement.FindAllStringSubmatch(text, -1) {
+		all[match[1]] = true
+	}
+	return all
+}
+
+// hasAnchor says whether a document has a fragment. One that ends with a dash is the beginning of several: a program
+// completes it.
+func hasAnchor(text, fragment string) bool {
+	all := anchors(text)
+	if !strings.HasSuffix(fragment, "-") {
+		return all[fragment]
+	}
+	for anchor := range all {
+		if strings.HasPrefix(anchor, fragment) {
+			return true
+		}
+	}
+	return false
+}
+
+// sections are the numbers of the headings of a document.
+func sections(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, heading := range headings(text) {
+		if match := numberedHeading.FindStringSubmatch(heading); match != nil {
+			all[match[1]] = true
+		}
+	}
+	return all
+}
+
+// tests are the names of all test functions.
+func (r repository) tests() map[string]bool {
+	all := map[string]bool{}
+	for file, text := range r {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, match := range testFunction.FindAllStringSubmatch(text, -1) {
+			all[match[1]] = true
+		}
+	}
+	return all
+}
+
+// broken returns the references to what does not exist, each with its file and line.
+func (r repository) broken() []string {
+	var all []string
+	cited, tests := sections(r[domain]), r.tests()
+	for _, file := range slices.Sorted(maps.Keys(r)) {
+		if slices.Contains(notChecked, file) {
+			continue
+		}
+		number := 0
+		report := func(format string, args ...any) {
+			all = append(all, fmt.Sprintf("%s:%d: %s", file, number, fmt.Sprintf(format, args...)))
+		}
+		for line := range strings.Lines(r[file]) {
+			number++
+			line = webAddress.ReplaceAllString(line, "")
+			r.documents(file, line, report)
+			for _, match := range sectionNumber.FindAllStringSubmatch(line, -1) {
+				if !cited[match[1]] {
+					report("%s has no section %s", domain, match[1])
+				}
+			}
+			for _, match := range decisionNumber.FindAllStringSubmatch(line, -1) {
+				if !r.hasDecision(match[1]) {
+					report("no decision %s", match[1])
+				}
+			}
+			if !strings.HasSuffix(file, ".md") {
+				continue
+			}
+			r.links(file, line, report)
+			for _, match := range testName.FindAllStringSubmatch(line, -1) {
+				if !tests[match[1]] {
+					report("no test %s", match[1])
+				}
+			}
+		}
+	}
+	return all
+}
+
+// documents checks what a line says of documents, in whatever kind of file.
+func (r repository) documents(file, line string, report func(string, ...any)) {
+	for _, match := range documentName.FindAllStringSubmatch(line, -1) {
+		name, fragment := match[1], match[2]
+		if strings.ContainsAny(name, "%*<>") || slices.Contains(notReferences[file], name) {
+			continue
+		}
+		found := r.find(file, name)
+		switch {
+		case found == "":
+			report("no document %s", name)
+		case fragment != "" && !hasAnchor(r[found], fragment):
+			report("%s has no anchor #%s", found, fragment)
+		}
+	}
+}
+
+// links checks the links in a line of a document to what is no document, and to places in the document itself.
+func (r repository) links(file, line string, report func(string, ...any)) {
+	for _, match := range linkTarget.FindAllStringSubmatch(codeSpan.ReplaceAllString(line, ""), -1) {
+		name, fragment, _ := strings.Cut(match[1], "#")
+		switch {
+		case strings.HasSuffix(name, ".md"):
+		case name == "" && !hasAnchor(r[file], fragment):
+			report("%s has no anchor #%s", file, fragment)
+		case name != "" && !r.has(path.Join(path.Dir(file), name)):
+			report("no file %s", match[1])
+		}
+	}
+}
+
+func (r repository) hasDecision(number string) bool {
+	for file := range r {
+		if strings.HasPrefix(file, "docs/decisions/"+number+"-") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestReferences: a reader who follows a reference finds what it names. It holds for documents, anchors, relative links,
+// sections of docs/domain.md and decisions, in every file of the repository, and for tests that documents name.
+func TestReferences(t *testing.T) {
+	for _, reference := range checkout(t).broken() {
+		t.Error(reference)
+	}
+}
+
+// checkout reads the files of the repository.
+func checkout(t *testing.T) repository {
+	t.Helper()
+	const root = ".."
+	// As for load: a file that is new, or gone, makes go test run this again.
+	if err := filepath.WalkDir(root, func(_ string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == ".git" {
+			return fs.SkipDir // it changes with every command of git
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	list := exec.Command("git", "ls-files", "-z")
+	list.Dir = root
+	var stderr bytes.Buffer
+	list.Stderr = &stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("cannot list the files of the repository: %v:\n%s", err, &stderr)
+	}
+	r := repository{}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		r[name] = ""
+		info, err := os.Lstat(filepath.Join(root, name))
+		if os.IsNotExist(err) || err == nil && !info.Mode().IsRegular() {
+			continue // deleted, and not committed yet; or a symbolic link, whose target is checked itself
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(raw, []byte{0}) {
+			r[name] = string(raw)
+		}
+	}
+	if r[domain] == "" || r["README.md"] == "" {
+		t.Fatalf("%d files found, %s or README.md not among them: this test would hold for nothing", len(r), domain)
+	}
+	return r
+}
+
+// TestReferencesCatch breaks each kind of reference once.
+func TestReferencesCatch(t *testing.T) {
+	const about = "# About\n\n## 4 Brokers\n\n### 4.3 The `trap`, [again](x.md)\n\n## Same\n\n## Same\n\n<a id=\"named-one\"></a>\n\n```bash\n# 5 no heading\n```\n"
+	for _, tc := range []struct {
+		reason string
+		file   string
+		text   string
+		want   []string
+	}{
+		{reason: "a comment names a document from the root", file: "internal/a/a.go", text: "// See docs/domain.md §4.3.\n"},
+		{reason: "a section that was never written", file: "internal/a/a.go", text: "package a\n\n// (docs/domain.md\n// §4.4)\n", want: []string{"internal/a/a.go:4: docs/domain.md has no section 4.4"}},
+		{reason: "a comment in a block of code is no heading", file: "Makefile", text: "# docs/domain.md §5\n", want: []string{"Makefile:1: docs/domain.md has no section 5"}},
+		{reason: "a document that is not in the repository", file: "charts/x/templates/_a.tpl", text: "{{/* architecture.md */}}\n", want: []string{"charts/x/templates/_a.tpl:1: no document architecture.md"}},
+		{reason: "a document in another place", file: "values.yaml", text: "# decisions/0001-one.md\n# docs/decisions/0001-one.md\n", want: []string{"values.yaml:1: no document decisions/0001-one.md"}},
+		{reason: "beside the file, and among the documents", file: "docs/decisions/0002-two.md", text: "0001-one.md and domain.md\n"},
+		{reason: "what a program completes", file: "a.go", text: "fmt.Sprintf(\"docs/domain.md#named-\", id); \"%s/none.md\"; docs/*.md\n"},
+		{reason: "what no completion makes right", file: "a.go", text: "\"docs/domain.md#exit-\"\n", want: []string{"a.go:1: docs/domain.md has no anchor #exit-"}},
+		{reason: "an address elsewhere is somebody else's", file: "a.md", text: "[x](https://example.com/none.md#none) and https://example.com/other.md\n"},
+		{reason: "anchors of headings, with code and a link", file: "docs/a.md", text: "[x](domain.md#43-the-trap-again) [y](domain.md#same-1) [z](domain.md#named-one) [here](#here)\n\n## Here\n"},
+		{reason: "an anchor that is not there", file: "docs/a.md", text: "[x](domain.md#43-the-trap)\n", want: []string{"docs/a.md:1: docs/domain.md has no anchor #43-the-trap"}},
+		{reason: "an anchor of the document itself that is not there", file: "docs/a.md", text: "\n[x](#there)\n", want: []string{"docs/a.md:2: docs/a.md has no anchor #there"}},
+		{reason: "links to a picture and to a directory", file: "docs/a.md", text: "![map](map.png) [all](decisions) [up](../go.mod)\n"},
+		{reason: "a link to a file that is not there", file: "docs/a.md", text: "![map](none.png)\n", want: []string{"docs/a.md:1: no file none.png"}},
+		{reason: "code that looks like a link, and code in a link", file: "docs/a.md", text: "`[a-z](none)?` and [`go.mod`](../go.mod)\n"},
+		{reason: "decisions by number", file: "a.go", text: "// Decision 0001 says why, decision 0003 does not.\n", want: []string{"a.go:1: no decision 0003"}},
+		{reason: "tests that a document names", file: "docs/a.md", text: "`TestThere`, `TestGone`, TestOther, `make test`\n", want: []string{"docs/a.md:1: no test TestGone"}},
+		{reason: "a name that is no reference", file: "licenses/main_test.go", text: "\"MIT-LICENSE.md\", \"LICENSE.md\"\n", want: []string{"licenses/main_test.go:1: no document LICENSE.md"}},
+		{reason: "this file has wrong ones on purpose", file: "internal/references_test.go", text: "none.md\n"},
+	} {
+		r := repository{
+			domain: about, "README.md": "", "go.mod": "", "docs/map.png": "", "docs/decisions/0001-one.md": "",
+			"docs/x.md": "", "a_test.go": "func TestThere(t *testing.T) {\n",
+		}
+		r[tc.file] = tc.text
+		if diff := cmp.Diff(tc.want, r.broken()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
