@@ -119,17 +119,17 @@ func (cl *commandLine) clusterFlags(fs *pflag.FlagSet) {
 func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 	o := &cl.options
 	fs.DurationVar(&o.timeout, "timeout", o.timeout,
-		"time for the work. When it is over, what was changed is put back, and the exit code is 124.")
+		"time limit for the work. A run that reaches it is rolled back, with exit code 124.")
 	fs.DurationVar(&o.rollbackTimeout, "rollback-timeout", o.rollbackTimeout,
-		"time to put things back in, on top of --timeout.")
+		"time limit for a rollback, in addition to --timeout.")
 	fs.StringVar(&o.onFailure, "on-failure", o.onFailure,
-		"what becomes of finished changes when a later one fails. Kept ones can still be taken back with undo.")
+		"what a failed run does with its finished changes. Those that it leaves can still be undone with undo.")
 	fs.StringVar(&o.resume, "resume", o.resume,
-		"where to go from an interrupted run. Forward finishes it, back takes it back. An interrupted rollback is always finished.")
+		"how to end an interrupted run. Forward finishes it, back rolls it back. An interrupted rollback is always finished.")
 	fs.StringVar(&o.deferral, "defer", o.deferral,
-		"whether a run may end well with work left for a later one. With fail, work that is left is a failure (exit code 1).")
+		"whether deferred work is a success (allow) or a failure with exit code 1 (fail).")
 	fs.IntVar(&o.maxUnready, "max-unready", o.maxUnready,
-		"objects that may be waited for at the same time; no new one is made before one of them is ready.")
+		"how many new objects may be not ready at the same time. The next one is created when one of them is ready.")
 	fs.DurationVar(&o.leaseDuration, "lease-duration", o.leaseDuration,
 		"how long the lock outlives a process that was killed, 1s at least.")
 	fs.DurationVar(&o.lockWait, "lock-wait", o.lockWait,

@@ -15,7 +15,7 @@ import (
 // Values of the flags that take one of a few words.
 const (
 	onFailureRollback = "rollback"
-	onFailureKeep     = "keep"
+	onFailureLeave    = "leave"
 	outputText        = "text"
 	outputJSON        = "json"
 	logAuto           = "auto"
@@ -25,7 +25,7 @@ const (
 
 // words are the flags that take one of a few words, in the order of the help.
 var words = map[string][]string{
-	"on-failure": {onFailureRollback, onFailureKeep},
+	"on-failure": {onFailureRollback, onFailureLeave},
 	"resume":     {"forward", "back"},
 	"defer":      {"allow", "fail"},
 	"output":     {outputText, outputJSON},

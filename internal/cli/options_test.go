@@ -69,7 +69,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			reason: "each flag reaches its field",
 			args: []string{
 				"run", "--state-namespace=state", "--exclude-namespaces=a,b", "--exclude-namespaces=c", "--rollback-timeout=90s",
-				"--on-failure=keep", "--resume=back", "--defer=fail", "--lock-wait=3s", "--lease-duration=1s", "--max-unready=7",
+				"--on-failure=leave", "--resume=back", "--defer=fail", "--lock-wait=3s", "--lease-duration=1s", "--max-unready=7",
 			},
 			command: "run",
 			want: engine.Options{
@@ -189,7 +189,7 @@ func TestUsageErrors(t *testing.T) {
 				`--timeout "5": is no duration; write it like 90s, 5m or 1h30m`,
 				"--rollback-timeout -1s: must be longer than 0",
 				`--max-unready "many": is no whole number`,
-				`--on-failure "restore": must be rollback or keep`,
+				`--on-failure "restore": must be rollback or leave`,
 				`--resume "sideways": must be forward or back`,
 				`--defer "never": must be allow or fail`,
 				`--output "xml": must be text or json`,
@@ -285,7 +285,7 @@ func TestVersionAndCompletion(t *testing.T) {
 		want   string
 	}{
 		{"the first question in every report of a bug", []string{"version"}, "test-job " + version()},
-		{"the shell asks for the values of a flag", []string{"__complete", "plan", "--on-failure", ""}, "rollback\nkeep\n"},
+		{"the shell asks for the values of a flag", []string{"__complete", "plan", "--on-failure", ""}, "rollback\nleave\n"},
 		{"a script for the shell", []string{"completion", "bash"}, "bash completion"},
 	} {
 		tr := newTrial(t, tc.args...)

@@ -303,12 +303,12 @@ func intro(verb string, job migration.Job, o *options) string {
 	case cmdPlan:
 		return what + " This only shows what is left to do, and writes nothing"
 	case cmdUndo:
-		return what + fmt.Sprintf(" This takes back what the last run did, but for what was edited since or carries live events."+
+		return what + fmt.Sprintf(" This undoes the last run, except objects that were edited since or carry live events."+
 			" It has %s", duration(o.timeout))
 	}
-	otherwise := "put back what it changed"
-	if o.onFailure == onFailureKeep {
-		otherwise = "end, keeping what is done (--on-failure keep)"
+	otherwise := "undo what it changed"
+	if o.onFailure == onFailureLeave {
+		otherwise = "end; what is done stays (--on-failure leave)"
 	}
 	return what + fmt.Sprintf(" It has %s, and %s more if it fails, to %s."+
 		" As a hook it needs \"helm upgrade --timeout %s\" or more; if Helm gives up earlier, this Job goes on, with its account: upgrade again when it has ended",

@@ -13,7 +13,7 @@ type OnFailure string
 
 const (
 	OnFailureRollback OnFailure = "rollback"
-	OnFailureLeave    OnFailure = "keep"
+	OnFailureLeave    OnFailure = "leave"
 )
 
 // Resume says which way an interrupted run is finished.

@@ -375,7 +375,7 @@ func (v *rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	if kept, ok := errors.AsType[*protectedError](err); ok {
 		v.count(&v.protected)
 		report.Result, report.Message = migration.ChangeProtected, kept.Error()
-		v.r.tell(migration.Finding{Severity: migration.Warning, Object: kept.ref.String(), Problem: "kept: " + kept.reason})
+		v.r.tell(migration.Finding{Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
 		return true, nil
 	}
 	if ctx.Err() != nil || v.r.ended(err) {

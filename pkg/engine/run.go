@@ -938,7 +938,7 @@ func (r *run) failed(parent, ctx context.Context, x *executor, units []migration
 		r.writeMarks(parent)
 		out := r.nothingChanged(ctx, err)
 		out.unrestored = true
-		out.message = fmt.Sprintf("%s; what was done stays (--on-failure=keep): run again to finish it, or undo", r.reason(ctx, err))
+		out.message = fmt.Sprintf("%s; what was done stays (--on-failure=leave): run again to finish it, or undo", r.reason(ctx, err))
 		return out
 	}
 	why, timedOut := r.reason(ctx, err), ctx.Err() != nil
@@ -1016,9 +1016,9 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 	}
 	if v.unrestored+v.protected > 0 {
 		out.result = migration.PartlyRestored
-		out.message = fmt.Sprintf("%s could not be restored, %d kept", count(v.unrestored, "change"), v.protected)
+		out.message = fmt.Sprintf("%s could not be restored, %d protected", count(v.unrestored, "change"), v.protected)
 		if v.unrestored == 0 {
-			out.message = fmt.Sprintf("%s kept, since they carry live events", count(v.protected, "object"))
+			out.message = fmt.Sprintf("%s protected, since they carry live events", count(v.protected, "object")+verbIs(v.protected))
 		}
 	}
 	if v.retry {

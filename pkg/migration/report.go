@@ -69,7 +69,7 @@ const (
 	ChangeLeft        = "left"         // not made: its reason did not hold any more, or another unit makes it
 	ChangeRolledBack  = "rolled-back"  // was done and is undone
 	ChangeNotRestored = "not-restored" // was done and could not be undone
-	ChangeProtected   = "kept"         // was done and stays: it carries live events, or is a committed unit
+	ChangeProtected   = "protected"    // was done and stays: it carries live events, or is a committed unit
 	ChangeOpen        = "open"         // interrupted; the journal holds it
 )
 

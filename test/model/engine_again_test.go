@@ -465,7 +465,7 @@ func TestEngineResumes(t *testing.T) {
 		keep := func(o *engine.Options) { o.OnFailure = engine.OnFailureLeave }
 		r := s.with(s.server.Client("first"), keep).Run(t.Context(), job)
 		want(t, r, migration.FailedResult)
-		if r.ExitCode() != 3 || s.phases() != "forward" || s.get("victim") != nil || !strings.Contains(r.Message, "what was done stays (--on-failure=keep)") {
+		if r.ExitCode() != 3 || s.phases() != "forward" || s.get("victim") != nil || !strings.Contains(r.Message, "what was done stays (--on-failure=leave)") {
 			t.Errorf("%d, %s", r.ExitCode(), r.Message)
 		}
 		want(t, s.undo(job), migration.Succeeded)
@@ -609,7 +609,7 @@ func TestEngineKeeps(t *testing.T) {
 		}}
 		r := s.run("first", job)
 		want(t, r, migration.PartlyRestored)
-		mustSay(t, r, migration.Warning, "kept: events go through it")
+		mustSay(t, r, migration.Warning, "protected: events go through it")
 		if s.get("new") == nil || s.get("victim") == nil || s.get("gate") != nil || s.phases() != "rolled-back" {
 			t.Errorf("%v, %q", s.contents(), s.phases())
 		}

@@ -568,7 +568,7 @@ func TestUndoKeepsWhatCarriesLiveEvents(t *testing.T) {
 	r := run(t, p.Kubeconfig, "undo")
 	r.want(t, 3, migration.PartlyRestored)
 	if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
-		return strings.HasSuffix(f.Object, "/"+switched) && strings.Contains(f.Problem, "kept: carries live events")
+		return strings.HasSuffix(f.Object, "/"+switched) && strings.Contains(f.Problem, "protected: carries live events")
 	}) {
 		t.Errorf("not said: %+v", r.Findings)
 	}
