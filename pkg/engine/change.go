@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"go.uber.org/zap"
@@ -19,7 +20,25 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// errMoved says that an object is not what the plan was made for any more.
+// actor makes the changes of one run, and undoes them.
+type actor struct {
+	*findings
+	*writer
+	*recorder
+	job migration.Job
+	log *zap.Logger
+	// newCluster returns a view of the cluster that has read nothing yet.
+	newCluster     func() *migration.Cluster
+	stateNamespace string
+	// undoFlags are the flags of the command that undoes the run.
+	undoFlags []string
+
+	// leftEffects counts objects that an undo left since there is no proof that they
+	// come from the run.
+	leftEffects atomic.Int64
+}
+
+// changedError says that an object is not what the plan was made for any more.
 type changedError struct {
 	ref     migration.Ref
 	problem string
@@ -32,8 +51,8 @@ type changedError struct {
 func (e *changedError) Error() string { return fmt.Sprintf("%s %s", e.ref, e.problem) }
 
 // mark is the value of MarkAnnotation for one change.
-func (r *run) mark(e *entry, i int) string {
-	return fmt.Sprintf("%s/%d/%d", r.journal.Run, e.Seq, i)
+func (rec *recorder) mark(e *entry, i int) string {
+	return fmt.Sprintf("%s/%d/%d", rec.journal.Run, e.Seq, i)
 }
 
 // restores says whether change i creates again what an earlier change of the
@@ -52,13 +71,13 @@ func (e *entry) goes(i int) bool { return deletes(&e.Unit, i) > i }
 
 // preimages reads what the changes of a unit are about to change. last: the unit
 // is made after all others, which may change what it expects.
-func (r *run) preimages(ctx context.Context, u *migration.Unit, last bool) ([]preimage, error) {
+func (a *actor) preimages(ctx context.Context, u *migration.Unit, last bool) ([]preimage, error) {
 	pre := make([]preimage, len(u.Changes))
 	g, gctx := errgroup.WithContext(ctx)
 	for i := range u.Changes {
 		ch := &u.Changes[i]
 		g.Go(func() (err error) {
-			pre[i], err = r.preimage(gctx, ch, last)
+			pre[i], err = a.preimage(gctx, ch, last)
 			return err
 		})
 	}
@@ -68,7 +87,7 @@ func (r *run) preimages(ctx context.Context, u *migration.Unit, last bool) ([]pr
 	for i := range u.Changes {
 		// What is patched and then deleted must still be what the deletion was decided
 		// on: the list edits of the patch alone would fit any object.
-		if j := deletes(u, i); j > i && u.Changes[i].Verb == migration.Patch && u.Changes[j].Object != nil && hashOf(pre[i].Object, r.ignored) != hashOf(u.Changes[j].Object, r.ignored) {
+		if j := deletes(u, i); j > i && u.Changes[i].Verb == migration.Patch && u.Changes[j].Object != nil && hashOf(pre[i].Object, a.recorder.ignored) != hashOf(u.Changes[j].Object, a.recorder.ignored) {
 			return pre, &changedError{ref: u.Changes[i].Ref, problem: "was edited after the plan was made; it is left as it is"}
 		}
 	}
@@ -86,7 +105,7 @@ func deletes(u *migration.Unit, i int) int {
 	return -1
 }
 
-func (r *run) preimage(ctx context.Context, ch *migration.Change, last bool) (preimage, error) {
+func (a *actor) preimage(ctx context.Context, ch *migration.Change, last bool) (preimage, error) {
 	var pre preimage
 	switch ch.Verb {
 	case migration.Delete:
@@ -95,7 +114,7 @@ func (r *run) preimage(ctx context.Context, ch *migration.Change, last bool) (pr
 		}
 		fallthrough
 	case migration.Patch:
-		obj, err := r.get(ctx, ch.Ref, ch.Subresource)
+		obj, err := a.get(ctx, ch.Ref, ch.Subresource)
 		if err != nil {
 			return pre, err
 		}
@@ -109,7 +128,7 @@ func (r *run) preimage(ctx context.Context, ch *migration.Change, last bool) (pr
 		}
 		pre.Object = obj
 	case migration.Restart:
-		deployment, err := r.get(ctx, ch.Ref, "")
+		deployment, err := a.get(ctx, ch.Ref, "")
 		if err != nil {
 			return pre, err
 		}
@@ -119,7 +138,7 @@ func (r *run) preimage(ctx context.Context, ch *migration.Change, last bool) (pr
 		if ch.Late != nil {
 			break // decided when its turn comes
 		}
-		if pre.Pods, err = r.podsOf(ctx, deployment, nil); err != nil {
+		if pre.Pods, err = a.podsOf(ctx, deployment, nil); err != nil {
 			return pre, err
 		}
 	}
@@ -127,7 +146,7 @@ func (r *run) preimage(ctx context.Context, ch *migration.Change, last bool) (pr
 		return pre, &changedError{ref: ch.Ref, problem: "is another object than when the plan was made"}
 	}
 	for _, ref := range ch.SideEffects {
-		obj, err := r.get(ctx, ref, "")
+		obj, err := a.get(ctx, ref, "")
 		if err != nil {
 			return pre, err
 		}
@@ -155,14 +174,14 @@ func asDecided(ch *migration.Change, live *unstructured.Unstructured) error {
 }
 
 // get reads one object past every cache; nil if it does not exist.
-func (r *run) get(ctx context.Context, ref migration.Ref, subresources ...string) (*unstructured.Unstructured, error) {
+func (w *writer) get(ctx context.Context, ref migration.Ref, subresources ...string) (*unstructured.Unstructured, error) {
 	if len(subresources) == 1 && subresources[0] == "" {
 		subresources = nil
 	}
 	var obj *unstructured.Unstructured
-	err := r.e.read(ctx, func(ctx context.Context) error {
+	err := w.read(ctx, func(ctx context.Context) error {
 		var err error
-		obj, err = ref.Resource.In(r.e.reader, ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}, subresources...)
+		obj, err = ref.Resource.In(w.reader, ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}, subresources...)
 		return err
 	})
 	switch {
@@ -188,13 +207,13 @@ func selectorOf(deployment *unstructured.Unstructured) (labels.Selector, error) 
 }
 
 // podsOf returns the pods that a Deployment selects, and that are wanted; nil: all.
-func (r *run) podsOf(ctx context.Context, deployment *unstructured.Unstructured, wanted func(*unstructured.Unstructured) bool) ([]types.UID, error) {
+func (w *writer) podsOf(ctx context.Context, deployment *unstructured.Unstructured, wanted func(*unstructured.Unstructured) bool) ([]types.UID, error) {
 	selector, err := selectorOf(deployment)
 	if err != nil {
 		return nil, err
 	}
 	var uids []types.UID
-	err = r.cluster.Each(ctx, migration.Pods, deployment.GetNamespace(), migration.ListOptions{LabelSelector: selector.String()},
+	err = w.cluster.Each(ctx, migration.Pods, deployment.GetNamespace(), migration.ListOptions{LabelSelector: selector.String()},
 		func(pod *unstructured.Unstructured) error {
 			if wanted == nil || wanted(pod) {
 				uids = append(uids, pod.GetUID())
@@ -207,38 +226,38 @@ func (r *run) podsOf(ctx context.Context, deployment *unstructured.Unstructured,
 // apply makes one change. It returns ChangeDone, or ChangeUnchanged if it was
 // made already. Whatever the outcome of an earlier attempt, calling it again has
 // no second effect.
-func (r *run) apply(ctx context.Context, e *entry, i int) (string, error) {
+func (a *actor) apply(ctx context.Context, e *entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	var err error
-	result, before := migration.ChangeDone, r.stateOf(e, i)
+	result, before := migration.ChangeDone, a.stateOf(e, i)
 	switch ch.Verb {
 	case migration.Create:
-		result, err = r.create(ctx, e, i)
+		result, err = a.create(ctx, e, i)
 	case migration.Delete:
 		if recreatedBy(&e.Unit, i) >= 0 {
-			result, err = r.deleteForRecreation(ctx, e, i)
+			result, err = a.deleteForRecreation(ctx, e, i)
 			break
 		}
-		result, err = r.delete(ctx, ch.Ref, e.Pre[i].Object, e.latest[ch.Ref], r.beginning(e, i))
+		result, err = a.delete(ctx, ch.Ref, e.Pre[i].Object, e.latest[ch.Ref], a.beginning(e, i))
 	case migration.Patch:
-		if over, failed := r.alreadyReplaced(ctx, e, i); over || failed != nil {
+		if over, failed := a.alreadyReplaced(ctx, e, i); over || failed != nil {
 			result, err = migration.ChangeUnchanged, failed
 			break
 		}
-		result, err = r.patch(ctx, e, i)
+		result, err = a.patch(ctx, e, i)
 	case migration.Restart:
 		if ch.Late != nil {
-			result, err = r.lateRestart(ctx, e, i, len(e.unusable) > 0)
+			result, err = a.lateRestart(ctx, e, i, len(e.unusable) > 0)
 			break
 		}
-		r.beginning(e, i).sending()
-		err = r.restart(ctx, ch.Ref, e.Pre[i].Pods)
+		a.beginning(e, i).sending()
+		err = a.restart(ctx, ch.Ref, e.Pre[i].Pods)
 	default:
 		err = fmt.Errorf("unknown verb %q", ch.Verb)
 	}
 	if err != nil {
 		if moved, ok := errors.AsType[*changedError](err); ok {
-			moved.noEffect = r.stateOf(e, i) == before
+			moved.noEffect = a.stateOf(e, i) == before
 		}
 		return migration.ChangeFailed, &changeError{ch.Verb, ch.Ref, err}
 	}
@@ -256,22 +275,22 @@ func (e *changeError) Error() string { return fmt.Sprintf("cannot %s %s: %v", e.
 
 func (e *changeError) Unwrap() error { return e.err }
 
-func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
+func (a *actor) create(ctx context.Context, e *entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	obj := ch.Object.DeepCopy()
 	if e.restores(i) {
-		created, existed, err := r.createAgain(ctx, ch.Ref, obj, r.beginning(e, i))
+		created, existed, err := a.createAgain(ctx, ch.Ref, obj, a.beginning(e, i))
 		if err != nil {
 			return "", err
 		}
 		if !existed {
-			r.setHash(e, i, created)
+			a.setHash(e, i, created)
 		}
 		return migration.ChangeDone, nil
 	}
-	mark := r.mark(e, i)
+	mark := a.mark(e, i)
 	if e.steps[i].made {
-		return r.stillMade(ctx, ch.Ref, mark)
+		return a.stillMade(ctx, ch.Ref, mark)
 	}
 	annotations := obj.GetAnnotations()
 	if annotations == nil {
@@ -279,7 +298,7 @@ func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 	}
 	annotations[MarkAnnotation] = mark
 	obj.SetAnnotations(annotations)
-	created, existed, err := r.createOnce(ctx, ch.Ref, obj, mark, r.beginning(e, i))
+	created, existed, err := a.createOnce(ctx, ch.Ref, obj, mark, a.beginning(e, i))
 	if err != nil {
 		return "", err
 	}
@@ -288,14 +307,14 @@ func (r *run) create(ctx context.Context, e *entry, i int) (string, error) {
 		// it is now, so that an undo compares it with what was planned.
 		return migration.ChangeUnchanged, nil
 	}
-	r.setHash(e, i, created)
+	a.setHash(e, i, created)
 	return migration.ChangeDone, nil
 }
 
 // stillMade says whether an object is there that an interrupted run has created. Who
 // deleted it since has decided so: it is not created once more.
-func (r *run) stillMade(ctx context.Context, ref migration.Ref, mark string) (string, error) {
-	live, err := r.get(ctx, ref, "")
+func (a *actor) stillMade(ctx context.Context, ref migration.Ref, mark string) (string, error) {
+	live, err := a.get(ctx, ref, "")
 	switch {
 	case err != nil:
 		return "", err
@@ -319,11 +338,11 @@ type attempt struct {
 
 // beginning keeps the state of a change: begun from its first request on, unless
 // all of them are known to have had no effect.
-func (r *run) beginning(e *entry, i int) attempt {
+func (rec *recorder) beginning(e *entry, i int) attempt {
 	before := e.steps[i].state
 	set := func(s stepState) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		rec.mu.Lock()
+		defer rec.mu.Unlock()
 		e.steps[i].state = s
 	}
 	return attempt{sending: func() { set(stepBegun) }, refused: func() { set(before) }}
@@ -334,10 +353,10 @@ var noAttempt = attempt{sending: func() {}, refused: func() {}}
 
 // createOnce creates an object whatever happens to the answers: if it exists
 // after all, the mark (or, without one, its content) tells whether it is ours.
-func (r *run) createOnce(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured, mark string, a attempt) (live *unstructured.Unstructured, existed bool, err error) {
-	client := ref.Resource.In(r.e.writer, ref.Namespace)
+func (w *writer) createOnce(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured, mark string, a attempt) (live *unstructured.Unstructured, existed bool, err error) {
+	client := ref.Resource.In(w.client, ref.Namespace)
 	first := true
-	err = r.write(ctx, func(ctx context.Context) error {
+	err = w.write(ctx, func(ctx context.Context) error {
 		a.sending()
 		var err error
 		live, err = client.Create(ctx, obj, metav1.CreateOptions{})
@@ -384,13 +403,13 @@ func again(err error) error {
 // delete removes the object that pre is the image of, and no other one of its
 // name. latest, if not nil, is that object as this unit's own last write left it.
 // It does not wait until it is gone.
-func (r *run) delete(ctx context.Context, ref migration.Ref, pre, latest *unstructured.Unstructured, a attempt) (string, error) {
+func (w *writer) delete(ctx context.Context, ref migration.Ref, pre, latest *unstructured.Unstructured, a attempt) (string, error) {
 	if pre == nil {
 		return migration.ChangeUnchanged, nil
 	}
-	client := ref.Resource.In(r.e.writer, ref.Namespace)
+	client := ref.Resource.In(w.client, ref.Namespace)
 	uid, version := pre.GetUID(), pre.GetResourceVersion()
-	if latest != nil && latest.GetUID() == uid && hashOf(latest, r.ignored) == hashOf(pre, r.ignored) {
+	if latest != nil && latest.GetUID() == uid && hashOf(latest, w.ignored) == hashOf(pre, w.ignored) {
 		version = latest.GetResourceVersion()
 	}
 	if latest != nil && latest.GetUID() == uid && latest.GetDeletionTimestamp() != nil {
@@ -398,11 +417,11 @@ func (r *run) delete(ctx context.Context, ref migration.Ref, pre, latest *unstru
 	}
 	result := migration.ChangeDone
 	first := true
-	err := r.write(ctx, func(ctx context.Context) error {
+	err := w.write(ctx, func(ctx context.Context) error {
 		a.sending()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-			PropagationPolicy: r.propagation(ref),
+			PropagationPolicy: w.propagation(ref),
 		})
 		if apierrors.IsNotFound(err) {
 			if first {
@@ -437,7 +456,7 @@ func (r *run) delete(ctx context.Context, ref migration.Ref, pre, latest *unstru
 			a.refused() // somebody else deletes it
 			return nil
 		}
-		if hashOf(live, r.ignored) != hashOf(pre, r.ignored) {
+		if hashOf(live, w.ignored) != hashOf(pre, w.ignored) {
 			if first {
 				a.refused()
 			}
@@ -449,31 +468,31 @@ func (r *run) delete(ctx context.Context, ref migration.Ref, pre, latest *unstru
 	return result, err
 }
 
-func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
+func (a *actor) patch(ctx context.Context, e *entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	pre := e.Pre[i].Object
 	var subresources []string
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
-	client := ch.Ref.Resource.In(r.e.writer, ch.Ref.Namespace)
-	a := r.beginning(e, i)
+	client := ch.Ref.Resource.In(a.client, ch.Ref.Namespace)
+	try := a.beginning(e, i)
 	basis := pre
 	if latest := e.latest[ch.Ref]; latest != nil && latest.GetUID() == pre.GetUID() && ch.Subresource == "" {
 		basis = latest
 	}
 	result := migration.ChangeDone
 	first := true
-	err := r.write(ctx, func(ctx context.Context) error {
+	err := a.write(ctx, func(ctx context.Context) error {
 		patch, err := patchFor(ch, basis)
 		if err != nil {
 			return k8sutil.Permanent(err)
 		}
-		a.sending()
+		try.sending()
 		live, err := client.Patch(ctx, ch.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			k8sutil.Trim(live)
-			r.setHash(e, i, live)
+			a.setHash(e, i, live)
 			if ch.Subresource == "" {
 				e.setLatest(ch.Ref, live)
 			}
@@ -487,7 +506,7 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 		}
 		if !apierrors.IsConflict(err) {
 			if first && !k8sutil.IsTransient(err) {
-				a.refused()
+				try.refused()
 			}
 			first = false
 			return err
@@ -505,23 +524,23 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 		switch {
 		case live.GetUID() != pre.GetUID():
 			if first {
-				a.refused()
+				try.refused()
 			}
 			return k8sutil.Permanent(&changedError{ref: ch.Ref, problem: "is another object than when the plan was made"})
 		case e.steps[i].made && !isPatched(live, ch):
 			// An earlier process had made it.
-			a.refused()
+			try.refused()
 			return k8sutil.Permanent(&changedError{ref: ch.Ref, problem: "was changed by somebody else since an interrupted run had patched it; it is left as it is"})
 		case isPatched(live, ch):
 			if first {
 				result = migration.ChangeUnchanged
-				a.refused()
+				try.refused()
 			}
-			r.setHash(e, i, live)
+			a.setHash(e, i, live)
 			return nil
 		}
 		decided := asDecided(ch, live)
-		if e.goes(i) && hashOf(live, r.ignored) != hashOf(pre, r.ignored) {
+		if e.goes(i) && hashOf(live, a.recorder.ignored) != hashOf(pre, a.recorder.ignored) {
 			decided = &changedError{ref: ch.Ref, problem: "was edited after the plan was made; it is left as it is"}
 		}
 		if decided == nil && ch.Object == nil {
@@ -535,7 +554,7 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 		}
 		if decided != nil {
 			if first {
-				a.refused()
+				try.refused()
 			}
 			return k8sutil.Permanent(decided)
 		}
@@ -545,10 +564,10 @@ func (r *run) patch(ctx context.Context, e *entry, i int) (string, error) {
 	return result, err
 }
 
-func (r *run) setHash(e *entry, i int, live *unstructured.Unstructured) {
-	hash := hashOf(live, r.ignored)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rec *recorder) setHash(e *entry, i int, live *unstructured.Unstructured) {
+	hash := hashOf(live, rec.ignored)
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	e.steps[i].hash = hash
 }
 
@@ -561,22 +580,22 @@ func (e *entry) setLatest(ref migration.Ref, live *unstructured.Unstructured) {
 
 // restart deletes those of the pods that still exist; their controller replaces
 // them.
-func (r *run) restart(ctx context.Context, deployment migration.Ref, uids []types.UID) error {
+func (w *writer) restart(ctx context.Context, deployment migration.Ref, uids []types.UID) error {
 	alive := map[types.UID]string{}
-	err := r.cluster.Each(ctx, migration.Pods, deployment.Namespace, migration.ListOptions{}, func(pod *unstructured.Unstructured) error {
+	err := w.cluster.Each(ctx, migration.Pods, deployment.Namespace, migration.ListOptions{}, func(pod *unstructured.Unstructured) error {
 		alive[pod.GetUID()] = pod.GetName()
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	client := r.e.writer.Resource(migration.Pods.GroupVersionResource).Namespace(deployment.Namespace)
+	client := w.client.Resource(migration.Pods.GroupVersionResource).Namespace(deployment.Namespace)
 	for _, uid := range uids {
 		name, ok := alive[uid]
 		if !ok {
 			continue
 		}
-		err := r.write(ctx, func(ctx context.Context) error {
+		err := w.write(ctx, func(ctx context.Context) error {
 			err := client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -593,14 +612,14 @@ func (r *run) restart(ctx context.Context, deployment migration.Ref, uids []type
 		if err != nil {
 			return fmt.Errorf("cannot delete Pod %s/%s: %w", deployment.Namespace, name, err)
 		}
-		r.log.Info("deleted pod for its controller to replace", zap.String("pod", deployment.Namespace+"/"+name))
+		w.log.Info("deleted pod for its controller to replace", zap.String("pod", deployment.Namespace+"/"+name))
 	}
 	return nil
 }
 
 // after returns what the engine itself waits for after a change, besides the
 // job's conditions.
-func (r *run) after(e *entry, i int) []migration.Condition {
+func (a *actor) after(e *entry, i int) []migration.Condition {
 	ch := &e.Unit.Changes[i]
 	switch ch.Verb {
 	case migration.Delete:
@@ -710,8 +729,8 @@ func gone(ref migration.Ref, uid types.UID, ch *migration.Change) migration.Cond
 }
 
 // propagation says what becomes of the objects that belong to one that is deleted.
-func (r *run) propagation(ref migration.Ref) *metav1.DeletionPropagation {
-	if o, ok := r.job.(migration.Orphaner); ok && o.Orphans(ref) {
+func (w *writer) propagation(ref migration.Ref) *metav1.DeletionPropagation {
+	if o, ok := w.job.(migration.Orphaner); ok && o.Orphans(ref) {
 		return new(metav1.DeletePropagationOrphan)
 	}
 	return new(metav1.DeletePropagationBackground)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 	"unique"
 
@@ -24,6 +25,24 @@ import (
 // is on stdout.
 const reportBytes = 256 << 10
 
+// reporter is the outcome of one command, as it is reported and stored.
+type reporter struct {
+	*actor
+	e        *Engine
+	lock     lease
+	command  string
+	started  time.Time
+	requests migration.Requests // of the engine when the command began
+	// lastPublished is the outcome that was stored last.
+	lastPublished outcome
+
+	mu sync.Mutex
+	// unjournaled are the reports of changes that are in no journal: planned ones, and waits.
+	unjournaled []migration.ChangeReport
+	// earlier are the reports of a rollback that this run finished before its own work.
+	earlier []migration.ChangeReport
+}
+
 func changeReport(ch *migration.Change, result string) migration.ChangeReport {
 	return migration.ChangeReport{
 		// Thousands of reports share one version.
@@ -32,81 +51,62 @@ func changeReport(ch *migration.Change, result string) migration.ChangeReport {
 	}
 }
 
-func (r *run) addReport(report migration.ChangeReport) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.awaited = append(r.awaited, report)
-}
-
-func (r *run) addFinding(f migration.Finding) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.findings = append(r.findings, f)
-}
-
-// tell reports a finding, and logs it at once: a process that is killed before its
-// report is written leaves its log.
-func (r *run) tell(f migration.Finding) {
-	r.addFinding(f)
-	r.log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Hint))
-}
-
-func (r *run) hasError() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.findings, func(f migration.Finding) bool { return f.Severity == migration.Error })
+func (rp *reporter) addReport(report migration.ChangeReport) {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	rp.unjournaled = append(rp.unjournaled, report)
 }
 
 // changes are the reports of all changes, in the order of the journal.
-func (r *run) changes() []migration.ChangeReport {
-	all := append([]migration.ChangeReport{}, r.earlier...)
-	if r.journal != nil {
-		for _, e := range r.journal.entries() {
+func (rp *reporter) changes() []migration.ChangeReport {
+	all := append([]migration.ChangeReport{}, rp.earlier...)
+	if rp.journal != nil {
+		for _, e := range rp.journal.entries() {
 			all = append(all, e.reports...)
 		}
 	}
-	return append(all, r.awaited...)
+	return append(all, rp.unjournaled...)
 }
 
 // fillReports gives entries that came out of a journal their reports.
-func (r *run) fillReports() {
-	for _, e := range r.journal.entries() {
+func (rec *recorder) fillReports() {
+	for _, e := range rec.journal.entries() {
 		for i := len(e.reports); i < len(e.Unit.Changes); i++ {
 			e.reports = append(e.reports, changeReport(&e.Unit.Changes[i], migration.ChangeNotStarted))
 		}
 	}
 }
 
-func (r *run) nextSeq() int {
-	if r.journal == nil {
+func (rec *recorder) nextSeq() int {
+	if rec.journal == nil {
 		return 0 // a run that only waits
 	}
 	next := 0
-	for _, e := range r.journal.entries() {
+	for _, e := range rec.journal.entries() {
 		next = max(next, e.Seq+1)
 	}
 	return next
 }
 
-func (r *run) marks(c *chunk) map[int]marks {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rec *recorder) marks(c *chunk) map[int]marks {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	return c.marks()
 }
 
 // reportOf is the report as things stand.
-func (r *run) snapshot(out outcome) *migration.Report {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rp *reporter) snapshot(out outcome) *migration.Report {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
 	report := &migration.Report{
-		Job: r.job.Name(), Command: r.command, Result: out.result, Message: out.message,
-		StartedAt: r.started.UTC().Truncate(time.Second), Seconds: seconds(time.Since(r.started)),
-		Requests: migration.Requests{Reads: r.e.counter.Reads() - r.requests.Reads, Writes: r.e.counter.Writes() - r.requests.Writes},
-		Changes:  r.changes(), Findings: append([]migration.Finding{}, r.findings...),
+		Job: rp.job.Name(), Command: rp.command, Result: out.result, Message: out.message,
+		StartedAt: rp.started.UTC().Truncate(time.Second), Seconds: seconds(time.Since(rp.started)),
+		Requests: migration.Requests{Reads: rp.e.counter.Reads() - rp.requests.Reads, Writes: rp.e.counter.Writes() - rp.requests.Writes},
+		Changes:  rp.changes(), Findings: nonNil(rp.allFindings()),
 		Signal: out.signal, Unrestored: out.unrestored,
 	}
-	if r.journal != nil {
-		report.Run = r.journal.Run
+	if rp.journal != nil {
+		report.Run = rp.journal.Run
 	}
 	redacted(report)
 	return report
@@ -125,13 +125,13 @@ func redacted(r *migration.Report) {
 }
 
 // conclude reports how a command ended.
-func (r *run) conclude(ctx context.Context, out outcome) *migration.Report {
-	if r.command != "plan" && out.result != migration.Locked && r.lastPublished != out {
-		r.publish(ctx, out)
+func (rp *reporter) conclude(ctx context.Context, out outcome) *migration.Report {
+	if rp.command != "plan" && out.result != migration.Locked && rp.lastPublished != out {
+		rp.publish(ctx, out)
 	}
 	// Publishing took requests, too.
-	final := r.snapshot(out)
-	r.log.Info("finished", zap.String("result", string(final.Result)), zap.String("message", final.Message),
+	final := rp.snapshot(out)
+	rp.log.Info("finished", zap.String("result", string(final.Result)), zap.String("message", final.Message),
 		zap.Int("changes", len(final.Changes)), zap.Int("findings", len(final.Findings)), zap.Float64("seconds", final.Seconds),
 		zap.Int64("reads", final.Requests.Reads), zap.Int64("writes", final.Requests.Writes))
 	return final
@@ -146,24 +146,24 @@ type published struct {
 // publish writes the report into its ConfigMap, if that says something else
 // than the truth, and one Event into each namespace touched. A report that
 // cannot be written is no failure of the migration.
-func (r *run) publish(ctx context.Context, out outcome) {
-	r.lastPublished = out
-	report := r.snapshot(out)
+func (rp *reporter) publish(ctx context.Context, out outcome) {
+	rp.lastPublished = out
+	report := rp.snapshot(out)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	if !r.e.connected.Load() || r.lock.lossCause() != nil {
+	if !rp.e.connected.Load() || rp.lock.lossCause() != nil {
 		return
 	}
-	name := "eventmesh-migration-" + r.job.Name()
-	maps := r.e.core.ConfigMaps(r.e.opts.StateNamespace)
+	name := "eventmesh-migration-" + rp.job.Name()
+	maps := rp.e.core.ConfigMaps(rp.e.opts.StateNamespace)
 	var stored *corev1.ConfigMap
-	err := r.e.read(ctx, func(ctx context.Context) error {
+	err := rp.e.read(ctx, func(ctx context.Context) error {
 		var err error
 		stored, err = maps.Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		r.log.Warn("cannot read the stored report", zap.Error(err))
+		rp.log.Warn("cannot read the stored report", zap.Error(err))
 		return
 	}
 	exists := err == nil
@@ -175,11 +175,11 @@ func (r *run) publish(ctx context.Context, out outcome) {
 	}
 	data, err := reportData(report)
 	if err != nil {
-		r.log.Warn("cannot encode the report", zap.Error(err))
+		rp.log.Warn("cannot encode the report", zap.Error(err))
 		return
 	}
-	write := r.write
-	if !r.lock.wasTaken() {
+	write := rp.write
+	if !rp.lock.wasTaken() {
 		// Nothing was changed: the report is no part of the migration's state.
 		write = func(ctx context.Context, op func(context.Context) error) error {
 			return k8sutil.Retry(ctx, callTimeout, nil, op)
@@ -187,13 +187,13 @@ func (r *run) publish(ctx context.Context, out outcome) {
 	}
 	err = write(ctx, func(ctx context.Context) error {
 		configMap := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelJob: r.job.Name()}}, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelJob: rp.job.Name()}}, Data: data,
 		}
 		if !exists {
 			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
-			if stateGone(err) && !r.lock.wasTaken() {
+			if stateGone(err) && !rp.lock.wasTaken() {
 				// The first write of all.
-				if err := r.e.makeStateNamespace(ctx, err); err != nil {
+				if err := rp.e.makeStateNamespace(ctx, err); err != nil {
 					return err
 				}
 				_, err = maps.Create(ctx, configMap, metav1.CreateOptions{})
@@ -210,10 +210,10 @@ func (r *run) publish(ctx context.Context, out outcome) {
 		return again(err)
 	})
 	if err != nil {
-		r.log.Warn("cannot write the report", zap.String("configMap", r.e.opts.StateNamespace+"/"+name), zap.Error(err))
+		rp.log.Warn("cannot write the report", zap.String("configMap", rp.e.opts.StateNamespace+"/"+name), zap.Error(err))
 	}
-	if r.lock.wasTaken() {
-		r.emitEvents(ctx, report)
+	if rp.lock.wasTaken() {
+		rp.emitEvents(ctx, report)
 	}
 }
 
@@ -273,7 +273,7 @@ func shortened(report *migration.Report) (published, []byte, error) {
 }
 
 // announce leaves one Event in each namespace that the run touched.
-func (r *run) emitEvents(ctx context.Context, report *migration.Report) {
+func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 	touched := map[string]int{}
 	for _, ch := range report.Changes {
 		if ch.Verb != migration.Await && ch.Result != migration.ChangeNotStarted && ch.Result != migration.ChangeUnchanged && ch.Namespace != "" {
@@ -290,15 +290,15 @@ func (r *run) emitEvents(ctx context.Context, report *migration.Report) {
 	for namespace, n := range touched {
 		event := &corev1.Event{
 			// One for each run and result: a repeated call finds it there.
-			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("eventmesh-migration-%s-%s-%s", r.job.Name(), report.Run, report.Result)},
+			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("eventmesh-migration-%s-%s-%s", rp.job.Name(), report.Run, report.Result)},
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace},
 			Type:           kind, Reason: "EventMeshMigration", Count: 1, FirstTimestamp: now, LastTimestamp: now,
 			Source:  corev1.EventSource{Component: "eventmesh-migration"},
-			Message: fmt.Sprintf("%s %s: %s in this namespace; %s: %s", r.job.Name(), r.command, count(n, "change"), report.Result, report.Message),
+			Message: fmt.Sprintf("%s %s: %s in this namespace; %s: %s", rp.job.Name(), rp.command, count(n, "change"), report.Result, report.Message),
 		}
 		events.Go(func() error {
-			err := r.write(ctx, func(ctx context.Context) error {
-				_, err := r.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
+			err := rp.write(ctx, func(ctx context.Context) error {
+				_, err := rp.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
 				switch {
 				case apierrors.IsAlreadyExists(err):
 					return nil
@@ -308,7 +308,7 @@ func (r *run) emitEvents(ctx context.Context, report *migration.Report) {
 				return again(err)
 			})
 			if err != nil {
-				r.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
+				rp.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
 			}
 			return nil // an Event is a courtesy
 		})

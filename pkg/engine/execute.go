@@ -17,7 +17,7 @@ import (
 
 // executor makes the changes of one run: journal, write, wait, mark.
 type executor struct {
-	r      *run
+	r      *actor
 	waiter *waiter
 	serial bool
 
@@ -26,6 +26,10 @@ type executor struct {
 	// asking bounds those that have waited and are in a recheck, checked those that go
 	// on after it.
 	slots, unready, asking, checked chan struct{}
+
+	// progress is told how far the run is, reported which waits have ended.
+	progress Progress
+	reported func(migration.ChangeReport)
 
 	// shared are the reads of rechecks.
 	shared *sharedReads
@@ -56,7 +60,8 @@ func (r *run) newExecutor(ctx context.Context, parallelism int, serial bool) *ex
 		unready = 1
 	}
 	return &executor{
-		r: r, waiter: newWaiter(ctx, r.cluster), serial: serial, shared: newSharedReads(r.e.newCluster),
+		r: r.actor, waiter: newWaiter(ctx, r.cluster), serial: serial, shared: newSharedReads(r.newCluster),
+		progress: r.e.opts.Progress, reported: r.addReport,
 		slots: make(chan struct{}, max(1, parallelism)), unready: make(chan struct{}, unready),
 		asking: make(chan struct{}, askingAtOnce), checked: make(chan struct{}, unready),
 		work: work, stop: stop, turns: map[string]chan struct{}{},
@@ -455,7 +460,7 @@ func (x *executor) await(ctx context.Context, u *migration.Unit) {
 			x.fail(u, i, fmt.Errorf("%s: %w", ch.Ref, err))
 		}
 		x.report(&report, err, time.Since(began))
-		x.r.addReport(report)
+		x.reported(report)
 		if err != nil {
 			return
 		}
@@ -467,7 +472,7 @@ func (x *executor) report(report *migration.ChangeReport, err error, took time.D
 	report.Seconds = seconds(took)
 	switch {
 	case err == nil:
-	case x.r.ended(err):
+	case ended(err):
 		if report.Result != migration.ChangeNotStarted {
 			report.Result = migration.ChangeOpen
 		}
@@ -482,7 +487,7 @@ func (x *executor) fail(u *migration.Unit, i int, err error) {
 	var cutOff *cutOffError
 	var timeout *timeoutError
 	// What was still waited for when the time ran out has a name, too.
-	if !x.r.ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
+	if !ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
 		ref := u.Changes[i].Ref
 		finding := migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: problemOf(ref, err), Hint: hintFor(err)}
 		x.r.addFinding(finding)
@@ -503,16 +508,16 @@ func (x *executor) step(done, waiting int, what string) {
 	defer x.mu.Unlock()
 	x.done += done
 	x.waiting += waiting
-	x.r.e.opts.Progress.Step(x.done, x.waiting, what)
+	x.progress.Step(x.done, x.waiting, what)
 }
 
 // complete takes a unit as done, and says whether to write that into the
 // journal now: when its whole chunk is done, since a missing mark costs a look
 // and no more; at once if a finished unit must survive a later failure. The first
 // chunk's marks go with the end of the run.
-func (r *run) complete(e *entry) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rec *recorder) complete(e *entry) bool {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	e.done = true
 	e.chunk.left--
 	return e.Unit.Commit || e.chunk.left == 0 && e.chunk.index > 0
@@ -520,12 +525,12 @@ func (r *run) complete(e *entry) bool {
 
 // forget drops the objects of a unit that has ended: the journal has them, and a
 // rollback reads them from there. What is remade is looked at again by others.
-func (r *run) unload(e *entry) {
+func (rec *recorder) unload(e *entry) {
 	if e.Unit.Commit || recreatesAny(&e.Unit) {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	for i := range e.steps {
 		if e.Unit.Changes[i].Verb == migration.Create && e.steps[i].hash == "" {
 			return // what was planned is all there is to know it by
@@ -542,16 +547,16 @@ func (r *run) unload(e *entry) {
 }
 
 // recall reads what was forgotten of a unit, and of the others of its chunk.
-func (r *run) reload(ctx context.Context, e *entry) error {
+func (rec *recorder) reload(ctx context.Context, e *entry) error {
 	if e.unloaded == nil {
 		return nil
 	}
-	stored, err := r.journals.loadChunk(ctx, r.journal.header, e.chunk)
+	stored, err := rec.journals.loadChunk(ctx, rec.journal.header, e.chunk)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	bySeq := map[int]*entry{}
 	for _, s := range stored.entries {
 		bySeq[s.Seq] = s
@@ -569,42 +574,42 @@ func (r *run) reload(ctx context.Context, e *entry) error {
 	return nil
 }
 
-func (r *run) stateOf(e *entry, i int) stepState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rec *recorder) stateOf(e *entry, i int) stepState {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	return e.steps[i].state
 }
 
 // hasBegun says whether any write of the entry was, or may have been, begun.
-func (r *run) hasBegun(e *entry) bool {
+func (rec *recorder) hasBegun(e *entry) bool {
 	for i := range e.Unit.Changes {
-		if e.Unit.Changes[i].Writes() && r.stateOf(e, i).begun() {
+		if e.Unit.Changes[i].Writes() && rec.stateOf(e, i).begun() {
 			return true
 		}
 	}
 	return false
 }
 
-func (r *run) setState(e *entry, i int, s stepState) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rec *recorder) setState(e *entry, i int, s stepState) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	if e.steps[i].state != stepLeft {
 		e.steps[i].state = s
 	}
 }
 
-func (r *run) markDone(ctx context.Context, c *chunk) {
-	r.marking.Lock()
-	defer r.marking.Unlock()
-	if err := r.journals.mark(ctx, c.name, r.marks(c)); err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
+func (rec *recorder) markDone(ctx context.Context, c *chunk) {
+	rec.marking.Lock()
+	defer rec.marking.Unlock()
+	if err := rec.journals.mark(ctx, c.name, rec.marks(c)); err != nil && ctx.Err() == nil {
+		rec.log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
 	}
 }
 
 // waits says whether any change of the unit is waited for.
-func (r *run) waits(u *migration.Unit) bool {
+func (a *actor) waits(u *migration.Unit) bool {
 	for i := range u.Changes {
-		if u.Changes[i].Verb == migration.Delete || u.Changes[i].Verb == migration.Restart || len(r.job.Await(&u.Changes[i])) > 0 {
+		if u.Changes[i].Verb == migration.Delete || u.Changes[i].Verb == migration.Restart || len(a.job.Await(&u.Changes[i])) > 0 {
 			return true
 		}
 	}
@@ -655,7 +660,7 @@ func (r *run) dryRunRemaining(ctx context.Context, units []migration.Unit) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			_, err := ch.Ref.Resource.In(r.e.writer, ch.Ref.Namespace).
+			_, err := ch.Ref.Resource.In(r.client, ch.Ref.Namespace).
 				Create(ctx, ch.Built(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil && isRefusal(err) && !lacksDryRun(err) {
 				r.addFinding(migration.Finding{Severity: migration.Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: hintFor(err)})

@@ -56,7 +56,7 @@ func lacksDryRun(err error) bool {
 
 // ended says whether an error only says that the run itself ended: signal,
 // timeout, lost lock, or another unit's failure.
-func (r *run) ended(err error) bool {
+func ended(err error) bool {
 	var signal SignalError
 	var locked *LockedError
 	var timeout *timeoutError

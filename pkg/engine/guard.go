@@ -61,9 +61,9 @@ func (e *entry) leavesFrom(i int) int {
 // undecided says whether the job has to be asked about the guarded change i: not if
 // an earlier process has begun all that belongs to it. gaveUp is set if it has begun
 // a part, and the plan of now does not want the rest.
-func (r *run) undecided(e *entry, i int) (ask, gaveUp bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rec *recorder) undecided(e *entry, i int) (ask, gaveUp bool) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	begun := false
 	for k := i; k < guardEnd(&e.Unit, i); k++ {
 		switch {
@@ -193,7 +193,7 @@ func (x *executor) leave(ctx context.Context, e *entry, i int, f migration.Findi
 	if err := x.retreat(ctx, e, i, end); err != nil {
 		return err
 	}
-	x.r.mu.Lock()
+	x.r.recorder.mu.Lock()
 	for k := i; k < end; k++ {
 		e.steps[k].state = stepLeft
 		if e.reports[k].Result != migration.ChangeRolledBack {
@@ -201,7 +201,7 @@ func (x *executor) leave(ctx context.Context, e *entry, i int, f migration.Findi
 		}
 		e.reports[k].Message = f.Problem
 	}
-	x.r.mu.Unlock()
+	x.r.recorder.mu.Unlock()
 	x.r.addFinding(f)
 	x.r.log.Warn("not done: its reason does not hold any more", zap.String("object", f.Object), zap.String("problem", f.Problem))
 	return nil
@@ -236,7 +236,7 @@ func (x *executor) leaveUnit(u *migration.Unit, moved *changedError) {
 	for i := range u.Changes {
 		report := changeReport(&u.Changes[i], migration.ChangeLeft)
 		report.Message = f.Problem
-		x.r.addReport(report)
+		x.reported(report)
 	}
 	x.r.log.Warn("not done: it was changed since the plan was made", zap.String("object", f.Object), zap.String("problem", f.Problem))
 	x.step(1, 0, u.ID)
@@ -245,9 +245,9 @@ func (x *executor) leaveUnit(u *migration.Unit, moved *changedError) {
 // recordEffects notes what a controller made because of a change, so that a
 // rollback or an undo can tell it from what others made.
 func (x *executor) recordEffects(ctx context.Context, e *entry, i int) {
-	x.r.mu.Lock()
+	x.r.recorder.mu.Lock()
 	effects := slices.Clone(e.steps[i].effects)
-	x.r.mu.Unlock()
+	x.r.recorder.mu.Unlock()
 	since := time.Now()
 	for _, ref := range e.Pre[i].Absent {
 		if slices.ContainsFunc(effects, func(known effectMark) bool { return known.Ref == ref }) {
@@ -273,13 +273,13 @@ func (x *executor) recordEffects(ctx context.Context, e *entry, i int) {
 			known := effectMark{Ref: ref, UID: live.GetUID()}
 			if !e.read {
 				// What is there after a kill may have been edited already.
-				known.Hash = hashOf(live, x.r.ignored)
+				known.Hash = hashOf(live, x.r.recorder.ignored)
 			}
 			effects = append(effects, known)
 		}
 	}
-	x.r.mu.Lock()
-	defer x.r.mu.Unlock()
+	x.r.recorder.mu.Lock()
+	defer x.r.recorder.mu.Unlock()
 	e.steps[i].effects = effects
 }
 
@@ -296,24 +296,24 @@ func (x *executor) recordLateEffects(ctx context.Context) {
 
 // isEffect says whether a live object is one that a controller made because of
 // change i. careful: long after, so that only what the journal knows counts, unedited.
-func (r *run) isEffect(e *entry, i int, ref migration.Ref, live *unstructured.Unstructured, careful bool) (bool, error) {
-	r.mu.Lock()
+func (a *actor) isEffect(e *entry, i int, ref migration.Ref, live *unstructured.Unstructured, careful bool) (bool, error) {
+	a.recorder.mu.Lock()
 	effects := e.steps[i].effects
-	r.mu.Unlock()
+	a.recorder.mu.Unlock()
 	for _, known := range effects {
 		if known.Ref != ref {
 			continue
 		}
-		edited := known.Hash != hashOf(live, r.ignored)
+		edited := known.Hash != hashOf(live, a.recorder.ignored)
 		switch {
 		case known.UID == live.GetUID() && known.Hash == "":
-			r.tell(deletedUnproven(ref))
+			a.tell(deletedUnproven(ref))
 		case known.UID != live.GetUID():
 			return false, nil // it was deleted, and somebody made another one
 		case edited && careful:
 			return false, &changedError{ref: ref, problem: "was edited after the run; it is left alone"}
 		case edited:
-			r.tell(migration.Finding{
+			a.tell(migration.Finding{
 				Severity: migration.Warning, Object: ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after a controller had created it because of this run",
 			})
@@ -322,14 +322,12 @@ func (r *run) isEffect(e *entry, i int, ref migration.Ref, live *unstructured.Un
 	}
 	if careful && e.done {
 		// It did not exist when the run ended: somebody made it later.
-		r.tell(migration.Finding{
+		a.tell(migration.Finding{
 			Severity: migration.Warning, Object: ref.String(),
 			Problem: "left: it did not exist before the run nor when the run ended, so that nobody can tell whether a controller made it because of the run",
 			Hint:    "delete it if nobody needs it",
 		})
-		r.mu.Lock()
-		r.leftEffects++
-		r.mu.Unlock()
+		a.leftEffects.Add(1)
 		return false, nil
 	}
 	// It did not exist when the unit ended, or the unit did not end. What is older than
@@ -338,7 +336,7 @@ func (r *run) isEffect(e *entry, i int, ref migration.Ref, live *unstructured.Un
 	if made.Before(&e.chunk.created) {
 		return false, nil
 	}
-	r.tell(deletedUnproven(ref))
+	a.tell(deletedUnproven(ref))
 	return true, nil
 }
 
@@ -354,27 +352,27 @@ func deletedUnproven(ref migration.Ref) migration.Finding {
 
 // made says whether a live object was created by the open journal of this job and
 // not edited since.
-func (r *run) made(obj *unstructured.Unstructured) bool {
-	if r.journal == nil {
+func (rec *recorder) made(obj *unstructured.Unstructured) bool {
+	if rec.journal == nil {
 		return false
 	}
-	e, i := r.creatorOf(obj)
-	return e != nil && r.unedited(e, i, obj)
+	e, i := rec.creatorOf(obj)
+	return e != nil && rec.unedited(e, i, obj)
 }
 
 // creatorOf finds the change of the journal that created an object, by its mark.
-func (r *run) creatorOf(obj *unstructured.Unstructured) (*entry, int) {
+func (rec *recorder) creatorOf(obj *unstructured.Unstructured) (*entry, int) {
 	run, number, _ := strings.Cut(obj.GetAnnotations()[MarkAnnotation], "/")
 	seq, change, _ := strings.Cut(number, "/")
 	n, err := strconv.Atoi(seq)
-	if err != nil || run != r.journal.Run {
+	if err != nil || run != rec.journal.Run {
 		return nil, 0
 	}
 	i, err := strconv.Atoi(change)
 	if err != nil {
 		return nil, 0
 	}
-	for _, c := range r.journal.all() {
+	for _, c := range rec.journal.all() {
 		k, found := slices.BinarySearchFunc(c.entries, n, func(e *entry, seq int) int { return e.Seq - seq })
 		if !found || i < 0 || i >= len(c.entries[k].Unit.Changes) {
 			continue
@@ -388,41 +386,41 @@ func (r *run) creatorOf(obj *unstructured.Unstructured) (*entry, int) {
 }
 
 // unedited says whether a created object is as the change left it.
-func (r *run) unedited(e *entry, i int, live *unstructured.Unstructured) bool {
-	r.mu.Lock()
+func (rec *recorder) unedited(e *entry, i int, live *unstructured.Unstructured) bool {
+	rec.mu.Lock()
 	hash := e.steps[i].hash
-	r.mu.Unlock()
+	rec.mu.Unlock()
 	if hash != "" {
-		return hash == hashOf(live, r.ignored)
+		return hash == hashOf(live, rec.ignored)
 	}
 	// The answer of its creation was lost, or its process was killed: it is compared
 	// with what was planned. The server may have added defaults to the spec.
-	return asPlanned(live, e.Unit.Changes[i].Object, r.ignored)
+	return asPlanned(live, e.Unit.Changes[i].Object, rec.ignored)
 }
 
 // replaced deletes what this job's interrupted run has made and what the plan of
 // now wants to be another object: the plan's unit creates that. It returns false if
 // the object stays.
-func (r *run) replaced(ctx context.Context, e *entry, i int) (bool, error) {
-	v := &rollback{r: r, waiter: newWaiter(ctx, r.cluster), careful: true}
+func (a *actor) replaced(ctx context.Context, e *entry, i int) (bool, error) {
+	v := &rollback{r: a, waiter: newWaiter(ctx, a.cluster), careful: true}
 	v.askProtector(ctx, []*entry{e})
 	_, err := v.change(ctx, e, i)
 	kept, isKept := errors.AsType[*protectedError](err)
 	moved, isMoved := errors.AsType[*changedError](err)
 	switch {
 	case isKept:
-		r.addFinding(migration.Finding{
+		a.addFinding(migration.Finding{
 			Severity: migration.Deferred, Object: kept.ref.String(), Problem: "not replaced, although the plan wants another one: " + kept.reason,
 			Hint: "change the object by hand into what is wanted, or delete it when it carries no events",
 		})
 		return false, nil
 	case isMoved:
-		r.addFinding(notAsDecided(moved))
+		a.addFinding(notAsDecided(moved))
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	r.setState(e, i, stepLeft)
-	r.log.Info("deleted what the interrupted run had made, since the plan wants another object", zap.String("object", e.Unit.Changes[i].Ref.String()))
+	a.setState(e, i, stepLeft)
+	a.log.Info("deleted what the interrupted run had made, since the plan wants another object", zap.String("object", e.Unit.Changes[i].Ref.String()))
 	return true, nil
 }

@@ -92,7 +92,7 @@ func TestUndecided(t *testing.T) {
 			e := entryWith(tc.states, tc.made, migration.Change{Verb: migration.Create, Ref: ref("Thing", "a")},
 				migration.Change{Verb: migration.Patch, Ref: ref("Thing", "b"), Guard: true}, migration.Change{Verb: migration.Delete, Ref: ref("Thing", "b")})
 			e.read = true
-			ask, gaveUp := (&run{}).undecided(e, 1)
+			ask, gaveUp := (&recorder{}).undecided(e, 1)
 			if ask != tc.ask || gaveUp != tc.gaveUp {
 				t.Errorf("%s: ask %t, gave up %t", tc.reason, ask, gaveUp)
 			}
@@ -118,7 +118,7 @@ func TestUndecidedOfWhatIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("??", tc.made, tc.changes...)
 			e.read, e.Unit.Commit = true, tc.commit
-			if ask, gaveUp := (&run{}).undecided(e, 0); ask != tc.ask || gaveUp {
+			if ask, gaveUp := (&recorder{}).undecided(e, 0); ask != tc.ask || gaveUp {
 				t.Errorf("ask %t, gave up %t", ask, gaveUp)
 			}
 		})
@@ -164,7 +164,7 @@ func TestGoesOn(t *testing.T) {
 			for _, w := range tc.wanted {
 				wanted[w] = &migration.Change{}
 			}
-			got := (&run{}).continues(e, wanted, tc.follows, map[string]bool{"other": tc.begun})
+			got := (&actor{recorder: &recorder{}}).continues(e, wanted, tc.follows, map[string]bool{"other": tc.begun})
 			if got != tc.want || states(e) != tc.wantStates {
 				t.Errorf("%s: goes on: %t, steps %s; want %t, %s", tc.reason, got, states(e), tc.want, tc.wantStates)
 			}
@@ -216,10 +216,10 @@ func TestIsEffect(t *testing.T) {
 				e.steps[0].effects = []effectMark{{broker, noted.GetUID(), hashOf(noted, nil)}}
 			}
 			e.done = tc.state == stepDone
-			r := &run{log: zap.NewNop()}
-			got, err := r.isEffect(e, 0, broker, tc.live, tc.careful)
-			if got != tc.want || (err != nil) != tc.moved || (len(r.findings) > 0) != tc.told {
-				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, r.findings)
+			a := &actor{findings: &findings{log: zap.NewNop()}, recorder: &recorder{}}
+			got, err := a.isEffect(e, 0, broker, tc.live, tc.careful)
+			if got != tc.want || (err != nil) != tc.moved || (len(a.allFindings()) > 0) != tc.told {
+				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, a.allFindings())
 			}
 		})
 	}
@@ -253,13 +253,13 @@ func TestMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("?", "+", migration.Change{Verb: migration.Create, Ref: ref("Thing", "a"), Object: planned})
 			e.steps[0].hash = tc.hash
-			r := &run{journal: &journal{header: header{Run: "run-1"}, chunks: []*chunk{e.chunk}}}
-			if got := r.made(tc.live); got != tc.want {
+			rec := &recorder{journal: &journal{header: header{Run: "run-1"}, chunks: []*chunk{e.chunk}}}
+			if got := rec.made(tc.live); got != tc.want {
 				t.Errorf("%s: got %t", tc.reason, got)
 			}
 		})
 	}
-	if (&run{}).made(created) {
+	if (&recorder{}).made(created) {
 		t.Error("without an open journal nothing is this run's")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -319,6 +320,20 @@ func (j *journal) changes() []migration.Change {
 		all = append(all, e.Unit.Changes...)
 	}
 	return all
+}
+
+// recorder is the journal of one run, and what is known of each of its changes.
+type recorder struct {
+	log      *zap.Logger
+	ignored  map[string]bool
+	journals *journals
+	// journal is nil until there is something to write.
+	journal *journal
+
+	// marking keeps marks of one journal in order.
+	marking sync.Mutex
+	// mu guards what is known of the entries.
+	mu sync.Mutex
 }
 
 // journals is the store of one job's journals.

@@ -412,14 +412,14 @@ func TestPrune(t *testing.T) {
 func TestJournalIsReadWhileItGrows(t *testing.T) {
 	s := fakeJournals()
 	j := newJournal("job", "v1", 1, &migration.Plan{})
-	r := &run{journal: j}
+	rec := &recorder{journal: j}
 	s.journaledUnits(t, j, migration.Delete, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for range 2 {
 		readers.Go(func() {
 			for ctx.Err() == nil {
-				if r.restoredUID("nobody's") || j.empty() {
+				if rec.restoredUID("nobody's") || j.empty() {
 					t.Error("no unit of it deletes that, and it is not empty")
 					return
 				}

@@ -55,7 +55,7 @@ func TestFinished(t *testing.T) {
 		"DeferredFails": {deferred, DeferFail, migration.FailedResult},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &run{e: &Engine{opts: Options{Defer: tc.policy}}, findings: tc.findings}
+			r := &run{reporter: &reporter{e: &Engine{opts: Options{Defer: tc.policy}}, actor: &actor{findings: &findings{list: tc.findings}}}}
 			if got := r.finished(outcome{result: migration.Succeeded}); got.result != tc.want {
 				t.Errorf("got %s", got.result)
 			}
@@ -92,13 +92,13 @@ func TestProgress(t *testing.T) {
 	c := &chunk{entries: []*entry{
 		unit("a", true, true, stepDone), unit("b", true, false, stepBegun), unit("c", true, false, stepNotBegun), unit("d", false, true, stepDone),
 	}}
-	r := &run{journal: &journal{chunks: []*chunk{c}}}
-	done, all, changed := r.progress([]migration.Unit{{ID: "c", Independent: true}, {ID: "e", Independent: true}, {ID: "f"}})
+	rec := &recorder{journal: &journal{chunks: []*chunk{c}}}
+	done, all, changed := rec.progress([]migration.Unit{{ID: "c", Independent: true}, {ID: "e", Independent: true}, {ID: "f"}})
 	if done != 1 || all != 4 || !changed {
 		t.Errorf("got %d of %d, changed %t; want 1 of 4, true", done, all, changed)
 	}
 	c.entries = c.entries[2:]
-	if _, _, changed := r.progress(nil); changed {
+	if _, _, changed := rec.progress(nil); changed {
 		t.Error("an independent unit that was not begun changed nothing")
 	}
 }
@@ -265,7 +265,7 @@ func TestErrorsInWords(t *testing.T) {
 			if got := isRefusal(tc.err); got != tc.refused {
 				t.Errorf("refused: %t", got)
 			}
-			if got := (&run{}).ended(tc.err); got != tc.ended {
+			if got := ended(tc.err); got != tc.ended {
 				t.Errorf("only says that the run ended: %t", got)
 			}
 		})

@@ -10,9 +10,18 @@ import (
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
+
+// preflight asks for every permission before the first write.
+type preflight struct {
+	*actor
+	reviews authorizationclient.SelfSubjectAccessReviewInterface
+	// stateNamespace is where the Lease, the journal and the reports are.
+	stateNamespace string
+}
 
 // permission is one verb on one resource in one scope.
 type permission struct {
@@ -40,10 +49,10 @@ func (p permission) String() string {
 
 // permissions are what a run needs: for the plan, for its inverse, and for the
 // state objects, each once.
-func (r *run) permissions(units []migration.Unit) []permission {
+func (pf *preflight) permissions(units []migration.Unit) []permission {
 	needed := map[permission]bool{}
 	var named []migration.Access
-	if accessor, ok := r.job.(migration.Accessor); ok {
+	if accessor, ok := pf.job.(migration.Accessor); ok {
 		named = slices.DeleteFunc(accessor.Access(), func(row migration.Access) bool { return len(row.Names) == 0 })
 	}
 	need := func(ref migration.Ref, subresource string, verbs ...string) {
@@ -70,7 +79,7 @@ func (r *run) permissions(units []migration.Unit) []permission {
 				need(ch.Ref, "", "get")
 				need(migration.Ref{Resource: migration.Pods, Namespace: ch.Ref.Namespace}, "", "list", "watch", "delete", "get")
 			}
-			for _, c := range append(r.job.Await(ch), r.after(&entry{Unit: *u, Pre: make([]preimage, len(u.Changes))}, j)...) {
+			for _, c := range append(pf.job.Await(ch), pf.after(&entry{Unit: *u, Pre: make([]preimage, len(u.Changes))}, j)...) {
 				for _, on := range c.On {
 					need(on, "", "list", "watch")
 				}
@@ -80,12 +89,12 @@ func (r *run) permissions(units []migration.Unit) []permission {
 			}
 		}
 	}
-	if keeper, ok := r.job.(migration.ProtectReader); ok {
+	if keeper, ok := pf.job.(migration.ProtectReader); ok {
 		for _, ref := range keeper.ProtectReads() {
 			need(ref, "", "list")
 		}
 	}
-	for _, row := range migration.WriterState(r.e.opts.StateNamespace) {
+	for _, row := range migration.WriterState(pf.stateNamespace) {
 		for _, verb := range row.Verbs {
 			needed[permission{verb: verb, group: row.Group, resource: row.Resource, namespace: row.Namespace}] = true
 		}
@@ -107,17 +116,16 @@ func byName(named []migration.Access, p permission, name string) bool {
 	})
 }
 
-// preflight asks for every permission before the first write, and names each
-// missing one.
-func (r *run) preflight(ctx context.Context, units []migration.Unit) ([]migration.Finding, error) {
-	missing, err := r.denied(ctx, r.permissions(units))
+// missing names each permission that is needed and not given.
+func (pf *preflight) missing(ctx context.Context, units []migration.Unit) ([]migration.Finding, error) {
+	missing, err := pf.denied(ctx, pf.permissions(units))
 	if err != nil {
 		return nil, err
 	}
 	var findings []migration.Finding
 	for _, p := range missing {
 		hint := "grant it to the account that runs the job (its Role or ClusterRole), and run it again"
-		if p.namespace == r.e.opts.StateNamespace {
+		if p.namespace == pf.stateNamespace {
 			hint += "; a Role needs its namespace: kubectl create namespace " + p.namespace
 		}
 		findings = append(findings, migration.Finding{Severity: migration.Error, Problem: "missing permission: " + p.String(), Hint: hint})
@@ -127,7 +135,7 @@ func (r *run) preflight(ctx context.Context, units []migration.Unit) ([]migratio
 
 // denied returns which of the permissions are not given. What is needed in
 // several namespaces is mostly given in all: that is one question.
-func (r *run) denied(ctx context.Context, all []permission) ([]permission, error) {
+func (pf *preflight) denied(ctx context.Context, all []permission) ([]permission, error) {
 	byVerb := map[permission][]permission{}
 	for _, p := range all {
 		everywhere := p
@@ -141,12 +149,12 @@ func (r *run) denied(ctx context.Context, all []permission) ([]permission, error
 	for everywhere, each := range byVerb {
 		g.Go(func() error {
 			if len(each) > 1 {
-				if allowed, err := r.allowed(ctx, everywhere); allowed || err != nil {
+				if allowed, err := pf.allowed(ctx, everywhere); allowed || err != nil {
 					return err
 				}
 			}
 			for _, p := range each {
-				allowed, err := r.allowed(ctx, p)
+				allowed, err := pf.allowed(ctx, p)
 				if err != nil {
 					return err
 				}
@@ -164,14 +172,14 @@ func (r *run) denied(ctx context.Context, all []permission) ([]permission, error
 	return missing, err
 }
 
-func (r *run) allowed(ctx context.Context, p permission) (allowed bool, err error) {
+func (pf *preflight) allowed(ctx context.Context, p permission) (allowed bool, err error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		},
 	}}
-	err = r.e.read(ctx, func(ctx context.Context) error {
-		answer, err := r.e.reviews.Create(ctx, review, metav1.CreateOptions{})
+	err = pf.read(ctx, func(ctx context.Context) error {
+		answer, err := pf.reviews.Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)
 		}

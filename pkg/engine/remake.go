@@ -67,11 +67,11 @@ func recreatesAny(u *migration.Unit) bool {
 
 // overtaken says whether the object that change i is for was deleted already by
 // a later change of the unit, in an earlier attempt.
-func (r *run) alreadyReplaced(ctx context.Context, e *entry, i int) (bool, error) {
+func (a *actor) alreadyReplaced(ctx context.Context, e *entry, i int) (bool, error) {
 	if !recreates(&e.Unit, i) || e.Pre[i].Object == nil {
 		return false, nil
 	}
-	live, err := r.get(ctx, e.Unit.Changes[i].Ref)
+	live, err := a.get(ctx, e.Unit.Changes[i].Ref)
 	if err != nil {
 		return false, err
 	}
@@ -80,19 +80,19 @@ func (r *run) alreadyReplaced(ctx context.Context, e *entry, i int) (bool, error
 
 // deleteRemade is the deletion of an object that the unit makes again. What an
 // earlier attempt has made stays, unless it is spoilt.
-func (r *run) deleteForRecreation(ctx context.Context, e *entry, i int) (string, error) {
+func (a *actor) deleteForRecreation(ctx context.Context, e *entry, i int) (string, error) {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
 	if pre == nil {
 		return migration.ChangeUnchanged, nil
 	}
-	live, err := r.get(ctx, ch.Ref)
+	live, err := a.get(ctx, ch.Ref)
 	if err != nil {
 		return "", err
 	}
 	if live == nil || live.GetUID() == pre.GetUID() {
-		return r.delete(ctx, ch.Ref, pre, e.latest[ch.Ref], r.beginning(e, i))
+		return a.delete(ctx, ch.Ref, pre, e.latest[ch.Ref], a.beginning(e, i))
 	}
-	going, err := r.deleteUnusable(ctx, ch.Ref, live)
+	going, err := a.deleteUnusable(ctx, ch.Ref, live)
 	if going {
 		if e.unusable == nil {
 			e.unusable = map[int]types.UID{}
@@ -104,10 +104,10 @@ func (r *run) deleteForRecreation(ctx context.Context, e *entry, i int) (string,
 
 // discard deletes an object that is spoilt, and sees to it that one which is
 // being deleted can go; false if it is to stay.
-func (r *run) deleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured) (going bool, err error) {
+func (a *actor) deleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured) (going bool, err error) {
 	var judged migration.Assessment
-	if remaker, ok := r.job.(migration.Recreator); ok {
-		if judged, err = remaker.Assess(ctx, r.cluster, live); err != nil {
+	if remaker, ok := a.job.(migration.Recreator); ok {
+		if judged, err = remaker.Assess(ctx, a.cluster, live); err != nil {
 			return false, err
 		}
 	}
@@ -115,23 +115,23 @@ func (r *run) deleteUnusable(ctx context.Context, ref migration.Ref, live *unstr
 		if judged.Unusable == "" {
 			return false, nil
 		}
-		r.log.Warn("made again in vain; it is made once more", zap.String("object", ref.String()), zap.String("problem", judged.Unusable))
-		if _, err := r.delete(ctx, ref, live, nil, noAttempt); err != nil {
+		a.log.Warn("made again in vain; it is made once more", zap.String("object", ref.String()), zap.String("problem", judged.Unusable))
+		if _, err := a.delete(ctx, ref, live, nil, noAttempt); err != nil {
 			return false, err
 		}
 	}
 	if !slices.ContainsFunc(live.GetFinalizers(), func(f string) bool { return slices.Contains(judged.RemoveFinalizers, f) }) {
 		return true, nil
 	}
-	r.log.Warn("its deletion cannot end by itself; taking off finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.RemoveFinalizers))
-	return true, r.removeFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
+	a.log.Warn("its deletion cannot end by itself; taking off finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.RemoveFinalizers))
+	return true, a.removeFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
 }
 
 // unfinalize takes finalizers off an object. Others take off theirs meanwhile, and
 // none may be put back on an object that is being deleted.
-func (r *run) removeFinalizers(ctx context.Context, ref migration.Ref, uid types.UID, finalizers []string) error {
-	client := ref.Resource.In(r.e.writer, ref.Namespace)
-	return r.write(ctx, func(ctx context.Context) error {
+func (w *writer) removeFinalizers(ctx context.Context, ref migration.Ref, uid types.UID, finalizers []string) error {
+	client := ref.Resource.In(w.client, ref.Namespace)
+	return w.write(ctx, func(ctx context.Context) error {
 		live, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid:
@@ -160,14 +160,14 @@ func (r *run) removeFinalizers(ctx context.Context, ref migration.Ref, uid types
 
 // patchExactly merges into the metadata of one object, and no other of its name.
 // One that is gone is left alone.
-func (r *run) patchExactly(ctx context.Context, ref migration.Ref, uid types.UID, metadata map[string]any) error {
+func (w *writer) patchExactly(ctx context.Context, ref migration.Ref, uid types.UID, metadata map[string]any) error {
 	metadata["uid"] = uid
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("cannot encode the patch: %w", err)
 	}
-	client := ref.Resource.In(r.e.writer, ref.Namespace)
-	return r.write(ctx, func(ctx context.Context) error {
+	client := ref.Resource.In(w.client, ref.Namespace)
+	return w.write(ctx, func(ctx context.Context) error {
 		_, err := client.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		// A merge patch conflicts over the UID alone.
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -179,10 +179,10 @@ func (r *run) patchExactly(ctx context.Context, ref migration.Ref, uid types.UID
 
 // lateRestart replaces the pods of a Deployment that have to be replaced now. Once
 // something was made in vain, no pod is spared.
-func (r *run) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (string, error) {
+func (a *actor) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (string, error) {
 	ch := &e.Unit.Changes[i]
 	if ch.Late.Unless != nil {
-		live, err := r.get(ctx, *ch.Late.Unless)
+		live, err := a.get(ctx, *ch.Late.Unless)
 		if err != nil {
 			return "", err
 		}
@@ -190,7 +190,7 @@ func (r *run) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (st
 			return migration.ChangeUnchanged, nil
 		}
 	}
-	deployment, err := r.get(ctx, ch.Ref)
+	deployment, err := a.get(ctx, ch.Ref)
 	if err != nil {
 		return "", err
 	}
@@ -199,7 +199,7 @@ func (r *run) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (st
 	}
 	all := inVain || ch.Late.After.IsZero()
 	if traces := ch.Late.Leftovers; traces != nil && !all {
-		err := r.cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, migration.ListOptions{LabelSelector: traces.LabelSelector},
+		err := a.cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, migration.ListOptions{LabelSelector: traces.LabelSelector},
 			func(obj *unstructured.Unstructured) error {
 				all = all || obj.GetDeletionTimestamp() == nil
 				return nil
@@ -208,7 +208,7 @@ func (r *run) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (st
 			return "", err
 		}
 	}
-	e.Pre[i].Pods, err = r.podsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
+	e.Pre[i].Pods, err = a.podsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
 		return all || pod.GetDeletionTimestamp() != nil || k8sutil.PodStart(pod).After(ch.Late.After)
 	})
 	if err != nil {
@@ -217,13 +217,13 @@ func (r *run) lateRestart(ctx context.Context, e *entry, i int, inVain bool) (st
 	if len(e.Pre[i].Pods) == 0 {
 		return migration.ChangeUnchanged, nil
 	}
-	return migration.ChangeDone, r.restart(ctx, ch.Ref, e.Pre[i].Pods)
+	return migration.ChangeDone, a.restart(ctx, ch.Ref, e.Pre[i].Pods)
 }
 
 // touching waits like wait, and touches the object of a deletion whenever that
 // stalls.
-func (r *run) nudging(ctx context.Context, w *waiter, ch *migration.Change, wait func() error) error {
-	remaker, ok := r.job.(migration.Recreator)
+func (a *actor) nudging(ctx context.Context, w *waiter, ch *migration.Change, wait func() error) error {
+	remaker, ok := a.job.(migration.Recreator)
 	if !ok || ch.Verb != migration.Delete {
 		return wait()
 	}
@@ -240,12 +240,12 @@ func (r *run) nudging(ctx context.Context, w *waiter, ch *migration.Change, wait
 			if live == nil {
 				return
 			}
-			r.log.Info("its deletion stalled; touching it", zap.String("object", ch.Ref.String()))
-			err := r.patchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
+			a.log.Info("its deletion stalled; touching it", zap.String("object", ch.Ref.String()))
+			err := a.patchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
 				"annotations": map[string]any{nudgeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
 			})
 			if err != nil && watching.Err() == nil {
-				r.log.Warn("cannot touch it", zap.String("object", ch.Ref.String()), zap.Error(err))
+				a.log.Warn("cannot touch it", zap.String("object", ch.Ref.String()), zap.Error(err))
 			}
 			select {
 			case <-watching.Done():
@@ -345,33 +345,33 @@ func (v *rollback) betweenDeleteAndCreate(ctx context.Context, e *entry, from, t
 
 // createRemade creates an object again, or finds it made by an earlier attempt,
 // with the owners that live now and the finalizers it had.
-func (r *run) createAgain(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured, a attempt) (created *unstructured.Unstructured, existed bool, err error) {
-	if err := r.remapOwners(ctx, obj); err != nil {
+func (w *writer) createAgain(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured, a attempt) (created *unstructured.Unstructured, existed bool, err error) {
+	if err := w.remapOwners(ctx, obj); err != nil {
 		return nil, false, err
 	}
-	created, existed, err = r.createOnce(ctx, ref, obj, "", a)
+	created, existed, err = w.createOnce(ctx, ref, obj, "", a)
 	if err != nil {
 		return nil, existed, err
 	}
-	return created, existed, r.addFinalizers(ctx, ref, created, obj.GetFinalizers())
+	return created, existed, w.addFinalizers(ctx, ref, created, obj.GetFinalizers())
 }
 
 // remapOwners points owner references at the owners that live now: one that was
 // restored has a new UID. A reference to an owner that is really gone would have
 // the garbage collector delete the restored object at once: it is left out, and
 // said.
-func (r *run) remapOwners(ctx context.Context, obj *unstructured.Unstructured) error {
+func (w *writer) remapOwners(ctx context.Context, obj *unstructured.Unstructured) error {
 	var owners []metav1.OwnerReference
 	for _, owner := range obj.GetOwnerReferences() {
-		live, err := r.owner(ctx, obj.GetNamespace(), owner)
+		live, err := w.owner(ctx, obj.GetNamespace(), owner)
 		switch {
-		case err != nil && (ctx.Err() != nil || r.restoredUID(owner.UID)):
+		case err != nil && (ctx.Err() != nil || w.restored(owner.UID)):
 			return err
 		case err != nil:
 			// This account may not read every kind. It is not ours that went.
-			r.log.Warn("cannot tell whether an owner lives; its reference stays", zap.String("owner", owner.Kind+" "+owner.Name), zap.Error(err))
-		case live == nil || live.GetUID() != owner.UID && !r.restoredUID(owner.UID):
-			r.addFinding(migration.Finding{
+			w.log.Warn("cannot tell whether an owner lives; its reference stays", zap.String("owner", owner.Kind+" "+owner.Name), zap.Error(err))
+		case live == nil || live.GetUID() != owner.UID && !w.restored(owner.UID):
+			w.findings.addFinding(migration.Finding{
 				Severity: migration.Warning, Object: obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName(),
 				Problem: fmt.Sprintf("restored without its owner %s %s, which is gone", owner.Kind, owner.Name),
 			})
@@ -387,17 +387,17 @@ func (r *run) remapOwners(ctx context.Context, obj *unstructured.Unstructured) e
 
 // owner reads the object that an owner reference names, nil if there is none: in
 // the object's namespace, or cluster-scoped.
-func (r *run) owner(ctx context.Context, namespace string, owner metav1.OwnerReference) (*unstructured.Unstructured, error) {
+func (w *writer) owner(ctx context.Context, namespace string, owner metav1.OwnerReference) (*unstructured.Unstructured, error) {
 	gv, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil {
 		return nil, err
 	}
-	kind, served, err := r.cluster.Served(ctx, gv.WithKind(owner.Kind).GroupKind())
+	kind, served, err := w.cluster.Served(ctx, gv.WithKind(owner.Kind).GroupKind())
 	if err != nil || !served {
 		return nil, err
 	}
 	for _, namespace := range slices.Compact([]string{namespace, ""}) {
-		live, err := r.get(ctx, migration.Ref{Resource: kind, Namespace: namespace, Name: owner.Name}, "")
+		live, err := w.get(ctx, migration.Ref{Resource: kind, Namespace: namespace, Name: owner.Name}, "")
 		if err != nil || live != nil {
 			return live, err
 		}
@@ -406,7 +406,7 @@ func (r *run) owner(ctx context.Context, namespace string, owner metav1.OwnerRef
 }
 
 // refinalize adds the finalizers that an admission webhook removed at creation.
-func (r *run) addFinalizers(ctx context.Context, ref migration.Ref, created *unstructured.Unstructured, want []string) error {
+func (w *writer) addFinalizers(ctx context.Context, ref migration.Ref, created *unstructured.Unstructured, want []string) error {
 	missing := make([]any, 0, len(want))
 	for _, f := range want {
 		if !slices.Contains(created.GetFinalizers(), f) {
@@ -416,9 +416,9 @@ func (r *run) addFinalizers(ctx context.Context, ref migration.Ref, created *uns
 	if len(missing) == 0 {
 		return nil
 	}
-	client := ref.Resource.In(r.e.writer, ref.Namespace)
+	client := ref.Resource.In(w.client, ref.Namespace)
 	live := created
-	return r.write(ctx, func(ctx context.Context) error {
+	return w.write(ctx, func(ctx context.Context) error {
 		patch, err := patchFor(&migration.Change{Lists: []migration.ListEdit{{Path: []string{"metadata", "finalizers"}, Add: missing}}}, live)
 		if err != nil {
 			return k8sutil.Permanent(err)

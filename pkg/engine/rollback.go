@@ -32,7 +32,7 @@ type protectorAnswer struct {
 
 // reversal takes back what a journal says was done, newest change first.
 type rollback struct {
-	r      *run
+	r      *actor
 	waiter *waiter
 	// careful refuses objects that were edited since: undo, but not rollback,
 	// comes long after the change.
@@ -84,20 +84,20 @@ const (
 // back reverses the whole journal. It returns an error only if the reversal
 // itself was cut off; what could not be restored is in the reversal's counts,
 // in the findings and in the changes' reports.
-func (r *run) rollBack(ctx context.Context, careful, resumed bool) (*rollback, error) {
+func (a *actor) rollBack(ctx context.Context, careful, resumed bool) (*rollback, error) {
 	// The forward run's collections are stale or trimmed: look afresh.
-	r.cluster = r.e.newCluster()
-	v := &rollback{r: r, waiter: newWaiter(ctx, r.cluster), careful: careful, undo: careful, unsure: r.journal.undone}
+	a.cluster = a.newCluster()
+	v := &rollback{r: a, waiter: newWaiter(ctx, a.cluster), careful: careful, undo: careful, unsure: a.journal.undone}
 	if !resumed {
-		v.unsure, r.journal.undone = math.MaxInt, math.MaxInt
+		v.unsure, a.journal.undone = math.MaxInt, math.MaxInt
 	}
-	entries := r.journal.entries()
+	entries := a.journal.entries()
 	slices.Reverse(entries)
 	v.askProtector(ctx, entries)
-	r.log.Info("taking back what was done", zap.String("run", r.journal.Run), zap.Int("units", len(entries)))
+	a.log.Info("taking back what was done", zap.String("run", a.journal.Run), zap.Int("units", len(entries)))
 	var work errgroup.Group
-	work.SetLimit(max(1, r.journal.Parallelism))
-	if r.journal.Serial {
+	work.SetLimit(max(1, a.journal.Parallelism))
+	if a.journal.Serial {
 		work.SetLimit(1)
 	}
 	var unmarked error
@@ -105,11 +105,11 @@ func (r *run) rollBack(ctx context.Context, careful, resumed bool) (*rollback, e
 		if ctx.Err() != nil {
 			break
 		}
-		if unmarked = r.reload(ctx, e); unmarked != nil {
+		if unmarked = a.reload(ctx, e); unmarked != nil {
 			break
 		}
-		if r.hasBegun(e) {
-			if unmarked = r.journals.lower(ctx, r.journal, e); unmarked != nil {
+		if a.hasBegun(e) {
+			if unmarked = a.journals.lower(ctx, a.journal, e); unmarked != nil {
 				break
 			}
 		}
@@ -194,7 +194,7 @@ func (v *rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 		}
 		made := live.GetCreationTimestamp()
 		late := !removed && !made.Before(&e.entry.chunk.created)
-		if !late && (!removed || former != hashOf(live, v.r.ignored)) {
+		if !late && (!removed || former != hashOf(live, v.r.recorder.ignored)) {
 			continue
 		}
 		if _, err := v.deleteLive(ctx, ref, live, nil); err != nil {
@@ -242,7 +242,7 @@ func (v *rollback) mayDelete(ctx context.Context, ref migration.Ref) (asked time
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.asked) > freshFor {
-		v.askProtectorAgain(ctx, v.r.e.newCluster())
+		v.askProtectorAgain(ctx, v.r.newCluster())
 	}
 	if k.err != nil {
 		return k.asked, fmt.Errorf("cannot tell whether it carries live events: %w", k.err)
@@ -346,7 +346,7 @@ func (v *rollback) reverse(ctx context.Context, e *entry, i int, state stepState
 				v.removed, v.others = map[migration.Ref]string{}, map[types.UID]bool{}
 			}
 			if ours {
-				v.removed[ref] = hashOf(live, v.r.ignored)
+				v.removed[ref] = hashOf(live, v.r.recorder.ignored)
 			} else {
 				v.others[live.GetUID()] = true
 			}
@@ -378,7 +378,7 @@ func (v *rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 		v.r.tell(migration.Finding{Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
 		return true, nil
 	}
-	if ctx.Err() != nil || v.r.ended(err) {
+	if ctx.Err() != nil || ended(err) {
 		return false, fmt.Errorf("%s: %w", ref, err)
 	}
 	v.count(&v.unrestored)
@@ -392,7 +392,7 @@ func (v *rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 		fallthrough
 	case !v.undo && hint == v.r.restoreHint():
 		// The journal is closed: there is nothing that could be undone once more.
-		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.e.opts.StateNamespace, labelRun, v.r.journal.Run)
+		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.stateNamespace, labelRun, v.r.journal.Run)
 	}
 	report.Result, report.Message = migration.ChangeNotRestored, err.Error()
 	v.r.tell(migration.Finding{
@@ -508,7 +508,7 @@ func (v *rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		}
 	}
 	uid := live.GetUID()
-	client := ref.Resource.In(v.r.e.writer, ref.Namespace)
+	client := ref.Resource.In(v.r.client, ref.Namespace)
 	remove := func(ctx context.Context) error {
 		version := live.GetResourceVersion()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
@@ -595,10 +595,10 @@ func (v *rollback) waitRestored(ctx context.Context, ch *migration.Change) error
 
 // restoredUID says whether the UID is that of an object which the journal
 // deleted.
-func (r *run) restoredUID(uid types.UID) bool {
-	entries := r.journal.entries()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (rec *recorder) restoredUID(uid types.UID) bool {
+	entries := rec.journal.entries()
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	for _, e := range entries {
 		for i := range e.Unit.Changes {
 			if e.Unit.Changes[i].Verb != migration.Delete {
@@ -649,7 +649,7 @@ func (v *rollback) revertPatch(ctx context.Context, e *entry, i int) (string, er
 		v.r.tell(migration.Finding{
 			Severity: migration.Warning, Object: ch.Ref.String(),
 			Problem: "was deleted by somebody else, so that there is nothing to undo on it",
-			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.e.opts.StateNamespace, labelRun, v.r.journal.Run),
+			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.stateNamespace, labelRun, v.r.journal.Run),
 		})
 		return "", nil
 	case live.GetUID() != pre.GetUID() && v.r.restoredUID(pre.GetUID()):
@@ -663,7 +663,7 @@ func (v *rollback) revertPatch(ctx context.Context, e *entry, i int) (string, er
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
-	client := ch.Ref.Resource.In(v.r.e.writer, ch.Ref.Namespace)
+	client := ch.Ref.Resource.In(v.r.client, ch.Ref.Namespace)
 	outcome := ""
 	told := false
 	err = v.r.write(ctx, func(ctx context.Context) error {

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -27,9 +26,7 @@ func (r *run) probed(ctx context.Context, out outcome) outcome {
 		return out
 	}
 	findings := prober.Probe(ctx)
-	for _, f := range findings {
-		r.addFinding(f)
-	}
+	r.addFinding(findings...)
 	if hasErrors(&migration.Plan{Findings: findings}) {
 		return outcome{result: migration.FailedResult, message: firstError(findings) + "; nothing was changed"}
 	}
@@ -38,73 +35,36 @@ func (r *run) probed(ctx context.Context, out outcome) outcome {
 
 // run is one command on one job.
 type run struct {
-	e        *Engine
-	job      migration.Job
-	command  string
-	log      *zap.Logger
-	started  time.Time
-	requests migration.Requests // of the engine when the run began
-	ignored  map[string]bool
-
-	cluster  *migration.Cluster
-	lock     lease
-	journals *journals
-	// journal is nil until there is something to write.
-	journal *journal
-	// told is the outcome that was published last.
-	lastPublished outcome
-
-	// marking keeps marks of one journal in order.
-	marking sync.Mutex
-
-	mu       sync.Mutex
-	awaited  []migration.ChangeReport
-	findings []migration.Finding
-	// leftEffects counts objects that an undo left since there is no proof that they
-	// come from the run.
-	leftEffects int
-	// earlier are the reports of a rollback that this run finished before its own work,
-	// and earlierOutcome how that ended.
-	earlier        []migration.ChangeReport
+	*reporter
+	// earlierOutcome is how a rollback ended that this run finished before its own work.
 	earlierOutcome outcome
 }
 
 func (e *Engine) begin(command string, job migration.Job) *run {
-	r := &run{
-		e: e, job: job, command: command, started: time.Now(),
-		log:      e.opts.Log.With(zap.String("job", job.Name())),
-		requests: migration.Requests{Reads: e.counter.Reads(), Writes: e.counter.Writes()},
-		cluster:  e.newCluster(), ignored: map[string]bool{},
+	log := e.opts.Log.With(zap.String("job", job.Name()))
+	own := e.newLock(log)
+	lock := lease(own)
+	if e.opts.Seat != nil {
+		lock = e.opts.Seat.sit(own)
 	}
+	found := &findings{log: log}
+	ignored := map[string]bool{}
 	if ignorer, ok := job.(migration.EditIgnorer); ok {
 		for _, key := range ignorer.IgnoredKeys() {
-			r.ignored[key] = true
+			ignored[key] = true
 		}
 	}
-	own := e.newLock(r.log)
-	r.lock = own
-	if e.opts.Seat != nil {
-		r.lock = e.opts.Seat.sit(own)
+	rec := &recorder{log: log, ignored: ignored, journals: e.journals(job.Name())}
+	w := &writer{
+		log: log, job: job, client: e.writer, reader: e.reader, cluster: e.newCluster(), findings: found, ignored: ignored,
+		read: e.read, notify: e.notify, account: &e.account, guard: lock.guard, restored: rec.restoredUID,
 	}
-	r.journals = e.journals(job.Name())
-	r.journals.write = r.write
-	return r
-}
-
-// write makes one write: within the lock's deadline, repeated while it fails for
-// a moment. ctx ending stops further attempts, never one in flight.
-func (r *run) write(ctx context.Context, op func(context.Context) error) error {
-	return k8sutil.Retry(ctx, retryBudget, r.e.notify(), r.e.account.Watch(func(ctx context.Context) error {
-		if err := checkDecision(ctx); err != nil {
-			return err
-		}
-		call, cancel, err := r.lock.guard(ctx)
-		if err != nil {
-			return err
-		}
-		defer cancel()
-		return op(call)
-	}))
+	rec.journals.write = w.write
+	return &run{reporter: &reporter{
+		actor: &actor{findings: found, writer: w, recorder: rec, job: job, log: log, newCluster: e.newCluster, stateNamespace: e.opts.StateNamespace, undoFlags: e.opts.Flags},
+		e:     e, lock: lock, command: command, started: time.Now(),
+		requests: migration.Requests{Reads: e.counter.Reads(), Writes: e.counter.Writes()},
+	}}
 }
 
 // outcome is how a command ended, before it is reported.
@@ -151,10 +111,10 @@ func (r *run) withEarlier(out outcome) outcome {
 // Plan decides what Run would do, and writes nothing.
 func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report {
 	r := e.begin("plan", job)
-	ctx, cancel := r.limited(ctx, e.opts.Timeout, "the plan", "--timeout")
+	ctx, cancel := limited(ctx, e.opts.Timeout, "the plan", "--timeout")
 	defer cancel()
 	var plan *migration.Plan
-	err := r.both(ctx, r.findOpen, func(ctx context.Context) (err error) {
+	err := both(ctx, r.findOpen, func(ctx context.Context) (err error) {
 		plan, err = r.plan(migration.WithDryRun(ctx))
 		return err
 	})
@@ -178,7 +138,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 			r.addReport(report)
 		}
 	}
-	r.findings = append(r.findings, plan.Findings...)
+	r.addFinding(plan.Findings...)
 	if hasErrors(plan) {
 		return r.conclude(ctx, outcome{result: migration.Refused, message: "a run would be refused: " + firstError(plan.Findings)})
 	}
@@ -209,15 +169,15 @@ func (e *Engine) Undo(ctx context.Context, job migration.Job) *migration.Report 
 }
 
 // limited is ctx with a limit, the reason of which is told in words.
-func (r *run) limited(ctx context.Context, limit time.Duration, what, flag string) (context.Context, context.CancelFunc) {
+func limited(ctx context.Context, limit time.Duration, what, flag string) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, limit, &timeoutError{what, flag, limit.String()})
 }
 
 // look reads the cluster: what an interrupted run left, and what is left to do. A job
 // that only reads leaves nothing.
 func (r *run) observe(ctx context.Context) (plan *migration.Plan, open []openJournal, err error) {
-	err = r.both(ctx, func(ctx context.Context) (err error) {
-		if !r.onlyReads() {
+	err = both(ctx, func(ctx context.Context) (err error) {
+		if !onlyReads(r.job) {
 			open, err = r.journals.find(ctx, openPhases...)
 		}
 		return err
@@ -225,7 +185,7 @@ func (r *run) observe(ctx context.Context) (plan *migration.Plan, open []openJou
 		plan, err = r.plan(ctx)
 		return err
 	})
-	if err == nil && r.onlyReads() && writingUnits(plan) > 0 {
+	if err == nil && onlyReads(r.job) && writingUnits(plan) > 0 {
 		err = k8sutil.Permanent(fmt.Errorf("the job %s, which is only to read, plans to write", r.job.Name()))
 	}
 	if err != nil {
@@ -235,7 +195,7 @@ func (r *run) observe(ctx context.Context) (plan *migration.Plan, open []openJou
 }
 
 // both does two reads at once.
-func (r *run) both(ctx context.Context, one, other func(context.Context) error) error {
+func both(ctx context.Context, one, other func(context.Context) error) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return one(gctx) })
 	g.Go(func() error { return other(gctx) })
@@ -247,8 +207,8 @@ func (r *run) both(ctx context.Context, one, other func(context.Context) error) 
 }
 
 // onlyReads says whether the job never writes.
-func (r *run) onlyReads() bool {
-	_, reader := r.job.(migration.OnlyReader)
+func onlyReads(job migration.Job) bool {
+	_, reader := job.(migration.OnlyReader)
 	return reader
 }
 
@@ -265,7 +225,7 @@ func (r *run) findOpen(ctx context.Context) error {
 		return nil
 	}
 	// Asked, so that an account that may not is refused nothing.
-	readable, err := r.allowed(ctx, permission{verb: "list", resource: "secrets", namespace: r.e.opts.StateNamespace})
+	readable, err := r.preflight().allowed(ctx, permission{verb: "list", resource: "secrets", namespace: r.e.opts.StateNamespace})
 	if err != nil {
 		return err
 	}
@@ -303,11 +263,11 @@ func (r *run) forward(parent context.Context) outcome {
 	// One limit for all that comes before a rollback: the wait for the lock and the
 	// work. A rollback that an earlier run left open comes out of it, too.
 	end := r.started.Add(r.e.opts.LockWait + r.e.opts.Timeout)
-	ctx, cancel := r.limited(parent, r.e.opts.Timeout, "the run", "--timeout")
+	ctx, cancel := limited(parent, r.e.opts.Timeout, "the run", "--timeout")
 	defer cancel()
 	// The Lease is read before everything else: if it can be taken as it was
 	// then, what was read in between still holds.
-	if !r.onlyReads() {
+	if !onlyReads(r.job) {
 		if err := r.lock.peek(ctx); err != nil {
 			return r.nothingChanged(ctx, err)
 		}
@@ -333,7 +293,7 @@ func (r *run) forward(parent context.Context) outcome {
 	// The wait for the lock has its own limit; the work has all of its time.
 	contended, err := r.acquire(parent)
 	cancel()
-	ctx, cancel = r.limited(parent, min(r.e.opts.Timeout, time.Until(end)), "the run", "--timeout")
+	ctx, cancel = limited(parent, min(r.e.opts.Timeout, time.Until(end)), "the run", "--timeout")
 	defer cancel()
 	if err == nil && contended {
 		r.e.served.Forget()
@@ -359,7 +319,7 @@ func (r *run) forward(parent context.Context) outcome {
 			return out
 		}
 		r.earlier, r.earlierOutcome = r.changes(), out
-		r.awaited, r.journal = nil, nil
+		r.unjournaled, r.journal = nil, nil
 	}
 	r.journal = journal
 	if len(open) > 0 {
@@ -390,7 +350,7 @@ func (r *run) forward(parent context.Context) outcome {
 		return r.nothingChanged(ctx, err)
 	}
 	plan.Findings = notUnderWay(plan.Findings, t.entries)
-	r.findings = append(r.findings, plan.Findings...)
+	r.addFinding(plan.Findings...)
 	return r.execute(parent, ctx, plan, t)
 }
 
@@ -406,7 +366,7 @@ func (r *run) acquire(ctx context.Context) (contended bool, err error) {
 // clearMark takes the lock, so that its release removes the mark of a run that was
 // killed before it had a journal, or after it had closed it. Nothing else is left to do.
 func (r *run) clearMark(ctx context.Context) {
-	if r.onlyReads() || ctx.Err() != nil || !r.lock.isMarked(r.job.Name()) {
+	if onlyReads(r.job) || ctx.Err() != nil || !r.lock.isMarked(r.job.Name()) {
 		return
 	}
 	contended, err := r.acquire(ctx)
@@ -418,28 +378,32 @@ func (r *run) clearMark(ctx context.Context) {
 	}
 }
 
-// mayStart is the last gate before the first write.
+func (r *run) preflight() *preflight {
+	return &preflight{actor: r.actor, reviews: r.e.reviews, stateNamespace: r.e.opts.StateNamespace}
+}
+
+// checkBeforeStart is the last gate before the first write.
 func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units []migration.Unit) (outcome, bool) {
 	if plan.Estimate > r.e.opts.Timeout && !allIndependent(plan) {
-		r.findings = append(r.findings, plan.Findings...)
+		r.addFinding(plan.Findings...)
 		r.addFinding(migration.Finding{
 			Severity: migration.Error, Problem: fmt.Sprintf("the plan may take %s, longer than --timeout %s", plan.Estimate, r.e.opts.Timeout),
 			Hint: "give a longer --timeout (and Helm's, which must be longer still)",
 		})
 		return outcome{result: migration.Refused, message: "the plan may not end within --timeout; nothing was changed"}, false
 	}
-	missing, err := r.preflight(ctx, units)
+	missing, err := r.preflight().missing(ctx, units)
 	if err != nil {
 		return r.nothingChanged(ctx, err), false
 	}
 	if len(missing) > 0 {
-		r.findings = append(append(r.findings, plan.Findings...), missing...)
+		r.addFinding(slices.Concat(plan.Findings, missing)...)
 		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", count(len(missing), "missing permission"))}, false
 	}
 	// An interrupted run is finished as far as it can be; it fails at its end.
 	if r.e.opts.Defer == DeferFail && hasDeferred(plan.Findings) && r.journal == nil {
-		r.findings = append(r.findings, plan.Findings...)
-		return r.deferralFails(), false
+		r.addFinding(plan.Findings...)
+		return deferralFails(), false
 	}
 	return outcome{}, true
 }
@@ -449,18 +413,18 @@ func allIndependent(plan *migration.Plan) bool {
 	return !slices.ContainsFunc(plan.Units, func(u migration.Unit) bool { return u.Writes() && !u.Independent })
 }
 
-func (r *run) deferralFails() outcome {
+func deferralFails() outcome {
 	return outcome{result: migration.FailedResult, message: "there is work that must wait, and --defer=fail makes that a failure; nothing was changed"}
 }
 
 // onlyWait is a run without a write: no lock, no journal.
 func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
-	r.findings = append(r.findings, plan.Findings...)
-	if r.e.opts.Defer == DeferFail && hasDeferred(r.findings) {
-		return r.deferralFails()
+	r.addFinding(plan.Findings...)
+	if r.e.opts.Defer == DeferFail && hasDeferred(r.allFindings()) {
+		return deferralFails()
 	}
 	if len(plan.Units) == 0 {
-		if hasDeferred(r.findings) {
+		if hasDeferred(r.allFindings()) {
 			return outcome{result: migration.DeferredResult, message: "nothing can be done now; what is left is deferred"}
 		}
 		return outcome{result: migration.NothingToDo, message: "there is nothing to do"}
@@ -477,7 +441,7 @@ func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
 		return out
 	}
 	out := outcome{result: migration.NothingToDo, message: fmt.Sprintf("%s ready now; nothing had to be changed", count(len(plan.Units), "existing object")+verbIs(len(plan.Units)))}
-	if hasDeferred(r.findings) {
+	if hasDeferred(r.allFindings()) {
 		out.result = migration.DeferredResult
 		out.message += "; what is left is deferred"
 	}
@@ -608,22 +572,22 @@ func sameObject(a, b *unstructured.Unstructured) bool {
 
 // inspect finds out by the cluster which changes of an interrupted unit were, or
 // may have been, made: there is no mark of them.
-func (r *run) inspect(ctx context.Context, e *entry) error {
+func (a *actor) inspect(ctx context.Context, e *entry) error {
 	if e.done {
 		return nil
 	}
 	for i := range e.Unit.Changes {
 		ch := &e.Unit.Changes[i]
-		if state := r.stateOf(e, i); !ch.Writes() || state != stepUnknown && state != stepBegun {
+		if state := a.stateOf(e, i); !ch.Writes() || state != stepUnknown && state != stepBegun {
 			continue
 		}
-		made, certain, err := r.isMade(ctx, e, i)
+		made, certain, err := a.isMade(ctx, e, i)
 		if err != nil {
 			return err
 		}
 		e.steps[i].made = made
 		if !made && certain {
-			r.setState(e, i, stepNotBegun)
+			a.setState(e, i, stepNotBegun)
 		}
 	}
 	return nil
@@ -631,12 +595,12 @@ func (r *run) inspect(ctx context.Context, e *entry) error {
 
 // isMade says whether the cluster shows a change as made, and if not, whether it
 // is certain that it was not.
-func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, err error) {
+func (a *actor) isMade(ctx context.Context, e *entry, i int) (made, certain bool, err error) {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
 	if ch.Verb == migration.Restart {
 		return false, false, nil
 	}
-	live, err := r.get(ctx, ch.Ref, ch.Subresource)
+	live, err := a.get(ctx, ch.Ref, ch.Subresource)
 	if err != nil {
 		return false, false, err
 	}
@@ -647,7 +611,7 @@ func (r *run) isMade(ctx context.Context, e *entry, i int) (made, certain bool, 
 			return deleted >= 0 && e.Pre[deleted].Object != nil && e.steps[deleted].made && live != nil && live.GetUID() != e.Pre[deleted].Object.GetUID(), true, nil
 		}
 		// One that was made and is gone again leaves nothing to finish or to undo.
-		return live != nil && live.GetAnnotations()[MarkAnnotation] == r.mark(e, i), true, nil
+		return live != nil && live.GetAnnotations()[MarkAnnotation] == a.mark(e, i), true, nil
 	case migration.Delete:
 		if pre == nil {
 			return false, true, nil
@@ -720,7 +684,7 @@ func (e *entry) anyLeft() bool {
 // comes last because of something that was begun. The others are left to the plan of
 // now. Where a guarded change was begun, and the plan of now does not want what
 // belongs to it, it is undone when the unit is executed.
-func (r *run) continues(e *entry, wanted map[changeKey]*migration.Change, follows bool, begun map[string]bool) bool {
+func (a *actor) continues(e *entry, wanted map[changeKey]*migration.Change, follows bool, begun map[string]bool) bool {
 	if follows || e.Last && len(begun) > 0 && anyTrue(begun) {
 		return true
 	}
@@ -752,7 +716,7 @@ func (r *run) continues(e *entry, wanted map[changeKey]*migration.Change, follow
 	}
 	for i := range keep {
 		if !keep[i] {
-			r.setState(e, i, stepLeft)
+			a.setState(e, i, stepLeft)
 		}
 	}
 	if !kept {
@@ -855,7 +819,7 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t todo)
 // it a failure under --defer=fail, and what is done stays.
 func (r *run) finished(out outcome) outcome {
 	switch {
-	case !hasDeferred(r.findings):
+	case !hasDeferred(r.allFindings()):
 	case r.e.opts.Defer == DeferFail:
 		out.result = migration.FailedResult
 		out.message += "; there is work that must wait, and --defer=fail makes that a failure; what is done stays"
@@ -875,9 +839,9 @@ func (r *run) prune(ctx context.Context) {
 
 // progress counts the independent units of a run: those that are done, and all.
 // changed says whether any of them was begun.
-func (r *run) progress(units []migration.Unit) (done, all int, changed bool) {
+func (rec *recorder) progress(units []migration.Unit) (done, all int, changed bool) {
 	journaled := map[string]bool{}
-	for _, e := range r.journal.entries() {
+	for _, e := range rec.journal.entries() {
 		journaled[e.Unit.ID] = true
 		if !e.Unit.Independent {
 			continue
@@ -887,7 +851,7 @@ func (r *run) progress(units []migration.Unit) (done, all int, changed bool) {
 			done++
 		}
 		for i := range e.Unit.Changes {
-			changed = changed || e.Unit.Changes[i].Writes() && r.stateOf(e, i).begun()
+			changed = changed || e.Unit.Changes[i].Writes() && rec.stateOf(e, i).begun()
 		}
 	}
 	for i := range units {
@@ -901,7 +865,7 @@ func (r *run) progress(units []migration.Unit) (done, all int, changed bool) {
 // keepProgress ends a run that timed out, and leaves what it finished: each of its
 // units is right by itself, and the next run goes on with the rest.
 func (r *run) leaveProgress(parent context.Context, x *executor, why string, done, all int) outcome {
-	ctx, cancel := r.limited(parent, r.e.opts.RollbackTimeout, "the end of the run", "--rollback-timeout")
+	ctx, cancel := limited(parent, r.e.opts.RollbackTimeout, "the end of the run", "--rollback-timeout")
 	defer cancel()
 	out := outcome{result: migration.TimedOut, message: fmt.Sprintf("%s; %d of %d are done and stay; run again to go on with the rest, or undo", why, done, all)}
 	if len(x.last) > 0 {
@@ -970,7 +934,7 @@ const asBefore = "everything is as it was before"
 
 // finishBackwards reverses r.journal and closes it; false if it stays open.
 func (r *run) finishBackwards(parent context.Context, p phase, limit time.Duration) (outcome, bool) {
-	ctx, cancel := r.limited(parent, limit, "the rollback", "--rollback-timeout")
+	ctx, cancel := limited(parent, limit, "the rollback", "--rollback-timeout")
 	defer cancel()
 	if p == phaseForward {
 		p = phaseRollback
@@ -1011,8 +975,8 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 		out.message = fmt.Sprintf("all changes of run %s are undone; %s restored or deleted without proof that the run had changed it: see the warnings",
 			r.journal.Run, count(v.unproven, "object")+verbWas(v.unproven))
 	}
-	if r.leftEffects > 0 {
-		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.journal.Run, count(r.leftEffects, "object")+verbIs(r.leftEffects))
+	if left := int(r.leftEffects.Load()); left > 0 {
+		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.journal.Run, count(left, "object")+verbIs(left))
 	}
 	if v.unrestored+v.protected > 0 {
 		out.result = migration.PartlyRestored
@@ -1040,36 +1004,36 @@ func (r *run) finishBackwards(parent context.Context, p phase, limit time.Durati
 	return out, true
 }
 
-func (r *run) cutOff(parent context.Context, err error) outcome {
-	if out, ok := r.stranded(parent, err); ok {
+func (rp *reporter) cutOff(parent context.Context, err error) outcome {
+	if out, ok := rp.stranded(parent, err); ok {
 		return out
 	}
-	if out, interrupted := r.interruption(parent, err); interrupted {
+	if out, interrupted := rp.interruption(parent, err); interrupted {
 		return out
 	}
-	hint := r.restoreHint()
+	hint := rp.restoreHint()
 	if cut, ok := errors.AsType[*cutOffError](err); ok && cut.status.Hint != "" {
 		hint = cut.status.Hint + "; " + hint
 	}
-	r.addFinding(migration.Finding{Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
+	rp.addFinding(migration.Finding{Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
 	return outcome{result: migration.PartlyRestored, message: "the rollback did not end: " + err.Error() + "; the journal keeps everything"}
 }
 
-func (r *run) restoreHint() string {
-	command := append([]string{r.job.Name(), "undo"}, r.e.opts.Flags...)
+func (a *actor) restoreHint() string {
+	command := append([]string{a.job.Name(), "undo"}, a.undoFlags...)
 	return "the journal keeps the former state; mend the cause, then: " + strings.Join(command, " ")
 }
 
 // stranded says whether a run can neither go on nor roll back: its account is gone,
 // or its journal is. What it has done stays, and the report is all there is.
-func (r *run) stranded(parent context.Context, err error) (outcome, bool) {
-	lost := r.lock.lossCause()
+func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) {
+	lost := rp.lock.lossCause()
 	err = errors.Join(err, lost)
-	if r.journal == nil || r.journal.empty() {
+	if rp.journal == nil || rp.journal.empty() {
 		return outcome{}, false
 	}
 	if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
-		r.addFinding(migration.Finding{
+		rp.addFinding(migration.Finding{
 			Severity: migration.Error, Problem: gone.Error(),
 			Hint: "recreate the account with its permissions, or use another one, and run the job again: it goes on where this run stopped. The next helm upgrade recreates the account of a hook; if one is running already, its Job goes on, and nothing is to do",
 		})
@@ -1079,16 +1043,16 @@ func (r *run) stranded(parent context.Context, err error) (outcome, bool) {
 	if locked, isLocked := errors.AsType[*LockedError](err); !ok && isLocked && locked.Deleted {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), callTimeout)
 		defer cancel()
-		list, err := r.journals.metadata(ctx, labelJob+"="+r.job.Name()+","+labelRun+"="+r.journal.Run)
+		list, err := rp.journals.metadata(ctx, labelJob+"="+rp.job.Name()+","+labelRun+"="+rp.journal.Run)
 		if err == nil && len(list) == 0 {
-			gone, ok = &stateGoneError{r.e.opts.StateNamespace, locked}, true
+			gone, ok = &stateGoneError{rp.e.opts.StateNamespace, locked}, true
 		}
 	}
 	if !ok {
 		return outcome{}, false
 	}
-	r.addFinding(migration.Finding{
-		Severity: migration.Error, Object: "Namespace " + r.e.opts.StateNamespace, Problem: gone.Error(),
+	rp.addFinding(migration.Finding{
+		Severity: migration.Error, Object: "Namespace " + rp.e.opts.StateNamespace, Problem: gone.Error(),
 		Hint: "what this run changed is listed above, and cannot be undone by this tool; create the namespace again if it is gone, and run the job: it decides on the cluster as it is",
 	})
 	return outcome{result: migration.PartlyRestored, message: fmt.Sprintf("%v; this run stopped, and what was done stays", gone)}, true
@@ -1102,9 +1066,9 @@ func isDamaged(err error) *damagedError {
 
 // interruption says whether err means that the process was told to stop, or lost
 // the lock: then nothing more may be written, and the journal stays open.
-func (r *run) interruption(parent context.Context, err error) (outcome, bool) {
+func (rp *reporter) interruption(parent context.Context, err error) (outcome, bool) {
 	var locked *LockedError
-	if lost := r.lock.lossCause(); lost != nil {
+	if lost := rp.lock.lossCause(); lost != nil {
 		err = errors.Join(lost, err)
 	}
 	if errors.As(err, &locked) {
@@ -1119,7 +1083,7 @@ func (r *run) interruption(parent context.Context, err error) (outcome, bool) {
 		number = signal.Signal
 	}
 	message := context.Cause(parent).Error()
-	if r.journal != nil && !r.journal.empty() {
+	if rp.journal != nil && !rp.journal.empty() {
 		message += "; the journal is open: run again to finish, or undo"
 	} else {
 		message += "; nothing was changed"
@@ -1128,18 +1092,18 @@ func (r *run) interruption(parent context.Context, err error) (outcome, bool) {
 }
 
 // persist writes what this process knows to be done, for the next one.
-func (r *run) writeMarks(parent context.Context) {
-	if r.journal == nil {
+func (rec *recorder) writeMarks(parent context.Context) {
+	if rec.journal == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), callTimeout)
 	defer cancel()
-	r.marking.Lock()
-	defer r.marking.Unlock()
-	for _, c := range r.journal.all() {
-		if marks := r.marks(c); len(marks) > 0 {
-			if err := r.journals.mark(ctx, c.name, marks); err != nil {
-				r.log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
+	rec.marking.Lock()
+	defer rec.marking.Unlock()
+	for _, c := range rec.journal.all() {
+		if marks := rec.marks(c); len(marks) > 0 {
+			if err := rec.journals.mark(ctx, c.name, marks); err != nil {
+				rec.log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
 				return
 			}
 		}
@@ -1147,7 +1111,7 @@ func (r *run) writeMarks(parent context.Context) {
 }
 
 // nothingChanged is the outcome of an error before the first write.
-func (r *run) nothingChanged(ctx context.Context, err error) outcome {
+func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 	var locked *LockedError
 	var timeout *timeoutError
 	var signal SignalError
@@ -1164,55 +1128,54 @@ func (r *run) nothingChanged(ctx context.Context, err error) outcome {
 	case ctx.Err() != nil:
 		return outcome{result: migration.Interrupted, signal: int(syscall.SIGTERM), message: context.Cause(ctx).Error() + "; nothing was changed"}
 	case isDamaged(err) != nil:
-		r.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: isDamaged(err).hint()})
+		rp.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: isDamaged(err).hint()})
 		return outcome{result: migration.Refused, message: err.Error() + "; nothing was changed"}
 	case errors.As(err, &home):
-		r.addFinding(migration.Finding{Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
+		rp.addFinding(migration.Finding{Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
 		return outcome{result: migration.Refused, message: home.Error() + "; nothing was changed"}
 	case apierrors.IsForbidden(err):
-		r.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
+		rp.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
 		return outcome{result: migration.Refused, message: "a permission is missing; nothing was changed"}
 	case apierrors.IsUnauthorized(err):
-		r.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "the credentials are not accepted: log in again, or use another --context"})
-		return outcome{result: migration.FailedResult, message: "the API server " + r.e.server + " does not accept the credentials; nothing was changed"}
-	case !r.e.connected.Load() && k8sutil.IsTransient(err):
-		r.addFinding(migration.Finding{
-			Severity: migration.Error, Problem: fmt.Sprintf("cannot reach the API server %s: %v", r.e.server, err),
+		rp.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "the credentials are not accepted: log in again, or use another --context"})
+		return outcome{result: migration.FailedResult, message: "the API server " + rp.e.server + " does not accept the credentials; nothing was changed"}
+	case !rp.e.connected.Load() && k8sutil.IsTransient(err):
+		rp.addFinding(migration.Finding{
+			Severity: migration.Error, Problem: fmt.Sprintf("cannot reach the API server %s: %v", rp.e.server, err),
 			Hint: "check the address in the kubeconfig (--kubeconfig, --context), the network, and that the server runs",
 		})
-		return outcome{result: migration.FailedResult, message: "cannot reach the API server " + r.e.server + "; nothing was changed"}
+		return outcome{result: migration.FailedResult, message: "cannot reach the API server " + rp.e.server + "; nothing was changed"}
 	}
-	if !r.hasError() {
-		r.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: hintFor(err)})
+	if !rp.hasError() {
+		rp.addFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: hintFor(err)})
 	}
-	return outcome{result: migration.FailedResult, message: r.reason(ctx, err) + "; nothing was changed"}
+	return outcome{result: migration.FailedResult, message: rp.reason(ctx, err) + "; nothing was changed"}
 }
 
 // reason is why a run failed, in one clause.
-func (r *run) reason(ctx context.Context, err error) string {
+func (rp *reporter) reason(ctx context.Context, err error) string {
 	var timeout *timeoutError
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &timeout) {
 		return timeout.Error()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	found := rp.allFindings()
 	n := 0
-	for _, f := range r.findings {
+	for _, f := range found {
 		if f.Severity == migration.Error {
 			n++
 		}
 	}
 	if n > 1 {
-		return fmt.Sprintf("%s failed, the first: %s", count(n, "object"), firstError(r.findings))
+		return fmt.Sprintf("%s failed, the first: %s", count(n, "object"), firstError(found))
 	}
 	if n == 1 {
-		return firstError(r.findings)
+		return firstError(found)
 	}
 	return err.Error()
 }
 
-func (r *run) refusal(plan *migration.Plan) outcome {
-	r.findings = append(r.findings, plan.Findings...)
+func (rp *reporter) refusal(plan *migration.Plan) outcome {
+	rp.addFinding(plan.Findings...)
 	n := 0
 	for _, f := range plan.Findings {
 		if f.Severity == migration.Error {
@@ -1223,7 +1186,7 @@ func (r *run) refusal(plan *migration.Plan) outcome {
 }
 
 func (r *run) undo(parent context.Context) outcome {
-	ctx, cancel := r.limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
+	ctx, cancel := limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
 	defer cancel()
 	if err := r.lock.peek(ctx); err != nil {
 		return r.nothingChanged(ctx, err)
@@ -1244,7 +1207,7 @@ func (r *run) undo(parent context.Context) outcome {
 	}
 	contended, err := r.acquire(parent)
 	cancel()
-	ctx, cancel = r.limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
+	ctx, cancel = limited(parent, r.e.opts.Timeout, "the undo", "--timeout")
 	defer cancel()
 	if err == nil && contended {
 		found, err = newest(ctx)
@@ -1268,16 +1231,16 @@ func (r *run) undo(parent context.Context) outcome {
 			return r.nothingChanged(ctx, err)
 		}
 		if len(reasons) > 0 {
-			r.findings = append(r.findings, reasons...)
+			r.addFinding(reasons...)
 			return outcome{result: migration.Refused, message: "it is too early to take this back: " + reasons[0].Problem + "; nothing was changed"}
 		}
 	}
-	missing, err := r.preflight(ctx, units)
+	missing, err := r.preflight().missing(ctx, units)
 	if err != nil {
 		return r.nothingChanged(ctx, err)
 	}
 	if len(missing) > 0 {
-		r.findings = append(r.findings, missing...)
+		r.addFinding(missing...)
 		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", count(len(missing), "missing permission"))}
 	}
 	p := phaseUndo

@@ -74,7 +74,7 @@ func (e *Engine) makeStateNamespace(ctx context.Context, refused error) error {
 // hook of a chart, before any Role in it. Nothing else is read or written.
 func (e *Engine) CreateStateNamespace(ctx context.Context, job migration.Job) *migration.Report {
 	r := e.begin("create-state-namespace", job)
-	ctx, cancel := r.limited(ctx, e.opts.Timeout, "it", "--timeout")
+	ctx, cancel := limited(ctx, e.opts.Timeout, "it", "--timeout")
 	defer cancel()
 	out := r.ensureStateNamespace(ctx)
 	r.log.Info("finished", zap.String("result", string(out.result)), zap.String("message", out.message))

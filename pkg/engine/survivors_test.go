@@ -42,7 +42,7 @@ func TestComplete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("d", "+", migration.Change{Verb: migration.Create, Ref: ref("Thing", "a")})
 			e.Unit.Commit, e.chunk.index, e.chunk.left = tc.commit, tc.index, tc.left
-			if got := (&run{}).complete(e); got != tc.marked || !e.done || e.chunk.left != tc.left-1 {
+			if got := (&recorder{}).complete(e); got != tc.marked || !e.done || e.chunk.left != tc.left-1 {
 				t.Errorf("%s: marked %t, done %t, left %d", tc.reason, got, e.done, e.chunk.left)
 			}
 		})
