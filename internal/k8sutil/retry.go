@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -53,6 +54,10 @@ func Retryable(err error) error { return retryableError{err} }
 type retryableError struct{ err error }
 
 func (e retryableError) Error() string { return e.err.Error() }
+
+// RetryBudget is how long a call is repeated that fails for a moment: an API
+// server that restarts is back within it.
+const RetryBudget = time.Minute
 
 // Permanent marks an error of the caller's own as not transient: trying again
 // cannot help.
@@ -125,4 +130,20 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
+}
+
+// NamespaceGone says whether the API server refuses an object because its namespace
+// does not exist or is being deleted.
+func NamespaceGone(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// RetryConflict makes "conflict" and "not found" retryable: for writes without a
+// precondition, to objects that only the holder of the lock writes. There they follow on
+// "already exists", and the next attempt gets another answer.
+func RetryConflict(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return Retryable(err)
+	}
+	return err
 }

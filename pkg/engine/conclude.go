@@ -3,12 +3,10 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
-	"unique"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -18,6 +16,10 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/execute"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -27,9 +29,9 @@ const reportBytes = 256 << 10
 
 // reporter is the outcome of one command, as it is reported and stored.
 type reporter struct {
-	*actor
+	*act.Actor
 	e        *Engine
-	lock     lease
+	lock     lease.Lease
 	command  string
 	started  time.Time
 	requests migration.Requests // of the engine when the command began
@@ -43,14 +45,6 @@ type reporter struct {
 	earlier []migration.ChangeReport
 }
 
-func changeReport(ch *migration.Change, result string) migration.ChangeReport {
-	return migration.ChangeReport{
-		// Thousands of reports share one version.
-		Verb: ch.Verb, Kind: ch.Ref.Kind, APIVersion: unique.Make(ch.Ref.GroupVersion().String()).Value(),
-		Namespace: ch.Ref.Namespace, Name: ch.Ref.Name, Result: result, Change: ch,
-	}
-}
-
 func (rp *reporter) addReport(report migration.ChangeReport) {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
@@ -60,53 +54,27 @@ func (rp *reporter) addReport(report migration.ChangeReport) {
 // changes are the reports of all changes, in the order of the journal.
 func (rp *reporter) changes() []migration.ChangeReport {
 	all := append([]migration.ChangeReport{}, rp.earlier...)
-	if rp.journal != nil {
-		for _, e := range rp.journal.entries() {
-			all = append(all, e.reports...)
+	if rp.Journal != nil {
+		for _, e := range rp.Journal.Entries() {
+			all = append(all, e.Reports...)
 		}
 	}
 	return append(all, rp.unjournaled...)
 }
 
-// fillReports gives entries that came out of a journal their reports.
-func (rec *recorder) fillReports() {
-	for _, e := range rec.journal.entries() {
-		for i := len(e.reports); i < len(e.Unit.Changes); i++ {
-			e.reports = append(e.reports, changeReport(&e.Unit.Changes[i], migration.ChangeNotStarted))
-		}
-	}
-}
-
-func (rec *recorder) nextSeq() int {
-	if rec.journal == nil {
-		return 0 // a run that only waits
-	}
-	next := 0
-	for _, e := range rec.journal.entries() {
-		next = max(next, e.Seq+1)
-	}
-	return next
-}
-
-func (rec *recorder) marks(c *chunk) map[int]marks {
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	return c.marks()
-}
-
-// reportOf is the report as things stand.
+// snapshot is the report as things stand.
 func (rp *reporter) snapshot(out outcome) *migration.Report {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
 	report := &migration.Report{
-		Job: rp.job.Name(), Command: rp.command, Result: out.result, Message: out.message,
-		StartedAt: rp.started.UTC().Truncate(time.Second), Seconds: seconds(time.Since(rp.started)),
+		Job: rp.Job.Name(), Command: rp.command, Result: out.result, Message: out.message,
+		StartedAt: rp.started.UTC().Truncate(time.Second), Seconds: execute.Seconds(time.Since(rp.started)),
 		Requests: migration.Requests{Reads: rp.e.counter.Reads() - rp.requests.Reads, Writes: rp.e.counter.Writes() - rp.requests.Writes},
-		Changes:  rp.changes(), Findings: nonNil(rp.allFindings()),
+		Changes:  rp.changes(), Findings: nonNil(rp.AllFindings()),
 		Signal: out.signal, Unrestored: out.unrestored,
 	}
-	if rp.journal != nil {
-		report.Run = rp.journal.Run
+	if rp.Journal != nil {
+		report.Run = rp.Journal.Run
 	}
 	redacted(report)
 	return report
@@ -131,7 +99,7 @@ func (rp *reporter) conclude(ctx context.Context, out outcome) *migration.Report
 	}
 	// Publishing took requests, too.
 	final := rp.snapshot(out)
-	rp.log.Info("finished", zap.String("result", string(final.Result)), zap.String("message", final.Message),
+	rp.Log.Info("finished", zap.String("result", string(final.Result)), zap.String("message", final.Message),
 		zap.Int("changes", len(final.Changes)), zap.Int("findings", len(final.Findings)), zap.Float64("seconds", final.Seconds),
 		zap.Int64("reads", final.Requests.Reads), zap.Int64("writes", final.Requests.Writes))
 	return final
@@ -149,12 +117,12 @@ type published struct {
 func (rp *reporter) publish(ctx context.Context, out outcome) {
 	rp.lastPublished = out
 	report := rp.snapshot(out)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
 	defer cancel()
-	if !rp.e.connected.Load() || rp.lock.lossCause() != nil {
+	if !rp.e.connected.Load() || rp.lock.LossCause() != nil {
 		return
 	}
-	name := "eventmesh-migration-" + rp.job.Name()
+	name := "eventmesh-migration-" + rp.Job.Name()
 	maps := rp.e.core.ConfigMaps(rp.e.opts.StateNamespace)
 	var stored *corev1.ConfigMap
 	err := rp.e.read(ctx, func(ctx context.Context) error {
@@ -163,7 +131,7 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		rp.log.Warn("cannot read the stored report", zap.Error(err))
+		rp.Log.Warn("cannot read the stored report", zap.Error(err))
 		return
 	}
 	exists := err == nil
@@ -175,23 +143,23 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 	}
 	data, err := reportData(report)
 	if err != nil {
-		rp.log.Warn("cannot encode the report", zap.Error(err))
+		rp.Log.Warn("cannot encode the report", zap.Error(err))
 		return
 	}
-	write := rp.write
-	if !rp.lock.wasTaken() {
+	write := rp.Write
+	if !rp.lock.WasTaken() {
 		// Nothing was changed: the report is no part of the migration's state.
 		write = func(ctx context.Context, op func(context.Context) error) error {
-			return k8sutil.Retry(ctx, callTimeout, nil, op)
+			return k8sutil.Retry(ctx, lease.CallTimeout, nil, op)
 		}
 	}
 	err = write(ctx, func(ctx context.Context) error {
 		configMap := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelJob: rp.job.Name()}}, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{journal.LabelJob: rp.Job.Name()}}, Data: data,
 		}
 		if !exists {
 			_, err := maps.Create(ctx, configMap, metav1.CreateOptions{})
-			if stateGone(err) && !rp.lock.wasTaken() {
+			if k8sutil.NamespaceGone(err) && !rp.lock.WasTaken() {
 				// The first write of all.
 				if err := rp.e.makeStateNamespace(ctx, err); err != nil {
 					return err
@@ -199,25 +167,25 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 				_, err = maps.Create(ctx, configMap, metav1.CreateOptions{})
 			}
 			switch {
-			case stateGone(err):
+			case k8sutil.NamespaceGone(err):
 				return err
 			case !apierrors.IsAlreadyExists(err):
-				return again(err)
+				return k8sutil.RetryConflict(err)
 			}
 		}
 		_, err := maps.Update(ctx, configMap, metav1.UpdateOptions{})
 		exists = !apierrors.IsNotFound(err)
-		return again(err)
+		return k8sutil.RetryConflict(err)
 	})
 	if err != nil {
-		rp.log.Warn("cannot write the report", zap.String("configMap", rp.e.opts.StateNamespace+"/"+name), zap.Error(err))
+		rp.Log.Warn("cannot write the report", zap.String("configMap", rp.e.opts.StateNamespace+"/"+name), zap.Error(err))
 	}
-	if rp.lock.wasTaken() {
+	if rp.lock.WasTaken() {
 		rp.emitEvents(ctx, report)
 	}
 }
 
-// tellsTruth says whether the stored report says the same, the time it took and
+// upToDate says whether the stored report says the same, the time it took and
 // the requests it cost aside. After success, "nothing to do" is no news.
 func upToDate(stored *corev1.ConfigMap, report *migration.Report) bool {
 	var old published
@@ -238,7 +206,7 @@ func upToDate(stored *corev1.ConfigMap, report *migration.Report) bool {
 	return old.Result == report.Result && old.Message == report.Message && old.Run == report.Run
 }
 
-// stable is never nil, as what was read from JSON.
+// nonNil is never nil, as what was read from JSON.
 func nonNil(findings []migration.Finding) []migration.Finding {
 	return append([]migration.Finding{}, findings...)
 }
@@ -272,7 +240,7 @@ func shortened(report *migration.Report) (published, []byte, error) {
 	}
 }
 
-// announce leaves one Event in each namespace that the run touched.
+// emitEvents leaves one Event in each namespace that the run touched.
 func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 	touched := map[string]int{}
 	for _, ch := range report.Changes {
@@ -290,25 +258,25 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 	for namespace, n := range touched {
 		event := &corev1.Event{
 			// One for each run and result: a repeated call finds it there.
-			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("eventmesh-migration-%s-%s-%s", rp.job.Name(), report.Run, report.Result)},
+			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("eventmesh-migration-%s-%s-%s", rp.Job.Name(), report.Run, report.Result)},
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace},
 			Type:           kind, Reason: "EventMeshMigration", Count: 1, FirstTimestamp: now, LastTimestamp: now,
 			Source:  corev1.EventSource{Component: "eventmesh-migration"},
-			Message: fmt.Sprintf("%s %s: %s in this namespace; %s: %s", rp.job.Name(), rp.command, count(n, "change"), report.Result, report.Message),
+			Message: fmt.Sprintf("%s %s: %s in this namespace; %s: %s", rp.Job.Name(), rp.command, act.Count(n, "change"), report.Result, report.Message),
 		}
 		events.Go(func() error {
-			err := rp.write(ctx, func(ctx context.Context) error {
+			err := rp.Write(ctx, func(ctx context.Context) error {
 				_, err := rp.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
 				switch {
 				case apierrors.IsAlreadyExists(err):
 					return nil
-				case stateGone(err):
+				case k8sutil.NamespaceGone(err):
 					return err // the namespace that the run touched is gone
 				}
-				return again(err)
+				return k8sutil.RetryConflict(err)
 			})
 			if err != nil {
-				rp.log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
+				rp.Log.Debug("cannot leave an event", zap.String("namespace", namespace), zap.Error(err))
 			}
 			return nil // an Event is a courtesy
 		})
@@ -339,21 +307,6 @@ func firstError(findings []migration.Finding) string {
 	return ""
 }
 
-// firstRefusal returns the first of joined errors that is a refusal on the
-// merits, nil if none is.
-func firstRefusal(err error) error {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		for _, one := range joined.Unwrap() {
-			if isRefusal(one) {
-				return one
-			}
-		}
-		return nil
-	}
-	return err
-}
-
 func writingUnits(plan *migration.Plan) int {
 	n := 0
 	for _, u := range slices.Concat(plan.Units, plan.Last) {
@@ -362,25 +315,4 @@ func writingUnits(plan *migration.Plan) int {
 		}
 	}
 	return n
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func verbWas(n int) string {
-	if n == 1 {
-		return " was"
-	}
-	return " were"
-}
-
-func verbIs(n int) string {
-	if n == 1 {
-		return " is"
-	}
-	return " are"
 }

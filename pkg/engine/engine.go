@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -25,9 +27,6 @@ const (
 	// connectBudget is how long a server that never answered is tried: a pod's
 	// network may take some seconds to come up.
 	connectBudget = 15 * time.Second
-	// retryBudget is how long a call is repeated that fails for a moment: an API
-	// server that restarts is back within it.
-	retryBudget = time.Minute
 	// readTimeout bounds one read; a page of large objects may take a while.
 	readTimeout = time.Minute
 )
@@ -95,7 +94,7 @@ func New(cfg *rest.Config, opts Options) (*Engine, error) {
 
 // read repeats a read that failed for a moment.
 func (e *Engine) read(ctx context.Context, op func(context.Context) error) error {
-	budget := retryBudget
+	budget := k8sutil.RetryBudget
 	if !e.connected.Load() {
 		budget = connectBudget
 	}
@@ -124,17 +123,17 @@ func (e *Engine) notify() func(error) {
 }
 
 // journals is the store of a job's journals, for reading.
-func (e *Engine) journals(job string) *journals {
-	return &journals{
-		job: job, namespace: e.opts.StateNamespace, secrets: e.core.Secrets(e.opts.StateNamespace), read: e.read,
-		meta: e.metadata.Resource(corev1api.SchemeGroupVersion.WithResource("secrets")).Namespace(e.opts.StateNamespace),
+func (e *Engine) journals(job string) *journal.Store {
+	return &journal.Store{
+		Job: job, Namespace: e.opts.StateNamespace, Secrets: e.core.Secrets(e.opts.StateNamespace), Read: e.read,
+		Meta: e.metadata.Resource(corev1api.SchemeGroupVersion.WithResource("secrets")).Namespace(e.opts.StateNamespace),
 	}
 }
 
 // newLock is the Lease as one run of this engine sees it.
-func (e *Engine) newLock(log *zap.Logger) *lock {
-	l := newLock(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
-	l.makeNamespace, l.past = e.makeStateNamespace, e.journals("").past
+func (e *Engine) newLock(log *zap.Logger) *lease.Lock {
+	l := lease.New(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
+	l.MakeNamespace, l.Past = e.makeStateNamespace, e.journals("").Past
 	return l
 }
 

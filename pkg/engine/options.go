@@ -1,11 +1,12 @@
 package engine
 
 import (
-	"fmt"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/execute"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 )
 
 // OnFailure says what a failed run does with what it changed.
@@ -62,28 +63,10 @@ type Options struct {
 	// Log takes one line for each change; nil: none.
 	Log *zap.Logger
 	// Progress is told how far a run is; nil: nobody.
-	Progress Progress
+	Progress execute.Progress
 	// Seat is this engine's place at a lock that several share; nil: each run has
 	// its own.
-	Seat *Seat
-}
-
-// Progress is told how far a run is.
-type Progress interface {
-	// Start is called once there is something to do, with the number of units.
-	Start(total int)
-	// Step is called when something changed: done units, units that wait for
-	// their objects, and what just happened.
-	Step(done, waiting int, what string)
-	// Stop is called when the run ends, also if Start never was.
-	Stop()
-}
-
-// SignalError is the cause of a context that a signal ended.
-type SignalError struct{ Signal syscall.Signal }
-
-func (e SignalError) Error() string {
-	return fmt.Sprintf("interrupted by signal %d (%s)", int(e.Signal), e.Signal)
+	Seat *lease.Seat
 }
 
 func (o *Options) setDefaults() {

@@ -12,12 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // preflight asks for every permission before the first write.
 type preflight struct {
-	*actor
+	*act.Actor
 	reviews authorizationclient.SelfSubjectAccessReviewInterface
 	// stateNamespace is where the Lease, the journal and the reports are.
 	stateNamespace string
@@ -52,7 +54,7 @@ func (p permission) String() string {
 func (pf *preflight) permissions(units []migration.Unit) []permission {
 	needed := map[permission]bool{}
 	var named []migration.Access
-	if accessor, ok := pf.job.(migration.Accessor); ok {
+	if accessor, ok := pf.Job.(migration.Accessor); ok {
 		named = slices.DeleteFunc(accessor.Access(), func(row migration.Access) bool { return len(row.Names) == 0 })
 	}
 	need := func(ref migration.Ref, subresource string, verbs ...string) {
@@ -79,7 +81,7 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 				need(ch.Ref, "", "get")
 				need(migration.Ref{Resource: migration.Pods, Namespace: ch.Ref.Namespace}, "", "list", "watch", "delete", "get")
 			}
-			for _, c := range append(pf.job.Await(ch), pf.after(&entry{Unit: *u, Pre: make([]preimage, len(u.Changes))}, j)...) {
+			for _, c := range append(pf.Job.Await(ch), pf.After(&journal.Entry{Record: journal.Record{Unit: *u, Pre: make([]journal.Preimage, len(u.Changes))}}, j)...) {
 				for _, on := range c.On {
 					need(on, "", "list", "watch")
 				}
@@ -89,7 +91,7 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 			}
 		}
 	}
-	if keeper, ok := pf.job.(migration.ProtectReader); ok {
+	if keeper, ok := pf.Job.(migration.ProtectReader); ok {
 		for _, ref := range keeper.ProtectReads() {
 			need(ref, "", "list")
 		}
@@ -178,7 +180,7 @@ func (pf *preflight) allowed(ctx context.Context, p permission) (allowed bool, e
 			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		},
 	}}
-	err = pf.read(ctx, func(ctx context.Context) error {
+	err = pf.Read(ctx, func(ctx context.Context) error {
 		answer, err := pf.reviews.Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)

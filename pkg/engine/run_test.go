@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -17,17 +18,17 @@ func TestNotUnderWay(t *testing.T) {
 	finding := func(severity migration.Severity, name string) migration.Finding {
 		return migration.Finding{Severity: severity, Object: ref(name).String(), Problem: "it is being deleted already"}
 	}
-	entries := func(deletion step) []*entry {
-		return []*entry{{
-			Unit:  migration.Unit{ID: "a", Changes: []migration.Change{{Verb: migration.Patch, Ref: ref("links")}, {Verb: migration.Delete, Ref: ref("ours")}}},
-			steps: []step{{state: stepDone}, deletion}, read: true,
+	entries := func(deletion journal.Step) []*journal.Entry {
+		return []*journal.Entry{{
+			Record: journal.Record{Unit: migration.Unit{ID: "a", Changes: []migration.Change{{Verb: migration.Patch, Ref: ref("links")}, {Verb: migration.Delete, Ref: ref("ours")}}}},
+			Steps:  []journal.Step{{State: journal.StepDone}, deletion}, Read: true,
 		}}
 	}
-	begun := entries(step{state: stepUnknown, made: true})
+	begun := entries(journal.Step{State: journal.StepUnknown, Made: true})
 	cases := map[string]struct {
 		reason   string
 		findings []migration.Finding
-		entries  []*entry
+		entries  []*journal.Entry
 		want     []migration.Finding
 	}{
 		"FirstRun": {
@@ -44,7 +45,7 @@ func TestNotUnderWay(t *testing.T) {
 		"DeletionNotBegun": {
 			reason:   "that the unit was begun says nothing about an object whose own deletion was not",
 			findings: []migration.Finding{finding(migration.Deferred, "ours")},
-			entries:  entries(step{state: stepNotBegun}),
+			entries:  entries(journal.Step{State: journal.StepNotBegun}),
 			want:     []migration.Finding{finding(migration.Deferred, "ours")},
 		},
 		"Warning": {

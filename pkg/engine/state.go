@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -69,7 +70,7 @@ func (l *HeldLock) String() string {
 	return fmt.Sprintf("%q holds the lock since %s, and renewed it at %s", l.Holder, l.Acquired.UTC().Format(time.RFC3339), l.Renewed.UTC().Format(time.RFC3339))
 }
 
-// Kept is what the jobs keep in the state namespace.
+// State is what the jobs keep in the state namespace.
 type State struct {
 	// Journals, newest first.
 	Journals []StoredJournal
@@ -78,9 +79,6 @@ type State struct {
 	// Lock is nil if nobody holds it; from OpenKept also if no run is open.
 	Lock *HeldLock
 }
-
-// openPhases are those of a run that somebody has to finish.
-var openPhases = []phase{phaseForward, phaseRollback, phaseUndo}
 
 // Open returns the job's run that was interrupted, nil if there is none.
 func (s *State) Open(job string) *StoredJournal {
@@ -92,14 +90,14 @@ func (s *State) Open(job string) *StoredJournal {
 	return nil
 }
 
-// OpenKept reads what a manager of jobs has to know: the open journals and the
+// OpenState reads what a manager of jobs has to know: the open journals and the
 // stored reports.
 func (e *Engine) OpenState(ctx context.Context) (*State, error) {
-	names := make([]string, len(openPhases))
-	for i, p := range openPhases {
+	names := make([]string, len(journal.OpenPhases))
+	for i, p := range journal.OpenPhases {
 		names[i] = string(p)
 	}
-	s, err := e.state(ctx, fmt.Sprintf("%s,%s in (%s)", labelJob, labelPhase, strings.Join(names, ",")))
+	s, err := e.state(ctx, fmt.Sprintf("%s,%s in (%s)", journal.LabelJob, journal.LabelPhase, strings.Join(names, ",")))
 	if err != nil || len(s.Journals) == 0 {
 		return s, err
 	}
@@ -110,9 +108,9 @@ func (e *Engine) OpenState(ctx context.Context) (*State, error) {
 	return s, err
 }
 
-// Kept reads all that the jobs keep, the lock included.
+// State reads all that the jobs keep, the lock included.
 func (e *Engine) State(ctx context.Context) (*State, error) {
-	s, err := e.state(ctx, labelJob+","+labelPhase)
+	s, err := e.state(ctx, journal.LabelJob+","+journal.LabelPhase)
 	if err != nil {
 		return nil, err
 	}
@@ -122,27 +120,27 @@ func (e *Engine) State(ctx context.Context) (*State, error) {
 
 func (e *Engine) heldLock(ctx context.Context) (*HeldLock, error) {
 	lock := e.newLock(e.opts.Log)
-	if err := lock.peek(ctx); err != nil {
+	if err := lock.Peek(ctx); err != nil {
 		return nil, err
 	}
-	if lock.seen == nil || lock.seen.HolderIdentity == "" {
+	if lock.Seen == nil || lock.Seen.HolderIdentity == "" {
 		return nil, nil
 	}
 	return &HeldLock{
-		Holder: lock.seen.HolderIdentity, Acquired: lock.seen.AcquireTime.Time, Renewed: lock.seen.RenewTime.Time,
-		Duration: time.Duration(lock.seen.LeaseDurationSeconds) * time.Second,
+		Holder: lock.Seen.HolderIdentity, Acquired: lock.Seen.AcquireTime.Time, Renewed: lock.Seen.RenewTime.Time,
+		Duration: time.Duration(lock.Seen.LeaseDurationSeconds) * time.Second,
 	}, nil
 }
 
 // marked returns the open runs of all jobs, as the Lease tells them.
 func (e *Engine) marked(ctx context.Context) ([]StoredJournal, error) {
 	lock := e.newLock(e.opts.Log)
-	if err := lock.peek(ctx); err != nil {
+	if err := lock.Peek(ctx); err != nil {
 		return nil, err
 	}
 	var all []StoredJournal
-	for _, o := range lock.openRuns() {
-		all = append(all, StoredJournal{Job: o.job, StartedAt: o.since, Phase: PhaseUnknown, Open: true})
+	for _, o := range lock.OpenRuns() {
+		all = append(all, StoredJournal{Job: o.Job, StartedAt: o.Since, Phase: PhaseUnknown, Open: true})
 	}
 	return all, nil
 }
@@ -150,7 +148,7 @@ func (e *Engine) marked(ctx context.Context) ([]StoredJournal, error) {
 func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 	s := &State{Reports: map[string]*StoredReport{}}
 	store := e.journals("")
-	secrets, err := store.list(ctx, selector)
+	secrets, err := store.List(ctx, selector)
 	if apierrors.IsForbidden(err) {
 		// Who may not read journals is told by the Lease what is open.
 		s.Journals, err = e.marked(ctx)
@@ -160,13 +158,13 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 	}
 	for i := range secrets {
 		secret := &secrets[i]
-		var h header
+		var h journal.Header
 		if err := json.Unmarshal(secret.Data["run"], &h); err != nil {
 			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 		}
-		p := phase(secret.Labels[labelPhase])
+		p := journal.Phase(secret.Labels[journal.LabelPhase])
 		s.Journals = append(s.Journals, StoredJournal{
-			Job: h.Job, Run: h.Run, Number: h.Number, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(openPhases, p),
+			Job: h.Job, Run: h.Run, Number: h.Number, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(journal.OpenPhases, p),
 		})
 	}
 	slices.SortFunc(s.Journals, func(a, b StoredJournal) int {
@@ -181,7 +179,7 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 		})
 		return page, err
 	})
-	err = p.EachListItem(ctx, metav1.ListOptions{LabelSelector: labelJob}, func(obj runtime.Object) error {
+	err = p.EachListItem(ctx, metav1.ListOptions{LabelSelector: journal.LabelJob}, func(obj runtime.Object) error {
 		stored, ok := obj.(*corev1.ConfigMap)
 		if !ok {
 			return nil
@@ -190,7 +188,7 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 		if err := json.Unmarshal([]byte(stored.Data["report.json"]), report); err != nil {
 			return fmt.Errorf("cannot read the report in ConfigMap %s/%s: %w", stored.Namespace, stored.Name, err)
 		}
-		s.Reports[stored.Labels[labelJob]] = report
+		s.Reports[stored.Labels[journal.LabelJob]] = report
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {

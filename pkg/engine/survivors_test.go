@@ -9,46 +9,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// TestReplaces (M07): what creates another object of the name is not the former one
-// restored.
-func TestReplaces(t *testing.T) {
-	a := ref("Thing", "a")
-	e := entryWith("--", "--", migration.Change{Verb: migration.Delete, Ref: a}, migration.Change{Verb: migration.Create, Ref: a, Replaces: true})
-	if recreatedBy(&e.Unit, 0) != -1 || recreates(&e.Unit, 0) || recreatesAny(&e.Unit) || e.restores(1) {
-		t.Error("a replacement counts as the former object")
-	}
-	if e.deletionOf(1) != 0 {
-		t.Error("it is created all the same once the former one was deleted")
-	}
-	e.Unit.Changes[1].Replaces = false
-	if recreatedBy(&e.Unit, 0) != 1 || !recreatesAny(&e.Unit) || !e.restores(1) {
-		t.Error("one that is created again does not")
-	}
-}
-
-// TestComplete (M09): a unit that commits is marked at once, others with their chunk.
-func TestComplete(t *testing.T) {
-	for name, tc := range map[string]struct {
-		reason      string
-		commit      bool
-		index, left int
-		marked      bool
-	}{
-		"Commit":     {reason: "it must survive a later failure", commit: true, index: 0, left: 5, marked: true},
-		"Others":     {reason: "a missing mark costs a look", index: 1, left: 5},
-		"LastOfOne":  {reason: "the last one of a chunk marks it", index: 1, left: 1, marked: true},
-		"FirstChunk": {reason: "the first chunk's marks go with the end of the run", index: 0, left: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := entryWith("d", "+", migration.Change{Verb: migration.Create, Ref: ref("Thing", "a")})
-			e.Unit.Commit, e.chunk.index, e.chunk.left = tc.commit, tc.index, tc.left
-			if got := (&recorder{}).complete(e); got != tc.marked || !e.done || e.chunk.left != tc.left-1 {
-				t.Errorf("%s: marked %t, done %t, left %d", tc.reason, got, e.done, e.chunk.left)
-			}
-		})
-	}
-}
-
 // TestTellsTruth (M20): "nothing to do" after an undo is news, after a success it is none.
 func TestTellsTruth(t *testing.T) {
 	finding := []migration.Finding{{Severity: migration.Deferred, Problem: "not yet"}}

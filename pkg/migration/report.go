@@ -2,6 +2,7 @@ package migration
 
 import (
 	"time"
+	"unique"
 )
 
 // Result is how a command ended.
@@ -58,6 +59,15 @@ type ChangeReport struct {
 
 	// Change is what is reported on, for whoever prints a plan.
 	Change *Change `json:"-"`
+}
+
+// ReportOf is the report of a change with that result.
+func ReportOf(ch *Change, result string) ChangeReport {
+	return ChangeReport{
+		// Thousands of reports share one version.
+		Verb: ch.Verb, Kind: ch.Ref.Kind, APIVersion: unique.Make(ch.Ref.GroupVersion().String()).Value(),
+		Namespace: ch.Ref.Namespace, Name: ch.Ref.Name, Result: result, Change: ch,
+	}
 }
 
 // Results of a change, in ChangeReport.Result.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// pods is the one kind the engine reads on its own account, for Restart.
+// Pods is the one kind the engine reads on its own account, for Restart.
 var Pods = Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod"}
 
 // UnfinishedPods selects the Pods that may still do something, terminating ones

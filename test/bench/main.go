@@ -207,7 +207,7 @@ func asCreated(name string) *unstructured.Unstructured {
 	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"})
 	obj.SetAnnotations(map[string]string{
 		"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": kyma.IntegrationNamespace,
-		engine.MarkAnnotation: "20200101000000-xxxxx/1000/0",
+		migration.MarkAnnotation: "20200101000000-xxxxx/1000/0",
 	})
 	return obj
 }

@@ -297,7 +297,7 @@ func TestEngineKeepsFinishedRecreations(t *testing.T) {
 	if done == nil || half == nil || done.UID == formerDone || half.UID == formerHalf {
 		t.Fatal("both must exist, created again")
 	}
-	if done.Annotations[engine.MarkAnnotation] != "" || half.Annotations[engine.MarkAnnotation] != "" {
+	if done.Annotations[migration.MarkAnnotation] != "" || half.Annotations[migration.MarkAnnotation] != "" {
 		t.Error("what restores a pre-image carries no mark")
 	}
 	kept := 0

@@ -63,7 +63,7 @@ func TestEngineRemakes(t *testing.T) {
 		want(t, s.run("first", job), migration.Succeeded)
 		same(t, s.contents(), before)
 		made := s.live("victim")
-		if made.GetUID() == former || made.GetAnnotations()[engine.MarkAnnotation] != "" {
+		if made.GetUID() == former || made.GetAnnotations()[migration.MarkAnnotation] != "" {
 			t.Errorf("it is another one, without a mark: %+v", made)
 		}
 		want(t, s.undo(job), migration.Succeeded)

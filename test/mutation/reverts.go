@@ -28,7 +28,7 @@ type revert struct {
 
 // modelPackages are those that reverts change: the engine, and the job of the model, which
 // stands for the real ones.
-var modelPackages = []string{"./pkg/engine", "./test/model"}
+var modelPackages = []string{"./pkg/engine/...", "./test/model"}
 
 func readReverts(name string) ([]*revert, error) {
 	raw, err := os.ReadFile(name)

@@ -120,7 +120,7 @@ func (s Subject) with(t testing.TB) *Subject {
 	}
 	s.Snapshot.StateNamespace = s.StateNamespace
 	// The mark on created objects names the run.
-	s.Snapshot.IgnoreAnnotations = append(slices.Clone(s.Snapshot.IgnoreAnnotations), engine.MarkAnnotation)
+	s.Snapshot.IgnoreAnnotations = append(slices.Clone(s.Snapshot.IgnoreAnnotations), migration.MarkAnnotation)
 	return &s
 }
 

@@ -1,0 +1,464 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Actor makes the changes of one run, and undoes them.
+type Actor struct {
+	*findings.List
+	*write.Writer
+	*journal.Recorder
+	Job migration.Job
+	Log *zap.Logger
+	// NewCluster returns a view of the cluster that has read nothing yet.
+	NewCluster     func() *migration.Cluster
+	StateNamespace string
+	// UndoFlags are the flags of the command that undoes the run.
+	UndoFlags []string
+
+	// LeftEffects counts objects that an undo left since there is no proof that they
+	// come from the run.
+	LeftEffects atomic.Int64
+}
+
+// Preimages reads what the changes of a unit are about to change. last: the unit
+// is made after all others, which may change what it expects.
+func (a *Actor) Preimages(ctx context.Context, u *migration.Unit, last bool) ([]journal.Preimage, error) {
+	pre := make([]journal.Preimage, len(u.Changes))
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range u.Changes {
+		ch := &u.Changes[i]
+		g.Go(func() (err error) {
+			pre[i], err = a.preimage(gctx, ch, last)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return pre, err
+	}
+	for i := range u.Changes {
+		// What is patched and then deleted must still be what the deletion was decided
+		// on: the list edits of the patch alone would fit any object.
+		if j := journal.Deletes(u, i); j > i && u.Changes[i].Verb == migration.Patch && u.Changes[j].Object != nil && patch.Hash(pre[i].Object, a.Recorder.Ignored) != patch.Hash(u.Changes[j].Object, a.Recorder.Ignored) {
+			return pre, &write.ChangedError{Ref: u.Changes[i].Ref, Problem: "was edited after the plan was made; it is left as it is"}
+		}
+	}
+	return pre, nil
+}
+
+func (a *Actor) preimage(ctx context.Context, ch *migration.Change, last bool) (journal.Preimage, error) {
+	var pre journal.Preimage
+	switch ch.Verb {
+	case migration.Delete:
+		if pre.Object = ch.Object; pre.Object != nil {
+			break
+		}
+		fallthrough
+	case migration.Patch:
+		obj, err := a.Get(ctx, ch.Ref, ch.Subresource)
+		if err != nil {
+			return pre, err
+		}
+		if obj == nil && ch.Verb == migration.Patch {
+			return pre, &write.ChangedError{Ref: ch.Ref, Problem: "does not exist any more"}
+		}
+		if obj != nil && ch.Verb == migration.Patch && !last {
+			if err := asDecided(ch, obj); err != nil {
+				return pre, err
+			}
+		}
+		pre.Object = obj
+	case migration.Restart:
+		deployment, err := a.Get(ctx, ch.Ref, "")
+		if err != nil {
+			return pre, err
+		}
+		if deployment == nil {
+			return pre, &write.ChangedError{Ref: ch.Ref, Problem: "does not exist any more"}
+		}
+		if ch.Late != nil {
+			break // decided when its turn comes
+		}
+		if pre.Pods, err = a.PodsOf(ctx, deployment, nil); err != nil {
+			return pre, err
+		}
+	}
+	if pre.Object != nil && ch.UID != "" && pre.Object.GetUID() != ch.UID {
+		return pre, &write.ChangedError{Ref: ch.Ref, Problem: "is another object than when the plan was made"}
+	}
+	for _, ref := range ch.SideEffects {
+		obj, err := a.Get(ctx, ref, "")
+		if err != nil {
+			return pre, err
+		}
+		if obj == nil {
+			pre.Absent = append(pre.Absent, ref)
+		}
+	}
+	return pre, nil
+}
+
+// asDecided says whether the fields that a patch changes are as they were when it
+// was decided on. Change.Object holds them.
+func asDecided(ch *migration.Change, live *unstructured.Unstructured) error {
+	if ch.Object == nil || len(ch.Patch) == 0 {
+		return nil
+	}
+	same, err := patch.Untouched(ch.Object, live, ch.Patch)
+	switch {
+	case err != nil:
+		return err
+	case same || patch.AlreadyPatched(live, ch.Patch):
+		return nil
+	}
+	return &write.ChangedError{Ref: ch.Ref, Problem: "was edited after the plan was made; it is left as it is"}
+}
+
+// Apply makes one change. It returns ChangeDone, or ChangeUnchanged if it was
+// made already. Whatever the outcome of an earlier attempt, calling it again has
+// no second effect.
+func (a *Actor) Apply(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	ch := &e.Unit.Changes[i]
+	var err error
+	result, before := migration.ChangeDone, a.StateOf(e, i)
+	switch ch.Verb {
+	case migration.Create:
+		result, err = a.create(ctx, e, i)
+	case migration.Delete:
+		if journal.RecreatedBy(&e.Unit, i) >= 0 {
+			result, err = a.deleteForRecreation(ctx, e, i)
+			break
+		}
+		result, err = a.Delete(ctx, ch.Ref, e.Pre[i].Object, e.Latest[ch.Ref], a.Beginning(e, i))
+	case migration.Patch:
+		if over, failed := a.alreadyReplaced(ctx, e, i); over || failed != nil {
+			result, err = migration.ChangeUnchanged, failed
+			break
+		}
+		result, err = a.patch(ctx, e, i)
+	case migration.Restart:
+		if ch.Late != nil {
+			result, err = a.LateRestart(ctx, e, i, len(e.Unusable) > 0)
+			break
+		}
+		a.Beginning(e, i).Sending()
+		err = a.Restart(ctx, ch.Ref, e.Pre[i].Pods)
+	default:
+		err = fmt.Errorf("unknown verb %q", ch.Verb)
+	}
+	if err != nil {
+		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
+			moved.NoEffect = a.StateOf(e, i) == before
+		}
+		return migration.ChangeFailed, &changeError{ch.Verb, ch.Ref, err}
+	}
+	return result, nil
+}
+
+// changeError says which change could not be made.
+type changeError struct {
+	verb migration.Verb
+	ref  migration.Ref
+	err  error
+}
+
+func (e *changeError) Error() string { return fmt.Sprintf("cannot %s %s: %v", e.verb, e.ref, e.err) }
+
+func (e *changeError) Unwrap() error { return e.err }
+
+func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	ch := &e.Unit.Changes[i]
+	obj := ch.Object.DeepCopy()
+	if e.Restores(i) {
+		created, existed, err := a.Recreate(ctx, ch.Ref, obj, a.Beginning(e, i))
+		if err != nil {
+			return "", err
+		}
+		if !existed {
+			a.SetHash(e, i, created)
+		}
+		return migration.ChangeDone, nil
+	}
+	mark := a.Mark(e, i)
+	if e.Steps[i].Made {
+		return a.stillMade(ctx, ch.Ref, mark)
+	}
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[migration.MarkAnnotation] = mark
+	obj.SetAnnotations(annotations)
+	created, existed, err := a.CreateOnce(ctx, ch.Ref, obj, mark, a.Beginning(e, i))
+	if err != nil {
+		return "", err
+	}
+	if existed {
+		// It may have been edited since an earlier attempt created it: no hash of what
+		// it is now, so that an undo compares it with what was planned.
+		return migration.ChangeUnchanged, nil
+	}
+	a.SetHash(e, i, created)
+	return migration.ChangeDone, nil
+}
+
+// stillMade says whether an object is there that an interrupted run has created. Who
+// deleted it since has decided so: it is not created once more.
+func (a *Actor) stillMade(ctx context.Context, ref migration.Ref, mark string) (string, error) {
+	live, err := a.Get(ctx, ref, "")
+	switch {
+	case err != nil:
+		return "", err
+	case live == nil:
+		return "", &write.ChangedError{Ref: ref, Problem: "was deleted by somebody else since an interrupted run had created it"}
+	case live.GetAnnotations()[migration.MarkAnnotation] != mark:
+		return "", &write.ChangedError{Ref: ref, Problem: "exists already and was not made by this run; it is left alone"}
+	}
+	// It may have been edited since: no hash of what it is now, so that an undo compares
+	// it with what was planned.
+	return migration.ChangeUnchanged, nil
+}
+
+func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	ch := &e.Unit.Changes[i]
+	pre := e.Pre[i].Object
+	var subresources []string
+	if ch.Subresource != "" {
+		subresources = []string{ch.Subresource}
+	}
+	client := ch.Ref.Resource.In(a.Client, ch.Ref.Namespace)
+	try := a.Beginning(e, i)
+	basis := pre
+	if latest := e.Latest[ch.Ref]; latest != nil && latest.GetUID() == pre.GetUID() && ch.Subresource == "" {
+		basis = latest
+	}
+	result := migration.ChangeDone
+	first := true
+	err := a.Write(ctx, func(ctx context.Context) error {
+		body, err := patch.For(ch, basis)
+		if err != nil {
+			return k8sutil.Permanent(err)
+		}
+		try.Sending()
+		live, err := client.Patch(ctx, ch.Ref.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
+		if err == nil {
+			k8sutil.Trim(live)
+			a.SetHash(e, i, live)
+			if ch.Subresource == "" {
+				e.SetLatest(ch.Ref, live)
+			}
+			return nil
+		}
+		// A run that was killed may have deleted it before the next one gets here.
+		gone := func(err error) bool { return apierrors.IsNotFound(err) && e.Goes(i) }
+		if gone(err) {
+			result = migration.ChangeUnchanged
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			if first && !k8sutil.IsTransient(err) {
+				try.Refused()
+			}
+			first = false
+			return err
+		}
+		answer := err
+		live, err = client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		if gone(err) {
+			result = migration.ChangeUnchanged
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		k8sutil.Trim(live)
+		switch {
+		case live.GetUID() != pre.GetUID():
+			if first {
+				try.Refused()
+			}
+			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "is another object than when the plan was made"})
+		case e.Steps[i].Made && !patch.IsMade(live, ch):
+			// An earlier process had made it.
+			try.Refused()
+			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "was changed by somebody else since an interrupted run had patched it; it is left as it is"})
+		case patch.IsMade(live, ch):
+			if first {
+				result = migration.ChangeUnchanged
+				try.Refused()
+			}
+			a.SetHash(e, i, live)
+			return nil
+		}
+		decided := asDecided(ch, live)
+		if e.Goes(i) && patch.Hash(live, a.Recorder.Ignored) != patch.Hash(pre, a.Recorder.Ignored) {
+			decided = &write.ChangedError{Ref: ch.Ref, Problem: "was edited after the plan was made; it is left as it is"}
+		}
+		if decided == nil && ch.Object == nil {
+			same, err := patch.Untouched(pre, live, ch.Patch)
+			if err != nil {
+				return k8sutil.Permanent(err)
+			}
+			if !same {
+				decided = &write.ChangedError{Ref: ch.Ref, Problem: "was edited after its pre-image was read; it is left as it is"}
+			}
+		}
+		if decided != nil {
+			if first {
+				try.Refused()
+			}
+			return k8sutil.Permanent(decided)
+		}
+		basis = live
+		return k8sutil.Retryable(answer)
+	})
+	return result, err
+}
+
+// After returns what the engine itself waits for after a change, besides the
+// job's conditions.
+func (a *Actor) After(e *journal.Entry, i int) []migration.Condition {
+	ch := &e.Unit.Changes[i]
+	switch ch.Verb {
+	case migration.Delete:
+		if e.Pre[i].Object == nil {
+			return nil
+		}
+		uid := e.Pre[i].Object.GetUID()
+		if discarded, ok := e.Unusable[i]; ok {
+			uid = discarded
+		}
+		return []migration.Condition{Gone(ch.Ref, uid, ch)}
+	case migration.Restart:
+		replaced := e.Pre[i].Pods
+		return []migration.Condition{{
+			Text: "its pods to be replaced", Timeout: ch.Timeout,
+			On: []migration.Ref{{Resource: migration.Pods, Namespace: ch.Ref.Namespace}, ch.Ref},
+			Eval: func(v migration.View) migration.Status {
+				for _, pod := range v.List(migration.Pods, ch.Ref.Namespace) {
+					for _, uid := range replaced {
+						if pod.GetUID() == uid {
+							return migration.Status{Message: "Pod " + pod.GetName() + " is terminating"}
+						}
+					}
+				}
+				deployment := v.Get(ch.Ref)
+				if deployment == nil {
+					return migration.Status{State: migration.Failed, Message: "the Deployment is gone"}
+				}
+				result, err := status.Compute(deployment)
+				switch {
+				case err != nil:
+					return migration.Status{Message: err.Error()}
+				case result.Status == status.FailedStatus:
+					return migration.Status{State: migration.Failed, Message: result.Message}
+				case result.Status != status.CurrentStatus:
+					return migration.Status{Message: result.Message}
+				}
+				if ch.Late != nil {
+					return replicasReady(v, ch.Ref.Namespace, deployment)
+				}
+				return migration.Status{State: migration.Met}
+			},
+		}}
+	}
+	return nil
+}
+
+// replicasReady says whether a Deployment has its pods, by the pods themselves:
+// its status may be about those that went.
+func replicasReady(v migration.View, namespace string, deployment *unstructured.Unstructured) migration.Status {
+	want, found, err := unstructured.NestedInt64(deployment.Object, "spec", "replicas")
+	if err != nil || !found {
+		want = 1
+	}
+	selector, err := write.SelectorOf(deployment)
+	if err != nil {
+		return migration.Status{State: migration.Failed, Message: err.Error()}
+	}
+	ready := int64(0)
+	for _, pod := range v.List(migration.Pods, namespace) {
+		if pod.GetDeletionTimestamp() == nil && selector.Matches(labels.Set(pod.GetLabels())) && isReady(pod) {
+			ready++
+		}
+	}
+	if ready < want {
+		return migration.Status{Message: fmt.Sprintf("%d of its %d pods are ready", ready, want)}
+	}
+	return migration.Status{State: migration.Met}
+}
+
+func isReady(pod *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(pod.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Ready" && condition["status"] == "True"
+	})
+}
+
+// removeFinalizersCommand removes all finalizers of an object.
+func removeFinalizersCommand(ref migration.Ref) string {
+	namespace := ""
+	if ref.Namespace != "" {
+		namespace = " -n " + ref.Namespace
+	}
+	return fmt.Sprintf(`kubectl%s patch %s %s --type=merge -p '{"metadata":{"finalizers":null}}'`, namespace, ref.GroupResource(), ref.Name)
+}
+
+// Gone is the condition that the object of that UID does not exist any more.
+func Gone(ref migration.Ref, uid types.UID, ch *migration.Change) migration.Condition {
+	return migration.Condition{
+		Text: "its deletion to end", On: []migration.Ref{ref}, Timeout: ch.Timeout,
+		Eval: func(v migration.View) migration.Status {
+			obj := v.Get(ref)
+			if obj == nil || obj.GetUID() != uid {
+				return migration.Status{State: migration.Met}
+			}
+			if finalizers := obj.GetFinalizers(); len(finalizers) > 0 {
+				return migration.Status{
+					Message: fmt.Sprintf("it still has the finalizers %q", finalizers),
+					Hint: fmt.Sprintf("start the controller that owns the finalizer. If there is none any more, remove the finalizer: %s. Then run the job again",
+						removeFinalizersCommand(ref)),
+				}
+			}
+			return migration.Status{Message: "it still exists"}
+		},
+	}
+}
+
+// Waits says whether any change of the unit is waited for.
+func (a *Actor) Waits(u *migration.Unit) bool {
+	for i := range u.Changes {
+		if u.Changes[i].Verb == migration.Delete || u.Changes[i].Verb == migration.Restart || len(a.Job.Await(&u.Changes[i])) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Actor) RestoreHint() string {
+	command := append([]string{a.Job.Name(), "undo"}, a.UndoFlags...)
+	return "the journal keeps the former state; mend the cause, then: " + strings.Join(command, " ")
+}

@@ -1,0 +1,72 @@
+package act
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// TestIsEffect tells what a controller made because of a change from what others made.
+// Fails on the commit before: everything that was absent before was taken for it.
+func TestIsEffect(t *testing.T) {
+	journaled := time.Date(2020, 3, 1, 10, 0, 0, 0, time.UTC)
+	broker := enginetest.Ref("Broker", "default")
+	live := func(uid, spec string, age time.Duration) *unstructured.Unstructured {
+		obj := enginetest.Object(t, `{"metadata":{"namespace":"shop","name":"default"},"spec":{"x":"`+spec+`"}}`)
+		obj.SetUID(types.UID(uid))
+		obj.SetCreationTimestamp(metav1.NewTime(journaled.Add(age)))
+		return obj
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		live    *unstructured.Unstructured
+		noted   bool
+		state   journal.StepState
+		careful bool
+		want    bool
+		moved   bool
+		// told: a finding says what was deleted without proof.
+		told bool
+	}{
+		"Noted":          {reason: "the very object that was noted when the unit ended", live: live("1", "a", time.Second), noted: true, state: journal.StepDone, want: true},
+		"NotedUndo":      {reason: "also in an undo", live: live("1", "a", time.Second), noted: true, state: journal.StepDone, careful: true, want: true},
+		"EditedRollback": {reason: "its controller writes it: a rollback comes soon", live: live("1", "b", time.Second), noted: true, state: journal.StepDone, want: true, told: true},
+		"EditedUndo":     {reason: "edited since the run: an undo leaves it and says so", live: live("1", "b", time.Second), noted: true, state: journal.StepDone, careful: true, moved: true},
+		"OtherUID":       {reason: "somebody made it anew", live: live("2", "a", time.Hour), noted: true, state: journal.StepDone},
+		"OtherUIDUndo":   {reason: "also in an undo", live: live("2", "a", time.Hour), noted: true, state: journal.StepDone, careful: true},
+		"NotNotedDone":   {reason: "its controller was slow: a rollback comes soon, and says that there is no proof", live: live("1", "a", time.Second), state: journal.StepDone, want: true, told: true},
+		"NotNotedUndo":   {reason: "it was not there when the run ended: somebody made it later", live: live("1", "a", time.Hour), state: journal.StepDone, careful: true, told: true},
+		"KilledUndo":     {reason: "nothing was noted, since the unit did not end", live: live("1", "a", time.Second), state: journal.StepUnknown, careful: true, want: true, told: true},
+		"KilledYounger":  {reason: "the unit did not end: what is younger than the journal may be of it", live: live("1", "a", time.Second), state: journal.StepUnknown, want: true, told: true},
+		"KilledSameTime": {reason: "times have whole seconds", live: live("1", "a", 0), state: journal.StepUnknown, want: true, told: true},
+		"KilledOlder":    {reason: "what is older than the journal is not", live: live("1", "a", -time.Second), state: journal.StepUnknown},
+		"Reverting":      {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: journal.StepReverting, want: true, told: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &journal.Entry{
+				Record: journal.Record{Unit: migration.Unit{Changes: []migration.Change{{Verb: migration.Patch, Ref: enginetest.Ref("Namespace", "shop"), SideEffects: []migration.Ref{broker}}}}},
+				Chunk:  &journal.Chunk{Created: metav1.NewTime(journaled)}, Steps: []journal.Step{{State: tc.state}},
+			}
+			if tc.noted {
+				noted := live("1", "a", time.Second)
+				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, UID: noted.GetUID(), Hash: patch.Hash(noted, nil)}}
+			}
+			e.Done = tc.state == journal.StepDone
+			a := &Actor{List: &findings.List{Log: zap.NewNop()}, Recorder: &journal.Recorder{}}
+			got, err := a.IsEffect(e, 0, broker, tc.live, tc.careful)
+			if got != tc.want || (err != nil) != tc.moved || (len(a.AllFindings()) > 0) != tc.told {
+				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, a.AllFindings())
+			}
+		})
+	}
+}

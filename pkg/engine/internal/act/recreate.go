@@ -1,0 +1,168 @@
+package act
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// nudgePause is how long the owner of a stuck deletion has to go on with it after an update.
+const nudgePause = time.Second
+
+// nudgeAnnotation is what is written upon an object whose deletion stalled.
+const nudgeAnnotation = migration.LabelPrefix + "touched"
+
+// alreadyReplaced says whether the object that change i is for was deleted already by
+// a later change of the unit, in an earlier attempt.
+func (a *Actor) alreadyReplaced(ctx context.Context, e *journal.Entry, i int) (bool, error) {
+	if !journal.Recreates(&e.Unit, i) || e.Pre[i].Object == nil {
+		return false, nil
+	}
+	live, err := a.Get(ctx, e.Unit.Changes[i].Ref)
+	if err != nil {
+		return false, err
+	}
+	return live == nil || live.GetUID() != e.Pre[i].Object.GetUID(), nil
+}
+
+// deleteForRecreation is the deletion of an object that the unit makes again. What an
+// earlier attempt has made stays, unless it is spoilt.
+func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	if pre == nil {
+		return migration.ChangeUnchanged, nil
+	}
+	live, err := a.Get(ctx, ch.Ref)
+	if err != nil {
+		return "", err
+	}
+	if live == nil || live.GetUID() == pre.GetUID() {
+		return a.Delete(ctx, ch.Ref, pre, e.Latest[ch.Ref], a.Beginning(e, i))
+	}
+	going, err := a.DeleteUnusable(ctx, ch.Ref, live)
+	if going {
+		if e.Unusable == nil {
+			e.Unusable = map[int]types.UID{}
+		}
+		e.Unusable[i] = live.GetUID()
+	}
+	return migration.ChangeUnchanged, err
+}
+
+// DeleteUnusable deletes an object that is spoilt, and sees to it that one which is
+// being deleted can go; false if it is to stay.
+func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured) (going bool, err error) {
+	var judged migration.Assessment
+	if remaker, ok := a.Job.(migration.Recreator); ok {
+		if judged, err = remaker.Assess(ctx, a.Cluster, live); err != nil {
+			return false, err
+		}
+	}
+	if live.GetDeletionTimestamp() == nil {
+		if judged.Unusable == "" {
+			return false, nil
+		}
+		a.Log.Warn("made again in vain; it is made once more", zap.String("object", ref.String()), zap.String("problem", judged.Unusable))
+		if _, err := a.Delete(ctx, ref, live, nil, write.NoAttempt); err != nil {
+			return false, err
+		}
+	}
+	if !slices.ContainsFunc(live.GetFinalizers(), func(f string) bool { return slices.Contains(judged.RemoveFinalizers, f) }) {
+		return true, nil
+	}
+	a.Log.Warn("its deletion cannot end by itself; taking off finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.RemoveFinalizers))
+	return true, a.RemoveFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
+}
+
+// LateRestart replaces the pods of a Deployment that have to be replaced now. Once
+// something was made in vain, no pod is spared.
+func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, inVain bool) (string, error) {
+	ch := &e.Unit.Changes[i]
+	if ch.Late.Unless != nil {
+		live, err := a.Get(ctx, *ch.Late.Unless)
+		if err != nil {
+			return "", err
+		}
+		if live != nil && live.GetDeletionTimestamp() == nil {
+			return migration.ChangeUnchanged, nil
+		}
+	}
+	deployment, err := a.Get(ctx, ch.Ref)
+	if err != nil {
+		return "", err
+	}
+	if deployment == nil {
+		return "", &write.ChangedError{Ref: ch.Ref, Problem: "does not exist any more"}
+	}
+	all := inVain || ch.Late.After.IsZero()
+	if traces := ch.Late.Leftovers; traces != nil && !all {
+		err := a.Cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, migration.ListOptions{LabelSelector: traces.LabelSelector},
+			func(obj *unstructured.Unstructured) error {
+				all = all || obj.GetDeletionTimestamp() == nil
+				return nil
+			})
+		if err != nil {
+			return "", err
+		}
+	}
+	e.Pre[i].Pods, err = a.PodsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
+		return all || pod.GetDeletionTimestamp() != nil || k8sutil.PodStart(pod).After(ch.Late.After)
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(e.Pre[i].Pods) == 0 {
+		return migration.ChangeUnchanged, nil
+	}
+	return migration.ChangeDone, a.Restart(ctx, ch.Ref, e.Pre[i].Pods)
+}
+
+// Nudging waits like wait, and touches the object of a deletion whenever that
+// stalls.
+func (a *Actor) Nudging(ctx context.Context, w *wait.Waiter, ch *migration.Change, wait func() error) error {
+	remaker, ok := a.Job.(migration.Recreator)
+	if !ok || ch.Verb != migration.Delete {
+		return wait()
+	}
+	stalled := remaker.Stuck(ch)
+	if stalled == nil {
+		return wait()
+	}
+	watching, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for w.Wait(watching, []migration.Condition{*stalled}, time.Now()) == nil {
+			live := w.Get(ch.Ref)
+			if live == nil {
+				return
+			}
+			a.Log.Info("its deletion stalled; touching it", zap.String("object", ch.Ref.String()))
+			err := a.PatchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
+				"annotations": map[string]any{nudgeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
+			})
+			if err != nil && watching.Err() == nil {
+				a.Log.Warn("cannot touch it", zap.String("object", ch.Ref.String()), zap.Error(err))
+			}
+			select {
+			case <-watching.Done():
+				return
+			case <-time.After(nudgePause):
+			}
+		}
+	}()
+	err := wait()
+	stop()
+	<-ended
+	return err
+}

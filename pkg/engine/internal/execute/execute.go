@@ -1,0 +1,597 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Executor makes the changes of one run: journal, write, wait, mark.
+type Executor struct {
+	r      *act.Actor
+	waiter *wait.Waiter
+	serial bool
+
+	// slots bound writes under way; unready bounds units that wait for objects
+	// they made, so that a thousand new ones do not starve each other.
+	// asking bounds those that have waited and are in a recheck, checked those that go
+	// on after it.
+	slots, unready, asking, checked chan struct{}
+
+	// progress is told how far the run is, reported which waits have ended.
+	progress Progress
+	reported func(migration.ChangeReport)
+
+	// shared are the reads of rechecks.
+	shared *wait.SharedReads
+	// Last are the entries that come after all others.
+	Last []*journal.Entry
+
+	// work ends when a unit failed: nothing new is begun, what waits already
+	// comes to its own end, so that every bad object is named.
+	work context.Context
+	Stop context.CancelCauseFunc
+
+	units sync.WaitGroup
+
+	mu            sync.Mutex
+	done, waiting int
+	Failures      []error
+	// turns are held by the units whose turn it is (see Change.Turn).
+	turns map[string]chan struct{}
+}
+
+// Options of an executor.
+type Options struct {
+	// parallelism is how many writes are under way at once, unready how many units wait for
+	// new objects at once.
+	Parallelism, Unready int
+	// Serial: a unit waits until the one before it is done, with all it waits for.
+	Serial bool
+	// Progress is told how far the run is, reported which waits have ended.
+	Progress Progress
+	Reported func(migration.ChangeReport)
+}
+
+func New(ctx context.Context, a *act.Actor, o Options) *Executor {
+	work, stop := context.WithCancelCause(ctx)
+	if o.Serial {
+		o.Unready = 1
+	}
+	return &Executor{
+		r: a, waiter: wait.New(ctx, a.Cluster), serial: o.Serial, shared: wait.NewSharedReads(a.NewCluster),
+		progress: o.Progress, reported: o.Reported,
+		slots: make(chan struct{}, max(1, o.Parallelism)), unready: make(chan struct{}, o.Unready),
+		asking: make(chan struct{}, askingAtOnce), checked: make(chan struct{}, o.Unready),
+		work: work, Stop: stop, turns: map[string]chan struct{}{},
+	}
+}
+
+// askingAtOnce is how many units wait for the answer of a recheck: with a read each
+// freshEvery, twice as many may go on in a second. More would take memory, and their
+// answers would be too old when their turn comes.
+const askingAtOnce = 256
+
+// Todo is what a run is about to do.
+type Todo struct {
+	// Entries are in the journal already; units are put into it in batches, just ahead
+	// of their execution; waits write nothing and are in no journal.
+	Entries      []*journal.Entry
+	Units, Waits []migration.Unit
+	// LastEntries and last come after all others.
+	LastEntries []*journal.Entry
+	Last        []migration.Unit
+}
+
+func (t *Todo) Size() int {
+	return len(t.Entries) + len(t.Units) + len(t.Waits) + len(t.LastEntries) + len(t.Last)
+}
+
+// Run does everything. ctx is the run's forward context.
+func (x *Executor) Run(ctx context.Context, t Todo) error {
+	defer x.Stop(nil)
+	x.Last = t.LastEntries
+	x.shared.Counted(len(t.Entries)+len(t.Units)+len(t.Waits), 0)
+	for i := range t.Waits {
+		x.units.Go(func() {
+			defer x.shared.Counted(-1, 0)
+			defer x.recovered(&t.Waits[i])
+			x.await(ctx, &t.Waits[i])
+		})
+	}
+	for _, e := range t.Entries {
+		if !x.start(ctx, e) {
+			break
+		}
+	}
+	for batch := range x.journaled(t.Units, t.Last) {
+		for _, e := range batch {
+			if !x.start(ctx, e) {
+				break
+			}
+		}
+	}
+	if err := x.finish(); err != nil {
+		return err
+	}
+	return x.Finally(ctx)
+}
+
+// Finally does what comes after all others, one unit after the other.
+func (x *Executor) Finally(ctx context.Context) error {
+	x.shared.Counted(len(x.Last), 0)
+	for _, e := range x.Last {
+		if !x.start(ctx, e) {
+			break
+		}
+		if err := x.finish(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// journaled puts units into the journal, batch by batch, one batch ahead of what
+// is being executed: the next one is durable when the last one is under way. Those
+// that come last are in it before all others: a run that goes on after a kill must
+// know of them.
+func (x *Executor) journaled(units, last []migration.Unit) <-chan []*journal.Entry {
+	batches := make(chan []*journal.Entry)
+	go func() {
+		defer close(batches)
+		next := x.r.NextSeq()
+		if len(last) > 0 {
+			entries, ok := x.journal(last, &next, true)
+			if !ok {
+				return
+			}
+			x.Last = append(x.Last, entries...)
+		}
+		for len(units) > 0 && x.work.Err() == nil {
+			entries, ok := x.journal(nextBatch(&units), &next, false)
+			if !ok {
+				return
+			}
+			select {
+			case batches <- entries:
+			case <-x.work.Done():
+				return
+			}
+		}
+	}()
+	return batches
+}
+
+// journal makes one batch durable. A unit whose objects are not what it was planned
+// for any more is left out. It returns false if the run cannot go on.
+func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*journal.Entry, bool) {
+	var entries []*journal.Entry
+	for i := range batch {
+		journal.Build(&batch[i])
+		pre, err := x.r.Preimages(x.work, &batch[i], last)
+		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
+			x.leaveUnit(&batch[i], moved)
+			if !last {
+				x.shared.Counted(-1, 0)
+			}
+			continue
+		}
+		if err != nil {
+			x.fail(&batch[i], 0, fmt.Errorf("cannot read the pre-image of %s: %w", batch[i].ID, err))
+			return nil, false
+		}
+		e := journal.NewEntry(*next, batch[i], pre)
+		e.Last = last
+		entries = append(entries, e)
+		*next++
+	}
+	if len(entries) == 0 {
+		return nil, true
+	}
+	if err := x.r.Journals.Append(x.work, x.r.Journal, entries); err != nil {
+		if x.work.Err() == nil {
+			x.failRun(err)
+		}
+		return nil, false
+	}
+	return entries, true
+}
+
+// finish waits for all units and returns what failed.
+func (x *Executor) finish() error {
+	x.units.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return errors.Join(x.Failures...)
+}
+
+// place is a unit's place among those that run at once.
+type place struct {
+	room chan struct{}
+	held bool
+}
+
+func (p *place) leave() {
+	if p.held {
+		<-p.room
+		p.held = false
+	}
+}
+
+// take waits for room; false if no more may begin.
+func (p *place) take(work context.Context) bool {
+	select {
+	case <-work.Done():
+		return false
+	case p.room <- struct{}{}:
+	}
+	p.held = true
+	if work.Err() != nil {
+		p.leave()
+	}
+	return p.held
+}
+
+// turn is what a unit holds from a guarded change on, up to the change until.
+type turn struct {
+	held  chan struct{}
+	until int
+}
+
+func (t *turn) end() {
+	if t.held != nil {
+		<-t.held
+		t.held = nil
+	}
+}
+
+// take waits for the turn of that name; false if no more may begin. While it waits, the
+// unit gives up its place: whoever has the turn may need it.
+func (x *Executor) take(name string, until int, p *place) (turn, bool) {
+	x.mu.Lock()
+	held := x.turns[name]
+	if held == nil {
+		held = make(chan struct{}, 1)
+		x.turns[name] = held
+	}
+	x.mu.Unlock()
+	t := turn{held, until}
+	select {
+	case held <- struct{}{}:
+		return t, true
+	default:
+	}
+	p.leave()
+	select {
+	case held <- struct{}{}:
+	case <-x.work.Done():
+		return turn{}, false
+	}
+	if !p.take(x.work) {
+		t.end()
+		return turn{}, false
+	}
+	return t, true
+}
+
+// start begins a unit as soon as there is room; false if no more may begin.
+func (x *Executor) start(ctx context.Context, e *journal.Entry) bool {
+	p := &place{room: x.slots}
+	if x.serial || x.r.Waits(&e.Unit) {
+		p.room = x.unready
+	}
+	if !p.take(x.work) {
+		return false
+	}
+	if err := x.r.Journals.Raise(x.work, e); err != nil {
+		p.leave()
+		if x.work.Err() == nil {
+			x.failRun(err)
+		}
+		return false
+	}
+	x.units.Go(func() {
+		defer x.shared.Counted(-1, 0)
+		defer p.leave()
+		defer x.recovered(&e.Unit)
+		x.unit(ctx, e, p)
+	})
+	return true
+}
+
+// recovered makes a panic, such as one in a job's condition, the unit's failure:
+// it must not keep the run from being rolled back.
+func (x *Executor) recovered(u *migration.Unit) {
+	if p := recover(); p != nil {
+		x.fail(u, 0, k8sutil.Permanent(fmt.Errorf("panic: %v", p)))
+	}
+}
+
+// unit makes the changes of one unit in order. p is its place; a unit that is
+// among the unready takes a write slot for each write besides.
+func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
+	begun := false
+	var waited, asked time.Time
+	var own turn
+	defer func() { own.end() }()
+	for i := range e.Unit.Changes {
+		ch := &e.Unit.Changes[i]
+		if i == own.until {
+			own.end()
+		}
+		began := time.Now()
+		report := &e.Reports[i]
+		switch state := x.r.StateOf(e, i); {
+		case state == journal.StepLeft:
+			if report.Result == migration.ChangeNotStarted {
+				report.Result = migration.ChangeLeft
+			}
+			continue
+		case state.IsDone() && ch.Writes() && !journal.RecreatesAny(&e.Unit):
+			report.Result = migration.ChangeDone
+			begun = true
+			continue
+		}
+		if ch.Guard {
+			asked = time.Time{}
+		}
+		if ask, gaveUp := x.r.Undecided(e, i); ch.Guard && (ask || gaveUp) {
+			if ch.Turn != "" && own.held == nil {
+				var ok bool
+				if own, ok = x.take(ch.Turn, journal.GuardEnd(&e.Unit, i), p); !ok {
+					return // the report says not-started, or open if the unit had begun
+				}
+			}
+			var left bool
+			var err error
+			if left, asked, err = x.decide(ctx, e, i, p, waited, gaveUp); err != nil {
+				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
+				x.report(report, err, time.Since(began))
+				return
+			}
+			if left {
+				continue
+			}
+		}
+		result := migration.ChangeDone
+		if ch.Writes() {
+			if x.work.Err() != nil {
+				return // the report says not-started, or open if the unit had begun
+			}
+			begun = true
+			report.Result = migration.ChangeOpen
+			var err error
+			result, err = x.write(e, i, p, asked)
+			left := false
+			for errors.Is(err, write.ErrOldDecision) && !left {
+				if left, asked, err = x.decide(ctx, e, e.GuardOf(i), p, waited, false); err == nil && !left {
+					result, err = x.write(e, i, p, asked)
+				}
+			}
+			if left && err == nil {
+				continue
+			}
+			if moved, ok := errors.AsType[*write.ChangedError](err); ok && moved.NoEffect {
+				if from := e.LeavesFrom(i); from >= 0 {
+					if err = x.leave(ctx, e, from, act.NotAsDecided(moved)); err == nil {
+						continue
+					}
+				}
+			}
+			if err != nil {
+				x.fail(&e.Unit, i, err)
+				x.report(report, err, time.Since(began))
+				return
+			}
+		}
+		conditions := append(x.r.After(e, i), x.r.Job.Await(ch)...)
+		if len(conditions) > 0 {
+			x.step(0, 1, "")
+			limit := ctx
+			if !begun && journal.FirstWrite(e.Unit.Changes[i:]) >= 0 {
+				limit = x.work // what is waited for is there for a write that will not be
+			}
+			err := x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.Wait(limit, conditions, time.Now()) })
+			x.step(0, -1, "")
+			if err != nil {
+				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
+				x.report(report, err, time.Since(began))
+				return
+			}
+			waited = time.Now()
+		}
+		x.recordEffects(ctx, e, i)
+		switch state := x.r.StateOf(e, i); {
+		case ch.Writes() && state == journal.StepNotBegun:
+			// It was so already: this run has nothing to undo.
+			x.r.SetState(e, i, journal.StepLeft)
+		case ch.Writes() && state == journal.StepUnknown:
+			x.r.SetState(e, i, journal.StepFound)
+		default:
+			x.r.SetState(e, i, journal.StepDone)
+		}
+		report.Result, report.Seconds = result, Seconds(time.Since(began))
+		if ch.Writes() {
+			x.r.Log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))
+		}
+	}
+	x.r.Unload(e)
+	if x.r.Complete(e) {
+		// Not in the unit's own slot: nothing waits for a mark.
+		x.units.Go(func() { x.r.MarkDone(x.work, e.Chunk) })
+	}
+	x.step(1, 0, e.Unit.ID)
+}
+
+// write makes one change in a write slot. asked is when the job decided on it; zero if
+// it was not asked.
+func (x *Executor) write(e *journal.Entry, i int, p *place, asked time.Time) (string, error) {
+	if p.room != x.slots {
+		x.slots <- struct{}{}
+		defer func() { <-x.slots }()
+	}
+	ctx := x.work
+	if !asked.IsZero() && e.Decides(i) {
+		ctx = write.WithDecision(ctx, &write.Decision{Asked: asked, Once: e.Unit.Commit})
+	}
+	return x.r.Apply(ctx, e, i)
+}
+
+// await is a unit that writes nothing: it is in no journal.
+func (x *Executor) await(ctx context.Context, u *migration.Unit) {
+	for i := range u.Changes {
+		ch := &u.Changes[i]
+		began := time.Now()
+		report := migration.ReportOf(ch, migration.ChangeDone)
+		x.step(0, 1, "")
+		err := x.waiter.Wait(ctx, x.r.Job.Await(ch), began)
+		x.step(0, -1, "")
+		if err != nil {
+			x.fail(u, i, fmt.Errorf("%s: %w", ch.Ref, err))
+		}
+		x.report(&report, err, time.Since(began))
+		x.reported(report)
+		if err != nil {
+			return
+		}
+	}
+	x.step(1, 0, u.ID)
+}
+
+func (x *Executor) report(report *migration.ChangeReport, err error, took time.Duration) {
+	report.Seconds = Seconds(took)
+	switch {
+	case err == nil:
+	case act.Ended(err):
+		if report.Result != migration.ChangeNotStarted {
+			report.Result = migration.ChangeOpen
+		}
+		report.Message = err.Error()
+	default:
+		report.Result, report.Message = migration.ChangeFailed, err.Error()
+	}
+}
+
+// fail records why a unit failed, and lets nothing new begin.
+func (x *Executor) fail(u *migration.Unit, i int, err error) {
+	var cutOff *wait.CutOffError
+	var timeout *act.TimeoutError
+	// What was still waited for when the time ran out has a name, too.
+	if !act.Ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
+		ref := u.Changes[i].Ref
+		finding := migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err), Hint: act.HintFor(err)}
+		x.r.AddFinding(finding)
+		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Hint))
+	}
+	x.failRun(err)
+}
+
+func (x *Executor) failRun(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.Failures = append(x.Failures, err)
+	x.Stop(act.ErrStopped)
+}
+
+func (x *Executor) step(done, waiting int, what string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.done += done
+	x.waiting += waiting
+	x.progress.Step(x.done, x.waiting, what)
+}
+
+func nextBatch(units *[]migration.Unit) []migration.Unit {
+	changes, n := 0, 0
+	for n < len(*units) {
+		changes += len((*units)[n].Changes)
+		if n > 0 && changes > journal.ChunkChanges {
+			break
+		}
+		n++
+	}
+	batch := (*units)[:n]
+	*units = (*units)[n:]
+	return batch
+}
+
+// DryRunRemaining asks the server, without writing, which of the creations that were not
+// begun it would refuse too: after the first failure, one run names them all.
+func DryRunRemaining(ctx context.Context, a *act.Actor, units []migration.Unit) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var open []*migration.Unit
+	journaled := map[string]bool{}
+	for _, e := range a.Journal.Entries() {
+		journaled[e.Unit.ID] = true
+		if !e.Done && len(e.Reports) > 0 && e.Reports[0].Result == migration.ChangeNotStarted {
+			open = append(open, &e.Unit)
+		}
+	}
+	for i := range units {
+		if !journaled[units[i].ID] {
+			open = append(open, &units[i])
+		}
+	}
+	slots := make(chan struct{}, 16)
+	var all sync.WaitGroup
+	for _, u := range open {
+		// Units may begin with a wait: for the Broker of a Trigger.
+		first := journal.FirstWrite(u.Changes)
+		if first < 0 || u.Changes[first].Verb != migration.Create || ctx.Err() != nil {
+			continue
+		}
+		ch := &u.Changes[first]
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			_, err := ch.Ref.Resource.In(a.Client, ch.Ref.Namespace).
+				Create(ctx, ch.Built(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err != nil && act.IsRefusal(err) && !act.LacksDryRun(err) {
+				a.AddFinding(migration.Finding{Severity: migration.Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: act.HintFor(err)})
+			}
+		})
+	}
+	all.Wait()
+}
+
+func Seconds(d time.Duration) float64 {
+	return float64(d.Round(time.Millisecond)) / float64(time.Second)
+}
+
+func pastTense(v migration.Verb, result string) string {
+	if result == migration.ChangeUnchanged {
+		return "found done already: " + string(v)
+	}
+	switch v {
+	case migration.Patch:
+		return "patched"
+	case migration.Restart:
+		return "restarted"
+	default:
+		return string(v) + "d"
+	}
+}
+
+// Progress is told how far a run is.
+type Progress interface {
+	// Start is called once there is something to do, with the number of units.
+	Start(total int)
+	// Step is called when something changed: done units, units that wait for
+	// their objects, and what just happened.
+	Step(done, waiting int, what string)
+	// Stop is called when the run ends, also if Start never was.
+	Stop()
+}

@@ -1,0 +1,192 @@
+package execute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/rollback"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// decide asks the job about the guarded change i, and leaves it if its reason does not
+// hold any more, or if an earlier process gave up a part of it. asked is when the job
+// answered.
+func (x *Executor) decide(ctx context.Context, e *journal.Entry, i int, p *place, waited time.Time, gaveUp bool) (left bool, asked time.Time, err error) {
+	finding := &migration.Finding{
+		Severity: migration.Warning, Object: e.Unit.Changes[journal.GuardEnd(&e.Unit, i)-1].Ref.String(),
+		Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
+	}
+	if !gaveUp {
+		finding, asked, err = x.recheck(e, i, p, waited)
+	}
+	if err == nil && finding != nil {
+		err = x.leave(ctx, e, i, *finding)
+	}
+	return finding != nil, asked, err
+}
+
+// recheck asks the job whether the reason for a guarded change still holds: nil if
+// it does. A unit that has waited gives up its place meanwhile, so that what it
+// reads delays nobody; the answer is then not older than a shared read.
+func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) (*migration.Finding, time.Time, error) {
+	ch := &e.Unit.Changes[i]
+	rechecker, ok := x.r.Job.(migration.Rechecker)
+	if !ok {
+		return &migration.Finding{
+			Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
+			Hint: "run it with the version that began it",
+		}, time.Time{}, nil
+	}
+	for {
+		asking := &place{room: x.asking}
+		if !waited.IsZero() && !x.serial {
+			// It comes back to a room of its own: the one it leaves may fill with units
+			// that wait for what this one is about to do. That room is not kept while it
+			// waits to ask: others wait for it who ask.
+			if p.room == x.checked {
+				p.leave()
+			}
+			if !asking.take(x.work) {
+				return nil, time.Time{}, act.ErrStopped
+			}
+			p.leave()
+			p.room = x.checked
+		}
+		finding, err := rechecker.Recheck(x.work, wait.NewFresh(x.shared, x.waiter, waited), &e.Unit, i)
+		asked := time.Now()
+		entered := p.held || p.take(x.work)
+		asking.leave()
+		if !entered {
+			return nil, asked, act.ErrStopped
+		}
+		switch {
+		case x.work.Err() != nil:
+			return nil, asked, context.Cause(x.work)
+		case err != nil:
+			return &migration.Finding{
+				Severity: migration.Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done: cannot check whether the reason for it still holds: %v", err),
+				Hint: "fix the error, and run the job again",
+			}, asked, nil
+		case finding != nil || time.Since(asked) <= wait.FreshFor:
+			return finding, asked, nil
+		}
+	}
+}
+
+// leave gives up the guarded change i and those that belong to it. What an earlier
+// process has made of them is undone.
+func (x *Executor) leave(ctx context.Context, e *journal.Entry, i int, f migration.Finding) error {
+	end := journal.GuardEnd(&e.Unit, i)
+	if err := x.retreat(ctx, e, i, end); err != nil {
+		return err
+	}
+	x.r.Recorder.Mu.Lock()
+	for k := i; k < end; k++ {
+		e.Steps[k].State = journal.StepLeft
+		if e.Reports[k].Result != migration.ChangeRolledBack {
+			e.Reports[k].Result = migration.ChangeLeft
+		}
+		e.Reports[k].Message = f.Problem
+	}
+	x.r.Recorder.Mu.Unlock()
+	x.r.AddFinding(f)
+	x.r.Log.Warn("not done: its reason does not hold any more", zap.String("object", f.Object), zap.String("problem", f.Problem))
+	return nil
+}
+
+// retreat undoes those of the changes from i up to end that were begun, newest
+// first.
+func (x *Executor) retreat(ctx context.Context, e *journal.Entry, i, end int) error {
+	v := rollback.New(x.r, x.waiter, false)
+	for k := end - 1; k >= i; k-- {
+		ch := &e.Unit.Changes[k]
+		if !ch.Writes() || !x.r.StateOf(e, k).Begun() {
+			continue
+		}
+		result, err := v.Change(ctx, e, k)
+		if err != nil {
+			return fmt.Errorf("cannot undo what was done of it: %w", err)
+		}
+		if result != "" {
+			e.Reports[k].Result = result
+			x.r.Log.Info("undone: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
+		}
+	}
+	return nil
+}
+
+// leaveUnit reports a unit that is not begun, since an object of it is not what
+// it was planned for any more.
+func (x *Executor) leaveUnit(u *migration.Unit, moved *write.ChangedError) {
+	f := act.NotAsDecided(moved)
+	x.r.AddFinding(f)
+	for i := range u.Changes {
+		report := migration.ReportOf(&u.Changes[i], migration.ChangeLeft)
+		report.Message = f.Problem
+		x.reported(report)
+	}
+	x.r.Log.Warn("not done: it was changed since the plan was made", zap.String("object", f.Object), zap.String("problem", f.Problem))
+	x.step(1, 0, u.ID)
+}
+
+// recordEffects notes what a controller made because of a change, so that a
+// rollback or an undo can tell it from what others made.
+func (x *Executor) recordEffects(ctx context.Context, e *journal.Entry, i int) {
+	x.r.Recorder.Mu.Lock()
+	effects := slices.Clone(e.Steps[i].Effects)
+	x.r.Recorder.Mu.Unlock()
+	since := time.Now()
+	for _, ref := range e.Pre[i].Absent {
+		if slices.ContainsFunc(effects, func(known journal.EffectMark) bool { return known.Ref == ref }) {
+			continue
+		}
+		// One list of a kind serves all units that end at once.
+		f := wait.NewFresh(x.shared, x.waiter, since)
+		all, err := migration.Shared(ctx, f, "side effects: "+ref.GroupVersionResource.String(), func(ctx context.Context, c *migration.Cluster) (map[migration.Ref]*unstructured.Unstructured, error) {
+			found := map[migration.Ref]*unstructured.Unstructured{}
+			err := c.Each(ctx, ref.Resource, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
+				found[migration.Ref{Resource: ref.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}] = obj
+				return nil
+			})
+			return found, err
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				x.r.Log.Warn("cannot read what a controller made; an undo will leave it", zap.String("object", ref.String()), zap.Error(err))
+			}
+			return
+		}
+		if live := all[ref]; live != nil {
+			known := journal.EffectMark{Ref: ref, UID: live.GetUID()}
+			if !e.Read {
+				// What is there after a kill may have been edited already.
+				known.Hash = patch.Hash(live, x.r.Recorder.Ignored)
+			}
+			effects = append(effects, known)
+		}
+	}
+	x.r.Recorder.Mu.Lock()
+	defer x.r.Recorder.Mu.Unlock()
+	e.Steps[i].Effects = effects
+}
+
+// RecordLateEffects notes what controllers made only after the units had ended.
+func (x *Executor) RecordLateEffects(ctx context.Context) {
+	for _, e := range x.r.Journal.Entries() {
+		for i := range e.Unit.Changes {
+			if len(e.Pre[i].Absent) > 0 && x.r.StateOf(e, i).IsDone() {
+				x.recordEffects(ctx, e, i)
+			}
+		}
+	}
+}

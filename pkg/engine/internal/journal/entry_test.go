@@ -1,0 +1,193 @@
+package journal
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// entryWith is an entry of one step for each letter of states, a stepState; made says
+// by a "+" at a change that the cluster shows it made.
+func entryWith(states, made string, changes ...migration.Change) *Entry {
+	e := &Entry{Record: Record{Unit: migration.Unit{ID: "u", Changes: changes}, Pre: make([]Preimage, len(changes))}, Chunk: &Chunk{}}
+	e.Chunk.entries = []*Entry{e}
+	for i := range changes {
+		e.Steps = append(e.Steps, Step{State: StepState(states[i]), Made: made[i] == '+'})
+		e.Reports = append(e.Reports, migration.ReportOf(&changes[i], migration.ChangeNotStarted))
+	}
+	return e
+}
+
+func states(e *Entry) string {
+	all := ""
+	for _, s := range e.Steps {
+		all += string(rune(s.State))
+	}
+	return all
+}
+
+func TestGuards(t *testing.T) {
+	guarded := func(verb migration.Verb, name string) migration.Change {
+		return migration.Change{Verb: verb, Ref: enginetest.Ref("Thing", name), Guard: true}
+	}
+	e := entryWith("------", "------",
+		migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a")}, migration.Change{Verb: migration.Await, Ref: enginetest.Ref("Thing", "a")},
+		guarded(migration.Patch, "b"), migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "b")}, guarded(migration.Delete, "c"), migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "d")})
+	var of, end []int
+	for i := range e.Unit.Changes {
+		of = append(of, e.GuardOf(i))
+		end = append(end, GuardEnd(&e.Unit, i))
+	}
+	if diff := cmp.Diff([]int{-1, -1, 2, 2, 4, 4}, of); diff != "" {
+		t.Errorf("what a change belongs to (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]int{2, 2, 4, 4, 6, 6}, end); diff != "" {
+		t.Errorf("where what belongs to it ends (-want +got):\n%s", diff)
+	}
+}
+
+// TestDeletes finds the change that deletes the object of another, that one or a later one.
+func TestDeletes(t *testing.T) {
+	a, b := enginetest.Ref("Thing", "a"), enginetest.Ref("Thing", "b")
+	u := migration.Unit{Changes: []migration.Change{{Verb: migration.Patch, Ref: a}, {Verb: migration.Patch, Ref: b}, {Verb: migration.Delete, Ref: a}, {Verb: migration.Create, Ref: a}, {Verb: migration.Delete, Ref: b}}}
+	e := &Entry{Record: Record{Unit: u}}
+	var got, of []int
+	var goes []bool
+	for i := range u.Changes {
+		got, of, goes = append(got, Deletes(&u, i)), append(of, e.DeletionOf(i)), append(goes, e.Goes(i))
+	}
+	if diff := cmp.Diff([]int{2, 4, 2, -1, 4}, got); diff != "" {
+		t.Errorf("what deletes it (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]int{-1, -1, -1, 2, -1}, of); diff != "" {
+		t.Errorf("what had deleted it (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]bool{true, true, false, false, false}, goes); diff != "" {
+		t.Errorf("whether it goes later (-want +got):\n%s", diff)
+	}
+}
+
+func TestUndecided(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason       string
+		states, made string
+		ask, gaveUp  bool
+	}{
+		"NotBegun": {"nothing was begun: ask", "d--", "+--", true, false},
+		"All":      {"an earlier process did all of it: its reason is no question any more", "ddd", "+++", false, false},
+		"ShownAll": {"the cluster shows all of it", "d??", "+++", false, false},
+		"Half":     {"half of it was done: the reason must hold for the rest", "d?-", "++-", true, false},
+		"HalfLeft": {"half of it was done, and the plan of now does not want the rest: undo it", "d?l", "++-", false, true},
+		"AllLeft":  {"none of it is wanted, and none was done", "dll", "+--", false, false},
+		"Unknown":  {"whether it was begun is not known, and the cluster does not show it: ask", "d??", "+--", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := entryWith(tc.states, tc.made, migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a")},
+				migration.Change{Verb: migration.Patch, Ref: enginetest.Ref("Thing", "b"), Guard: true}, migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "b")})
+			e.Read = true
+			ask, gaveUp := (&Recorder{}).Undecided(e, 1)
+			if ask != tc.ask || gaveUp != tc.gaveUp {
+				t.Errorf("%s: ask %t, gave up %t", tc.reason, ask, gaveUp)
+			}
+		})
+	}
+}
+
+// TestUndecidedOfWhatIsReplaced: once the object is deleted, the journal decides what takes its
+// place, and all of a unit that commits.
+func TestUndecidedOfWhatIsReplaced(t *testing.T) {
+	a, b := enginetest.Ref("Thing", "a"), enginetest.Ref("Thing", "b")
+	for name, tc := range map[string]struct {
+		made    string
+		commit  bool
+		ask     bool
+		changes []migration.Change
+	}{
+		"NotBegun":    {"--", false, true, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Create, Ref: a, Replaces: true}}},
+		"Replaces":    {"+-", false, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Create, Ref: a, Replaces: true}}},
+		"OtherObject": {"+-", false, true, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Delete, Ref: b}}},
+		"Commit":      {"+-", true, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Delete, Ref: b}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := entryWith("??", tc.made, tc.changes...)
+			e.Read, e.Unit.Commit = true, tc.commit
+			if ask, gaveUp := (&Recorder{}).Undecided(e, 0); ask != tc.ask || gaveUp {
+				t.Errorf("ask %t, gave up %t", ask, gaveUp)
+			}
+		})
+	}
+}
+
+func TestRemakes(t *testing.T) {
+	orders, other := enginetest.Ref("ServiceInstance", "orders"), enginetest.Ref("ServiceInstance", "other")
+	u := migration.Unit{Changes: []migration.Change{
+		{Verb: migration.Patch, Ref: orders}, {Verb: migration.Delete, Ref: other}, {Verb: migration.Delete, Ref: orders}, {Verb: migration.Await, Ref: orders}, {Verb: migration.Create, Ref: orders}, {Verb: migration.Patch, Ref: orders},
+	}}
+	type answers struct {
+		RemadeBy []int
+		Remakes  []bool
+	}
+	var got answers
+	for i := range u.Changes {
+		got.RemadeBy = append(got.RemadeBy, RecreatedBy(&u, i))
+		got.Remakes = append(got.Remakes, Recreates(&u, i))
+	}
+	want := answers{
+		RemadeBy: []int{-1, -1, 4, -1, -1, -1},
+		// What comes before the deletion is overtaken by it; what follows is not.
+		Remakes: []bool{true, false, true, false, false, false},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestReplaces (M07): what creates another object of the name is not the former one
+// restored.
+func TestReplaces(t *testing.T) {
+	a := enginetest.Ref("Thing", "a")
+	e := entryWith("--", "--", migration.Change{Verb: migration.Delete, Ref: a}, migration.Change{Verb: migration.Create, Ref: a, Replaces: true})
+	if RecreatedBy(&e.Unit, 0) != -1 || Recreates(&e.Unit, 0) || RecreatesAny(&e.Unit) || e.Restores(1) {
+		t.Error("a replacement counts as the former object")
+	}
+	if e.DeletionOf(1) != 0 {
+		t.Error("it is created all the same once the former one was deleted")
+	}
+	e.Unit.Changes[1].Replaces = false
+	if RecreatedBy(&e.Unit, 0) != 1 || !RecreatesAny(&e.Unit) || !e.Restores(1) {
+		t.Error("one that is created again does not")
+	}
+}
+
+// TestRecord: what this process knows of a unit is not stored with it.
+func TestRecord(t *testing.T) {
+	e := entryWith("d", "+", migration.Change{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a")})
+	s, j := fakeJournals(), New("job", "v1", 1, &migration.Plan{})
+	if err := s.Append(t.Context(), j, []*Entry{e}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Secrets.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("%d Secrets, %v", len(list.Items), err)
+	}
+	unpack, err := gzip.NewReader(bytes.NewReader(list.Items[0].Data["units"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored []map[string]json.RawMessage
+	if err := json.NewDecoder(unpack).Decode(&stored); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"pre", "seq", "unit"}, slices.Sorted(maps.Keys(stored[0]))); diff != "" {
+		t.Errorf("fields of a stored unit (-want +got):\n%s", diff)
+	}
+}

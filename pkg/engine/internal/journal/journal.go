@@ -1,0 +1,838 @@
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Labels of the journal's Secrets, and of the report's ConfigMap.
+const (
+	LabelJob    = migration.LabelPrefix + "job"
+	LabelRun    = migration.LabelPrefix + "run"
+	LabelPhase  = migration.LabelPrefix + "phase"
+	labelNumber = migration.LabelPrefix + "number"
+)
+
+// Phase of a journal, in a label of its first Secret.
+type Phase string
+
+const (
+	PhaseForward    Phase = "forward"
+	PhaseRollback   Phase = "rollback"
+	PhaseUndo       Phase = "undo"
+	PhaseDone       Phase = "done"
+	PhaseRolledBack Phase = "rolled-back"
+	PhaseUndone     Phase = "undone"
+)
+
+// OpenPhases are those of a run that somebody has to finish.
+var OpenPhases = []Phase{PhaseForward, PhaseRollback, PhaseUndo}
+
+const (
+	// ChunkChanges is how many changes one write of the journal covers.
+	ChunkChanges = 100
+	// chunkBytes is how much compressed data goes into one Secret; the API
+	// server's limit is 1 MiB for all of its data.
+	chunkBytes = 900 << 10
+	// historyLimit is how many closed journals of a job are kept for undo.
+	historyLimit = 5
+	// begunAhead is by how many units a chunk's watermark is ahead of the unit that
+	// begins: after a kill, so many may have to be looked at for nothing.
+	begunAhead = 50
+	// undoneAhead is by how many units a rollback's watermark is ahead of the unit that
+	// it undoes: after a kill, of so many nobody can tell whether it had undone them.
+	undoneAhead = 50
+)
+
+// IsDone says whether nothing is left to do for the change.
+func (s StepState) IsDone() bool { return s == StepDone || s == StepFound }
+
+// IsProven says whether it is known that this job made the change, if it was made.
+func (s StepState) IsProven() bool {
+	return s != StepUnknown && s != StepFound && s != StepRevertingUnproven
+}
+
+// IsReverting says whether a rollback has begun to undo the change.
+func (s StepState) IsReverting() bool { return s == StepReverting || s == StepRevertingUnproven }
+
+// Begun says whether a request was, or may have been, sent for the change.
+func (s StepState) Begun() bool { return s != StepNotBegun && s != StepLeft }
+
+func (e *Entry) marks() Marks {
+	m := Marks{}
+	for i := range e.Steps {
+		s := &e.Steps[i]
+		m.Steps += string(rune(s.State))
+		if s.hash != "" && m.Hashes == nil {
+			m.Hashes = make([]string, len(e.Steps))
+		}
+		if s.hash != "" {
+			m.Hashes[i] = s.hash
+		}
+		if len(s.Effects) > 0 {
+			if m.Effects == nil {
+				m.Effects = map[int][]EffectMark{}
+			}
+			m.Effects[i] = s.Effects
+		}
+	}
+	return m
+}
+
+// known says whether there is anything to mark.
+func (e *Entry) known() bool {
+	return slices.ContainsFunc(e.Steps, func(s Step) bool { return s.State != StepNotBegun && s.State != StepUnknown })
+}
+
+func (e *Entry) readMarks(m Marks) error {
+	if len(m.Steps) != len(e.Unit.Changes) {
+		return fmt.Errorf("the marks of unit %d are for %d changes, and it has %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
+	}
+	e.Done = true
+	for i := range e.Steps {
+		s := &e.Steps[i]
+		s.State = StepState(m.Steps[i])
+		if len(m.Hashes) > i {
+			s.hash = m.Hashes[i]
+		}
+		s.Effects = m.Effects[i]
+		if s.State != StepDone && s.State != StepLeft && s.State != StepFound {
+			e.Done = false
+		}
+		if s.State == StepNotBegun && e.mayHaveBegun() {
+			s.State = StepUnknown // it was so when the mark was written
+		}
+	}
+	return nil
+}
+
+// mayHaveBegun says whether an earlier process may have begun the entry.
+func (e *Entry) mayHaveBegun() bool { return e.Seq < e.Chunk.begun }
+
+// Chunk is one Secret of the journal (with further ones, if it is too large).
+type Chunk struct {
+	index   int
+	Name    string
+	entries []*Entry
+	parts   int
+	// begun: the units before this sequence number may have begun. It is written
+	// before the first of them begins, for several at once.
+	begun int
+	// Created is when the API server stored it: what is older is none of its
+	// changes' doing.
+	Created metav1.Time
+	// Left are the entries that are not done yet, in this process' view.
+	Left int
+}
+
+// Journal of one run. The pre-images of a chunk are durable before the first
+// change it covers; marks of what is done may lag behind what is done.
+type Journal struct {
+	Header
+	Phase Phase
+	// Undone: a rollback may have begun with the units from this sequence number on. It
+	// is written before it begins with the first of them, for several at once.
+	Undone int
+
+	mu     sync.Mutex
+	chunks []*Chunk
+}
+
+type Header struct {
+	Format int    `json:"format"`
+	Job    string `json:"job"`
+	Run    string `json:"run"`
+	// Number puts the runs of all jobs in order, whatever the clocks of the machines
+	// say on which they ran: it is the number of the lock's acquisition. 0 in format 1.
+	Number      int       `json:"number,omitempty"`
+	Version     string    `json:"version"`
+	StartedAt   time.Time `json:"startedAt"`
+	Parallelism int       `json:"parallelism"`
+	Serial      bool      `json:"serial,omitempty"`
+}
+
+// journalFormat is written into each journal; a newer one is refused. Format 1
+// marked units and not changes, and had neither number, count nor watermark: what
+// it did not mark as done is unknown.
+const journalFormat = 2
+
+func New(job, version string, number int, plan *migration.Plan) *Journal {
+	now := time.Now().UTC()
+	return &Journal{Phase: PhaseForward, Header: Header{
+		Format: journalFormat, Job: job, Version: version, Number: number, StartedAt: now.Truncate(time.Second),
+		Run:         now.Format("20060102150405") + now.Format(".000")[1:] + "-" + rand.String(5),
+		Parallelism: plan.Parallelism, Serial: plan.Serial,
+	}}
+}
+
+// newer puts the newest run first: by number, and those of format 1 by their clock.
+func newer(a, b Header) int {
+	return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(b.Run, a.Run))
+}
+
+// Empty says whether nothing was written into the journal yet.
+func (j *Journal) Empty() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.chunks) == 0
+}
+
+func (j *Journal) All() []*Chunk {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.chunks)
+}
+
+// Entries are all units of the journal, in the order in which they were planned.
+func (j *Journal) Entries() []*Entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var all []*Entry
+	for _, c := range j.chunks {
+		all = append(all, c.entries...)
+	}
+	return all
+}
+
+// Changes are all changes of the journal, in order.
+func (j *Journal) Changes() []migration.Change {
+	var all []migration.Change
+	for _, e := range j.Entries() {
+		all = append(all, e.Unit.Changes...)
+	}
+	return all
+}
+
+// Store is the store of one job's journals.
+type Store struct {
+	Job, Namespace string
+	Secrets        corev1client.SecretInterface
+	Meta           metadata.ResourceInterface
+	// Highest number of a journal that was seen.
+	Highest int
+	// open are the runs whose journals are open, as far as this process knows: those
+	// that it found, and those that it may have begun to write. Nil: it has not looked,
+	// or what it saw may be stale.
+	open   map[string]bool
+	openMu sync.Mutex
+	// read and write repeat a call that failed for a moment; write also holds
+	// it against the lock.
+	Read, Write func(context.Context, func(context.Context) error) error
+}
+
+// stored is one journal as its Secrets' metadata tell.
+type stored struct {
+	run   string
+	phase Phase
+}
+
+// OpenJournal is the beginning of a journal: all but its units.
+type OpenJournal struct {
+	Header Header
+	Phase  Phase
+}
+
+// Find returns the beginnings of the journals in the given phases, newest first.
+// It is an error if a journal lost its first Secret: nobody could tell then what
+// the run did.
+func (s *Store) Find(ctx context.Context, phases ...Phase) ([]OpenJournal, error) {
+	complete := slices.Contains(phases, PhaseForward)
+	if complete {
+		s.Know(nil)
+	}
+	runs, err := s.runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []OpenJournal
+	for _, one := range runs {
+		if !slices.Contains(phases, one.phase) {
+			continue
+		}
+		h, exists, err := s.header(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		if exists { // it may have been pruned meanwhile
+			found = append(found, OpenJournal{h, one.phase})
+		}
+	}
+	slices.SortFunc(found, func(a, b OpenJournal) int { return newer(a.Header, b.Header) })
+	if complete {
+		open := map[string]bool{}
+		for _, one := range found {
+			if slices.Contains(OpenPhases, one.Phase) {
+				open[one.Header.Run] = true
+			}
+		}
+		s.Know(open)
+	}
+	return found, nil
+}
+
+// Know replaces what is known of open journals; nil: nothing.
+func (s *Store) Know(open map[string]bool) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	s.open = open
+}
+
+// keep notes whether the journal of a run is open now.
+func (s *Store) keep(run string, open bool) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	switch {
+	case !open:
+		delete(s.open, run)
+	case s.open != nil:
+		s.open[run] = true
+	}
+}
+
+// AllClosed says whether it is known that the job has no open journal.
+func (s *Store) AllClosed() bool {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	return s.open != nil && len(s.open) == 0
+}
+
+// Past is what the journals of all jobs tell: which jobs have an open one, and the
+// highest number.
+func (s *Store) Past(ctx context.Context) (open []string, highest int, err error) {
+	list, err := s.Metadata(ctx, LabelJob+","+LabelPhase)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range list {
+		labels := list[i].Labels
+		if slices.Contains(OpenPhases, Phase(labels[LabelPhase])) {
+			open = append(open, labels[LabelJob])
+		}
+		if n, err := strconv.Atoi(labels[labelNumber]); err == nil {
+			highest = max(highest, n)
+		}
+	}
+	return open, highest, nil
+}
+
+// runs lists the metadata of the job's journals.
+func (s *Store) runs(ctx context.Context) ([]*stored, error) {
+	list, err := s.Metadata(ctx, LabelJob+"="+s.Job+","+LabelRun)
+	if err != nil {
+		return nil, err
+	}
+	byRun := map[string]*stored{}
+	for i := range list {
+		run := list[i].Labels[LabelRun]
+		one := byRun[run]
+		if one == nil {
+			one = &stored{run: run}
+			byRun[run] = one
+		}
+		if p := list[i].Labels[LabelPhase]; p != "" {
+			one.phase = Phase(p)
+		}
+		if n, err := strconv.Atoi(list[i].Labels[labelNumber]); err == nil {
+			s.Highest = max(s.Highest, n)
+		}
+	}
+	runs := make([]*stored, 0, len(byRun))
+	for _, run := range slices.Sorted(maps.Keys(byRun)) {
+		one := byRun[run]
+		if one.phase == "" {
+			return nil, s.damaged(run, chunkName(s.Job, run, 0))
+		}
+		runs = append(runs, one)
+	}
+	return runs, nil
+}
+
+func (s *Store) header(ctx context.Context, one *stored) (h Header, found bool, err error) {
+	// A list: no account needs to get Secrets besides.
+	list, err := s.List(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+one.run+","+LabelPhase)
+	if err != nil || len(list) == 0 {
+		return h, false, err
+	}
+	if err := json.Unmarshal(list[0].Data["run"], &h); err != nil {
+		return h, false, fmt.Errorf("cannot read journal Secret %s/%s: %w", s.Namespace, list[0].Name, err)
+	}
+	if h.Format > journalFormat {
+		return h, false, fmt.Errorf("cannot read the journal of run %s: it was written by a newer version (%s): use that one", h.Run, h.Version)
+	}
+	return h, true, nil
+}
+
+// DamagedError says that a Secret of a journal is missing.
+type DamagedError struct{ job, run, namespace, missing string }
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the journal of run %s of %s is damaged: Secret %s/%s is missing", e.run, e.job, e.namespace, e.missing)
+}
+
+// Hint is the way out: restore the Secret, or give the journal up.
+func (e *DamagedError) Hint() string {
+	return fmt.Sprintf("restore that Secret from a backup. Without one, what the run did cannot be undone by this tool: list the objects that carry the annotation %s with the value %s/…, "+
+		"then give the journal up: kubectl -n %s delete secrets -l %s=%s", migration.MarkAnnotation, e.run, e.namespace, LabelRun, e.run)
+}
+
+func (s *Store) damaged(run, missing string) error {
+	return k8sutil.Permanent(&DamagedError{s.Job, run, s.Namespace, missing})
+}
+
+// Metadata lists the metadata of Secrets: their data may be large.
+func (s *Store) Metadata(ctx context.Context, selector string) ([]metav1.PartialObjectMetadata, error) {
+	var all []metav1.PartialObjectMetadata
+	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		var page *metav1.PartialObjectMetadataList
+		err := s.Read(ctx, func(ctx context.Context) error {
+			var err error
+			page, err = s.Meta.List(ctx, opts)
+			return err
+		})
+		return page, err
+	})
+	list, _, err := p.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the journal's secrets: %w", err)
+	}
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		one, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		all = append(all, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: one.GetName(), Labels: one.GetLabels()}})
+		return nil
+	})
+	return all, err
+}
+
+func (s *Store) List(ctx context.Context, selector string) ([]corev1.Secret, error) {
+	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		var page *corev1.SecretList
+		err := s.Read(ctx, func(ctx context.Context) error {
+			var err error
+			page, err = s.Secrets.List(ctx, opts)
+			return err
+		})
+		return page, err
+	})
+	p.PageSize = 50 // a Secret may hold nearly 1 MiB
+	list, _, err := p.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the journal's secrets: %w", err)
+	}
+	var all []corev1.Secret
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		all = append(all, *obj.(*corev1.Secret))
+		return nil
+	})
+	return all, err
+}
+
+// Load reads a whole journal. It is an error if a Secret of it is missing.
+func (s *Store) Load(ctx context.Context, h Header, p Phase) (*Journal, error) {
+	list, err := s.List(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+h.Run)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]*corev1.Secret{}
+	last := 0
+	for i := range list {
+		byName[list[i].Name] = &list[i]
+		if index, ok := chunkIndex(list[i].Name); ok {
+			last = max(last, index)
+		}
+	}
+	j := &Journal{Header: h, Phase: p}
+	// What was written as the number of chunks may be one behind what there is: the
+	// chunk comes first.
+	if first := byName[chunkName(s.Job, h.Run, 0)]; first != nil {
+		if n, err := strconv.Atoi(string(first.Data["chunks"])); err == nil {
+			last = max(last, n-1)
+		}
+		// Without that number, a rollback may have begun with any unit.
+		j.Undone, _ = strconv.Atoi(string(first.Data["undone"]))
+	}
+	for i := 0; i <= last; i++ {
+		name := chunkName(s.Job, h.Run, i)
+		secret := byName[name]
+		if secret == nil {
+			return nil, s.damaged(h.Run, name)
+		}
+		c, err := s.readChunk(h, i, secret, byName)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		}
+		j.chunks = append(j.chunks, c)
+	}
+	return j, nil
+}
+
+func (s *Store) readChunk(h Header, index int, secret *corev1.Secret, byName map[string]*corev1.Secret) (*Chunk, error) {
+	c := &Chunk{index: index, Name: secret.Name, Created: secret.CreationTimestamp}
+	packed := secret.Data["units"]
+	c.parts, _ = strconv.Atoi(string(secret.Data["parts"]))
+	for i := 1; i <= c.parts; i++ {
+		part := byName[partName(c.Name, i)]
+		if part == nil {
+			return nil, s.damaged(h.Run, partName(c.Name, i))
+		}
+		packed = append(packed, part.Data["units"]...)
+	}
+	unpack, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := io.ReadAll(unpack)
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	if err := json.Unmarshal(raw, &records); err != nil {
+		return nil, err
+	}
+	if c.begun, err = strconv.Atoi(string(secret.Data["begun"])); err != nil {
+		c.begun = math.MaxInt // format 1 has no watermark
+	}
+	done, all := map[int][]string{}, map[int]Marks{}
+	for key, into := range map[string]any{"done": &done, "marks": &all} {
+		if raw := secret.Data[key]; len(raw) > 0 {
+			if err := json.Unmarshal(raw, into); err != nil {
+				return nil, err
+			}
+		}
+	}
+	c.entries = make([]*Entry, len(records))
+	for n := range records {
+		e := &Entry{Record: records[n], Chunk: c, Read: true, Steps: make([]Step, len(records[n].Unit.Changes))}
+		c.entries[n] = e
+		for i := range e.Steps {
+			e.Steps[i].State = StepNotBegun
+			if e.mayHaveBegun() {
+				e.Steps[i].State = StepUnknown
+			}
+		}
+		if m, ok := all[e.Seq]; ok {
+			if err := e.readMarks(m); err != nil {
+				return nil, err
+			}
+		} else if hashes, ok := done[e.Seq]; ok {
+			e.Done = true
+			for i := range e.Steps {
+				e.Steps[i].State = StepDone
+				if i < len(hashes) {
+					e.Steps[i].hash = hashes[i]
+				}
+			}
+		}
+		if !e.Done {
+			c.Left++
+		}
+	}
+	return c, nil
+}
+
+// loadChunk reads one chunk of a journal.
+func (s *Store) loadChunk(ctx context.Context, h Header, c *Chunk) (*Chunk, error) {
+	byName := map[string]*corev1.Secret{}
+	for part := 0; part <= c.parts; part++ {
+		name := c.Name
+		if part > 0 {
+			name = partName(c.Name, part)
+		}
+		err := s.Read(ctx, func(ctx context.Context) error {
+			// A list: no account needs to get Secrets besides.
+			list, err := s.Secrets.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				byName[list.Items[i].Name] = &list.Items[i]
+			}
+			return nil
+		})
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", s.Namespace, name, err)
+		case byName[name] == nil:
+			return nil, s.damaged(h.Run, name)
+		}
+	}
+	return s.readChunk(h, c.index, byName[c.Name], byName)
+}
+
+func chunkName(job, run string, i int) string {
+	return fmt.Sprintf("eventmesh-migration-%s-%s-%04d", job, run, i)
+}
+
+// chunkIndex reads the index off the name of a chunk's own Secret; false for its
+// further parts.
+func chunkIndex(name string) (int, bool) {
+	i, err := strconv.Atoi(name[strings.LastIndex(name, "-")+1:])
+	return i, err == nil
+}
+
+func partName(chunk string, i int) string { return fmt.Sprintf("%s-p%d", chunk, i) }
+
+// Append makes the entries durable: one write, unless they are very large.
+func (s *Store) Append(ctx context.Context, j *Journal, entries []*Entry) error {
+	records := make([]*Record, len(entries))
+	for i, e := range entries {
+		records[i] = &e.Record
+	}
+	raw, err := json.Marshal(records)
+	if err != nil {
+		return fmt.Errorf("cannot encode the journal: %w", err)
+	}
+	var packed bytes.Buffer
+	pack := gzip.NewWriter(&packed)
+	if _, err := pack.Write(raw); err != nil {
+		return fmt.Errorf("cannot compress the journal: %w", err)
+	}
+	if err := pack.Close(); err != nil {
+		return fmt.Errorf("cannot compress the journal: %w", err)
+	}
+	s.keep(j.Run, true) // whatever the answer will be
+	index := len(j.All())
+	c := &Chunk{index: index, Name: chunkName(s.Job, j.Run, index), entries: entries, Left: len(entries)}
+	c.begun = c.ahead(entries[0].Seq)
+	pieces := slices.Collect(slices.Chunk(packed.Bytes(), chunkBytes))
+	c.parts = len(pieces) - 1
+	labels := map[string]string{LabelJob: s.Job, LabelRun: j.Run}
+	// The first piece last: a chunk counts once its own Secret exists.
+	for i := c.parts; i >= 0; i-- {
+		secret := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: maps.Clone(labels)},
+			Data:       map[string][]byte{"units": pieces[i]},
+		}
+		if i > 0 {
+			secret.Name = partName(c.Name, i)
+		} else if c.parts > 0 {
+			secret.Data["parts"] = []byte(strconv.Itoa(c.parts))
+		}
+		if i == 0 {
+			secret.Data["begun"] = []byte(strconv.Itoa(c.begun))
+		}
+		if i == 0 && index == 0 {
+			secret.Labels[LabelPhase] = string(j.Phase)
+			secret.Labels[labelNumber] = strconv.Itoa(j.Number)
+			if secret.Data["run"], err = json.Marshal(j.Header); err != nil {
+				return fmt.Errorf("cannot encode the journal: %w", err)
+			}
+		}
+		err := s.Write(ctx, func(ctx context.Context) error {
+			live, err := s.Secrets.Create(ctx, secret, metav1.CreateOptions{})
+			if k8sutil.NamespaceGone(err) {
+				return err // of the namespace
+			}
+			if apierrors.IsAlreadyExists(err) {
+				// Names hold the run: it is this call's own earlier attempt, or
+				// a leftover part of a chunk that was never finished.
+				live, err = s.Secrets.Update(ctx, secret, metav1.UpdateOptions{})
+			}
+			if err == nil && i == 0 {
+				c.Created = live.CreationTimestamp
+			}
+			return k8sutil.RetryConflict(err)
+		})
+		if err != nil {
+			return s.failed(secret.Name, err)
+		}
+	}
+	if index > 0 {
+		// A chunk that is missing later is noticed by the number.
+		data := map[string][]byte{"chunks": []byte(strconv.Itoa(index + 1))}
+		if err := s.patch(ctx, chunkName(s.Job, j.Run, 0), "", data); err != nil {
+			return err
+		}
+	}
+	for _, e := range entries {
+		e.Chunk = c
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.chunks = append(j.chunks, c)
+	return nil
+}
+
+// ahead returns the watermark for when the unit of that number begins: so many
+// units further, and over those behind that begin with a creation, whose mark
+// tells whether they began.
+func (c *Chunk) ahead(seq int) int {
+	for _, e := range c.entries {
+		first := FirstWrite(e.Unit.Changes)
+		creates := first >= 0 && e.Unit.Changes[first].Verb == migration.Create
+		if e.Seq >= seq+begunAhead && !creates {
+			return e.Seq
+		}
+	}
+	return c.entries[len(c.entries)-1].Seq + 1
+}
+
+// Raise makes durable that the entry may have begun, and those behind it.
+func (s *Store) Raise(ctx context.Context, e *Entry) error {
+	c := e.Chunk
+	if e.Seq < c.begun {
+		return nil
+	}
+	begun := c.ahead(e.Seq)
+	if err := s.patch(ctx, c.Name, "", map[string][]byte{"begun": []byte(strconv.Itoa(begun))}); err != nil {
+		return err
+	}
+	c.begun = begun
+	return nil
+}
+
+// Lower makes durable that a rollback may have begun with the entry, and with those
+// before it, which come next.
+func (s *Store) Lower(ctx context.Context, j *Journal, e *Entry) error {
+	if e.Seq >= j.Undone {
+		return nil
+	}
+	undone := max(0, e.Seq-undoneAhead+1)
+	if err := s.patch(ctx, j.All()[0].Name, "", map[string][]byte{"undone": []byte(strconv.Itoa(undone))}); err != nil {
+		return err
+	}
+	j.Undone = undone
+	return nil
+}
+
+// StateGoneError says that the journal, or its namespace, was deleted during a run.
+type StateGoneError struct {
+	Namespace string
+	Err       error
+}
+
+func (e *StateGoneError) Error() string {
+	return fmt.Sprintf("the journal in namespace %s was deleted during the run, or the namespace itself: %v", e.Namespace, e.Err)
+}
+
+func (e *StateGoneError) Unwrap() error { return e.Err }
+
+func (s *Store) failed(name string, err error) error {
+	if k8sutil.NamespaceGone(err) {
+		return k8sutil.Permanent(&StateGoneError{s.Namespace, err})
+	}
+	return fmt.Errorf("cannot write journal Secret %s: %w", name, err)
+}
+
+// Mark writes what is known of the entries of a chunk.
+func (s *Store) Mark(ctx context.Context, chunk string, known map[int]Marks) error {
+	return s.patchMarks(ctx, chunk, "", known)
+}
+
+// Enter moves the journal to a phase, and writes the marks of its first chunk
+// on the way.
+func (s *Store) Enter(ctx context.Context, j *Journal, p Phase, known map[int]Marks) error {
+	open := slices.Contains(OpenPhases, p)
+	if open {
+		s.keep(j.Run, true) // whatever the answer will be
+	}
+	if err := s.patchMarks(ctx, j.All()[0].Name, p, known); err != nil {
+		return err
+	}
+	j.Phase = p
+	s.keep(j.Run, open)
+	return nil
+}
+
+func (c *Chunk) marks() map[int]Marks {
+	known := map[int]Marks{}
+	for _, e := range c.entries {
+		if e.known() {
+			known[e.Seq] = e.marks()
+		}
+	}
+	return known
+}
+
+func (s *Store) patchMarks(ctx context.Context, name string, p Phase, known map[int]Marks) error {
+	raw, err := json.Marshal(known)
+	if err != nil {
+		return fmt.Errorf("cannot encode the journal: %w", err)
+	}
+	return s.patch(ctx, name, p, map[string][]byte{"marks": raw})
+}
+
+func (s *Store) patch(ctx context.Context, name string, p Phase, data map[string][]byte) error {
+	patch := map[string]any{"data": data}
+	if p != "" {
+		patch["metadata"] = map[string]any{"labels": map[string]string{LabelPhase: string(p)}}
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("cannot encode the journal: %w", err)
+	}
+	err = s.Write(ctx, func(ctx context.Context) error {
+		_, err := s.Secrets.Patch(ctx, name, types.MergePatchType, raw, metav1.PatchOptions{})
+		if k8sutil.NamespaceGone(err) {
+			return err // somebody deleted the journal
+		}
+		return k8sutil.RetryConflict(err)
+	})
+	if err != nil {
+		return s.failed(name, err)
+	}
+	return nil
+}
+
+// Prune deletes closed journals: all but the newest that can be undone, and the
+// newest of those that were rolled back or undone.
+func (s *Store) Prune(ctx context.Context) error {
+	found, err := s.Find(ctx, PhaseDone, PhaseRolledBack, PhaseUndone)
+	if err != nil {
+		return err
+	}
+	left := map[bool]int{true: historyLimit, false: 1}
+	for _, one := range found {
+		undoable := one.Phase == PhaseDone
+		if left[undoable]--; left[undoable] >= 0 {
+			continue
+		}
+		list, err := s.Metadata(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+one.Header.Run)
+		if err != nil {
+			return err
+		}
+		// Last chunk first: what is left of a journal must still be found.
+		slices.SortFunc(list, func(a, b metav1.PartialObjectMetadata) int { return cmp.Compare(b.Name, a.Name) })
+		for i := range list {
+			err := s.Write(ctx, func(ctx context.Context) error {
+				err := s.Secrets.Delete(ctx, list[i].Name, metav1.DeleteOptions{})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return k8sutil.RetryConflict(err)
+			})
+			if err != nil {
+				return fmt.Errorf("cannot delete journal Secret %s: %w", list[i].Name, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,379 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Mark is the value of migration.MarkAnnotation for one change.
+func (rec *Recorder) Mark(e *Entry, i int) string {
+	return fmt.Sprintf("%s/%d/%d", rec.Journal.Run, e.Seq, i)
+}
+
+// Beginning keeps the state of a change: begun from its first request on, unless
+// all of them are known to have had no effect.
+func (rec *Recorder) Beginning(e *Entry, i int) write.Attempt {
+	before := e.Steps[i].State
+	set := func(s StepState) {
+		rec.Mu.Lock()
+		defer rec.Mu.Unlock()
+		e.Steps[i].State = s
+	}
+	return write.Attempt{Sending: func() { set(StepBegun) }, Refused: func() { set(before) }}
+}
+
+func (rec *Recorder) SetHash(e *Entry, i int, live *unstructured.Unstructured) {
+	hash := patch.Hash(live, rec.Ignored)
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	e.Steps[i].hash = hash
+}
+
+// FillReports gives entries that came out of a journal their reports.
+func (rec *Recorder) FillReports() {
+	for _, e := range rec.Journal.Entries() {
+		for i := len(e.Reports); i < len(e.Unit.Changes); i++ {
+			e.Reports = append(e.Reports, migration.ReportOf(&e.Unit.Changes[i], migration.ChangeNotStarted))
+		}
+	}
+}
+
+func (rec *Recorder) NextSeq() int {
+	if rec.Journal == nil {
+		return 0 // a run that only waits
+	}
+	next := 0
+	for _, e := range rec.Journal.Entries() {
+		next = max(next, e.Seq+1)
+	}
+	return next
+}
+
+func (rec *Recorder) Marks(c *Chunk) map[int]Marks {
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	return c.marks()
+}
+
+// Complete takes a unit as done, and says whether to write that into the
+// journal now: when its whole chunk is done, since a missing mark costs a look
+// and no more; at once if a finished unit must survive a later failure. The first
+// chunk's marks go with the end of the run.
+func (rec *Recorder) Complete(e *Entry) bool {
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	e.Done = true
+	e.Chunk.Left--
+	return e.Unit.Commit || e.Chunk.Left == 0 && e.Chunk.index > 0
+}
+
+// Unload drops the objects of a unit that has ended: the journal has them, and a
+// rollback reads them from there. What is remade is looked at again by others.
+func (rec *Recorder) Unload(e *Entry) {
+	if e.Unit.Commit || RecreatesAny(&e.Unit) {
+		return
+	}
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	for i := range e.Steps {
+		if e.Unit.Changes[i].Verb == migration.Create && e.Steps[i].hash == "" {
+			return // what was planned is all there is to know it by
+		}
+	}
+	e.unloaded = make([]types.UID, len(e.Pre))
+	for i := range e.Pre {
+		if e.Pre[i].Object != nil {
+			e.unloaded[i] = e.Pre[i].Object.GetUID()
+		}
+		e.Pre[i].Object, e.Unit.Changes[i].Object, e.Unit.Changes[i].Build = nil, nil, nil
+	}
+	e.Latest = nil
+}
+
+// Reload reads what was forgotten of a unit, and of the others of its chunk.
+func (rec *Recorder) Reload(ctx context.Context, e *Entry) error {
+	if e.unloaded == nil {
+		return nil
+	}
+	stored, err := rec.Journals.loadChunk(ctx, rec.Journal.Header, e.Chunk)
+	if err != nil {
+		return err
+	}
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	bySeq := map[int]*Entry{}
+	for _, s := range stored.entries {
+		bySeq[s.Seq] = s
+	}
+	for _, e := range e.Chunk.entries {
+		s := bySeq[e.Seq]
+		if e.unloaded == nil || s == nil {
+			continue
+		}
+		for i := range e.Pre {
+			e.Pre[i].Object, e.Unit.Changes[i].Object = s.Pre[i].Object, s.Unit.Changes[i].Object
+		}
+		e.unloaded = nil
+	}
+	return nil
+}
+
+func (rec *Recorder) StateOf(e *Entry, i int) StepState {
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	return e.Steps[i].State
+}
+
+// HasBegun says whether any write of the entry was, or may have been, begun.
+func (rec *Recorder) HasBegun(e *Entry) bool {
+	for i := range e.Unit.Changes {
+		if e.Unit.Changes[i].Writes() && rec.StateOf(e, i).Begun() {
+			return true
+		}
+	}
+	return false
+}
+
+func (rec *Recorder) SetState(e *Entry, i int, s StepState) {
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	if e.Steps[i].State != StepLeft {
+		e.Steps[i].State = s
+	}
+}
+
+func (rec *Recorder) MarkDone(ctx context.Context, c *Chunk) {
+	rec.marking.Lock()
+	defer rec.marking.Unlock()
+	if err := rec.Journals.Mark(ctx, c.Name, rec.Marks(c)); err != nil && ctx.Err() == nil {
+		rec.Log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
+	}
+}
+
+// Undecided says whether the job has to be asked about the guarded change i: not if
+// an earlier process has begun all that belongs to it. gaveUp is set if it has begun
+// a part, and the plan of now does not want the rest.
+func (rec *Recorder) Undecided(e *Entry, i int) (ask, gaveUp bool) {
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	begun := false
+	for k := i; k < GuardEnd(&e.Unit, i); k++ {
+		switch {
+		case !e.Unit.Changes[k].Writes():
+		case e.MadeOrBegun(k):
+			begun = true
+		case e.Steps[k].State == StepLeft:
+			gaveUp = true
+		case e.DeletionOf(k) >= 0 && e.MadeOrBegun(e.DeletionOf(k)):
+			// It restores or replaces what was deleted: see goesOn.
+		default:
+			ask = true
+		}
+	}
+	if e.Unit.Commit && begun {
+		return false, false // it goes on whole
+	}
+	return ask, gaveUp && begun
+}
+
+// Made says whether a live object was created by the open journal of this job and
+// not edited since.
+func (rec *Recorder) Made(obj *unstructured.Unstructured) bool {
+	if rec.Journal == nil {
+		return false
+	}
+	e, i := rec.creatorOf(obj)
+	return e != nil && rec.Unedited(e, i, obj)
+}
+
+// creatorOf finds the change of the journal that created an object, by its mark.
+func (rec *Recorder) creatorOf(obj *unstructured.Unstructured) (*Entry, int) {
+	run, number, _ := strings.Cut(obj.GetAnnotations()[migration.MarkAnnotation], "/")
+	seq, change, _ := strings.Cut(number, "/")
+	n, err := strconv.Atoi(seq)
+	if err != nil || run != rec.Journal.Run {
+		return nil, 0
+	}
+	i, err := strconv.Atoi(change)
+	if err != nil {
+		return nil, 0
+	}
+	for _, c := range rec.Journal.All() {
+		k, found := slices.BinarySearchFunc(c.entries, n, func(e *Entry, seq int) int { return e.Seq - seq })
+		if !found || i < 0 || i >= len(c.entries[k].Unit.Changes) {
+			continue
+		}
+		e := c.entries[k]
+		if ch := &e.Unit.Changes[i]; ch.Verb == migration.Create && ch.Ref.Name == obj.GetName() && ch.Ref.Namespace == obj.GetNamespace() && ch.Ref.Kind == obj.GetKind() {
+			return e, i
+		}
+	}
+	return nil, 0
+}
+
+// Unedited says whether a created object is as the change left it.
+func (rec *Recorder) Unedited(e *Entry, i int, live *unstructured.Unstructured) bool {
+	rec.Mu.Lock()
+	hash := e.Steps[i].hash
+	rec.Mu.Unlock()
+	if hash != "" {
+		return hash == patch.Hash(live, rec.Ignored)
+	}
+	// The answer of its creation was lost, or its process was killed: it is compared
+	// with what was planned. The server may have added defaults to the spec.
+	return patch.AsPlanned(live, e.Unit.Changes[i].Object, rec.Ignored)
+}
+
+// Continues decides which changes of an interrupted unit are still made as they were
+// planned then; false if none is. They are those that were begun; those that
+// restore or replace what it has deleted; all of a unit that commits, once it has
+// deleted anything; all of one that follows from another that was begun; and what
+// comes last because of something that was begun. The others are left to the plan of
+// now. Where a guarded change was begun, and the plan of now does not want what
+// belongs to it, it is undone when the unit is executed.
+func (rec *Recorder) Continues(e *Entry, wanted map[ChangeKey]*migration.Change, follows bool, begun map[string]bool) bool {
+	if follows || e.Last && len(begun) > 0 && anyTrue(begun) {
+		return true
+	}
+	deleted := -1
+	for i := range e.Unit.Changes {
+		if e.Unit.Changes[i].Verb == migration.Delete && e.MadeOrBegun(i) {
+			deleted = i
+			break
+		}
+	}
+	if e.Unit.Commit && deleted >= 0 {
+		return true
+	}
+	kept := false
+	keep := make([]bool, len(e.Unit.Changes))
+	for i := range e.Unit.Changes {
+		ch := &e.Unit.Changes[i]
+		of := e.DeletionOf(i)
+		switch {
+		case ch.Writes() && e.MadeOrBegun(i):
+			keep[i] = true
+		case ch.Verb == migration.Create && of >= 0 && e.MadeOrBegun(of):
+			keep[i] = true
+		case e.halfMade(i) && wanted[ChangeKey{ch.Verb, ch.Ref}] != nil:
+			// The rest of a guarded step goes on as one with what was begun of it.
+			keep[i] = true
+		}
+		kept = kept || keep[i]
+	}
+	for i := range keep {
+		if !keep[i] {
+			rec.SetState(e, i, StepLeft)
+		}
+	}
+	if !kept {
+		e.Reports = nil
+	}
+	return kept
+}
+
+func anyTrue(m map[string]bool) bool {
+	for _, v := range m {
+		if v {
+			return true
+		}
+	}
+	return false
+}
+
+// Recorder is the journal of one run, and what is known of each of its changes.
+type Recorder struct {
+	Log      *zap.Logger
+	Ignored  map[string]bool
+	Journals *Store
+	// Journal is nil until there is something to write.
+	Journal *Journal
+
+	// marking keeps marks of one journal in order.
+	marking sync.Mutex
+	// Mu guards what is known of the entries.
+	Mu sync.Mutex
+}
+
+// RestoredUID says whether the UID is that of an object which the journal
+// deleted.
+func (rec *Recorder) RestoredUID(uid types.UID) bool {
+	entries := rec.Journal.Entries()
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	for _, e := range entries {
+		for i := range e.Unit.Changes {
+			if e.Unit.Changes[i].Verb != migration.Delete {
+				continue
+			}
+			switch {
+			case e.Pre[i].Object != nil && e.Pre[i].Object.GetUID() == uid, e.unloaded != nil && e.unloaded[i] == uid:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ChangeKey is a change that a plan wants, by its verb and object.
+type ChangeKey struct {
+	Verb migration.Verb
+	Ref  migration.Ref
+}
+
+// Progress counts the independent units of a run: those that are done, and all.
+// changed says whether any of them was begun.
+func (rec *Recorder) Progress(units []migration.Unit) (done, all int, changed bool) {
+	journaled := map[string]bool{}
+	for _, e := range rec.Journal.Entries() {
+		journaled[e.Unit.ID] = true
+		if !e.Unit.Independent {
+			continue
+		}
+		all++
+		if e.Done {
+			done++
+		}
+		for i := range e.Unit.Changes {
+			changed = changed || e.Unit.Changes[i].Writes() && rec.StateOf(e, i).Begun()
+		}
+	}
+	for i := range units {
+		if units[i].Independent && !journaled[units[i].ID] {
+			all++
+		}
+	}
+	return done, all, changed
+}
+
+// WriteMarks writes what this process knows to be done, for the next one.
+func (rec *Recorder) WriteMarks(parent context.Context) {
+	if rec.Journal == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), lease.CallTimeout)
+	defer cancel()
+	rec.marking.Lock()
+	defer rec.marking.Unlock()
+	for _, c := range rec.Journal.All() {
+		if marks := rec.Marks(c); len(marks) > 0 {
+			if err := rec.Journals.Mark(ctx, c.Name, marks); err != nil {
+				rec.Log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
+				return
+			}
+		}
+	}
+}

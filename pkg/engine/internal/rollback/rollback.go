@@ -1,0 +1,809 @@
+package rollback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// recreate brings back an object that a unit deletes and makes again.
+func (v *Rollback) recreate(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	outcome := ""
+	for attempt := 1; ; attempt++ {
+		made, err := v.recreateOnce(ctx, e, i)
+		if made {
+			outcome = migration.ChangeRolledBack
+		}
+		var waited *wait.Error
+		if err == nil || attempt == recreateAttempts || !errors.As(err, &waited) {
+			return outcome, err
+		}
+		v.r.Log.Warn("not back yet; trying again", zap.String("object", e.Unit.Changes[i].Ref.String()), zap.Error(err))
+	}
+}
+
+func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (made bool, err error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	if pre == nil {
+		return false, nil
+	}
+	again := journal.RecreatedBy(&e.Unit, i)
+	obj := e.Unit.Changes[again].Object.DeepCopy()
+	live, err := v.r.Get(ctx, ch.Ref)
+	if err != nil {
+		return false, err
+	}
+	if live != nil {
+		if live.GetUID() == pre.GetUID() && live.GetDeletionTimestamp() == nil {
+			return false, nil // never deleted
+		}
+		going, err := v.r.DeleteUnusable(ctx, ch.Ref, live)
+		if err != nil {
+			return false, err
+		}
+		if going {
+			err := v.r.Nudging(ctx, v.waiter, ch, func() error {
+				return v.waiter.Wait(ctx, append([]migration.Condition{act.Gone(ch.Ref, live.GetUID(), ch)}, v.r.Job.Await(ch)...), time.Now())
+			})
+			if err != nil {
+				return false, err
+			}
+			live = nil
+		}
+	}
+	if live == nil {
+		if err := v.betweenDeleteAndCreate(ctx, e, i+1, again); err != nil {
+			return false, err
+		}
+		made = true
+	}
+	if _, _, err := v.r.Recreate(ctx, ch.Ref, obj, write.NoAttempt); err != nil {
+		return made, err
+	}
+	return made, v.waitRestored(ctx, ch)
+}
+
+// betweenDeleteAndCreate does what stands between the deletion of an object and its creation.
+// What it should wait for is worth some time, but not that the object stays away.
+func (v *Rollback) betweenDeleteAndCreate(ctx context.Context, e *journal.Entry, from, to int) error {
+	for i := from; i < to; i++ {
+		step := &e.Unit.Changes[i]
+		switch {
+		case step.Verb == migration.Await:
+			err := v.waiter.Wait(ctx, v.r.Job.Await(step), time.Now())
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				v.r.AddFinding(migration.Finding{Severity: migration.Warning, Object: step.Ref.String(), Problem: "not waited for any longer: " + err.Error()})
+			}
+		case step.Verb == migration.Restart && step.Late != nil:
+			if _, err := v.r.LateRestart(ctx, e, i, true); err != nil {
+				return fmt.Errorf("cannot restart %s: %w", step.Ref, err)
+			}
+			if err := v.waiter.Wait(ctx, v.r.After(e, i), time.Now()); err != nil {
+				return fmt.Errorf("%s: %w", step.Ref, err)
+			}
+		}
+	}
+	return nil
+}
+
+// protectorAnswer is the job's last answer to which objects carry live events.
+type protectorAnswer struct {
+	mu        sync.Mutex
+	refs      []migration.Ref
+	protected map[migration.Ref]string
+	err       error
+	asked     time.Time
+}
+
+// Rollback takes back what a journal says was done, newest change first.
+type Rollback struct {
+	r      *act.Actor
+	waiter *wait.Waiter
+	// careful refuses objects that were edited since: undo, but not rollback,
+	// comes long after the change.
+	careful bool
+	// undo: what cannot be restored now may be undone later.
+	undo bool
+	// unsure: an earlier process has begun this reversal, and may have undone the units
+	// from this sequence number on.
+	unsure    int
+	protector protectorAnswer
+
+	mu sync.Mutex
+	// Unrestored counts changes that stay though they should have gone, forGood
+	// those of them that have no way back; retry says that trying again may help.
+	Unrestored int
+	ForGood    int
+	Retry      bool
+	Protected  int
+	// Finished counts the units that stay since they are finished (see Unit.Commit).
+	Finished int
+	// Unproven counts what was restored although this run may not have changed it.
+	Unproven int
+	// effects are the changes taken back upon which a controller may have made objects.
+	effects []effect
+	// removed are the hashes of what a controller had made and was deleted.
+	removed map[migration.Ref]string
+	// others are objects in the place of side effects that others had made.
+	others map[types.UID]bool
+}
+
+// effect is a change that was taken back, and what a controller makes because of it.
+type effect struct {
+	of     migration.Ref
+	report *migration.ChangeReport
+	refs   []migration.Ref
+	entry  *journal.Entry
+	change int
+}
+
+const (
+	// controllerPause is how long a controller may take to see that a change was taken
+	// back: a reconciliation that began before still makes its objects, some of them
+	// several, at client-go's default of 5 requests a second.
+	controllerPause = 3 * time.Second
+	// recreateAttempts is how often a rollback tries to recreate an object.
+	recreateAttempts = 3
+	// deleteAttempts bounds how often what comes back is taken away again.
+	deleteAttempts = 4
+)
+
+// New returns a rollback that has undone nothing yet.
+func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
+	return &Rollback{r: a, waiter: w, careful: careful}
+}
+
+// Run undoes the whole journal. It returns an error only if the reversal
+// itself was cut off; what could not be restored is in the reversal's counts,
+// in the findings and in the changes' reports.
+func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, error) {
+	// The forward run's collections are stale or trimmed: look afresh.
+	a.Cluster = a.NewCluster()
+	v := New(a, wait.New(ctx, a.Cluster), careful)
+	v.undo, v.unsure = careful, a.Journal.Undone
+	if !resumed {
+		v.unsure, a.Journal.Undone = math.MaxInt, math.MaxInt
+	}
+	entries := a.Journal.Entries()
+	slices.Reverse(entries)
+	v.askProtector(ctx, entries)
+	a.Log.Info("taking back what was done", zap.String("run", a.Journal.Run), zap.Int("units", len(entries)))
+	var work errgroup.Group
+	work.SetLimit(max(1, a.Journal.Parallelism))
+	if a.Journal.Serial {
+		work.SetLimit(1)
+	}
+	var unmarked error
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			break
+		}
+		if unmarked = a.Reload(ctx, e); unmarked != nil {
+			break
+		}
+		if a.HasBegun(e) {
+			if unmarked = a.Journals.Lower(ctx, a.Journal, e); unmarked != nil {
+				break
+			}
+		}
+		work.Go(func() error { return v.entry(ctx, e) })
+	}
+	err := errors.Join(work.Wait(), unmarked)
+	if err == nil {
+		err = v.awaitControllers(ctx)
+	}
+	if _, waited := errors.AsType[*wait.CutOffError](err); ctx.Err() != nil && !waited {
+		err = context.Cause(ctx)
+	}
+	return v, err
+}
+
+// awaitControllers waits until controllers have seen what was taken back, and takes away
+// again what they made before they did: with the label of a namespace gone,
+// Knative's controller may still answer the deletion of its Broker with a new one.
+func (v *Rollback) awaitControllers(ctx context.Context) error {
+	for round := 1; len(v.effects) > 0; round++ {
+		v.r.Log.Info("making sure that what was taken away stays away", zap.Int("changes", len(v.effects)), zap.Duration("for", controllerPause))
+		if err := k8sutil.Sleep(ctx, controllerPause); err != nil {
+			return err
+		}
+		effects := v.effects
+		v.effects = nil
+		var work errgroup.Group
+		work.SetLimit(max(1, v.r.Journal.Parallelism))
+		for _, e := range effects {
+			work.Go(func() error {
+				back, err := v.deleteReappeared(ctx, e)
+				hint := v.r.RestoreHint()
+				switch {
+				case err != nil:
+				case back == nil:
+					return nil
+				case round < deleteAttempts:
+					v.checkLater(e)
+					return nil
+				default:
+					err = &write.ChangedError{Ref: *back, Problem: "comes back each time it is deleted"}
+					hint = "somebody makes it, such as a GitOps tool: delete it there"
+				}
+				_, err = v.notRestored(ctx, e.of, e.report, err, hint)
+				return err
+			})
+		}
+		if err := work.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLater has settle look whether what a controller made stays away.
+func (v *Rollback) checkLater(e effect) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.effects = append(v.effects, e)
+}
+
+// deleteReappeared deletes what a controller has made once more, and returns one of it. What
+// differs from what the controller made before is somebody else's, and stays.
+func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migration.Ref, err error) {
+	if v.isInForce(ctx, e.entry, e.change) {
+		return nil, nil // somebody has made the same change since: what comes of it is wanted
+	}
+	for _, ref := range e.refs {
+		live, err := v.r.Get(ctx, ref, "")
+		if err != nil {
+			return nil, err
+		}
+		if live == nil {
+			continue
+		}
+		v.mu.Lock()
+		former, removed := v.removed[ref]
+		others := v.others[live.GetUID()]
+		v.mu.Unlock()
+		if others {
+			continue
+		}
+		made := live.GetCreationTimestamp()
+		late := !removed && !made.Before(&e.entry.Chunk.Created)
+		if !late && (!removed || former != patch.Hash(live, v.r.Recorder.Ignored)) {
+			continue
+		}
+		if _, err := v.deleteLive(ctx, ref, live, nil); err != nil {
+			return nil, err
+		}
+		if late {
+			v.r.Tell(act.DeletedUnproven(ref))
+		}
+		back = &ref
+	}
+	return back, nil
+}
+
+// askProtector notes which objects the reversal of these units may delete, and asks the job
+// which of them carry live events.
+func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
+	k := &v.protector
+	for _, e := range entries {
+		for i := range e.Unit.Changes {
+			if e.Unit.Changes[i].Verb == migration.Create && !e.Restores(i) {
+				k.refs = append(k.refs, e.Unit.Changes[i].Ref)
+			}
+			k.refs = append(k.refs, e.Pre[i].Absent...)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v.askProtectorAgain(ctx, v.r.Cluster)
+}
+
+// askProtectorAgain is called with the keeper's answer locked.
+func (v *Rollback) askProtectorAgain(ctx context.Context, c *migration.Cluster) {
+	k := &v.protector
+	k.asked = time.Now()
+	if keeper, ok := v.r.Job.(migration.Protector); ok && len(k.refs) > 0 {
+		k.protected, k.err = keeper.Protect(ctx, c, k.refs)
+	}
+}
+
+// mayDelete returns a keptError if an object carries live events, by an answer of the
+// job that is at most freshFor old, and when the job gave it: a reversal of thousands of
+// changes takes minutes, in which events may take another path.
+func (v *Rollback) mayDelete(ctx context.Context, ref migration.Ref) (asked time.Time, err error) {
+	k := &v.protector
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.asked) > wait.FreshFor {
+		v.askProtectorAgain(ctx, v.r.NewCluster())
+	}
+	if k.err != nil {
+		return k.asked, fmt.Errorf("cannot tell whether it carries live events: %w", k.err)
+	}
+	if reason, ok := k.protected[ref]; ok {
+		return k.asked, &protectedError{ref, reason}
+	}
+	return k.asked, nil
+}
+
+// entry reverses one unit, its last change first.
+func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
+	if e.Done && e.Unit.Commit && v.r.HasBegun(e) {
+		v.count(&v.Finished)
+	}
+	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		ch := &e.Unit.Changes[i]
+		report := &e.Reports[i]
+		if !ch.Writes() {
+			continue
+		}
+		state := v.r.StateOf(e, i)
+		if !state.Begun() {
+			// Nothing was done: what happened to the object since is others' doing.
+			if report.Result == migration.ChangeOpen {
+				report.Result = migration.ChangeNotStarted
+			}
+			continue
+		}
+		if e.Done && e.Unit.Commit {
+			report.Result, report.Message = migration.ChangeProtected, "a finished unit stays"
+			continue
+		}
+		outcome, err := v.reverse(ctx, e, i, state)
+		if err == nil && outcome == migration.ChangeRolledBack && (ch.Verb == migration.Delete || ch.Verb == migration.Patch) {
+			f := migration.Finding{Severity: migration.Warning, Object: ch.Ref.String(), Hint: "check the object, and change it again if that was intended"}
+			switch {
+			case !state.IsProven():
+				v.count(&v.Unproven)
+				f.Problem = "restored, although there is no proof that this run changed it before it was killed: somebody else may have"
+				v.r.Tell(f)
+			case e.Seq >= v.unsure:
+				f.Problem = "restored by a rollback that goes on after an interruption: if the interrupted one had restored it already, somebody had deleted or changed it since"
+				v.r.Tell(f)
+			}
+		}
+		switch {
+		case err != nil:
+			hint := v.r.RestoreHint()
+			if goOn, err := v.notRestored(ctx, ch.Ref, report, err, hint); !goOn {
+				return err
+			}
+		case outcome == "" && report.Result == migration.ChangeOpen:
+			report.Result = migration.ChangeNotStarted
+		case outcome != "":
+			report.Result = outcome
+			if absent := e.Pre[i].Absent; len(absent) > 0 {
+				v.checkLater(effect{ch.Ref, report, absent, e, i})
+			}
+			v.r.Log.Info("undone: "+string(ch.Verb), zap.String("object", ch.Ref.String()))
+		}
+	}
+	return nil
+}
+
+// reverse undoes one change, and with it what a controller made because of it: only
+// if the change is in force, and only what is known to come from it.
+func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state journal.StepState) (string, error) {
+	absent := e.Pre[i].Absent
+	if len(absent) == 0 {
+		return v.Change(ctx, e, i)
+	}
+	if !state.IsReverting() && v.isInForce(ctx, e, i) {
+		// A rollback that is killed between the two must know that the change was its own.
+		reverting := journal.StepReverting
+		if !state.IsProven() {
+			reverting = journal.StepRevertingUnproven
+		}
+		v.r.SetState(e, i, reverting)
+		if err := v.r.Journals.Mark(ctx, e.Chunk.Name, v.r.Marks(e.Chunk)); err != nil {
+			return "", err
+		}
+		state = reverting
+	}
+	outcome, err := v.Change(ctx, e, i)
+	if err == nil && state.IsReverting() {
+		outcome = migration.ChangeRolledBack
+	}
+	if err != nil || outcome != migration.ChangeRolledBack {
+		return outcome, err
+	}
+	for _, ref := range absent {
+		taken, err := v.deleteCreated(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
+			ours, err := v.r.IsEffect(e, i, ref, live, v.careful)
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			if v.removed == nil {
+				v.removed, v.others = map[migration.Ref]string{}, map[types.UID]bool{}
+			}
+			if ours {
+				v.removed[ref] = patch.Hash(live, v.r.Recorder.Ignored)
+			} else {
+				v.others[live.GetUID()] = true
+			}
+			return ours, err
+		})
+		if err != nil {
+			return "", err
+		}
+		if taken == migration.ChangeRolledBack {
+			outcome = taken
+		}
+	}
+	return outcome, nil
+}
+
+// isInForce says whether the cluster shows a patch as this run made it.
+func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	live, err := v.r.Get(ctx, ch.Ref, ch.Subresource)
+	return err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, ch) && !patch.IsMade(pre, ch)
+}
+
+// notRestored notes why a change was not taken back, and says whether what came before it
+// in its unit can be all the same. It returns an error only if the reversal is cut off.
+func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *migration.ChangeReport, err error, hint string) (goOn bool, _ error) {
+	if kept, ok := errors.AsType[*protectedError](err); ok {
+		v.count(&v.Protected)
+		report.Result, report.Message = migration.ChangeProtected, kept.Error()
+		v.r.Tell(migration.Finding{Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
+		return true, nil
+	}
+	if ctx.Err() != nil || act.Ended(err) {
+		return false, fmt.Errorf("%s: %w", ref, err)
+	}
+	v.count(&v.Unrestored)
+	switch moved, ok := errors.AsType[*write.ChangedError](err); {
+	case !ok:
+		v.mu.Lock()
+		v.Retry = true
+		v.mu.Unlock()
+	case moved.ForGood:
+		v.count(&v.ForGood)
+		fallthrough
+	case !v.undo && hint == v.r.RestoreHint():
+		// The journal is closed: there is nothing that could be undone once more.
+		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Journal.Run)
+	}
+	report.Result, report.Message = migration.ChangeNotRestored, err.Error()
+	v.r.Tell(migration.Finding{
+		Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Hint: hint,
+	})
+	v.r.Log.Error("cannot take back", zap.String("object", ref.String()), zap.Error(err))
+	// What came before it in the unit is built upon: leave it.
+	return false, nil
+}
+
+func (v *Rollback) count(n *int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	*n++
+}
+
+// Change reverses one change. It looks at the cluster, not at what the journal
+// says was done: the mark may lag behind. The outcome is "" if there was nothing
+// to take back.
+func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	ch := &e.Unit.Changes[i]
+	switch {
+	case ch.Irreversible:
+		made, err := v.made(ctx, e, i)
+		if err != nil || !made {
+			return "", err
+		}
+		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was changed for good: this change cannot be undone", ForGood: true}
+	case ch.Verb == migration.Create && e.Restores(i):
+		// Reversed with the deletion before it.
+		return "", nil
+	case ch.Verb == migration.Create:
+		return v.deleteCreated(ctx, ch.Ref, func(live *unstructured.Unstructured) (bool, error) {
+			if live.GetAnnotations()[migration.MarkAnnotation] != v.r.Mark(e, i) {
+				return false, nil // ours is gone, this is somebody else's
+			}
+			if v.r.Unedited(e, i, live) {
+				return true, nil
+			}
+			if v.careful {
+				return false, &write.ChangedError{Ref: ch.Ref, Problem: "was edited after the run; it is left alone"}
+			}
+			v.r.Tell(migration.Finding{
+				Severity: migration.Warning, Object: ch.Ref.String(),
+				Problem: "deleted by the rollback, although somebody edited it after this run had created it",
+			})
+			return true, nil
+		})
+	case journal.RecreatedBy(&e.Unit, i) >= 0:
+		return v.recreate(ctx, e, i)
+	case ch.Verb == migration.Delete:
+		return v.restoreDeleted(ctx, ch, e.Pre[i].Object)
+	case ch.Verb == migration.Patch:
+		return v.revertPatch(ctx, e, i)
+	default:
+		return "", nil
+	}
+}
+
+// made says whether an irreversible change took place. Of what failed, or was
+// left without a mark by an earlier process, the cluster tells.
+func (v *Rollback) made(ctx context.Context, e *journal.Entry, i int) (bool, error) {
+	if e.Reports[i].Result == migration.ChangeUnchanged {
+		return false, nil
+	}
+	if e.Done || v.r.StateOf(e, i).IsDone() {
+		return true, nil
+	}
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	live, err := v.r.Get(ctx, ch.Ref, ch.Subresource)
+	switch {
+	case err != nil:
+		return false, err
+	case live == nil || pre != nil && live.GetUID() != pre.GetUID():
+		return true, nil
+	case ch.Verb == migration.Patch:
+		return patch.IsMade(live, ch), nil
+	default:
+		return live.GetDeletionTimestamp() != nil, nil
+	}
+}
+
+// protectedError says why an object stays.
+type protectedError struct {
+	ref    migration.Ref
+	reason string
+}
+
+func (e *protectedError) Error() string { return e.reason }
+
+// deleteCreated deletes an object that exists because of the run, and waits until it
+// is gone. ours, if not nil, decides by the live object.
+func (v *Rollback) deleteCreated(ctx context.Context, ref migration.Ref, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
+	collection, err := v.r.Cluster.Collection(ctx, ref.Resource, ref.Namespace)
+	if apierrors.IsNotFound(err) {
+		return "", nil // its kind is not served any more: it went with it
+	}
+	if err != nil {
+		return "", err
+	}
+	live := collection.Get(ref.Namespace, ref.Name)
+	if live == nil {
+		return "", nil
+	}
+	return v.deleteLive(ctx, ref, live, ours)
+}
+
+// deleteLive is takeAway of an object that was read.
+func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
+	if ours != nil {
+		if ok, err := ours(live); !ok || err != nil {
+			return "", err
+		}
+	}
+	uid := live.GetUID()
+	client := ref.Resource.In(v.r.Client, ref.Namespace)
+	remove := func(ctx context.Context) error {
+		version := live.GetResourceVersion()
+		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
+			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+			PropagationPolicy: v.r.Propagation(ref),
+		})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		answer := err
+		now, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && now.GetUID() != uid:
+			return nil
+		case err != nil:
+			return err
+		}
+		k8sutil.Trim(now)
+		if ours != nil {
+			if ok, err := ours(now); !ok || err != nil {
+				return k8sutil.Permanent(errors.Join(err, &write.ChangedError{Ref: ref, Problem: "changed while it was taken back"}))
+			}
+		}
+		live = now
+		return k8sutil.Retryable(answer)
+	}
+	err := write.ErrOldDecision
+	for errors.Is(err, write.ErrOldDecision) {
+		asked, refused := v.mayDelete(ctx, ref)
+		if refused != nil {
+			return "", refused
+		}
+		err = v.r.Write(write.WithDecision(ctx, &write.Decision{Asked: asked}), remove)
+	}
+	if err != nil {
+		return "", err
+	}
+	if len(live.GetFinalizers()) > 0 {
+		err = v.waiter.Wait(ctx, []migration.Condition{act.Gone(ref, uid, &migration.Change{Ref: ref})}, time.Now())
+	}
+	return migration.ChangeRolledBack, err
+}
+
+// restoreDeleted creates a deleted object again from its pre-image.
+func (v *Rollback) restoreDeleted(ctx context.Context, ch *migration.Change, pre *unstructured.Unstructured) (string, error) {
+	if pre == nil {
+		return "", nil
+	}
+	live, err := v.r.Get(ctx, ch.Ref, "")
+	if err != nil {
+		return "", err
+	}
+	if live != nil && live.GetDeletionTimestamp() != nil {
+		if err := v.waiter.Wait(ctx, []migration.Condition{act.Gone(ch.Ref, live.GetUID(), ch)}, time.Now()); err != nil {
+			return "", err
+		}
+		live = nil
+	}
+	if live != nil {
+		switch {
+		case live.GetUID() == pre.GetUID():
+			return "", nil // never deleted
+		case !patch.Holds(live, pre):
+			return "", &write.ChangedError{Ref: ch.Ref, Problem: "was created again by somebody else, differently; the journal keeps the former one"}
+		}
+		return "", v.waitRestored(ctx, ch)
+	}
+	if _, _, err := v.r.Recreate(ctx, ch.Ref, k8sutil.Restorable(pre), write.NoAttempt); err != nil {
+		return "", goneForGood(ch.Ref, err)
+	}
+	return migration.ChangeRolledBack, v.waitRestored(ctx, ch)
+}
+
+func (v *Rollback) waitRestored(ctx context.Context, ch *migration.Change) error {
+	restorer, ok := v.r.Job.(migration.Restorer)
+	if !ok {
+		return nil
+	}
+	return v.waiter.Wait(ctx, restorer.AwaitRestored(ch), time.Now())
+}
+
+// goneForGood makes the answer that a namespace or a kind is gone one that another
+// attempt cannot change: the object cannot be restored any more.
+func goneForGood(ref migration.Ref, err error) error {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return &write.ChangedError{Ref: ref, Problem: "cannot be restored: its namespace is being deleted", ForGood: true}
+	case apierrors.IsNotFound(err):
+		return &write.ChangedError{Ref: ref, Problem: "cannot be restored: its namespace does not exist any more, or the API server does not serve its kind any more", ForGood: true}
+	}
+	return err
+}
+
+// revertPatch undoes a patch: our fields, unless somebody changed them since.
+func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
+	live, err := v.r.Get(ctx, ch.Ref, ch.Subresource)
+	switch {
+	case err != nil:
+		return "", err
+	case live == nil && e.LeftToOthers(i):
+		return "", nil
+	case live == nil && v.r.RestoredUID(pre.GetUID()):
+		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was deleted by somebody else"}
+	case live == nil:
+		// Nothing of the patch is in force, and the deletion is none of this run's.
+		e.Reports[i].Message = "its object was deleted by somebody else"
+		v.r.Tell(migration.Finding{
+			Severity: migration.Warning, Object: ch.Ref.String(),
+			Problem: "was deleted by somebody else, so that there is nothing to undo on it",
+			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Journal.Run),
+		})
+		return "", nil
+	case live.GetUID() != pre.GetUID() && v.r.RestoredUID(pre.GetUID()):
+		// A later change of the journal deleted it, and it is back from a pre-image
+		// that was read before this patch.
+		return migration.ChangeRolledBack, nil
+	case live.GetUID() != pre.GetUID():
+		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was created again by somebody else; it is left alone"}
+	}
+	var subresources []string
+	if ch.Subresource != "" {
+		subresources = []string{ch.Subresource}
+	}
+	client := ch.Ref.Resource.In(v.r.Client, ch.Ref.Namespace)
+	outcome := ""
+	told := false
+	err = v.r.Write(ctx, func(ctx context.Context) error {
+		back, theirs, err := patch.Inverse(pre, live, ch.Patch)
+		switch {
+		case err != nil:
+			return k8sutil.Permanent(err)
+		case theirs > 0 && v.careful:
+			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "was edited after the run; its fields are left alone"})
+		case theirs > 0 && !told:
+			told = true
+			v.r.Tell(migration.Finding{
+				Severity: migration.Warning, Object: ch.Ref.String(),
+				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", act.Count(theirs, "field")),
+			})
+		}
+		if back, err = patch.WithListEdits(back, live, patch.InverseLists(pre, ch.Lists)); err != nil {
+			return k8sutil.Permanent(err)
+		}
+		if back == nil {
+			return nil // never applied, or undone already
+		}
+		if live.GetDeletionTimestamp() != nil {
+			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "is being deleted by somebody else"})
+		}
+		_, err = client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
+		if err == nil {
+			outcome = migration.ChangeRolledBack
+		}
+		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+			if k8sutil.IsTransient(err) {
+				outcome = migration.ChangeRolledBack // the request may have been carried out
+			}
+			return err
+		}
+		answer := err
+		// A field changed on the way, or an earlier attempt was carried out.
+		now, err := client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		if err != nil {
+			return err
+		}
+		k8sutil.Trim(now)
+		live = now
+		return k8sutil.Retryable(answer)
+	})
+	return outcome, err
+}
+
+// Replaced deletes what this job's interrupted run has made and what the plan of
+// now wants to be another object: the plan's unit creates that. It returns false if
+// the object stays.
+func Replaced(ctx context.Context, a *act.Actor, e *journal.Entry, i int) (bool, error) {
+	v := New(a, wait.New(ctx, a.Cluster), true)
+	v.askProtector(ctx, []*journal.Entry{e})
+	_, err := v.Change(ctx, e, i)
+	kept, isKept := errors.AsType[*protectedError](err)
+	moved, isMoved := errors.AsType[*write.ChangedError](err)
+	switch {
+	case isKept:
+		a.AddFinding(migration.Finding{
+			Severity: migration.Deferred, Object: kept.ref.String(), Problem: "not replaced, although the plan wants another one: " + kept.reason,
+			Hint: "change the object by hand into what is wanted, or delete it when it carries no events",
+		})
+		return false, nil
+	case isMoved:
+		a.AddFinding(act.NotAsDecided(moved))
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	a.SetState(e, i, journal.StepLeft)
+	a.Log.Info("deleted what the interrupted run had made, since the plan wants another object", zap.String("object", e.Unit.Changes[i].Ref.String()))
+	return true, nil
+}

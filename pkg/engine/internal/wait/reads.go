@@ -1,0 +1,190 @@
+package wait
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+const (
+	// FreshFor is how old a shared read may be when a recheck uses it.
+	FreshFor = 2 * time.Second
+	// freshEvery is the shortest time between the beginnings of two reads of the
+	// same key: rechecks make at most two requests a second for each kind.
+	freshEvery = 500 * time.Millisecond
+)
+
+// fresh is what the rechecks of one unit read.
+type fresh struct {
+	shared *SharedReads
+	waiter *Waiter
+	// after is when the unit's last wait ended: reads that began before do not count.
+	// Zero if the unit has waited for nothing.
+	after time.Time
+}
+
+// NewFresh returns what one unit reads. after is when its last wait ended, zero if it has
+// waited for nothing.
+func NewFresh(shared *SharedReads, w *Waiter, after time.Time) migration.Fresh {
+	return &fresh{shared: shared, waiter: w, after: after}
+}
+
+// Shared implements Fresh.
+func (f *fresh) Shared(ctx context.Context, key string, read func(context.Context, *migration.Cluster) (any, error)) (any, error) {
+	return f.shared.get(ctx, key, f.after, read)
+}
+
+// Watched implements Fresh.
+func (f *fresh) Watched(ctx context.Context, r migration.Resource, namespace string) ([]*unstructured.Unstructured, error) {
+	if err := f.watch(ctx, r, namespace); err != nil {
+		return nil, err
+	}
+	return f.waiter.List(r, namespace), nil
+}
+
+// WatchedEach implements Fresh.
+func (f *fresh) WatchedEach(ctx context.Context, r migration.Resource, namespace string, fn func(*unstructured.Unstructured)) error {
+	if err := f.watch(ctx, r, namespace); err != nil {
+		return err
+	}
+	if collection := f.waiter.cluster.Known(r, namespace); collection != nil {
+		collection.Each(func(obj *unstructured.Unstructured) {
+			if namespace == "" || obj.GetNamespace() == namespace {
+				fn(obj)
+			}
+		})
+	}
+	return nil
+}
+
+// WatchedOne implements Fresh.
+func (f *fresh) WatchedOne(ctx context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
+	if err := f.watch(ctx, ref.Resource, ref.Namespace); err != nil {
+		return nil, err
+	}
+	return f.waiter.Get(ref), nil
+}
+
+func (f *fresh) watch(ctx context.Context, r migration.Resource, namespace string) error {
+	conditions := []migration.Condition{{On: []migration.Ref{{Resource: r, Namespace: namespace}}}}
+	collection, err := f.waiter.cluster.Collection(ctx, r, namespace)
+	if err != nil {
+		return err
+	}
+	// A collection that nobody watches yet is as old as the plan: it is listed once
+	// more, for all who ask at the same time: one collection may hold the objects of
+	// all namespaces.
+	_, err, _ = f.shared.first.Do(fmt.Sprintf("%p", collection), func() (any, error) {
+		if collection.Watching() {
+			return nil, nil
+		}
+		if err := collection.List(ctx); err != nil {
+			return nil, err
+		}
+		return nil, f.waiter.watch(ctx, conditions)
+	})
+	return err
+}
+
+// SharedReads are the reads of one run's rechecks, by key.
+type SharedReads struct {
+	cluster func() *migration.Cluster
+	// first makes callers who begin to watch the same collection at once share that.
+	first singleflight.Group
+
+	mu   sync.Mutex
+	keys map[string]*sharedRead
+	// open is how many units have not ended, asking how many of them wait for a read.
+	open, asking int
+	// onlyReads is closed when nothing but such reads is left to wait for.
+	onlyReads chan struct{}
+	closed    bool
+}
+
+// Counted adds to the units that have not ended, and to those that wait for a read.
+// When all of them wait, no later one can share the next read: its pause is of no use.
+func (s *SharedReads) Counted(open, asking int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open += open
+	s.asking += asking
+	if s.open > 0 && s.asking == s.open && !s.closed {
+		s.closed = true
+		close(s.onlyReads)
+	}
+}
+
+// pause waits until a key may be read again, and but once until nothing else is under
+// way: a read more than freshEvery allows, which is the run's last one.
+func (s *SharedReads) pause(ctx context.Context, one *sharedRead) error {
+	rest := freshEvery - time.Since(one.began)
+	if one.began.IsZero() || rest <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	var early <-chan struct{}
+	if !one.early {
+		early = s.onlyReads
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+	case <-early:
+		one.early = true
+	}
+	return nil
+}
+
+// sharedRead is one key: what was read last, and the read that is under way.
+type sharedRead struct {
+	// turn is held while the key is read.
+	turn  chan struct{}
+	began time.Time
+	value any
+	err   error
+	// early says that the key was read once before its pause had ended.
+	early bool
+}
+
+func NewSharedReads(cluster func() *migration.Cluster) *SharedReads {
+	return &SharedReads{cluster: cluster, keys: map[string]*sharedRead{}, onlyReads: make(chan struct{})}
+}
+
+func (s *SharedReads) get(ctx context.Context, key string, after time.Time, read func(context.Context, *migration.Cluster) (any, error)) (any, error) {
+	s.mu.Lock()
+	one := s.keys[key]
+	if one == nil {
+		one = &sharedRead{turn: make(chan struct{}, 1)}
+		s.keys[key] = one
+	}
+	s.mu.Unlock()
+	s.Counted(0, 1)
+	defer s.Counted(0, -1)
+	select {
+	case one.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-one.turn }()
+	if !one.began.IsZero() && one.began.After(after) && time.Since(one.began) <= FreshFor {
+		return one.value, one.err
+	}
+	if err := s.pause(ctx, one); err != nil {
+		return nil, err
+	}
+	one.began = time.Now()
+	one.value, one.err = read(ctx, s.cluster())
+	if ctx.Err() != nil {
+		// Another recheck must not take the end of this one for an answer.
+		one.began = time.Time{}
+	}
+	return one.value, one.err
+}

@@ -1,0 +1,34 @@
+package migration
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// TestLateRestartIsData holds that a restart survives the journal: what it decides
+// by is decided by another process.
+func TestLateRestartIsData(t *testing.T) {
+	orders := refTo("ServiceInstance", "orders")
+	want := Change{Verb: Restart, Ref: refTo("Deployment", "broker"), Late: &DeferredRestart{
+		Unless: &orders, After: time.Date(2020, 3, 1, 10, 0, 0, 0, time.UTC), Leftovers: &Leftovers{Ref: refTo("Subscription", ""), LabelSelector: "a=b"},
+	}}
+	raw, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Change
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func refTo(kind, name string) Ref {
+	return Ref{Resource: Resource{Kind: kind, GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: kind}}, Namespace: "shop", Name: name}
+}
