@@ -3,6 +3,7 @@ package kyma
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"time"
 
@@ -42,6 +43,9 @@ const (
 	ReasonBlocked = "DeprovisionBlockedByExistingCredentials"
 	// ReasonPolling is of an operation that its broker does not answer for.
 	ReasonPolling = "ErrorPollingLastOperation"
+	// ReasonDeprovisionFailed is of a deprovisioning that its broker answers with an
+	// error. Service Catalog asks again.
+	ReasonDeprovisionFailed = "DeprovisionCallFailed"
 )
 
 // applicationBrokerImages are the tags of application-broker's image.
@@ -170,14 +174,31 @@ type Instance struct {
 	// Provisioned says that its broker has it, whatever became of later updates.
 	Provisioned bool
 	// Operation is under way: "Provision", "Update", "Deprovision"; Polling says
-	// that its broker is asked for its outcome, and Since when it began.
+	// that its broker is asked for its outcome, and Since when it began. Service
+	// Catalog deprovisions an instance also if the answer to its provisioning leaves
+	// open what the broker did (orphan mitigation), and provisions it after that.
 	Operation string
 	Polling   bool
 	Since     time.Time
 	// Undeletable: its deprovisioning failed for good, and Service Catalog does
 	// nothing about it any more.
 	Undeletable bool
+	// Unknown: application-broker answers the deprovisioning of an instance that was
+	// never provisioned with the error that it does not have the instance. It has an
+	// operation of it then: without one, it answers that the instance is gone. It stores
+	// the operation of a provisioning before it finds out that it does not know the
+	// service. Only a restart changes that answer.
+	Unknown bool
 }
+
+const (
+	// Deprovision is the operation that removes an instance.
+	Deprovision = "Deprovision"
+	// notStored is in application-broker's answer to a deprovisioning if it does not
+	// have the instance. Service Catalog copies the answer into the condition, and has
+	// no field for it.
+	notStored = "getting instance %s from storage"
+)
 
 // InstanceOf reads the status of a ServiceInstance.
 func InstanceOf(obj *unstructured.Unstructured) Instance {
@@ -190,9 +211,11 @@ func InstanceOf(obj *unstructured.Unstructured) Instance {
 		Operation:   Text(status["currentOperation"]), Polling: polling,
 		Undeletable: Text(status["deprovisionStatus"]) == "Failed",
 	}
-	if i.Operation == "" && (polling || mitigating) {
-		i.Operation = "Deprovision"
+	if mitigating || i.Operation == "" && polling {
+		i.Operation = Deprovision
 	}
+	i.Unknown = !i.Provisioned && !i.Failed.True() && i.Operation == Deprovision && i.Ready.Reason == ReasonDeprovisionFailed &&
+		strings.Contains(i.Ready.Message, fmt.Sprintf(notStored, Text(MapAt(obj.Object, "spec")["externalID"])))
 	if since, err := time.Parse(time.RFC3339, Text(status["operationStartTime"])); err == nil {
 		i.Since = since
 	}
@@ -206,7 +229,7 @@ func (i Instance) FailedForGood() bool { return !i.Provisioned && i.Failed.True(
 // keeps operations in memory and began to run at the given time: Service Catalog
 // asks for its outcome for seven days then.
 func (i Instance) Lost(broker time.Time) bool {
-	if !i.Polling || i.Operation == "Deprovision" || i.Since.IsZero() || broker.IsZero() {
+	if !i.Polling || i.Operation == Deprovision || i.Since.IsZero() || broker.IsZero() {
 		return false
 	}
 	return broker.After(i.Since) || i.Ready.Reason == ReasonPolling && !broker.Before(i.Since)

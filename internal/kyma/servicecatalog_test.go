@@ -65,6 +65,48 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestUnknown holds which answers to a deprovisioning say that application-broker has
+// no such instance, and never will.
+func TestUnknown(t *testing.T) {
+	for _, tc := range []struct {
+		reason, status string
+		operation      string
+		want           bool
+	}{
+		{
+			"1.10, after an error at the provisioning", `orphanMitigationInProgress: true, currentOperation: Provision,
+  conditions: [{type: Ready, reason: DeprovisionCallFailed, message: "Status: 400; ErrorMessage: getting instance ext-1 from storage: x"}]`, "Deprovision", true,
+		},
+		{
+			"1.11, and it is being deleted", `currentOperation: Deprovision,
+  conditions: [{type: Ready, reason: DeprovisionCallFailed, message: "Status: 400; ErrorMessage: while getting instance ext-1 from storage: x"}]`, "Deprovision", true,
+		},
+		{
+			"it is provisioned, and what is made for it has to go", `currentOperation: Deprovision, provisionStatus: Provisioned,
+  conditions: [{type: Ready, reason: DeprovisionCallFailed, message: "getting instance ext-1 from storage"}]`, "Deprovision", false,
+		},
+		{
+			"its provisioning went on, and failed", `orphanMitigationInProgress: true, currentOperation: Provision,
+  conditions: [{type: Failed, status: "True"}, {type: Ready, reason: DeprovisionCallFailed, message: "getting instance ext-1 from storage"}]`, "Deprovision", false,
+		},
+		{
+			"it is deprovisioned when its Application is known", `orphanMitigationInProgress: true, currentOperation: Provision,
+  conditions: [{type: Ready, reason: DeprovisionCallFailed, message: "Status: 400; ErrorMessage: getting application with id orders from storage: x"}]`, "Deprovision", false,
+		},
+		{
+			"the answer is about another instance", `orphanMitigationInProgress: true, currentOperation: Provision,
+  conditions: [{type: Ready, reason: DeprovisionCallFailed, message: "getting instance ext-12 from storage"}]`, "Deprovision", false,
+		},
+		{"there is no answer yet", `orphanMitigationInProgress: true, currentOperation: Provision, conditions: [{type: Ready, reason: StartingInstanceOrphanMitigation}]`, "Deprovision", false},
+		{"it is being provisioned", `currentOperation: Provision, conditions: [{type: Ready, reason: Provisioning}]`, "Provision", false},
+	} {
+		got := InstanceOf(fromYAML(t, "spec: {externalID: ext-1}\nstatus: {"+tc.status+"}"))
+		if got.Unknown != tc.want || got.Operation != tc.operation {
+			t.Errorf("%s: unknown %t in the operation %q, want %t in %q", tc.reason, got.Unknown, got.Operation, tc.want, tc.operation)
+		}
+	}
+}
+
 func TestApplicationBrokerVersion(t *testing.T) {
 	for image, want := range map[string]string{
 		"eu.gcr.io/kyma-project/application-broker:87fe96df": "1.10", "registry:5000/application-broker:ea60970f": "1.11", "application-broker": "",
