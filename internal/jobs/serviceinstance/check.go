@@ -99,13 +99,9 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 				ours[idOf(class)] = specOf(class, "serviceBrokerName") == kyma.ApplicationBroker
 			}
 			for _, other := range v.List(instances.Resource, "") {
-				state := kyma.InstanceOf(other)
-				if other.GetNamespace() == instance.Namespace && other.GetName() == instance.Name || !state.Polling || state.Ready.Reason == kyma.ReasonPolling {
-					continue // an operation that is not answered for is lost already
-				}
-				if ours[id{other.GetNamespace(), specOf(other, "serviceClassRef", "name")}] {
+				if idOf(other) != (id{instance.Namespace, instance.Name}) && worksOn(other, ours) {
 					return migration.Status{
-						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(state.Operation), c.instance.RefTo(other)),
+						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(kyma.InstanceOf(other).Operation), c.instance.RefTo(other)),
 						Hint:    fmt.Sprintf("kubectl -n %s describe serviceinstance %s", other.GetNamespace(), other.GetName()),
 					}
 				}
@@ -113,6 +109,14 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 			return migration.Status{State: migration.Met}
 		},
 	}
+}
+
+// worksOn says whether application-broker is in an operation for an instance that
+// a restart would let it forget; ours are its classes. An operation that is not
+// answered for is lost already.
+func worksOn(instance *unstructured.Unstructured, ours map[id]bool) bool {
+	s := kyma.InstanceOf(instance)
+	return s.Polling && s.Ready.Reason != kyma.ReasonPolling && ours[id{instance.GetNamespace(), specOf(instance, "serviceClassRef", "name")}]
 }
 
 // deletable fails when the deletion of an instance has become one that never ends.
@@ -177,7 +181,9 @@ func ownedBy(uid types.UID) func(metav1.OwnerReference) bool {
 // provisioned is met when an instance is.
 func (c checks) provisioned(ref migration.Ref) migration.Condition {
 	broker := migration.Ref{Resource: pods, Namespace: c.options.integrationNamespace}
-	describe := fmt.Sprintf("kubectl -n %s describe serviceinstance %s; kubectl -n %s logs deployment/%s", ref.Namespace, ref.Name, c.options.integrationNamespace, kyma.ApplicationBroker)
+	in := c.options.integrationNamespace
+	describe := fmt.Sprintf("kubectl -n %s describe serviceinstance %s; kubectl -n %s logs deployment/%s", ref.Namespace, ref.Name, in, kyma.ApplicationBroker)
+	restart := fmt.Sprintf("kubectl -n %s rollout restart deployment %s", in, kyma.ApplicationBroker)
 	return migration.Condition{
 		Text: fmt.Sprintf("%s to be provisioned", ref), On: []migration.Ref{ref, broker}, Timeout: c.options.readyTimeout,
 		Eval: func(v migration.View) migration.Status {
@@ -195,11 +201,23 @@ func (c checks) provisioned(ref migration.Ref) migration.Condition {
 				return migration.Status{State: migration.Failed, Message: "application-broker was restarted in the midst of it, and has forgotten it", Hint: describe}
 			case s.Ready.Status == "":
 				return migration.Status{Message: "it has no status yet", Hint: "look whether Service Catalog's controller-manager runs"}
+			case s.Unknown:
+				// It is waited for all the same: the rollback creates it again, which helps
+				// only if application-broker knows the Application by then.
+				return migration.Status{
+					Message: unknown + ": " + s.Ready.String(),
+					Hint:    fmt.Sprintf("check that an Application offers its service (kubectl get applications -o yaml), and run again. If it stays so: %s, and run again", restart),
+				}
+			case s.Operation == kyma.Deprovision:
+				return migration.Status{Message: s.Ready.String(), Hint: fmt.Sprintf("%s. If it stays so: %s, and run again", describe, restart)}
 			}
 			return migration.Status{Message: s.Ready.String(), Hint: describe}
 		},
 	}
 }
+
+// unknown is why an instance is neither provisioned nor deprovisioned.
+const unknown = "application-broker did not know its Application when it was to provision it, and can neither provision nor deprovision it before a restart"
 
 // brokerStart is when the process of application-broker began that has run for
 // the longest time: what that one was told, it knows.

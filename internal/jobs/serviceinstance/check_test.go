@@ -50,14 +50,20 @@ func step(t *testing.T, verb migration.Verb, kind string, n int) *migration.Chan
 	return nil
 }
 
-func TestConditions(t *testing.T) {
-	const polling = `status: {asyncOpInProgress: true, currentOperation: Provision, provisionStatus: NotProvisioned, operationStartTime: "2020-03-05T10:00:00Z", conditions: [{type: Ready, status: "False", reason: %s}]}`
-	const other = `
+// other is another instance, whose class and reason are to be filled in.
+const other = `
 apiVersion: servicecatalog.k8s.io/v1beta1
 kind: ServiceInstance
 metadata: {namespace: shop, name: other, uid: si-2}
 spec: {serviceClassRef: {name: %s}}
 status: {asyncOpInProgress: true, currentOperation: Provision, conditions: [{type: Ready, status: "False", reason: %s}]}`
+
+// refused is the status of an instance whose Application application-broker did not
+// know when it was to provision it.
+const refused = `status: {orphanMitigationInProgress: true, currentOperation: Provision, provisionStatus: NotProvisioned, deprovisionStatus: Required, operationStartTime: "2020-03-05T10:00:00Z", conditions: [{type: Ready, status: Unknown, reason: DeprovisionCallFailed, message: "Status: 400; ErrorMessage: getting instance ext-1 from storage: element not found"}]}`
+
+func TestConditions(t *testing.T) {
+	const polling = `status: {asyncOpInProgress: true, currentOperation: Provision, provisionStatus: NotProvisioned, operationStartTime: "2020-03-05T10:00:00Z", conditions: [{type: Ready, status: "False", reason: %s}]}`
 	quiet := step(t, migration.Await, kyma.ServiceInstance.Kind, 0)
 	provisioned := step(t, migration.Await, kyma.ServiceInstance.Kind, 2)
 	deleted := step(t, migration.Delete, kyma.ServiceInstance.Kind, 0)
@@ -130,6 +136,15 @@ status: {asyncOpInProgress: true, currentOperation: Provision, conditions: [{typ
 			[]string{"failed: application-broker was restarted in the midst of it, and has forgotten it", "met"},
 		},
 		{"application-broker does not answer", provisioned, []edit{patch("ServiceInstance orders", fmt.Sprintf(polling, kyma.ReasonPolling))}, []string{"pending: ErrorPollingLastOperation", "met"}},
+		{
+			"application-broker did not know its Application", provisioned, []edit{patch("ServiceInstance orders", refused)},
+			[]string{"pending: " + unknown + ": DeprovisionCallFailed: Status: 400; ErrorMessage: getting instance ext-1 from storage: element not found", "met"},
+		},
+		{
+			"Service Catalog deprovisions what may have come of a failed call", provisioned,
+			[]edit{patch("ServiceInstance orders", strings.Replace(refused, "getting instance ext-1", "getting application", 1))},
+			[]string{"pending: DeprovisionCallFailed: Status: 400; ErrorMessage: getting application from storage: element not found", "met"},
+		},
 		{"it has failed for good", provisioned, []edit{failed}, []string{"failed: ProvisionCallFailed: refused", "met"}},
 		{"the mesh objects are missing", provisioned, []edit{withoutMesh}, []string{"met", "pending: there is no EventActivation shop/orders"}},
 		{"the Knative Subscription is missing", provisioned, []edit{drop("Subscription brokersub-x")}, []string{"met", "pending: no Knative Subscription in kyma-integration brings them"}},
@@ -188,6 +203,10 @@ func TestVanished(t *testing.T) {
 func TestJudge(t *testing.T) {
 	const lost = `status: {asyncOpInProgress: true, currentOperation: Provision, provisionStatus: NotProvisioned, operationStartTime: "2020-01-05T10:00:00Z", conditions: [{type: Ready, status: "False"}]}`
 	catalog := []string{kyma.ServiceCatalogFinalizer}
+	deleted := patch("ServiceInstance orders", `metadata: {deletionTimestamp: "2020-03-05T10:01:00Z"}`)
+	provisions := func(class, reason string) edit {
+		return add(fmt.Sprintf(other, class, reason))
+	}
 	for _, tc := range []struct {
 		reason string
 		object string
@@ -213,6 +232,45 @@ func TestJudge(t *testing.T) {
 			[]edit{patch("ServiceInstance orders", "metadata: {deletionTimestamp: \"2020-03-04T00:00:00Z\"}\nstatus: {deprovisionStatus: Failed}")}, migration.Assessment{RemoveFinalizers: catalog},
 		},
 		{
+			"application-broker did not know its Application, and will never deprovision it", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", refused)}, migration.Assessment{Unusable: unknown, RemoveFinalizers: catalog},
+		},
+		{
+			"the run that deleted it was killed", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", strings.Replace(refused, "orphanMitigationInProgress: true, currentOperation: Provision", "currentOperation: Deprovision", 1)), deleted},
+			migration.Assessment{Unusable: unknown, RemoveFinalizers: catalog},
+		},
+		{
+			"application-broker was restarted since: the deletion ends by itself, but no provisioning succeeds", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", refused), patch("Pod application-broker-5d-x", `status: {startTime: "2020-03-05T10:00:01Z"}`)},
+			migration.Assessment{Unusable: unknown},
+		},
+		{
+			"application-broker does not run: when it does, the deletion ends by itself", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", refused), drop("Pod application-broker-5d-x")}, migration.Assessment{Unusable: unknown},
+		},
+		{
+			"a restart would let application-broker forget another provisioning", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", refused), provisions("class-1", "Provisioning")}, migration.Assessment{},
+		},
+		{
+			"it keeps nothing from another broker", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", refused), provisions("class-of-another-broker", "Provisioning")}, migration.Assessment{Unusable: unknown, RemoveFinalizers: catalog},
+		},
+		{
+			"its deprovisioning fails for a cause that may pass", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", strings.Replace(refused, "getting instance ext-1", "getting application", 1))}, migration.Assessment{},
+		},
+		{
+			"its deprovisioning after a failed call is answered for even if it is forgotten", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", strings.Replace(lost, "status: {", "status: {orphanMitigationInProgress: true, ", 1))}, migration.Assessment{},
+		},
+		{
+			"Service Catalog has stopped to deprovision it", "ServiceInstance orders",
+			[]edit{patch("ServiceInstance orders", `status: {orphanMitigationInProgress: true, provisionStatus: NotProvisioned, deprovisionStatus: Failed, conditions: [{type: Ready, status: Unknown, reason: OrphanMitigationFailed}]}`)},
+			migration.Assessment{Unusable: "Service Catalog does nothing about it any more: OrphanMitigationFailed", RemoveFinalizers: catalog},
+		},
+		{
 			"nobody else is to keep what is of no use: it gets its finalizers again", "ServiceInstance orders",
 			[]edit{failed, patch("ServiceInstance orders", "metadata: {finalizers: [kubernetes-incubator/service-catalog, example.com/audit]}")},
 			migration.Assessment{Unusable: "its provisioning has failed for good: ProvisionCallFailed: refused", RemoveFinalizers: []string{"example.com/audit"}},
@@ -233,7 +291,7 @@ func TestJudge(t *testing.T) {
 					live = obj
 				}
 			}
-			got, err := judge(t.Context(), w, New().options, live)
+			got, err := job(t, w).checks().judge(t.Context(), w, live)
 			if err != nil {
 				t.Fatal(err)
 			}

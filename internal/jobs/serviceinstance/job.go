@@ -255,7 +255,7 @@ func (j *Job) AwaitRestored(ch *migration.Change) []migration.Condition {
 
 // Assess implements migration.Recreator.
 func (j *Job) Assess(ctx context.Context, c *migration.Cluster, live *unstructured.Unstructured) (migration.Assessment, error) {
-	return judge(ctx, c, j.options, live)
+	return j.checks().judge(ctx, c, live)
 }
 
 // Stuck implements migration.Recreator.

@@ -2,6 +2,7 @@ package serviceinstance
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -11,7 +12,7 @@ import (
 
 // judge says whether an object that was made again is of any use, and whether one
 // that is being deleted can go.
-func judge(ctx context.Context, c reader, o options, live *unstructured.Unstructured) (migration.Assessment, error) {
+func (c checks) judge(ctx context.Context, r reader, live *unstructured.Unstructured) (migration.Assessment, error) {
 	var j migration.Assessment
 	s := kyma.InstanceOf(live)
 	switch {
@@ -23,18 +24,35 @@ func judge(ctx context.Context, c reader, o options, live *unstructured.Unstruct
 	case live.GetDeletionTimestamp() != nil && s.Undeletable:
 		// Service Catalog does nothing about it any more.
 		j.RemoveFinalizers = []string{kyma.ServiceCatalogFinalizer}
+	case s.Undeletable && !s.Provisioned:
+		j.Unusable = "Service Catalog does nothing about it any more: " + s.Ready.String()
+		j.RemoveFinalizers = []string{kyma.ServiceCatalogFinalizer}
 	case s.FailedForGood():
 		j.Unusable = "its provisioning has failed for good: " + s.Failed.String()
-	case s.Polling:
-		var all []*unstructured.Unstructured
-		err := c.Each(ctx, pods, o.integrationNamespace, migration.ListOptions{}, func(pod *unstructured.Unstructured) error {
-			all = append(all, pod)
-			return nil
-		})
+	case s.Unknown:
+		start, err := c.brokerStart(ctx, r)
 		if err != nil {
 			return j, err
 		}
-		if s.Lost(brokerStart(all)) {
+		busy, err := c.busy(ctx, r, live)
+		if err != nil {
+			return j, err
+		}
+		// The restart that follows would let it forget what it does for others.
+		if !busy {
+			j.Unusable = unknown
+		}
+		// A process that began later answers that the instance is gone, and its deletion
+		// ends by itself.
+		if !busy && !start.IsZero() && !start.After(s.Since) {
+			j.RemoveFinalizers = []string{kyma.ServiceCatalogFinalizer}
+		}
+	case s.Polling:
+		start, err := c.brokerStart(ctx, r)
+		if err != nil {
+			return j, err
+		}
+		if s.Lost(start) {
 			// Service Catalog asks for its outcome for seven days, even if it is
 			// to delete the instance.
 			j.Unusable = "application-broker was restarted while it provisioned it, and has forgotten that"
@@ -44,6 +62,34 @@ func judge(ctx context.Context, c reader, o options, live *unstructured.Unstruct
 	// As before the first deletion: their owners are not to take it for gone.
 	j.RemoveFinalizers = append(j.RemoveFinalizers, foreignFinalizers(live)...)
 	return j, nil
+}
+
+// brokerStart reads when application-broker began to run.
+func (c checks) brokerStart(ctx context.Context, r reader) (time.Time, error) {
+	var all []*unstructured.Unstructured
+	err := r.Each(ctx, pods, c.options.integrationNamespace, migration.ListOptions{}, func(pod *unstructured.Unstructured) error {
+		all = append(all, pod)
+		return nil
+	})
+	return brokerStart(all), err
+}
+
+// busy says whether application-broker is in an operation for another instance.
+func (c checks) busy(ctx context.Context, r reader, instance *unstructured.Unstructured) (bool, error) {
+	ours := map[id]bool{}
+	err := r.Each(ctx, c.class.Resource, "", migration.ListOptions{}, func(class *unstructured.Unstructured) error {
+		ours[idOf(class)] = specOf(class, "serviceBrokerName") == kyma.ApplicationBroker
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	busy := false
+	err = r.Each(ctx, c.instance.Resource, "", migration.ListOptions{}, func(other *unstructured.Unstructured) error {
+		busy = busy || idOf(other) != idOf(instance) && worksOn(other, ours)
+		return nil
+	})
+	return busy, err
 }
 
 // stalled is met when the deletion of an instance waits for nothing any more, and
