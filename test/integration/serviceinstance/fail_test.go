@@ -8,16 +8,19 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
+// limits are short: what they bound does not come true.
+var limits = []string{"--ready-timeout=3s", "--activation-timeout=3s", "--delete-timeout=10s", "--rollback-timeout=12s"}
+
 // TestNotInTime holds what becomes of a recreation that something keeps from
 // ending: it fails in time, says what it waited for, and nothing is lost; when the
 // cause is mended, everything is there again.
 func TestNotInTime(t *testing.T) {
-	limits := []string{"--ready-timeout=3s", "--activation-timeout=3s", "--delete-timeout=10s", "--rollback-timeout=12s"}
 	for _, tc := range []struct {
 		name, reason string
 		fault        kyma.BrokerFault
@@ -25,6 +28,10 @@ func TestNotInTime(t *testing.T) {
 		problem      string
 	}{
 		{"Instance", "an instance is not provisioned in time", kyma.HangProvision, migration.ExitPartlyRestored, "to be provisioned: "},
+		{
+			"Unknown", "application-broker does not know the Application, and keeps the operation", kyma.UnknownService,
+			migration.ExitPartlyRestored, "did not know its Application",
+		},
 		{"Binding", "a binding is refused", kyma.FailBind, migration.ExitPartlyRestored, "ServiceBinding shop/till to be ready"},
 		{
 			"Link", "there is an EventActivation, and no Knative Subscription: what was there is back, so it is rolled back",
@@ -50,6 +57,77 @@ func TestNotInTime(t *testing.T) {
 			w.isOnTheMesh("orders", orders)
 		})
 	}
+}
+
+// unknown runs the job until application-broker was to provision the instance orders
+// again, and did not know its Application.
+func (w *world) unknown() *process {
+	w.t.Helper()
+	w.broker.Break(kyma.UnknownService, ns+"/"+orders)
+	p := w.begin(w.Kubeconfig, "run", append(limits, "--output=json", "--strategy=always", "--ready-timeout=5s", "--activation-timeout=5s", "--rollback-timeout=1m")...)
+	w.until(kyma.ServiceInstances, ns, "orders", "refused", func(u *unstructured.Unstructured) bool {
+		return u != nil && reason(u, "Ready") == "DeprovisionCallFailed"
+	})
+	return p
+}
+
+// TestUnknownForATime: application-broker knows the Application again before the run
+// ends. The rollback of that run creates the instance again.
+func TestUnknownForATime(t *testing.T) {
+	w := on(t)
+	w.two()
+	before := w.census()
+	p := w.unknown()
+	w.broker.HealAll()
+	if report, code := w.end(p); code != migration.ExitFailed {
+		t.Errorf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
+	}
+	w.finish(before, "known again", 1)
+	w.isOnTheMesh("orders", orders)
+}
+
+// TestUnknownAndRestarted: somebody restarts application-broker by hand, as the report
+// says. It remembers the instance then, and would refuse each that comes in its place.
+func TestUnknownAndRestarted(t *testing.T) {
+	w := on(t)
+	w.two()
+	before := w.census()
+	report, code := w.end(w.unknown())
+	if code != migration.ExitPartlyRestored {
+		t.Errorf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
+	}
+	const command = "kubectl -n kyma-integration rollout restart deployment application-broker, and run again"
+	if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool {
+		return f.Object == "ServiceInstance shop/orders" && strings.Contains(f.Hint, command)
+	}) {
+		t.Errorf("the report does not say %q: %v", command, report.Findings)
+	}
+	w.broker.HealAll()
+	w.check(w.broker.Restart(w.ctx))
+	w.finish(before, "restarted", 1)
+	w.isOnTheMesh("orders", orders)
+}
+
+// TestUnknownWhileBusy: application-broker is not restarted while it provisions for
+// somebody else, who would have to wait for seven days then.
+func TestUnknownWhileBusy(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	before := w.census()
+	p := w.unknown()
+	w.broker.Break(kyma.HangProvision, ns+"/"+stock)
+	w.create(kyma.ServiceInstances, kyma.ServiceInstance(ns, "stock", "stock"))
+	w.until(kyma.ServiceInstances, ns, "stock", "being provisioned", func(u *unstructured.Unstructured) bool {
+		return u != nil && reason(u, "Ready") == "Provisioning"
+	})
+	if report, code := w.end(p); code != migration.ExitPartlyRestored {
+		t.Errorf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
+	}
+	w.broker.HealAll()
+	w.untilReady(kyma.ServiceInstances, "stock")
+	before["ServiceInstance stock"] = w.census()["ServiceInstance stock"]
+	w.finish(before, "no longer busy", 1)
+	w.isOnTheMesh("orders", orders)
 }
 
 // TestFinishedStays: a recreation that has ended stays when a later one fails.
