@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
@@ -49,30 +48,33 @@ func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int
 	if live == nil || live.GetUID() == pre.GetUID() {
 		return a.Delete(ctx, ch.Ref, pre, e.Latest[ch.Ref], a.Beginning(e, i))
 	}
-	going, err := a.DeleteUnusable(ctx, ch.Ref, live)
-	if going {
-		if e.Unusable == nil {
-			e.Unusable = map[int]types.UID{}
-		}
-		e.Unusable[i] = live.GetUID()
-	}
+	_, err = a.DeleteUnusable(ctx, ch.Ref, live, func() error {
+		// A run that goes on after a kill must know it: then the change that restarts the
+		// controller spares no pod.
+		a.SetUnusable(e, i, live.GetUID())
+		return a.Journals.Mark(ctx, e.Chunk.Name, a.Marks(e.Chunk))
+	})
 	return migration.ChangeUnchanged, err
 }
 
-// DeleteUnusable deletes an object that is spoilt, and sees to it that one which is
-// being deleted can go; false if it is to stay.
-func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured) (going bool, err error) {
+// DeleteUnusable deletes an object that can never be used, and removes the finalizers that
+// block the deletion of one which is being deleted; false if the object stays. record is
+// called before the first write.
+func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured, record func() error) (going bool, err error) {
 	var judged migration.Assessment
 	if remaker, ok := a.Job.(migration.Recreator); ok {
 		if judged, err = remaker.Assess(ctx, a.Cluster, live); err != nil {
 			return false, err
 		}
 	}
+	if live.GetDeletionTimestamp() == nil && judged.Unusable == "" {
+		return false, nil
+	}
+	if err := record(); err != nil {
+		return false, err
+	}
 	if live.GetDeletionTimestamp() == nil {
-		if judged.Unusable == "" {
-			return false, nil
-		}
-		a.Log.Warn("made again in vain; it is made once more", zap.String("object", ref.String()), zap.String("problem", judged.Unusable))
+		a.Log.Warn("the recreated object is unusable; recreating it again", zap.String("object", ref.String()), zap.String("problem", judged.Unusable))
 		if _, err := a.Delete(ctx, ref, live, nil, write.NoAttempt); err != nil {
 			return false, err
 		}
@@ -80,13 +82,13 @@ func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *uns
 	if !slices.ContainsFunc(live.GetFinalizers(), func(f string) bool { return slices.Contains(judged.RemoveFinalizers, f) }) {
 		return true, nil
 	}
-	a.Log.Warn("its deletion cannot end by itself; taking off finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.RemoveFinalizers))
+	a.Log.Warn("its deletion cannot end by itself; removing finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.RemoveFinalizers))
 	return true, a.RemoveFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
 }
 
 // LateRestart replaces the pods of a Deployment that have to be replaced now. Once
-// something was made in vain, no pod is spared.
-func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, inVain bool) (string, error) {
+// a recreated object was unusable, no pod is spared.
+func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnusable bool) (string, error) {
 	ch := &e.Unit.Changes[i]
 	if ch.Late.Unless != nil {
 		live, err := a.Get(ctx, *ch.Late.Unless)
@@ -104,7 +106,7 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, inVain
 	if deployment == nil {
 		return "", &write.ChangedError{Ref: ch.Ref, Problem: "does not exist any more"}
 	}
-	all := inVain || ch.Late.After.IsZero()
+	all := wasUnusable || ch.Late.After.IsZero()
 	if traces := ch.Late.Leftovers; traces != nil && !all {
 		err := a.Cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, migration.ListOptions{LabelSelector: traces.LabelSelector},
 			func(obj *unstructured.Unstructured) error {

@@ -163,6 +163,8 @@ type Marks struct {
 	Hashes []string `json:"hashes,omitempty"`
 	// Effects by change.
 	Effects map[int][]EffectMark `json:"effects,omitempty"`
+	// Unusable objects by change: see Entry.Unusable.
+	Unusable map[int]types.UID `json:"unusable,omitempty"`
 }
 
 // LeftToOthers says whether the unit was to delete the patched object of change i

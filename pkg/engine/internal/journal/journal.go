@@ -85,7 +85,7 @@ func (s StepState) IsReverting() bool { return s == StepReverting || s == StepRe
 func (s StepState) Begun() bool { return s != StepNotBegun && s != StepLeft }
 
 func (e *Entry) marks() Marks {
-	m := Marks{}
+	m := Marks{Unusable: maps.Clone(e.Unusable)}
 	for i := range e.Steps {
 		s := &e.Steps[i]
 		m.Steps += string(rune(s.State))
@@ -107,14 +107,14 @@ func (e *Entry) marks() Marks {
 
 // known says whether there is anything to mark.
 func (e *Entry) known() bool {
-	return slices.ContainsFunc(e.Steps, func(s Step) bool { return s.State != StepNotBegun && s.State != StepUnknown })
+	return len(e.Unusable) > 0 || slices.ContainsFunc(e.Steps, func(s Step) bool { return s.State != StepNotBegun && s.State != StepUnknown })
 }
 
 func (e *Entry) readMarks(m Marks) error {
 	if len(m.Steps) != len(e.Unit.Changes) {
 		return fmt.Errorf("the marks of unit %d are for %d changes, and it has %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
 	}
-	e.Done = true
+	e.Done, e.Unusable = true, m.Unusable
 	for i := range e.Steps {
 		s := &e.Steps[i]
 		s.State = StepState(m.Steps[i])

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
@@ -101,6 +102,9 @@ func TestMarksRoundTrip(t *testing.T) {
 		{State: StepReverting}, {State: StepLeft},
 	}
 	e.Steps = slices.Clone(want)
+	rec := &Recorder{}
+	rec.SetUnusable(e, 3, "recreated")
+	rec.SetUnusable(last, 0, "recreated too") // of a unit of which nothing else is known
 	if err := s.Enter(t.Context(), j, PhaseRollback, e.Chunk.marks()); err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +116,9 @@ func TestMarksRoundTrip(t *testing.T) {
 	allow := cmp.AllowUnexported(Step{})
 	if diff := cmp.Diff(want, got[0].Steps, allow); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]map[int]types.UID{{3: "recreated"}, {0: "recreated too"}}, []map[int]types.UID{got[0].Unusable, got[1].Unusable}); diff != "" {
+		t.Errorf("objects that are deleted once more (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(u, got[0].Unit); diff != "" {
 		t.Errorf("the unit (-want +got):\n%s", diff)

@@ -147,6 +147,17 @@ func (rec *Recorder) HasBegun(e *Entry) bool {
 	return false
 }
 
+// SetUnusable notes that change i of the unit deletes an object of that UID, which an
+// earlier attempt recreated.
+func (rec *Recorder) SetUnusable(e *Entry, i int, uid types.UID) {
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	if e.Unusable == nil {
+		e.Unusable = map[int]types.UID{}
+	}
+	e.Unusable[i] = uid
+}
+
 func (rec *Recorder) SetState(e *Entry, i int, s StepState) {
 	rec.Mu.Lock()
 	defer rec.Mu.Unlock()

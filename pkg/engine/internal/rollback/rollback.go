@@ -57,7 +57,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		if live.GetUID() == pre.GetUID() && live.GetDeletionTimestamp() == nil {
 			return false, nil // never deleted
 		}
-		going, err := v.r.DeleteUnusable(ctx, ch.Ref, live)
+		going, err := v.r.DeleteUnusable(ctx, ch.Ref, live, func() error { return nil }) // the journal is in rollback, where no pod is spared
 		if err != nil {
 			return false, err
 		}
@@ -391,6 +391,9 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 		switch {
 		case err != nil:
 			hint := v.r.RestoreHint()
+			if waited, ok := errors.AsType[*wait.Error](err); ok && waited.Hint != "" {
+				hint = waited.Hint + "; " + hint
+			}
 			if goOn, err := v.notRestored(ctx, ch.Ref, report, err, hint); !goOn {
 				return err
 			}
