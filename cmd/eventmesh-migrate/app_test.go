@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -245,43 +246,39 @@ func TestTableIsColouredWithoutMovingIt(t *testing.T) {
 	}
 }
 
-// TestProgressLine: jobs, objects, waits and the time left, in one line.
-func TestProgressLine(t *testing.T) {
-	start := time.Date(2020, 4, 1, 22, 0, 0, 0, time.UTC)
-	var out bytes.Buffer
-	p := &progress{status: cli.NewStatus(&out), until: start.Add(15 * time.Minute), width: 120}
-	hook := jobmanager.Before("core")
-	p.Job(hook, "first", "waiting")
-	p.Job(hook, "first", "succeeded")
-	p.Job(hook, "httpsource-sync", "running")
-	engine := p.For("httpsource-sync")
-	engine.Start(200)
-	engine.Step(40, 7, "create HTTPSource")
-	p.Job(hook, "trigger-sync", "waiting")
-	p.Job(hook, "grow-pvc", "looking")
-	for _, tc := range []struct {
-		after time.Duration
-		width int
-		want  string
+// TestProgress: the words of the job manager become those of the status line.
+func TestProgress(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		states []string
+		want   string
 	}{
-		{5 * time.Second, 120, "1 ended | httpsource-sync 40/200 (7 waiting), grow-pvc looking | 14m55s left"},
-		{time.Hour, 120, "1 ended | httpsource-sync 40/200 (7 waiting), grow-pvc looking | 0s left"},
-		{0, 20, "1 ended | httpsourc…"},
+		"Waiting":  {"a job that waits for another is not shown", []string{"waiting"}, ""},
+		"Checking": {"whether the job is needed", []string{"waiting", "looking"}, "0s | a checking"},
+		"Running":  {"the job works", []string{"waiting", "looking", "running"}, "0s | a running"},
+		"Ended":    {"every other word is a result", []string{"waiting", "looking", "running", "succeeded"}, "0s | 1 ended"},
 	} {
-		p.width = tc.width
-		if got := p.text(start.Add(tc.after)); got != tc.want {
-			t.Errorf("after %s: %q, want %q", tc.after, got, tc.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				line := cli.NewStatusLine(&out, true)
+				p := progressOf(&cli.Connection{Status: line})
+				for _, state := range tc.states {
+					p.Job(jobmanager.Before("core"), "a", state)
+				}
+				time.Sleep(time.Second - time.Nanosecond)
+				synctest.Wait()
+				_, shown, _ := strings.Cut(strings.TrimSuffix(out.String(), "\r"), "\x1b[J")
+				if diff := cmp.Diff(tc.want, shown); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+				line.Close()
+				time.Sleep(time.Second)
+			})
+		})
 	}
-	engine.Stop()
-	p.Job(hook, "httpsource-sync", "succeeded")
-	p.Job(hook, "grow-pvc", "not-needed")
-	p.width = 120
-	if got, want := p.text(start), "3 ended | 15m0s left"; got != want {
-		t.Errorf("at the end: %q, want %q", got, want)
-	}
-	if none := newProgress(&cli.Connection{Live: false}); none != nil || none.forManager() != nil {
-		t.Error("there is progress although nobody sees it")
+	if progressOf(&cli.Connection{Status: cli.NewStatusLine(io.Discard, false)}) != nil {
+		t.Error("there is progress although nobody can see it")
 	}
 }
 

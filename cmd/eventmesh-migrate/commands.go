@@ -189,10 +189,8 @@ changed; those that come after it do not run.`,
 
 // work is run or plan.
 func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error {
-	p := newProgress(c)
-	m, err := a.manager(c, p.forManager())
+	m, err := a.manager(c, progressOf(c))
 	if err != nil {
-		p.close()
 		return err
 	}
 	var report *jobmanager.Report
@@ -204,7 +202,6 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 			report, failed = m.Run(ctx, s)
 		}
 	})
-	p.close()
 	var usage *jobmanager.UsageError
 	switch {
 	case err != nil:

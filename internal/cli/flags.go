@@ -144,7 +144,7 @@ func (cl *commandLine) outputFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.output, "output", o.output,
 		"form of the report on stdout. The text is a summary; json is complete and one object.")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat,
-		"form of the log on stderr. Auto: console on a terminal, json elsewhere. A progress bar needs console and a terminal.")
+		"form of the log on stderr. Auto: console on a terminal, json elsewhere. The status line needs console and a terminal.")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel,
 		"least important lines to log. With debug, client-go's are among them.")
 	fs.BoolP("help", "h", false, "show this.")

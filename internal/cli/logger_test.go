@@ -15,19 +15,19 @@ import (
 
 func TestLogFormats(t *testing.T) {
 	for name, tc := range map[string]struct {
-		reason           string
-		args             []string
-		terminal         bool
-		env              map[string]string
-		json, bar, color bool
+		reason              string
+		args                []string
+		terminal            bool
+		env                 map[string]string
+		json, status, color bool
 	}{
 		"Pod":         {reason: "machines read the logs of a Pod", json: true},
-		"Terminal":    {reason: "people read a terminal", terminal: true, env: map[string]string{"TERM": "xterm"}, bar: true, color: true},
-		"NoColor":     {reason: "https://no-color.org", terminal: true, env: map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, bar: true},
+		"Terminal":    {reason: "people read a terminal", terminal: true, env: map[string]string{"TERM": "xterm"}, status: true, color: true},
+		"NoColor":     {reason: "https://no-color.org", terminal: true, env: map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, status: true},
 		"DumbTerm":    {reason: "an editor's shell cannot move the cursor", terminal: true, env: map[string]string{"TERM": "dumb"}},
 		"NoTerm":      {reason: "nothing is known about the terminal", terminal: true},
-		"JSONAsked":   {reason: "a bar would be in the way of JSON", args: []string{"--log-format=json"}, terminal: true, env: map[string]string{"TERM": "xterm"}, json: true},
-		"ConsoleFile": {reason: "a file has no bar and no colours", args: []string{"--log-format=console"}, env: map[string]string{"TERM": "xterm"}},
+		"JSONAsked":   {reason: "a status line would make the JSON invalid", args: []string{"--log-format=json"}, terminal: true, env: map[string]string{"TERM": "xterm"}, json: true},
+		"ConsoleFile": {reason: "a file has no status line and no colours", args: []string{"--log-format=console"}, env: map[string]string{"TERM": "xterm"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTrial(t, tc.args...)
@@ -43,8 +43,8 @@ func TestLogFormats(t *testing.T) {
 			if got := strings.Contains(first, "\x1b["); got != tc.color {
 				t.Errorf("%s: colour: %t, want %t: %q", tc.reason, got, tc.color, first)
 			}
-			if got := tr.options.Progress != nil; got != tc.bar {
-				t.Errorf("%s: progress bar: %t, want %t", tc.reason, got, tc.bar)
+			if got := tr.options.Progress != nil; got != tc.status {
+				t.Errorf("%s: status line: %t, want %t", tc.reason, got, tc.status)
 			}
 		})
 	}

@@ -197,7 +197,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	}
 	terminal := p.isTerminal(p.Stderr)
 	smart := terminal && p.Env("TERM") != "" && p.Env("TERM") != "dumb"
-	out := &screen{w: p.Stderr}
+	out := NewStatusLine(p.Stderr, smart && !cl.logJSON(terminal))
 	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == ""})
 	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
 	// Not taken back at the end: watches that are ending may still log.
@@ -205,8 +205,8 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 
 	o := cl.engineOptions()
 	o.Log, o.Identity, o.Version, o.Flags = log, identity(), version(), cl.again()
-	if smart && !cl.logJSON(terminal) {
-		o.Progress = out
+	if out.Live() {
+		o.Progress = out.Job(p.job.Name())
 	}
 	eng, err := p.newEngine(cfg, o)
 	if err != nil {
@@ -229,7 +229,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 			return eng.Run(ctx, p.job)
 		}
 	})
-	out.Stop()
+	out.Close()
 	if err != nil {
 		report = p.broken(verb, started, err, ours)
 	}

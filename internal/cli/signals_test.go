@@ -60,16 +60,20 @@ func child(behaviour string) int {
 				for range 10_000 {
 					o.Log.Info("working")
 				}
-			case "bar":
+			case "status", "status-hang":
 				o.Progress.Start(10)
 				o.Progress.Step(3, 2, "created Hat wardrobe/new")
 				for i := range 20 {
 					o.Log.Info(fmt.Sprintf("line %d of the log", i))
 				}
-				// The test ends this once it has seen the bar.
+				// The test ends this once it has seen the status line.
 				<-ctx.Done()
+				for behaviour == "status-hang" {
+					o.Progress.Step(3, 2, "created Hat wardrobe/new")
+					time.Sleep(time.Millisecond)
+				}
 				o.Progress.Stop()
-				o.Log.Info("after the bar")
+				o.Log.Info("the end of the log")
 			}
 			return report
 		}}, nil

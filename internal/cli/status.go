@@ -1,45 +1,232 @@
 package cli
 
 import (
+	"fmt"
 	"io"
+	"os"
+	"slices"
+	"strings"
 	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
-// Status is stderr with one line at its end that is always the newest: log lines
-// go above it.
-type Status struct {
-	w io.Writer
+// StatusLine is stderr. On a terminal, its last line shows how far the jobs are, and
+// log lines go above it. Its methods may be called from any goroutine.
+type StatusLine struct {
+	w     io.Writer
+	live  bool
+	width func() int
+	began time.Time
 
-	mu   sync.Mutex
-	line string
+	mu    sync.Mutex
+	jobs  []*jobStatus
+	ended int
+	last  string
+	// text is what should be shown, shown is what the terminal got of it.
+	text, shown     string
+	drawing, closed bool
 }
 
-// NewStatus returns a stream without a status yet.
-func NewStatus(w io.Writer) *Status { return &Status{w: w} }
+type jobStatus struct {
+	name, state          string
+	total, done, waiting int
+}
 
-const clearLine = "\r\x1b[K"
+// NewStatusLine returns a stream that shows nothing yet. Without live it never shows
+// more than log lines.
+func NewStatusLine(w io.Writer, live bool) *StatusLine {
+	return &StatusLine{w: w, live: live, width: func() int { return terminalWidth(w) }, began: time.Now()}
+}
 
-// Write writes whole lines above the status.
-func (s *Status) Write(b []byte) (int, error) {
+// unknownWidth is assumed for a terminal that does not say how wide it is.
+const unknownWidth = 80
+
+func terminalWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return unknownWidth
+}
+
+// refresh is how often the status line is drawn. A job only notes its progress, so that
+// thousands of steps do not become thousands of writes.
+const refresh = 200 * time.Millisecond
+
+// erase deletes from the start of the line to the end of the screen. The cursor waits at
+// the start of the status line: when a terminal gets narrower and wraps the line, all of
+// it is still behind the cursor.
+const erase = "\r\x1b[J"
+
+// Live says whether anybody can see the status line.
+func (s *StatusLine) Live() bool { return s.live }
+
+// Write writes whole lines above the status line.
+func (s *StatusLine) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.line == "" {
+	if s.shown == "" {
 		return s.w.Write(b)
 	}
-	if _, err := s.w.Write(append(append([]byte(clearLine), b...), s.line...)); err != nil {
+	s.shown = cut(s.text, s.width())
+	// One call, so that nobody sees the screen without the status line.
+	if _, err := s.w.Write(slices.Concat([]byte(erase), b, []byte(s.shown+"\r"))); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
-// Set shows another status; "" takes it away.
-func (s *Status) Set(line string) {
+// Sync is zapcore.WriteSyncer.
+func (s *StatusLine) Sync() error { return nil }
+
+// State shows what a job does.
+func (s *StatusLine) State(job, state string) {
+	s.change(func() { s.job(job).state = state })
+}
+
+// Ended counts a job, and shows nothing else of it any more.
+func (s *StatusLine) Ended(job string) {
+	s.change(func() {
+		*s.job(job) = jobStatus{name: job}
+		s.ended++
+	})
+}
+
+// Job returns what shows how far a job is.
+func (s *StatusLine) Job(name string) engine.Progress { return &jobProgress{s, name} }
+
+// Close erases the status line. From then on only log lines are shown: abandoned work may
+// still report progress.
+func (s *StatusLine) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if line == s.line {
+	s.closed = true
+	s.show("")
+}
+
+// jobProgress is the progress of one job.
+type jobProgress struct {
+	line *StatusLine
+	name string
+}
+
+// Start is engine.Progress.
+func (p *jobProgress) Start(total int) {
+	p.line.change(func() {
+		j := p.line.job(p.name)
+		j.total, j.done, j.waiting = total, 0, 0
+		p.line.last = ""
+	})
+}
+
+// Step is engine.Progress.
+func (p *jobProgress) Step(done, waiting int, what string) {
+	p.line.change(func() {
+		j := p.line.job(p.name)
+		j.done, j.waiting = done, waiting
+		if what != "" {
+			p.line.last = what
+		}
+	})
+}
+
+// Stop is engine.Progress.
+func (p *jobProgress) Stop() {
+	p.line.change(func() {
+		p.line.job(p.name).total = 0
+		p.line.last = ""
+	})
+}
+
+// job returns the status of a job. The caller holds mu.
+func (s *StatusLine) job(name string) *jobStatus {
+	if i := slices.IndexFunc(s.jobs, func(j *jobStatus) bool { return j.name == name }); i >= 0 {
+		return s.jobs[i]
+	}
+	s.jobs = append(s.jobs, &jobStatus{name: name})
+	return s.jobs[len(s.jobs)-1]
+}
+
+// change notes progress, and starts the drawing with the first one.
+func (s *StatusLine) change(note func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.live || s.closed {
 		return
 	}
-	s.line = line
+	note()
+	if !s.drawing {
+		s.drawing = true
+		go s.draw()
+	}
+}
+
+func (s *StatusLine) draw() {
+	for now := range time.Tick(refresh) {
+		s.mu.Lock()
+		closed := s.closed
+		if !closed {
+			s.show(s.describe(now))
+		}
+		s.mu.Unlock()
+		if closed {
+			return
+		}
+	}
+}
+
+// show draws the text, unless the terminal shows it already. The caller holds mu.
+func (s *StatusLine) show(text string) {
+	line := cut(text, s.width())
+	s.text = text
+	if line == s.shown {
+		return
+	}
+	s.shown = line
+	if line != "" {
+		line += "\r"
+	}
 	// A terminal that is gone is no reason to stop.
-	_, _ = s.w.Write([]byte(clearLine + line))
+	_, _ = io.WriteString(s.w, erase+line)
+}
+
+// describe is the status line before it is cut: the most important comes first. It is
+// empty if nobody works. The caller holds mu.
+func (s *StatusLine) describe(now time.Time) string {
+	var parts []string
+	for _, j := range s.jobs {
+		switch {
+		case j.total > 0:
+			part := fmt.Sprintf("%s %d/%d", j.name, j.done, j.total)
+			if j.waiting > 0 {
+				part += fmt.Sprintf(", %d waiting", j.waiting)
+			}
+			parts = append(parts, part)
+		case j.state != "":
+			parts = append(parts, j.name+" "+j.state)
+		}
+	}
+	if s.ended > 0 {
+		parts = slices.Insert(parts, 0, fmt.Sprintf("%d ended", s.ended))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	if s.last != "" {
+		parts = append(parts, s.last)
+	}
+	return now.Sub(s.began).Truncate(time.Second).String() + " | " + strings.Join(parts, " | ")
+}
+
+// cut fits a line into the width. The last column stays free: a terminal wraps after it.
+func cut(line string, width int) string {
+	if r := []rune(line); len(r) >= width {
+		return string(r[:max(0, width-2)]) + "…"
+	}
+	return line
 }

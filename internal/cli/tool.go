@@ -112,10 +112,10 @@ type Connection struct {
 	// Options for engines, complete but for Progress.
 	Options engine.Options
 	Log     *zap.Logger
-	// Status is the line of progress, and where the log goes.
-	Status *Status
-	// Live: progress may be shown; Color: so may colours, on stdout.
-	Live, Color bool
+	// Status is the status line, and where the log goes.
+	Status *StatusLine
+	// Color: colours may be shown on stdout.
+	Color bool
 
 	p *process
 }
@@ -146,9 +146,9 @@ func (t *Tool) Connect() (*Connection, error) {
 	terminal := t.p.isTerminal(t.Stderr)
 	smart := func(w io.Writer) bool { return t.p.isTerminal(w) && t.Env("TERM") != "" && t.Env("TERM") != "dumb" }
 	c := &Connection{
-		Config: cfg, Source: source, Options: o.engineOptions(), Status: NewStatus(t.Stderr), p: t.p,
-		Live:  smart(t.Stderr) && !o.logJSON(terminal),
-		Color: smart(t.Stdout) && t.Env("NO_COLOR") == "",
+		Config: cfg, Source: source, Options: o.engineOptions(), p: t.p,
+		Status: NewStatusLine(t.Stderr, smart(t.Stderr) && !o.logJSON(terminal)),
+		Color:  smart(t.Stdout) && t.Env("NO_COLOR") == "",
 	}
 	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == ""})
 	klogTo(c.Log)
@@ -178,7 +178,7 @@ func (c *Connection) Supervise(writes bool, work func(context.Context)) (code in
 		work(ctx)
 		return nil
 	})
-	c.Status.Set("")
+	c.Status.Close()
 	var second *secondSignalError
 	switch {
 	case err == nil:

@@ -61,7 +61,7 @@ func onTerminal(t *testing.T, env []string, typed string, args ...string) (scree
 
 var (
 	colour = regexp.MustCompile(`\x1b\[[0-9;]+m`)
-	live   = regexp.MustCompile(`\r\x1b\[K\d+ ended \| httpsource-sync[^\r\n]* \| \d+m?\d*s? left`)
+	live   = regexp.MustCompile(`\r\x1b\[J[0-9ms]+ \| (\d+ ended \| )?[a-z-]+ (checking|running|\d+/\d+)`)
 )
 
 // TestTerminal: colours and live progress are for people at a terminal, and only
@@ -92,7 +92,7 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("%s: control characters\n%q", tc.reason, screen)
 		}
 		// What stays on the screen is the report, not the progress.
-		if last := screen[strings.LastIndex(screen, "\r")+1:]; strings.Contains(last, " left\n") || !strings.Contains(last, "in all:") {
+		if last := screen[strings.LastIndex(screen, "\r")+1:]; strings.Contains(last, " ended |") || !strings.Contains(last, "in all:") {
 			t.Errorf("%s: at the end there is\n%q", tc.reason, last)
 		}
 	}
