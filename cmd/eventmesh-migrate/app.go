@@ -99,7 +99,7 @@ Exit codes (docs/runbook.md says what to do at each); of several jobs, the worst
 		c.Example = strings.Trim(strings.ReplaceAll(c.Example, "{name}", a.name), "\n")
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return cli.Usage(fmt.Sprintf("%v (see %q)", err, cmd.CommandPath()+" --help"))
+		return cli.Usage(fmt.Sprintf("%v (see %q)", cli.FlagError(cmd, err), cmd.CommandPath()+" --help"))
 	})
 	return root
 }

@@ -41,12 +41,8 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if !slices.Contains(working, cmd) {
-			return err
-		}
-		return diagnose(p.job, root.Commands(), p.Args)
-	})
+	root.SuggestionsMinimumDistance = maxTypos
+	root.SetFlagErrorFunc(FlagError)
 	plainHelp := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if !slices.Contains(working, cmd) {
@@ -62,15 +58,8 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 			verb = defaultCommand(p.job)
 		}
 		cmd.Flags().AddFlagSet(cl.flagSet())
-		// What stands where no argument is expected is refused together with
-		// the flags that are wrong.
-		cmd.Args = cobra.ArbitraryArgs
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			for _, a := range args {
-				cl.problems = append(cl.problems, unexpected(a, cmd == root, root.Commands()))
-			}
-			return execute(verb, cl)
-		}
+		cmd.Args = noArguments
+		cmd.RunE = func(*cobra.Command, []string) error { return execute(verb, cl) }
 	}
 	// The commands share their flags, and with them the completions.
 	for flag, values := range words {
@@ -81,21 +70,18 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	return root
 }
 
-// unexpected says what is wrong with an argument that is no flag.
-func unexpected(arg string, atRoot bool, commands []*cobra.Command) string {
-	if !atRoot {
-		return fmt.Sprintf("%q: unexpected argument; objects are not chosen on the command line", arg)
+// noArguments says what is wrong with an argument that is no flag.
+func noArguments(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasParent():
+		return Usage(fmt.Sprintf("%q: unexpected argument; objects are not chosen on the command line", args[0]))
 	}
-	var names []string
-	for _, c := range commands {
-		if !c.Hidden {
-			names = append(names, c.Name())
-		}
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		return Usage(fmt.Sprintf("%q: unknown command%s", args[0], didYouMean(similar)))
 	}
-	if best := closest(arg, names); best != "" {
-		return fmt.Sprintf("%q: unknown command; did you mean %s?", arg, best)
-	}
-	return fmt.Sprintf("%q: unknown command; there are %s, %s and %s", arg, cmdRun, cmdPlan, cmdUndo)
+	return Usage(fmt.Sprintf("%q: unknown command; there are %s, %s and %s", args[0], cmdRun, cmdPlan, cmdUndo))
 }
 
 // defaultCommand is what the binary does without a command.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,9 +19,6 @@ import (
 type commandLine struct {
 	options
 	groups []flagGroup
-	// problems are the values that do not parse. Parsing goes on after one, so
-	// that a person corrects all of them at once.
-	problems []string
 }
 
 // Titles of sections of the help; that of the job's own flags ends with its name.
@@ -54,14 +52,6 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 		if d, err := time.ParseDuration(f.DefValue); err == nil && f.Value.Type() == "duration" {
 			f.DefValue = duration(d)
 		}
-		if f.DefValue == "[]" {
-			f.DefValue = ""
-		}
-		typ := f.Value.Type()
-		if list := words[f.Name]; list != nil {
-			typ = strings.Join(list, "|")
-		}
-		f.Value = &recorder{Value: f.Value, flag: f.Name, typ: typ, problems: &cl.problems}
 	})
 	cl.groups = append(cl.groups, flagGroup{title: title, flags: fs})
 }
@@ -80,7 +70,7 @@ func (cl *commandLine) again() []string {
 				return
 			}
 			value := f.Value.String()
-			if list, ok := f.Value.(*recorder).Value.(pflag.SliceValue); ok {
+			if list, ok := f.Value.(pflag.SliceValue); ok {
 				value = strings.Join(list.GetSlice(), ",")
 			}
 			given = append(given, "--"+f.Name+"="+shellWord(value))
@@ -122,11 +112,11 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 		"time limit for the work. A run that reaches it is rolled back, with exit code 124.")
 	fs.DurationVar(&o.rollbackTimeout, "rollback-timeout", o.rollbackTimeout,
 		"time limit for a rollback, in addition to --timeout.")
-	fs.StringVar(&o.onFailure, "on-failure", o.onFailure,
+	wordVar(fs, &o.onFailure, "on-failure",
 		"what a failed run does with its finished changes. Those that it leaves can still be undone with undo.")
-	fs.StringVar(&o.resume, "resume", o.resume,
+	wordVar(fs, &o.resume, "resume",
 		"how to end an interrupted run. Forward finishes it, back rolls it back. An interrupted rollback is always finished.")
-	fs.StringVar(&o.deferral, "defer", o.deferral,
+	wordVar(fs, &o.deferral, "defer",
 		"whether deferred work is a success (allow) or a failure with exit code 1 (fail).")
 	fs.IntVar(&o.maxUnready, "max-unready", o.maxUnready,
 		"how many new objects may be not ready at the same time. The next one is created when one of them is ready.")
@@ -141,11 +131,11 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 
 func (cl *commandLine) outputFlags(fs *pflag.FlagSet) {
 	o := &cl.options
-	fs.StringVar(&o.output, "output", o.output,
+	wordVar(fs, &o.output, "output",
 		"form of the report on stdout. The text is a summary; json is complete and one object.")
-	fs.StringVar(&o.logFormat, "log-format", o.logFormat,
+	wordVar(fs, &o.logFormat, "log-format",
 		"form of the log on stderr. Auto: console on a terminal, json elsewhere. The status line needs console and a terminal.")
-	fs.StringVar(&o.logLevel, "log-level", o.logLevel,
+	wordVar(fs, &o.logLevel, "log-level",
 		"least important lines to log. With debug, client-go's are among them.")
 	fs.BoolP("help", "h", false, "show this.")
 }
@@ -172,52 +162,34 @@ func bindSettings(fs *pflag.FlagSet, settings []migration.Setting) {
 	}
 }
 
-// recorder keeps a value that does not parse as a problem, and lets the parsing
-// of the command line go on.
-type recorder struct {
-	pflag.Value
-	flag     string
-	typ      string
-	problems *[]string
+// word is the value of a flag that takes one of a few words.
+type word struct {
+	value *string
+	of    []string
 }
 
+func wordVar(fs *pflag.FlagSet, value *string, name, usage string) {
+	fs.Var(&word{value: value, of: words[name]}, name, usage)
+}
+
+// String is pflag.Value.
+func (w *word) String() string { return *w.value }
+
 // Type is pflag.Value. The help shows it behind the flag.
-func (r *recorder) Type() string { return r.typ }
+func (w *word) Type() string { return strings.Join(w.of, "|") }
 
 // Set is pflag.Value.
-func (r *recorder) Set(s string) error {
-	before := r.String()
-	if err := r.Value.Set(s); err != nil {
-		// The parsers of pflag leave a zero behind, which would be found wrong
-		// once more. That of lists changes nothing.
-		if _, list := r.Value.(pflag.SliceValue); !list {
-			_ = r.Value.Set(before)
-		}
-		*r.problems = append(*r.problems, fmt.Sprintf("--%s %q: %s", r.flag, s, notA(r.Value.Type(), err)))
+func (w *word) Set(s string) error {
+	if !slices.Contains(w.of, s) {
+		return errors.New("must be " + anyOf(w.of))
 	}
+	*w.value = s
 	return nil
 }
 
-// notA says what a value should look like, which the parsers' errors do not.
-func notA(typ string, err error) string {
-	switch typ {
-	case "duration":
-		return "is no duration; write it like 90s, 5m or 1h30m"
-	case "int":
-		return "is no whole number"
-	case "float32":
-		return "is no number"
-	case "bool":
-		return "must be true or false"
-	default:
-		return "cannot be read: " + err.Error()
-	}
-}
-
-// validate reports all problems of the command line at once; nil if there are
-// none.
+// validate reports everything that is wrong with the values; nil if nothing is.
 func (cl *commandLine) validate(job migration.Job) *usageError {
-	problems := slices.Concat(cl.problems, cl.options.validate())
+	problems := cl.options.validate()
 	if c, ok := job.(migration.Configurable); ok {
 		problems = append(problems, problemsOf(c.Validate())...)
 	}
@@ -237,109 +209,43 @@ func (cl *commandLine) flagSet() *pflag.FlagSet {
 	return all
 }
 
-// diagnose finds everything that is wrong with a command line on which parsing
-// ended early, at a flag that does not exist or lacks its value.
-func diagnose(job migration.Job, commands []*cobra.Command, args []string) error {
-	var cl *commandLine
-	var problems []string
-	for args = slices.Clone(args); ; {
-		// A fresh set each time, so that what was found in an earlier round is
-		// not found again.
-		cl = newCommandLine(job)
-		fs := cl.flagSet()
-		err := fs.Parse(args)
-		if err == nil || errors.Is(err, pflag.ErrHelp) {
-			break
-		}
-		problem, at := explain(err, fs, commands, args)
-		problems = append(problems, problem)
-		if at < 0 {
-			break
-		}
-		args = slices.Delete(args, at, at+1)
-	}
-	if err := cl.validate(job); err != nil {
-		problems = append(problems, err.problems...)
-	}
-	return &usageError{problems: problems}
-}
-
-// explain puts an error of the flag parser into words, and returns the index of
-// the argument it is about, -1 if there is no telling.
-func explain(err error, fs *pflag.FlagSet, commands []*cobra.Command, args []string) (problem string, at int) {
-	var missing *pflag.ValueRequiredError
+// FlagError is an error of the flag parser, with what was probably meant. Parsing ends
+// at the first one.
+func FlagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
 	var unknown *pflag.NotExistError
-	switch {
-	case errors.As(err, &missing):
-		return fmt.Sprintf("--%s: needs a value", missing.GetSpecifiedName()), len(args) - 1
-	case errors.As(err, &unknown):
-		name, spelled := unknown.GetSpecifiedName(), "--"+unknown.GetSpecifiedName()
-		if group := unknown.GetSpecifiedShortnames(); group != "" {
-			name, spelled = group, "-"+group
-		}
-		at := slices.IndexFunc(args, func(a string) bool {
-			return a == spelled || strings.HasPrefix(a, spelled+"=")
-		})
-		name, _, _ = strings.Cut(name, "=")
-		spelled, _, _ = strings.Cut(spelled, "=")
-		return fmt.Sprintf("%s: unknown flag%s", spelled, suggest(name, fs, commands)), at
-	default:
-		return err.Error(), -1
+	if errors.As(err, &unknown) {
+		name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
+		text += didYouMean(flagsLike(cmd, name))
 	}
+	return Usage(text)
 }
 
-// suggest ends the sentence about an unknown flag with what was probably meant.
-func suggest(name string, fs *pflag.FlagSet, commands []*cobra.Command) string {
-	for _, c := range commands {
-		if c.Name() == name {
-			return fmt.Sprintf("; %s is a command and takes no dashes", name)
+// flagsLike are the flags and commands that were probably meant by a flag. cobra has
+// suggestions for commands only, so each flag is made one. A command's own name is two
+// letters away from the flag of that name: its dashes.
+func flagsLike(cmd *cobra.Command, name string) []string {
+	all := &cobra.Command{SuggestionsMinimumDistance: maxTypos}
+	add := func(name string) {
+		all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { add("--" + f.Name) })
+	for _, c := range cmd.Root().Commands() {
+		if c.IsAvailableCommand() {
+			add(c.Name())
 		}
 	}
-	var names []string
-	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if best := closest(name, names); best != "" {
-		return "; did you mean --" + best + "?"
-	}
-	return ""
+	return all.SuggestionsFor("--" + name)
 }
 
-// closest returns the candidate that a typing error or two turn into word, or
-// that starts with it; "" if there is none.
-func closest(word string, candidates []string) string {
-	best, least := "", 3
-	for _, c := range candidates {
-		d := distance(word, c)
-		if d >= len(word) {
-			continue
-		}
-		if d >= least && len(word) >= 3 && strings.HasPrefix(c, word) {
-			d = least - 1
-		}
-		if d < least {
-			best, least = c, d
-		}
-	}
-	return best
-}
+// maxTypos is how many letters may be wrong in a name for which another is suggested;
+// it is cobra's own default.
+const maxTypos = 2
 
-// distance is the number of letters to insert, delete or replace that turn a
-// into b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// didYouMean ends the sentence about something unknown.
+func didYouMean(names []string) string {
+	if len(names) == 0 {
+		return ""
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return "; did you mean " + anyOf(names) + "?"
 }

@@ -131,18 +131,6 @@ func (o *options) validate() []string {
 			badf("--%s %q: is no name of a namespace; those are made of lower-case letters, digits and inner dashes, 63 at most", flag, ns)
 		}
 	}
-	for _, w := range []struct{ flag, value string }{
-		{"on-failure", o.onFailure},
-		{"resume", o.resume},
-		{"defer", o.deferral},
-		{"output", o.output},
-		{"log-format", o.logFormat},
-		{"log-level", o.logLevel},
-	} {
-		if !slices.Contains(words[w.flag], w.value) {
-			badf("--%s %q: must be %s", w.flag, w.value, anyOf(words[w.flag]))
-		}
-	}
 	return bad
 }
 
@@ -169,7 +157,7 @@ func (o *options) logJSON(terminal bool) bool {
 	return o.logFormat == logJSON || o.logFormat == logAuto && !terminal
 }
 
-// zapLevel returns the level that validate has accepted.
+// zapLevel returns the level that the flag has accepted.
 func zapLevel(word string) zapcore.Level {
 	level, err := zapcore.ParseLevel(word)
 	if err != nil {

@@ -133,105 +133,145 @@ func TestUsageErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		args   []string
-		want   []string
+		want   string
 	}{
 		"UnknownFlag": {
 			reason: "a typing error is recognised",
 			args:   []string{"--time-out=5m"},
-			want:   []string{"test-job: --time-out: unknown flag; did you mean --timeout?"},
+			want:   "test-job: unknown flag: --time-out; did you mean --timeout?\n",
 		},
 		"UnknownFlagOfACommand": {
 			reason: "the same after a command, with its value apart",
 			args:   []string{"plan", "--defere", "fail"},
-			want:   []string{"--defere: unknown flag; did you mean --defer?"},
+			want:   "test-job: unknown flag: --defere; did you mean --defer?\n",
 		},
 		"SingleDash": {
 			reason: "Go's own flag package takes one dash; ours says what is expected",
-			args:   []string{"-timeout", "5m"},
-			want:   []string{"-timeout: unknown flag; did you mean --timeout?"},
+			args:   []string{"-timeout=5m"},
+			want:   "test-job: unknown shorthand flag: 't' in -timeout=5m; did you mean --timeout?\n",
+		},
+		"StartOfSeveral": {
+			reason: "every flag that begins so is named",
+			args:   []string{"--lo"},
+			want:   "test-job: unknown flag: --lo; did you mean --lock-wait, --log-format or --log-level?\n",
 		},
 		"NothingLikeIt": {
 			reason: "no far-fetched proposals",
 			args:   []string{"--colour"},
-			want:   []string{"--colour: unknown flag\n"},
+			want:   "test-job: unknown flag: --colour\n",
 		},
 		"CommandWithDashes": {
 			reason: "a command is often taken for a flag",
 			args:   []string{"--version"},
-			want:   []string{"--version: unknown flag; version is a command and takes no dashes"},
+			want:   "test-job: unknown flag: --version; did you mean version?\n",
+		},
+		"HiddenCommand": {
+			reason: "the command of the charts is not suggested",
+			args:   []string{"--create-state-namespace"},
+			want:   "test-job: unknown flag: --create-state-namespace\n",
 		},
 		"UnknownCommand": {
 			reason: "the same for commands",
 			args:   []string{"paln"},
-			want:   []string{`"paln": unknown command; did you mean plan?`},
+			want:   "test-job: \"paln\": unknown command; did you mean plan?\n",
+		},
+		"NoCommandLikeIt": {
+			reason: "a reader of the message sees what there is",
+			args:   []string{"migrate"},
+			want:   "test-job: \"migrate\": unknown command; there are run, plan and undo\n",
 		},
 		"UnexpectedArgument": {
 			reason: "an argument that is ignored would be taken for a filter",
 			args:   []string{"run", "my-app"},
-			want:   []string{`"my-app": unexpected argument`},
+			want:   "test-job: \"my-app\": unexpected argument; objects are not chosen on the command line\n",
 		},
 		"MissingValue": {
 			reason: "the flag is named",
 			args:   []string{"--timeout"},
-			want:   []string{"--timeout: needs a value"},
+			want:   "test-job: flag needs an argument: --timeout\n",
 		},
-		"AllAtOnce": {
-			reason: "whoever corrects one value does not meet the next one only then",
-			args: []string{
-				"plan", "extra", "--timeout=5", "--rollback-timeout=-1s", "--max-unready=many", "--on-failure=restore", "--resume=sideways",
-				"--defer=never", "--output=xml", "--log-format=csv", "--log-level=loud", "--lease-duration=10ms", "--lock-wait=-1s",
-				"--burst=3", "--state-namespace=Kyma_System", "--exclude-namespaces=good,Bad", "--mode=wild", "--workers=0",
-				"--force=perhaps",
-			},
-			want: []string{
-				"18 problems:",
-				`"extra": unexpected argument`,
-				`--timeout "5": is no duration; write it like 90s, 5m or 1h30m`,
-				"--rollback-timeout -1s: must be longer than 0",
-				`--max-unready "many": is no whole number`,
-				`--on-failure "restore": must be rollback or leave`,
-				`--resume "sideways": must be forward or back`,
-				`--defer "never": must be allow or fail`,
-				`--output "xml": must be text or json`,
-				`--log-format "csv": must be auto, json or console`,
-				`--log-level "loud": must be debug, info, warn or error`,
-				"--lease-duration 10ms: must be 1s at least",
-				"--lock-wait -1s: must not be negative",
-				"--burst 3: has no effect without --qps",
-				`--state-namespace "Kyma_System": is no name of a namespace`,
-				`--exclude-namespaces "Bad": is no name of a namespace`,
-				"--mode must be gentle or rough",
-				"--workers must be 1 at least",
-				`--force "perhaps": must be true or false`,
-			},
+		"NoDuration": {
+			reason: "a number without a unit is refused",
+			args:   []string{"--timeout=5"},
+			want:   "test-job: invalid argument \"5\" for \"--timeout\" flag: time: missing unit in duration \"5\"\n",
 		},
-		"UnknownAndBadAtOnce": {
-			reason: "parsing ends at an unknown flag; the report does not",
-			args:   []string{"--timeout=x", "--bogus", "--resumee=back", "--max-unready=0", "--timeout"},
-			want: []string{
-				"5 problems:", "--bogus: unknown flag", "--resumee: unknown flag; did you mean --resume?",
-				`--timeout "x"`, "--max-unready 0: must be 1 at least", "--timeout: needs a value",
-			},
-		},
-		"LeaseFraction": {
-			reason: "a Lease object would round it, and two processes disagree about its end",
-			args:   []string{"--lease-duration=1500ms"},
-			want:   []string{"--lease-duration 1.5s: must be whole seconds"},
+		"NoInteger": {
+			reason: "a bad limit is not taken for the default",
+			args:   []string{"--max-unready=many"},
+			want:   "test-job: invalid argument \"many\" for \"--max-unready\" flag: strconv.ParseInt: parsing \"many\": invalid syntax\n",
 		},
 		"NoNumber": {
 			reason: "a bad limit is not taken for no limit",
 			args:   []string{"--qps=fast"},
-			want:   []string{`test-job: --qps "fast": is no number`},
+			want:   "test-job: invalid argument \"fast\" for \"--qps\" flag: strconv.ParseFloat: parsing \"fast\": invalid syntax\n",
+		},
+		"NoBool": {
+			reason: "a bad value is not taken for true",
+			args:   []string{"--force=perhaps"},
+			want:   "test-job: invalid argument \"perhaps\" for \"--force\" flag: strconv.ParseBool: parsing \"perhaps\": invalid syntax\n",
+		},
+		"OnFailure": {
+			reason: "the words that are allowed are named",
+			args:   []string{"--on-failure=restore"},
+			want:   "test-job: invalid argument \"restore\" for \"--on-failure\" flag: must be rollback or leave\n",
+		},
+		"Resume": {
+			reason: "a flag of its own", args: []string{"--resume=sideways"},
+			want: "test-job: invalid argument \"sideways\" for \"--resume\" flag: must be forward or back\n",
+		},
+		"Defer": {
+			reason: "a flag of its own", args: []string{"--defer=never"},
+			want: "test-job: invalid argument \"never\" for \"--defer\" flag: must be allow or fail\n",
+		},
+		"Output": {
+			reason: "a flag of its own", args: []string{"--output=xml"},
+			want: "test-job: invalid argument \"xml\" for \"--output\" flag: must be text or json\n",
+		},
+		"LogFormat": {
+			reason: "a flag of its own", args: []string{"--log-format=csv"},
+			want: "test-job: invalid argument \"csv\" for \"--log-format\" flag: must be auto, json or console\n",
+		},
+		"LogLevel": {
+			reason: "a flag of its own", args: []string{"--log-level=loud"},
+			want: "test-job: invalid argument \"loud\" for \"--log-level\" flag: must be debug, info, warn or error\n",
+		},
+		"FirstError": {
+			reason: "the first error ends the parsing, and is the only one that is reported",
+			args:   []string{"plan", "extra", "--timeout=x", "--bogus", "--max-unready=0", "--lock-wait"},
+			want:   "test-job: invalid argument \"x\" for \"--timeout\" flag: time: invalid duration \"x\"\n",
+		},
+		"EveryValue": {
+			reason: "values that parse, and are wrong, are reported together",
+			args: []string{
+				"plan", "--rollback-timeout=-1s", "--max-unready=0", "--lease-duration=10ms", "--lock-wait=-1s",
+				"--burst=3", "--state-namespace=Kyma_System", "--exclude-namespaces=good,Bad", "--mode=wild", "--workers=0",
+			},
+			want: `test-job: 9 problems:
+  --rollback-timeout -1s: must be longer than 0, like 90s or 5m
+  --lease-duration 10ms: must be 1s at least
+  --lock-wait -1s: must not be negative; 0 means to give up at once
+  --max-unready 0: must be 1 at least
+  --burst 3: has no effect without --qps; give both or none
+  --state-namespace "Kyma_System": is no name of a namespace; those are made of lower-case letters, digits and inner dashes, 63 at most
+  --exclude-namespaces "Bad": is no name of a namespace; those are made of lower-case letters, digits and inner dashes, 63 at most
+  --mode must be gentle or rough
+  --workers must be 1 at least
+`,
+		},
+		"LeaseFraction": {
+			reason: "a Lease object would round it, and two processes disagree about its end",
+			args:   []string{"--lease-duration=1500ms"},
+			want:   "test-job: --lease-duration 1.5s: must be whole seconds, a Lease object stores no fractions\n",
 		},
 		"QPSZero": {
 			reason: "0 would be client-go's own limit of 5 requests per second",
 			args:   []string{"--qps=0"},
-			want:   []string{"--qps 0: must be more than 0, or negative for no limit"},
+			want:   "test-job: --qps 0: must be more than 0, or negative for no limit\n",
 		},
 		"UnknownFlagOfVersion": {
 			reason: "commands that are not ours end with the same exit code",
 			args:   []string{"version", "--output=json"},
-			want:   []string{"unknown flag: --output"},
+			want:   "test-job: unknown flag: --output\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -246,13 +286,12 @@ func TestUsageErrors(t *testing.T) {
 			if tr.stdout.Len() > 0 {
 				t.Errorf("%s: on stdout, which is for reports:\n%s", tc.reason, &tr.stdout)
 			}
-			for _, w := range append(tc.want, `Nothing was changed. "test-job --help" explains every flag.`) {
-				if !strings.Contains(tr.stderr.String(), w) {
-					t.Errorf("%s: no %q in:\n%s", tc.reason, w, &tr.stderr)
-				}
+			want := tc.want + "Nothing was changed. \"test-job --help\" explains every flag.\n"
+			if diff := cmp.Diff(want, tr.stderr.String()); diff != "" {
+				t.Errorf("%s: stderr (-want +got):\n%s", tc.reason, diff)
 			}
-			if got := readFile(t, tr.terminationLog); got != tr.stderr.String() {
-				t.Errorf("%s: the termination message should be what is on stderr, is:\n%s", tc.reason, got)
+			if diff := cmp.Diff(want, readFile(t, tr.terminationLog)); diff != "" {
+				t.Errorf("%s: termination message (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -123,7 +123,7 @@ type Connection struct {
 // Connect validates the flags and prepares everything; it does not call the
 // server.
 func (t *Tool) Connect() (*Connection, error) {
-	problems := slices.Concat(t.cl.problems, t.cl.options.validate())
+	problems := t.cl.options.validate()
 	for _, job := range t.jobs {
 		if c, ok := job.(migration.Configurable); ok {
 			for _, problem := range problemsOf(c.Validate()) {
