@@ -173,7 +173,7 @@ func TestCompletion(t *testing.T) {
 		{"run --component ", []string{"core", "application-connector", "global"}},
 		{"plan --phase ", []string{"pre", "post"}},
 		{"jobs -o ", []string{"wide", "json", "yaml", "name"}},
-		{"map -o ", []string{"mermaid", "dot", "html"}},
+		{"map -o ", []string{"mermaid", "html"}},
 		{"run --defer ", []string{"allow", "fail"}},
 		{"v", []string{"verify", "version"}},
 	} {
@@ -197,7 +197,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"nonsense"}, "unknown command"},
 		{[]string{"run", "--dry-run=client"}, `--dry-run "client": must be server or none`},
 		{[]string{"verify", "-o", "xml"}, `--output "xml": must be one of table, wide, json, yaml, name`},
-		{[]string{"map", "-o", "wide"}, "must be one of table, mermaid, dot, html, json, yaml"},
+		{[]string{"map", "-o", "dot"}, "must be one of table, mermaid, html, json, yaml"},
+		{[]string{"map", "-o", "wide"}, "must be one of table, mermaid, html, json, yaml"},
 		{[]string{"verify", "-n", "a", "-A"}, "none of the others can be"},
 		{[]string{"jobs", "x"}, `"x": unexpected argument`},
 		{[]string{"jobs", "--nonsense"}, `unknown flag: --nonsense (see "eventmesh-migrate jobs --help")`},

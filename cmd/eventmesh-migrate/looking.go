@@ -150,7 +150,7 @@ Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only read
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write to; without it, stdout.")
 	a.namespaceFlags(cmd)
-	a.flags(cmd, []string{"table", "mermaid", "dot", "html", formJSON, formYAML}, a.ReadFlags())
+	a.flags(cmd, []string{"table", "mermaid", "html", formJSON, formYAML}, a.ReadFlags())
 	return cmd
 }
 
@@ -158,8 +158,6 @@ func (a *app) writeMap(w io.Writer, m *landscape.Map, c *cli.Connection) error {
 	switch a.output {
 	case "mermaid":
 		return m.WriteMermaid(w)
-	case "dot":
-		return m.WriteDOT(w)
 	case "html":
 		return m.WriteHTML(w, c.Config.Host, now())
 	case "table":

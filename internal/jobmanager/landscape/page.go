@@ -3,45 +3,41 @@ package landscape
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
-	"html"
 	"html/template"
 	"io"
 	"slices"
-	"strings"
 	"time"
 )
 
 //go:embed page.html
 var pageText string
 
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(pageText))
+
+// page is what the template is filled with. It holds plain values only: the template
+// escapes each for the place where it stands.
+type page struct {
+	Cluster, At                 string
+	Map                         *Map
+	OnlyBefore, OnlyAfter, Both int
+	Picture                     picture
+}
+
 // WriteHTML writes one page that needs nothing else: the picture is part of it,
 // and its policy forbids every request.
 func (m *Map) WriteHTML(w io.Writer, cluster string, at time.Time) error {
-	page, err := template.New("page").Parse(pageText)
-	if err != nil {
-		return err
-	}
-	counts := map[Path]int{}
-	for _, a := range m.Applications {
-		counts[a.Path]++
-	}
-	before, after, both := 0, 0, 0
+	p := page{Cluster: cluster, At: at.UTC().Format("2006-01-02 15:04 UTC"), Map: m, Picture: m.picture()}
 	for _, f := range m.Flows {
 		switch {
 		case f.Before.Object != "" && f.After.Object != "":
-			both++
+			p.Both++
 		case f.Before.Object != "":
-			before++
+			p.OnlyBefore++
 		default:
-			after++
+			p.OnlyAfter++
 		}
 	}
-	return page.Execute(w, map[string]any{
-		"Cluster": cluster, "At": at.UTC().Format("2006-01-02 15:04 UTC"), "Map": m, "Paths": counts,
-		"OnlyBefore": before, "OnlyAfter": after, "Both": both,
-		"Picture": template.HTML(m.picture()), // every text in it is escaped by picture
-	})
+	return pageTemplate.Execute(w, p)
 }
 
 // Measures of the picture, in pixels.
@@ -54,22 +50,57 @@ const (
 	top          = 56
 )
 
-// picture draws Applications on the left, the namespaces' Brokers in the middle,
-// and subscribers on the right. What stands together is near each other: the
-// subscribers by namespace, the Applications by where most of their events go.
-func (m *Map) picture() string {
+// picture says where everything stands: Applications on the left, the namespaces'
+// Brokers in the middle, subscribers on the right.
+type picture struct {
+	Width, Height                       int
+	Lines                               []line
+	Applications, Brokers, Subscribers  []node
+	AppX, BrokerX, BeforeX, AfterX, End int
+}
+
+// node is a name in the picture, at the height Y.
+type node struct {
+	Y           int
+	Color       int
+	Name, Title string
+	// Path is that of an Application.
+	Path Path
+	// Before and After are the classes of a subscriber's two dots.
+	Before, After string
+}
+
+// line is how events go from one column to the next.
+type line struct {
+	X1, Y1, X2, Y2 int
+	Color          int
+	Class, Title   string
+}
+
+// Middle is where the line bends.
+func (l line) Middle() int { return (l.X1 + l.X2) / 2 }
+
+// picture puts together what belongs together: the subscribers by namespace, the
+// Applications by where most of their events go.
+func (m *Map) picture() picture {
+	p := picture{Width: width, AppX: columnApp, BrokerX: columnBroker, BeforeX: columnEnd + 6, AfterX: columnEnd + 22, End: columnEnd + 36}
+	before, after := m.states()
 	namespaces, of := m.subscribers()
-	nsIndex := map[string]int{}
-	subY, nsY := map[string]int{}, map[string]int{}
+	colors, subY, nsY := map[string]int{}, map[string]int{}, map[string]int{}
 	y := top
 	for i, ns := range namespaces {
-		nsIndex[ns] = i
+		colors[ns] = i % 8
 		first := y
 		for _, s := range of[ns] {
-			subY[ns+" "+s] = y
+			key := ns + " " + s
+			subY[key] = y
+			p.Subscribers = append(p.Subscribers, node{
+				Y: y, Color: colors[ns], Name: shorten(cmp.Or(s, "(no endpoint)"), 66), Title: s + ", in namespace " + ns, Before: before[key], After: after[key],
+			})
 			y += rowHeight
 		}
 		nsY[ns] = (first + y - rowHeight) / 2
+		p.Brokers = append(p.Brokers, node{Y: nsY[ns], Color: colors[ns], Name: shorten(ns, 20)})
 		y += rowHeight / 2
 	}
 	rightEnd := y
@@ -89,80 +120,45 @@ func (m *Map) picture() string {
 		return sum[a.Name] / n[a.Name]
 	}
 	slices.SortStableFunc(apps, func(a, b Source) int { return cmp.Or(cmp.Compare(mean(a), mean(b)), cmp.Compare(a.Name, b.Name)) })
-	appY := map[string]int{}
 	leftEnd := top + len(apps)*rowHeight
-	height := max(leftEnd, rightEnd) + rowHeight
+	p.Height = max(leftEnd, rightEnd) + rowHeight
 	// The shorter side is spread over the height.
-	step := float64(height-top-rowHeight) / float64(max(1, len(apps)))
+	step := float64(p.Height-top-rowHeight) / float64(max(1, len(apps)))
+	appY := map[string]int{}
 	for i, a := range apps {
 		appY[a.Name] = top + int(float64(i)*max(step, rowHeight))
+		p.Applications = append(p.Applications, node{
+			Y: appY[a.Name], Name: shorten(a.Name, 32), Title: a.Name + ": events take the path " + string(a.Path), Path: a.Path,
+		})
 	}
 
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="Which event reaches whom">`, width, height)
-	for _, head := range []struct {
-		x      int
-		anchor string
-		text   string
-	}{
-		{columnApp, "end", "Application"}, {columnBroker, "middle", "Namespace (Broker)"}, {columnEnd + 36, "start", "Subscriber"},
-		{columnEnd + 6, "middle", "before"}, {columnEnd + 22, "middle", "after"},
-	} {
-		class, yy := "head", 20
-		if head.x < columnEnd+36 && head.x > columnBroker {
-			class, yy = "tiny", 44
-			fmt.Fprintf(&b, `<text class="%s" transform="translate(%d %d) rotate(-90)">%s</text>`, class, head.x+4, yy, head.text)
-			continue
+	// Each line once, however many kinds of event take it.
+	drawn := map[line]bool{}
+	draw := func(l line) {
+		key := line{X1: l.X1, Y1: l.Y1, X2: l.X2, Y2: l.Y2, Class: l.Class}
+		if !drawn[key] {
+			drawn[key] = true
+			p.Lines = append(p.Lines, l)
 		}
-		fmt.Fprintf(&b, `<text class="%s" x="%d" y="%d" text-anchor="%s">%s</text>`, class, head.x, yy, head.anchor, head.text)
-	}
-	m.edges(&b, appY, nsY, subY, nsIndex)
-	for _, a := range apps {
-		yy := appY[a.Name]
-		fmt.Fprintf(&b, `<g class="app %s"><title>%s: events take the path %s</title><text x="%d" y="%d" text-anchor="end">%s</text><circle cx="%d" cy="%d" r="4"/></g>`,
-			a.Path, esc(a.Name), a.Path, columnApp-12, yy+4, esc(shorten(a.Name, 32)), columnApp, yy)
-	}
-	for _, ns := range namespaces {
-		fmt.Fprintf(&b, `<g class="ns c%d"><rect x="%d" y="%d" width="150" height="20" rx="10"/><text x="%d" y="%d" text-anchor="middle">%s</text></g>`,
-			nsIndex[ns]%8, columnBroker-75, nsY[ns]-10, columnBroker, nsY[ns]+4, esc(shorten(ns, 20)))
-	}
-	before, after := m.states()
-	for _, ns := range namespaces {
-		for _, s := range of[ns] {
-			key := ns + " " + s
-			yy := subY[key]
-			fmt.Fprintf(&b, `<g class="sub c%d"><title>%s, in namespace %s</title><circle class="%s" cx="%d" cy="%d" r="5"/><circle class="%s" cx="%d" cy="%d" r="5"/><text x="%d" y="%d">%s</text></g>`,
-				nsIndex[ns]%8, esc(s), esc(ns), before[key], columnEnd+6, yy, after[key], columnEnd+22, yy, columnEnd+36, yy+4, esc(shorten(cmp.Or(s, "(no endpoint)"), 66)))
-		}
-	}
-	b.WriteString(`</svg>`)
-	return b.String()
-}
-
-// edges draws each line once, however many kinds of event take it.
-func (m *Map) edges(b *strings.Builder, appY, nsY, subY, nsIndex map[string]int) {
-	drawn := map[string]bool{}
-	line := func(x1, y1, x2, y2, color int, class, title string) {
-		key := fmt.Sprint(x1, y1, x2, y2, class)
-		if drawn[key] {
-			return
-		}
-		drawn[key] = true
-		mid := (x1 + x2) / 2
-		fmt.Fprintf(b, `<path class="edge %s c%d" d="M%d %dC%d %d %d %d %d %d"><title>%s</title></path>`, class, color, x1, y1, mid, y1, mid, y2, x2, y2, esc(title))
 	}
 	for _, f := range m.Flows {
-		app, end := cmp.Or(f.Application, "any"), f.Namespace+" "+f.Subscriber
+		app := cmp.Or(f.Application, "any")
 		class := "after"
 		if f.After.Object == "" {
 			class = "before"
 		} else if f.After.Problem != "" {
 			class = "broken"
 		}
-		color := nsIndex[f.Namespace] % 8
-		line(columnApp+6, appY[app], columnBroker-76, nsY[f.Namespace], color, class, app+" to namespace "+f.Namespace)
-		line(columnBroker+76, nsY[f.Namespace], columnEnd-4, subY[end], color, class, f.Event()+" of "+app+" to "+f.Subscriber)
+		draw(line{
+			X1: columnApp + 6, Y1: appY[app], X2: columnBroker - 76, Y2: nsY[f.Namespace],
+			Color: colors[f.Namespace], Class: class, Title: app + " to namespace " + f.Namespace,
+		})
+		draw(line{
+			X1: columnBroker + 76, Y1: nsY[f.Namespace], X2: columnEnd - 4, Y2: subY[f.Namespace+" "+f.Subscriber],
+			Color: colors[f.Namespace], Class: class, Title: f.Event() + " of " + app + " to " + f.Subscriber,
+		})
 	}
+	return p
 }
 
 // states are the classes of the two dots of each subscriber: how its events
@@ -188,8 +184,6 @@ func (m *Map) states() (before, after map[string]string) {
 	}
 	return before, after
 }
-
-func esc(s string) string { return html.EscapeString(s) }
 
 func shorten(s string, n int) string {
 	r := []rune(s)

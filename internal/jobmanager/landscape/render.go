@@ -41,7 +41,7 @@ func (r Route) String() string {
 	return r.Object
 }
 
-// ids numbers names, for languages in which a name cannot hold everything.
+// ids numbers names: an identifier of Mermaid cannot hold everything.
 type ids struct {
 	prefix string
 	of     map[string]string
@@ -100,34 +100,4 @@ func label(f Flow, when string, r Route) string {
 		s += ": " + r.Problem
 	}
 	return s
-}
-
-// WriteDOT writes the map for Graphviz.
-func (m *Map) WriteDOT(w io.Writer) error {
-	var b strings.Builder
-	quote := func(s string) string { return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"` }
-	b.WriteString("digraph events {\n  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n  edge [fontname=\"sans-serif\", fontsize=10];\n")
-	for _, a := range m.Applications {
-		fmt.Fprintf(&b, "  %s [label=%s, style=bold];\n", quote("app/"+a.Name), quote(a.Name))
-	}
-	namespaces, of := m.subscribers()
-	for i, ns := range namespaces {
-		fmt.Fprintf(&b, "  subgraph cluster_%d {\n    label=%s;\n", i+1, quote(ns))
-		for _, s := range of[ns] {
-			fmt.Fprintf(&b, "    %s [label=%s, shape=ellipse];\n", quote(ns+"/"+s), quote(cmp.Or(s, "no endpoint")))
-		}
-		b.WriteString("  }\n")
-	}
-	for _, f := range m.Flows {
-		from, to := quote("app/"+cmp.Or(f.Application, "any")), quote(f.Namespace+"/"+f.Subscriber)
-		if f.Before.Object != "" {
-			fmt.Fprintf(&b, "  %s -> %s [style=dashed, color=gray40, label=%s];\n", from, to, quote(label(f, "before", f.Before)))
-		}
-		if f.After.Object != "" {
-			fmt.Fprintf(&b, "  %s -> %s [label=%s];\n", from, to, quote(label(f, "after", f.After)))
-		}
-	}
-	b.WriteString("}\n")
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -85,7 +85,7 @@ func TestALargeCluster(t *testing.T) {
 		found[d.ID]++
 	}
 	m := MapOf(l, "")
-	for _, write := range []func(io.Writer) error{m.WriteTable, m.WriteMermaid, m.WriteDOT, func(w io.Writer) error { return m.WriteHTML(w, "x", began) }} {
+	for _, write := range []func(io.Writer) error{m.WriteTable, m.WriteMermaid, func(w io.Writer) error { return m.WriteHTML(w, "x", began) }} {
 		var out strings.Builder
 		if err := write(&out); err != nil {
 			t.Fatal(err)

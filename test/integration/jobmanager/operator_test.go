@@ -117,7 +117,7 @@ func TestForms(t *testing.T) {
 			"plan":   {"table", "wide", "json", "yaml", "name"},
 			"status": {"table", "wide", "json", "yaml"},
 			"verify": {"table", "wide", "json", "yaml", "name"},
-			"map":    {"table", "mermaid", "dot", "html", "json", "yaml"},
+			"map":    {"table", "mermaid", "html", "json", "yaml"},
 		} {
 			for _, form := range forms {
 				out := tool(t, command, "-o", form)

@@ -311,7 +311,6 @@ func TestMap(t *testing.T) {
 		t.Errorf("another namespace's:\n%s", out.stdout)
 	}
 	tool(t, "map", "-o", "mermaid").want(t, 0, "flowchart LR", `-- "order.created.v1, after" -->`, "-. ")
-	tool(t, "map", "-o", "dot").want(t, 0, "digraph events {", "style=dashed")
 	tool(t, "map", "-o", "json").want(t, 0, `"path": "mesh"`)
 	page := tool(t, "map", "-o", "html")
 	page.want(t, 0, "<svg", "default-src 'none'", "</html>")
