@@ -123,7 +123,7 @@ test-slow: cc cluster ## What make test leaves out: suites that are too long, or
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./internal/jobmanager/landscape ./test/controlplane/servicecatalog ./test/prober ./test/vuln \
+SLOW := ./internal/eventmap ./test/controlplane/servicecatalog ./test/prober ./test/vuln \
   ./test/integration/charts ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old

@@ -43,10 +43,11 @@ type goPackage struct {
 // rooms of one rank do not know each other.
 var rank = map[string]int{
 	"cmd": 0,
-	"cli": 1, "jobs": 1, "jobmanager": 1,
-	"engine": 2, "eventservice": 2,
-	"migration": 3,
-	"kyma":      4, "k8sutil": 4, "redact": 4,
+	"cli": 1, "jobs": 1, "jobmanager": 1, "verify": 1, "eventmap": 1, "diagnose": 1,
+	"inventory": 2,
+	"engine": 3, "eventservice": 3,
+	"migration": 4,
+	"kyma": 5, "k8sutil": 5, "redact": 5,
 }
 
 // room returns the room a package of the product is in, "" for any other
@@ -226,7 +227,7 @@ var rules = []rule{
 				return nil
 			}
 			return which(p.Deps, func(dep string) bool {
-				return slices.Contains([]string{"cli", "jobs", "jobmanager", "engine", "migration"}, room(dep))
+				return slices.Contains([]string{"cli", "jobs", "jobmanager", "verify", "eventmap", "diagnose", "inventory", "engine", "migration"}, room(dep))
 			})
 		},
 	},
@@ -396,6 +397,9 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "a job knows the engine", pkg: in("internal/jobs/trigger", []string{"pkg/migration", "pkg/engine"}, nil), want: []string{"JobsDecideOnly"}},
 		{reason: "a job knows the frame", pkg: in("internal/jobs/trigger", []string{"internal/cli"}, nil), want: []string{"ImportsPointDown"}},
 		{reason: "the frame knows a job", pkg: in("internal/cli", []string{"internal/jobs/trigger"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the map knows the checks", pkg: in("internal/eventmap", []string{"internal/verify"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the inventory knows the checks", pkg: in("internal/inventory", []string{"internal/verify"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the checks as they should be", pkg: in("internal/verify", []string{"internal/inventory", "pkg/engine", "internal/kyma"}, nil)},
 		{reason: "a job knows another", pkg: in("internal/jobs/trigger", []string{"internal/jobs/httpsource"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
 		{reason: "a part of a job is the job's", pkg: in("internal/jobs/trigger", []string{"internal/jobs/trigger/match"}, nil)},
 		{reason: "a job has a client", pkg: in("internal/jobs/trigger", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"JobsHaveNoClient"}},

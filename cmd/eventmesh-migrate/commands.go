@@ -14,7 +14,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
+	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -320,10 +320,10 @@ type status struct {
 	Journals []engine.StoredJournal `json:"journals"`
 	Lock     *engine.HeldLock       `json:"lock,omitempty"`
 	// AccountsLeft is what hooks have left behind.
-	AccountsLeft *landscape.Left `json:"accountsLeft,omitempty"`
+	AccountsLeft *verify.AccountsLeft `json:"accountsLeft,omitempty"`
 }
 
-func (a *app) statusOf(kept *engine.State, left *landscape.Left) status {
+func (a *app) statusOf(kept *engine.State, left *verify.AccountsLeft) status {
 	s := status{Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock, AccountsLeft: left}
 	if s.Journals == nil {
 		s.Journals = []engine.StoredJournal{}
@@ -363,7 +363,7 @@ func (a *app) statusCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				left, err := landscape.ReadLeft(ctx, e.Cluster())
+				left, err := verify.ReadAccountsLeft(ctx, e.Cluster())
 				if err != nil {
 					return err
 				}
@@ -441,7 +441,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 		fmt.Fprintf(a.Stdout, "\nWarning: %s.\n", sentence)
 	}
 	if len(s.AccountsLeft.Releases) > 0 {
-		fmt.Fprintf(a.Stdout, "Nothing is to do while an upgrade runs or comes next, since its end deletes them; otherwise: %s\n", landscape.CleanUp)
+		fmt.Fprintf(a.Stdout, "Nothing is to do while an upgrade runs or comes next, since its end deletes them; otherwise: %s\n", verify.CleanUp)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -173,4 +174,28 @@ func objectName(ch *migration.ChangeReport) string {
 		name += "." + group
 	}
 	return name + "/" + ch.Name
+}
+
+// toFile writes to a file that appears when it is complete, or to stdout.
+func (a *app) toFile(name string, write func(io.Writer) error) error {
+	if name == "" || name == "-" {
+		return write(a.Stdout)
+	}
+	f, err := os.OpenFile(name+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", name, err)
+	}
+	err = write(f)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(name+".part", name)
+	}
+	if err != nil {
+		_ = os.Remove(name + ".part") // the error that matters is told
+		return fmt.Errorf("cannot write %s: %w", name, err)
+	}
+	fmt.Fprintln(a.Stderr, "wrote "+name)
+	return nil
 }

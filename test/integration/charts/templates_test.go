@@ -14,7 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
+	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
@@ -221,7 +221,7 @@ func TestAccountsCanBeRenderedOnce(t *testing.T) {
 // The command of the documents deletes all that any form of the chart may leave behind. Fails on the commit before: there was
 // no such command, and hooks had no label of their job and phase.
 func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
-	_, after, _ := strings.Cut(landscape.CleanUp, "delete ")
+	_, after, _ := strings.Cut(verify.CleanUp, "delete ")
 	kinds, after, _ := strings.Cut(after, " ")
 	_, selector, _ := strings.Cut(after, "-l ")
 	label, value, _ := strings.Cut(selector, "=")
@@ -229,7 +229,7 @@ func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
 		for _, args := range []string{"component=core", "component=application-connector", "component=cluster-essentials", "hooks.enabled=false,phase=pre", "hooks.accountsOnce=true"} {
 			for _, o := range render(t, h, "--set", args).all(t) {
 				if !o.job() && !slices.Contains(strings.Split(kinds, ","), strings.ToLower(o.kind)+"s") {
-					t.Errorf("%s: %q does not delete %s", args, landscape.CleanUp, o.key())
+					t.Errorf("%s: %q does not delete %s", args, verify.CleanUp, o.key())
 				}
 				labels := o.GetLabels()
 				if labels[label] != value || labels["app.kubernetes.io/instance"] != "core" || labels["eventmesh-migration.kyma-project.io/phase"] == "" {
@@ -249,8 +249,8 @@ func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(raw), landscape.CleanUp) {
-			t.Errorf("%s does not name the command %q", path, landscape.CleanUp)
+		if !strings.Contains(string(raw), verify.CleanUp) {
+			t.Errorf("%s does not name the command %q", path, verify.CleanUp)
 		}
 	}
 }

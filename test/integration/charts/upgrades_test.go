@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
@@ -246,7 +246,7 @@ func (u *upgrades) end(t *testing.T, job string) end {
 
 // cleanUpCommand is the one of the documents, taken apart.
 func cleanUpCommand() (kinds []schema.GroupVersionResource, selector string) {
-	fields := strings.Fields(landscape.CleanUp)
+	fields := strings.Fields(verify.CleanUp)
 	for _, name := range strings.Split(fields[2], ",") {
 		kind := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: name}
 		if name == "serviceaccounts" {

@@ -14,34 +14,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager/landscape"
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
 )
 
 // look checks the cluster in this process.
-func look(t *testing.T) []landscape.Defect {
+func look(t *testing.T) []verify.Finding {
 	t.Helper()
 	e, err := engine.New(cluster.Config(), options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := landscape.Read(t.Context(), e.Cluster(), nil)
+	in, err := inventory.Read(t.Context(), e.Cluster(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.Left, err = landscape.ReadLeft(t.Context(), e.Cluster()); err != nil {
+	accounts, err := verify.ReadAccountsLeft(t.Context(), e.Cluster())
+	if err != nil {
 		t.Fatal(err)
 	}
 	kept, err := e.State(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return landscape.Check(l, kept, time.Now())
+	return verify.Check(in, accounts, kept, time.Now())
 }
 
-func ids(found []landscape.Defect) []string {
+func ids(found []verify.Finding) []string {
 	out := []string{}
 	for _, d := range found {
 		if !slices.Contains(out, d.ID) {
@@ -309,7 +311,7 @@ func defects() []defect {
 			put(t, "ClusterRole", object(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: core-trigger-sync, `+labels+`}, rules: []}`))
 			// Those of other projects, too, are nobody's business here.
 			put(t, "ClusterRole", object(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: others, labels: {app.kubernetes.io/name: other}}, rules: []}`))
-			tool(t, "status").want(t, 0, `Warning: hooks of release "core" have left 1 serviceaccounts, 1 clusterroles behind`, landscape.CleanUp)
+			tool(t, "status").want(t, 0, `Warning: hooks of release "core" have left 1 serviceaccounts, 1 clusterroles behind`, verify.CleanUp)
 		}, func(t *testing.T, m *migrated) {
 			gone("ServiceAccount", kyma.SystemNamespace, "core-trigger-sync")(t, m)
 			gone("ClusterRole", "", "core-trigger-sync")(t, m)
@@ -357,7 +359,7 @@ func TestVerify(t *testing.T) {
 			}
 		})
 	}
-	for _, e := range landscape.Catalog() {
+	for _, e := range verify.Catalog() {
 		// A kind that is not served cannot be made and mended in a moment: see
 		// TestKindMissing.
 		if !made[e.ID] && e.ID != "kind-missing" {
@@ -385,7 +387,7 @@ func TestVerifyHalfMigrated(t *testing.T) {
 	}
 	out := tool(t, "verify", "-o", "json")
 	out.want(t, migration.ExitFailed)
-	var found []landscape.Defect
+	var found []verify.Finding
 	if err := json.Unmarshal([]byte(out.stdout), &found); err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +417,7 @@ func TestRunbookKnowsEveryDefect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range landscape.Catalog() {
+	for _, e := range verify.Catalog() {
 		if anchor := fmt.Sprintf(`<a id="verify-%s"></a>`, e.ID); strings.Count(string(raw), anchor) != 1 {
 			t.Errorf("docs/runbook.md has %s %d times, want once", anchor, strings.Count(string(raw), anchor))
 		} else {
@@ -428,7 +430,7 @@ func TestRunbookKnowsEveryDefect(t *testing.T) {
 	}
 	for _, part := range strings.Split(string(raw), `<a id="verify-`)[1:] {
 		id, _, _ := strings.Cut(part, `"`)
-		if !slices.ContainsFunc(landscape.Catalog(), func(e landscape.Entry) bool { return e.ID == id }) {
+		if !slices.ContainsFunc(verify.Catalog(), func(e verify.Entry) bool { return e.ID == id }) {
 			t.Errorf("docs/runbook.md explains verify-%s, which nothing finds", id)
 		}
 	}

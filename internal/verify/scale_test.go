@@ -1,4 +1,4 @@
-package landscape
+package verify
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -76,15 +78,15 @@ func TestALargeCluster(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	l, err := Read(t.Context(), s, nil)
+	in, err := inventory.Read(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]int{}
-	for _, d := range Check(l, nil, time.Now()) {
+	for _, d := range Check(in, nil, nil, time.Now()) {
 		found[d.ID]++
 	}
-	m := MapOf(l, "")
+	m := eventmap.New(in, "")
 	for _, write := range []func(io.Writer) error{m.WriteTable, m.WriteMermaid, func(w io.Writer) error { return m.WriteHTML(w, "x", began) }} {
 		var out strings.Builder
 		if err := write(&out); err != nil {

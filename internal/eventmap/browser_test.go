@@ -1,6 +1,6 @@
 //go:build slow
 
-package landscape
+package eventmap
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 )
 
 // screenshot is where TestPageInABrowser leaves its picture; docs/map.png was made
-// so: go test -tags slow -run InABrowser ./internal/jobmanager/landscape -screenshot $PWD/docs/map.png.
+// so: go test -tags slow -run InABrowser ./internal/eventmap -screenshot $PWD/docs/map.png.
 var screenshot = flag.String("screenshot", "", "file for the screenshot of the page, rather than a temporary one")
 
 // opened is what a browser made of a page.

@@ -1,4 +1,7 @@
-package landscape
+// Package verify finds what is wrong with a cluster whose migration is supposed to be
+// finished. It only reads: Check is a function of what inventory, the engine and
+// ReadAccountsLeft have read.
+package verify
 
 import "github.com/kyma-project/eventmesh-migration/pkg/migration"
 
@@ -89,8 +92,8 @@ func Catalog() []Entry {
 	}
 }
 
-// Defect is one entry of the catalog found on one object.
-type Defect struct {
+// Finding is one entry of the catalog found on one object.
+type Finding struct {
 	ID        string             `json:"id"`
 	Severity  migration.Severity `json:"severity"`
 	Object    string             `json:"object,omitempty"`

@@ -1,4 +1,4 @@
-package landscape
+package verify
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
@@ -21,23 +22,23 @@ import (
 
 // checker collects what it finds.
 type checker struct {
-	*Landscape
+	*inventory.Inventory
 	entries map[string]Entry
-	found   []Defect
+	found   []Finding
 }
 
 // Check returns everything that is wrong with a cluster whose migration to 1.11 is
-// supposed to be finished; nothing, if it is. What is opted out is left out. kept
-// may be nil; now tells abandoned locks.
-func Check(l *Landscape, kept *engine.State, now time.Time) []Defect {
-	c := &checker{Landscape: l, entries: map[string]Entry{}}
+// supposed to be finished; nothing, if it is. What is opted out is left out. accounts
+// and kept may be nil; now tells abandoned locks.
+func Check(in *inventory.Inventory, accounts *AccountsLeft, kept *engine.State, now time.Time) []Finding {
+	c := &checker{Inventory: in, entries: map[string]Entry{}}
 	for _, e := range Catalog() {
 		c.entries[e.ID] = e
 	}
 	c.kinds()
 	c.controllers()
-	for _, app := range l.applications.sorted() {
-		if l.ours(app) && app.GetDeletionTimestamp() == nil {
+	for _, app := range in.Applications.Sorted() {
+		if in.TakesPart(app) && app.GetDeletionTimestamp() == nil {
 			c.application(app)
 		}
 	}
@@ -46,11 +47,11 @@ func Check(l *Landscape, kept *engine.State, now time.Time) []Defect {
 	c.kymaSubscriptions()
 	c.eventBus()
 	c.serviceCatalog()
-	c.accountsLeft()
+	c.accountsLeft(accounts)
 	if kept != nil {
 		c.state(kept, now)
 	}
-	slices.SortStableFunc(c.found, func(a, b Defect) int {
+	slices.SortStableFunc(c.found, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Object, b.Object))
 	})
 	return c.found
@@ -63,7 +64,7 @@ func rank(s migration.Severity) int {
 	return 1
 }
 
-// find adds a defect of one object; nil for the whole cluster.
+// find adds a finding about one object; nil for the whole cluster.
 func (c *checker) find(id string, u *unstructured.Unstructured, format string, args ...any) {
 	namespace, object := "", ""
 	if u != nil {
@@ -78,15 +79,15 @@ func (c *checker) findAt(id, namespace, object, problem string) {
 	if !ok {
 		panic("no entry " + id + " in the catalog") // every test of that check meets it
 	}
-	c.found = append(c.found, Defect{ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Hint: e.Hint, Page: e.Page()})
+	c.found = append(c.found, Finding{ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Hint: e.Hint, Page: e.Page()})
 }
 
 func (c *checker) kinds() {
-	if len(c.applications) == 0 {
+	if len(c.Applications) == 0 {
 		return
 	}
 	for _, gk := range []schema.GroupKind{kyma.HTTPSource, kyma.Channel, kyma.ChannelSubscription, kyma.Broker, kyma.Trigger, kyma.Service} {
-		if !c.served[gk] {
+		if !c.Serves(gk) {
 			c.find("kind-missing", nil, "the API server serves no kind %s (%s), which component %s installs", gk.Kind, gk.Group, kyma.Component(gk))
 		}
 	}
@@ -98,24 +99,16 @@ func (c *checker) controllers() {
 	for _, name := range [][2]string{
 		{kyma.SystemNamespace, kyma.EventSourcesController}, {kyma.EventingNamespace, "eventing-controller"}, {kyma.IntegrationNamespace, "application-broker"},
 	} {
-		if d := c.deployments.get(name[0], name[1]); d != nil && replicas(d) == 0 {
+		if d := c.Deployments.Get(name[0], name[1]); d != nil && inventory.Replicas(d) == 0 {
 			c.find("controller-down", d, "has 0 replicas")
 		}
 	}
 }
 
-func replicas(d *unstructured.Unstructured) int64 {
-	n, ok, _ := unstructured.NestedInt64(d.Object, "spec", "replicas")
-	if !ok {
-		return 1
-	}
-	return n
-}
-
 func (c *checker) application(app *unstructured.Unstructured) {
 	name := app.GetName()
 	if kyma.SkipsInstallation(app) {
-		if why := c.serviceOf(name).Switched(); !why.OK() {
+		if why := c.EventServiceOf(name).Switched(); !why.OK() {
 			c.find("skipped-event-service", app, "spec.skipInstallation is true, and it has an event-service from before, which posts to the Event Bus: %s", why.Sentence())
 		}
 		return
@@ -133,7 +126,7 @@ func (c *checker) application(app *unstructured.Unstructured) {
 // anything is wrong.
 func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 	before := len(c.found)
-	source := c.sourceOf(app.GetName())
+	source := c.SourceOf(app.GetName())
 	for _, why := range source.Defects() {
 		if why.Defect == eventpath.HTTPSourceMissing {
 			c.find(string(why.Defect), app, "it has no %s", why.Object)
@@ -147,7 +140,7 @@ func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 	return len(c.found) > before
 }
 
-// answer adds a defect of the event path, of the object that it is about.
+// answer adds a finding of the event path about its object.
 func (c *checker) answer(why eventpath.Answer) {
 	c.findAt(string(why.Defect), why.Object.Namespace, why.Object.String(), why.Problem)
 }
@@ -178,7 +171,7 @@ func because(r kyma.Readiness) string {
 }
 
 func (c *checker) eventService(app *unstructured.Unstructured) {
-	service := c.serviceOf(app.GetName())
+	service := c.EventServiceOf(app.GetName())
 	for _, why := range service.Defects() {
 		c.answer(why)
 	}
@@ -188,18 +181,18 @@ func (c *checker) eventService(app *unstructured.Unstructured) {
 }
 
 func (c *checker) activationsAndLinks() {
-	controller := c.deployments.get(kyma.SystemNamespace, kyma.SubscriptionController)
-	controllerRuns := controller != nil && replicas(controller) > 0
+	controller := c.Deployments.Get(kyma.SystemNamespace, kyma.SubscriptionController)
+	controllerRuns := controller != nil && inventory.Replicas(controller) > 0
 	linked := map[[2]string]bool{}
 	inNamespace := map[string]bool{}
-	for _, ea := range c.activations.sorted() {
-		if !c.ours(ea) {
+	for _, ea := range c.EventActivations.Sorted() {
+		if !c.TakesPart(ea) {
 			continue
 		}
 		held := slices.Contains(ea.GetFinalizers(), kyma.EventActivationFinalizer)
 		if ea.GetDeletionTimestamp() != nil {
 			c.find("activation-terminating", ea, "is being deleted, and has the finalizers %q", ea.GetFinalizers())
-			if ns := c.namespaces.get("", ea.GetNamespace()); ns != nil && ns.GetDeletionTimestamp() != nil && !inNamespace["terminating/"+ns.GetName()] {
+			if ns := c.Namespaces.Get("", ea.GetNamespace()); ns != nil && ns.GetDeletionTimestamp() != nil && !inNamespace["terminating/"+ns.GetName()] {
 				inNamespace["terminating/"+ns.GetName()] = true
 				c.find("namespace-terminating", ns, "is being deleted, and EventActivations hold it")
 			}
@@ -208,7 +201,7 @@ func (c *checker) activationsAndLinks() {
 		if held && !controllerRuns {
 			c.find("activation-finalizer", ea, "has the finalizer %s, whose controller does not run", kyma.EventActivationFinalizer)
 		}
-		namespace, source := ea.GetNamespace(), str(ea, "spec", "sourceId")
+		namespace, source := ea.GetNamespace(), inventory.Field(ea, "spec", "sourceId")
 		if !inNamespace[namespace] {
 			inNamespace[namespace] = true
 			c.broker(namespace)
@@ -221,9 +214,9 @@ func (c *checker) activationsAndLinks() {
 }
 
 func (c *checker) broker(namespace string) {
-	broker := c.brokers.get(namespace, kyma.DefaultBroker)
+	broker := c.Brokers.Get(namespace, kyma.DefaultBroker)
 	if broker == nil {
-		ns := c.namespaces.get("", namespace)
+		ns := c.Namespaces.Get("", namespace)
 		c.find("broker-missing", ns, "uses events of Applications, and has no Broker %q", kyma.DefaultBroker)
 		return
 	}
@@ -233,7 +226,7 @@ func (c *checker) broker(namespace string) {
 }
 
 func (c *checker) link(ea *unstructured.Unstructured, source, namespace string) {
-	for _, why := range c.linkOf(source, namespace).Defects() {
+	for _, why := range c.LinkOf(source, namespace).Defects() {
 		if why.Object == (eventpath.Object{}) {
 			c.find(string(why.Defect), ea, "%s", why.Problem)
 			continue
@@ -242,23 +235,18 @@ func (c *checker) link(ea *unstructured.Unstructured, source, namespace string) 
 	}
 }
 
-// brokerOf is the name of a Trigger's Broker.
-func brokerOf(trigger *unstructured.Unstructured) string {
-	return cmp.Or(str(trigger, "spec", "broker"), kyma.DefaultBroker)
-}
-
 func (c *checker) triggersOfAll() {
 	same := map[string][]string{}
 	first := map[string]*unstructured.Unstructured{}
-	for _, t := range c.triggers.sorted() {
-		if !c.ours(t) {
+	for _, t := range c.Triggers.Sorted() {
+		if !c.TakesPart(t) {
 			continue
 		}
-		broker := c.brokers.get(t.GetNamespace(), brokerOf(t))
+		broker := c.Brokers.Get(t.GetNamespace(), inventory.BrokerOf(t))
 		r := kyma.ReadinessOf(t)
 		switch {
 		case broker == nil:
-			c.find("trigger-without-broker", t, "its Broker %q does not exist", brokerOf(t))
+			c.find("trigger-without-broker", t, "its Broker %q does not exist", inventory.BrokerOf(t))
 		case r.OK():
 		case r.Reason == "NotSubscribed" || strings.Contains(r.Message, "object is being deleted"):
 			c.find("trigger-stuck", t, "is not subscribed%s", because(r))
@@ -268,17 +256,17 @@ func (c *checker) triggersOfAll() {
 		attributes, opaque := kyma.FilterOf(t)
 		if source := attributes[kyma.SourceAttribute]; source != "" {
 			switch {
-			case c.applications.get("", source) == nil:
+			case c.Applications.Get("", source) == nil:
 				c.find("trigger-without-source", t, "waits for events of %q, and there is no such Application", source)
-			case broker != nil && len(c.linksOf(source, t.GetNamespace())) == 0:
+			case broker != nil && len(c.LinksOf(source, t.GetNamespace())) == 0:
 				c.find("trigger-without-link", t, "waits for events of Application %s, which nothing brings into the namespace", source)
 			}
 		}
-		to := c.address(kyma.SubscriberOf(t))
+		to := c.Address(kyma.SubscriberOf(t))
 		if opaque || to == "" {
 			continue // cannot be compared
 		}
-		key := t.GetNamespace() + " " + brokerOf(t) + " " + to
+		key := t.GetNamespace() + " " + inventory.BrokerOf(t) + " " + to
 		for _, a := range slices.Sorted(maps.Keys(attributes)) {
 			if attributes[a] != "" {
 				key += " " + a + "=" + attributes[a]
@@ -296,31 +284,19 @@ func (c *checker) triggersOfAll() {
 	}
 }
 
-// subscriberOf is where a Trigger's events go, for people.
-func subscriberOf(t *unstructured.Unstructured) string {
-	if uri := kyma.SubscriberOf(t); uri != "" {
-		return redact.URL(uri)
-	}
-	if kind := str(t, "spec", "subscriber", "ref", "kind"); kind != "" { // its controller has not resolved it
-		ns := cmp.Or(str(t, "spec", "subscriber", "ref", "namespace"), t.GetNamespace())
-		return kind + " " + ns + "/" + str(t, "spec", "subscriber", "ref", "name")
-	}
-	return ""
-}
-
 func (c *checker) kymaSubscriptions() {
-	for _, sub := range c.subscriptions.sorted() {
-		if !c.ours(sub) || !kyma.LegacySubscription(sub) {
+	for _, sub := range c.Subscriptions.Sorted() {
+		if !c.TakesPart(sub) || !kyma.LegacySubscription(sub) {
 			continue
 		}
-		source := str(sub, "spec", "source_id")
+		source := inventory.Field(sub, "spec", "source_id")
 		switch {
 		case sub.GetDeletionTimestamp() != nil:
 			c.find("subscription-terminating", sub, "is being deleted, and has the finalizers %q", sub.GetFinalizers())
-		case c.applications.get("", source) == nil:
+		case c.Applications.Get("", source) == nil:
 			c.find("subscription-without-source", sub, "its source %q is no Application", source)
 		default:
-			c.left(sub, c.triggersBy[c.deliveryOfSubscription(sub)])
+			c.left(sub, c.TriggerOf(c.DeliveryOfSubscription(sub)))
 		}
 	}
 }
@@ -334,17 +310,17 @@ func (c *checker) left(sub, trigger *unstructured.Unstructured) {
 		return
 	}
 	name := trigger.GetNamespace() + "/" + trigger.GetName()
-	broker := c.brokers.get(trigger.GetNamespace(), brokerOf(trigger))
+	broker := c.Brokers.Get(trigger.GetNamespace(), inventory.BrokerOf(trigger))
 	ready := kyma.ReadinessOf(trigger)
 	switch {
 	case trigger.GetDeletionTimestamp() != nil:
 		c.find("subscription-left", sub, "is still there; its Trigger %s is being deleted", name)
 	case broker == nil:
-		c.find("subscription-left", sub, "is still there; its Trigger %s has no Broker %q", name, brokerOf(trigger))
+		c.find("subscription-left", sub, "is still there; its Trigger %s has no Broker %q", name, inventory.BrokerOf(trigger))
 	case !ready.OK():
 		c.find("subscription-left", sub, "is still there; its Trigger %s is not ready%s", name, because(ready))
 	case !kyma.ReadinessOf(broker).OK():
-		c.find("subscription-left", sub, "is still there; its Trigger %s is ready, and the Broker %q of that is not", name, brokerOf(trigger))
+		c.find("subscription-left", sub, "is still there; its Trigger %s is ready, and the Broker %q of that is not", name, inventory.BrokerOf(trigger))
 	default:
 		c.find("subscription-left", sub, "is still there, although its Trigger %s is ready, and its Broker, too", name)
 	}
@@ -352,35 +328,35 @@ func (c *checker) left(sub, trigger *unstructured.Unstructured) {
 
 func (c *checker) eventBus() {
 	for _, name := range []string{kyma.EventPublishService, kyma.SubscriptionController} {
-		d := c.deployments.get(kyma.SystemNamespace, name)
-		up := d != nil && replicas(d) > 0
+		d := c.Deployments.Get(kyma.SystemNamespace, name)
+		up := d != nil && inventory.Replicas(d) > 0
 		if up {
-			c.find("eventbus-up", d, "has %d replicas", replicas(d))
+			c.find("eventbus-up", d, "has %d replicas", inventory.Replicas(d))
 		}
-		for _, pod := range c.pods.sorted() {
+		for _, pod := range c.Pods.Sorted() {
 			if !up && pod.GetNamespace() == kyma.SystemNamespace && eventpath.OfEventBus(pod, name) && !kyma.Ended(pod) {
 				c.find("eventbus-pods", pod, "is a pod of the Event Bus, whose Deployment is at 0")
 			}
 		}
-		for _, hpa := range c.autoscalers.sorted() {
-			if str(hpa, "spec", "scaleTargetRef", "kind") == "Deployment" && str(hpa, "spec", "scaleTargetRef", "name") == name {
+		for _, hpa := range c.Autoscalers.Sorted() {
+			if inventory.Field(hpa, "spec", "scaleTargetRef", "kind") == "Deployment" && inventory.Field(hpa, "spec", "scaleTargetRef", "name") == name {
 				c.find("eventbus-autoscaler", hpa, "scales Deployment %s/%s", kyma.SystemNamespace, name)
 			}
 		}
 	}
 	leaked := c.leaked()
-	for _, kind := range []objects{c.channels, c.links} {
-		for _, u := range kind.sorted() {
+	for _, kind := range []inventory.Objects{c.Channels, c.ChannelSubscriptions} {
+		for _, u := range kind.Sorted() {
 			switch {
 			case u.GetNamespace() != kyma.SystemNamespace || u.GetLabels()[kyma.EventSourceLabel] == "":
 			case leaked[u]:
 				c.find("eventbus-leaked", u, "no Knative Subscription subscribes to it, and no Kyma Subscription is for its events: the subscription-controller left it when it deleted several at once")
-			case len(c.subscriptions) == 0:
+			case len(c.Subscriptions) == 0:
 				c.find("eventbus-leftovers", u, "was made by the Event Bus for a Kyma Subscription that is gone")
 			}
 		}
 	}
-	for _, job := range c.jobs.sorted() {
+	for _, job := range c.Jobs.Sorted() {
 		if kyma.MeshMigrationRuns(job) {
 			c.find("stock-migration", job, "Kyma's own migration is running")
 		}
@@ -392,18 +368,18 @@ func (c *checker) eventBus() {
 // several at once.
 func (c *checker) leaked() map[*unstructured.Unstructured]bool {
 	used := map[string]bool{}
-	for _, link := range c.links {
+	for _, link := range c.ChannelSubscriptions {
 		if link.GetNamespace() == kyma.SystemNamespace {
-			used[str(link, "spec", "channel", "name")] = true
+			used[inventory.Field(link, "spec", "channel", "name")] = true
 		}
 	}
 	// One that is new may have no Knative Subscription yet.
 	served := map[[3]string]bool{}
-	for _, sub := range c.subscriptions {
-		served[[3]string{str(sub, "spec", "source_id"), str(sub, "spec", "event_type"), str(sub, "spec", "event_type_version")}] = true
+	for _, sub := range c.Subscriptions {
+		served[[3]string{inventory.Field(sub, "spec", "source_id"), inventory.Field(sub, "spec", "event_type"), inventory.Field(sub, "spec", "event_type_version")}] = true
 	}
 	leaked := map[*unstructured.Unstructured]bool{}
-	for _, channel := range c.channels {
+	for _, channel := range c.Channels {
 		labels := channel.GetLabels()
 		of := [3]string{labels[kyma.EventSourceLabel], labels[kyma.EventTypeLabel], labels[kyma.EventTypeVersionLabel]}
 		leaked[channel] = channel.GetNamespace() == kyma.SystemNamespace && channel.GetDeletionTimestamp() == nil && of[0] != "" &&
@@ -412,44 +388,29 @@ func (c *checker) leaked() map[*unstructured.Unstructured]bool {
 	return leaked
 }
 
-func condition(u *unstructured.Unstructured, kind string) (status, why string) {
-	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, item := range list {
-		m, _ := item.(map[string]any)
-		if m["type"] == kind {
-			status, _ = m["status"].(string)
-			reason, _ := m["reason"].(string)
-			message, _ := m["message"].(string)
-			return status, strings.Trim(reason+": "+message, ": ")
-		}
-	}
-	return "", ""
-}
-
 func (c *checker) serviceCatalog() {
-	for _, u := range c.instances.sorted() {
-		if !c.ours(u) {
+	for _, u := range c.ServiceInstances.Sorted() {
+		if !c.TakesPart(u) {
 			continue
 		}
-		failed, why := condition(u, "Failed")
-		ready, pending := condition(u, "Ready")
+		failed, ready := kyma.ConditionOf(u, "Failed"), kyma.ConditionOf(u, "Ready")
 		switch {
-		case u.GetDeletionTimestamp() != nil && str(u, "status", "deprovisionStatus") == "Failed":
+		case u.GetDeletionTimestamp() != nil && inventory.Field(u, "status", "deprovisionStatus") == "Failed":
 			c.find("instance-stuck", u, "is being deleted, and its deprovisioning has failed for good")
-		case failed == "True":
-			c.find("instance-failed", u, "has failed for good: %s", why)
-		case ready != "True":
-			c.find("instance-not-ready", u, "is not ready: %s", cmp.Or(pending, "it has no status yet"))
+		case failed.True():
+			c.find("instance-failed", u, "has failed for good: %s", failed)
+		case !ready.True():
+			c.find("instance-not-ready", u, "is not ready: %s", cmp.Or(ready.String(), "it has no status yet"))
 		}
 	}
-	for _, u := range c.bindings.sorted() {
-		if status, why := condition(u, "Ready"); c.ours(u) && status != "True" {
-			c.find("binding-not-ready", u, "is not ready: %s", cmp.Or(why, "it has no status yet"))
+	for _, u := range c.ServiceBindings.Sorted() {
+		if ready := kyma.ConditionOf(u, "Ready"); c.TakesPart(u) && !ready.True() {
+			c.find("binding-not-ready", u, "is not ready: %s", cmp.Or(ready.String(), "it has no status yet"))
 		}
 	}
-	for _, u := range c.usages.sorted() {
-		binding := str(u, "spec", "serviceBindingRef", "name")
-		if c.ours(u) && c.bindings.get(u.GetNamespace(), binding) == nil {
+	for _, u := range c.ServiceBindingUsages.Sorted() {
+		binding := inventory.Field(u, "spec", "serviceBindingRef", "name")
+		if c.TakesPart(u) && c.ServiceBindings.Get(u.GetNamespace(), binding) == nil {
 			c.find("usage-without-binding", u, "its ServiceBinding %s/%s does not exist", u.GetNamespace(), binding)
 		}
 	}

@@ -1,4 +1,4 @@
-package landscape
+package eventmap
 
 import (
 	"cmp"

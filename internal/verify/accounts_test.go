@@ -1,4 +1,4 @@
-package landscape
+package verify
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -20,7 +21,7 @@ func labels(release string) string {
 }
 
 // TestLeft fails on the commit before: nothing looked for accounts.
-func TestLeft(t *testing.T) {
+func TestAccountsLeft(t *testing.T) {
 	const rbac = "rbac.authorization.k8s.io"
 	account := func(s stored, release string) {
 		meta := fmt.Sprintf("metadata: {namespace: kyma-system, name: %s-trigger-sync, %s}", release, labels(release))
@@ -75,20 +76,19 @@ func TestLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := stored{}
 			tc.given(s)
-			left, err := ReadLeft(t.Context(), s)
+			left, err := ReadAccountsLeft(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, left.Sentences()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			l, err := Read(t.Context(), stored{}, nil)
+			in, err := inventory.Read(t.Context(), stored{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Left = left
 			var found []string
-			for _, d := range Check(l, nil, time.Now()) {
+			for _, d := range Check(in, left, nil, time.Now()) {
 				found = append(found, d.Problem)
 				if d.ID != "accounts-left" || d.Severity != migration.Warning || !strings.Contains(d.Hint, CleanUp) {
 					t.Errorf("%+v", d)
@@ -115,9 +115,9 @@ func (s secretive) Each(ctx context.Context, r migration.Resource, namespace str
 }
 
 // Who may not look learns that, rather than nothing or an error.
-func TestLeftIsUnknownToWhoMayNotLook(t *testing.T) {
+func TestAccountsLeftAreUnknownWithoutPermission(t *testing.T) {
 	for _, kind := range []string{"ServiceAccount", "ClusterRoleBinding", "Job"} {
-		left, err := ReadLeft(t.Context(), secretive{stored{}, kind})
+		left, err := ReadAccountsLeft(t.Context(), secretive{stored{}, kind})
 		if err != nil {
 			t.Fatal(err)
 		}

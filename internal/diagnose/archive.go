@@ -1,7 +1,6 @@
-// Package support makes the archive for a support ticket: what the jobs say, what
-// they keep, and the objects of the event path, without what nobody else should
-// read.
-package support
+// Package diagnose makes the archive for a support ticket: what the jobs say, their
+// state, and the objects of the event path, without secrets.
+package diagnose
 
 import (
 	"archive/tar"
@@ -22,16 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
-
-// Reader is what is asked of a migration.Cluster.
-type Reader interface {
-	Served(context.Context, schema.GroupKind) (migration.Resource, bool, error)
-	Each(context.Context, migration.Resource, string, migration.ListOptions, func(*unstructured.Unstructured) error) error
-}
 
 // Archive is a tar.gz that is being written.
 type Archive struct {
@@ -86,10 +80,6 @@ func (a *Archive) Close() error {
 	return errors.Join(a.Text("missing.txt", list), a.tar.Close(), a.gz.Close())
 }
 
-func core(group, plural, kind string) migration.Resource {
-	return migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
-}
-
 // collected are the objects of the event path; Secrets are not among them.
 var collected = []struct {
 	kind       schema.GroupKind
@@ -100,16 +90,16 @@ var collected = []struct {
 	{kind: kyma.Channel}, {kind: kyma.ChannelSubscription}, {kind: kyma.Broker}, {kind: kyma.Trigger},
 	{kind: kyma.Service, namespaces: []string{kyma.IntegrationNamespace}},
 	{kind: kyma.ServiceInstance}, {kind: kyma.ServiceBinding}, {kind: kyma.ServiceBindingUsage},
-	{resource: core("apps", "deployments", "Deployment"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.EventingNamespace}},
-	{resource: core("apps", "statefulsets", "StatefulSet"), namespaces: []string{kyma.IntegrationNamespace, kyma.NATSNamespace}},
-	{resource: core("", "pods", "Pod"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.EventingNamespace, kyma.NATSNamespace}},
-	{resource: core("batch", "jobs", "Job"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace}},
-	{resource: core("", "events", "Event"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.EventingNamespace}},
-	{resource: core("", "namespaces", "Namespace")},
+	{resource: migration.CoreResource("apps", "deployments", "Deployment"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.EventingNamespace}},
+	{resource: migration.CoreResource("apps", "statefulsets", "StatefulSet"), namespaces: []string{kyma.IntegrationNamespace, kyma.NATSNamespace}},
+	{resource: migration.CoreResource("", "pods", "Pod"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.EventingNamespace, kyma.NATSNamespace}},
+	{resource: migration.CoreResource("batch", "jobs", "Job"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace}},
+	{resource: migration.CoreResource("", "events", "Event"), namespaces: []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.EventingNamespace}},
+	{resource: migration.CoreResource("", "namespaces", "Namespace")},
 }
 
 // Objects adds the objects of the event path, one file a kind.
-func (a *Archive) Objects(ctx context.Context, c Reader) error {
+func (a *Archive) Objects(ctx context.Context, c inventory.Reader) error {
 	for _, what := range collected {
 		r := what.resource
 		if what.kind.Kind != "" {

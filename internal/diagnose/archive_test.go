@@ -1,4 +1,4 @@
-package support
+package diagnose
 
 import (
 	"archive/tar"

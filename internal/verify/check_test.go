@@ -1,4 +1,4 @@
-package landscape
+package verify
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
@@ -75,12 +76,12 @@ func TestSubscriptionLeft(t *testing.T) {
 			if tc.broker != "" {
 				s.add(t, kyma.Broker.Group, tc.broker)
 			}
-			l, err := Read(t.Context(), s, nil)
+			in, err := inventory.Read(t.Context(), s, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, d := range Check(l, nil, time.Now()) {
+			for _, d := range Check(in, nil, nil, time.Now()) {
 				if d.ID == left || d.ID == without {
 					got = append(got, d.ID+": "+d.Problem)
 				}
@@ -132,12 +133,12 @@ func TestLeaked(t *testing.T) {
 			for _, text := range tc.others {
 				s.add(t, kyma.Subscription.Group, text)
 			}
-			l, err := Read(t.Context(), s, nil)
+			in, err := inventory.Read(t.Context(), s, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, d := range Check(l, nil, time.Now()) {
+			for _, d := range Check(in, nil, nil, time.Now()) {
 				if strings.HasPrefix(d.ID, "eventbus-") {
 					got = append(got, d.ID)
 				}
@@ -171,13 +172,13 @@ func TestOpenRun(t *testing.T) {
 		"Other":     {"a process is at work, and no journal is open", false, lock(time.Second), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := Read(t.Context(), stored{}, nil)
+			in, err := inventory.Read(t.Context(), stored{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			kept := &engine.State{Lock: tc.lock, Journals: []engine.StoredJournal{{Job: "j", Run: "r", Open: tc.open}}}
 			var got []string
-			for _, d := range Check(l, kept, now) {
+			for _, d := range Check(in, nil, kept, now) {
 				got = append(got, d.ID)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

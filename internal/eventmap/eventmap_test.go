@@ -1,4 +1,4 @@
-package landscape
+package eventmap
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 )
 
 // TestNothingSecretIsOnTheMap: neither of a Subscription nor of a Trigger, whether its
@@ -23,8 +25,8 @@ func TestNothingSecretIsOnTheMap(t *testing.T) {
 			"spec":   map[string]any{"filter": map[string]any{"attributes": map[string]any{"source": "erp"}}, "subscriber": map[string]any{"uri": address}},
 			"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False", "message": "no answer from " + address}}},
 		}}
-		l := &Landscape{subscriptions: objects{"shop/old": sub}, triggers: objects{"shop/new": trigger}}
-		m := MapOf(l, "")
+		in := &inventory.Inventory{Subscriptions: inventory.Objects{"shop/old": sub}, Triggers: inventory.Objects{"shop/new": trigger}}
+		m := New(in, "")
 		raw, err := json.Marshal(m)
 		if err != nil {
 			t.Fatal(err)

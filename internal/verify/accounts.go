@@ -1,4 +1,4 @@
-package landscape
+package verify
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -22,29 +24,31 @@ const (
 	ourName      = "eventmesh-migration"
 )
 
+var jobs = migration.CoreResource("batch", "jobs", "Job")
+
 // permissions are the kinds that give power to a hook, in the order of CleanUp.
 var permissions = []migration.Resource{
-	core("", "serviceaccounts", "ServiceAccount"),
-	core("rbac.authorization.k8s.io", "roles", "Role"),
-	core("rbac.authorization.k8s.io", "rolebindings", "RoleBinding"),
-	core("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"),
-	core("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding"),
+	migration.CoreResource("", "serviceaccounts", "ServiceAccount"),
+	migration.CoreResource("rbac.authorization.k8s.io", "roles", "Role"),
+	migration.CoreResource("rbac.authorization.k8s.io", "rolebindings", "RoleBinding"),
+	migration.CoreResource("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"),
+	migration.CoreResource("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding"),
 }
 
 // CleanUp is the command that deletes the accounts of hooks, and all that gives them power.
 const CleanUp = "kubectl delete serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces -l " + nameLabel + "=" + ourName
 
-// Left is what hooks have left behind: accounts with their Roles, of releases no Job of which is running.
-type Left struct {
+// AccountsLeft is what hooks have left behind: accounts with their Roles, of releases no Job of which is running.
+type AccountsLeft struct {
 	// Releases are the names of the releases, each with its objects: "Role kyma-system/core-trigger-sync".
 	Releases map[string][]string `json:"releases"`
 	// Unknown says why it cannot be told; empty if it can.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// ReadLeft looks for what hooks have left behind. Someone who may not list these kinds learns that it is unknown, and
-// everything else all the same.
-func ReadLeft(ctx context.Context, c Reader) (*Left, error) {
+// ReadAccountsLeft looks for what hooks have left behind. Without the permission to list these kinds that is unknown, which is
+// no error.
+func ReadAccountsLeft(ctx context.Context, c inventory.Reader) (*AccountsLeft, error) {
 	found, running := map[string][]string{}, map[string]bool{}
 	opts := migration.ListOptions{LabelSelector: nameLabel + "=" + ourName}
 	g, ctx := errgroup.WithContext(ctx)
@@ -66,12 +70,12 @@ func ReadLeft(ctx context.Context, c Reader) (*Left, error) {
 	}
 	err := g.Wait()
 	if apierrors.IsForbidden(err) {
-		return &Left{Releases: map[string][]string{}, Unknown: err.Error()}, nil
+		return &AccountsLeft{Releases: map[string][]string{}, Unknown: err.Error()}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	left := &Left{Releases: map[string][]string{}}
+	left := &AccountsLeft{Releases: map[string][]string{}}
 	for release, list := range found {
 		if !running[release] {
 			slices.Sort(list)
@@ -84,7 +88,7 @@ func ReadLeft(ctx context.Context, c Reader) (*Left, error) {
 // ended says whether a Job has come to its end.
 func ended(job *unstructured.Unstructured) bool {
 	for _, kind := range []string{"Complete", "Failed"} {
-		if status, _ := condition(job, kind); status == "True" {
+		if kyma.ConditionOf(job, kind).True() {
 			return true
 		}
 	}
@@ -92,7 +96,7 @@ func ended(job *unstructured.Unstructured) bool {
 }
 
 // Sentences says what is left behind, a sentence for each release; none if nothing is.
-func (l *Left) Sentences() []string {
+func (l *AccountsLeft) Sentences() []string {
 	if l.Unknown != "" {
 		return []string{"whether accounts of hooks are left behind is unknown: " + l.Unknown}
 	}
@@ -116,12 +120,12 @@ func (l *Left) Sentences() []string {
 	return all
 }
 
-// accountsLeft tells what hooks have left behind.
-func (c *checker) accountsLeft() {
-	if c.Left == nil {
+// accountsLeft tells what hooks have left behind; nothing if nobody has looked.
+func (c *checker) accountsLeft(accounts *AccountsLeft) {
+	if accounts == nil {
 		return
 	}
-	for _, sentence := range c.Left.Sentences() {
+	for _, sentence := range accounts.Sentences() {
 		c.find("accounts-left", nil, "%s", sentence)
 	}
 }

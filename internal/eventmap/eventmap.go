@@ -1,4 +1,6 @@
-package landscape
+// Package eventmap says which event of which Application reaches which subscriber:
+// before, by Kyma Subscriptions of the Event Bus, and after, by Triggers of the mesh.
+package eventmap
 
 import (
 	"cmp"
@@ -7,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
@@ -60,39 +63,39 @@ type Map struct {
 	Flows        []Flow   `json:"flows"`
 }
 
-// MapOf makes the map; namespace "" takes them all.
-func MapOf(l *Landscape, namespace string) *Map {
+// New makes the map; namespace "" takes them all.
+func New(in *inventory.Inventory, namespace string) *Map {
 	m := &Map{Applications: []Source{}, Flows: []Flow{}}
 	paths := map[string]Path{}
-	for _, app := range l.applications.sorted() {
-		paths[app.GetName()] = l.path(app.GetName())
+	for _, app := range in.Applications.Sorted() {
+		paths[app.GetName()] = path(in, app.GetName())
 		m.Applications = append(m.Applications, Source{Name: app.GetName(), Path: paths[app.GetName()]})
 	}
-	flows := map[delivery]*Flow{}
-	at := func(key delivery, subscriber string) *Flow {
-		if key.address == "" {
-			key.address = subscriber
+	flows := map[inventory.Delivery]*Flow{}
+	at := func(key inventory.Delivery, subscriber string) *Flow {
+		if key.Address == "" {
+			key.Address = subscriber
 		}
 		if flows[key] == nil {
-			flows[key] = &Flow{Application: key.source, EventType: key.eventType, Version: key.version, Namespace: key.namespace, Subscriber: subscriber}
+			flows[key] = &Flow{Application: key.Source, EventType: key.EventType, Version: key.Version, Namespace: key.Namespace, Subscriber: subscriber}
 		}
 		return flows[key]
 	}
-	for _, sub := range l.subscriptions.sorted() {
+	for _, sub := range in.Subscriptions.Sorted() {
 		if namespace != "" && sub.GetNamespace() != namespace || !kyma.LegacySubscription(sub) {
 			continue
 		}
-		at(l.deliveryOfSubscription(sub), redact.URL(str(sub, "spec", "endpoint"))).Before = Route{Object: sub.GetName(), Problem: redact.URLs(l.beforeProblem(sub))}
+		at(in.DeliveryOfSubscription(sub), redact.URL(inventory.Field(sub, "spec", "endpoint"))).Before = Route{Object: sub.GetName(), Problem: redact.URLs(beforeProblem(in, sub))}
 	}
-	for _, t := range l.triggers.sorted() {
+	for _, t := range in.Triggers.Sorted() {
 		if namespace != "" && t.GetNamespace() != namespace {
 			continue
 		}
-		key, known := l.deliveryOf(t)
+		key, known := in.DeliveryOf(t)
 		if !known {
-			key.address = "Trigger " + t.GetName() // stands for itself
+			key.Address = "Trigger " + t.GetName() // stands for itself
 		}
-		at(key, subscriberOf(t)).After = Route{Object: t.GetName(), Problem: redact.URLs(l.afterProblem(t, key.source))}
+		at(key, subscriberOf(t)).After = Route{Object: t.GetName(), Problem: redact.URLs(afterProblem(in, t, key.Source))}
 	}
 	for _, f := range flows {
 		m.Flows = append(m.Flows, *f)
@@ -110,8 +113,8 @@ func MapOf(l *Landscape, namespace string) *Map {
 	return m
 }
 
-func (l *Landscape) path(application string) Path {
-	service, pods := l.serviceOf(application), l.podsBy[application]
+func path(in *inventory.Inventory, application string) Path {
+	service, pods := in.EventServiceOf(application), in.PodsOf(application)
 	switch {
 	case service.Deployment == nil && len(pods) == 0:
 		return PathNone
@@ -123,28 +126,28 @@ func (l *Landscape) path(application string) Path {
 	return PathEventBus
 }
 
-func (l *Landscape) beforeProblem(sub *unstructured.Unstructured) string {
-	bus := l.deployments.get(kyma.SystemNamespace, kyma.EventPublishService)
+func beforeProblem(in *inventory.Inventory, sub *unstructured.Unstructured) string {
+	bus := in.Deployments.Get(kyma.SystemNamespace, kyma.EventPublishService)
 	switch {
 	case sub.GetDeletionTimestamp() != nil:
 		return "is being deleted"
-	case bus == nil || replicas(bus) == 0:
+	case bus == nil || inventory.Replicas(bus) == 0:
 		return "the Event Bus is down"
 	}
 	return ""
 }
 
-func (l *Landscape) afterProblem(t *unstructured.Unstructured, source string) string {
+func afterProblem(in *inventory.Inventory, t *unstructured.Unstructured, source string) string {
 	r := kyma.ReadinessOf(t)
 	switch {
-	case l.brokers.get(t.GetNamespace(), brokerOf(t)) == nil:
+	case in.Brokers.Get(t.GetNamespace(), inventory.BrokerOf(t)) == nil:
 		return "no Broker"
 	case !r.OK():
 		return "not ready"
 	case source == "":
 		return ""
 	}
-	switch why := l.linkOf(source, t.GetNamespace()).Brings(); why.Defect {
+	switch why := in.LinkOf(source, t.GetNamespace()).Brings(); why.Defect {
 	case "":
 	case eventpath.LinkMissing:
 		return "not linked"
@@ -155,12 +158,24 @@ func (l *Landscape) afterProblem(t *unstructured.Unstructured, source string) st
 	default:
 		return "link not ready"
 	}
-	switch why := l.sourceOf(source).TakesEvents(); why.Defect {
+	switch why := in.SourceOf(source).TakesEvents(); why.Defect {
 	case "":
 	case eventpath.HTTPSourceMissing:
 		return "no HTTPSource"
 	default:
 		return "HTTPSource takes no events"
+	}
+	return ""
+}
+
+// subscriberOf is where a Trigger's events go, for people.
+func subscriberOf(t *unstructured.Unstructured) string {
+	if uri := kyma.SubscriberOf(t); uri != "" {
+		return redact.URL(uri)
+	}
+	if kind := inventory.Field(t, "spec", "subscriber", "ref", "kind"); kind != "" { // its controller has not resolved it
+		ns := cmp.Or(inventory.Field(t, "spec", "subscriber", "ref", "namespace"), t.GetNamespace())
+		return kind + " " + ns + "/" + inventory.Field(t, "spec", "subscriber", "ref", "name")
 	}
 	return ""
 }

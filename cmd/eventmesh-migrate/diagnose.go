@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/diagnose"
+	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/verify"
+)
+
+func (a *app) diagnoseCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "diagnose", Short: "Write one archive for a support ticket, without secrets", Args: noArguments,
+		Long: `Write one archive for a support ticket: what the jobs say, what they keep, what
+verify finds, the map, and the objects of the event path with the Events of their
+namespaces. It only reads. Secrets are not read; what looks like a secret elsewhere
+(environment variables, parameters, tokens, passwords in URLs) is replaced. Look
+through it all the same before you hand it on.`,
+		Example: "  {name} diagnose\n  {name} diagnose --file ticket-4711.tar.gz",
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.connect(true)
+			if err != nil {
+				return err
+			}
+			name := "eventmesh-migrate-" + now().UTC().Format("20060102-150405")
+			if file == "" {
+				file = name + ".tar.gz"
+			}
+			return a.look(c, func(ctx context.Context) error {
+				return a.toFile(file, func(w io.Writer) error { return a.archive(ctx, c, diagnose.New(w, name, now())) })
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write; - for stdout. Default: a name with the time, here.")
+	a.flags(cmd, nil, a.JobFlags(), a.ReadFlags())
+	return cmd
+}
+
+// archive collects what there is; what cannot be had is noted, and is no reason to
+// hand over nothing.
+func (a *app) archive(ctx context.Context, c *cli.Connection, to *diagnose.Archive) error {
+	e, err := a.engine(c)
+	if err != nil {
+		return err
+	}
+	err = to.JSON("version.json", map[string]string{"version": cli.Version(), "kyma": Release, "server": c.Config.Host})
+	add := func(name string, value any, failed error) {
+		if failed != nil {
+			to.Problem(name, failed)
+		} else if err == nil {
+			err = to.JSON(name, value)
+		}
+	}
+	accounts, failed := verify.ReadAccountsLeft(ctx, e.Cluster())
+	if failed != nil {
+		to.Problem("accountsLeft in status.json and verify.json", failed)
+	}
+	kept, failed := e.State(ctx)
+	if failed == nil {
+		add("status.json", a.statusOf(kept, accounts), nil)
+		add("reports.json", kept.Reports, nil)
+	} else {
+		to.Problem("status.json", failed)
+	}
+	m, failed := a.manager(c, nil)
+	if failed == nil {
+		needs, unknown := m.Needs(ctx)
+		rows, _ := jobRows(needs) // each error is in its row
+		add("jobs.json", rows, unknown)
+	} else {
+		to.Problem("jobs.json", failed)
+	}
+	if in, failed := inventory.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces); failed != nil {
+		to.Problem("verify.json and map.json", failed)
+	} else {
+		add("verify.json", verify.Check(in, accounts, kept, now()), nil)
+		add("map.json", eventmap.New(in, ""), nil)
+	}
+	if err == nil {
+		err = to.Objects(ctx, e.Cluster())
+	}
+	if closed := to.Close(); err == nil {
+		err = closed
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/verify"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+func (a *app) verifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "verify", Short: "List everything that is wrong with a finished migration", Args: noArguments,
+		Long: `Look at the whole event path, from Applications to subscribers, and list everything
+that is wrong with a migration that is supposed to be finished, each with the next
+action and its page in the runbook. It only reads. Exit code 0: nothing is wrong
+(warnings aside); 1: something is; 2: the namespace of -n does not exist.`,
+		Example: "  {name} verify\n  {name} verify -n shop\n  {name} verify -o json",
+		RunE: func(*cobra.Command, []string) error {
+			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
+				found, err := a.check(ctx, c, e)
+				if err != nil {
+					return err
+				}
+				if slices.ContainsFunc(found, func(d verify.Finding) bool { return d.Severity == migration.Error }) {
+					a.code = migration.ExitFailed
+				}
+				return a.writeFindings(c, found)
+			})
+		},
+	}
+	a.namespaceFlags(cmd)
+	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.ReadFlags())
+	return cmd
+}
+
+func (a *app) check(ctx context.Context, c *cli.Connection, e *engine.Engine) ([]verify.Finding, error) {
+	in, err := inventory.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.existing(in); err != nil {
+		return nil, err
+	}
+	accounts, err := verify.ReadAccountsLeft(ctx, e.Cluster())
+	if err != nil {
+		return nil, err
+	}
+	kept, err := e.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := verify.Check(in, accounts, kept, now())
+	if a.namespace != "" {
+		found = slices.DeleteFunc(found, func(d verify.Finding) bool {
+			return d.Namespace != a.namespace && d.Object != "Namespace "+a.namespace
+		})
+	}
+	return found, nil
+}
+
+// existing refuses a namespace that is not there: of that, nothing could be wrong.
+func (a *app) existing(in *inventory.Inventory) error {
+	if a.namespace == "" || in.HasNamespace(a.namespace) {
+		return nil
+	}
+	return &jobmanager.UsageError{Problem: fmt.Sprintf("--namespace %q: the cluster has no such namespace (see \"kubectl get namespaces\")", a.namespace)}
+}
+
+func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
+	switch a.output {
+	case formJSON, formYAML:
+		if found == nil {
+			found = []verify.Finding{}
+		}
+		return a.print(found)
+	case formName:
+		for _, d := range found {
+			fmt.Fprintln(a.Stdout, d.ID)
+		}
+		return nil
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(a.Stdout, "Nothing is wrong.")
+		return nil
+	}
+	errors := 0
+	t := &table{}
+	if a.output == formWide {
+		t.row("SEVERITY", "DEFECT", "OBJECT", "PROBLEM", "WHAT TO DO", "PAGE")
+	}
+	for _, d := range found {
+		if d.Severity == migration.Error {
+			errors++
+		}
+		if a.output == formWide {
+			t.row(string(d.Severity), d.ID, d.Object, d.Problem, d.Hint, d.Page)
+			continue
+		}
+		problem := d.Problem
+		if d.Object != "" {
+			problem = d.Object + ": " + problem
+		}
+		mark := string(d.Severity)
+		if code := colours[mark]; c.Color && code != "" {
+			mark = "\x1b[" + code + "m" + mark + "\x1b[0m"
+		}
+		fmt.Fprintf(a.Stdout, "%s %s\n  %s\n  %s\n  %s\n", mark, d.ID, oneLine(problem), oneLine(d.Hint), d.Page)
+	}
+	if a.output == formWide {
+		if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.Stdout, "\n%d errors, %d warnings.\n", errors, len(found)-errors)
+	return nil
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
