@@ -54,7 +54,7 @@ func onTheMesh(ref migration.Ref, k kinds, image string) migration.Condition {
 			if e.application == nil || e.application.GetDeletionTimestamp() != nil || kyma.SkipsInstallation(e.application) {
 				return migration.Status{State: migration.Met} // nothing is expected of it any more
 			}
-			st := e.standing()
+			st := e.status()
 			description, failed := kyma.InstallationFailed(e.application)
 			first.Do(func() { before = description })
 			if failed && st.State == migration.Pending && description != before {
@@ -65,9 +65,9 @@ func onTheMesh(ref migration.Ref, k kinds, image string) migration.Condition {
 	}
 }
 
-// standing says how the event-service of an Application stands, naming the first
-// thing that is wrong. It is pure.
-func (e *eventService) standing() migration.Status {
+// status says whether the event-service of an Application is rolled out on the mesh,
+// naming the first thing that is wrong. It is pure.
+func (e *eventService) status() migration.Status {
 	// Why it is not updated is the operator's to say.
 	release := func(message string) migration.Status {
 		if description, failed := kyma.InstallationFailed(e.application); failed {
@@ -110,7 +110,7 @@ func (e *eventService) standing() migration.Status {
 	return migration.Status{State: migration.Met}
 }
 
-// rollout says how the Deployment's rollout stands, by its controller's word and
+// rollout says how far the Deployment's rollout is, by its controller's word and
 // by its new pods.
 func (e *eventService) rollout() migration.Status {
 	result, err := status.Compute(e.deployment)
@@ -128,10 +128,10 @@ func (e *eventService) rollout() migration.Status {
 		if !eventpath.PostsToMesh(pod) || pod.GetDeletionTimestamp() != nil || e.imageOf(pod) != e.imageOf(e.deployment) {
 			continue
 		}
-		if trouble, hopeless := troubleOf(pod); trouble != "" {
-			st.Message = fmt.Sprintf("Pod %s/%s: %s", pod.GetNamespace(), pod.GetName(), trouble)
+		if problem, permanent := podProblem(pod); problem != "" {
+			st.Message = fmt.Sprintf("Pod %s/%s: %s", pod.GetNamespace(), pod.GetName(), problem)
 			st.Hint = e.describe("pod", pod.GetName())
-			if hopeless {
+			if permanent {
 				st.State = migration.Failed
 			}
 			break
@@ -144,9 +144,9 @@ func (e *eventService) rollout() migration.Status {
 	return st
 }
 
-// troubleOf says why a pod does not become ready, and whether waiting longer is in
-// vain; "" if nothing is known to be wrong.
-func troubleOf(obj *unstructured.Unstructured) (trouble string, hopeless bool) {
+// podProblem says why a pod does not become ready, and whether waiting longer cannot
+// change that; "" if nothing is known to be wrong.
+func podProblem(obj *unstructured.Unstructured) (problem string, permanent bool) {
 	var pod corev1.Pod
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &pod); err != nil {
 		return "its status cannot be read: " + err.Error(), false
@@ -163,14 +163,14 @@ func troubleOf(obj *unstructured.Unstructured) (trouble string, hopeless bool) {
 		}
 		switch {
 		case waiting != nil && waiting.Reason == "CrashLoopBackOff", last != nil && last.ExitCode != 0 && !c.Ready:
-			trouble = fmt.Sprintf("container %s crashed %s", c.Name, times(c.RestartCount))
+			problem = fmt.Sprintf("container %s crashed %s", c.Name, times(c.RestartCount))
 			if last != nil {
-				trouble += fmt.Sprintf(", the last time with exit code %d (%s)", last.ExitCode, last.Reason)
+				problem += fmt.Sprintf(", the last time with exit code %d (%s)", last.ExitCode, last.Reason)
 				if words := strings.TrimSpace(last.Message); words != "" {
-					trouble += fmt.Sprintf(", saying %q", lastLine(words))
+					problem += fmt.Sprintf(", saying %q", lastLine(words))
 				}
 			}
-			return trouble, c.RestartCount >= crashes
+			return problem, c.RestartCount >= crashes
 		case waiting != nil && (waiting.Reason == "ErrImagePull" || waiting.Reason == "ImagePullBackOff" || waiting.Reason == "RegistryUnavailable"):
 			return fmt.Sprintf("the image of container %s cannot be pulled: %s: %s", c.Name, waiting.Reason, waiting.Message), false
 		case waiting != nil && (waiting.Reason == "InvalidImageName" || waiting.Reason == "ErrImageNeverPull"):

@@ -52,7 +52,7 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 		e := eventService{name: name, namespace: o.namespace, application: app, deployment: s.deployments[deployment.Name], image: o.image}
 		e.pods = func() []*unstructured.Unstructured { return podsOf[name] }
 		fine := true
-		if st := e.standing(); st.State != migration.Met {
+		if st := e.status(); st.State != migration.Met {
 			fine = false
 			plan.Units = append(plan.Units, await(deployment, st.Message))
 		} else if description, failed := kyma.InstallationFailed(app); failed {

@@ -69,7 +69,7 @@ func application(t *testing.T, more string) *unstructured.Unstructured {
 
 const conflict = `rpc error: code = Unknown desc = kind HTTPSource with the name \"shop\" already exists in the cluster and wasn't defined in the previous release. Before upgrading, please either delete the resource from the cluster or remove it from the chart`
 
-func TestStanding(t *testing.T) {
+func TestStatus(t *testing.T) {
 	fresh := func(status string) *unstructured.Unstructured {
 		return pod(t, "new", container(newImage, true), "", status)
 	}
@@ -193,7 +193,7 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 			name: "shop", namespace: "kyma-integration", application: application(t, tc.app),
 			deployment: tc.deployment, image: tc.image, pods: func() []*unstructured.Unstructured { return tc.pods },
 		}
-		if diff := cmp.Diff(tc.want, e.standing()); diff != "" {
+		if diff := cmp.Diff(tc.want, e.status()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}
 	}

@@ -37,8 +37,8 @@ type problem struct {
 	what, hint string
 }
 
-// offer is a service with events that an Application offers.
-type offer struct {
+// offering is a service of an Application, as application-broker lists it in its catalogue.
+type offering struct {
 	application string
 	service     kyma.AppService
 	packages    bool
@@ -52,37 +52,37 @@ func (d *decision) candidateOf(obj *unstructured.Unstructured) (*candidate, *pro
 		return nil, why
 	}
 	plan, why := d.planOf(obj, class)
-	var offers []offer
-	for _, o := range d.offers[specOf(class, "externalID")] {
+	var offerings []offering
+	for _, o := range d.offerings[specOf(class, "externalID")] {
 		if !o.packages || plan != nil && specOf(plan, "externalID") == o.service.ID {
-			offers = append(offers, o)
+			offerings = append(offerings, o)
 		}
 	}
-	if len(offers) == 0 {
-		if why != nil && len(d.offers[specOf(class, "externalID")]) > 0 {
+	if len(offerings) == 0 {
+		if why != nil && len(d.offerings[specOf(class, "externalID")]) > 0 {
 			return nil, why // which service it is, is told by the plan
 		}
 		return nil, nil
 	}
-	if len(offers) > 1 {
-		mapped := slices.DeleteFunc(slices.Clone(offers), func(o offer) bool {
+	if len(offerings) > 1 {
+		mapped := slices.DeleteFunc(slices.Clone(offerings), func(o offering) bool {
 			mapping := d.mappings[id{obj.GetNamespace(), o.application}]
 			return mapping == nil || !kyma.Enables(mapping, o.service.ID)
 		})
 		if len(mapped) == 1 {
-			offers = mapped
+			offerings = mapped
 		}
 	}
 	c := &candidate{
 		obj: obj, state: kyma.InstanceOf(obj), class: class, plan: plan,
-		application: offers[0].application, service: offers[0].service, packages: offers[0].packages,
+		application: offerings[0].application, service: offerings[0].service, packages: offerings[0].packages,
 	}
-	if !slices.ContainsFunc(offers, func(o offer) bool { return o.service.Events }) {
+	if !slices.ContainsFunc(offerings, func(o offering) bool { return o.service.Events }) {
 		return nil, nil
 	}
-	if len(offers) > 1 {
-		names := make([]string, len(offers))
-		for i, o := range offers {
+	if len(offerings) > 1 {
+		names := make([]string, len(offerings))
+		for i, o := range offerings {
 			names[i] = o.application
 		}
 		return nil, &problem{
@@ -182,20 +182,20 @@ func names(all []*unstructured.Unstructured) string {
 	return strings.Join(list, ", ")
 }
 
-// offersOf lists the services of Applications by the external ID of their class:
+// offeringsOf lists the services of Applications by the external ID of their class:
 // the service's own ID, or with API packages the Application's, whose plans are
 // the services then.
-func offersOf(applications []*unstructured.Unstructured) map[string][]offer {
-	all := map[string][]offer{}
+func offeringsOf(applications []*unstructured.Unstructured) map[string][]offering {
+	all := map[string][]offering{}
 	for _, app := range applications {
 		compass := kyma.CompassID(app)
 		for _, service := range kyma.ServicesOf(app) {
 			if service.ID == "" {
 				continue
 			}
-			all[service.ID] = append(all[service.ID], offer{app.GetName(), service, false})
+			all[service.ID] = append(all[service.ID], offering{app.GetName(), service, false})
 			if compass != "" && compass != service.ID {
-				all[compass] = append(all[compass], offer{app.GetName(), service, true})
+				all[compass] = append(all[compass], offering{app.GetName(), service, true})
 			}
 		}
 	}

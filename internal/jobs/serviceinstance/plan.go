@@ -30,10 +30,10 @@ const (
 // decision is a plan in the making.
 type decision struct {
 	*snapshot
-	options options
-	plan    *migration.Plan
-	dryRun  bool
-	offers  map[string][]offer
+	options   options
+	plan      *migration.Plan
+	dryRun    bool
+	offerings map[string][]offering
 	// repairs and recreations are the instances with something to do.
 	repairs, recreations []*candidate
 	// complete are those with nothing to do.
@@ -45,7 +45,7 @@ type decision struct {
 func newDecision(s *snapshot, o options, dryRun bool) *decision {
 	return &decision{
 		snapshot: s, options: o, dryRun: dryRun, plan: &migration.Plan{Parallelism: parallelism},
-		offers: offersOf(s.applications), provided: map[id][]*unstructured.Unstructured{},
+		offerings: offeringsOf(s.applications), provided: map[id][]*unstructured.Unstructured{},
 	}
 }
 

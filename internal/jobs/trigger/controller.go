@@ -68,8 +68,8 @@ func (c controller) former() int64 {
 // stopped says whether nothing of it runs, or will.
 func (c controller) stopped() bool { return c.replicas() == 0 && len(c.pods) == 0 }
 
-// trouble says why it does not run, although it has replicas; "" if it runs.
-func (c controller) trouble(now time.Time) string {
+// problem says why it does not run, although it has replicas; "" if it runs.
+func (c controller) problem(now time.Time) string {
 	if len(c.pods) == 0 {
 		return "none of its pods exists"
 	}

@@ -49,7 +49,7 @@ func TestControllerRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := controller{deployment: controllerAt(1).deployment, pods: tc.pods}
-			if got := c.trouble(now); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			if got := c.problem(now); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("%s: got %q, want words %q", tc.reason, got, tc.want)
 			}
 		})
@@ -98,7 +98,7 @@ func TestWhoDeletes(t *testing.T) {
 	}
 	const (
 		deployment = "Deployment kyma-system/event-bus-subscription-controller"
-		trouble    = "it crashes"
+		problem    = "it crashes"
 	)
 	it := []string{"guarded delete Subscription shop/orders"}
 	hand := []string{
@@ -111,7 +111,7 @@ func TestWhoDeletes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason     string
 		controller controller
-		trouble    string
+		problem    string
 		left       time.Duration
 		want, last []string
 		severity   migration.Severity
@@ -122,8 +122,8 @@ func TestWhoDeletes(t *testing.T) {
 		"NoSaying":      {reason: "The limit is not known.", controller: running(), want: it, estimate: time.Second},
 		"TooSlow":       {reason: "It would not end in time.", controller: controllerAt(2), left: time.Second, want: stopped, last: restored, severity: migration.Info, words: "to 2 again afterwards"},
 		"TooSlowOptOut": {reason: "It is not to be touched; what is finished stays.", controller: optOut(running()), left: time.Second, want: it, severity: migration.Warning, words: "so it is not scaled to 0"},
-		"Crashes":       {reason: "It may start at any moment.", controller: running(), trouble: trouble, want: stopped, last: restored, severity: migration.Warning, words: "it does not run: it crashes"},
-		"CrashesOptOut": {reason: "Nobody could clean up.", controller: optOut(running()), trouble: trouble, severity: migration.Deferred, words: "does not run: it crashes"},
+		"Crashes":       {reason: "It may start at any moment.", controller: running(), problem: problem, want: stopped, last: restored, severity: migration.Warning, words: "it does not run: it crashes"},
+		"CrashesOptOut": {reason: "Nobody could clean up.", controller: optOut(running()), problem: problem, severity: migration.Deferred, words: "does not run: it crashes"},
 		"AtZero":        {reason: "A person scaled it.", controller: controllerAt(0), want: hand},
 		"Ending": {
 			reason: "Its pod has not ended.", controller: withPods(controllerAt(0), controllerPod("old", "True", nil)),
@@ -135,7 +135,7 @@ func TestWhoDeletes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := contracted()
-			s.bus.controller, s.bus.trouble, s.controller = tc.controller, tc.trouble, tc.controller.deployment
+			s.bus.controller, s.bus.problem, s.controller = tc.controller, tc.problem, tc.controller.deployment
 			plan := planned(s, New().options, tc.left)
 			if diff := cmp.Diff(tc.want, verbs(plan.Units)); diff != "" {
 				t.Errorf("%s units (-want +got):\n%s", tc.reason, diff)
@@ -303,7 +303,7 @@ func TestCrashingEndpoint(t *testing.T) {
 		t.Fatal("what crashes the controller is not told from what does not")
 	}
 	s.unparsable = append(s.unparsable, bad)
-	s.bus.trouble = "it crashes"
+	s.bus.problem = "it crashes"
 	plan := planned(s, New().options, 0)
 	first := plan.Findings[0]
 	if first.Object != "Subscription kube-system/bad" || !strings.Contains(first.Problem, "spec.endpoint is not a URL") {

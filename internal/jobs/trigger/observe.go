@@ -93,9 +93,9 @@ type mesh struct {
 // bus is what is left of the Event Bus.
 type bus struct {
 	// controller is who deletes what belongs to a Kyma Subscription, and removes its
-	// finalizers; trouble is why it does not, although it has replicas.
+	// finalizers; problem is why it does not, although it has replicas.
 	controller controller
-	trouble    string
+	problem    string
 	// links are the Knative Subscriptions of Kyma Subscriptions by name, channels
 	// their Channels.
 	links, channels map[string]*unstructured.Unstructured
@@ -315,7 +315,7 @@ func (s *snapshot) observeBus(ctx context.Context, c reader) error {
 	}
 	b.controller = newController(deployment, sets, running)
 	if b.controller.replicas() > 0 {
-		b.trouble = b.controller.trouble(time.Now())
+		b.problem = b.controller.problem(time.Now())
 	}
 	return nil
 }

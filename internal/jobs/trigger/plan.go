@@ -549,18 +549,18 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	case n == 0:
 	case c.replicas() == 0:
 		d.byHand, d.awaitStop = true, len(c.pods) > 0
-	case d.bus.trouble != "" && optedOut:
+	case d.bus.problem != "" && optedOut:
 		for _, g := range d.groups {
 			for _, sub := range goes[g] {
-				d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", controllerRef, d.bus.trouble),
+				d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", controllerRef, d.bus.problem),
 					fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; fix it and run again, or scale it to 0, and this job does its part: kubectl -n %[1]s scale deployment/%[2]s --replicas=0",
 						controllerRef.Namespace, controllerRef.Name))
 			}
 		}
 		clear(goes)
-	case d.bus.trouble != "":
+	case d.bus.problem != "":
 		d.find(migration.Warning, controllerRef.String(),
-			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.trouble, c.replicas()),
+			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.problem, c.replicas()),
 			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous", controllerRef.Namespace, controllerRef.Name))
 		d.stop(c, "it does not run, and must not start in the middle of the deletions")
 		former = c.replicas()

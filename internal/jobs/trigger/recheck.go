@@ -249,7 +249,7 @@ func (c controller) fits(ch *migration.Change, byHand bool, now time.Time) reaso
 	case c.replicas() == 0:
 		return reason{fmt.Sprintf("%s, which is to clean up after it, was scaled to 0 or deleted meanwhile", controllerRef), again}
 	}
-	if why := c.trouble(now); why != "" {
+	if why := c.problem(now); why != "" {
 		return reason{
 			fmt.Sprintf("%s, which is to clean up after it, does not run any more: %s", controllerRef, why),
 			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; then run again", controllerRef.Namespace, controllerRef.Name),
