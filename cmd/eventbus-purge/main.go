@@ -27,7 +27,7 @@
 //
 // It is decided by what is in the cluster. What it removes is in the journal
 // before: a run that fails brings it back, one that was killed is finished, or
-// taken back, by the next one. When nothing is left it only reads.
+// undone, by the next one. When nothing is left it only reads.
 package main
 
 import (

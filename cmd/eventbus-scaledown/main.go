@@ -27,7 +27,7 @@
 // It is decided by what is in the cluster: what is at 0 stays at 0. The former
 // number of replicas is in the journal before the change, and in an annotation
 // written by the change itself, and is never 0. A run that was killed at any
-// point is finished, or taken back, by the next one. On a cluster where it is done
+// point is finished, or undone, by the next one. On a cluster where it is done
 // it only reads.
 package main
 

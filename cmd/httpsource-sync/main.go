@@ -12,7 +12,7 @@
 //
 //	httpsource-sync plan    shows what is missing, and writes nothing
 //	httpsource-sync         creates it (the command run is the default)
-//	httpsource-sync undo    takes back what a run has created
+//	httpsource-sync undo    undoes what a run has created
 //
 // If something does not become ready in time or cannot be created, what this run
 // has created is deleted again, and the exit code says so. --help lists every
@@ -29,7 +29,7 @@
 //
 // It is decided by what is in the cluster: nothing is created that exists. Before
 // each write, a journal in the cluster says what is about to happen; a run that
-// was killed at any point is finished, or taken back, by the next one. Two runs
+// was killed at any point is finished, or undone, by the next one. Two runs
 // never work at the same time: the second waits, then ends with exit code 5. On a
 // migrated cluster it only reads.
 package main

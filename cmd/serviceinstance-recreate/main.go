@@ -13,10 +13,10 @@
 //
 //	serviceinstance-recreate plan    shows what each instance needs and why, and writes nothing
 //	serviceinstance-recreate         does it (the command run is the default)
-//	serviceinstance-recreate undo    takes back what a run has done, but for finished recreations
+//	serviceinstance-recreate undo    undoes what a run has done, but for finished recreations
 //
 // If something does not become ready, or does not go, in time, what this run has
-// repaired is taken back, a recreation that is under way is brought to its end,
+// repaired is undone, a recreation that is under way is brought to its end,
 // and the exit code says so. --help lists every flag and exit code.
 //
 // # What it never touches

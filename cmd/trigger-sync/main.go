@@ -15,10 +15,10 @@
 //
 //	trigger-sync plan    shows what each Subscription becomes, and writes nothing
 //	trigger-sync         does it (the command run is the default)
-//	trigger-sync undo    takes back what a run has done
+//	trigger-sync undo    undoes what a run has done
 //
 // If something does not become ready, or does not go, in time, what this run has
-// done is taken back, and the exit code says so. --help lists every flag and exit
+// done is undone, and the exit code says so. --help lists every flag and exit
 // code.
 //
 // # What it never touches
@@ -31,7 +31,7 @@
 //
 // It is decided by what is in the cluster: nothing is created that exists, under
 // whatever name. Before each write, a journal in the cluster says what is about
-// to happen; a run that was killed at any point is finished, or taken back, by
+// to happen; a run that was killed at any point is finished, or undone, by
 // the next one. On a migrated cluster it only reads.
 package main
 

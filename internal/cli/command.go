@@ -25,7 +25,7 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 		root,
 		{Use: cmdRun, Short: "Make the changes that are left"},
 		{Use: cmdPlan, Short: "Show each change that is left, and write nothing"},
-		{Use: cmdUndo, Short: "Take back a run, finished or interrupted"},
+		{Use: cmdUndo, Short: "Undo a run, finished or interrupted"},
 		// For the charts. Whoever runs a job by hand needs it not: the first write does it.
 		{Use: cmdCreateStateNamespace, Short: "Create the state namespace if it does not exist", Hidden: true},
 	}
@@ -106,7 +106,7 @@ func help(job migration.Job, cl *commandLine) string {
 	for _, c := range []struct{ name, does string }{
 		{cmdRun, "make the changes that are left"},
 		{cmdPlan, "show each change that is left, and write nothing"},
-		{cmdUndo, "take back a run, finished or interrupted"},
+		{cmdUndo, "undo a run, finished or interrupted"},
 		{"version", "show the version of this program"},
 		{"completion", "print a script that lets a shell complete commands and flags"},
 	} {

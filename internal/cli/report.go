@@ -273,9 +273,9 @@ func writePlanned(b *bufio.Writer, r *migration.Report) error {
 }
 
 var canBeTakenBack = map[migration.Reversible]string{
-	migration.ReversibleYes:    "can be taken back",
-	migration.ReversibleNewUID: "can be taken back, under a new UID",
-	migration.ReversibleNo:     "can NOT be taken back",
+	migration.ReversibleYes:    "can be undone",
+	migration.ReversibleNewUID: "can be undone, under a new UID",
+	migration.ReversibleNo:     "CANNOT be undone",
 }
 
 // writeReplacement writes how the fields of one object become those of another,

@@ -200,7 +200,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	out := NewStatusLine(p.Stderr, smart && !cl.logJSON(terminal))
 	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == ""})
 	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
-	// Not taken back at the end: watches that are ending may still log.
+	// Not undone at the end: watches that are ending may still log.
 	klogTo(ours)
 
 	o := cl.engineOptions()

@@ -115,7 +115,7 @@ func (e *Engine) notify() func(error) {
 	return func(err error) {
 		if !said && time.Since(began) > 3*time.Second {
 			said = true
-			e.opts.Log.Warn("the API server does not answer well; trying on", zap.String("server", e.server), zap.Error(err))
+			e.opts.Log.Warn("the API server is not responding reliably; retrying", zap.String("server", e.server), zap.Error(err))
 			return
 		}
 		e.opts.Log.Debug("trying again", zap.Error(err))

@@ -168,7 +168,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 	return r.conclude(ctx, outcome{result: migration.Planned, message: message})
 }
 
-// Undo takes back the newest run that was not taken back yet, finished or
+// Undo undoes the newest run that was not undone yet, finished or
 // interrupted.
 func (e *Engine) Undo(ctx context.Context, job migration.Job) *migration.Report {
 	r := e.begin("undo", job)
@@ -965,7 +965,7 @@ func (rp *reporter) refusal(plan *migration.Plan) outcome {
 			n++
 		}
 	}
-	return outcome{result: migration.Refused, message: fmt.Sprintf("refused, nothing was changed; %s to mend first", act.Count(n, "problem"))}
+	return outcome{result: migration.Refused, message: fmt.Sprintf("refused: fix %s and run again; nothing was changed", act.Count(n, "problem"))}
 }
 
 func (r *run) undo(parent context.Context) outcome {
@@ -986,7 +986,7 @@ func (r *run) undo(parent context.Context) outcome {
 	case err != nil:
 		return r.nothingChanged(ctx, err)
 	case found == nil:
-		return outcome{result: migration.NothingToDo, message: "there is no run to take back"}
+		return outcome{result: migration.NothingToDo, message: "there is no run to undo"}
 	}
 	contended, err := r.acquire(parent)
 	cancel()
@@ -999,7 +999,7 @@ func (r *run) undo(parent context.Context) outcome {
 	case err != nil:
 		return r.nothingChanged(ctx, err)
 	case found == nil:
-		return outcome{result: migration.NothingToDo, message: "there is no run to take back"}
+		return outcome{result: migration.NothingToDo, message: "there is no run to undo"}
 	}
 	if r.Journal, err = r.Journals.Load(ctx, found.Header, found.Phase); err != nil {
 		return r.nothingChanged(ctx, err)
@@ -1015,7 +1015,7 @@ func (r *run) undo(parent context.Context) outcome {
 		}
 		if len(reasons) > 0 {
 			r.AddFinding(reasons...)
-			return outcome{result: migration.Refused, message: "it is too early to take this back: " + reasons[0].Problem + "; nothing was changed"}
+			return outcome{result: migration.Refused, message: "it is too early to undo this: " + reasons[0].Problem + "; nothing was changed"}
 		}
 	}
 	missing, err := r.preflight().missing(ctx, units)

@@ -101,7 +101,7 @@ func (c *cluster) hold(ctx context.Context, t *testing.T, pod, finalizers string
 	}
 }
 
-// scaleDown: the job ends when the last pod has ended, not when the Deployment says 0; what it did, undo takes back.
+// scaleDown: the job ends when the last pod has ended, not when the Deployment says 0; what it did, undo undoes.
 func scaleDown(t *testing.T) {
 	c := node(t)
 	c.eventBus(t)

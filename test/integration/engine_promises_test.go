@@ -325,7 +325,7 @@ func TestEngineTakesAwaySideEffects(t *testing.T) {
 	}{
 		{"a controller that sees everything at once", 0, migration.RolledBack, 1, ""},
 		{"a controller that lags behind", 2, migration.RolledBack, 1, ""},
-		{"somebody who wants it", 1 << 30, migration.PartlyRestored, 3, "comes back each time it is deleted"},
+		{"somebody who wants it", 1 << 30, migration.PartlyRestored, 3, "is recreated each time it is deleted"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			t.Parallel()

@@ -226,7 +226,7 @@ func TestEngineVerbs(t *testing.T) {
 		want(t, s.engine(nil).Undo(t.Context(), job), migration.Succeeded, 0)
 		before(t, s)
 		if s.get("patched").Data["theirs"] != "2" {
-			t.Error("somebody else's edit was taken back, too")
+			t.Error("somebody else's edit was undone, too")
 		}
 		if got := s.phases(); got != "undone" {
 			t.Errorf("journal phases: %s", got)

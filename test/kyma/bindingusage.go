@@ -159,7 +159,7 @@ func (u *BindingUsages) preset(ctx context.Context, usage *unstructured.Unstruct
 	return preset, u.presets.create(ctx, preset)
 }
 
-// revert takes back what was made for a usage.
+// revert undoes what was made for a usage.
 func (u *BindingUsages) revert(ctx context.Context, preset *unstructured.Unstructured) error {
 	if preset == nil {
 		return nil

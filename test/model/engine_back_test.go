@@ -600,7 +600,7 @@ func TestEngineRollsBack(t *testing.T) {
 		job.await = gate("gate")
 		r := s.run("first", job)
 		want(t, r, migration.PartlyRestored)
-		mustSay(t, r, migration.Error, "was changed for good")
+		mustSay(t, r, migration.Error, "was changed irreversibly")
 		if s.get("victim") != nil || s.phases() != "rolled-back" {
 			t.Errorf("it cannot be restored, and the journal is closed: %q", s.phases())
 		}

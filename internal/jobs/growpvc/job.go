@@ -69,7 +69,7 @@ It never touches:
 It is safe to run again, also after it was killed: the StatefulSet is in the journal
 before it is deleted, and the next run creates it. A run that fails brings back the
 former StatefulSet; a claim that has grown stays as large as it is, which no system
-can take back.
+can undo.
 `
 
 // Settings implements migration.Configurable.

@@ -32,7 +32,7 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 	}
 	plan.Findings = used
 
-	// What cannot be taken back comes last, but for the kind, which needs it.
+	// What cannot be undone comes last, but for the kind, which needs it.
 	var forGood []migration.Unit
 	add := func(u migration.Unit) {
 		// What belongs to the first change goes with it, or not at all.

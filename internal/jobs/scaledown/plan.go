@@ -46,7 +46,7 @@ func decide(s *snapshot, o options) *migration.Plan {
 	for _, obj := range s.activations {
 		plan.Units = append(plan.Units, release(s.activation, obj))
 	}
-	// What cannot be taken back comes last.
+	// What cannot be undone comes last.
 	slices.SortStableFunc(plan.Units, func(a, b migration.Unit) int {
 		return irreversible(a) - irreversible(b)
 	})

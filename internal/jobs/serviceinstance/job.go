@@ -113,7 +113,7 @@ It never touches:
 
 All that a recreation needs to finish is in the journal before anything is deleted:
 a run that was killed at any point is finished by the next one. A finished
-recreation stays, whatever fails later; an unfinished one is not taken back but
+recreation stays, whatever fails later; an unfinished one is not undone but
 finished, by a rollback, too. What cannot be finished stays in the journal, and the
 exit code is 3.
 

@@ -24,7 +24,7 @@ import (
 type inFlight struct {
 	// unreadable is why nothing is known; "" if it was read.
 	unreadable string
-	// denied: asking again is in vain.
+	// denied: asking again cannot help.
 	denied   bool
 	channels map[string]natsChannel
 	// at is when the reading began.

@@ -157,14 +157,14 @@ func TestEventServiceVerify(t *testing.T) {
 	want(t, r, migration.FailedResult, migration.ExitFailed)
 	said := problems(r)
 	for _, part := range []string{
-		"error: Deployment kyma-integration/crashing-event-service: waiting for it to be rolled out on the mesh is in vain: Pod kyma-integration/crashing-event-service-",
+		"error: Deployment kyma-integration/crashing-event-service: waiting for it to be rolled out on the mesh cannot succeed: Pod kyma-integration/crashing-event-service-",
 		`container crashing-event-service crashed 6 times, the last time with exit code 2 (Error), saying "panic: flag provided but not defined: -eventMeshURL"`,
 		"error: Deployment kyma-integration/unpullable-event-service: gave up after",
 		`the image of container unpullable-event-service cannot be pulled: ImagePullBackOff`,
 		"it has no node: Unschedulable: 0/3 nodes are available: 3 Insufficient memory.",
 		"error: Deployment kyma-integration/missing-event-service: gave up after",
 		"it does not exist; application-operator has not upgraded the Application's release yet",
-		"error: Deployment kyma-integration/conflict-event-service: waiting for it to be rolled out on the mesh is in vain: it does not carry --eventMeshURL",
+		"error: Deployment kyma-integration/conflict-event-service: waiting for it to be rolled out on the mesh cannot succeed: it does not carry --eventMeshURL",
 		"kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/conflict && kubectl -n kyma-integration rollout restart statefulset application-operator",
 		"error: HTTPSource kyma-integration/conflict: gave up after",
 		"so it posts to the Event Bus; it is terminating, and posts until it has ended",

@@ -341,7 +341,7 @@ func TestGrowPVC(t *testing.T) {
 		d.reset(t.Context(), t, true)
 		d.growing.Store(false)
 		grow("run", "5Gi", "--resize-timeout=1s").want(t, migration.ExitPartlyRestored, "its volume has 1Gi", "this change cannot be undone")
-		// The StatefulSet is as it was; what a claim asks for cannot be taken back.
+		// The StatefulSet is as it was; what a claim asks for cannot be undone.
 		if got := d.sizes(t.Context(), t); got[0] != "1Gi" || !strings.HasSuffix(got[1], "/1Gi") {
 			t.Errorf("sizes %q", got)
 		}
@@ -401,7 +401,7 @@ func TestGrowPVC(t *testing.T) {
 	})
 }
 
-// templateOnly leaves nothing to change but the StatefulSet: what can be taken back.
+// templateOnly leaves nothing to change but the StatefulSet: what can be undone.
 func (d *database) templateOnly(ctx context.Context, t testing.TB) {
 	t.Helper()
 	d.reset(ctx, t, true)

@@ -98,7 +98,7 @@ func TestTerminal(t *testing.T) {
 	}
 
 	screen, code := onTerminal(t, xterm, "n\n", "undo", "httpsource-sync")
-	if code != migration.ExitFailed || !strings.Contains(screen, "Take back the newest run of httpsource-sync on https://") || !strings.Contains(screen, "Nothing was changed.") {
+	if code != migration.ExitFailed || !strings.Contains(screen, "Undo the newest run of httpsource-sync on https://") || !strings.Contains(screen, "Nothing was changed.") {
 		t.Errorf("answered no: exit code %d\n%s", code, screen)
 	}
 	screen, code = onTerminal(t, xterm, "y\n", "undo", "eventbus-scaledown", "--lease-duration=1s")

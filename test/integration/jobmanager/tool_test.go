@@ -158,7 +158,7 @@ func TestTool(t *testing.T) {
 	tool(t, "run", "--component", "core", "--kubeconfig", filepath.Join(t.TempDir(), "none")).want(t, migration.ExitUsage)
 }
 
-// TestUndoOfAnOlderBuild takes back a run from the record that the build of commit
+// TestUndoOfAnOlderBuild undoes a run from the record that the build of commit
 // cf4bc4e wrote (testdata/older-journal.json).
 func TestUndoOfAnOlderBuild(t *testing.T) {
 	forget(t)
@@ -369,7 +369,7 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	// In an order that is always the same, what takes back last.
+	// In an order that is always the same, what undoes last.
 	examples := slices.SortedFunc(maps.Keys(found), func(a, b string) int {
 		undoes := func(s string) int { return len(strings.TrimPrefix(s, "undo")) - len(s) }
 		return cmp.Or(cmp.Compare(undoes(b), undoes(a)), strings.Compare(a, b))

@@ -41,7 +41,7 @@ func TestRolesOfServiceInstanceRecreateAreExact(t *testing.T) {
 			c.instance("orders")
 			c.bind("till", "orders")
 
-			// Repairs: all that an instance can lack is made, and taken back.
+			// Repairs: all that an instance can lack is made, and undone.
 			for range 7 {
 				c.strip()
 				a.run(t, migration.Succeeded, "run")

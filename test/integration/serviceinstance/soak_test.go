@@ -115,7 +115,7 @@ func (w *world) killedSomewhere(k *killer) (at string, killed bool) {
 // TestSoakChaos recreates while Service Catalog, its webhooks and application-broker
 // are killed at random, 500 times in all: one run that is killed, too, and one that
 // has to cope. When the chaos ends, at most two further runs bring back everything:
-// the first may have to take back what failed.
+// the first may have to undo what failed.
 func TestSoakChaos(t *testing.T) {
 	kills, jobs := 0, 0
 	codes := map[int]int{}

@@ -46,7 +46,7 @@ func TestRestartTrapIsReal(t *testing.T) {
 				*v = "always"
 			}
 		case *time.Duration:
-			*v = 5 * time.Second // it is in vain anyway
+			*v = 5 * time.Second // it cannot succeed
 		}
 	}
 	engine, err := engine.New(w.Config(), engine.Options{Identity: t.Name(), Log: zaptest.NewLogger(t)})

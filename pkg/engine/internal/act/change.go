@@ -460,5 +460,5 @@ func (a *Actor) Waits(u *migration.Unit) bool {
 
 func (a *Actor) RestoreHint() string {
 	command := append([]string{a.Job.Name(), "undo"}, a.UndoFlags...)
-	return "the journal keeps the former state; mend the cause, then: " + strings.Join(command, " ")
+	return "the journal keeps the former state; fix the cause, then: " + strings.Join(command, " ")
 }

@@ -56,7 +56,7 @@ func TestErrorsInWords(t *testing.T) {
 		refused, ended bool
 	}{
 		"Waited":     {&wait.Error{Text: "a sign", Status: migration.Status{Message: "none", Hint: "look"}, After: time.Minute}, "gave up after 1m0s waiting for a sign: none", "look", false, false},
-		"Failed":     {&wait.Error{Text: "a sign", Status: migration.Status{Message: "bad", Hint: "look"}}, "waiting for a sign is in vain: bad", "look", false, false},
+		"Failed":     {&wait.Error{Text: "a sign", Status: migration.Status{Message: "bad", Hint: "look"}}, "waiting for a sign cannot succeed: bad", "look", false, false},
 		"CutOff":     {&wait.CutOffError{Cause: &TimeoutError{"the run", "--timeout", "5m"}, Text: "a sign", Status: migration.Status{Message: "none", Hint: "look"}}, "the run did not end within 5m (--timeout) while waiting for a sign: none", "look", false, true},
 		"Moved":      {&changeError{migration.Delete, thing, &write.ChangedError{Ref: thing, Problem: "was edited"}}, "cannot delete it: Thing shop/a was edited", "look at the object, and run the job again: it plans afresh", false, false},
 		"Permission": {rbac, rbac.Error(), "grant the missing verb to the account that runs the job, and run it again", true, false},

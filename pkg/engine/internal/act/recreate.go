@@ -149,12 +149,12 @@ func (a *Actor) Nudging(ctx context.Context, w *wait.Waiter, ch *migration.Chang
 			if live == nil {
 				return
 			}
-			a.Log.Info("its deletion stalled; touching it", zap.String("object", ch.Ref.String()))
+			a.Log.Info("its deletion is stuck; updating an annotation so that its controller looks again", zap.String("object", ch.Ref.String()))
 			err := a.PatchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
 				"annotations": map[string]any{nudgeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
 			})
 			if err != nil && watching.Err() == nil {
-				a.Log.Warn("cannot touch it", zap.String("object", ch.Ref.String()), zap.Error(err))
+				a.Log.Warn("cannot update its annotation", zap.String("object", ch.Ref.String()), zap.Error(err))
 			}
 			select {
 			case <-watching.Done():

@@ -265,11 +265,11 @@ func withPrecondition(patch []byte, obj *unstructured.Unstructured) ([]byte, err
 	return jsonpatch.MergeMergePatches(patch, precondition)
 }
 
-// Inverse returns the JSON patch that takes back from live what patch
+// Inverse returns the JSON patch that undoes from live what patch
 // changed in pre, field by field. A field that somebody else has changed since
 // is left alone and counted in theirs. The patch tests each field, so that the
 // server refuses it with 422 if one changes on the way. It is nil if there is
-// nothing of ours to take back.
+// nothing of ours to undo.
 func Inverse(pre, live *unstructured.Unstructured, patch []byte) (back []byte, theirs int, err error) {
 	if len(patch) == 0 {
 		return nil, 0, nil

@@ -32,7 +32,7 @@ func TestInversePatch(t *testing.T) {
 		"ListEntry":        {reason: "what was taken out of a list comes back", pre: `{"spec":{"f":["a","b","c"]}}`, patch: `{"spec":{"f":["a"]}}`, want: `{"spec":{"f":["a","b","c"]}}`},
 		"ListOfOthers":     {reason: "what others put into a list stays", pre: `{"spec":{"f":["a","b"]}}`, patch: `{"spec":{"f":["a"]}}`, live: `{"spec":{"f":["a","x"]}}`, want: `{"spec":{"f":["a","x","b"]}}`},
 		"ListUntouched":    {reason: "what was never taken out of a list is not put in twice", pre: `{"spec":{"f":["a","b"]}}`, patch: `{"spec":{"f":["a"]}}`, live: `{"spec":{"f":["a","b"]}}`, nothingToRevert: true},
-		"NeverApplied":     {reason: "nothing to take back", pre: `{"spec":{"a":1}}`, patch: `{"spec":{"a":2}}`, live: `{"spec":{"a":1}}`, nothingToRevert: true},
+		"NeverApplied":     {reason: "nothing to undo", pre: `{"spec":{"a":1}}`, patch: `{"spec":{"a":2}}`, live: `{"spec":{"a":1}}`, nothingToRevert: true},
 		"NoChange":         {reason: "a patch that changed nothing", pre: `{"spec":{"a":1}}`, patch: `{"spec":{"a":1}}`, nothingToRevert: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestLastFinalizer(t *testing.T) {
 	}
 	back, theirs, err := Inverse(pre, live, []byte(patch))
 	if err != nil || theirs != 0 || !strings.Contains(string(back), "example.com/cleanup") {
-		t.Errorf("it is taken back by %s, %d fields are somebody else's: %v", back, theirs, err)
+		t.Errorf("it is undone by %s, %d fields are somebody else's: %v", back, theirs, err)
 	}
 }
 

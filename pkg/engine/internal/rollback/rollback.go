@@ -38,7 +38,7 @@ func (v *Rollback) recreate(ctx context.Context, e *journal.Entry, i int) (strin
 		if err == nil || attempt == recreateAttempts || !errors.As(err, &waited) {
 			return outcome, err
 		}
-		v.r.Log.Warn("not back yet; trying again", zap.String("object", e.Unit.Changes[i].Ref.String()), zap.Error(err))
+		v.r.Log.Warn("not restored yet; retrying", zap.String("object", e.Unit.Changes[i].Ref.String()), zap.Error(err))
 	}
 }
 
@@ -95,7 +95,7 @@ func (v *Rollback) betweenDeleteAndCreate(ctx context.Context, e *journal.Entry,
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				v.r.AddFinding(migration.Finding{Severity: migration.Warning, Object: step.Ref.String(), Problem: "not waited for any longer: " + err.Error()})
+				v.r.AddFinding(migration.Finding{Severity: migration.Warning, Object: step.Ref.String(), Problem: "stopped waiting for it: " + err.Error()})
 			}
 		case step.Verb == migration.Restart && step.Late != nil:
 			if _, err := v.r.LateRestart(ctx, e, i, true); err != nil {
@@ -118,7 +118,7 @@ type protectorAnswer struct {
 	asked     time.Time
 }
 
-// Rollback takes back what a journal says was done, newest change first.
+// Rollback undoes what a journal says was done, newest change first.
 type Rollback struct {
 	r      *act.Actor
 	waiter *wait.Waiter
@@ -143,7 +143,7 @@ type Rollback struct {
 	Finished int
 	// Unproven counts what was restored although this run may not have changed it.
 	Unproven int
-	// effects are the changes taken back upon which a controller may have made objects.
+	// effects are the changes undone upon which a controller may have made objects.
 	effects []effect
 	// removed are the hashes of what a controller had made and was deleted.
 	removed map[migration.Ref]string
@@ -151,7 +151,7 @@ type Rollback struct {
 	others map[types.UID]bool
 }
 
-// effect is a change that was taken back, and what a controller makes because of it.
+// effect is a change that was undone, and what a controller makes because of it.
 type effect struct {
 	of     migration.Ref
 	report *migration.ChangeReport
@@ -190,7 +190,7 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 	entries := a.Journal.Entries()
 	slices.Reverse(entries)
 	v.askProtector(ctx, entries)
-	a.Log.Info("taking back what was done", zap.String("run", a.Journal.Run), zap.Int("units", len(entries)))
+	a.Log.Info("undoing the changes of the run", zap.String("run", a.Journal.Run), zap.Int("units", len(entries)))
 	var work errgroup.Group
 	work.SetLimit(max(1, a.Journal.Parallelism))
 	if a.Journal.Serial {
@@ -221,12 +221,12 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 	return v, err
 }
 
-// awaitControllers waits until controllers have seen what was taken back, and takes away
+// awaitControllers waits until controllers have seen what was undone, and takes away
 // again what they made before they did: with the label of a namespace gone,
 // Knative's controller may still answer the deletion of its Broker with a new one.
 func (v *Rollback) awaitControllers(ctx context.Context) error {
 	for round := 1; len(v.effects) > 0; round++ {
-		v.r.Log.Info("making sure that what was taken away stays away", zap.Int("changes", len(v.effects)), zap.Duration("for", controllerPause))
+		v.r.Log.Info("waiting for controllers, then checking that deleted objects are not recreated", zap.Int("changes", len(v.effects)), zap.Duration("for", controllerPause))
 		if err := k8sutil.Sleep(ctx, controllerPause); err != nil {
 			return err
 		}
@@ -246,8 +246,8 @@ func (v *Rollback) awaitControllers(ctx context.Context) error {
 					v.checkLater(e)
 					return nil
 				default:
-					err = &write.ChangedError{Ref: *back, Problem: "comes back each time it is deleted"}
-					hint = "somebody makes it, such as a GitOps tool: delete it there"
+					err = &write.ChangedError{Ref: *back, Problem: "is recreated each time it is deleted"}
+					hint = "another controller or tool creates it, such as a GitOps tool: delete it there"
 				}
 				_, err = v.notRestored(ctx, e.of, e.report, err, hint)
 				return err
@@ -468,7 +468,7 @@ func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool 
 	return err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, ch) && !patch.IsMade(pre, ch)
 }
 
-// notRestored notes why a change was not taken back, and says whether what came before it
+// notRestored notes why a change was not undone, and says whether what came before it
 // in its unit can be all the same. It returns an error only if the reversal is cut off.
 func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *migration.ChangeReport, err error, hint string) (goOn bool, _ error) {
 	if kept, ok := errors.AsType[*protectedError](err); ok {
@@ -497,7 +497,7 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	v.r.Tell(migration.Finding{
 		Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Hint: hint,
 	})
-	v.r.Log.Error("cannot take back", zap.String("object", ref.String()), zap.Error(err))
+	v.r.Log.Error("cannot undo", zap.String("object", ref.String()), zap.Error(err))
 	// What came before it in the unit is built upon: leave it.
 	return false, nil
 }
@@ -510,7 +510,7 @@ func (v *Rollback) count(n *int) {
 
 // Change reverses one change. It looks at the cluster, not at what the journal
 // says was done: the mark may lag behind. The outcome is "" if there was nothing
-// to take back.
+// to undo.
 func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	switch {
@@ -519,7 +519,7 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 		if err != nil || !made {
 			return "", err
 		}
-		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was changed for good: this change cannot be undone", ForGood: true}
+		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was changed irreversibly: this change cannot be undone", ForGood: true}
 	case ch.Verb == migration.Create && e.Restores(i):
 		// Reversed with the deletion before it.
 		return "", nil
@@ -631,7 +631,7 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		k8sutil.Trim(now)
 		if ours != nil {
 			if ok, err := ours(now); !ok || err != nil {
-				return k8sutil.Permanent(errors.Join(err, &write.ChangedError{Ref: ref, Problem: "changed while it was taken back"}))
+				return k8sutil.Permanent(errors.Join(err, &write.ChangedError{Ref: ref, Problem: "changed while it was being undone"}))
 			}
 		}
 		live = now

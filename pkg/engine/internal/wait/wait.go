@@ -110,7 +110,7 @@ func (e *Error) Error() string {
 	if e.After > 0 {
 		return fmt.Sprintf("gave up after %s waiting for %s: %s", e.After, e.Text, e.Message)
 	}
-	return fmt.Sprintf("waiting for %s is in vain: %s", e.Text, e.Message)
+	return fmt.Sprintf("waiting for %s cannot succeed: %s", e.Text, e.Message)
 }
 
 // Wait blocks until every condition is met. Limits count from since. It returns

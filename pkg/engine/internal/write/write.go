@@ -331,7 +331,7 @@ func (w *Writer) remapOwners(ctx context.Context, obj *unstructured.Unstructured
 			return err
 		case err != nil:
 			// This account may not read every kind. It is not ours that went.
-			w.Log.Warn("cannot tell whether an owner lives; its reference stays", zap.String("owner", owner.Kind+" "+owner.Name), zap.Error(err))
+			w.Log.Warn("cannot check whether the owner exists; keeping the ownerReference", zap.String("owner", owner.Kind+" "+owner.Name), zap.Error(err))
 		case live == nil || live.GetUID() != owner.UID && !w.Restored(owner.UID):
 			w.Findings.AddFinding(migration.Finding{
 				Severity: migration.Warning, Object: obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName(),
