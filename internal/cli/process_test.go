@@ -39,7 +39,7 @@ func (j *fakeJob) Doc() (short, long string) {
 	return "Give every Application a hat", "A hat is made for each Application without one. Hats that exist are never touched."
 }
 
-func (j *fakeJob) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+func (j *fakeJob) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
 	return nil, errors.New("this test's engine asks for no plan")
 }
 

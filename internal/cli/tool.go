@@ -35,7 +35,7 @@ type program string
 
 func (p program) Name() string            { return string(p) }
 func (program) Doc() (short, long string) { return "", "" }
-func (program) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+func (program) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
 	return &migration.Plan{}, nil
 }
 func (program) Await(*migration.Change) []migration.Condition { return nil }

@@ -36,7 +36,7 @@ func (j *fakeJob) Needed(ctx context.Context, in Input) (Need, error) {
 
 // As migration.Job.
 func (j *fakeJob) Doc() (short, long string) { return j.name, "" }
-func (j *fakeJob) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+func (j *fakeJob) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
 	return &migration.Plan{}, nil
 }
 func (j *fakeJob) Await(*migration.Change) []migration.Condition { return nil }
@@ -87,7 +87,7 @@ func (e *fakeEngine) Undo(ctx context.Context, job migration.Job) *migration.Rep
 }
 
 func (e *fakeEngine) Decide(ctx context.Context, job migration.Job) (*migration.Plan, error) {
-	return job.Plan(ctx, nil)
+	return job.Plan(ctx, nil, migration.PlanOptions{Preview: true})
 }
 func (e *fakeEngine) OpenState(context.Context) (*engine.State, error) { return e.kept, nil }
 func (e *fakeEngine) Cluster() *migration.Cluster                      { return nil }

@@ -123,7 +123,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 	defer cancel()
 	var plan *migration.Plan
 	err := both(ctx, r.findOpen, func(ctx context.Context) (err error) {
-		plan, err = r.plan(migration.WithDryRun(ctx))
+		plan, err = r.plan(ctx, migration.PlanOptions{Preview: true})
 		return err
 	})
 	if err != nil {
@@ -190,7 +190,7 @@ func (r *run) observe(ctx context.Context) (plan *migration.Plan, open []journal
 		}
 		return err
 	}, func(ctx context.Context) (err error) {
-		plan, err = r.plan(ctx)
+		plan, err = r.plan(ctx, migration.PlanOptions{})
 		return err
 	})
 	if err == nil && onlyReads(r.Job) && writingUnits(plan) > 0 {
@@ -254,14 +254,14 @@ func (r *run) findOpen(ctx context.Context) error {
 }
 
 // plan asks the job; a panic in it is its error.
-func (r *run) plan(ctx context.Context) (plan *migration.Plan, err error) {
+func (r *run) plan(ctx context.Context, o migration.PlanOptions) (plan *migration.Plan, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = k8sutil.Permanent(fmt.Errorf("the job %s failed to decide: panic: %v", r.Job.Name(), p))
 		}
 	}()
 	r.Cluster = r.e.clusterOf(r.Made)
-	if plan, err = r.Job.Plan(ctx, r.Cluster); err == nil && plan == nil {
+	if plan, err = r.Job.Plan(ctx, r.Cluster, o); err == nil && plan == nil {
 		plan = &migration.Plan{}
 	}
 	return plan, err
@@ -332,7 +332,7 @@ func (r *run) forward(parent context.Context) outcome {
 	r.Journal = unfinished
 	if len(open) > 0 {
 		// What was planned beside an open journal did not know what is in it.
-		if plan, err = r.plan(ctx); err != nil {
+		if plan, err = r.plan(ctx, migration.PlanOptions{}); err != nil {
 			return r.nothingChanged(ctx, err)
 		}
 	}

@@ -202,5 +202,5 @@ func (e *Engine) Cluster() *migration.Cluster { return e.newCluster() }
 
 // Decide asks the job what is left to do, as for a plan that is only shown.
 func (e *Engine) Decide(ctx context.Context, job migration.Job) (*migration.Plan, error) {
-	return e.begin("plan", job).plan(migration.WithDryRun(ctx))
+	return e.begin("plan", job).plan(ctx, migration.PlanOptions{Preview: true})
 }

@@ -10,7 +10,7 @@
 // A plan must depend on the cluster alone. A job that was killed, or that ran last year,
 // is run again, and what is done already must not be in its plan:
 //
-//	func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+//	func (j *Job) Plan(ctx context.Context, c *migration.Cluster, o migration.PlanOptions) (*migration.Plan, error) {
 //		all, err := c.List(ctx, ingresses, "", migration.ListOptions{})
 //		if err != nil {
 //			return nil, err

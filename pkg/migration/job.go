@@ -16,11 +16,17 @@ type Job interface {
 	// Plan reads the cluster and decides. It is called again when the cluster
 	// may have changed (after waiting for the lock, or after a resumed rollback).
 	// An error means that nothing could be decided and nothing was changed.
-	Plan(ctx context.Context, c *Cluster) (*Plan, error)
+	Plan(ctx context.Context, c *Cluster, o PlanOptions) (*Plan, error)
 	// Await returns what must hold after the change before the unit goes on;
 	// none if the write itself is enough. It also gets changes of plans that other
 	// processes made. Deleted objects are awaited by the engine itself.
 	Await(ch *Change) []Condition
+}
+
+// PlanOptions say what a plan is for. The zero value is that of a run.
+type PlanOptions struct {
+	// Preview: the plan is only shown. The job need not wait for anything.
+	Preview bool
 }
 
 // A job may also be, in the order in which the engine asks:

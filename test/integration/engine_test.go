@@ -33,7 +33,7 @@ type scripted struct {
 
 func (s *scripted) Name() string          { return s.name }
 func (s *scripted) Doc() (string, string) { return "", "" }
-func (s *scripted) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+func (s *scripted) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	return s.plan(ctx, c)
 }
 

@@ -540,7 +540,7 @@ type looking struct {
 	look func(context.Context, *migration.Cluster) *migration.Plan
 }
 
-func (j *looking) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+func (j *looking) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	return j.look(ctx, c), nil
 }
 

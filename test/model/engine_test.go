@@ -29,7 +29,7 @@ type scripted struct {
 
 func (s *scripted) Name() string          { return "scripted" }
 func (s *scripted) Doc() (string, string) { return "", "" }
-func (s *scripted) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+func (s *scripted) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
 	return s.plan(), nil
 }
 

@@ -52,7 +52,7 @@ func (j *Job) Name() string { return "model" }
 func (j *Job) Doc() (short, long string) { return "moves a model world", "" }
 
 // Plan implements migration.Job.
-func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	began := time.Now()
 	w := j.World
 	p := &migration.Plan{Parallelism: w.Parallelism, Serial: w.Serial}

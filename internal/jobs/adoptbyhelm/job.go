@@ -138,7 +138,7 @@ type found struct {
 }
 
 // Plan implements migration.Job.
-func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	if !j.Asked() {
 		return &migration.Plan{Findings: []migration.Finding{{Severity: migration.Info, Problem: "no object is named, so there is nothing to do"}}}, nil
 	}

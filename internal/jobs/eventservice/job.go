@@ -136,7 +136,7 @@ func (j *Job) Validate() error {
 }
 
 // Plan implements migration.Job.
-func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	s, err := observe(ctx, c, j.options)
 	if err != nil {
 		return nil, err

@@ -157,13 +157,12 @@ func (j *Job) Validate() error {
 }
 
 // Plan implements migration.Job.
-func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	dryRun := migration.DryRun(ctx)
-	s, err := observe(ctx, c, j.options, c.ExcludeNamespaces, j.mindsRelease(dryRun))
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster, o migration.PlanOptions) (*migration.Plan, error) {
+	s, err := observe(ctx, c, j.options, c.ExcludeNamespaces, j.mindsRelease(o.Preview))
 	if err != nil {
 		return nil, err
 	}
-	return decide(s, j.options, mode{dryRun: dryRun, failIfInUse: j.failIfInUse, yes: j.yes, deleteTimeout: j.deleteTimeout}), nil
+	return decide(s, j.options, mode{dryRun: o.Preview, failIfInUse: j.failIfInUse, yes: j.yes, deleteTimeout: j.deleteTimeout}), nil
 }
 
 // mindsRelease says whether the Helm release of the Event Bus counts as its use: a run

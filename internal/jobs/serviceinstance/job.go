@@ -168,8 +168,8 @@ func (j *Job) Validate() error {
 }
 
 // Plan implements migration.Job.
-func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	return j.plan(ctx, c, c.ExcludeNamespaces, migration.DryRun(ctx))
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster, o migration.PlanOptions) (*migration.Plan, error) {
+	return j.plan(ctx, c, c.ExcludeNamespaces, o.Preview)
 }
 
 func (j *Job) plan(ctx context.Context, c reader, excluded []string, dryRun bool) (*migration.Plan, error) {

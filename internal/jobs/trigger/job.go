@@ -213,11 +213,11 @@ func (j *Job) Validate() error {
 }
 
 // Plan implements migration.Job.
-func (j *Job) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	return j.plan(ctx, c, c.ExcludeNamespaces, c.Budget, c.Made)
+func (j *Job) Plan(ctx context.Context, c *migration.Cluster, o migration.PlanOptions) (*migration.Plan, error) {
+	return j.plan(ctx, c, c.ExcludeNamespaces, c.Budget, c.Made, o.Preview)
 }
 
-func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time.Duration, made func(*unstructured.Unstructured) bool) (*migration.Plan, error) {
+func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time.Duration, made func(*unstructured.Unstructured) bool, preview bool) (*migration.Plan, error) {
 	began := time.Now()
 	s, err := observe(ctx, c, j.options, excluded, made)
 	if err != nil {
@@ -229,7 +229,7 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time
 	j.mu.Unlock()
 	d := newDecision(s, j.options)
 	d.expand()
-	if migration.DryRun(ctx) {
+	if preview {
 		j.remember(d)
 	}
 	if len(d.groups) == 0 {
@@ -245,7 +245,7 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time
 	if err := s.observeBus(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := j.drain(ctx, c, s.bus, candidates); err != nil {
+	if err := j.drain(ctx, c, s.bus, candidates, j.patience(preview)); err != nil {
 		return nil, err
 	}
 	if budget > 0 {
@@ -265,17 +265,17 @@ func (j *Job) monitor(c reader) monitor {
 const drainInterval = 2 * time.Second
 
 // patience is how long what is in flight may take to arrive.
-func (j *Job) patience(dry bool) time.Duration {
-	if dry || j.options.legacyTraffic == ignore {
+func (j *Job) patience(preview bool) time.Duration {
+	if preview || j.options.legacyTraffic == ignore {
 		return 0
 	}
 	return j.options.drainTimeout
 }
 
 // drain reads what is in flight, and gives what is time to arrive.
-func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group) error {
+func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group, patience time.Duration) error {
 	get := j.monitor(c)
-	deadline := time.Now().Add(j.patience(migration.DryRun(ctx)))
+	deadline := time.Now().Add(patience)
 	for {
 		asked, waiting := false, false
 		for _, g := range candidates {

@@ -150,7 +150,7 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := live()
 			tc.edit(w)
-			plan, err := New().plan(t.Context(), w, nil, 0, nil)
+			plan, err := New().plan(t.Context(), w, nil, 0, nil, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +186,7 @@ func testDrain(t *testing.T) {
 	w := live()
 	w.channels = []string{natsAnswer(7, 2), natsAnswer(8, 0)}
 	j := New()
-	plan, err := j.plan(t.Context(), w, nil, 0, nil)
+	plan, err := j.plan(t.Context(), w, nil, 0, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func testDrain(t *testing.T) {
 		t.Errorf("a run and a plan wait %v", got)
 	}
 	j.options.drainTimeout = 0
-	plan, err = j.plan(t.Context(), w, nil, 0, nil)
+	plan, err = j.plan(t.Context(), w, nil, 0, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

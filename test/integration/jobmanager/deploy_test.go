@@ -45,7 +45,7 @@ func (j *stampJob) Needed(context.Context, jobmanager.Input) (jobmanager.Need, e
 	return jobmanager.Need{Verdict: jobmanager.Needed, Reason: "it always is"}, nil
 }
 func (j *stampJob) Doc() (short, long string) { return j.name, "" }
-func (j *stampJob) Plan(context.Context, *migration.Cluster) (*migration.Plan, error) {
+func (j *stampJob) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
 	if j.before != nil {
 		j.before()
 	}

@@ -21,8 +21,8 @@ import (
 // never restarts it.
 type uncured struct{ *serviceinstance.Job }
 
-func (u uncured) Plan(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-	plan, err := u.Job.Plan(ctx, c)
+func (u uncured) Plan(ctx context.Context, c *migration.Cluster, o migration.PlanOptions) (*migration.Plan, error) {
+	plan, err := u.Job.Plan(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
