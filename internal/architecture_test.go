@@ -45,9 +45,9 @@ var rank = map[string]int{
 	"cmd": 0,
 	"cli": 1, "jobs": 1, "jobmanager": 1, "verify": 1, "eventmap": 1, "diagnose": 1,
 	"inventory": 2,
-	"engine": 3, "eventservice": 3,
+	"engine":    3, "eventservice": 3,
 	"migration": 4,
-	"kyma": 5, "k8sutil": 5, "redact": 5,
+	"kyma":      5, "k8sutil": 5, "redact": 5,
 }
 
 // room returns the room a package of the product is in, "" for any other
