@@ -96,6 +96,9 @@ type Change struct {
 	// one plan would take much memory. Object is nil then. It must return an equal object
 	// each time.
 	Build func() *unstructured.Unstructured `json:"-"`
+	// Expect is what the job's conditions for this change need to know, in a form that only
+	// the job reads. It goes through the journal.
+	Expect json.RawMessage `json:"expect,omitempty"`
 	// Patch is an RFC 7386 merge patch, for Patch. It must not hold lists that
 	// others add to (finalizers, owner references): see Lists.
 	Patch json.RawMessage `json:"patch,omitempty"`

@@ -25,7 +25,7 @@ const (
 )
 
 // expectation is what an Await change waits for, as plain data: it goes through
-// the journal, in the change's object.
+// the journal, in the change's Expect.
 type expectation struct {
 	Kind string `json:"kind"`
 	// Bindings and Usages are those that are known.
@@ -38,23 +38,14 @@ type expectation struct {
 	Application string `json:"application,omitempty"`
 }
 
-func (e expectation) object() *unstructured.Unstructured {
-	var content map[string]any
-	if err := json.Unmarshal(mustJSON(e), &content); err != nil {
-		panic(err) // it has just been encoded
-	}
-	// Without kind and version, nothing is read back from the journal.
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "eventmesh-migration.kyma-project.io/v1", "kind": "Expectation", "expects": content,
-	}}
-}
+func (e expectation) encode() json.RawMessage { return mustJSON(e) }
 
-func expectationOf(obj *unstructured.Unstructured) expectation {
+func expectationOf(ch *migration.Change) expectation {
 	var e expectation
-	if obj == nil {
+	if len(ch.Expect) == 0 {
 		return e
 	}
-	if err := json.Unmarshal(mustJSON(obj.Object["expects"]), &e); err != nil {
+	if err := json.Unmarshal(ch.Expect, &e); err != nil {
 		return expectation{} // of nothing
 	}
 	return e

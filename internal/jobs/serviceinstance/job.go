@@ -203,7 +203,7 @@ func (j *Job) checks() checks {
 // Await implements migration.Job.
 func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	c, o := j.checks(), j.options
-	e := expectationOf(ch.Object)
+	e := expectationOf(ch)
 	switch {
 	case ch.Verb == migration.Delete && ch.Ref.Kind == kyma.ServiceInstance.Kind:
 		return []migration.Condition{c.deletable(ch.Ref)}

@@ -557,7 +557,7 @@ func TestJournal(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if e := expectationOf(got[0].Changes[0].Object); e.Kind != expectQuiet || len(e.Bindings) != 1 {
+	if e := expectationOf(&got[0].Changes[0]); e.Kind != expectQuiet || len(e.Bindings) != 1 {
 		t.Errorf("what is expected: %+v", e)
 	}
 }

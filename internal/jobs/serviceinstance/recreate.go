@@ -251,7 +251,7 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 	u := migration.Unit{ID: ref.String(), Commit: true}
 	add := func(changes ...migration.Change) { u.Changes = append(u.Changes, changes...) }
 	quiet := migration.Change{
-		Verb: migration.Await, Ref: ref, Object: expectation{Kind: expectQuiet, Bindings: idNames(bindings), Usages: idNames(usages)}.object(),
+		Verb: migration.Await, Ref: ref, Expect: expectation{Kind: expectQuiet, Bindings: idNames(bindings), Usages: idNames(usages)}.encode(),
 		Why: "nothing else may use the instance, and application-broker is to be idle",
 	}
 	add(quiet)
@@ -282,7 +282,7 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 	add(d.delete(d.kinds.instance, c.obj, why))
 	activation := d.kinds.activation.Ref(c.namespace(), c.service.ID)
 	add(migration.Change{
-		Verb: migration.Await, Ref: activation, Object: expectation{Kind: expectGone, UID: c.obj.GetUID(), Application: c.application}.object(),
+		Verb: migration.Await, Ref: activation, Expect: expectation{Kind: expectGone, UID: c.obj.GetUID(), Application: c.application}.encode(),
 		Why: "application-broker would take what is about to go for what is there",
 	})
 	restart := migration.Change{
@@ -298,7 +298,7 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 		}
 	}
 	add(restart, d.create(d.kinds.instance, c.obj), migration.Change{
-		Verb: migration.Await, Ref: ref, Object: expectation{Kind: expectProvisioned, Activation: c.service.ID, Application: c.application}.object(),
+		Verb: migration.Await, Ref: ref, Expect: expectation{Kind: expectProvisioned, Activation: c.service.ID, Application: c.application}.encode(),
 		Why: "it is provisioned, and with it the mesh objects",
 	})
 	for _, binding := range bindings {

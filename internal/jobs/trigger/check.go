@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -42,13 +43,20 @@ func ready(ch *migration.Change, ref migration.Ref, k migration.Kind) migration.
 	return c
 }
 
+// expectation is what awaiting an EventActivation needs to know.
+type expectation struct {
+	// Source of the events, that of the EventActivation when the plan was made.
+	Source string `json:"source"`
+}
+
 // activated is met when the events of an EventActivation's source come to its
 // namespace.
 func activated(ch *migration.Change, link migration.Kind, integration string) migration.Condition {
-	source := ""
-	if ch.Object != nil {
-		source = kyma.Text(kyma.MapAt(ch.Object.Object, "spec")["sourceId"])
+	var expected expectation
+	if err := json.Unmarshal(ch.Expect, &expected); err != nil {
+		expected = expectation{} // of no source
 	}
+	source := expected.Source
 	all := link.Ref(integration, "")
 	return migration.Condition{
 		Text: fmt.Sprintf("a Knative Subscription for %s", ch.Ref), On: []migration.Ref{all, ch.Ref},

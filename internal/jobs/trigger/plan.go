@@ -231,9 +231,13 @@ func (d *decision) activate() {
 			len(d.links[pair{source, namespace}]) > 0 {
 			continue
 		}
+		expect, err := json.Marshal(expectation{Source: source})
+		if err != nil {
+			panic(err) // it is text
+		}
 		ref := d.kinds.activation.RefTo(activation)
 		d.units.activations = append(d.units.activations, migration.Unit{ID: ref.String(), Changes: []migration.Change{{
-			Verb: migration.Await, Ref: ref, Object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"sourceId": source}}},
+			Verb: migration.Await, Ref: ref, Expect: expect,
 			Why: fmt.Sprintf("no Knative Subscription brings the events of %s to namespace %s yet", source, namespace),
 		}}})
 	}
