@@ -73,7 +73,7 @@ image-files:
 	go run ./licenses -into bin/image/licenses -programs bin/image $(IMAGES)
 
 .PHONY: charts
-charts: ## Generate the charts' Roles, schema and table of values
+charts: ## Generate what follows from internal/registry and values.yaml: in the charts, and tables in the documentation
 	go run ./charts/generate
 
 KYMA_VERSION ?= 1.11
@@ -169,13 +169,13 @@ vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=
 
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files
-	gofmt -w charts cmd internal licenses test
+	gofmt -w charts cmd internal licenses pkg test
 	for dir in . $(MODULES); do go -C $$dir mod tidy; done
 	go -C test/cluster mod tidy -modfile=kubernetes-1.16.mod
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
-	@unformatted=$$(gofmt -l charts cmd internal licenses test); \
+	@unformatted=$$(gofmt -l charts cmd internal licenses pkg test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go -C test/cluster mod tidy -modfile=kubernetes-1.16.mod -diff

@@ -8,75 +8,96 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/eventservice"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/httpsource"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/purge"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/scaledown"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/serviceinstance"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// job is one that the chart runs, with what it does in the state namespace.
-type job interface {
-	migration.Job
-	migration.Configurable
-	migration.Accessor
+// planAccessor is a gate: the chart runs its plan only.
+type planAccessor interface {
+	PlanAccess() []migration.Access
 }
 
-// values are the settings of jobs that are values of the chart: while a table is
-// read, the setting's value is the template that yields it, quotes included.
-var values = map[string]string{
-	"integration-namespace": "{{ .Values.namespaces.integration | quote }}",
-	"event-bus-namespace":   "{{ .Values.namespaces.eventBus | quote }}",
-	"tiller-namespace":      "{{ .Values.namespaces.tiller | quote }}",
+// namespaces are the settings of jobs that are values of the chart, by the keys of
+// values.yaml: each job that has the setting gets the flag.
+var namespaces = []struct{ setting, key string }{
+	{"integration-namespace", "integration"},
+	{"event-bus-namespace", "eventBus"},
+	{"tiller-namespace", "tiller"},
 }
 
-// nats is a fixed namespace that a cluster may lack; natsPods are the ports of pods
-// that are asked there. Without one there is no row: a rule without names is for all.
-const (
-	state    = "{{ .Values.namespaces.state | quote }}"
-	nats     = "{{ .Values.namespaces.nats | quote }}"
-	natsPods = `[{{ range $i, $pod := .Values.nats.pods }}{{ if $i }}, {{ end }}{{ printf "%%s:%d" $pod | quote }}{{ end }}]`
-)
+// placeholder is the template that yields a namespace, quotes included.
+func placeholder(key string) string { return "{{ .Values.namespaces." + key + " | quote }}" }
+
+// natsPods are the ports of pods that are asked in the namespace of NATS Streaming, which
+// a cluster may lack. Without one there is no row: a rule without names is for all.
+const natsPods = `[{{ range $i, $pod := .Values.nats.pods }}{{ if $i }}, {{ end }}{{ printf "%%s:%d" $pod | quote }}{{ end }}]`
 
 type table struct {
 	job  string
 	rows []migration.Access
 }
 
-// tables are those of all jobs, in the order of their names.
-func tables() []table {
-	var all []table
-	add := func(j job, state []migration.Access, access func() []migration.Access) {
-		for _, s := range j.Settings() {
-			if template, ok := values[s.Name]; ok {
-				*s.Value.(*string) = template
+// tables are those of the jobs that the chart runs, in the order of their names.
+func tables(all []registry.Entry) ([]table, error) {
+	var out []table
+	for i := range all {
+		e := &all[i]
+		if e.Chart == nil {
+			continue
+		}
+		// While a table is read, the value of a namespace is its template.
+		for _, s := range settings(e) {
+			for _, n := range namespaces {
+				if s.Name == n.setting {
+					*s.Value.(*string) = placeholder(n.key)
+				}
 			}
 		}
-		all = append(all, table{j.Name(), append(access(), state...)})
+		rows, err := accessOf(e)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, table{e.Name(), rows})
 	}
-	writes := func(j job) { add(j, migration.WriterState(state), j.Access) }
-	writes(httpsource.New())
-	writes(serviceinstance.New())
-	writes(trigger.New())
-	writes(scaledown.New())
-	verify := eventservice.New()
-	add(verify, migration.ReaderState(state), verify.Access)
-	// The chart runs its plan only.
-	gate := purge.New()
-	add(gate, migration.PlanState(state), func() []migration.Access { return purge.PlanAccess(gate) })
-	slices.SortFunc(all, func(a, b table) int { return cmp.Compare(a.job, b.job) })
-	return all
+	slices.SortFunc(out, func(a, b table) int { return cmp.Compare(a.job, b.job) })
+	return out, nil
 }
 
-// accessTemplate is the named template with the tables of all jobs.
-func accessTemplate() []byte {
+// settings are those of the job, if it has any.
+func settings(e *registry.Entry) []migration.Setting {
+	if c, ok := e.Job.(migration.Configurable); ok {
+		return c.Settings()
+	}
+	return nil
+}
+
+// accessOf is what the job asks for where the chart runs it.
+func accessOf(e *registry.Entry) ([]migration.Access, error) {
+	state := placeholder("state")
+	if e.Chart.Gate != nil {
+		j, ok := e.Job.(planAccessor)
+		if !ok {
+			return nil, fmt.Errorf("job %s is a gate in the registry, but does not say what its plan asks for: PlanAccess is missing", e.Name())
+		}
+		return append(j.PlanAccess(), migration.PlanState(state)...), nil
+	}
+	j, ok := e.Job.(migration.Accessor)
+	if !ok {
+		return nil, fmt.Errorf("job %s is in the chart, but does not say what it asks for: Access is missing (access.go)", e.Name())
+	}
+	if _, reads := e.Job.(migration.OnlyReader); reads {
+		return append(j.Access(), migration.ReaderState(state)...), nil
+	}
+	return append(j.Access(), migration.WriterState(state)...), nil
+}
+
+// accessTemplate is the named template with the tables.
+func accessTemplate(tables []table) []byte {
 	var b bytes.Buffer
 	b.WriteString("{{/* Generated from the access.go of each job in internal/jobs by \"make charts\": change it there. */}}\n")
 	b.WriteString("{{- define \"eventmesh-migration.access\" -}}\n")
-	for _, t := range tables() {
+	for _, t := range tables {
 		fmt.Fprintf(&b, "%s:\n", t.job)
 		for _, row := range t.rows {
 			writeRow(&b, row)
@@ -105,7 +126,7 @@ func writeRow(b *bytes.Buffer, row migration.Access) {
 	switch row.Namespace {
 	case "":
 	case kyma.NATSNamespace:
-		fmt.Fprintf(b, ", namespace: %s", nats)
+		fmt.Fprintf(b, ", namespace: %s", placeholder("nats"))
 	default:
 		fmt.Fprintf(b, ", namespace: %s", scalar(row.Namespace))
 	}

@@ -1,17 +1,22 @@
-// Command generate writes what in the charts follows from something else:
+// Command generate writes what follows from something else, between marks or as a whole:
 //
-//   - templates/_access.tpl from the table of each job, internal/jobs/*/access.go;
-//   - values.schema.json, and the table in README.md, from values.yaml.
+//   - the chart's templates/_jobs.tpl, and the jobs in values.yaml, from internal/registry;
+//   - templates/_access.tpl from the table of each of these jobs, internal/jobs/*/access.go;
+//   - values.schema.json, and the table of values in the chart's README.md, from values.yaml;
+//   - the tables of jobs in the documentation, from internal/registry.
 //
 // With -check it writes nothing, and fails if anything would change.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
+	"path"
+
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
 )
 
 // chart is where the hooks are; the other charts only point to it.
@@ -27,48 +32,59 @@ func main() {
 }
 
 func run(check bool) error {
-	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+	all := registry.All()
+	tables, err := tables(all)
 	if err != nil {
 		return err
 	}
-	readme, err := os.ReadFile(filepath.Join(chart, "README.md"))
+	jobs, err := jobsTemplate(all, tables)
 	if err != nil {
 		return err
 	}
-	settings, err := parse(values)
-	if err != nil {
-		return fmt.Errorf("cannot read %s/values.yaml: %w", chart, err)
-	}
-	schema, err := schemaOf(settings)
+	chains, err := chainsTable(all)
 	if err != nil {
 		return err
 	}
-	table, err := withTable(readme, settings)
+	var values []byte
+	var settings []setting
+	return errors.Join(
+		update(check, path.Join(chart, "templates/_jobs.tpl"), func([]byte) ([]byte, error) { return jobs, nil }),
+		update(check, path.Join(chart, "templates/_access.tpl"), func([]byte) ([]byte, error) { return accessTemplate(tables), nil }),
+		update(check, path.Join(chart, "values.yaml"), func(old []byte) (_ []byte, err error) {
+			if values, err = withJobs(old, all); err != nil {
+				return nil, err
+			}
+			settings, err = parse(values)
+			return values, err
+		}),
+		update(check, path.Join(chart, "values.schema.json"), func([]byte) ([]byte, error) { return schemaOf(settings) }),
+		update(check, path.Join(chart, "README.md"), func(old []byte) ([]byte, error) {
+			readme, err := between(old, beginJobs, endJobs, chains)
+			if err != nil {
+				return nil, err
+			}
+			return between(readme, beginValues, endValues, valuesTable(settings))
+		}),
+		update(check, "README.md", func(old []byte) ([]byte, error) { return between(old, beginJobs, endJobs, listTable(all)) }),
+		update(check, "docs/eventmesh-migrate.md", func(old []byte) ([]byte, error) { return between(old, beginJobs, endJobs, hooksTable(all)) }),
+	)
+}
+
+// update writes the file as it should be, given what it is.
+func update(check bool, name string, content func(old []byte) ([]byte, error)) error {
+	old, err := os.ReadFile(name)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	now, err := content(old)
 	if err != nil {
-		return fmt.Errorf("cannot write %s/README.md: %w", chart, err)
+		return fmt.Errorf("cannot write %s: %w", name, err)
 	}
-	for _, file := range []struct {
-		name    string
-		content []byte
-	}{
-		{"templates/_access.tpl", accessTemplate()},
-		{"values.schema.json", schema},
-		{"README.md", table},
-	} {
-		name := filepath.Join(chart, file.name)
-		old, err := os.ReadFile(name)
-		if err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		if bytes.Equal(old, file.content) {
-			continue
-		}
-		if check {
-			return fmt.Errorf("%s is not what it is generated from: run make charts", name)
-		}
-		if err := os.WriteFile(name, file.content, 0o644); err != nil {
-			return err
-		}
+	if bytes.Equal(old, now) {
+		return nil
 	}
-	return nil
+	if check {
+		return fmt.Errorf("%s is not what it is generated from: run make charts", name)
+	}
+	return os.WriteFile(name, now, 0o644)
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -30,7 +31,7 @@ const plugin = "kubectl-eventmesh_migrate"
 type app struct {
 	*cli.Tool
 	in   io.Reader
-	jobs []jobmanager.Job
+	jobs []jobmanager.Registration
 	// name is what a person has typed.
 	name string
 
@@ -42,10 +43,10 @@ type app struct {
 
 // execute is the program under the name it was called by.
 func execute(name string, streams cli.IO, in io.Reader) int {
-	jobs := newJobs()
+	jobs := registry.Jobs(registry.All())
 	for _, job := range jobs {
 		if job.Name() == name {
-			return cli.Run(job.Migration(), streams)
+			return cli.Run(job.Job, streams)
 		}
 	}
 	a := &app{in: in, jobs: jobs, name: program}
@@ -54,7 +55,7 @@ func execute(name string, streams cli.IO, in io.Reader) int {
 	}
 	engine := make([]migration.Job, len(jobs))
 	for i, job := range jobs {
-		engine[i] = job.Migration()
+		engine[i] = job.Job
 	}
 	a.Tool = cli.NewTool(program, streams, engine...)
 	root := a.root()
@@ -162,7 +163,7 @@ func (a *app) connect(looks bool) (*cli.Connection, error) {
 func (a *app) manager(c *cli.Connection, progress jobmanager.Progress) (*jobmanager.Manager, error) {
 	return jobmanager.New(jobmanager.Options{
 		Engine: jobmanager.ForCluster(c.Config), Migration: c.Options, Log: c.Log, Progress: progress,
-	}, components(), a.jobs...)
+	}, registry.Components(), a.jobs...)
 }
 
 func (a *app) engine(c *cli.Connection) (*engine.Engine, error) {
@@ -241,7 +242,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Use: "version", Short: "Show the version of this program, and what it was made for", Args: noArguments,
 		Example: "  {name} version\n  {name} version -o json",
 		RunE: func(*cobra.Command, []string) error {
-			v := map[string]string{"version": cli.Version(), "kyma": Release, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+			v := map[string]string{"version": cli.Version(), "kyma": registry.Release, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 			if a.output != formText {
 				return a.print(v)
 			}
@@ -254,14 +255,14 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func (a *app) lintCommand() *cobra.Command {
-	release := Release
+	release := registry.Release
 	cmd := &cobra.Command{
 		Use: "lint", Short: "Fail if a job is registered that must be gone by a release", Args: noArguments,
 		Long: `Fail if a job is registered that must be gone by a release, and name each. It needs
 no cluster. The tests do the same for the release this source belongs to.`,
 		Example: "  {name} lint\n  {name} lint --release 1.12.0",
 		RunE: func(*cobra.Command, []string) error {
-			m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(nil)}, components(), a.jobs...)
+			m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(nil)}, registry.Components(), a.jobs...)
 			if err == nil {
 				err = m.Lint(release)
 			}
@@ -301,7 +302,7 @@ it prints is its own report. So is a link to this program of the job's name.`,
 				if job.Name() == args[0] {
 					streams := a.IO
 					streams.Args = args[1:]
-					a.code = cli.Run(job.Migration(), streams)
+					a.code = cli.Run(job.Job, streams)
 					return nil
 				}
 			}

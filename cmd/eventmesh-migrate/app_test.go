@@ -18,7 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -35,50 +36,44 @@ func called(t *testing.T, name string, args ...string) (code int, stdout, stderr
 	return code, out.String(), err.String()
 }
 
-// TestNoJobIsOverdue is the lint of CI: it fails, and names the job, once Release is
-// the one in which a job must be gone.
-func TestNoJobIsOverdue(t *testing.T) {
-	m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(nil)}, components(), newJobs()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Lint(Release); err != nil {
-		t.Errorf("this source is of release %s:\n%v", Release, err)
-	}
-}
-
 func TestLint(t *testing.T) {
-	// These serve other purposes than the migration, and stay.
-	stay := []string{"grow-pvc", "adopt-by-helm"}
 	for _, tc := range []struct {
-		release string
-		code    int
-		overdue func(name string) bool
+		reason, release string
+		code            int
+		// overdue are some of the jobs that are named, and spared some that are not.
+		overdue, spared []string
 	}{
-		{Release, 0, func(string) bool { return false }},
-		{"1.12.9", 0, func(string) bool { return false }},
-		{"1.13.0", 1, func(name string) bool { return !slices.Contains(append(stay, "eventbus-purge"), name) }},
-		{"9.9.9", 1, func(name string) bool { return !slices.Contains(stay, name) }},
-		{"soon", 1, func(string) bool { return false }},
+		{reason: "The release of this source.", release: registry.Release, spared: []string{"grow-pvc", "httpsource-sync"}},
+		{reason: "The last one before the jobs of 1.11 have to go.", release: "1.12.9", spared: []string{"httpsource-sync", "eventbus-purge"}},
+		{reason: "The job of 1.12 stays longer.", release: "1.13.0", code: 1, overdue: []string{"httpsource-sync", "trigger-sync"}, spared: []string{"eventbus-purge"}},
+		{
+			reason: "These serve other purposes than the migration, and stay.", release: "9.9.9", code: 1,
+			overdue: []string{"httpsource-sync", "eventbus-purge"}, spared: []string{"grow-pvc", "adopt-by-helm"},
+		},
+		{reason: "No version.", release: "soon", code: 1, spared: []string{"httpsource-sync"}},
 	} {
 		code, stdout, stderr := called(t, program, "lint", "--release", tc.release)
 		if code != tc.code {
-			t.Errorf("release %s: exit code %d, want %d\n%s%s", tc.release, code, tc.code, stdout, stderr)
+			t.Errorf("%s Release %s: exit code %d, want %d\n%s%s", tc.reason, tc.release, code, tc.code, stdout, stderr)
 		}
-		for _, job := range newJobs() {
-			if got := strings.Contains(stderr, "job "+job.Name()+" must be gone"); got != tc.overdue(job.Name()) {
-				t.Errorf("release %s names %s: %t\n%s", tc.release, job.Name(), got, stderr)
+		for want, jobs := range map[bool][]string{true: tc.overdue, false: tc.spared} {
+			for _, job := range jobs {
+				if got := strings.Contains(stderr, "job "+job+" must be gone"); got != want {
+					t.Errorf("%s Release %s names %s: %t\n%s", tc.reason, tc.release, job, got, stderr)
+				}
 			}
 		}
 	}
 }
 
 // TestJobsAreThoseOfTheBinaries: a job of a binary is in this program, as the same
-// code; and a job of this program is its own binary under its own name.
+// code; a job of this program is its own binary under its own name; and one that a chart
+// runs has an image, for which there is a main.go.
 func TestJobsAreThoseOfTheBinaries(t *testing.T) {
-	registered := map[string]string{}
-	for _, job := range newJobs() {
-		registered[job.Name()] = reflect.TypeOf(job.Migration()).Elem().PkgPath()
+	registered, images := map[string]string{}, map[string]bool{}
+	for _, job := range registry.All() {
+		registered[job.Name()] = reflect.TypeOf(job.Job).Elem().PkgPath()
+		images[job.Name()] = job.Chart != nil
 	}
 	mains, err := filepath.Glob("../*/main.go")
 	if err != nil {
@@ -91,6 +86,7 @@ func TestJobsAreThoseOfTheBinaries(t *testing.T) {
 			continue // are no jobs
 		}
 		binaries++
+		delete(images, name)
 		source, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
 		if err != nil {
 			t.Fatal(err)
@@ -106,6 +102,11 @@ func TestJobsAreThoseOfTheBinaries(t *testing.T) {
 	}
 	if binaries < 6 {
 		t.Errorf("only %d binaries were found", binaries)
+	}
+	for name, needed := range images {
+		if needed {
+			t.Errorf("a chart runs %s, but there is no cmd/%s/main.go", name, name)
+		}
 	}
 	for name := range registered {
 		code, own, _ := called(t, name, "--help")
@@ -201,10 +202,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"map", "-o", "wide"}, "must be one of table, mermaid, html, json, yaml"},
 		{[]string{"verify", "-n", "a", "-A"}, "none of the others can be"},
 		{[]string{"jobs", "x"}, `"x": unexpected argument`},
-		{[]string{"jobs", "--nonsense"}, `unknown flag: --nonsense (see "eventmesh-migrate jobs --help")`},
-		{[]string{"run", "--timout=5m"}, `unknown flag: --timout; did you mean --timeout? (see "eventmesh-migrate run --help")`},
-		{[]string{"run", "--defer=never"}, `invalid argument "never" for "--defer" flag: must be allow or fail`},
-		{[]string{"undo"}, "the name of a job is missing; there are grow-pvc"},
+		{[]string{"jobs", "--nonsense"}, "unknown flag: --nonsense"},
+		{[]string{"undo"}, "the name of a job is missing; there are " + registry.All()[0].Name()},
 		{[]string{"undo", "a", "b"}, "one job at a time"},
 		{[]string{"undo", "nobody"}, `unknown job "nobody"`},
 		{[]string{"job"}, "the name of a job is missing"},

@@ -13,9 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -83,12 +84,9 @@ func (a *app) jobsCommand() *cobra.Command {
 
 func jobRows(needs []jobmanager.JobNeed) (rows []jobRow, failed error) {
 	for _, n := range needs {
-		r := jobRow{Name: n.Job.Name(), Needed: n.Verdict, Reason: n.Reason, Seconds: n.Seconds}
-		for _, h := range n.Job.Hooks() {
+		r := jobRow{Name: n.Job.Name(), Needed: n.Verdict, Reason: n.Reason, Seconds: n.Seconds, GoneBy: n.Job.RemoveBy}
+		for _, h := range n.Job.Hooks {
 			r.Hooks = append(r.Hooks, h.String())
-		}
-		if d, ok := n.Job.(jobmanager.Deprecated); ok {
-			r.GoneBy = d.GoneBy()
 		}
 		if n.Err != nil {
 			r.Error = n.Err.Error()
@@ -131,7 +129,7 @@ func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
 		}
 		return nil
 	}
-	for flag, values := range map[string][]string{"component": append(components(), jobmanager.Global), "phase": {"pre", "post"}, "job": a.jobNames()} {
+	for flag, values := range map[string][]string{"component": append(registry.Components(), jobmanager.Global), "phase": {"pre", "post"}, "job": a.jobNames()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flags exist
 	}
 	return s

@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/diagnose"
 	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 )
 
@@ -49,7 +50,7 @@ func (a *app) archive(ctx context.Context, c *cli.Connection, to *diagnose.Archi
 	if err != nil {
 		return err
 	}
-	err = to.JSON("version.json", map[string]string{"version": cli.Version(), "kyma": Release, "server": c.Config.Host})
+	err = to.JSON("version.json", map[string]string{"version": cli.Version(), "kyma": registry.Release, "server": c.Config.Host})
 	add := func(name string, value any, failed error) {
 		if failed != nil {
 			to.Problem(name, failed)

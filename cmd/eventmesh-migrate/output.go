@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 

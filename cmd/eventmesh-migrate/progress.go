@@ -2,8 +2,8 @@ package main
 
 import (
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 )
 
 // progress shows on the status line what the job manager says of its jobs.

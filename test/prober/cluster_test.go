@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -66,7 +67,16 @@ type cluster struct {
 	kill map[string]time.Duration
 }
 
-var programs = []string{"httpsource-sync", "serviceinstance-recreate", "trigger-sync", "eventservice-verify", "eventbus-scaledown"}
+// programs are the jobs of the charts of Kyma 1.11.
+var programs = func() []string {
+	var names []string
+	for _, e := range registry.All() {
+		if e.Chart != nil && e.Chart.Gate == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}()
 
 // startCluster starts one with Applications, and the endpoints of subscribers.
 func startCluster(t *testing.T, apps int, endpoints ...string) *cluster {

@@ -1,41 +1,19 @@
 {{/*
-What runs when. Each line of a chain is one job: its name, the command, and what
-is added to its flags. This is the order of docs/migration-guide-1.11.md.
-
 Nothing here is newer than Helm 2.16: no lookup, no get, dig or ternary over nil,
 and "and"/"or" evaluate all of their arguments.
 */}}
-{{- define "eventmesh-migration.chains" -}}
-{{- $connector := eq .Values.component "application-connector" -}}
-{{- if eq .Values.component "cluster-essentials" -}}
-pre:
-- {job: eventbus-purge, command: plan, flags: [--fail-if-in-use, --ignore-release]}
-post: []
-rollback: []
-{{- else -}}
-pre:
-- {job: httpsource-sync, command: run, flags: []}
-- {job: serviceinstance-recreate, command: run, flags: [{{ if $connector }}--defer=fail{{ end }}]}
-- {job: trigger-sync, command: run, flags: [{{ if $connector }}--require-triggers{{ end }}]}
-post:
-{{- if $connector }}
-- {job: eventservice-verify, command: run, flags: [--defer=fail]}
-{{- end }}
-- {job: trigger-sync, command: run, flags: [{{ if $connector }}--defer=fail{{ end }}]}
-- {job: eventbus-scaledown, command: run, flags: [{{ if $connector }}--defer=fail{{ end }}]}
-rollback:
-- {job: eventbus-scaledown, command: undo, flags: []}
-- {job: trigger-sync, command: undo, flags: []}
-{{- end -}}
-{{- end -}}
 
 {{/* The chain of one phase, without what is switched off. Arguments: root, phase. */}}
 {{- define "eventmesh-migration.chain" -}}
 {{- $root := .root -}}
+{{- $chains := include "eventmesh-migration.chains" $root | fromYaml -}}
+{{- if not (hasKey $chains $root.Values.component) -}}
+{{- fail (printf "component is %v, whose chart has no hooks: there are those of %s" $root.Values.component (keys $chains | sortAlpha | join ", ")) -}}
+{{- end -}}
 steps:
-{{- range index (include "eventmesh-migration.chains" $root | fromYaml) .phase }}
+{{- range index $chains $root.Values.component .phase }}
 {{- $settings := index $root.Values.jobs .job }}
-{{- if or (eq .job "eventbus-purge") (index $settings "enabled") }}
+{{- if or (hasKey . "always") (index $settings "enabled") }}
 - {{ toJson . }}
 {{- end }}
 {{- end }}

@@ -44,7 +44,7 @@ spec:
 {{ toYaml . | indent 2 }}
 {{- end }}
 {{- end }}
-{{- if and $root.Values.admissionPolicy.enabled (or (has "serviceinstance-recreate" .tables) (has "trigger-sync" .tables)) }}
+{{- if and $root.Values.admissionPolicy.enabled (include "eventmesh-migration.patchesNamespaces" .tables) }}
 {{- if lt (include "eventmesh-migration.minor" $root | int) 30 }}
 {{- fail "admissionPolicy.enabled: Kubernetes has ValidatingAdmissionPolicies from 1.30 on, and this cluster is older" }}
 {{- end }}

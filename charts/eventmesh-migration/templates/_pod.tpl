@@ -4,15 +4,7 @@
 {{- $settings := index $values.jobs .step.job -}}
 - {{ .step.command }}
 - {{ printf "--state-namespace=%s" $values.namespaces.state | quote }}
-{{- if ne .step.job "eventbus-purge" }}
-- {{ printf "--integration-namespace=%s" $values.namespaces.integration | quote }}
-{{- end }}
-{{- if has .step.job (list "eventbus-scaledown" "eventbus-purge") }}
-- {{ printf "--event-bus-namespace=%s" $values.namespaces.eventBus | quote }}
-{{- end }}
-{{- if has .step.job (list "httpsource-sync" "eventbus-purge") }}
-- {{ printf "--tiller-namespace=%s" $values.namespaces.tiller | quote }}
-{{- end }}
+{{- include "eventmesh-migration.namespaceFlags" (dict "root" .root "job" .step.job) }}
 {{- with $values.namespaces.exclude }}
 - {{ printf "--exclude-namespaces=%s" (join "," .) | quote }}
 {{- end }}

@@ -7,7 +7,7 @@ var _ migration.Accessor = (*Job)(nil)
 // Access implements migration.Accessor.
 func (j *Job) Access() []migration.Access {
 	bus := j.options.namespace
-	rows := PlanAccess(j)
+	rows := j.PlanAccess()
 	if j.options.tillerNamespace != "" {
 		rows = append(rows, migration.Access{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of the Event Bus exists"})
 	}
@@ -23,7 +23,7 @@ func (j *Job) Access() []migration.Access {
 }
 
 // PlanAccess is what plan --ignore-release asks for: the gate before Kyma 1.12.
-func PlanAccess(j *Job) []migration.Access {
+func (j *Job) PlanAccess() []migration.Access {
 	bus := j.options.namespace
 	return []migration.Access{
 		{Group: "messaging.knative.dev", Resource: "channels", Namespace: bus, Verbs: []string{"list"}, Why: "what the Event Bus left"},

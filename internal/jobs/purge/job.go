@@ -58,8 +58,11 @@ func New() *Job {
 // Name implements migration.Job.
 func (j *Job) Name() string { return "eventbus-purge" }
 
-// DefaultCommand implements migration.Defaulter: it deletes only when told to.
+// DefaultCommand implements migration.Defaulter: it deletes only if asked to.
 func (j *Job) DefaultCommand() string { return "plan" }
+
+// Asked says whether the job may delete.
+func (j *Job) Asked() bool { return j.yes }
 
 // Doc implements migration.Job.
 func (j *Job) Doc() (short, long string) {

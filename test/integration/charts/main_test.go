@@ -217,8 +217,11 @@ func (r *rendering) job(t *testing.T, name string) *batchv1.Job {
 	return nil
 }
 
-// chain is what runs at an event, in the order in which Helm runs it.
-func (r *rendering) chain(event string) []string {
+// chain is what runs at an event, in the order in which Helm runs it, with the flags that
+// hooks add.
+func (r *rendering) chain(t *testing.T, event string) []string {
+	t.Helper()
+	added := hookFlags(t)
 	jobs := slices.DeleteFunc(of[*batchv1.Job](r), func(job *batchv1.Job) bool {
 		return !slices.Contains(strings.Split(job.Annotations[release], ","), event)
 	})
@@ -231,8 +234,7 @@ func (r *rendering) chain(event string) []string {
 		}
 		line := c.Name + " " + c.Args[0]
 		for _, arg := range c.Args[1:] {
-			switch arg {
-			case "--defer=fail", "--require-triggers", "--fail-if-in-use", "--ignore-release":
+			if slices.Contains(added, arg) {
 				line += " " + arg
 			}
 		}
@@ -290,6 +292,11 @@ func (o object) job() bool { return o.kind == "Job" }
 
 // events are those of Helm at which it is created.
 func (o object) events() []string { return strings.Split(o.GetAnnotations()[release], ",") }
+
+// sharesEvent says whether both are created at one event.
+func (o object) sharesEvent(other object) bool {
+	return slices.ContainsFunc(o.events(), func(event string) bool { return slices.Contains(other.events(), event) })
+}
 
 // key is what two objects must not share.
 func (o object) key() string { return o.kind + " " + o.GetNamespace() + "/" + o.GetName() }

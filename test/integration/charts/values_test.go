@@ -37,22 +37,24 @@ func TestADigestIsOfItsProgramAndCountsInsteadOfTheTag(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		other := strings.Replace(digest, "0", "f", 1)
 		r := render(t, h, "--set", "image.tag=v1,image.repository=localhost:5000/em,image.digests.httpsource-sync="+digest+",image.digests.trigger-sync="+other)
-		got := map[string]string{}
-		for _, job := range of[*batchv1.Job](r) {
-			got[job.Name] = pod(job).Containers[0].Image
+		pinned := map[string]string{"httpsource-sync": "@" + digest, "trigger-sync": "@" + other}
+		jobs := of[*batchv1.Job](r)
+		if len(jobs) == 0 {
+			t.Fatal("no Job")
 		}
-		want := map[string]string{
-			"core-pre-httpsource-sync":          "localhost:5000/em/httpsource-sync@" + digest,
-			"core-pre-serviceinstance-recreate": "localhost:5000/em/serviceinstance-recreate:v1",
-			"core-pre-trigger-sync":             "localhost:5000/em/trigger-sync@" + other,
-			"core-post-trigger-sync":            "localhost:5000/em/trigger-sync@" + other,
-			"core-post-eventbus-scaledown":      "localhost:5000/em/eventbus-scaledown:v1",
-			"core-rollback-trigger-sync":        "localhost:5000/em/trigger-sync@" + other,
-			"core-rollback-eventbus-scaledown":  "localhost:5000/em/eventbus-scaledown:v1",
-			"core-state-namespace":              "localhost:5000/em/httpsource-sync@" + digest,
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+		for _, job := range jobs {
+			c := pod(job).Containers[0]
+			program := c.Name
+			if program == stateNamespace {
+				program = chainOf(t, "core").Pre[0].Job
+			}
+			version := ":v1"
+			if pinned[program] != "" {
+				version = pinned[program]
+			}
+			if want := "localhost:5000/em/" + program + version; c.Image != want {
+				t.Errorf("Job %s runs %s, want %s", job.Name, c.Image, want)
+			}
 		}
 		for _, job := range of[*batchv1.Job](render(t, h, "--set", "hooks.enabled=false,phase=pre,image.digests.eventmesh-migrate="+digest)) {
 			for _, c := range append(pod(job).InitContainers, pod(job).Containers...) {
@@ -68,9 +70,11 @@ func TestADigestIsOfItsProgramAndCountsInsteadOfTheTag(t *testing.T) {
 func digestsFile(t *testing.T, change func(lines []string) []string) string {
 	t.Helper()
 	var lines []string
-	for _, program := range []string{
-		"httpsource-sync", "serviceinstance-recreate", "trigger-sync", "eventservice-verify", "eventbus-scaledown", "eventbus-purge", "eventmesh-migrate", "event-service",
-	} {
+	programs := []string{"eventmesh-migrate", "event-service"}
+	for _, e := range chartJobs() {
+		programs = append(programs, e.Name())
+	}
+	for _, program := range programs {
 		lines = append(lines, "registry.example:5000/em/"+program+"@"+digest)
 	}
 	file := filepath.Join(t.TempDir(), "digests")
@@ -96,7 +100,7 @@ func TestAnOverlayWritesTheDigests(t *testing.T) {
 		for _, job := range of[*batchv1.Job](read(t, out)) {
 			program := pod(job).Containers[0].Name
 			if program == stateNamespace {
-				program = "httpsource-sync"
+				program = chainOf(t, "core").Pre[0].Job
 			}
 			if c := pod(job).Containers[0]; c.Image != "registry.example:5000/em/"+program+"@"+digest {
 				t.Errorf("Job %s runs %s", job.Name, c.Image)
@@ -111,7 +115,9 @@ func TestDigestsThatLeaveAProgramUnpinnedAreRefused(t *testing.T) {
 		change func(lines []string) []string
 		says   string
 	}{
-		"Missing":         {func(lines []string) []string { return lines[1:] }, "names no digest for httpsource-sync: add a line"},
+		"Missing": {func(lines []string) []string {
+			return slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "/trigger-sync@") })
+		}, "names no digest for trigger-sync: add a line"},
 		"Tag":             {func(lines []string) []string { return append(lines, "registry.example:5000/em/other:v1") }, "is no registry/path/program@sha256:"},
 		"Short":           {func(lines []string) []string { return append(lines, "other@sha256:0123") }, "is no registry/path/program@sha256:"},
 		"OtherRepository": {func(lines []string) []string { return append(lines, "example.com/em/trigger-sync@"+digest) }, "is not in the repository registry.example:5000/em"},
@@ -306,12 +312,15 @@ func TestANetworkPolicyLetsTheJobsReachTheAPIServerOnly(t *testing.T) {
 
 // Fails on the commit before: it rendered nothing, and exited with 0.
 func TestAChartWithoutAnyJobIsRefused(t *testing.T) {
-	const none = "jobs.httpsource-sync.enabled=false,jobs.serviceinstance-recreate.enabled=false,jobs.trigger-sync.enabled=false,jobs.eventbus-scaledown.enabled=false"
+	all := func(component string) string {
+		chain := chainOf(t, component)
+		return without(jobsOf(slices.Concat(chain.Pre, chain.Post, chain.Rollback))...)
+	}
 	each(t, func(t *testing.T, h *helm.Helm) {
-		refused(t, h, "no job of core is enabled", "--set", none)
-		refused(t, h, "no job of application-connector is enabled", "--set", "hooks.enabled=false,phase=pre,component=application-connector,jobs.eventservice-verify.enabled=false,"+none)
-		render(t, h, "--set", "component=application-connector,"+none)
-		render(t, h, "--set", "component=cluster-essentials,"+none)
+		refused(t, h, "no job of core is enabled", "--set", all("core"))
+		refused(t, h, "no job of application-connector is enabled", "--set", "hooks.enabled=false,phase=pre,component=application-connector,"+all("application-connector"))
+		render(t, h, "--set", "component=application-connector,"+all("core"))
+		render(t, h, "--set", "component=cluster-essentials,"+all("core"))
 	})
 }
 
@@ -333,7 +342,7 @@ func TestAKubernetesThatIsTooOldIsRefused(t *testing.T) {
 func TestHelmTestAsksWhetherTheEventServicesHaveSwitched(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		r := render(t, h, "--set", "component=application-connector")
-		if diff := cmp.Diff([]string{"eventservice-verify run --defer=fail"}, r.chain("test")); diff != "" {
+		if diff := cmp.Diff([]string{"eventservice-verify run --defer=fail"}, r.chain(t, "test")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		job := r.job(t, "core-test-eventservice-verify")
@@ -353,7 +362,7 @@ func TestHelmTestAsksWhetherTheEventServicesHaveSwitched(t *testing.T) {
 			}
 		}
 		for _, args := range []string{"component=core", "component=application-connector,test.enabled=false", "component=application-connector,jobs.eventservice-verify.enabled=false"} {
-			if chain := render(t, h, "--set", args).chain("test"); len(chain) > 0 {
+			if chain := render(t, h, "--set", args).chain(t, "test"); len(chain) > 0 {
 				t.Errorf("%s: helm test runs %q", args, chain)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -26,26 +27,34 @@ import (
 // tells.
 type stampJob struct {
 	name  string
-	hooks []jobmanager.Hook
 	fails bool
 	// before, if set, is called by Plan, which passes it no context.
-	before  func()
-	timeout time.Duration
+	before func()
+}
+
+// at registers the job.
+func (j *stampJob) at(hooks ...jobmanager.Hook) jobmanager.Registration {
+	return jobmanager.Registration{Job: j, Hooks: hooks}
+}
+
+// running is for before: f is called when the engine runs the job, and not when the
+// manager asks whether it is needed, which comes first.
+func running(f func()) func() {
+	var calls atomic.Int32
+	return func() {
+		if calls.Add(1) == 2 {
+			f()
+		}
+	}
 }
 
 const stampNamespace = "stamps"
 
 var configMaps = migration.Resource{GroupVersionResource: kyma.ConfigMaps, Kind: "ConfigMap"}
 
-func (j *stampJob) Name() string             { return j.name }
-func (j *stampJob) Hooks() []jobmanager.Hook { return j.hooks }
-func (j *stampJob) Timeout() time.Duration   { return j.timeout }
-func (j *stampJob) Migration() migration.Job { return j }
-func (j *stampJob) Needed(context.Context, jobmanager.Input) (jobmanager.Need, error) {
-	return jobmanager.Need{Verdict: jobmanager.Needed, Reason: "it always is"}, nil
-}
+func (j *stampJob) Name() string              { return j.name }
 func (j *stampJob) Doc() (short, long string) { return j.name, "" }
-func (j *stampJob) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
+func (j *stampJob) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	if j.before != nil {
 		j.before()
 	}
@@ -53,6 +62,9 @@ func (j *stampJob) Plan(context.Context, *migration.Cluster, migration.PlanOptio
 		return &migration.Plan{Findings: []migration.Finding{{Severity: migration.Error, Problem: "it is made to fail"}}}, nil
 	}
 	ref := migration.Ref{Resource: configMaps, Namespace: stampNamespace, Name: j.name}
+	if made, err := c.Get(ctx, ref); err != nil || made != nil {
+		return &migration.Plan{}, err
+	}
 	stamp := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": ref.Namespace, "name": ref.Name},
 	}}
@@ -60,7 +72,7 @@ func (j *stampJob) Plan(context.Context, *migration.Cluster, migration.PlanOptio
 }
 func (j *stampJob) Await(*migration.Change) []migration.Condition { return nil }
 
-func newManager(t *testing.T, components []string, jobs ...jobmanager.Job) *jobmanager.Manager {
+func newManager(t *testing.T, components []string, jobs ...jobmanager.Registration) *jobmanager.Manager {
 	t.Helper()
 	m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(cluster.Config()), Migration: options(t)}, components, jobs...)
 	if err != nil {
@@ -166,14 +178,14 @@ func TestDeployAroundRealDeployments(t *testing.T) {
 	t.Cleanup(kubelet.Stop)
 	kubelet.Break("beta", kyma.Unpullable)
 
-	jobs := []jobmanager.Job{
-		&stampJob{name: "global-pre", hooks: []jobmanager.Hook{jobmanager.Before(jobmanager.Global)}},
-		&stampJob{name: "global-post", hooks: []jobmanager.Hook{jobmanager.After(jobmanager.Global)}},
-		&stampJob{name: "gamma-pre", hooks: []jobmanager.Hook{jobmanager.Before("gamma")}, fails: true},
-		&stampJob{name: "gamma-post", hooks: []jobmanager.Hook{jobmanager.After("gamma")}},
+	jobs := []jobmanager.Registration{
+		(&stampJob{name: "global-pre"}).at(jobmanager.Before(jobmanager.Global)),
+		(&stampJob{name: "global-post"}).at(jobmanager.After(jobmanager.Global)),
+		(&stampJob{name: "gamma-pre", fails: true}).at(jobmanager.Before("gamma")),
+		(&stampJob{name: "gamma-post"}).at(jobmanager.After("gamma")),
 	}
 	for _, c := range []string{"alpha", "beta"} {
-		jobs = append(jobs, &stampJob{name: c + "-pre", hooks: []jobmanager.Hook{jobmanager.Before(c)}}, &stampJob{name: c + "-post", hooks: []jobmanager.Hook{jobmanager.After(c)}})
+		jobs = append(jobs, (&stampJob{name: c + "-pre"}).at(jobmanager.Before(c)), (&stampJob{name: c + "-post"}).at(jobmanager.After(c)))
 	}
 	d := &deployer{fails: "beta", began: map[string]time.Time{}, ended: map[string]time.Time{}}
 	run := func(components ...string) (*jobmanager.Report, error) {
@@ -252,10 +264,8 @@ func TestDeployAroundRealDeployments(t *testing.T) {
 func TestADeafJobWritesNothing(t *testing.T) {
 	stamps(t)
 	release, released := make(chan struct{}), make(chan struct{})
-	deaf := &stampJob{
-		name: "deaf", timeout: 5 * time.Second, hooks: []jobmanager.Hook{jobmanager.Before("alpha")},
-		before: func() { <-release; close(released) },
-	}
+	deaf := (&stampJob{name: "deaf", before: running(func() { <-release; close(released) })}).at(jobmanager.Before("alpha"))
+	deaf.Timeout = 5 * time.Second
 	var mark controlplane.Mark
 	if cluster.Own() {
 		var err error
@@ -268,7 +278,7 @@ func TestADeafJobWritesNothing(t *testing.T) {
 	report, err := m.Deploy(t.Context(), []string{"alpha"}, func(context.Context, string) error { t.Error("it was deployed"); return nil })
 	took := time.Since(began)
 	t.Logf("back after %s", took)
-	if err == nil || report.ExitCode != migration.ExitTimedOut || !strings.Contains(err.Error(), "job deaf (alpha/pre): it goes on although it was told to end") {
+	if err == nil || report.ExitCode != migration.ExitTimedOut || !strings.Contains(err.Error(), "job deaf (alpha/pre): it did not stop in time") {
 		t.Errorf("exit code %d, error %v", report.ExitCode, err)
 	}
 	// 5.5 s on an idle machine; the job itself would never end.
@@ -296,7 +306,7 @@ func TestADeafJobWritesNothing(t *testing.T) {
 			continue
 		}
 		if strings.Contains(r.URI, "/namespaces/"+stampNamespace) || strings.Contains(r.URI, "eventmesh-migration") {
-			t.Errorf("it wrote after it was left behind: %s", r)
+			t.Errorf("it wrote after it was abandoned: %s", r)
 		}
 	}
 }
@@ -309,12 +319,12 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 		t.Skip(controlplane.ErrNoAudit)
 	}
 	var meet sync.WaitGroup
-	var jobs []jobmanager.Job
+	var jobs []jobmanager.Registration
 	const n = 4
 	meet.Add(n)
 	for i := range n {
-		first := sync.OnceFunc(func() { meet.Done(); meet.Wait() }) // all of them have read before any writes
-		jobs = append(jobs, &stampJob{name: fmt.Sprintf("side-%d", i), hooks: []jobmanager.Hook{jobmanager.Before("alpha")}, before: first})
+		together := running(func() { meet.Done(); meet.Wait() }) // all of them have read before any writes
+		jobs = append(jobs, (&stampJob{name: fmt.Sprintf("side-%d", i), before: together}).at(jobmanager.Before("alpha")))
 	}
 	mark, err := cluster.Mark(t.Context())
 	if err != nil {
@@ -351,7 +361,7 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 			t.Errorf("%s: %+v", j.Job, j)
 		}
 	}
-	// One after the other, and again: the Lease is taken anew.
+	// One after the other, and again: the Lease is taken once more.
 	stamps(t)
 	if _, err := newManager(t, []string{"alpha"}, jobs[0]).Deploy(t.Context(), []string{"alpha"}, func(context.Context, string) error {
 		lease, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
@@ -361,5 +371,56 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWorkersShareOneLease calls the hooks of components from a goroutine each, as an
+// installer does that deploys them side by side.
+func TestWorkersShareOneLease(t *testing.T) {
+	stamps(t)
+	components := []string{"alpha", "beta", "gamma"}
+	var meet sync.WaitGroup
+	meet.Add(len(components))
+	var hooks []jobmanager.Hook
+	var jobs []jobmanager.Registration
+	for _, c := range components {
+		together := running(func() { meet.Done(); meet.Wait() })
+		jobs = append(jobs, (&stampJob{name: c + "-pre", before: together}).at(jobmanager.Before(c)))
+		hooks = append(hooks, jobmanager.After(c))
+	}
+	// Of two runs of one job at a time, the second would find the object of the first.
+	jobs = append(jobs, (&stampJob{name: "shared"}).at(hooks...), (&stampJob{name: "last"}).at(jobmanager.After(jobmanager.Global)))
+	d, err := newManager(t, components, jobs...).Begin(components)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var workers sync.WaitGroup
+	for _, c := range components {
+		workers.Go(func() {
+			if err := d.Pre(t.Context(), c); err != nil {
+				t.Error(err)
+				return
+			}
+			if err := d.Post(t.Context(), c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	workers.Wait()
+	if err := d.Post(t.Context(), jobmanager.Global); err != nil {
+		t.Error(err)
+	}
+	report, err := d.End()
+	if err != nil || len(report.Jobs) != 7 {
+		t.Errorf("%d jobs, %v", len(report.Jobs), err)
+	}
+	lease, err := typed.CoordinationV1().Leases(engine.DefaultStateNamespace).Get(t.Context(), "eventmesh-migration", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The hooks before the components overlap, and are one acquisition; each of the others
+	// is one at most.
+	if *lease.Spec.HolderIdentity != "" || *lease.Spec.LeaseTransitions > 4 {
+		t.Errorf("held by %q after %d transitions", *lease.Spec.HolderIdentity, *lease.Spec.LeaseTransitions)
 	}
 }

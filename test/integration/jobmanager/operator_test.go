@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -239,8 +239,9 @@ func TestWithoutItsAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stamps(t)
 			without := &stampJob{name: "without", before: func() { t.Error("the job was asked") }}
-			job := jobmanager.Adapt(without, jobmanager.Before(jobmanager.Global)).Requiring(jobmanager.Requirement{Kind: thing, IfMissing: tc.verdict, Hint: "install things"})
-			m := newManager(t, nil, job, &stampJob{name: "beside", hooks: []jobmanager.Hook{jobmanager.Before(jobmanager.Global)}})
+			job := without.at(jobmanager.Before(jobmanager.Global))
+			job.Requires = []jobmanager.Requirement{{Kind: thing, IfMissing: tc.verdict, Hint: "install things"}}
+			m := newManager(t, nil, job, (&stampJob{name: "beside"}).at(jobmanager.Before(jobmanager.Global)))
 			needs, err := m.Needs(t.Context())
 			if err != nil || needs[0].Verdict != tc.verdict || needs[0].Reason != "the API server serves no kind Thing.example.com (install things)" {
 				t.Errorf("%v %+v", err, needs)

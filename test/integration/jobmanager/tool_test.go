@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/kyma"
@@ -93,7 +93,7 @@ func TestTool(t *testing.T) {
 		}
 		return len(list.Items)
 	}
-	tool(t, "jobs").want(t, 0, "NAME", "httpsource-sync", "core,application-connector", "5 changes left to make", "eventbus-purge", "it deletes, so it runs only when told to")
+	tool(t, "jobs").want(t, 0, "NAME", "httpsource-sync", "core,application-connector", "5 changes left to make", "eventbus-purge", "it deletes, so it runs only if asked to")
 	for _, args := range [][]string{{"plan"}, {"run", "--dry-run=server"}} {
 		tool(t, args...).want(t, 0, "create HTTPSource kyma-integration/"+apps[0], "eventbus-scaledown")
 	}

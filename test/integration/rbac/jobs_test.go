@@ -47,7 +47,7 @@ func TestRolesAreExact(t *testing.T) {
 				t.Fatal("the state namespace does not go")
 			}
 		}
-		a := p.account(t, "core", "state-namespace")
+		a := p.account(t, "state-namespace")
 		a.job = "httpsource-sync" // whose image the hook uses
 		a.run(t, migration.Succeeded, "create-state-namespace")
 		a.run(t, migration.NothingToDo, "create-state-namespace")
@@ -59,7 +59,7 @@ func TestRolesAreExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := p.account(t, "core", "httpsource-sync")
+		a := p.account(t, "httpsource-sync")
 		a.many(t, migration.Succeeded)
 		a.contended(t, func() { a.run(t, migration.Succeeded, "run") })
 		a.run(t, migration.NothingToDo, "run")
@@ -93,7 +93,7 @@ func TestRolesAreExact(t *testing.T) {
 		if err := kubelet.WaitRolledOut(ctx, "commerce-event-service"); err != nil {
 			t.Fatal(err)
 		}
-		a := p.account(t, "application-connector", "eventservice-verify")
+		a := p.account(t, "eventservice-verify")
 		// Not switched, without its HTTPSource, and without one that is ready.
 		a.run(t, migration.FailedResult, "run", "--per-application-timeout=1ms", "--rollout-timeout=1s")
 		fresh, err := json.Marshal(map[string]any{"spec": kyma.EventService("commerce", true).Object["spec"]})
@@ -131,7 +131,7 @@ func TestRolesAreExact(t *testing.T) {
 			}
 		}
 		reset()
-		a := p.account(t, "core", "eventbus-scaledown")
+		a := p.account(t, "eventbus-scaledown")
 		a.many(t, migration.Succeeded)
 		a.contended(t, func() { a.run(t, migration.Succeeded, "run") })
 		a.run(t, migration.Succeeded, "undo")
@@ -153,7 +153,7 @@ func TestRolesAreExact(t *testing.T) {
 	})
 
 	t.Run("eventbus-purge", func(t *testing.T) {
-		a := p.account(t, "cluster-essentials", "eventbus-purge")
+		a := p.account(t, "eventbus-purge")
 		// The Event Bus is in use, and then is not.
 		a.run(t, migration.Refused, "plan")
 		for _, d := range kyma.EventBus() {

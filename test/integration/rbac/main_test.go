@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/controlplane"
@@ -145,14 +146,30 @@ func (g grant) String() string {
 	return s + " everywhere"
 }
 
+// componentOf is the first component whose chart runs the job, core for what all charts
+// have.
+func componentOf(t *testing.T, job string) string {
+	t.Helper()
+	chains, err := registry.Chains(registry.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range chains {
+		if slices.ContainsFunc(slices.Concat(c.Pre, c.Post), func(s registry.Step) bool { return s.Job == job }) {
+			return c.Component
+		}
+	}
+	return registry.Core
+}
+
 // account installs what the chart renders for the Job, but for the Job.
-func (p *plane) account(t *testing.T, component, job string) *account {
+func (p *plane) account(t *testing.T, job string) *account {
 	t.Helper()
 	ctx := t.Context()
 	const release, namespace = "core", "kyma-system"
 	name := release + "-" + job
 	args := []string{
-		"--namespace", namespace, "--set", "standalone=true,hooks.accountsOnce=true,image.allowDevel=true,test.enabled=false,component=" + component,
+		"--namespace", namespace, "--set", "standalone=true,hooks.accountsOnce=true,image.allowDevel=true,test.enabled=false,component=" + componentOf(t, job),
 		"--api-versions", "authentication.istio.io/v1alpha1",
 	}
 	if p.version == controlplane.KnativeV1 {

@@ -37,7 +37,7 @@ func TestRolesOfServiceInstanceRecreateAreExact(t *testing.T) {
 	for _, version := range []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1} {
 		t.Run(string(version), func(t *testing.T) {
 			c := newCatalog(t, version)
-			a := c.account(t, "core", "serviceinstance-recreate")
+			a := c.account(t, "serviceinstance-recreate")
 			c.instance("orders")
 			c.bind("till", "orders")
 

@@ -35,7 +35,7 @@ func TestRolesOfTriggerSyncAreExact(t *testing.T) {
 	for _, version := range []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1} {
 		t.Run(string(version), func(t *testing.T) {
 			b := newBus(t, version)
-			a := b.account(t, "core", "trigger-sync")
+			a := b.account(t, "trigger-sync")
 			ctx := t.Context()
 
 			// Before the switch: Triggers come, nothing goes. What Knative makes with a

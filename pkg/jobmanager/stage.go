@@ -1,6 +1,7 @@
 package jobmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,13 +20,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// run is one call of Deploy, Run or Plan.
+// run is one deployment, or one call of Run or Plan.
 type run struct {
 	m          *Manager
 	command    string
 	components []string
 	deploys    bool
-	shared     *engine.SharedLock
 	log        *zap.Logger
 
 	mu     sync.Mutex
@@ -35,7 +35,7 @@ type run struct {
 
 func (m *Manager) begin(command string, components []string, deploys bool) *run {
 	return &run{
-		m: m, command: command, components: slices.Clone(components), deploys: deploys, shared: engine.NewSharedLock(), log: m.opts.Log,
+		m: m, command: command, components: slices.Clone(components), deploys: deploys, log: m.opts.Log,
 		report: &Report{Command: command, StartedAt: time.Now().UTC(), Jobs: []JobReport{}},
 	}
 }
@@ -45,16 +45,16 @@ func (m *Manager) begin(command string, components []string, deploys bool) *run 
 type stage struct {
 	components []string
 	phase      Phase
-	jobs       []Job
+	jobs       []*Registration
 	after      map[string][]string
 }
 
 // hook is where the job is, for reports: it may belong to several of the
 // components.
-func (s stage) hook(job Job) Hook {
+func (s stage) hook(job *Registration) Hook {
 	var in []string
 	for _, c := range s.components {
-		if _, ok := hookOf(job, c, s.phase); ok {
+		if _, ok := job.hook(c, s.phase); ok {
 			in = append(in, c)
 		}
 	}
@@ -62,7 +62,7 @@ func (s stage) hook(job Job) Hook {
 }
 
 // notStarted is the report of a job whose turn did not come.
-func (s stage) notStarted(job Job, why string) JobReport {
+func (s stage) notStarted(job *Registration, why string) JobReport {
 	return JobReport{Job: job.Name(), Component: s.hook(job).Component, Phase: s.phase, Result: ResultNotStarted, Message: why}
 }
 
@@ -78,8 +78,8 @@ func (m *Manager) stageOf(phase Phase, components ...string) stage {
 }
 
 // keep leaves only some of the jobs; the order among them stays.
-func (s stage) keep(wanted func(Job) bool) stage {
-	s.jobs = slices.DeleteFunc(slices.Clone(s.jobs), func(j Job) bool { return !wanted(j) })
+func (s stage) keep(wanted func(*Registration) bool) stage {
+	s.jobs = slices.DeleteFunc(slices.Clone(s.jobs), func(j *Registration) bool { return !wanted(j) })
 	return s
 }
 
@@ -89,8 +89,9 @@ func (r *run) execute(ctx context.Context, s stage) error {
 	if len(s.jobs) == 0 {
 		return nil
 	}
-	// With the open journals and stored reports as they are now.
-	kept, err := r.kept(ctx)
+	shared := r.m.lease.join()
+	defer r.m.lease.leave()
+	left, err := r.leftovers(ctx, s)
 	if err != nil {
 		return r.fail(s, fmt.Errorf("cannot read what earlier runs left: %w", err))
 	}
@@ -126,7 +127,7 @@ func (r *run) execute(ctx context.Context, s stage) error {
 					blocked = other
 				}
 			}
-			reports[i], errs[i] = r.job(ctx, s, job, kept, blocked)
+			reports[i], errs[i] = r.job(ctx, s, job, left, shared.Seat(), blocked)
 			if errs[i] != nil || reports[i].Result == ResultNotStarted {
 				failed.Store(name, true)
 			}
@@ -134,17 +135,35 @@ func (r *run) execute(ctx context.Context, s stage) error {
 		})
 	}
 	all.Wait()
-	r.mu.Lock()
-	r.report.Jobs = append(r.report.Jobs, reports...)
 	for i := range reports {
-		r.codes = append(r.codes, reports[i].ExitCode)
+		r.add(reports[i])
+		r.code(reports[i].ExitCode)
 	}
-	r.mu.Unlock()
 	return errors.Join(errs...)
 }
 
-// crashed is the report of a job that took a goroutine of the manager with it.
-func (r *run) crashed(s stage, job Job, value any) (JobReport, error) {
+func (r *run) add(job JobReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Jobs = append(r.report.Jobs, job)
+}
+
+// code adds an exit code to those of which the worst counts.
+func (r *run) code(code int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.codes = append(r.codes, code)
+}
+
+// skip reports the jobs of a stage that is not reached.
+func (r *run) skip(s stage) {
+	for _, job := range s.jobs {
+		r.add(s.notStarted(job, "what comes before it did not succeed"))
+	}
+}
+
+// crashed is the report of a job whose panic reached a goroutine of the manager.
+func (r *run) crashed(s stage, job *Registration, value any) (JobReport, error) {
 	crash := &panicError{value: value, stack: debug.Stack()}
 	r.log.Error("this is a bug", zap.String("job", job.Name()), zap.Any("panic", value), zap.ByteString("stack", crash.stack))
 	report := s.notStarted(job, crash.Error())
@@ -155,14 +174,14 @@ func (r *run) crashed(s stage, job Job, value any) (JobReport, error) {
 // fail is a stage that could not begin.
 func (r *run) fail(s stage, err error) error {
 	code := codeOf(err)
-	r.codes = append(r.codes, code)
+	r.code(code)
 	for _, job := range s.jobs {
-		r.report.Jobs = append(r.report.Jobs, s.notStarted(job, err.Error()))
+		r.add(s.notStarted(job, err.Error()))
 	}
 	return &JobError{Job: s.jobs[0].Name(), Component: s.hook(s.jobs[0]).Component, Phase: s.phase, Code: code, Err: err}
 }
 
-func (r *run) progress(s stage, job Job, state string) {
+func (r *run) progress(s stage, job *Registration, state string) {
 	if p := r.m.opts.Progress; p != nil {
 		p.Job(s.hook(job), job.Name(), state)
 	}
@@ -184,26 +203,53 @@ func (r *run) kept(ctx context.Context) (*engine.State, error) {
 	return kept, err
 }
 
+// leftovers are what earlier runs left, the open journals and stored reports, as they were when
+// so many runs of each job had ended.
+type leftovers struct {
+	r     *run
+	kept  *engine.State
+	ended map[string]int64
+}
+
+func (r *run) leftovers(ctx context.Context, s stage) (*leftovers, error) {
+	l := &leftovers{r: r, ended: map[string]int64{}}
+	for _, job := range s.jobs {
+		l.ended[job.Name()] = r.m.turns[job.Name()].ended.Load()
+	}
+	var err error
+	l.kept, err = r.kept(ctx)
+	return l, err
+}
+
+// of returns them for a job whose turn it is: read again, if the job ran since, for
+// another component.
+func (l *leftovers) of(ctx context.Context, job string) (*engine.State, error) {
+	if l.r.m.turns[job].ended.Load() == l.ended[job] {
+		return l.kept, nil
+	}
+	return l.r.kept(ctx)
+}
+
 // limitError says that a job's time is over.
 type limitError struct{ limit time.Duration }
 
 func (e *limitError) Error() string { return fmt.Sprintf("it did not end within %s", e.limit) }
 
-// leftBehindError says that a job did not end although its context had.
-type leftBehindError struct {
+// abandonedError says that a job did not end although its context had.
+type abandonedError struct {
 	cause error
 	wrote bool
 }
 
-func (e *leftBehindError) Error() string {
-	s := fmt.Sprintf("it goes on although it was told to end (%v); it was left behind, and can write nothing any more", e.cause)
+func (e *abandonedError) Error() string {
+	s := fmt.Sprintf("it did not stop in time (%v); it was abandoned, and its writes are blocked", e.cause)
 	if e.wrote {
 		s += "; what it had begun is in its journal: run again to finish it, or undo"
 	}
 	return s
 }
 
-func (e *leftBehindError) Unwrap() error { return e.cause }
+func (e *abandonedError) Unwrap() error { return e.cause }
 
 // panicError is a panic of a job.
 type panicError struct {
@@ -217,9 +263,9 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 func codeOf(err error) int {
 	var signal engine.SignalError
 	var limit *limitError
-	var left *leftBehindError
+	var abandoned *abandonedError
 	switch {
-	case errors.As(err, &left) && left.wrote:
+	case errors.As(err, &abandoned) && abandoned.wrote:
 		return migration.ExitPartlyRestored
 	case errors.As(err, &signal):
 		return migration.ExitSignal + int(signal.Signal)
@@ -248,7 +294,7 @@ func resultOf(code int) migration.Result {
 }
 
 // job runs one job in one hook: is it needed, and if so, the engine.
-func (r *run) job(ctx context.Context, s stage, job Job, kept *engine.State, blocked string) (JobReport, error) {
+func (r *run) job(ctx context.Context, s stage, job *Registration, left *leftovers, seat *engine.Seat, blocked string) (JobReport, error) {
 	component := s.hook(job).Component
 	log := r.log.With(zap.String("job", job.Name()), zap.String("component", component), zap.String("phase", string(s.phase)))
 	switch {
@@ -259,8 +305,14 @@ func (r *run) job(ctx context.Context, s stage, job Job, kept *engine.State, blo
 	case ctx.Err() != nil:
 		return s.notStarted(job, context.Cause(ctx).Error()), nil
 	}
+	// The job may be running for another component.
+	turn := r.m.turns[job.Name()]
+	if err := turn.take(ctx); err != nil {
+		return s.notStarted(job, err.Error()), nil
+	}
+	defer turn.leave()
 	report := JobReport{Job: job.Name(), Component: component, Phase: s.phase, Began: time.Now()}
-	err := r.supervised(ctx, s, job, kept, &report)
+	err := r.supervised(ctx, s, job, left, seat, &report)
 	report.Ended = time.Now()
 	if err != nil {
 		if report.ExitCode == 0 {
@@ -282,12 +334,13 @@ func (r *run) job(ctx context.Context, s stage, job Job, kept *engine.State, blo
 }
 
 // supervised does the two steps of a job, each watched.
-func (r *run) supervised(ctx context.Context, s stage, job Job, kept *engine.State, report *JobReport) error {
-	o := r.m.opts.Migration
-	if l, ok := job.(Limited); ok && l.Timeout() > 0 {
-		o.Timeout = l.Timeout()
+func (r *run) supervised(ctx context.Context, s stage, job *Registration, left *leftovers, seat *engine.Seat, report *JobReport) error {
+	kept, err := left.of(ctx, job.Name())
+	if err != nil {
+		return fmt.Errorf("cannot read what earlier runs left: %w", err)
 	}
-	seat := r.shared.Seat()
+	o := r.m.opts.Migration
+	o.Timeout = cmp.Or(job.Timeout, o.Timeout)
 	o.Seat = seat
 	if p := r.m.opts.Progress; p != nil {
 		o.Progress = p.For(job.Name())
@@ -333,9 +386,9 @@ func (r *run) supervised(ctx context.Context, s stage, job Job, kept *engine.Sta
 	began = time.Now()
 	out, err := watched(ctx, o, r.m.opts.Grace, seat, false, func(ctx context.Context) (*migration.Report, error) {
 		if r.command == "plan" {
-			return e.Plan(ctx, job.Migration()), nil
+			return e.Plan(ctx, job.Job), nil
 		}
-		return e.Run(ctx, job.Migration()), nil
+		return e.Run(ctx, job.Job), nil
 	})
 	report.Seconds = seconds(time.Since(began))
 	if err != nil {
@@ -382,36 +435,8 @@ func whyOpen(open *engine.StoredJournal, lock *engine.HeldLock) string {
 	return fmt.Sprintf("%s was interrupted, and is open (%s)", open.What(), open.Phase)
 }
 
-// need asks for the APIs a job requires, and then the job.
-func (r *run) need(ctx context.Context, e Engine, job Job) (Need, error) {
-	in := Input{
-		Cluster: e.Cluster(), Components: slices.Clone(r.components), Deploys: r.deploys, Decide: e.Decide,
-		Config: Config{StateNamespace: r.m.opts.Migration.StateNamespace, ExcludeNamespaces: slices.Clone(r.m.opts.Migration.ExcludeNamespaces)},
-	}
-	if q, ok := job.(Requirer); ok {
-		for _, required := range q.Requires() {
-			_, served, err := in.Cluster.Served(ctx, required.Kind)
-			if err != nil {
-				return Need{}, err
-			}
-			if !served {
-				reason := fmt.Sprintf("the API server serves no kind %s", required.Kind)
-				if required.Hint != "" {
-					reason += " (" + required.Hint + ")"
-				}
-				return Need{Verdict: required.IfMissing, Reason: reason}, nil
-			}
-		}
-	}
-	n, err := job.Needed(ctx, in)
-	if err == nil && n.Verdict == "" {
-		err = errors.New("it does not say whether it is needed")
-	}
-	return n, err
-}
-
 // watched does one step of a job. A panic is its error. If it does not end when it
-// has to, it is left behind.
+// has to, it is abandoned.
 func watched[T any](ctx context.Context, o engine.Options, grace time.Duration, seat *engine.Seat, limited bool, step func(context.Context) (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -443,13 +468,13 @@ func watched[T any](ctx context.Context, o engine.Options, grace time.Duration, 
 	timer := time.NewTimer(o.Timeout + grace)
 	defer timer.Stop()
 	var cause error
-	told := ctx.Done()
+	ending := ctx.Done()
 	for {
 		select {
 		case out := <-done:
 			return out.value, out.err
-		case <-told:
-			told, cause = nil, context.Cause(ctx)
+		case <-ending:
+			ending, cause = nil, context.Cause(ctx)
 			left := grace
 			if seat.Wrote() {
 				left += writeGrace
@@ -476,13 +501,12 @@ func watched[T any](ctx context.Context, o engine.Options, grace time.Duration, 
 		default:
 		}
 		var none T
-		return none, &leftBehindError{cause: cause, wrote: seat.Wrote()}
+		return none, &abandonedError{cause: cause, wrote: seat.Wrote()}
 	}
 }
 
 // finish adds everything up.
 func (r *run) finish(err error) (*Report, error) {
-	r.shared.Release()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.report

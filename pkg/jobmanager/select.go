@@ -41,6 +41,9 @@ func (m *Manager) work(ctx context.Context, command string, s Selection) (*Repor
 	if err != nil {
 		return r.finish(err)
 	}
+	// Over all stages: nothing is deployed in between.
+	m.lease.join()
+	defer m.lease.leave()
 	var errs []error
 	for i, stage := range stages {
 		if ctx.Err() != nil {
@@ -93,7 +96,7 @@ func (m *Manager) stages(s Selection) ([]stage, error) {
 			continue
 		}
 		if len(s.Jobs) > 0 {
-			st = st.keep(func(j Job) bool { return slices.Contains(s.Jobs, j.Name()) && !done[j.Name()] })
+			st = st.keep(func(j *Registration) bool { return slices.Contains(s.Jobs, j.Name()) && !done[j.Name()] })
 			for _, j := range st.jobs {
 				done[j.Name()] = true
 			}
@@ -120,7 +123,7 @@ func (m *Manager) names() []string {
 
 // JobNeed is whether one job is needed now.
 type JobNeed struct {
-	Job Job
+	Job *Registration
 	Need
 	Seconds float64
 	Err     error
@@ -133,6 +136,8 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 	if err != nil {
 		return nil, err
 	}
+	shared := m.lease.join()
+	defer m.lease.leave()
 	out := make([]JobNeed, len(m.jobs))
 	var all sync.WaitGroup
 	for i, job := range m.jobs {
@@ -143,7 +148,7 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 				}
 			}()
 			o := m.opts.Migration
-			seat := r.shared.Seat()
+			seat := shared.Seat()
 			o.Seat = seat
 			out[i].Job = job
 			e, err := m.opts.Engine(o)
@@ -163,18 +168,28 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 	return out, nil
 }
 
-// Undo takes back the newest run of one job, from its record. It is never called
-// by a deployment.
+// Undo reverts the newest run of one job, from its journal. It is never called by a
+// deployment.
 func (m *Manager) Undo(ctx context.Context, name string) (report *migration.Report, err error) {
 	job := m.byName[name]
 	if job == nil {
 		return nil, &UsageError{fmt.Sprintf("unknown job %q; there are %s", name, strings.Join(m.names(), ", "))}
 	}
-	undoer, ok := job.(Undoer)
-	if !ok {
-		return nil, &UsageError{fmt.Sprintf("job %s has nothing that could be taken back", name)}
+	if job.NoUndo != "" {
+		return &migration.Report{
+			Job: name, Command: "undo", Result: migration.NothingToDo, Message: job.NoUndo, StartedAt: time.Now().UTC().Truncate(time.Second),
+			Changes: []migration.ChangeReport{}, Findings: []migration.Finding{},
+		}, nil
 	}
-	e, err := m.opts.Engine(m.opts.Migration)
+	turn := m.turns[name]
+	if err := turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer turn.leave()
+	o := m.opts.Migration
+	o.Seat = m.lease.join().Seat()
+	defer m.lease.leave()
+	e, err := m.opts.Engine(o)
 	if err != nil {
 		return nil, err
 	}
@@ -183,5 +198,5 @@ func (m *Manager) Undo(ctx context.Context, name string) (report *migration.Repo
 			report, err = nil, &JobError{Job: name, Code: migration.ExitPartlyRestored, Err: &panicError{value: p, stack: debug.Stack()}}
 		}
 	}()
-	return undoer.Undo(ctx, e), nil
+	return e.Undo(ctx, job.Job), nil
 }

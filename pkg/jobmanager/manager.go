@@ -2,10 +2,12 @@ package jobmanager
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Options of a Manager.
@@ -20,10 +23,10 @@ type Options struct {
 	// Engine makes the engine of one job; required. ForCluster returns it.
 	Engine func(engine.Options) (Engine, error)
 	// Migration are the options of the engines; Timeout is the limit of jobs that
-	// have none of their own.
+	// have none of their own. Seat and Progress are the manager's to set.
 	Migration engine.Options
 	// Grace is how long a job may take to end when its time is over, before it is
-	// left behind; default 500ms. What has begun to write gets the time of a call
+	// abandoned; default 500ms. What has begun to write gets the time of a call
 	// more.
 	Grace time.Duration
 	// Progress is told what the jobs do; nil: nobody.
@@ -40,6 +43,18 @@ type Progress interface {
 	For(job string) engine.Progress
 }
 
+// Engine is what the manager asks of *engine.Engine.
+type Engine interface {
+	Run(context.Context, migration.Job) *migration.Report
+	Plan(context.Context, migration.Job) *migration.Report
+	Undo(context.Context, migration.Job) *migration.Report
+	Decide(context.Context, migration.Job) (*migration.Plan, error)
+	OpenState(context.Context) (*engine.State, error)
+	Cluster() *migration.Cluster
+}
+
+var _ Engine = (*engine.Engine)(nil)
+
 // writeGrace is added to Grace for what has begun to write: the call in flight
 // ends, and what is done is marked.
 const writeGrace = 45 * time.Second
@@ -55,17 +70,20 @@ func ForCluster(cfg *rest.Config) func(engine.Options) (Engine, error) {
 	}
 }
 
-// Manager knows jobs and components.
+// Manager knows jobs and components. Its methods may be called from any goroutine.
 type Manager struct {
 	opts       Options
 	components []string
-	jobs       []Job
-	byName     map[string]Job
+	jobs       []*Registration
+	byName     map[string]*Registration
+	// turns are those of the jobs, by name.
+	turns map[string]*turn
+	lease lease
 }
 
 // New registers the jobs. Components are all there are, in the order in which an
 // installer deploys them. Every mistake is reported at once.
-func New(opts Options, components []string, jobs ...Job) (*Manager, error) {
+func New(opts Options, components []string, jobs ...Registration) (*Manager, error) {
 	if opts.Grace == 0 {
 		opts.Grace = 500 * time.Millisecond
 	}
@@ -74,7 +92,7 @@ func New(opts Options, components []string, jobs ...Job) (*Manager, error) {
 	}
 	opts.Migration.Timeout = cmp.Or(opts.Migration.Timeout, 15*time.Minute)
 	opts.Migration.RollbackTimeout = cmp.Or(opts.Migration.RollbackTimeout, 5*time.Minute)
-	m := &Manager{opts: opts, components: slices.Clone(components), jobs: slices.Clone(jobs), byName: map[string]Job{}}
+	m := &Manager{opts: opts, components: slices.Clone(components), byName: map[string]*Registration{}, turns: map[string]*turn{}}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if opts.Engine == nil {
@@ -87,32 +105,29 @@ func New(opts Options, components []string, jobs ...Job) (*Manager, error) {
 		}
 		seen[c] = true
 	}
-	for i, job := range jobs {
-		name := ""
-		if job != nil {
-			name = job.Name()
-		}
-		switch {
-		case job == nil:
+	jobs = slices.Clone(jobs)
+	for i := range jobs {
+		job := &jobs[i]
+		if job.Job == nil {
 			bad("job %d is nil", i+1)
 			continue
+		}
+		name := job.Name()
+		switch {
 		case len(validation.IsDNS1123Label(name)) > 0:
 			bad("job %d: %q is no name for a job; a DNS label is", i+1, name)
 		case m.byName[name] != nil:
 			bad("job %s is registered twice", name)
 			continue
 		}
+		m.jobs = append(m.jobs, job)
 		m.byName[name] = job
-		if job.Migration() == nil {
-			bad("job %s has no plan", name)
-		} else if other := job.Migration().Name(); other != name {
-			bad("job %s calls itself %q to the engine", name, other)
-		}
-		if len(job.Hooks()) == 0 {
+		m.turns[name] = &turn{taken: make(chan struct{}, 1)}
+		if len(job.Hooks) == 0 {
 			bad("job %s belongs to no hook", name)
 		}
 		at := map[string]bool{}
-		for _, h := range job.Hooks() {
+		for _, h := range job.Hooks {
 			switch {
 			case !seen[h.Component]:
 				bad("job %s: unknown component %q; there are %s", name, h.Component, strings.Join(append([]string{Global}, components...), ", "))
@@ -123,16 +138,14 @@ func New(opts Options, components []string, jobs ...Job) (*Manager, error) {
 			}
 			at[h.String()] = true
 		}
-		if d, ok := job.(Deprecated); ok && d.GoneBy() != "" {
-			if _, err := parseRelease(d.GoneBy()); err != nil {
+		if job.RemoveBy != "" {
+			if _, err := parseRelease(job.RemoveBy); err != nil {
 				bad("job %s: the release in which it must be gone: %w", name, err)
 			}
 		}
-		if r, ok := job.(Requirer); ok {
-			for _, q := range r.Requires() {
-				if q.IfMissing != NotNeeded && q.IfMissing != Blocked {
-					bad("job %s: without %s it is %q; that must be %s or %s", name, q.Kind, q.IfMissing, NotNeeded, Blocked)
-				}
+		for _, q := range job.Requires {
+			if q.IfMissing != NotNeeded && q.IfMissing != Blocked {
+				bad("job %s: without %s it is %q; that must be %s or %s", name, q.Kind, q.IfMissing, NotNeeded, Blocked)
 			}
 		}
 	}
@@ -145,26 +158,29 @@ func New(opts Options, components []string, jobs ...Job) (*Manager, error) {
 	return m, nil
 }
 
-// String is "component/phase".
-func (h Hook) String() string { return h.Component + "/" + string(h.Phase) }
-
-// Jobs are all jobs, in the order of their registration.
-func (m *Manager) Jobs() []Job { return slices.Clone(m.jobs) }
-
 // Components are all components, in order.
 func (m *Manager) Components() []string { return slices.Clone(m.components) }
 
-// Job returns the job of that name, nil if there is none.
-func (m *Manager) Job(name string) Job { return m.byName[name] }
+// turn is what the runs of one job take, one at a time: it may belong to hooks that run
+// side by side.
+type turn struct {
+	taken chan struct{}
+	// ended counts the runs.
+	ended atomic.Int64
+}
 
-// hookOf returns the job's hook, false if it does not belong there.
-func hookOf(job Job, component string, phase Phase) (Hook, bool) {
-	for _, h := range job.Hooks() {
-		if h.Component == component && h.Phase == phase {
-			return h, true
-		}
+func (t *turn) take(ctx context.Context) error {
+	select {
+	case t.taken <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return Hook{}, false
+}
+
+func (t *turn) leave() {
+	t.ended.Add(1)
+	<-t.taken
 }
 
 // checkOrder finds what is unknown or goes round in a circle, hook by hook.
@@ -174,7 +190,7 @@ func (m *Manager) checkOrder() []error {
 		for _, phase := range []Phase{Pre, Post} {
 			after := map[string][]string{}
 			for _, job := range m.jobs {
-				if h, ok := hookOf(job, component, phase); ok {
+				if h, ok := job.hook(component, phase); ok {
 					after[job.Name()] = h.After
 				}
 			}
@@ -207,7 +223,7 @@ func (m *Manager) orders(phase Phase, components []string) map[string][]string {
 	after := map[string][]string{}
 	for _, job := range m.jobs {
 		for _, c := range components {
-			if h, ok := hookOf(job, c, phase); ok {
+			if h, ok := job.hook(c, phase); ok {
 				after[job.Name()] = append(after[job.Name()], h.After...)
 			}
 		}

@@ -13,33 +13,32 @@ import (
 
 // fakeJob is a job whose parts are functions; nil ones do what is usual.
 type fakeJob struct {
-	name   string
-	hooks  []Hook
-	needed func(context.Context, Input) (Need, error)
+	name string
+	// plan decides; nil: there is always something to do.
+	plan func(context.Context) (*migration.Plan, error)
 	// run is what the engine does with it.
-	run     func(context.Context) *migration.Report
-	timeout time.Duration
-	goneBy  string
+	run func(context.Context) *migration.Report
 }
 
-func (j *fakeJob) Name() string             { return j.name }
-func (j *fakeJob) Hooks() []Hook            { return j.hooks }
-func (j *fakeJob) Timeout() time.Duration   { return j.timeout }
-func (j *fakeJob) GoneBy() string           { return j.goneBy }
-func (j *fakeJob) Migration() migration.Job { return j }
-func (j *fakeJob) Needed(ctx context.Context, in Input) (Need, error) {
-	if j.needed == nil {
-		return Need{Verdict: Needed, Reason: "always"}, nil
-	}
-	return j.needed(ctx, in)
-}
-
-// As migration.Job.
+func (j *fakeJob) Name() string              { return j.name }
 func (j *fakeJob) Doc() (short, long string) { return j.name, "" }
-func (j *fakeJob) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
-	return &migration.Plan{}, nil
+func (j *fakeJob) Plan(ctx context.Context, _ *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
+	if j.plan == nil {
+		return &migration.Plan{Units: []migration.Unit{oneWrite}}, nil
+	}
+	return j.plan(ctx)
 }
 func (j *fakeJob) Await(*migration.Change) []migration.Condition { return nil }
+
+var oneWrite = migration.Unit{Changes: []migration.Change{{Verb: migration.Create}}}
+
+// nothing is the plan of a job that is not needed.
+func nothing(context.Context) (*migration.Plan, error) { return &migration.Plan{}, nil }
+
+// job registers one that always has something to do.
+func job(name string, hooks ...Hook) Registration {
+	return Registration{Job: &fakeJob{name: name}, Hooks: hooks}
+}
 
 // ledger records what happened, in order.
 type ledger struct {
@@ -61,7 +60,6 @@ func (l *ledger) all() []string {
 
 // fakeEngine runs fakeJobs.
 type fakeEngine struct {
-	opts   engine.Options
 	ledger *ledger
 	kept   *engine.State
 }
@@ -94,14 +92,14 @@ func (e *fakeEngine) Cluster() *migration.Cluster                      { return 
 
 func fakeOptions(l *ledger) Options {
 	return Options{
-		Engine: func(o engine.Options) (Engine, error) {
-			return &fakeEngine{opts: o, ledger: l, kept: &engine.State{Reports: map[string]*engine.StoredReport{}}}, nil
+		Engine: func(engine.Options) (Engine, error) {
+			return &fakeEngine{ledger: l, kept: &engine.State{Reports: map[string]*engine.StoredReport{}}}, nil
 		},
 		Grace: 20 * time.Millisecond,
 	}
 }
 
-func newManager(t *testing.T, l *ledger, components []string, jobs ...Job) *Manager {
+func newManager(t *testing.T, l *ledger, components []string, jobs ...Registration) *Manager {
 	t.Helper()
 	m, err := New(fakeOptions(l), components, jobs...)
 	if err != nil {

@@ -18,40 +18,27 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// renamed calls itself something else to the engine.
-type renamed struct{ *fakeJob }
-
-func (renamed) Migration() migration.Job { return &fakeJob{name: "other"} }
-
-// demanding requires an API in a way that means nothing.
-type demanding struct{ *fakeJob }
-
-func (demanding) Requires() []Requirement {
-	return []Requirement{{Kind: schema.GroupKind{Kind: "Thing"}, IfMissing: "panic"}}
-}
-
 func TestRegistrationNamesEveryMistake(t *testing.T) {
-	job := func(name string, hooks ...Hook) *fakeJob { return &fakeJob{name: name, hooks: hooks} }
 	for name, tc := range map[string]struct {
 		reason     string
 		components []string
-		jobs       []Job
+		jobs       []Registration
 		want       []string
 	}{
 		"Fine": {
 			reason:     "Two hooks, an order, and a release.",
 			components: []string{"core", "bus"},
-			jobs:       []Job{job("a", Before("core"), After(Global)), &fakeJob{name: "b", goneBy: "1.12.0", hooks: []Hook{Before("core", "a")}}},
+			jobs:       []Registration{job("a", Before("core"), After(Global)), {Job: &fakeJob{name: "b"}, RemoveBy: "1.12.0", Hooks: []Hook{Before("core", "a")}}},
 		},
 		"Names": {
 			reason: "An empty name, one that is no label, and one that is there twice.",
-			jobs:   []Job{job("", Before(Global)), job("Not a label", Before(Global)), job("a", Before(Global)), job("a", Before(Global)), nil},
+			jobs:   []Registration{job("", Before(Global)), job("Not a label", Before(Global)), job("a", Before(Global)), job("a", Before(Global)), {}},
 			want:   []string{`job 1: "" is no name`, `job 2: "Not a label" is no name`, "job a is registered twice", "job 5 is nil"},
 		},
 		"Hooks": {
 			reason:     "Components and phases nobody knows, a hook twice, and none.",
 			components: []string{"core"},
-			jobs: []Job{
+			jobs: []Registration{
 				job("a", Before("cor")), job("b", Hook{Component: "core", Phase: "during"}),
 				job("c", Before("core"), Before("core")), job("d"),
 			},
@@ -65,31 +52,34 @@ func TestRegistrationNamesEveryMistake(t *testing.T) {
 		"Circle": {
 			reason:     "Each waits for the next.",
 			components: []string{"core"},
-			jobs:       []Job{job("a", Before("core", "b")), job("b", Before("core", "c")), job("c", Before("core", "a"))},
+			jobs:       []Registration{job("a", Before("core", "b")), job("b", Before("core", "c")), job("c", Before("core", "a"))},
 			want:       []string{"the jobs of the hook core/pre wait for each other: a after b after c after a"},
 		},
 		"CircleOfOne": {
 			reason:     "One that waits for itself.",
 			components: []string{"core"},
-			jobs:       []Job{job("a", Before("core", "a"))},
+			jobs:       []Registration{job("a", Before("core", "a"))},
 			want:       []string{"a after a"},
 		},
 		"CircleOverComponents": {
 			reason:     "Run without a deployment, the jobs of all components run together.",
 			components: []string{"core", "bus"},
-			jobs:       []Job{job("a", Before("core", "b"), Before("bus")), job("b", Before("core"), Before("bus", "a"))},
+			jobs:       []Registration{job("a", Before("core", "b"), Before("bus")), job("b", Before("core"), Before("bus", "a"))},
 			want:       []string{"the pre-hooks of the components contradict each other"},
 		},
 		"UnknownPredecessor": {
 			reason:     "A name that is not in the hook is a typing error.",
 			components: []string{"core"},
-			jobs:       []Job{job("a", Before("core", "z")), job("z", After("core"))},
+			jobs:       []Registration{job("a", Before("core", "z")), job("z", After("core"))},
 			want:       []string{`job a comes after "z", which is not in the hook core/pre`},
 		},
 		"Optional": {
-			reason: "What is found by type assertion is looked at, too.",
-			jobs:   []Job{&fakeJob{name: "a", hooks: []Hook{Before(Global)}, goneBy: "soon"}, demanding{job("b", Before(Global))}, renamed{job("c", Before(Global))}},
-			want:   []string{`"soon" is no version`, `without Thing it is "panic"`, `job c calls itself "other"`},
+			reason: "Optional fields are checked, too.",
+			jobs: []Registration{
+				{Job: &fakeJob{name: "a"}, Hooks: []Hook{Before(Global)}, RemoveBy: "soon"},
+				{Job: &fakeJob{name: "b"}, Hooks: []Hook{Before(Global)}, Requires: []Requirement{{Kind: schema.GroupKind{Kind: "Thing"}, IfMissing: "panic"}}},
+			},
+			want: []string{`"soon" is no version`, `without Thing it is "panic"`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,15 +153,13 @@ func TestDeployKeepsTheOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &ledger{}
-			var jobs []Job
-			for _, j := range []*fakeJob{
-				{name: "last", hooks: []Hook{After(Global)}}, {name: "after-bus", hooks: []Hook{After("bus")}},
-				{name: "before-bus", hooks: []Hook{Before("bus")}}, {name: "after-core", hooks: []Hook{After("core")}},
-				{name: "second-before-core", hooks: []Hook{Before("core", "before-core")}}, {name: "before-core", hooks: []Hook{Before("core")}},
-				{name: "first", hooks: []Hook{Before(Global)}}, {name: "of-another", hooks: []Hook{Before("unused")}},
-			} {
-				j.run = tc.fails[j.name]
-				jobs = append(jobs, j)
+			jobs := []Registration{
+				job("last", After(Global)), job("after-bus", After("bus")), job("before-bus", Before("bus")), job("after-core", After("core")),
+				job("second-before-core", Before("core", "before-core")), job("before-core", Before("core")),
+				job("first", Before(Global)), job("of-another", Before("unused")),
+			}
+			for _, j := range jobs {
+				j.Job.(*fakeJob).run = tc.fails[j.Name()]
 			}
 			m := newManager(t, l, []string{"core", "bus", "unused"}, jobs...)
 			report, err := m.Deploy(t.Context(), []string{"core", "bus"}, func(_ context.Context, c string) error {
@@ -223,28 +211,29 @@ func TestJobsOfOneHookRunSideBySide(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	m := newManager(t, &ledger{}, []string{"core"},
-		&fakeJob{name: "a", hooks: []Hook{Before("core")}, run: meet(a, b)}, &fakeJob{name: "b", hooks: []Hook{Before("core")}, run: meet(b, a)})
+		Registration{Job: &fakeJob{name: "a", run: meet(a, b)}, Hooks: []Hook{Before("core")}},
+		Registration{Job: &fakeJob{name: "b", run: meet(b, a)}, Hooks: []Hook{Before("core")}})
 	if _, err := m.Run(ctx, Selection{}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAJobThatIgnoresItsContextIsLeftBehind(t *testing.T) {
+func TestAJobThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	release := make(chan struct{})
 	defer close(release)
 	deaf := func(context.Context) { <-release }
 	for name, job := range map[string]*fakeJob{
-		"WhileLooking": {needed: func(ctx context.Context, _ Input) (Need, error) { deaf(ctx); return Need{Verdict: NotNeeded}, nil }},
+		"WhileDeciding": {plan: func(ctx context.Context) (*migration.Plan, error) { deaf(ctx); return nothing(ctx) }},
 		"WhileRunning": {run: func(ctx context.Context) *migration.Report {
 			deaf(ctx)
 			return &migration.Report{Result: migration.Succeeded}
 		}},
 	} {
-		job.name, job.hooks, job.timeout = "deaf", []Hook{Before("core")}, limit
+		job.name = "deaf"
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{}
-			m := newManager(t, l, []string{"core"}, job)
+			m := newManager(t, l, []string{"core"}, Registration{Job: job, Hooks: []Hook{Before("core")}, Timeout: limit})
 			began := time.Now()
 			report, err := m.Deploy(t.Context(), []string{"core"}, func(context.Context, string) error { l.add("deploy"); return nil })
 			if took := time.Since(began); took > limit+10*time.Second {
@@ -255,45 +244,15 @@ func TestAJobThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 			}
 		})
 		t.Run(name+"Cancelled", func(t *testing.T) {
-			job.timeout = time.Hour
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(limit, func() { cancel(engine.SignalError{Signal: 15}) })
-			m := newManager(t, &ledger{}, []string{"core"}, job)
+			m := newManager(t, &ledger{}, []string{"core"}, Registration{Job: job, Hooks: []Hook{Before("core")}, Timeout: time.Hour})
 			report, err := m.Deploy(ctx, []string{"core"}, func(context.Context, string) error { t.Error("deployed"); return nil })
 			if err == nil || report.ExitCode != 143 {
 				t.Errorf("exit code %d, error %v; want 143", report.ExitCode, err)
 			}
 		})
 	}
-}
-
-// crashing panics where the manager itself is at work, not in one of the two steps
-// of a job that it watches.
-type crashing struct {
-	*fakeJob
-	limit, requires, migration bool
-	armed                      bool
-}
-
-func (c *crashing) Timeout() time.Duration {
-	if c.limit {
-		panic("oh")
-	}
-	return 0
-}
-
-func (c *crashing) Requires() []Requirement {
-	if c.requires && c.armed { // registration asks, too
-		panic("oh")
-	}
-	return nil
-}
-
-func (c *crashing) Migration() migration.Job {
-	if c.migration && c.armed {
-		panic("oh")
-	}
-	return c.fakeJob
 }
 
 // panicky is a progress that fails for one job.
@@ -310,26 +269,32 @@ func (panicky) For(string) engine.Progress { return nil }
 // the goroutines of the manager around it. None ends the process, and the job at its
 // side runs.
 func TestAPanicIsTheJobsError(t *testing.T) {
-	job := func() *fakeJob { return &fakeJob{name: "bad", hooks: []Hook{Before("core")}} }
-	needed, running := job(), job()
-	needed.needed = func(context.Context, Input) (Need, error) { panic("oh") }
-	running.run = func(context.Context) *migration.Report { panic("oh") }
+	bad := func(change func(*fakeJob, *Registration)) Registration {
+		j := &fakeJob{name: "bad"}
+		r := Registration{Job: j, Hooks: []Hook{Before("core")}}
+		change(j, &r)
+		return r
+	}
 	for name, tc := range map[string]struct {
-		job      Job
+		job      Registration
 		progress Progress
 		engine   bool
+		// runs: only a run comes to the panic.
+		runs bool
 	}{
-		"Needed":    {job: needed},
-		"Run":       {job: running},
-		"Timeout":   {job: &crashing{fakeJob: job(), limit: true}},
-		"Requires":  {job: &crashing{fakeJob: job(), requires: true}},
-		"Migration": {job: &crashing{fakeJob: job(), migration: true}},
-		"Progress":  {job: job(), progress: panicky{}},
-		"Engine":    {job: job(), engine: true},
+		"Plan": {job: bad(func(j *fakeJob, _ *Registration) {
+			j.plan = func(context.Context) (*migration.Plan, error) { panic("oh") }
+		})},
+		"SkipIf": {job: bad(func(_ *fakeJob, r *Registration) {
+			r.SkipIf = func(context.Context, Input) (string, error) { panic("oh") }
+		})},
+		"Run": {runs: true, job: bad(func(j *fakeJob, _ *Registration) {
+			j.run = func(context.Context) *migration.Report { panic("oh") }
+		})},
+		"Progress": {runs: true, job: bad(func(*fakeJob, *Registration) {}), progress: panicky{}},
+		"Engine":   {job: bad(func(_ *fakeJob, r *Registration) { r.Timeout = time.Hour }), engine: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			good := &fakeJob{name: "good", hooks: []Hook{Before("core")}}
-			after := &fakeJob{name: "after", hooks: []Hook{Before("core", "bad")}}
 			l := &ledger{}
 			o := fakeOptions(l)
 			o.Progress = tc.progress
@@ -340,14 +305,10 @@ func TestAPanicIsTheJobsError(t *testing.T) {
 					}
 					return former(m)
 				}
-				tc.job.(*fakeJob).timeout = time.Hour
 			}
-			m, err := New(o, []string{"core"}, tc.job, good, after)
+			m, err := New(o, []string{"core"}, tc.job, job("good", Before("core")), job("after", Before("core", "bad")))
 			if err != nil {
 				t.Fatal(err)
-			}
-			if c, ok := tc.job.(*crashing); ok {
-				c.armed = true
 			}
 			report, err := m.Deploy(t.Context(), []string{"core"}, func(context.Context, string) error { t.Error("deployed"); return nil })
 			var failed *JobError
@@ -362,8 +323,8 @@ func TestAPanicIsTheJobsError(t *testing.T) {
 					t.Errorf("it is reported as %s: %s", j.Result, j.Message)
 				}
 			}
-			if name == "Run" || name == "Migration" || name == "Progress" || name == "Timeout" {
-				return // is only asked when it runs
+			if tc.runs {
+				return
 			}
 			needs, err := m.Needs(t.Context())
 			if err != nil {
@@ -380,7 +341,7 @@ func TestAPanicIsTheJobsError(t *testing.T) {
 	if _, err := m.Deploy(t.Context(), []string{"core"}, func(context.Context, string) error { panic("deploy") }); err == nil {
 		t.Error("a panic of the deployment is no error")
 	}
-	undone := Adapt(&fakeJob{name: "undone", run: func(context.Context) *migration.Report { panic("oh") }}, Before(Global))
+	undone := Registration{Job: &fakeJob{name: "undone", run: func(context.Context) *migration.Report { panic("oh") }}, Hooks: []Hook{Before(Global)}}
 	var failed *JobError
 	if _, err := newManager(t, &ledger{}, nil, undone).Undo(t.Context(), "undone"); !errors.As(err, &failed) || failed.Code != migration.ExitPartlyRestored {
 		t.Errorf("undo: %v", err)
@@ -388,15 +349,19 @@ func TestAPanicIsTheJobsError(t *testing.T) {
 }
 
 func TestNeededDecides(t *testing.T) {
-	say := func(v Verdict, findings ...migration.Finding) func(context.Context, Input) (Need, error) {
-		return func(context.Context, Input) (Need, error) {
-			return Need{Verdict: v, Reason: "because", Findings: findings}, nil
+	plan := func(units []migration.Unit, findings ...migration.Finding) func(context.Context) (*migration.Plan, error) {
+		return func(context.Context) (*migration.Plan, error) {
+			return &migration.Plan{Units: units, Findings: findings}, nil
 		}
 	}
-	deferred := migration.Finding{Severity: migration.Deferred, Problem: "later"}
+	needed := plan([]migration.Unit{oneWrite})
+	later := migration.Finding{Severity: migration.Deferred, Problem: "later"}
+	deferred := plan(nil, later)
 	for name, tc := range map[string]struct {
 		reason  string
-		needed  func(context.Context, Input) (Need, error)
+		plan    func(context.Context) (*migration.Plan, error)
+		skip    string
+		skipErr error
 		stored  *migration.Report
 		open    bool
 		defers  engine.Defer
@@ -405,30 +370,37 @@ func TestNeededDecides(t *testing.T) {
 		code    int
 		message string
 	}{
-		"Needed":          {reason: "It runs.", needed: say(Needed), ran: true, result: migration.Succeeded},
-		"NotNeeded":       {reason: "It does not run.", needed: say(NotNeeded), result: ResultNotNeeded, message: "because"},
-		"NotNeededAnyway": {reason: "The stored report is true.", needed: say(NotNeeded), stored: &migration.Report{Result: migration.Succeeded}, result: ResultNotNeeded, message: "because"},
-		"StaleReport":     {reason: "The stored report tells of a failure that is over: the engine says so.", needed: say(NotNeeded), stored: &migration.Report{Result: migration.RolledBack}, ran: true, result: migration.Succeeded},
-		"Undone":          {reason: "What was taken back stays so until it is needed.", needed: say(NotNeeded), stored: &migration.Report{Command: "undo", Result: migration.Succeeded}, result: ResultNotNeeded, message: "because"},
-		"OpenJournal":     {reason: "An interrupted run is finished, whatever the plan says.", needed: say(NotNeeded), open: true, ran: true, result: migration.Succeeded},
-		"DeferredNew":     {reason: "What is deferred is reported once.", needed: say(Deferred, deferred), ran: true, result: migration.Succeeded},
+		"Needed":          {reason: "It runs.", plan: needed, ran: true, result: migration.Succeeded},
+		"NotNeeded":       {reason: "It does not run.", plan: nothing, result: ResultNotNeeded, message: "nothing is left to do"},
+		"NotNeededAnyway": {reason: "The stored report is true.", plan: nothing, stored: &migration.Report{Result: migration.Succeeded}, result: ResultNotNeeded, message: "nothing is left to do"},
+		"Skipped":         {reason: "Its plan does not count.", plan: needed, skip: "nobody asked for it", result: ResultNotNeeded, message: "nobody asked for it"},
+		"StaleReport":     {reason: "The stored report tells of a failure that is over: the engine says so.", plan: nothing, stored: &migration.Report{Result: migration.RolledBack}, ran: true, result: migration.Succeeded},
+		"Undone":          {reason: "What was undone stays so until it is needed.", plan: nothing, stored: &migration.Report{Command: "undo", Result: migration.Succeeded}, result: ResultNotNeeded, message: "nothing is left to do"},
+		"OpenJournal":     {reason: "An interrupted run is finished, whatever the plan says.", plan: nothing, open: true, ran: true, result: migration.Succeeded},
+		"DeferredNew":     {reason: "What is deferred is reported once.", plan: deferred, ran: true, result: migration.Succeeded},
 		"DeferredKnown": {
-			reason: "And not again.", needed: say(Deferred, deferred), result: migration.DeferredResult, message: "because",
-			stored: &migration.Report{Result: migration.DeferredResult, Findings: []migration.Finding{deferred}},
+			reason: "And not again.", plan: deferred, result: migration.DeferredResult, message: "later",
+			stored: &migration.Report{Result: migration.DeferredResult, Findings: []migration.Finding{later}},
 		},
 		"DeferredFails": {
-			reason: "Where nothing may be left, the engine decides.", needed: say(Deferred, deferred), defers: engine.DeferFail, ran: true, result: migration.Succeeded,
-			stored: &migration.Report{Result: migration.DeferredResult, Findings: []migration.Finding{deferred}},
+			reason: "Where nothing may be left, the engine decides.", plan: deferred, defers: engine.DeferFail, ran: true, result: migration.Succeeded,
+			stored: &migration.Report{Result: migration.DeferredResult, Findings: []migration.Finding{later}},
 		},
-		"Blocked":    {reason: "It fails, refused.", needed: say(Blocked), result: migration.Refused, code: 4, message: "because"},
-		"NoVerdict":  {reason: "A job that does not say so is broken.", needed: say(""), result: migration.FailedResult, code: 1, message: "it does not say whether it is needed"},
-		"CannotTell": {reason: "An error is no \"no\".", needed: func(context.Context, Input) (Need, error) { return Need{}, errors.New("no answer") }, result: migration.FailedResult, code: 1, message: "no answer"},
+		"Blocked": {
+			reason: "What the plan refuses is reported where it outlives the process.", ran: true, result: migration.Succeeded,
+			plan: plan(nil, migration.Finding{Severity: migration.Error, Problem: "no"}),
+		},
+		"CannotTell": {
+			reason: "An error is no \"no\".", result: migration.FailedResult, code: 1, message: "no answer",
+			plan: func(context.Context) (*migration.Plan, error) { return nil, errors.New("no answer") },
+		},
+		"CannotSkip": {reason: "Nor is this one.", plan: needed, skipErr: errors.New("no answer"), result: migration.FailedResult, code: 1, message: "no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{}
 			o := fakeOptions(l)
 			o.Migration.Defer = tc.defers
-			o.Engine = func(opts engine.Options) (Engine, error) {
+			o.Engine = func(engine.Options) (Engine, error) {
 				kept := &engine.State{Reports: map[string]*engine.StoredReport{}}
 				if tc.stored != nil {
 					kept.Reports["job"] = &engine.StoredReport{Report: *tc.stored}
@@ -436,9 +408,12 @@ func TestNeededDecides(t *testing.T) {
 				if tc.open {
 					kept.Journals = []engine.StoredJournal{{Job: "job", Run: "r", Open: true}}
 				}
-				return &fakeEngine{opts: opts, ledger: l, kept: kept}, nil
+				return &fakeEngine{ledger: l, kept: kept}, nil
 			}
-			m, err := New(o, nil, &fakeJob{name: "job", hooks: []Hook{Before(Global)}, needed: tc.needed})
+			m, err := New(o, nil, Registration{
+				Job: &fakeJob{name: "job", plan: tc.plan}, Hooks: []Hook{Before(Global)},
+				SkipIf: func(context.Context, Input) (string, error) { return tc.skip, tc.skipErr },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -458,12 +433,12 @@ func TestNeededDecides(t *testing.T) {
 }
 
 func TestSelection(t *testing.T) {
-	jobs := func() []Job {
-		return []Job{
-			&fakeJob{name: "first", hooks: []Hook{Before(Global)}},
-			&fakeJob{name: "sync", hooks: []Hook{Before("core"), Before("app"), After("core"), After("app", "check")}},
-			&fakeJob{name: "check", hooks: []Hook{After("app")}},
-			&fakeJob{name: "down", hooks: []Hook{After("core", "sync"), After("app", "sync")}},
+	jobs := func() []Registration {
+		return []Registration{
+			job("first", Before(Global)),
+			job("sync", Before("core"), Before("app"), After("core"), After("app", "check")),
+			job("check", After("app")),
+			job("down", After("core", "sync"), After("app", "sync")),
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -500,7 +475,7 @@ func TestSelection(t *testing.T) {
 	t.Run("PlanGoesOn", func(t *testing.T) {
 		l := &ledger{}
 		all := jobs()
-		all[0].(*fakeJob).run = failing(migration.Refused, "no")
+		all[0].Job.(*fakeJob).run = failing(migration.Refused, "no")
 		m := newManager(t, l, []string{"core", "app"}, all...)
 		_, err := m.Plan(t.Context(), Selection{})
 		if diff := cmp.Diff([]string{"plan first", "plan sync", "plan check", "plan sync", "plan down"}, l.all()); err == nil || diff != "" {
@@ -511,29 +486,28 @@ func TestSelection(t *testing.T) {
 
 func TestUndoIsOnlyByName(t *testing.T) {
 	l := &ledger{}
-	adapted := Adapt(&fakeJob{name: "sync"}, Before(Global))
-	none := Adapt(&fakeJob{name: "check"}, Before(Global)).WithoutUndo("it changes nothing")
-	never := &fakeJob{name: "never", hooks: []Hook{Before(Global)}}
-	m := newManager(t, l, nil, adapted, none, never)
+	none := job("check", Before(Global))
+	none.NoUndo = "it changes nothing"
+	m := newManager(t, l, nil, job("sync", Before(Global)), none)
 	if r, err := m.Undo(t.Context(), "sync"); err != nil || r.ExitCode() != 0 || !slices.Equal(l.all(), []string{"undo sync"}) {
 		t.Errorf("%v %v %v", r, err, l.all())
 	}
-	if r, err := m.Undo(t.Context(), "check"); err != nil || r.Result != migration.NothingToDo || len(l.all()) != 1 {
+	if r, err := m.Undo(t.Context(), "check"); err != nil || r.Result != migration.NothingToDo || r.Message != "it changes nothing" || len(l.all()) != 1 {
 		t.Errorf("%v %v %v", r, err, l.all())
 	}
 	var usage *UsageError
-	for _, name := range []string{"never", "nobody", ""} {
+	for _, name := range []string{"nobody", ""} {
 		if _, err := m.Undo(t.Context(), name); !errors.As(err, &usage) {
 			t.Errorf("undo %q: %v", name, err)
 		}
 	}
 }
 
-func TestAdaptedNeed(t *testing.T) {
+func TestNeedOfAPlan(t *testing.T) {
 	write := migration.Unit{Changes: []migration.Change{{Verb: migration.Create}, {Verb: migration.Patch}}}
 	wait := migration.Unit{Changes: []migration.Change{{Verb: migration.Await}}}
 	finding := func(s migration.Severity) migration.Finding {
-		return migration.Finding{Severity: s, Object: "Thing x", Problem: "is odd", Hint: "mend it"}
+		return migration.Finding{Severity: s, Object: "Thing x", Problem: "is odd", Hint: "fix it"}
 	}
 	for name, tc := range map[string]struct {
 		reason string
@@ -551,24 +525,10 @@ func TestAdaptedNeed(t *testing.T) {
 		},
 		"Warned": {reason: "A warning is no work.", plan: migration.Plan{Findings: []migration.Finding{finding(migration.Warning)}}, want: Need{Verdict: NotNeeded, Reason: "nothing is left to do"}},
 	} {
-		got := need(&tc.plan)
+		got := needOf(&tc.plan)
 		tc.want.Findings = tc.plan.Findings
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", name, tc.reason, diff)
-		}
-	}
-	a := Adapt(&fakeJob{name: "a"}, Before(Global)).Unless(func(_ context.Context, in Input) (string, error) {
-		if in.Deploys {
-			return "", nil
-		}
-		return "nothing is deployed", nil
-	})
-	decide := func(context.Context, migration.Job) (*migration.Plan, error) {
-		return &migration.Plan{Units: []migration.Unit{write}}, nil
-	}
-	for deploys, want := range map[bool]Verdict{true: Needed, false: NotNeeded} {
-		if n, err := a.Needed(t.Context(), Input{Deploys: deploys, Decide: decide}); err != nil || n.Verdict != want {
-			t.Errorf("deploys %t: %v, %v", deploys, n, err)
 		}
 	}
 }
@@ -600,9 +560,9 @@ func TestWorst(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	m := newManager(t, &ledger{}, nil,
-		&fakeJob{name: "old", hooks: []Hook{Before(Global)}, goneBy: "1.12.0"},
-		&fakeJob{name: "older", hooks: []Hook{Before(Global)}, goneBy: "1.11"},
-		&fakeJob{name: "stays", hooks: []Hook{Before(Global)}})
+		Registration{Job: &fakeJob{name: "old"}, Hooks: []Hook{Before(Global)}, RemoveBy: "1.12.0"},
+		Registration{Job: &fakeJob{name: "older"}, Hooks: []Hook{Before(Global)}, RemoveBy: "1.11"},
+		job("stays", Before(Global)))
 	for release, want := range map[string][]string{
 		"1.10.9": nil, "1.11.0": {"older"}, "v1.11.7": {"older"}, "1.12.0-rc1": {"old", "older"}, "1.12.0": {"old", "older"}, "9.9.9": {"old", "older"},
 	} {
@@ -627,7 +587,7 @@ func TestTwoManagersDoNotKnowEachOther(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			l := &ledger{}
-			m, err := New(fakeOptions(l), []string{"core"}, &fakeJob{name: "a", hooks: []Hook{Before("core")}}, &fakeJob{name: "b", hooks: []Hook{Before("core", "a")}})
+			m, err := New(fakeOptions(l), []string{"core"}, job("a", Before("core")), job("b", Before("core", "a")))
 			if err != nil {
 				t.Error(err)
 				return
@@ -648,19 +608,21 @@ func TestTwoManagersDoNotKnowEachOther(t *testing.T) {
 func TestWhatAJobIsGiven(t *testing.T) {
 	var got []Input
 	var mu sync.Mutex
-	look := func(_ context.Context, in Input) (Need, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		got = append(got, in)
-		in.Components[0] = "spoilt"
-		in.Config.ExcludeNamespaces[0] = "spoilt"
-		return Need{Verdict: NotNeeded, Reason: "enough"}, nil
+	asking := func(name, component string) Registration {
+		r := job(name, Before(component))
+		r.SkipIf = func(_ context.Context, in Input) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, in)
+			in.Components[0] = "spoilt"
+			in.Config.ExcludeNamespaces[0] = "spoilt"
+			return "enough", nil
+		}
+		return r
 	}
 	o := fakeOptions(&ledger{})
 	o.Migration.StateNamespace, o.Migration.ExcludeNamespaces = "state", []string{"mine"}
-	m, err := New(o, []string{"core", "bus", "app"},
-		&fakeJob{name: "global", hooks: []Hook{Before(Global)}, needed: look}, &fakeJob{name: "bus", hooks: []Hook{Before("bus")}, needed: look},
-		&fakeJob{name: "app", hooks: []Hook{Before("app")}, needed: look})
+	m, err := New(o, []string{"core", "bus", "app"}, asking("global", Global), asking("bus", "bus"), asking("app", "app"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -691,18 +653,16 @@ func TestTimesAreToldSeparately(t *testing.T) {
 	o.Log = zap.New(core)
 	const some = 30 * time.Millisecond
 	m, err := New(o, []string{"core"},
-		&fakeJob{name: "slow", hooks: []Hook{Before("core")}, needed: func(context.Context, Input) (Need, error) {
+		Registration{Hooks: []Hook{Before("core")}, Job: &fakeJob{name: "slow", plan: func(context.Context) (*migration.Plan, error) {
 			time.AfterFunc(some, func() { close(looked) })
 			<-looked
-			return Need{Verdict: Needed, Reason: "x"}, nil
+			return &migration.Plan{Units: []migration.Unit{oneWrite}}, nil
 		}, run: func(context.Context) *migration.Report {
 			time.AfterFunc(2*some, func() { close(ran) })
 			<-ran
 			return &migration.Report{Result: migration.Succeeded, Requests: migration.Requests{Reads: 3, Writes: 2}}
-		}},
-		&fakeJob{name: "idle", hooks: []Hook{Before("core")}, needed: func(context.Context, Input) (Need, error) {
-			return Need{Verdict: NotNeeded, Reason: "nothing is left to do"}, nil
-		}})
+		}}},
+		Registration{Hooks: []Hook{Before("core")}, Job: &fakeJob{name: "idle", plan: nothing}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ func parseRelease(s string) (*version.Version, error) {
 }
 
 // Overdue is a job whose release of removal has come.
-type Overdue struct{ Job, GoneBy, Release string }
+type Overdue struct{ Job, RemoveBy, Release string }
 
 func (e *Overdue) Error() string {
-	return fmt.Sprintf("job %s must be gone by release %s, and this is %s: remove it, its registration and its documentation", e.Job, e.GoneBy, e.Release)
+	return fmt.Sprintf("job %s must be gone by release %s, and this is %s: remove it, its registration and its documentation", e.Job, e.RemoveBy, e.Release)
 }
 
 // Lint reports each job that must not be in the release any more.
@@ -30,16 +30,15 @@ func (m *Manager) Lint(release string) error {
 	}
 	var errs []error
 	for _, job := range m.jobs {
-		d, ok := job.(Deprecated)
-		if !ok || d.GoneBy() == "" {
+		if job.RemoveBy == "" {
 			continue
 		}
-		gone, err := parseRelease(d.GoneBy())
+		removed, err := parseRelease(job.RemoveBy)
 		if err != nil {
 			return err // New has refused it
 		}
-		if now.AtLeast(gone) {
-			errs = append(errs, &Overdue{Job: job.Name(), GoneBy: d.GoneBy(), Release: release})
+		if now.AtLeast(removed) {
+			errs = append(errs, &Overdue{Job: job.Name(), RemoveBy: job.RemoveBy, Release: release})
 		}
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package newjob
+
+const variant = "-race=false"

@@ -1,0 +1,13 @@
+// Command sample-sync creates a ConfigMap where it is missing.
+package main
+
+import (
+	"os"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/sample"
+)
+
+func main() {
+	os.Exit(cli.Run(sample.New(), cli.OS()))
+}
