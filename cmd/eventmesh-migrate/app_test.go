@@ -256,9 +256,9 @@ func TestProgress(t *testing.T) {
 		want   string
 	}{
 		"Waiting":  {"a job that waits for another is not shown", []string{"waiting"}, ""},
-		"Checking": {"whether the job is needed", []string{"waiting", "looking"}, "0s | a checking"},
-		"Running":  {"the job works", []string{"waiting", "looking", "running"}, "0s | a running"},
-		"Ended":    {"every other word is a result", []string{"waiting", "looking", "running", "succeeded"}, "0s | 1 ended"},
+		"Checking": {"whether the job is needed", []string{"waiting", "checking"}, "0s | a checking"},
+		"Running":  {"the job works", []string{"waiting", "checking", "running"}, "0s | a running"},
+		"Ended":    {"every other word is a result", []string{"waiting", "checking", "running", "succeeded"}, "0s | 1 ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

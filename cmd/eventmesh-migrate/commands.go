@@ -22,13 +22,13 @@ import (
 
 // jobRow is a job in the list.
 type jobRow struct {
-	Name    string             `json:"name"`
-	Hooks   []string           `json:"hooks"`
-	Needed  jobmanager.Verdict `json:"needed,omitempty"`
-	Reason  string             `json:"reason,omitempty"`
-	Seconds float64            `json:"seconds"`
-	GoneBy  string             `json:"goneBy,omitempty"`
-	Error   string             `json:"error,omitempty"`
+	Name      string             `json:"name"`
+	Hooks     []string           `json:"hooks"`
+	Needed    jobmanager.Verdict `json:"needed,omitempty"`
+	Reason    string             `json:"reason,omitempty"`
+	Seconds   float64            `json:"seconds"`
+	RemovedIn string             `json:"removedIn,omitempty"`
+	Error     string             `json:"error,omitempty"`
 }
 
 func (a *app) jobsCommand() *cobra.Command {
@@ -63,14 +63,14 @@ func (a *app) jobsCommand() *cobra.Command {
 				t := &table{}
 				head := []string{"NAME", "COMPONENT", "PHASE", "NEEDED", "WHY"}
 				if a.output == formWide {
-					head = append(head, "LOOKED", "GONE BY")
+					head = append(head, "CHECK", "REMOVED IN")
 				}
 				t.row(head...)
 				for _, r := range rows {
 					component, phase := where(r.Hooks)
 					cells := []string{r.Name, component, phase, cmp.Or(string(r.Needed), "error"), cmp.Or(r.Error, r.Reason)}
 					if a.output == formWide {
-						cells = append(cells, secondsOf(r.Seconds), cmp.Or(r.GoneBy, "-"))
+						cells = append(cells, secondsOf(r.Seconds), cmp.Or(r.RemovedIn, "-"))
 					}
 					t.row(cells...)
 				}
@@ -84,7 +84,7 @@ func (a *app) jobsCommand() *cobra.Command {
 
 func jobRows(needs []jobmanager.JobNeed) (rows []jobRow, failed error) {
 	for _, n := range needs {
-		r := jobRow{Name: n.Job.Name(), Needed: n.Verdict, Reason: n.Reason, Seconds: n.Seconds, GoneBy: n.Job.RemoveBy}
+		r := jobRow{Name: n.Job.Name(), Needed: n.Verdict, Reason: n.Reason, Seconds: n.Seconds, RemovedIn: n.Job.RemoveBy}
 		for _, h := range n.Job.Hooks {
 			r.Hooks = append(r.Hooks, h.String())
 		}
@@ -230,8 +230,8 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 func (a *app) undoCommand() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
-		Use: "undo JOB", Short: "Take back the newest run of a job, finished or interrupted",
-		Long: `Take back the newest run of a job that was not taken back yet, finished or
+		Use: "undo JOB", Short: "Undo the newest run of a job, finished or interrupted",
+		Long: `Undo the newest run of a job that was not undone yet, finished or
 interrupted, from its journal in the cluster, whichever version of this program wrote
 it. What was edited since is left alone, and what carries live events is kept; the
 report names both.`,
@@ -256,7 +256,7 @@ report names both.`,
 				return err
 			}
 			if !yes {
-				ok, err := a.confirm(fmt.Sprintf("Take back the newest run of %s on %s (%s)?", args[0], c.Config.Host, c.Source), "--yes")
+				ok, err := a.confirm(fmt.Sprintf("Undo the newest run of %s on %s (%s)?", args[0], c.Config.Host, c.Source), "--yes")
 				if err != nil {
 					return err
 				}

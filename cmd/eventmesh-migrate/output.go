@@ -129,7 +129,7 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report) error {
 		return nil
 	}
 	t := &table{}
-	head := []string{"JOB", "COMPONENT", "PHASE", "RESULT", "LOOKED", "RAN", "WHY"}
+	head := []string{"JOB", "COMPONENT", "PHASE", "RESULT", "CHECK", "RUN", "WHY"}
 	t.row(head...)
 	for _, j := range r.Jobs {
 		t.row(j.Job, j.Component, string(j.Phase), string(j.Result), secondsOf(j.NeededSeconds), secondsOf(j.Seconds), cmp.Or(j.Message, j.Reason))
@@ -145,7 +145,7 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report) error {
 			}
 		}
 	}
-	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s looking, %s running; %d reads, %d writes.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), r.Requests.Reads, r.Requests.Writes)
+	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s checking, %s running; %d reads, %d writes.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), r.Requests.Reads, r.Requests.Writes)
 	if r.ExitCode != migration.ExitOK {
 		fmt.Fprintf(a.Stdout, "Exit code %d: %s. What to do: %s\n", r.ExitCode, cli.Meaning(r.ExitCode), cli.Anchor(r.ExitCode))
 	}

@@ -21,9 +21,7 @@ func progressOf(c *cli.Connection) jobmanager.Progress {
 func (p progress) Job(_ jobmanager.Hook, job, state string) {
 	switch state {
 	case "waiting":
-	case "looking":
-		p.line.State(job, "checking")
-	case "running":
+	case "checking", "running":
 		p.line.State(job, state)
 	default: // a result
 		p.line.Ended(job)

@@ -95,7 +95,7 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 	errors := 0
 	t := &table{}
 	if a.output == formWide {
-		t.row("SEVERITY", "DEFECT", "OBJECT", "PROBLEM", "WHAT TO DO", "PAGE")
+		t.row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "PAGE")
 	}
 	for _, d := range found {
 		if d.Severity == migration.Error {

@@ -353,7 +353,7 @@ func (r *run) supervised(ctx context.Context, s stage, job *Registration, left *
 		return err
 	}
 
-	r.progress(s, job, "looking")
+	r.progress(s, job, "checking")
 	began := time.Now()
 	n, err := watched(ctx, o, r.m.opts.Grace, seat, true, func(ctx context.Context) (Need, error) { return r.need(ctx, e, job) })
 	report.NeededSeconds = seconds(time.Since(began))
