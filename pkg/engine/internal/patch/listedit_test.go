@@ -34,19 +34,23 @@ func TestContains(t *testing.T) {
 }
 
 func TestAsPlanned(t *testing.T) {
-	const planned = `{"metadata":{"name":"n","labels":{"a":"1"}},"spec":{"x":1}}`
+	const planned = `{"metadata":{"name":"n","labels":{"a":"1"}},"spec":{"x":1,"list":[{"n":"a"}]}}`
 	for name, tc := range map[string]struct {
 		reason string
 		live   string
 		want   bool
 	}{
-		"AsMade":     {"as it was created, with our mark and what the server adds", `{"metadata":{"name":"n","resourceVersion":"7","labels":{"a":"1"},"annotations":{"` + migration.MarkAnnotation + `":"r/0/0"}},"spec":{"x":1,"default":true},"status":{"y":1}}`, true},
-		"Ignored":    {"a key that a webhook owns is no edit", `{"metadata":{"name":"n","labels":{"a":"1"},"annotations":{"webhook":"w"}},"spec":{"x":1}}`, true},
-		"Spec":       {"an edited spec", `{"metadata":{"name":"n","labels":{"a":"1"}},"spec":{"x":2}}`, false},
-		"MoreLabels": {"a label that somebody added", `{"metadata":{"name":"n","labels":{"a":"1","b":"1"}},"spec":{"x":1}}`, false},
-		"LessLabels": {"a label that somebody removed", `{"metadata":{"name":"n"},"spec":{"x":1}}`, false},
-		"Annotation": {"an annotation that somebody added", `{"metadata":{"name":"n","labels":{"a":"1"},"annotations":{"b":"1"}},"spec":{"x":1}}`, false},
-		"Owner":      {"an owner that somebody added", `{"metadata":{"name":"n","labels":{"a":"1"},"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]},"spec":{"x":1}}`, false},
+		"AsMade":     {"as it was created, with our mark and what the server adds", `{"metadata":{"name":"n","resourceVersion":"7","labels":{"a":"1"},"annotations":{"` + migration.MarkAnnotation + `":"r/0/0"}},"spec":{"x":1,"list":[{"n":"a"}],"default":true},"status":{"y":1}}`, true},
+		"Default":    {"what the API server adds inside a list", `{"metadata":{"name":"n","generation":1,"labels":{"a":"1"}},"spec":{"x":1,"list":[{"n":"a","added":true}]}}`, true},
+		"Generation": {"the same, and somebody has changed the spec since", `{"metadata":{"name":"n","generation":2,"labels":{"a":"1"}},"spec":{"x":1,"list":[{"n":"a","added":true}]}}`, false},
+		"Labelled":   {"a generation says nothing of labels", `{"metadata":{"name":"n","generation":1,"labels":{"b":"1"}},"spec":{"x":1,"list":[{"n":"a"}]}}`, false},
+		"Data":       {"a generation says nothing of data", `{"metadata":{"name":"n","generation":1,"labels":{"a":"1"}},"data":{"x":"1"}}`, false},
+		"Ignored":    {"a key that a webhook owns is no edit", `{"metadata":{"name":"n","labels":{"a":"1"},"annotations":{"webhook":"w"}},"spec":{"x":1,"list":[{"n":"a"}]}}`, true},
+		"Spec":       {"an edited spec", `{"metadata":{"name":"n","labels":{"a":"1"}},"spec":{"x":2,"list":[{"n":"a"}]}}`, false},
+		"MoreLabels": {"a label that somebody added", `{"metadata":{"name":"n","labels":{"a":"1","b":"1"}},"spec":{"x":1,"list":[{"n":"a"}]}}`, false},
+		"LessLabels": {"a label that somebody removed", `{"metadata":{"name":"n"},"spec":{"x":1,"list":[{"n":"a"}]}}`, false},
+		"Annotation": {"an annotation that somebody added", `{"metadata":{"name":"n","labels":{"a":"1"},"annotations":{"b":"1"}},"spec":{"x":1,"list":[{"n":"a"}]}}`, false},
+		"Owner":      {"an owner that somebody added", `{"metadata":{"name":"n","labels":{"a":"1"},"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]},"spec":{"x":1,"list":[{"n":"a"}]}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := AsPlanned(enginetest.Object(t, tc.live), enginetest.Object(t, planned), map[string]bool{"webhook": true}); got != tc.want {

@@ -98,12 +98,19 @@ func contains(got, want any) bool {
 
 // AsPlanned says whether a live object is the planned one: its spec and data hold
 // what was planned, and its labels, annotations and owners are these and no others.
+//
+// The generation of an object counts its specs. While it is 1, the spec is as it was
+// created: what differs was added by the API server or by a webhook, also inside lists,
+// such as the status of a StatefulSet's claim templates. Kinds without a spec have none.
 func AsPlanned(live, planned *unstructured.Unstructured, ignored map[string]bool) bool {
 	has, wants := content(live, ignored), content(planned, ignored)
 	for _, key := range []string{"labels", "annotations", "ownerReferences"} {
 		if !reflect.DeepEqual(has[key], wants[key]) {
 			return false
 		}
+	}
+	if _, spec := live.Object["spec"]; spec && live.GetGeneration() == 1 {
+		return true
 	}
 	return contains(has, wants)
 }
