@@ -91,8 +91,8 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 			}
 		}
 	}
-	if keeper, ok := pf.Job.(migration.ProtectReader); ok {
-		for _, ref := range keeper.ProtectReads() {
+	if protector, ok := pf.Job.(migration.ProtectReader); ok {
+		for _, ref := range protector.ProtectReads() {
 			need(ref, "", "list")
 		}
 	}

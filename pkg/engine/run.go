@@ -464,7 +464,7 @@ func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
 
 // merge brings together what an interrupted run left open and what is planned
 // now. The journal decides what has to be finished because it was begun: see
-// goesOn. The plan, which saw the cluster as it is, decides everything else.
+// Recorder.Continues. The plan, which saw the cluster as it is, decides everything else.
 // It may write, and so comes after the preflight.
 func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, error) {
 	if r.Journal == nil {
@@ -516,8 +516,8 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 			continue
 		}
 		follows := slices.ContainsFunc(e.Unit.Follows, func(id string) bool { return begun[id] })
-		goesOn := r.Continues(e, wanted, follows, begun)
-		if !goesOn {
+		continues := r.Continues(e, wanted, follows, begun)
+		if !continues {
 			changed = true
 			e.Done = true
 			e.Chunk.Left--

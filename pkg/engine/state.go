@@ -76,7 +76,7 @@ type State struct {
 	Journals []StoredJournal
 	// Reports by job.
 	Reports map[string]*StoredReport
-	// Lock is nil if nobody holds it; from OpenKept also if no run is open.
+	// Lock is nil if nobody holds it; from OpenState also if no run is open.
 	Lock *HeldLock
 }
 

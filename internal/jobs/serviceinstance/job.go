@@ -263,8 +263,8 @@ func (j *Job) Stuck(ch *migration.Change) *migration.Condition {
 	if ch.Ref.Kind != kyma.ServiceInstance.Kind {
 		return nil
 	}
-	stalled := j.checks().stalled(ch.Ref)
-	return &stalled
+	stuck := j.checks().stuck(ch.Ref)
+	return &stuck
 }
 
 // Protect implements migration.Protector.

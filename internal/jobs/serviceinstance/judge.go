@@ -92,11 +92,11 @@ func (c checks) busy(ctx context.Context, r reader, instance *unstructured.Unstr
 	return busy, err
 }
 
-// stalled is met when the deletion of an instance waits for nothing any more, and
+// stuck is met when the deletion of an instance waits for nothing any more, and
 // nobody looks: Service Catalog does not notice that the last binding is gone,
 // and looks again upon any change of the instance, or after five minutes
 // (docs/domain.md §4.7).
-func (c checks) stalled(ref migration.Ref) migration.Condition {
+func (c checks) stuck(ref migration.Ref) migration.Condition {
 	bindings := c.binding.Ref(ref.Namespace, "")
 	return migration.Condition{
 		Text: "it to stall", On: []migration.Ref{ref, bindings},

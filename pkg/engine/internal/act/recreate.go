@@ -18,7 +18,7 @@ import (
 // nudgePause is how long the owner of a stuck deletion has to go on with it after an update.
 const nudgePause = time.Second
 
-// nudgeAnnotation is what is written upon an object whose deletion stalled.
+// nudgeAnnotation is what is written on an object whose deletion is stuck.
 const nudgeAnnotation = migration.LabelPrefix + "touched"
 
 // alreadyReplaced says whether the object that change i is for was deleted already by
@@ -35,7 +35,7 @@ func (a *Actor) alreadyReplaced(ctx context.Context, e *journal.Entry, i int) (b
 }
 
 // deleteForRecreation is the deletion of an object that the unit makes again. What an
-// earlier attempt has made stays, unless it is spoilt.
+// earlier attempt created stays, unless it is unusable.
 func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
 	if pre == nil {
@@ -62,8 +62,8 @@ func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int
 // called before the first write.
 func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured, record func() error) (going bool, err error) {
 	var judged migration.Assessment
-	if remaker, ok := a.Job.(migration.Recreator); ok {
-		if judged, err = remaker.Assess(ctx, a.Cluster, live); err != nil {
+	if recreator, ok := a.Job.(migration.Recreator); ok {
+		if judged, err = recreator.Assess(ctx, a.Cluster, live); err != nil {
 			return false, err
 		}
 	}
@@ -132,19 +132,19 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 // Nudging waits like wait, and touches the object of a deletion whenever that
 // stalls.
 func (a *Actor) Nudging(ctx context.Context, w *wait.Waiter, ch *migration.Change, wait func() error) error {
-	remaker, ok := a.Job.(migration.Recreator)
+	recreator, ok := a.Job.(migration.Recreator)
 	if !ok || ch.Verb != migration.Delete {
 		return wait()
 	}
-	stalled := remaker.Stuck(ch)
-	if stalled == nil {
+	stuck := recreator.Stuck(ch)
+	if stuck == nil {
 		return wait()
 	}
 	watching, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for w.Wait(watching, []migration.Condition{*stalled}, time.Now()) == nil {
+		for w.Wait(watching, []migration.Condition{*stuck}, time.Now()) == nil {
 			live := w.Get(ch.Ref)
 			if live == nil {
 				return

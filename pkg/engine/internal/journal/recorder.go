@@ -81,7 +81,7 @@ func (rec *Recorder) Complete(e *Entry) bool {
 }
 
 // Unload drops the objects of a unit that has ended: the journal has them, and a
-// rollback reads them from there. What is remade is looked at again by others.
+// rollback reads them from there. A recreated object is read again by others.
 func (rec *Recorder) Unload(e *Entry) {
 	if e.Unit.Commit || RecreatesAny(&e.Unit) {
 		return
@@ -103,7 +103,7 @@ func (rec *Recorder) Unload(e *Entry) {
 	e.Latest = nil
 }
 
-// Reload reads what was forgotten of a unit, and of the others of its chunk.
+// Reload reads what was unloaded of a unit, and of the others of its chunk.
 func (rec *Recorder) Reload(ctx context.Context, e *Entry) error {
 	if e.unloaded == nil {
 		return nil
@@ -189,7 +189,7 @@ func (rec *Recorder) Undecided(e *Entry, i int) (ask, gaveUp bool) {
 		case e.Steps[k].State == StepLeft:
 			gaveUp = true
 		case e.DeletionOf(k) >= 0 && e.MadeOrBegun(e.DeletionOf(k)):
-			// It restores or replaces what was deleted: see goesOn.
+			// It restores or replaces what was deleted: see Continues.
 		default:
 			ask = true
 		}

@@ -127,7 +127,7 @@ type Rollback struct {
 	careful bool
 	// undo: what cannot be restored now may be undone later.
 	undo bool
-	// unsure: an earlier process has begun this reversal, and may have undone the units
+	// unsure: an earlier process has begun this rollback, and may have undone the units
 	// from this sequence number on.
 	unsure    int
 	protector protectorAnswer
@@ -176,8 +176,8 @@ func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
 	return &Rollback{r: a, waiter: w, careful: careful}
 }
 
-// Run undoes the whole journal. It returns an error only if the reversal
-// itself was cut off; what could not be restored is in the reversal's counts,
+// Run undoes the whole journal. It returns an error only if the rollback
+// itself was cut off; what could not be restored is in the rollback's counts,
 // in the findings and in the changes' reports.
 func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, error) {
 	// The forward run's collections are stale or trimmed: look afresh.
@@ -304,7 +304,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 	return back, nil
 }
 
-// askProtector notes which objects the reversal of these units may delete, and asks the job
+// askProtector notes which objects the rollback of these units may delete, and asks the job
 // which of them carry live events.
 func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
 	k := &v.protector
@@ -321,17 +321,17 @@ func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
 	v.askProtectorAgain(ctx, v.r.Cluster)
 }
 
-// askProtectorAgain is called with the keeper's answer locked.
+// askProtectorAgain is called with the protector's answer locked.
 func (v *Rollback) askProtectorAgain(ctx context.Context, c *migration.Cluster) {
 	k := &v.protector
 	k.asked = time.Now()
-	if keeper, ok := v.r.Job.(migration.Protector); ok && len(k.refs) > 0 {
-		k.protected, k.err = keeper.Protect(ctx, c, k.refs)
+	if protector, ok := v.r.Job.(migration.Protector); ok && len(k.refs) > 0 {
+		k.protected, k.err = protector.Protect(ctx, c, k.refs)
 	}
 }
 
-// mayDelete returns a keptError if an object carries live events, by an answer of the
-// job that is at most freshFor old, and when the job gave it: a reversal of thousands of
+// mayDelete returns a protectedError if an object carries live events, by an answer of the
+// job that is at most freshFor old, and when the job gave it: a rollback of thousands of
 // changes takes minutes, in which events may take another path.
 func (v *Rollback) mayDelete(ctx context.Context, ref migration.Ref) (asked time.Time, err error) {
 	k := &v.protector
@@ -469,7 +469,7 @@ func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool 
 }
 
 // notRestored notes why a change was not undone, and says whether what came before it
-// in its unit can be all the same. It returns an error only if the reversal is cut off.
+// in its unit can be undone nevertheless. It returns an error only if the rollback is cut off.
 func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *migration.ChangeReport, err error, hint string) (goOn bool, _ error) {
 	if kept, ok := errors.AsType[*protectedError](err); ok {
 		v.count(&v.Protected)
@@ -599,7 +599,7 @@ func (v *Rollback) deleteCreated(ctx context.Context, ref migration.Ref, ours fu
 	return v.deleteLive(ctx, ref, live, ours)
 }
 
-// deleteLive is takeAway of an object that was read.
+// deleteLive is deleteCreated of an object that was read.
 func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
 	if ours != nil {
 		if ok, err := ours(live); !ok || err != nil {
