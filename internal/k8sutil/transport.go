@@ -24,7 +24,7 @@ func (c *Counter) Writes() int64 { return c.writes.Load() }
 // Wrap returns a transport that counts; it fits rest.Config.Wrap.
 func (c *Counter) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if isRead(req) {
+		if IsRead(req) {
 			c.reads.Add(1)
 		} else {
 			c.writes.Add(1)
@@ -37,7 +37,7 @@ func (c *Counter) Wrap(next http.RoundTripper) http.RoundTripper {
 // something, before it leaves the process.
 func ReadOnly(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if !isRead(req) {
+		if !IsRead(req) {
 			return nil, &ReadOnlyError{Method: req.Method, Path: req.URL.Path}
 		}
 		return next.RoundTrip(req)
@@ -51,7 +51,9 @@ func (e *ReadOnlyError) Error() string {
 	return fmt.Sprintf("this client reads only: refused %s %s", e.Method, e.Path)
 }
 
-func isRead(req *http.Request) bool {
+// IsRead says whether a request changes nothing: GETs, dry runs, and access reviews, which are
+// created but never stored.
+func IsRead(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead ||
 		strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/") ||
 		// Every API server since Kubernetes 1.13 stores nothing then.
