@@ -45,8 +45,8 @@ var rank = map[string]int{
 	"cmd":      0,
 	"registry": 1,
 	"cli":      2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2,
-	"inventory": 3,
-	"engine":    4, "eventservice": 4,
+	"inventory": 3, "migrationtest": 3,
+	"engine": 4, "eventservice": 4,
 	"migration": 5,
 	"kyma":      6, "k8sutil": 6, "redact": 6,
 }
@@ -238,6 +238,16 @@ var rules = []rule{
 		},
 	},
 	{
+		name:   "TheSuiteForOthersNeedsNoTest",
+		reason: "who imports pkg/migrationtest gets all that it imports: the stand-ins of our own tests, and what they need, are none of theirs",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "migrationtest" {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool { return strings.HasPrefix(dep, module+"/test/") })
+		},
+	},
+	{
 		name:   "TheProductNeedsNoTest",
 		reason: "a switch or a stand-in for tests must not reach an image",
 		breaks: func(p *goPackage) []string {
@@ -396,6 +406,9 @@ func TestRulesCatch(t *testing.T) {
 		pkg    *goPackage
 		want   []string
 	}{
+		{reason: "the suite for others knows a job", pkg: in("pkg/migrationtest", []string{"internal/jobs/trigger"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma"}},
+		{reason: "the suite for others knows a test of ours", pkg: in("pkg/migrationtest", []string{"test/snapshot"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheSuiteForOthersNeedsNoTest"}},
+		{reason: "the suite for others as it should be", pkg: in("pkg/migrationtest", []string{"testing", "pkg/engine", "pkg/migration", "internal/k8sutil", "k8s.io/client-go/dynamic"}, nil)},
 		{reason: "a room nobody knows", pkg: in("internal/helpers", nil, nil), want: []string{"EveryRoomHasItsPlace"}},
 		{reason: "the engine knows a job", pkg: in("pkg/engine", []string{"internal/jobs/httpsource"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma"}},
 		{reason: "the engine knows Kyma", pkg: in("pkg/engine", []string{"internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
