@@ -34,6 +34,7 @@ demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by st
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go build -race ./... # with all cores, which -p 1 would not
 	go test -C test/cluster ./...
+	go test -C examples/installer -short ./...
 	$(GOTEST) -timeout 25m $(LONGEST) ./...
 	$(MODEL) -timeout 10m -run "^TestModelSchedules$$" ./test/model
 
@@ -120,6 +121,7 @@ e2e: ## Jobs in pods, beside the real Knative Eventing; needs root (E2E=auto: sk
 .PHONY: test-slow
 test-slow: cc cluster ## What make test leaves out: suites that are too long, or too young to be trusted in CI
 	$(GOTEST) -tags slow -count 1 -timeout 40m $(SLOW)
+	$(if $(filter file,$(origin SLOW)),go test -C examples/installer -race -count 1 -timeout 40m ./...)
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
@@ -149,11 +151,11 @@ bench: cluster ## Time, requests and memory against bare ones: a client-go loop,
 	go run ./test/bench/eventservice -overload 10m
 
 ##@ Keeping it tidy
-MODULES := test/cluster test/charts test/helm2 test/natsstreaming test/servicecatalog
+MODULES := examples/installer test/cluster test/charts test/helm2 test/natsstreaming test/servicecatalog
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
-	for dir in test/cluster test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+	for dir in examples/installer test/cluster test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
 # Only what the programs call is looked for, not what a tool or a test brings along. CI may have no way to the database:
 # docs/decisions/0615-a-vulnerability-check-without-a-network.md.
@@ -169,13 +171,13 @@ vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=
 
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files
-	gofmt -w charts cmd internal licenses pkg test
+	gofmt -w charts cmd examples internal licenses pkg test
 	for dir in . $(MODULES); do go -C $$dir mod tidy; done
 	go -C test/cluster mod tidy -modfile=kubernetes-1.16.mod
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
-	@unformatted=$$(gofmt -l charts cmd internal licenses pkg test); \
+	@unformatted=$$(gofmt -l charts cmd examples internal licenses pkg test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go -C test/cluster mod tidy -modfile=kubernetes-1.16.mod -diff
