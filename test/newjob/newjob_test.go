@@ -51,6 +51,7 @@ func TestAJobIsAPackageAMainAndAnEntry(t *testing.T) {
 		t.Skip("builds programs, and tests a copy of the repository, which is no unit test")
 	}
 	root := copied(t)
+	must(t, root, "git", "init", "--quiet") // a test asks git for the files of the repository
 
 	// By hand.
 	copyFS(t, filepath.Join(root, "internal", "jobs", "sample"), "testdata/sample")
@@ -97,6 +98,7 @@ func TestAJobIsAPackageAMainAndAnEntry(t *testing.T) {
 	}
 
 	// All tests that are about every job hold for it.
+	must(t, root, "git", "add", "--all")
 	must(t, root, "go", "test", variant, "./internal", "./internal/registry", "./charts/generate", "./cmd/eventmesh-migrate")
 	out := must(t, root, "go", "test", variant, "-count=1", "-v", "-run", chartTests, "./test/integration/charts")
 	if passed := strings.Count(out, "--- PASS: Test"); passed < strings.Count(chartTests, "|")+1 {
