@@ -499,7 +499,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 		for i := range e.Unit.Changes {
 			ch := &e.Unit.Changes[i]
 			want := wanted[journal.ChangeKey{Verb: migration.Create, Ref: ch.Ref}]
-			if ch.Verb != migration.Create || want == nil || !r.StateOf(e, i).Begun() || !e.Steps[i].Made || sameObject(want.Built(), ch.Object) {
+			if ch.Verb != migration.Create || want == nil || !r.StateOf(e, i).Begun() || !e.MadeOrBegun(i) || sameObject(want.Built(), ch.Object) {
 				continue
 			}
 			gone, err := rollback.Replaced(ctx, r.Actor, e, i)
@@ -709,6 +709,9 @@ func (r *run) failed(parent, ctx context.Context, x *execute.Executor, units []m
 		r.WriteMarks(parent)
 		out := r.nothingChanged(ctx, err)
 		out.unrestored = true
+		if out.result == migration.Refused {
+			out.result = migration.FailedResult // a refusal changes nothing, and this run did
+		}
 		out.message = fmt.Sprintf("%s; what was done stays (--on-failure=leave): run again to finish it, or undo", r.reason(ctx, err))
 		return out
 	}

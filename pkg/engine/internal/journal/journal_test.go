@@ -19,36 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/metadata"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// metadataOf lists the metadata of Secrets as the API server would.
-type metadataOf struct {
-	metadata.ResourceInterface
-	secrets corev1client.SecretInterface
-}
-
-func (m metadataOf) List(ctx context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-	secrets, err := m.secrets.List(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	list := &metav1.PartialObjectMetadataList{}
-	for i := range secrets.Items {
-		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: secrets.Items[i].ObjectMeta})
-	}
-	return list, nil
-}
-
 // fakeJournals is a store of journals without a cluster.
 func fakeJournals() *Store {
 	secrets := fake.NewClientset().CoreV1().Secrets("state")
-	direct := func(ctx context.Context, op func(context.Context) error) error { return op(ctx) }
-	return &Store{Job: "job", Namespace: "state", Secrets: secrets, Meta: metadataOf{secrets: secrets}, Read: direct, Write: direct}
+	return &Store{Job: "job", Namespace: "state", Secrets: secrets, Meta: enginetest.Metadata{Secrets: secrets}, Read: enginetest.Direct, Write: enginetest.Direct}
 }
 
 // journaledUnits appends one chunk of units that each create or patch one object.

@@ -1,0 +1,442 @@
+package execute
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/actortest"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+var forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "a", errors.New("no"))
+
+// progress is what is shown of a run.
+type progress struct {
+	mu                  sync.Mutex
+	done, waiting, most int
+}
+
+func (*progress) Start(int) {}
+
+func (*progress) Stop() {}
+
+func (p *progress) Step(done, waiting int, _ string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done, p.waiting, p.most = done, waiting, max(p.most, waiting)
+}
+
+// rechecker is a job that answers by the name of the guarded object.
+type rechecker struct {
+	enginetest.Job
+	answer func(name string) (*migration.Finding, error)
+	mu     sync.Mutex
+	asked  []string
+}
+
+func (j *rechecker) Recheck(_ context.Context, _ migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
+	j.mu.Lock()
+	j.asked = append(j.asked, u.Changes[i].Ref.Name)
+	j.mu.Unlock()
+	return j.answer(u.Changes[i].Ref.Name)
+}
+
+func holds(string) (*migration.Finding, error) { return nil, nil }
+
+func ref(name string) migration.Ref { return enginetest.Ref("Thing", name) }
+
+func creating(name string) migration.Change {
+	return migration.Change{Verb: migration.Create, Ref: ref(name), Object: enginetest.Make("Thing", name, "new")}
+}
+
+func patching(name string) migration.Change {
+	return migration.Change{Verb: migration.Patch, Ref: ref(name), Patch: json.RawMessage(`{"spec":{"x":"new"}}`)}
+}
+
+func guarded(ch migration.Change) migration.Change {
+	ch.Guard = true
+	return ch
+}
+
+func unit(changes ...migration.Change) migration.Unit {
+	return migration.Unit{ID: changes[0].Ref.Name, Changes: changes}
+}
+
+// play is one run.
+type play struct {
+	api      *enginetest.API
+	a        *act.Actor
+	progress *progress
+	waits    []migration.ChangeReport
+}
+
+func (p *play) run(ctx context.Context, o Options, todo Todo) error {
+	var mu sync.Mutex
+	o.Progress = p.progress
+	o.Reported = func(r migration.ChangeReport) {
+		mu.Lock()
+		defer mu.Unlock()
+		p.waits = append(p.waits, r)
+	}
+	if o.Unready == 0 {
+		o.Unready = 5
+	}
+	return New(ctx, p.a, o).Run(ctx, todo)
+}
+
+// results are those of the changes by their object, in the order of the journal.
+func (p *play) results() []string {
+	var all []string
+	for _, e := range p.a.Journal.Entries() {
+		for i := range e.Reports {
+			all = append(all, fmt.Sprintf("%s:%s=%s", e.Reports[i].Verb, e.Reports[i].Name, e.Reports[i].Result))
+		}
+	}
+	for _, r := range p.waits {
+		all = append(all, fmt.Sprintf("%s:%s=%s", r.Verb, r.Name, r.Result))
+	}
+	return all
+}
+
+// TestRun holds the order of the changes of a run, and what becomes of each.
+func TestRun(t *testing.T) {
+	old := func(name string) *unstructured.Unstructured { return enginetest.Make("Thing", name, "old") }
+	deferred := func(string) (*migration.Finding, error) {
+		return &migration.Finding{Severity: migration.Deferred, Object: "Thing shop/a", Problem: "not now"}, nil
+	}
+	edited := patching("a")
+	edited.Object = enginetest.Make("Thing", "a", "before")
+	panics := migration.Condition{Eval: func(migration.View) migration.Status { panic("no") }}
+	for name, tc := range map[string]struct {
+		reason string
+		before []*unstructured.Unstructured
+		job    *rechecker
+		// plain: the job cannot be asked again.
+		plain   bool
+		awaited map[string][]migration.Condition
+		todo    Todo
+		serial  bool
+		since   func(p *play)
+		want    []string
+		writes  []string
+		// done are the units that ended; findings their number; fails whether the run does.
+		done, findings int
+		fails          bool
+		asked          []string
+		times          int
+	}{
+		"Order":  {reason: "the changes of a unit in order", todo: Todo{Units: []migration.Unit{unit(creating("a"), creating("b"), creating("c"))}}, want: []string{"create:a=done", "create:b=done", "create:c=done"}, writes: []string{"create a", "create b", "create c"}, done: 1},
+		"Serial": {reason: "units one after the other", serial: true, todo: Todo{Units: []migration.Unit{unit(creating("a")), unit(creating("b"))}}, want: []string{"create:a=done", "create:b=done"}, writes: []string{"create a", "create b"}, done: 2},
+		"Last":   {reason: "what comes last, although it is journaled first", serial: true, todo: Todo{Units: []migration.Unit{unit(creating("a"))}, Last: []migration.Unit{unit(creating("y")), unit(creating("z"))}}, want: []string{"create:y=done", "create:z=done", "create:a=done"}, writes: []string{"create a", "create y", "create z"}, done: 3},
+		"LastNot": {
+			reason: "but not after a failure", serial: true, todo: Todo{Units: []migration.Unit{unit(creating("a"))}, Last: []migration.Unit{unit(creating("z"))}},
+			since: func(p *play) { p.api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: forbidden}) },
+			want:  []string{"create:z=not-started", "create:a=failed"}, writes: []string{"create a"}, findings: 1, fails: true,
+		},
+		"LastFails": {
+			reason: "and only until the first one fails", todo: Todo{Last: []migration.Unit{unit(creating("y")), unit(creating("z"))}},
+			since: func(p *play) { p.api.Fail(enginetest.Fault{Verb: "create", Name: "y", Err: forbidden}) },
+			want:  []string{"create:y=failed", "create:z=not-started"}, writes: []string{"create y"}, findings: 1, fails: true,
+		},
+		"Fails": {
+			reason: "after a failure nothing is begun any more", serial: true, todo: Todo{Units: []migration.Unit{unit(creating("a"), creating("b")), unit(creating("c"))}},
+			since: func(p *play) { p.api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: forbidden}) },
+			want:  []string{"create:a=failed", "create:b=not-started", "create:c=not-started"}, writes: []string{"create a"}, findings: 1, fails: true,
+		},
+		"Awaits": {
+			reason: "a change is done when what it waits for holds", awaited: map[string][]migration.Condition{"a": {enginetest.Shows(ref("a"), "new")}},
+			todo: Todo{Units: []migration.Unit{unit(creating("a"), creating("b"))}}, want: []string{"create:a=done", "create:b=done"}, writes: []string{"create a", "create b"}, done: 1,
+		},
+		"AwaitsFail": {
+			reason: "or fails with it", awaited: map[string][]migration.Condition{"a": {enginetest.Shows(ref("b"), "ready")}}, before: []*unstructured.Unstructured{enginetest.Make("Thing", "b", "bad")},
+			todo: Todo{Units: []migration.Unit{unit(creating("a"), creating("c"))}}, want: []string{"create:a=failed", "create:c=not-started"}, writes: []string{"create a"}, findings: 1, fails: true,
+		},
+		"Panics": {
+			reason: "a panic of the job fails its unit", awaited: map[string][]migration.Condition{"a": {panics}},
+			todo: Todo{Units: []migration.Unit{unit(creating("a"))}}, want: []string{"create:a=open"}, writes: []string{"create a"}, findings: 1, fails: true,
+		},
+		"Waits": {
+			reason: "what only waits writes nothing, and is in no journal", awaited: map[string][]migration.Condition{"a": {enginetest.Shows(ref("a"), "old")}}, before: []*unstructured.Unstructured{old("a")},
+			todo: Todo{Waits: []migration.Unit{unit(migration.Change{Verb: migration.Await, Ref: ref("a")})}}, want: []string{"await:a=done"}, done: 1,
+		},
+		"WaitsFail": {
+			reason: "and may fail", awaited: map[string][]migration.Condition{"a": {enginetest.Shows(ref("a"), "old")}}, before: []*unstructured.Unstructured{enginetest.Make("Thing", "a", "bad")},
+			todo: Todo{Waits: []migration.Unit{unit(migration.Change{Verb: migration.Await, Ref: ref("a")}, migration.Change{Verb: migration.Await, Ref: ref("b")})}}, want: []string{"await:a=failed"}, findings: 1, fails: true,
+		},
+		"Left": {
+			reason: "a unit whose object was edited since the plan is left before it begins", before: []*unstructured.Unstructured{old("a")},
+			todo: Todo{Units: []migration.Unit{unit(edited, creating("b")), unit(creating("c"))}}, want: []string{"create:c=done", "patch:a=left", "create:b=left"}, writes: []string{"create c"}, done: 2, findings: 1,
+		},
+		"LeftMeanwhile": {
+			reason: "or when that is found at its first write", before: []*unstructured.Unstructured{old("a")}, todo: Todo{Units: []migration.Unit{unit(patching("a"), creating("b"))}},
+			since: func(p *play) {
+				p.api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Before: func() { p.api.Edit(ref("a"), enginetest.Set("edited")) }})
+			}, want: []string{"patch:a=left", "create:b=left"}, writes: []string{"patch a"}, done: 1, findings: 1,
+		},
+		"NotLeft": {
+			reason: "but not behind one", before: []*unstructured.Unstructured{old("a")}, todo: Todo{Units: []migration.Unit{unit(creating("b"), patching("a"))}},
+			since: func(p *play) {
+				p.api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Before: func() { p.api.Edit(ref("a"), enginetest.Set("edited")) }})
+			}, want: []string{"create:b=done", "patch:a=failed"}, writes: []string{"create b", "patch a"}, findings: 1, fails: true,
+		},
+		"Unread": {
+			reason: "without its pre-image nothing is begun", before: []*unstructured.Unstructured{old("a")}, todo: Todo{Units: []migration.Unit{unit(patching("a"))}},
+			since: func(p *play) { p.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: forbidden}) }, findings: 1, fails: true,
+		},
+
+		"Guarded":  {reason: "the job is asked before a guarded change", job: &rechecker{answer: holds}, todo: Todo{Units: []migration.Unit{unit(creating("a"), guarded(creating("b")))}}, want: []string{"create:a=done", "create:b=done"}, writes: []string{"create a", "create b"}, done: 1, asked: []string{"b"}},
+		"GuardNot": {reason: "and it is left if its reason is gone, with all that belongs to it", job: &rechecker{answer: deferred}, todo: Todo{Units: []migration.Unit{unit(creating("a"), guarded(creating("b")), creating("c"))}}, want: []string{"create:a=done", "create:b=left", "create:c=left"}, writes: []string{"create a"}, done: 1, findings: 1, asked: []string{"b"}},
+		"GuardNext": {
+			reason: "but not with the next guarded one", job: &rechecker{answer: func(name string) (*migration.Finding, error) {
+				if name == "a" {
+					return deferred(name)
+				}
+				return nil, nil
+			}}, todo: Todo{Units: []migration.Unit{unit(guarded(creating("a")), creating("b"), guarded(creating("c")))}}, want: []string{"create:a=left", "create:b=left", "create:c=done"}, writes: []string{"create c"}, done: 1, findings: 1, asked: []string{"a", "c"},
+		},
+		"GuardError": {
+			reason: "an error of the job leaves it, too", job: &rechecker{answer: func(string) (*migration.Finding, error) { return nil, forbidden }},
+			todo: Todo{Units: []migration.Unit{unit(guarded(creating("a")))}}, want: []string{"create:a=left"}, done: 1, findings: 1, asked: []string{"a"},
+		},
+		"GuardUnknown": {reason: "a job that cannot be asked any more", plain: true, todo: Todo{Units: []migration.Unit{unit(guarded(creating("a")))}}, want: []string{"create:a=left"}, done: 1, findings: 1},
+		"GuardWaited": {
+			reason: "after all that the unit waits for", job: &rechecker{answer: holds}, awaited: map[string][]migration.Condition{"a": {enginetest.Shows(ref("a"), "new")}},
+			todo: Todo{Units: []migration.Unit{unit(creating("a"), guarded(creating("b")), guarded(creating("c")))}}, want: []string{"create:a=done", "create:b=done", "create:c=done"}, writes: []string{"create a", "create b", "create c"}, done: 1, asked: []string{"b", "c"},
+		},
+		"GuardSlow": {
+			reason: "while the server is busy, the answer gets old: the job is asked again", job: &rechecker{answer: holds}, before: []*unstructured.Unstructured{old("a")},
+			todo: Todo{Units: []migration.Unit{unit(guarded(patching("a")))}}, since: func(p *play) {
+				for range 7 {
+					p.api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Err: apierrors.NewTooManyRequestsError("later")})
+				}
+			}, want: []string{"patch:a=done"}, done: 1, asked: []string{"a"}, times: 2,
+		},
+		"GuardEdited": {
+			reason: "somebody has edited what a guarded change is about: it is left, and what was done of it is undone", job: &rechecker{answer: holds}, before: []*unstructured.Unstructured{old("a"), old("b")},
+			todo: Todo{Units: []migration.Unit{unit(guarded(patching("b")), patching("a"))}}, since: func(p *play) {
+				p.api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Before: func() { p.api.Edit(ref("a"), enginetest.Set("edited")) }})
+			}, want: []string{"patch:b=rolled-back", "patch:a=left"}, writes: []string{"patch b", "patch a", "patch b"}, done: 1, findings: 1, asked: []string{"b"},
+		},
+		"GuardTurn": {
+			reason: "turns of one name are taken one after the other", job: &rechecker{answer: holds},
+			todo: Todo{Units: func() []migration.Unit {
+				one, two := guarded(creating("a")), guarded(creating("b"))
+				one.Turn, two.Turn = "t", "t"
+				return []migration.Unit{unit(one), unit(two)}
+			}()}, serial: true, want: []string{"create:a=done", "create:b=done"}, writes: []string{"create a", "create b"}, done: 2, asked: []string{"a", "b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var job migration.Job
+				if tc.job == nil && !tc.plain {
+					tc.job = &rechecker{answer: holds}
+				}
+				if tc.plain {
+					job = &enginetest.Job{Awaited: tc.awaited}
+				} else {
+					tc.job.Awaited = tc.awaited
+					job = tc.job
+				}
+				api := enginetest.NewAPI(t, tc.before...)
+				p := &play{api: api, a: actortest.New(api, job), progress: &progress{}}
+				if tc.since != nil {
+					tc.since(p)
+				}
+				err := p.run(t.Context(), Options{Parallelism: 2, Serial: tc.serial}, tc.todo)
+				if (err != nil) != tc.fails || p.progress.done != tc.done || p.progress.waiting != 0 && !tc.fails || len(p.a.AllFindings()) != tc.findings {
+					t.Errorf("%s: %v, %d units done, %d waiting, findings %v", tc.reason, err, p.progress.done, p.progress.waiting, p.a.AllFindings())
+				}
+				if diff := cmp.Diff(tc.want, p.results()); diff != "" {
+					t.Errorf("%s: results (-want +got):\n%s", tc.reason, diff)
+				}
+				if diff := cmp.Diff(tc.writes, p.api.Writes()); tc.writes != nil && diff != "" {
+					t.Errorf("%s: writes (-want +got):\n%s", tc.reason, diff)
+				}
+				if !tc.plain {
+					// How often an answer gets old depends on the pauses between attempts.
+					if diff := cmp.Diff(tc.asked, slices.Compact(tc.job.asked)); diff != "" || len(tc.job.asked) < tc.times {
+						t.Errorf("%s: asked %d times, about (-want +got):\n%s", tc.reason, len(tc.job.asked), diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestUnready: only so many units wait at once for what they have made.
+func TestUnready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job := &enginetest.Job{Awaited: map[string][]migration.Condition{}}
+		api := enginetest.NewAPI(t)
+		var units []migration.Unit
+		for i := range 6 {
+			name := fmt.Sprintf("t-%d", i)
+			job.Awaited[name] = []migration.Condition{enginetest.Shows(ref(name), "ready")}
+			units = append(units, unit(creating(name)))
+		}
+		go func() {
+			for i := range 6 {
+				time.Sleep(time.Second)
+				api.Edit(ref(fmt.Sprintf("t-%d", i)), enginetest.Set("ready"))
+			}
+		}()
+		p := &play{api: api, a: actortest.New(api, job), progress: &progress{}}
+		if err := p.run(t.Context(), Options{Parallelism: 4, Unready: 2}, Todo{Units: units}); err != nil || p.progress.most != 2 || p.progress.done != 6 {
+			t.Errorf("%v: %d wait at once, %d done", err, p.progress.most, p.progress.done)
+		}
+	})
+}
+
+// TestStops: a run whose time is over names what it waits for, and begins nothing.
+func TestStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job := &enginetest.Job{Awaited: map[string][]migration.Condition{"a": {enginetest.Shows(ref("a"), "ready")}}}
+		api := enginetest.NewAPI(t)
+		p := &play{api: api, a: actortest.New(api, job), progress: &progress{}}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, &act.TimeoutError{What: "the run"})
+		defer cancel()
+		err := p.run(ctx, Options{Serial: true}, Todo{Units: []migration.Unit{unit(creating("a"), creating("b")), unit(creating("c"))}})
+		if _, cut := errors.AsType[*wait.CutOffError](err); !cut || len(p.a.AllFindings()) != 1 {
+			t.Errorf("got %v, %v", err, p.a.AllFindings())
+		}
+		if diff := cmp.Diff([]string{"create:a=open", "create:b=not-started", "create:c=not-started"}, p.results()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// TestResumes: a run that goes on makes what is left of the entries of an earlier process, and undoes what that one gave up.
+func TestResumes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		changes []migration.Change
+		states  string
+		// applied: the first change was made.
+		applied bool
+		want    []string
+		// value of c afterwards.
+		value string
+	}{
+		"Done": {"what is done is not made again", []migration.Change{creating("a"), creating("b")}, "d-", false, []string{"create:a=done", "create:b=done"}, "old"},
+		"Left": {"what was left stays so", []migration.Change{creating("a"), creating("b")}, "l-", false, []string{"create:a=left", "create:b=done"}, "old"},
+		"Half": {"the rest of a guarded step is not wanted any more: what was done of it is undone", []migration.Change{guarded(patching("c")), creating("b")}, "bl", true, []string{"patch:c=rolled-back", "create:b=left"}, "old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := enginetest.NewAPI(t, enginetest.Make("Thing", "c", "old"))
+				p := &play{api: api, a: actortest.New(api, &rechecker{answer: holds}), progress: &progress{}}
+				e := actortest.Journaled(t, p.a, unit(tc.changes...))[0]
+				if tc.applied {
+					if _, err := p.a.Apply(t.Context(), e, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i, state := range tc.states {
+					e.Steps[i].State = journal.StepState(state)
+				}
+				if err := p.run(t.Context(), Options{}, Todo{Entries: []*journal.Entry{e}}); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tc.want, p.results()); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+				if enginetest.Value(api.Live(ref("c"))) != tc.value {
+					t.Errorf("%s: there is %s", tc.reason, enginetest.Value(api.Live(ref("c"))))
+				}
+			})
+		})
+	}
+}
+
+// TestDryRunRemaining: after a refusal, one run names all that would be refused.
+func TestDryRunRemaining(t *testing.T) {
+	api := enginetest.NewAPI(t)
+	a := actortest.New(api, &enginetest.Job{})
+	entries := actortest.Journaled(t, a, unit(creating("done")), unit(creating("begun")), unit(creating("journaled")))
+	entries[0].Done = true
+	entries[1].Reports[0].Result = migration.ChangeFailed
+	for _, name := range []string{"done", "begun", "journaled", "planned", "awaits"} {
+		api.Fail(enginetest.Fault{Verb: "create", Name: name, Err: forbidden})
+	}
+	api.Fail(enginetest.Fault{Verb: "create", Name: "webhook", Err: apierrors.NewBadRequest("it does not support dry run")}, enginetest.Fault{Verb: "create", Name: "busy", Err: apierrors.NewTooManyRequestsError("later")})
+	await := migration.Change{Verb: migration.Await, Ref: ref("x")}
+	DryRunRemaining(t.Context(), a, []migration.Unit{
+		unit(creating("journaled")), unit(creating("planned")), {ID: "awaits", Changes: []migration.Change{await, creating("awaits")}}, unit(creating("fine")), unit(creating("webhook")), unit(creating("busy")),
+		unit(patching("patched")), unit(await),
+	})
+	named := map[string]int{}
+	for _, f := range a.AllFindings() {
+		named[f.Object]++
+	}
+	if diff := cmp.Diff(map[string]int{"Thing shop/journaled": 1, "Thing shop/planned": 1, "Thing shop/awaits": 1}, named); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if api.Live(ref("fine")) != nil {
+		t.Error("a dry run has written")
+	}
+}
+
+// TestEffectsAreNoted: a run notes what controllers have made because of its changes, when a unit ends and at its end.
+func TestEffectsAreNoted(t *testing.T) {
+	broker := enginetest.Ref("Broker", "default")
+	for name, tc := range map[string]struct {
+		reason string
+		late   bool
+		fault  bool
+		read   bool
+		noted  int
+		hash   bool
+	}{
+		"AtTheEnd":  {reason: "what is there when its unit ends", noted: 1, hash: true},
+		"Late":      {reason: "or when the run does", late: true, noted: 1, hash: true},
+		"Unread":    {reason: "nobody can tell", fault: true},
+		"AfterKill": {reason: "what is there after a kill may have been edited already", read: true, noted: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := enginetest.NewAPI(t, enginetest.Make("Thing", "a", "old"))
+				p := &play{api: api, a: actortest.New(api, &enginetest.Job{}), progress: &progress{}}
+				ch := patching("a")
+				ch.SideEffects = []migration.Ref{broker}
+				e := actortest.Journaled(t, p.a, unit(ch))[0]
+				e.Read = tc.read
+				if tc.fault {
+					api.Fail(enginetest.Fault{Verb: "list", Err: forbidden})
+				}
+				if !tc.late {
+					api.Put(enginetest.Make("Broker", "default", ""))
+				}
+				x := New(t.Context(), p.a, Options{Unready: 1, Progress: p.progress})
+				if err := x.Run(t.Context(), Todo{Entries: []*journal.Entry{e}}); err != nil {
+					t.Fatal(err)
+				}
+				if tc.late {
+					time.Sleep(time.Minute)
+					api.Put(enginetest.Make("Broker", "default", ""))
+					x.RecordLateEffects(t.Context())
+					x.RecordLateEffects(t.Context())
+				}
+				if got := e.Steps[0].Effects; len(got) != tc.noted || len(got) > 0 && (got[0].Hash != "") != tc.hash {
+					t.Errorf("%s: %v", tc.reason, got)
+				}
+			})
+		})
+	}
+}
