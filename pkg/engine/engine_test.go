@@ -626,7 +626,9 @@ func (g *undoGuard) RefuseUndo(context.Context, *migration.Cluster, []migration.
 
 type panicking struct{ enginetest.Job }
 
-func (*panicking) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) { panic("no") }
+func (*panicking) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
+	panic("no")
+}
 
 type reading struct{ *enginetest.Job }
 

@@ -869,7 +869,7 @@ func IsDamaged(err error) *journal.DamagedError {
 	return damaged
 }
 
-// interruption says whether err means that the process was told to stop, or lost
+// interruption says whether err means that the process was asked to stop, or lost
 // the lock: then nothing more may be written, and the journal stays open.
 func (rp *reporter) interruption(parent context.Context, err error) (outcome, bool) {
 	var locked *lease.LockedError

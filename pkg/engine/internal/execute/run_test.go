@@ -334,7 +334,7 @@ func TestResumes(t *testing.T) {
 		// value of c afterwards.
 		value string
 	}{
-		"Done": {"what is done is not made again", []migration.Change{creating("a"), creating("b")}, "d-", false, []string{"create:a=done", "create:b=done"}, "old"},
+		"Done": {"what is done is not repeated", []migration.Change{creating("a"), creating("b")}, "d-", false, []string{"create:a=done", "create:b=done"}, "old"},
 		"Left": {"what was left stays so", []migration.Change{creating("a"), creating("b")}, "l-", false, []string{"create:a=left", "create:b=done"}, "old"},
 		"Half": {"the rest of a guarded step is not wanted any more: what was done of it is undone", []migration.Change{guarded(patching("c")), creating("b")}, "bl", true, []string{"patch:c=rolled-back", "create:b=left"}, "old"},
 	} {

@@ -194,7 +194,7 @@ func TestRecreate(t *testing.T) {
 			want: result{A: "gone", Reports: []string{"not-restored", "not-started", "not-started"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
 		},
 		"RestartsEarly": {
-			reason: "a restart that was decided when the unit was journaled is not made again", between: []migration.Change{{Verb: migration.Restart, Ref: deployment}}, more: []*unstructured.Unstructured{controller(), pod()},
+			reason: "a restart that was decided when the unit was journaled is not repeated", between: []migration.Change{{Verb: migration.Restart, Ref: deployment}}, more: []*unstructured.Unstructured{controller(), pod()},
 			since: func(w *world) { w.api.Remove(a) }, pods: 1, want: result{A: "again", Reports: []string{"rolled-back", "not-started", "not-started"}},
 		},
 	} {

@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// recreate brings back an object that a unit deletes and makes again.
+// recreate brings back an object that a unit deletes and recreates.
 func (v *Rollback) recreate(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	outcome := ""
 	for attempt := 1; ; attempt++ {
@@ -167,7 +167,7 @@ const (
 	controllerPause = 3 * time.Second
 	// recreateAttempts is how often a rollback tries to recreate an object.
 	recreateAttempts = 3
-	// deleteAttempts bounds how often what comes back is taken away again.
+	// deleteAttempts bounds how often a recreated object is deleted again.
 	deleteAttempts = 4
 )
 
@@ -260,7 +260,7 @@ func (v *Rollback) awaitControllers(ctx context.Context) error {
 	return nil
 }
 
-// checkLater has settle look whether what a controller made stays away.
+// checkLater lets awaitControllers check that what a controller made is not recreated.
 func (v *Rollback) checkLater(e effect) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

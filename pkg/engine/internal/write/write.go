@@ -256,7 +256,7 @@ func runtimeConvert(from map[string]any, into any) error {
 }
 
 // RemoveFinalizers takes finalizers off an object. Others take off theirs meanwhile, and
-// none may be put back on an object that is being deleted.
+// none may be added to an object that is being deleted.
 func (w *Writer) RemoveFinalizers(ctx context.Context, ref migration.Ref, uid types.UID, finalizers []string) error {
 	client := ref.Resource.In(w.Client, ref.Namespace)
 	return w.Write(ctx, func(ctx context.Context) error {
