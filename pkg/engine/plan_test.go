@@ -1,3 +1,7 @@
+//go:build !race
+
+// It shares helpers with engine_test.go.
+
 package engine
 
 import (

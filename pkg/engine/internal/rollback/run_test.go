@@ -1,3 +1,7 @@
+//go:build !race
+
+// The order that testing/synctest gives to two goroutines is not known to the race detector.
+
 package rollback
 
 import (
