@@ -21,8 +21,6 @@ import (
 type preflight struct {
 	*act.Actor
 	reviews authorizationclient.SelfSubjectAccessReviewInterface
-	// stateNamespace is where the Lease, the journal and the reports are.
-	stateNamespace string
 }
 
 // permission is one verb on one resource in one scope.
@@ -96,7 +94,7 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 			need(ref, "", "list")
 		}
 	}
-	for _, row := range migration.WriterState(pf.stateNamespace) {
+	for _, row := range migration.WriterState(pf.StateNamespace) {
 		for _, verb := range row.Verbs {
 			needed[permission{verb: verb, group: row.Group, resource: row.Resource, namespace: row.Namespace}] = true
 		}
@@ -127,7 +125,7 @@ func (pf *preflight) missing(ctx context.Context, units []migration.Unit) ([]mig
 	var findings []migration.Finding
 	for _, p := range missing {
 		hint := "grant it to the account that runs the job (its Role or ClusterRole), and run it again"
-		if p.namespace == pf.stateNamespace {
+		if p.namespace == pf.StateNamespace {
 			hint += "; a Role needs its namespace: kubectl create namespace " + p.namespace
 		}
 		findings = append(findings, migration.Finding{Severity: migration.Error, Problem: "missing permission: " + p.String(), Hint: hint})

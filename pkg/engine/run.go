@@ -387,7 +387,7 @@ func (r *run) clearMark(ctx context.Context) {
 }
 
 func (r *run) preflight() *preflight {
-	return &preflight{Actor: r.Actor, reviews: r.e.reviews, stateNamespace: r.e.opts.StateNamespace}
+	return &preflight{Actor: r.Actor, reviews: r.e.reviews}
 }
 
 func (r *run) executor(ctx context.Context, parallelism int, serial bool) *execute.Executor {
@@ -776,10 +776,11 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		out.message = fmt.Sprintf("all changes of run %s are undone", r.Journal.Run)
 	}
 	if v.Finished > 0 {
-		out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, which stays as it is", r.Journal.Run, act.Count(v.Finished, "finished unit"))
+		stay := "which stays as it is"
 		if v.Finished > 1 {
-			out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, which stay as they are", r.Journal.Run, act.Count(v.Finished, "finished unit"))
+			stay = "which stay as they are"
 		}
+		out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, %s", r.Journal.Run, act.Count(v.Finished, "finished unit"), stay)
 	}
 	if v.Unproven > 0 {
 		out.message = fmt.Sprintf("all changes of run %s are undone; %s restored or deleted without proof that the run had changed it: see the warnings",
