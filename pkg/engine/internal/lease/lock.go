@@ -357,13 +357,14 @@ func (l *Lock) Release(closed ...string) {
 	if !held {
 		return
 	}
-	for _, job := range closed {
-		l.unmark(job)
-	}
 	l.stop()
 	<-l.stopped
 	if lost != nil {
 		return
+	}
+	// After the last renewal, so that one write both removes the marks and releases the Lease.
+	for _, job := range closed {
+		l.unmark(job)
 	}
 	l.enter()
 	defer l.leave()
