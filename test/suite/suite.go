@@ -78,11 +78,6 @@ type test struct {
 func quick(rounds int) []test {
 	return []test{
 		{"NoWriteWhenDone", NoWriteWhenDone},
-		{"TwoRuns", TwoRuns},
-		{"SecondRunWaits", SecondRunWaits},
-		{"LockTheft", LockTheft},
-		{"Frozen", Frozen},
-		{"SIGTERM", SIGTERM},
 		{"RandomFaults", func(t *testing.T, s Subject) { RandomFaults(t, s, 1, rounds) }},
 		{"KillForward", KillForward},
 	}
@@ -91,6 +86,19 @@ func quick(rounds int) []test {
 // Quick runs what every change of a job must pass: one bad API server, and a
 // kill at each write of a run. It takes one to two minutes.
 func Quick(t *testing.T, subject Subject) { runTests(t, subject, quick(1)) }
+
+// Processes runs what depends on the engine and on the process, and not on the job: two
+// runs at once, a lock that is taken, a process that is frozen or gets a signal. One
+// subject is enough.
+func Processes(t *testing.T, subject Subject) {
+	runTests(t, subject, []test{
+		{"TwoRuns", TwoRuns},
+		{"SecondRunWaits", SecondRunWaits},
+		{"LockTheft", LockTheft},
+		{"Frozen", Frozen},
+		{"SIGTERM", SIGTERM},
+	})
+}
 
 // All runs the whole suite, quick tests first; the kill loops of rollback and
 // undo take several minutes. The random faults take the given number of rounds,

@@ -19,6 +19,12 @@ func TestSoakKills(t *testing.T) {
 	t.Run("Undo", func(t *testing.T) { suite.KillUndo(t, s) })
 }
 
+// TestSoakKillForwardV1 kills the job before and after every write where Knative is served
+// at v1; TestSuite does so at v1alpha1.
+func TestSoakKillForwardV1(t *testing.T) {
+	suite.KillForward(t, on(t, controlplane.KnativeV1).subject(t, 4))
+}
+
 // TestSoakFaults runs the job 60 times through an API server that answers badly
 // in a fifth of all requests.
 func TestSoakFaults(t *testing.T) {
