@@ -671,7 +671,7 @@ func TestMigratedClusterCostsReadsOnly(t *testing.T) {
 	}
 	for resource, count := range pages {
 		if count != 2 {
-			t.Errorf("%s was listed in %d requests, want 3 pages", resource, count)
+			t.Errorf("%s was listed in %d requests, want 2 pages", resource, count)
 		}
 	}
 	allowed := 6
