@@ -1,27 +1,27 @@
 // Command event-service serves the legacy event API of one Application on the
-// event mesh: clients go on posting to /{application}/v1/events, and the
+// event mesh: clients still post to /{application}/v1/events, and the
 // Application's HTTPSource adapter gets CloudEvents 1.0.
 //
 //	event-service --eventMeshURL=http://shop.kyma-integration --sourceId=shop
 //
 // # What it does
 //
-// It takes the place of Kyma's event-service, with its flags, its port, its answers
-// (docs/event-service.md has them all) and, in the chart, its names. Probes and
-// metrics have a port of their own. On SIGTERM it goes on taking requests for
+// It replaces Kyma's event-service, with the same flags, port, answers
+// (docs/event-service.md has them all) and, in the chart, names. Probes and
+// metrics have a port of their own. On SIGTERM it still accepts requests for
 // --shutdownDelay, answers every connection that it has accepted, and ends.
 //
 // # What it never does
 //
-// It keeps no event: 200 means that the adapter has taken it, anything else that
-// the client is to send it again. It writes nothing to the cluster, and reads
-// Triggers only when a client asks what is subscribed; without a cluster to ask,
+// It stores no event: 200 means that the adapter has accepted it, anything else that
+// the client must send it again. It writes nothing to the cluster, and reads
+// Triggers only when a client asks for the subscribed events. Without a cluster,
 // only that answer is missing.
 //
 // # Exit codes
 //
-//	0  told to end, and every request it had read is answered
-//	1  the port cannot be had, or requests were left unanswered
+//	0  ended by a signal, and every request that it had read is answered
+//	1  the port is not available, or requests were not answered
 //	2  usage
 package main
 
@@ -96,12 +96,12 @@ func serve(ctx context.Context, o *options, server *eventservice.Server, log *za
 			_ = api.Close()
 			return fmt.Errorf("cannot listen for probes and Prometheus: %w", err)
 		}
-		// Until the very end, for it tells of the end, too.
+		// It runs until the end, because it reports the end, too.
 		internal, end := context.WithCancel(context.WithoutCancel(ctx))
 		defer end()
 		go func() {
 			if err := server.ServeInternal(internal, l); err != nil {
-				log.Warn("there are no metrics any more, and no answers to probes", zap.Error(err))
+				log.Warn("metrics server stopped: no metrics, and no answers to probes", zap.Error(err))
 			}
 		}()
 		log.Info("serving metrics", zap.String("address", l.Addr().String()))
@@ -111,18 +111,18 @@ func serve(ctx context.Context, o *options, server *eventservice.Server, log *za
 	return server.Serve(ctx, api)
 }
 
-// subscriptions finds the cluster. Without one, events are taken all the same.
+// subscriptions finds the cluster. Without one, events are still accepted.
 func subscriptions(kubeconfig string, timeout time.Duration, log *zap.Logger) eventservice.Subscriptions {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		log.Warn("there is no cluster to ask what is subscribed", zap.Error(err))
+		log.Warn("no kubeconfig: GET /subscribed will fail", zap.Error(err))
 		return nil
 	}
 	cfg.UserAgent = "event-service eventmesh-migration"
 	triggers, err := eventservice.NewTriggers(cfg, timeout)
 	if err != nil {
-		log.Warn("the cluster cannot be asked what is subscribed", zap.Error(err))
+		log.Warn("cannot create a client for the cluster: GET /subscribed will fail", zap.Error(err))
 		return nil
 	}
 	return triggers

@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		{reason: "one dash is as good as two", args: "-eventMeshURL http://shop.kyma-integration -sourceId shop"},
 		{reason: "nothing is guessed of where events go", args: "", problem: "--eventMeshURL is required; --sourceId is required"},
 		{reason: "a flag nobody knows", args: needed + "--sourceID=x", problem: "flag provided but not defined: -sourceID"},
-		{reason: "an argument nobody knows", args: needed + "run", problem: `it takes no arguments: ["run"]`},
+		{reason: "an argument nobody knows", args: needed + "run", problem: `unexpected arguments: ["run"]`},
 		{reason: "a limit that is none", args: needed + "--maxRequestSize=9223372036854775807", problem: "--maxRequestSize must be at most 1073741824"},
 		{reason: "every mistake is told", args: needed + "--requestTimeout=0 --maxInFlight=0 --logLevel=loud", problem: `--requestTimeout must be at least 1; --maxInFlight must be at least 1; --logLevel: unrecognized level: "loud"`},
 	} {

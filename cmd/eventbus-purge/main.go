@@ -4,19 +4,19 @@
 //
 // # What it does
 //
-// It removes the Channels and Knative Subscriptions that the Event Bus made in
-// kyma-system, takes its two finalizers off EventActivations and Kyma
-// Subscriptions, so that they and their namespaces can be deleted again, and last
-// removes the CustomResourceDefinition of Kyma Subscriptions.
+// It deletes the Channels and Knative Subscriptions that the Event Bus created in
+// kyma-system. It removes the two finalizers of the Event Bus from EventActivations
+// and Kyma Subscriptions, so that they and their namespaces can be deleted. Last, it
+// deletes the CustomResourceDefinition of Kyma Subscriptions.
 //
 //	eventbus-purge                         shows what it would remove (the default)
 //	eventbus-purge plan --fail-if-in-use   the same; exit code 4 if it would refuse
 //	eventbus-purge run --yes               removes it
-//	eventbus-purge undo                    brings it back
+//	eventbus-purge undo                    restores it
 //
 // --help lists every flag and exit code.
 //
-// # What it never touches
+// # What it never changes
 //
 // Anything while the Event Bus is used: a Kyma Subscription, a pod of it, a
 // Trigger that is not ready, or its Helm release, which it never uninstalls; then
@@ -25,9 +25,9 @@
 //
 // # Why it is safe to run again
 //
-// It is decided by what is in the cluster. What it removes is in the journal
-// before: a run that fails brings it back, one that was killed is finished, or
-// undone, by the next one. When nothing is left it only reads.
+// It decides by what is in the cluster. What it removes is in the journal first.
+// A run that fails restores it. A run that was killed is finished, or undone, by
+// the next one. When nothing is left to do, it only reads.
 package main
 
 import (

@@ -71,16 +71,16 @@ func (a *app) root() *cobra.Command {
 		Use:   program,
 		Short: "Migrate a Kyma cluster from the Event Bus to the event mesh",
 		Long: `Every job of the migration from Kyma's Event Bus to the event mesh, in one
-program. A job runs only if the cluster's state says that it is needed.
+program. A job runs only if the state of the cluster needs it.
 
-Look first, then run, then check:
+Show the plan, run it, then verify the result:
 
   {name} jobs
   {name} plan
   {name} run
   {name} verify
 
-Exit codes (docs/runbook.md says what to do at each); of several jobs, the worst:
+Exit codes (docs/runbook.md says what to do at each). Of several jobs, the worst:
 ` + cli.ExitCodes(),
 		SilenceErrors: true, SilenceUsage: true,
 		// A plugin is called by two words.
@@ -118,7 +118,7 @@ func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) 
 	}
 	cmd.Flags().SortFlags = false
 	if len(forms) > 0 {
-		cmd.Flags().StringVarP(&a.output, "output", "o", "", "`form` of what is printed: "+strings.Join(forms, ", ")+". Default: a "+forms[0]+" for people.")
+		cmd.Flags().StringVarP(&a.output, "output", "o", "", "`form` of the output: "+strings.Join(forms, ", ")+". Default: "+forms[0]+".")
 		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 		check := cmd.PreRunE
 		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -137,8 +137,8 @@ func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) 
 }
 
 func (a *app) namespaceFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "`namespace` to look at; without it, all of them.")
-	cmd.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "look at all namespaces, as without -n.")
+	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "`namespace` to check. Default: all namespaces.")
+	cmd.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "check all namespaces, as without -n.")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 }
 
@@ -220,10 +220,10 @@ func (a *app) inspect(work func(context.Context, *cli.Connection, *engine.Engine
 
 func (a *app) tell(err error) { fmt.Fprintf(a.Stderr, "%s: %v\n", a.name, err) }
 
-// confirm asks a person. Without a terminal there is nobody to ask.
+// confirm asks a person. Without a terminal it cannot.
 func (a *app) confirm(question, flag string) (bool, error) {
 	if f, ok := a.in.(*os.File); !ok || !a.IsTerminal(f) {
-		return false, cli.Usage("this asks before it goes on, and nobody is there to answer: give " + flag)
+		return false, cli.Usage("confirmation needed, and nobody is there to answer: use " + flag)
 	}
 	fmt.Fprintf(a.Stderr, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.in).ReadString('\n')
@@ -239,7 +239,7 @@ func (a *app) confirm(question, flag string) (bool, error) {
 
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show the version of this program, and what it was made for", Args: noArguments,
+		Use: "version", Short: "Show the version of this program, and of Kyma that it is for", Args: noArguments,
 		Example: "  {name} version\n  {name} version -o json",
 		RunE: func(*cobra.Command, []string) error {
 			v := map[string]string{"version": cli.Version(), "kyma": registry.Release, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
@@ -257,9 +257,9 @@ func (a *app) versionCommand() *cobra.Command {
 func (a *app) lintCommand() *cobra.Command {
 	release := registry.Release
 	cmd := &cobra.Command{
-		Use: "lint", Short: "Fail if a job is registered that must be gone by a release", Args: noArguments,
-		Long: `Fail if a job is registered that must be gone by a release, and name each. It needs
-no cluster. The tests do the same for the release this source belongs to.`,
+		Use: "lint", Short: "Fail if a job must be removed in a Kyma version", Args: noArguments,
+		Long: `Fail if a job must be removed in a Kyma version, and name each. It needs no cluster.
+The tests do the same for the Kyma version that this source is for.`,
 		Example: "  {name} lint\n  {name} lint --release 1.12.0",
 		RunE: func(*cobra.Command, []string) error {
 			m, err := jobmanager.New(jobmanager.Options{Engine: jobmanager.ForCluster(nil)}, registry.Components(), a.jobs...)
@@ -273,19 +273,19 @@ no cluster. The tests do the same for the release this source belongs to.`,
 				a.code = migration.ExitFailed
 				return nil
 			}
-			fmt.Fprintf(a.Stdout, "%d jobs, none of which must be gone by release %s\n", len(a.jobs), release)
+			fmt.Fprintf(a.Stdout, "%d jobs, and none must be removed in Kyma %s\n", len(a.jobs), release)
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&release, "release", release, "`version` to ask for, such as 1.12.0.")
+	cmd.Flags().StringVar(&release, "release", release, "`version` of Kyma, such as 1.12.0.")
 	return cmd
 }
 
 func (a *app) jobCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "job NAME [run|plan|undo] [flags]", Short: "Be the binary of one job, with its flags and its report",
-		Long: `Be the binary of one job: what follows the name is its own command line, and what
-it prints is its own report. So is a link to this program of the job's name.`,
+		Use: "job NAME [run|plan|undo] [flags]", Short: "Run one job's own command line",
+		Long: `Run the command line of one job: what follows the name are its own flags, and it
+prints its own report. A link to this program with the name of a job does the same.`,
 		Example:            "  {name} job httpsource-sync --help\n  {name} job httpsource-sync plan --ready-timeout 5m",
 		DisableFlagParsing: true,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -294,7 +294,7 @@ it prints is its own report. So is a link to this program of the job's name.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 				if len(args) == 0 {
-					return cli.Usage("the name of a job is missing; there are " + strings.Join(a.jobNames(), ", "))
+					return cli.Usage("name a job (valid: " + strings.Join(a.jobNames(), ", ") + ")")
 				}
 				return cmd.Help()
 			}
@@ -306,7 +306,7 @@ it prints is its own report. So is a link to this program of the job's name.`,
 					return nil
 				}
 			}
-			return cli.Usage(fmt.Sprintf("unknown job %q; there are %s", args[0], strings.Join(a.jobNames(), ", ")))
+			return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(a.jobNames(), ", ")))
 		},
 	}
 }

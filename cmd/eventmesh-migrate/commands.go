@@ -33,8 +33,8 @@ type jobRow struct {
 
 func (a *app) jobsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "jobs", Aliases: []string{"job-list"}, Short: "List the jobs, where they belong, and whether each is needed now", Args: noArguments,
-		Long:    "List the jobs, where they belong, and whether the cluster's state says that each is\nneeded now. It only reads.",
+		Use: "jobs", Aliases: []string{"job-list"}, Short: "List the jobs, their hooks, and whether each is needed now", Args: noArguments,
+		Long:    "List the jobs, their hooks (component and phase), and whether the state of the cluster\nneeds each of them now. It only reads.",
 		Example: "  {name} jobs\n  {name} jobs -o wide\n  {name} jobs -o json",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := a.connect(true)
@@ -116,9 +116,9 @@ func where(hooks []string) (component, phase string) {
 func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
 	s := &jobmanager.Selection{}
 	var phases []string
-	cmd.Flags().StringSliceVar(&s.Components, "component", nil, "`components` whose jobs take part, besides the global ones. Default: all.")
-	cmd.Flags().StringSliceVar(&phases, "phase", nil, "`phases` that take part: pre, post. Default: both.")
-	cmd.Flags().StringSliceVar(&s.Jobs, "job", nil, "`jobs` that take part, and no others.")
+	cmd.Flags().StringSliceVar(&s.Components, "component", nil, "select the jobs of these `components`, and the global jobs. Default: all.")
+	cmd.Flags().StringSliceVar(&phases, "phase", nil, "select the jobs of these `phases`: pre, post. Default: both.")
+	cmd.Flags().StringSliceVar(&s.Jobs, "job", nil, "select only these `jobs`. Default: all.")
 	check := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		for _, p := range phases {
@@ -138,7 +138,7 @@ func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
 func (a *app) planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show each change that is left, and write nothing", Args: noArguments,
-		Long:    "Show what run would do: each job that is needed, and each change it would make. It\nwrites nothing. -o wide shows what the objects will look like.",
+		Long:    "Show what run would do: each job that is needed, and each change that it would make.\nIt writes nothing. -o wide also shows the content of the objects.",
 		Example: "  {name} plan\n  {name} plan --job httpsource-sync -o wide\n  {name} run --dry-run=server",
 	}
 	s := a.selection(cmd)
@@ -159,10 +159,10 @@ func (a *app) runCommand() *cobra.Command {
 	dryRun := "none"
 	cmd := &cobra.Command{
 		Use: "run", Short: "Make the changes that are left, in the order of the hooks", Args: noArguments,
-		Long: `Run the jobs that are needed: global ones, those before the deployment of each
-component, those after it, global ones. Nothing is deployed: each job does what the
-cluster is ready for, and defers the rest. A job that fails puts back what it
-changed; those that come after it do not run.`,
+		Long: `Run the jobs that are needed, in the order of the hooks: global jobs, jobs before and
+after each component, global jobs. This command deploys nothing. Each job does what
+is possible now, and defers the rest. A job that fails is rolled back, and the jobs
+that come after it do not run.`,
 		Example: "  {name} run\n  {name} run --phase pre\n  {name} run --component application-connector --phase post --defer fail\n  {name} run --job eventbus-purge --eventbus-purge.yes",
 	}
 	s := a.selection(cmd)
@@ -180,7 +180,7 @@ changed; those that come after it do not run.`,
 		}
 		return a.work(c, *s, false)
 	}
-	cmd.Flags().StringVar(&dryRun, "dry-run", dryRun, "with `server`, only show what would be done, as plan does.")
+	cmd.Flags().StringVar(&dryRun, "dry-run", dryRun, "with `server`, only show the changes, as plan does.")
 	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }
@@ -231,10 +231,10 @@ func (a *app) undoCommand() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use: "undo JOB", Short: "Undo the newest run of a job, finished or interrupted",
-		Long: `Undo the newest run of a job that was not undone yet, finished or
-interrupted, from its journal in the cluster, whichever version of this program wrote
-it. What was edited since is left alone, and what carries live events is kept; the
-report names both.`,
+		Long: `Undo the newest run of a job that is not undone yet, finished or interrupted. The
+journal of the run is in the cluster; any version of this program may have written
+it. Objects that were edited since the run are left as they are. Objects that carry
+live events are protected. The report names both.`,
 		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json",
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return a.jobNames(), cobra.ShellCompDirectiveNoFileComp
@@ -242,11 +242,11 @@ report names both.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return cli.Usage("the name of a job is missing; there are " + strings.Join(a.jobNames(), ", "))
+				return cli.Usage("name a job (valid: " + strings.Join(a.jobNames(), ", ") + ")")
 			case len(args) > 1:
-				return cli.Usage("one job at a time: the order matters, and is yours to choose")
+				return cli.Usage("name one job at a time: you choose the order, and it matters")
 			case !slices.Contains(a.jobNames(), args[0]):
-				return cli.Usage(fmt.Sprintf("unknown job %q; there are %s", args[0], strings.Join(a.jobNames(), ", ")))
+				return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(a.jobNames(), ", ")))
 			}
 			return nil
 		},
@@ -295,7 +295,7 @@ report names both.`,
 			}
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask.")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation.")
 	a.flags(cmd, []string{formText, formJSON, formYAML}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }
@@ -317,7 +317,7 @@ type status struct {
 	Jobs     []jobStatus            `json:"jobs"`
 	Journals []engine.StoredJournal `json:"journals"`
 	Lock     *engine.HeldLock       `json:"lock,omitempty"`
-	// AccountsLeft is what hooks have left behind.
+	// AccountsLeft are the accounts that hooks left in the cluster.
 	AccountsLeft *verify.AccountsLeft `json:"accountsLeft,omitempty"`
 }
 
@@ -352,8 +352,8 @@ func (a *app) statusOf(kept *engine.State, left *verify.AccountsLeft) status {
 
 func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the last reports, open journals, the lock, what is deferred, and accounts left behind", Args: noArguments,
-		Long:    "Show what the jobs keep in the state namespace: the last report of each that said\nsomething new, runs that were interrupted, who holds the lock, and what is deferred\nand why; and the accounts that hooks have left behind, if you may list those. It only\nreads. Whether a job is needed now is what \"jobs\" says.",
+		Use: "status", Short: "Show the last reports, open runs, the lock, deferred work, and accounts that hooks left", Args: noArguments,
+		Long:    "Show the content of the state namespace: the last report of each job, interrupted runs,\nthe holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\".",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
@@ -431,7 +431,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	} else {
 		state := "it is in use"
 		if !s.Lock.Live(now()) {
-			state = fmt.Sprintf("that is longer ago than its duration of %s, by the clock of this machine: its process is gone, and the next run takes the lock", s.Lock.Duration)
+			state = fmt.Sprintf("by the clock of this machine, its %s are over, so its process is gone, and the next run takes the lock", s.Lock.Duration)
 		}
 		fmt.Fprintf(a.Stdout, "The lock is held by %q since %s, renewed %s: %s.\n", s.Lock.Holder, s.Lock.Acquired.UTC().Format(time.RFC3339), s.Lock.Renewed.UTC().Format(time.RFC3339), state)
 	}
@@ -439,7 +439,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 		fmt.Fprintf(a.Stdout, "\nWarning: %s.\n", sentence)
 	}
 	if len(s.AccountsLeft.Releases) > 0 {
-		fmt.Fprintf(a.Stdout, "Nothing is to do while an upgrade runs or comes next, since its end deletes them; otherwise: %s\n", verify.CleanUp)
+		fmt.Fprintf(a.Stdout, "The next upgrade that succeeds deletes them. If no upgrade follows: %s\n", verify.CleanUp)
 	}
 	return nil
 }

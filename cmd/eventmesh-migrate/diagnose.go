@@ -18,11 +18,11 @@ func (a *app) diagnoseCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "diagnose", Short: "Write one archive for a support ticket, without secrets", Args: noArguments,
-		Long: `Write one archive for a support ticket: what the jobs say, what they keep, what
-verify finds, the map, and the objects of the event path with the Events of their
-namespaces. It only reads. Secrets are not read; what looks like a secret elsewhere
-(environment variables, parameters, tokens, passwords in URLs) is replaced. Look
-through it all the same before you hand it on.`,
+		Long: `Write one archive for a support ticket: the plans and reports of the jobs, the
+findings of verify, the map, and the objects of the event path with the Events of
+their namespaces. It only reads. It does not read Secrets. What looks like a secret
+elsewhere (environment variables, parameters, tokens, passwords in URLs) is replaced.
+Check the archive yourself before you send it.`,
 		Example: "  {name} diagnose\n  {name} diagnose --file ticket-4711.tar.gz",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := a.connect(true)
@@ -38,13 +38,13 @@ through it all the same before you hand it on.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write; - for stdout. Default: a name with the time, here.")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write; - for stdout. Default: eventmesh-migrate-TIME.tar.gz in the current folder.")
 	a.flags(cmd, nil, a.JobFlags(), a.ReadFlags())
 	return cmd
 }
 
-// archive collects what there is; what cannot be had is noted, and is no reason to
-// hand over nothing.
+// archive collects what it can read. What cannot be read is noted in the archive:
+// the rest is still useful.
 func (a *app) archive(ctx context.Context, c *cli.Connection, to *diagnose.Archive) error {
 	e, err := a.engine(c)
 	if err != nil {

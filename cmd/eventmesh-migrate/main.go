@@ -6,26 +6,26 @@
 // # What it does
 //
 //	eventmesh-migrate jobs       which jobs there are, and whether each is needed now
-//	eventmesh-migrate plan       each change that is left; writes nothing
+//	eventmesh-migrate plan       each change that is left to make; writes nothing
 //	eventmesh-migrate run        makes them, in the order of the hooks
 //	eventmesh-migrate status     the last reports, open journals, locks, what is deferred
-//	eventmesh-migrate undo JOB   takes the newest run of a job back
+//	eventmesh-migrate undo JOB   undoes the newest run of a job
 //	eventmesh-migrate verify     everything that is wrong with a finished migration
-//	eventmesh-migrate map        which event reaches whom, before and after
+//	eventmesh-migrate map        which events reach which subscribers, before and after
 //	eventmesh-migrate diagnose   one archive for a support ticket, without secrets
 //
-// Called by the name of a job (by a link of that name), it is that job's own
-// binary: so is "eventmesh-migrate job NAME".
+// Called by the name of a job (by a link of that name), it is the binary of that
+// job. "eventmesh-migrate job NAME" is the same.
 //
-// # What it never touches
+// # What it never changes
 //
-// What the jobs do not touch; it writes nothing by itself. Only run, undo and job
-// write at all.
+// What the jobs do not change. It writes nothing by itself: only run, undo and job
+// write.
 //
 // # Why it is safe to run again
 //
-// Because each job is. A job that the cluster's state does not call for does not
-// run; on a migrated cluster it only reads.
+// Because each job is. A job that the state of the cluster does not need does not
+// run. On a migrated cluster, this program only reads.
 package main
 
 import (

@@ -15,10 +15,10 @@ import (
 func (a *app) mapCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "map", Short: "Show which event reaches whom, before and after", Args: noArguments,
+		Use: "map", Short: "Show which events reach which subscribers, before and after", Args: noArguments,
 		Long: `Show which event of which Application reaches which subscriber: before, by Kyma
 Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only reads.
--o html writes one page that needs nothing else, with a picture.`,
+-o html writes one page with a picture. The page loads nothing from elsewhere.`,
 		Example: "  {name} map\n  {name} map -n shop -o mermaid\n  {name} map -o html --file events.html",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
@@ -33,7 +33,7 @@ Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only read
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write to; without it, stdout.")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write. Default: stdout.")
 	a.namespaceFlags(cmd)
 	a.flags(cmd, []string{"table", "mermaid", "html", formJSON, formYAML}, a.ReadFlags())
 	return cmd

@@ -68,7 +68,7 @@ func (t *table) write(w io.Writer, paint func(string) string) error {
 	return err
 }
 
-// Colours of words that say how something stands.
+// Colours of words that tell a state.
 var colours = map[string]string{
 	"needed": "33", "deferred": "33", "planned": "36", "warning": "33", "not-started": "33",
 	"succeeded": "32", "not-needed": "32", "nothing-to-do": "32",
@@ -88,7 +88,7 @@ func painter(on bool) func(string) string {
 				lines[i] = "\x1b[1m" + line + "\x1b[0m"
 				continue
 			}
-			// The words stand between runs of spaces.
+			// Runs of spaces separate the words.
 			cells := strings.SplitAfter(line, "  ")
 			for j, cell := range cells {
 				word := strings.TrimSpace(cell)

@@ -9,7 +9,7 @@ import (
 // progress shows on the status line what the job manager says of its jobs.
 type progress struct{ line *cli.StatusLine }
 
-// progressOf is nil if nobody can see the status line.
+// progressOf is nil if the status line is not shown.
 func progressOf(c *cli.Connection) jobmanager.Progress {
 	if !c.Status.Live() {
 		return nil

@@ -18,11 +18,11 @@ import (
 
 func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "verify", Short: "List everything that is wrong with a finished migration", Args: noArguments,
-		Long: `Look at the whole event path, from Applications to subscribers, and list everything
-that is wrong with a migration that is supposed to be finished, each with the next
-action and its page in the runbook. It only reads. Exit code 0: nothing is wrong
-(warnings aside); 1: something is; 2: the namespace of -n does not exist.`,
+		Use: "verify", Short: "List everything that is wrong after a migration", Args: noArguments,
+		Long: `Check the whole event path, from Applications to subscribers, after the migration.
+Each finding has the next action and its place in the runbook. It only reads. Exit
+code 0: no errors (there may be warnings); 1: errors, or it could not check; 2: the
+namespace of -n does not exist.`,
 		Example: "  {name} verify\n  {name} verify -n shop\n  {name} verify -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
@@ -67,7 +67,7 @@ func (a *app) check(ctx context.Context, c *cli.Connection, e *engine.Engine) ([
 	return found, nil
 }
 
-// existing refuses a namespace that is not there: of that, nothing could be wrong.
+// existing refuses a namespace that does not exist: nothing would be wrong with it.
 func (a *app) existing(in *inventory.Inventory) error {
 	if a.namespace == "" || in.HasNamespace(a.namespace) {
 		return nil

@@ -1,6 +1,5 @@
 // Command eventservice-verify waits until the event-service of every Application
-// of a Kyma cluster posts to the event mesh, and says for each one that does not
-// why. It proves the switch of the migration from the NATS-based Event Bus.
+// of a Kyma cluster posts to the event mesh, and says why one does not. It proves the switch of the migration from the NATS-based Event Bus.
 //
 // # What it does
 //
@@ -13,10 +12,10 @@
 //	eventservice-verify                 waits for it (the command run is the default)
 //	eventservice-verify --smoke         also asks each event-service for an answer
 //
-// What is not right in time is named, with the reason, in one report, and the exit
-// code is 1. --help lists every flag and exit code.
+// One report names what is not right in time, with the reason, and the exit code
+// is 1. --help lists every flag and exit code.
 //
-// # What it never touches
+// # What it never changes
 //
 // Anything: it only reads. Only a report of a failure is stored.
 //

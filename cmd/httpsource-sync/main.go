@@ -12,22 +12,22 @@
 //
 //	httpsource-sync plan    shows what is missing, and writes nothing
 //	httpsource-sync         creates it (the command run is the default)
-//	httpsource-sync undo    undoes what a run has created
+//	httpsource-sync undo    deletes what a run has created
 //
-// If something does not become ready in time or cannot be created, what this run
-// has created is deleted again, and the exit code says so. --help lists every
+// If something does not become ready in time or cannot be created, the run is
+// rolled back: what it created is deleted, and the exit code says so. --help lists every
 // flag and exit code.
 //
-// # What it never touches
+// # What it never changes
 //
 // An HTTPSource that it has not created, whatever is wrong with it. Applications,
 // Channels, adapters and everything else are only read. Where Tiller manages an
-// Application and its last release lacks the HTTPSource, it creates nothing: a
-// hand-made one would break the next upgrade of that release.
+// Application and its last release lacks the HTTPSource, it creates nothing: one
+// that is not of the release would break the next upgrade of that release.
 //
 // # Why it is safe to run again
 //
-// It is decided by what is in the cluster: nothing is created that exists. Before
+// It decides by what is in the cluster: nothing is created that exists. Before
 // each write, a journal in the cluster says what is about to happen; a run that
 // was killed at any point is finished, or undone, by the next one. Two runs
 // never work at the same time: the second waits, then ends with exit code 5. On a
