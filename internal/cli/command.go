@@ -24,9 +24,9 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	working := []*cobra.Command{
 		root,
 		{Use: cmdRun, Short: "Make the changes that are left"},
-		{Use: cmdPlan, Short: "Show each change that is left, and write nothing"},
-		{Use: cmdUndo, Short: "Undo a run, finished or interrupted"},
-		// For the charts. Whoever runs a job by hand needs it not: the first write does it.
+		{Use: cmdPlan, Short: "Show the changes that are left to make, and write nothing"},
+		{Use: cmdUndo, Short: "Undo the newest run, finished or interrupted"},
+		// For the charts. A job that a person starts does not need it: its first write does this.
 		{Use: cmdCreateStateNamespace, Short: "Create the state namespace if it does not exist", Hidden: true},
 	}
 	root.AddCommand(working[1:]...)
@@ -64,24 +64,24 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	// The commands share their flags, and with them the completions.
 	for flag, values := range words {
 		if err := root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-			panic(err) // a word in the table that is no flag: every run meets it
+			panic(err) // a word in the table that is not a flag: every run fails here
 		}
 	}
 	return root
 }
 
-// noArguments says what is wrong with an argument that is no flag.
+// noArguments says what is wrong with an argument that is not a flag.
 func noArguments(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
 		return nil
 	case cmd.HasParent():
-		return Usage(fmt.Sprintf("%q: unexpected argument; objects are not chosen on the command line", args[0]))
+		return Usage(fmt.Sprintf("%q: unexpected argument; a job chooses its objects by itself", args[0]))
 	}
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
 		return Usage(fmt.Sprintf("%q: unknown command%s", args[0], didYouMean(similar)))
 	}
-	return Usage(fmt.Sprintf("%q: unknown command; there are %s, %s and %s", args[0], cmdRun, cmdPlan, cmdUndo))
+	return Usage(fmt.Sprintf("%q: unknown command (valid: %s, %s, %s)", args[0], cmdRun, cmdPlan, cmdUndo))
 }
 
 // defaultCommand is what the binary does without a command.
@@ -105,10 +105,10 @@ func help(job migration.Job, cl *commandLine) string {
 	fmt.Fprintf(&b, "Usage:\n  %s [%s|%s|%s] [flags]\n\nCommands:\n", name, cmdRun, cmdPlan, cmdUndo)
 	for _, c := range []struct{ name, does string }{
 		{cmdRun, "make the changes that are left"},
-		{cmdPlan, "show each change that is left, and write nothing"},
-		{cmdUndo, "undo a run, finished or interrupted"},
+		{cmdPlan, "show the changes that are left to make, and write nothing"},
+		{cmdUndo, "undo the newest run, finished or interrupted"},
 		{"version", "show the version of this program"},
-		{"completion", "print a script that lets a shell complete commands and flags"},
+		{"completion", "print a script with which a shell completes commands and flags"},
 	} {
 		if c.name == defaultCommand(job) {
 			c.does += "; the default"
@@ -132,15 +132,15 @@ func help(job migration.Job, cl *commandLine) string {
 // examples show the three places a job is started from.
 const examples = `
 Examples:
-  # From a laptop: look first, then run, on the cluster of a context.
+  # From a laptop, on the cluster of a context: the plan first, then the run.
   %[1]s plan --context my-cluster
   %[1]s --context my-cluster
 
-  # The same from the image, which runs as a user without a home.
+  # The same from the image.
   docker run --rm --user "$(id -u)" -v "$HOME/.kube/config:/kubeconfig:ro" \
     IMAGE plan --kubeconfig /kubeconfig
 
-  # As a Job in the cluster: the Pod's ServiceAccount is used, no file is needed.
+  # As a Job in the cluster, with the ServiceAccount of the Pod.
   containers:
   - name: %[1]s
     image: IMAGE

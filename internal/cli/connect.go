@@ -27,7 +27,7 @@ func (p *process) connect(o *options) (cfg *rest.Config, source string, err erro
 			return p.tune(cfg, o), "the Pod's ServiceAccount", nil
 		case len(existing(files)) == 0:
 			return nil, "", fmt.Errorf("cannot use the Pod's ServiceAccount: %w."+
-				" Let its token be mounted (automountServiceAccountToken), or give --kubeconfig", err)
+				" Set automountServiceAccountToken, or give --kubeconfig", err)
 		}
 	}
 	cfg, source, err = fromKubeconfig(o, files)
@@ -48,8 +48,7 @@ func (p *process) tune(cfg *rest.Config, o *options) *rest.Config {
 	return cfg
 }
 
-// kubeconfigs are the files to look at, the first one winning where they
-// differ.
+// kubeconfigs are the files to read. Where they differ, the first one counts.
 func kubeconfigs(o *options, env func(string) string) []string {
 	if o.kubeconfig != "" {
 		return []string{o.kubeconfig}
@@ -75,12 +74,12 @@ func fromKubeconfig(o *options, files []string) (*rest.Config, string, error) {
 	if len(found) == 0 {
 		switch {
 		case o.kubeconfig != "":
-			return nil, "", fmt.Errorf("--kubeconfig %q: there is no such file", o.kubeconfig)
+			return nil, "", fmt.Errorf("--kubeconfig %q: the file does not exist", o.kubeconfig)
 		case len(files) > 0:
-			return nil, "", fmt.Errorf("there is no cluster to work on: this is no Pod, and %s does not exist."+
+			return nil, "", fmt.Errorf("no cluster is given: this is not a Pod, and %s does not exist."+
 				" Give --kubeconfig, or set KUBECONFIG", strings.Join(files, ", "))
 		default:
-			return nil, "", errors.New("there is no cluster to work on: this is no Pod, and neither KUBECONFIG nor HOME is set. Give --kubeconfig")
+			return nil, "", errors.New("no cluster is given: this is not a Pod, and neither KUBECONFIG nor HOME is set. Give --kubeconfig")
 		}
 	}
 	where := "kubeconfig " + strings.Join(found, ", ")
@@ -92,7 +91,7 @@ func fromKubeconfig(o *options, files []string) (*rest.Config, string, error) {
 	}
 	contexts := slices.Sorted(maps.Keys(config.Contexts))
 	if len(contexts) == 0 {
-		return nil, "", fmt.Errorf("%s: has no contexts, so it names no cluster. Give another one with --kubeconfig", where)
+		return nil, "", fmt.Errorf("%s: has no contexts. Give another one with --kubeconfig", where)
 	}
 	name := o.context
 	if name == "" {
@@ -102,7 +101,7 @@ func fromKubeconfig(o *options, files []string) (*rest.Config, string, error) {
 	case name == "":
 		return nil, "", fmt.Errorf("%s: has no current context. Choose one with --context: %s", where, anyOf(contexts))
 	case config.Contexts[name] == nil && o.context != "":
-		return nil, "", fmt.Errorf("--context %q: is not in %s. There is %s", name, where, anyOf(contexts))
+		return nil, "", fmt.Errorf("--context %q: is not in %s. Valid: %s", name, where, anyOf(contexts))
 	case config.Contexts[name] == nil:
 		return nil, "", fmt.Errorf("%s: its current context %q does not exist. Choose one with --context: %s", where, name, anyOf(contexts))
 	}

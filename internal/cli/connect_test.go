@@ -86,7 +86,7 @@ func TestConnect(t *testing.T) {
 		"UnknownContext": {
 			reason: "the file and what there is are named",
 			args:   []string{"--context=moon"},
-			errs:   []string{`--context "moon": is not in kubeconfig `, "There is broken, far or near"},
+			errs:   []string{`--context "moon": is not in kubeconfig `, "Valid: broken, far or near"},
 		},
 		"BrokenContext": {
 			reason: "an error in the file names the file",
@@ -97,12 +97,12 @@ func TestConnect(t *testing.T) {
 			reason: "a file that was asked for is never replaced by another",
 			args:   []string{"--kubeconfig=/nonexistent/config"},
 			change: inPod,
-			errs:   []string{`--kubeconfig "/nonexistent/config": there is no such file`},
+			errs:   []string{`--kubeconfig "/nonexistent/config": the file does not exist`},
 		},
 		"NothingAtAll": {
 			reason: "all ways are named",
 			change: func(tr *trial) { tr.env = nil },
-			errs:   []string{"this is no Pod, and neither KUBECONFIG nor HOME is set"},
+			errs:   []string{"this is not a Pod, and neither KUBECONFIG nor HOME is set"},
 		},
 		"EmptyHome": {
 			reason: "the place that was looked at is named",

@@ -56,9 +56,8 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 	cl.groups = append(cl.groups, flagGroup{title: title, flags: fs})
 }
 
-// again returns the flags that say what is worked on, and how, if they were given:
-// the job's own and the cluster's. Those of time, safety and output are for each run
-// anew.
+// again returns the flags that the next run needs, too, if they were given: the
+// job's own and the cluster's. Those of time, safety and output are for one run.
 func (cl *commandLine) again() []string {
 	var given []string
 	for _, g := range cl.groups {
@@ -93,15 +92,15 @@ func shellWord(value string) string {
 func (cl *commandLine) clusterFlags(fs *pflag.FlagSet) {
 	o := &cl.options
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
-		"`file` to take the cluster and the credentials from. Without it: the Pod's ServiceAccount when in a Pod, then the files of KUBECONFIG, then ~/.kube/config.")
+		"`file` with the cluster and the credentials. Default: the ServiceAccount in a Pod, then the files of KUBECONFIG, then ~/.kube/config.")
 	fs.StringVar(&o.context, "context", o.context,
-		"`name` of the context in the kubeconfig. Given in a Pod, the kubeconfig is used and not the ServiceAccount. Without it: the current one.")
+		"`name` of the context in the kubeconfig. In a Pod, this flag selects the kubeconfig, not the ServiceAccount. Default: the current context.")
 	fs.StringVar(&o.stateNamespace, "state-namespace", o.stateNamespace,
-		"`namespace` of the lock, the journal and the reports, and of nothing else; the first write creates it. It must be the same for every run on a cluster, wherever it is started from.")
+		"`namespace` for the lock, the journal and the reports, and nothing else. The first write creates it. Use the same for every run on a cluster.")
 	fs.StringSliceVar(&o.excludeNamespaces, "exclude-namespaces", o.excludeNamespaces,
-		"`namespaces` to leave alone, separated by commas, besides the system's own.")
+		"`namespaces` to leave out, separated by commas, in addition to the system namespaces.")
 	fs.Float32Var(&o.qps, "qps", o.qps,
-		"`requests` per second to the API server at most, on average. Negative: no limit of ours, the server's own fairness decides.")
+		"maximum `requests` per second to the API server, on average. Negative: no limit here; the API server limits by its own fairness rules.")
 	fs.IntVar(&o.burst, "burst", o.burst,
 		"`requests` that may exceed --qps for a moment. Negative: twice the --qps.")
 }
@@ -113,31 +112,31 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.rollbackTimeout, "rollback-timeout", o.rollbackTimeout,
 		"time limit for a rollback, in addition to --timeout.")
 	wordVar(fs, &o.onFailure, "on-failure",
-		"what a failed run does with its finished changes. Those that it leaves can still be undone with undo.")
+		"what a failed run does with its finished changes. If it leaves them, undo can still undo them.")
 	wordVar(fs, &o.resume, "resume",
-		"how to end an interrupted run. Forward finishes it, back rolls it back. An interrupted rollback is always finished.")
+		"how to end an interrupted run: finish it (forward), or roll it back (back). An interrupted rollback is always finished.")
 	wordVar(fs, &o.deferral, "defer",
 		"whether deferred work is a success (allow) or a failure with exit code 1 (fail).")
 	fs.IntVar(&o.maxUnready, "max-unready", o.maxUnready,
-		"how many new objects may be not ready at the same time. The next one is created when one of them is ready.")
+		"how many new objects may be not ready at the same time. When one of them is ready, the next one is created.")
 	fs.DurationVar(&o.leaseDuration, "lease-duration", o.leaseDuration,
-		"how long the lock outlives a process that was killed, 1s at least.")
+		"how long the lock stays after its process was killed. Minimum: 1s.")
 	fs.DurationVar(&o.lockWait, "lock-wait", o.lockWait,
 		"how long to wait for the lock when another run holds it. Then the exit code is 5.")
 	fs.Lookup("lock-wait").DefValue = "--lease-duration + " + duration(lockGrace)
 	fs.DurationVar(&o.helmTimeout, "helm-timeout", 0,
-		"what Helm's --timeout must be at least if this is a hook, for the log; the chart sets it. 0: the sum of the limits.")
+		"minimum for Helm's --timeout if this is a hook. It is only logged; the chart sets it. 0: the sum of the limits.")
 }
 
 func (cl *commandLine) outputFlags(fs *pflag.FlagSet) {
 	o := &cl.options
 	wordVar(fs, &o.output, "output",
-		"form of the report on stdout. The text is a summary; json is complete and one object.")
+		"form of the report on stdout: a summary (text), or one complete object (json).")
 	wordVar(fs, &o.logFormat, "log-format",
-		"form of the log on stderr. Auto: console on a terminal, json elsewhere. The status line needs console and a terminal.")
+		"form of the log on stderr. auto: console on a terminal, json elsewhere. The status line needs console and a terminal.")
 	wordVar(fs, &o.logLevel, "log-level",
-		"least important lines to log. With debug, client-go's are among them.")
-	fs.BoolP("help", "h", false, "show this.")
+		"minimum log level. debug includes the log of client-go.")
+	fs.BoolP("help", "h", false, "show help.")
 }
 
 // bindSettings makes a flag of each setting of a job.

@@ -81,7 +81,7 @@ func defaultOptions() options {
 	}
 }
 
-// lockWaitFromLease stands for the default of --lock-wait, which follows
+// lockWaitFromLease means the default of --lock-wait, which follows
 // --lease-duration. No flag can be set to it: a negative wait is refused.
 const lockWaitFromLease = time.Duration(-1 << 63)
 
@@ -101,18 +101,18 @@ func (o *options) validate() []string {
 	}
 	switch {
 	case o.leaseDuration < minLease:
-		badf("--lease-duration %s: must be %s at least", duration(o.leaseDuration), duration(minLease))
+		badf("--lease-duration %s: must be at least %s", duration(o.leaseDuration), duration(minLease))
 	case o.leaseDuration%time.Second != 0:
-		badf("--lease-duration %s: must be whole seconds, a Lease object stores no fractions", duration(o.leaseDuration))
+		badf("--lease-duration %s: must be whole seconds", duration(o.leaseDuration))
 	}
 	switch {
 	case o.lockWait == lockWaitFromLease:
 		o.lockWait = o.leaseDuration + lockGrace
 	case o.lockWait < 0:
-		badf("--lock-wait %s: must not be negative; 0 means to give up at once", duration(o.lockWait))
+		badf("--lock-wait %s: must not be negative; 0 means no wait", duration(o.lockWait))
 	}
 	if o.maxUnready < 1 {
-		badf("--max-unready %d: must be 1 at least", o.maxUnready)
+		badf("--max-unready %d: must be at least 1", o.maxUnready)
 	}
 	switch {
 	case o.qps == 0:
@@ -120,7 +120,7 @@ func (o *options) validate() []string {
 	case o.qps < 0 && o.burst >= 0:
 		badf("--burst %d: has no effect without --qps; give both or none", o.burst)
 	case o.burst == 0:
-		badf("--burst 0: must be 1 at least, or negative for twice the --qps")
+		badf("--burst 0: must be at least 1, or negative for twice the --qps")
 	}
 	for _, ns := range slices.Concat([]string{o.stateNamespace}, o.excludeNamespaces) {
 		flag := "exclude-namespaces"
@@ -128,7 +128,7 @@ func (o *options) validate() []string {
 			flag = "state-namespace"
 		}
 		if len(validation.IsDNS1123Label(ns)) > 0 {
-			badf("--%s %q: is no name of a namespace; those are made of lower-case letters, digits and inner dashes, 63 at most", flag, ns)
+			badf("--%s %q: not a valid namespace name: lower-case letters, digits and inner dashes, at most 63", flag, ns)
 		}
 	}
 	return bad
@@ -143,8 +143,7 @@ func (o *options) engineOptions() engine.Options {
 		OnFailure:       engine.OnFailure(o.onFailure),
 		Resume:          engine.Resume(o.resume),
 		Defer:           engine.Defer(o.deferral),
-		// 0 is how the engine is told to use its default; here it means not to
-		// wait.
+		// For the engine 0 means its default; here it means not to wait.
 		LockWait:          max(o.lockWait, time.Nanosecond),
 		LeaseDuration:     o.leaseDuration,
 		MaxUnready:        o.maxUnready,

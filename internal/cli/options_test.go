@@ -178,12 +178,12 @@ func TestUsageErrors(t *testing.T) {
 		"NoCommandLikeIt": {
 			reason: "a reader of the message sees what there is",
 			args:   []string{"migrate"},
-			want:   "test-job: \"migrate\": unknown command; there are run, plan and undo\n",
+			want:   "test-job: \"migrate\": unknown command (valid: run, plan, undo)\n",
 		},
 		"UnexpectedArgument": {
 			reason: "an argument that is ignored would be taken for a filter",
 			args:   []string{"run", "my-app"},
-			want:   "test-job: \"my-app\": unexpected argument; objects are not chosen on the command line\n",
+			want:   "test-job: \"my-app\": unexpected argument; a job chooses its objects by itself\n",
 		},
 		"MissingValue": {
 			reason: "the flag is named",
@@ -248,12 +248,12 @@ func TestUsageErrors(t *testing.T) {
 			},
 			want: `test-job: 9 problems:
   --rollback-timeout -1s: must be longer than 0, like 90s or 5m
-  --lease-duration 10ms: must be 1s at least
-  --lock-wait -1s: must not be negative; 0 means to give up at once
-  --max-unready 0: must be 1 at least
+  --lease-duration 10ms: must be at least 1s
+  --lock-wait -1s: must not be negative; 0 means no wait
+  --max-unready 0: must be at least 1
   --burst 3: has no effect without --qps; give both or none
-  --state-namespace "Kyma_System": is no name of a namespace; those are made of lower-case letters, digits and inner dashes, 63 at most
-  --exclude-namespaces "Bad": is no name of a namespace; those are made of lower-case letters, digits and inner dashes, 63 at most
+  --state-namespace "Kyma_System": not a valid namespace name: lower-case letters, digits and inner dashes, at most 63
+  --exclude-namespaces "Bad": not a valid namespace name: lower-case letters, digits and inner dashes, at most 63
   --mode must be gentle or rough
   --workers must be 1 at least
 `,
@@ -261,7 +261,7 @@ func TestUsageErrors(t *testing.T) {
 		"LeaseFraction": {
 			reason: "a Lease object would round it, and two processes disagree about its end",
 			args:   []string{"--lease-duration=1500ms"},
-			want:   "test-job: --lease-duration 1.5s: must be whole seconds, a Lease object stores no fractions\n",
+			want:   "test-job: --lease-duration 1.5s: must be whole seconds\n",
 		},
 		"QPSZero": {
 			reason: "0 would be client-go's own limit of 5 requests per second",
@@ -361,7 +361,7 @@ func TestHelmTimeout(t *testing.T) {
 		tr := newTrial(t, tc.args...)
 		tr.main()
 		first, _, _ := strings.Cut(tr.stderr.String(), "\n")
-		for _, want := range []string{tc.want, "Give every Application a hat", "if Helm gives up earlier, this Job goes on"} {
+		for _, want := range []string{tc.want, "Give every Application a hat", "If Helm gives up earlier, this Job continues"} {
 			if !strings.Contains(first, want) {
 				t.Errorf("%s: no %s in the first line:\n%s", tc.reason, want, first)
 			}

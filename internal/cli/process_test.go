@@ -36,7 +36,7 @@ func newFakeJob() *fakeJob {
 func (j *fakeJob) Name() string { return "test-job" }
 
 func (j *fakeJob) Doc() (short, long string) {
-	return "Give every Application a hat", "A hat is made for each Application without one. Hats that exist are never touched."
+	return "Give every Application a hat", "A hat is made for each Application without one. Hats that exist are never changed."
 }
 
 func (j *fakeJob) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {

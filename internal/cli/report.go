@@ -23,20 +23,20 @@ var exitCodes = []struct {
 	name, meaning string
 }{
 	{"0", "done, or nothing to do, or the rest is deferred"},
-	{"1", "failed, and everything is put back (or nothing had been changed)"},
+	{"1", "failed, and rolled back (or nothing had been changed)"},
 	{"2", "the command line or the kubeconfig is wrong"},
-	{"3", "failed, and NOT everything is put back: the report names what"},
+	{"3", "failed, and NOT everything was restored: the report names what is not"},
 	{"4", "refused before the first change: the report names why"},
 	{"5", "another run holds the lock"},
-	{"124", "ran out of time, and everything is put back"},
-	{"128+n", "interrupted by signal n; the next run goes on from there"},
+	{"124", "time limit reached: rolled back, or finished deletions stay (run again)"},
+	{"128+n", "interrupted by signal n; the next run continues"},
 }
 
 // meaning explains one exit code.
 func meaning(code int) string {
 	if code > migration.ExitSignal {
 		name := unix.SignalName(syscall.Signal(code - migration.ExitSignal))
-		return fmt.Sprintf("interrupted by %s; the next run goes on from there", cmp.Or(name, "a signal"))
+		return fmt.Sprintf("interrupted by %s; the next run continues", cmp.Or(name, "a signal"))
 	}
 	for _, c := range exitCodes {
 		if c.name == fmt.Sprint(code) {
@@ -93,7 +93,7 @@ func writeText(w io.Writer, r *migration.Report) error {
 	case code != migration.ExitOK:
 		fmt.Fprintf(b, "\nExit code %d: %s. What to do: %s\n", code, meaning(code), anchor(code))
 	case r.Result == migration.DeferredResult:
-		fmt.Fprintf(b, "\nExit code 0, but work is left for a later run. What to do: docs/runbook.md#deferred\n")
+		fmt.Fprintf(b, "\nExit code 0, but some work is deferred to a later run. What to do: docs/runbook.md#deferred\n")
 	}
 	return b.Flush()
 }
@@ -188,7 +188,7 @@ func writeChanges(b *bufio.Writer, r *migration.Report) {
 	}
 	_ = table.Flush() // b keeps its own errors
 	if hidden > 0 {
-		fmt.Fprintf(b, "  and %d more; --output json lists every one\n", hidden)
+		fmt.Fprintf(b, "  and %d more; --output json lists all\n", hidden)
 	}
 }
 
@@ -227,7 +227,7 @@ func writeFindings(b *bufio.Writer, all []migration.Finding) {
 		fmt.Fprintf(b, "\n%s (%d):\n", severityTitle[g.severity], len(g.findings))
 		for i, f := range g.findings {
 			if i == maxOrdinary && g.severity == migration.Info {
-				fmt.Fprintf(b, "  and %d more; --output json lists every one\n", len(g.findings)-i)
+				fmt.Fprintf(b, "  and %d more; --output json lists all\n", len(g.findings)-i)
 				break
 			}
 			fmt.Fprint(b, "  ")
@@ -244,7 +244,7 @@ func writeFindings(b *bufio.Writer, all []migration.Finding) {
 
 var severityTitle = map[migration.Severity]string{
 	migration.Error:    "Errors",
-	migration.Deferred: "Deferred, left for a later run",
+	migration.Deferred: "Deferred to a later run",
 	migration.Warning:  "Warnings",
 	migration.Info:     "For your information",
 }
@@ -254,7 +254,7 @@ func writePlanned(b *bufio.Writer, r *migration.Report) error {
 	for i := range r.Changes {
 		c := &r.Changes[i]
 		fmt.Fprintf(b, "\n%d. %s %s", i+1, c.Verb, nameOf(c))
-		if how := canBeTakenBack[c.Reversible]; how != "" {
+		if how := canBeUndone[c.Reversible]; how != "" {
 			fmt.Fprintf(b, " (%s)", how)
 		}
 		fmt.Fprintln(b)
@@ -272,7 +272,7 @@ func writePlanned(b *bufio.Writer, r *migration.Report) error {
 	return nil
 }
 
-var canBeTakenBack = map[migration.Reversible]string{
+var canBeUndone = map[migration.Reversible]string{
 	migration.ReversibleYes:    "can be undone",
 	migration.ReversibleNewUID: "can be undone, under a new UID",
 	migration.ReversibleNo:     "CANNOT be undone",
@@ -281,7 +281,7 @@ var canBeTakenBack = map[migration.Reversible]string{
 // writeReplacement writes how the fields of one object become those of another,
 // side by side, as a diff of the two would not show.
 func writeReplacement(b *bufio.Writer, r *migration.Replacement) {
-	fmt.Fprintf(b, "   takes the place of %s:\n", r.Of)
+	fmt.Fprintf(b, "   replaces %s:\n", r.Of)
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, f := range r.Fields {
 		switch {

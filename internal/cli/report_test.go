@@ -294,9 +294,9 @@ func TestManyFindings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, reason := range map[string]string{
-		"Hat e59: bad":  "one bad object never hides another",
-		"Hat i19: good": "information is shown up to a limit",
-		"and 40 more; --output json lists every one": "and the rest is announced",
+		"Hat e59: bad":                         "one bad object never hides another",
+		"Hat i19: good":                        "information is shown up to a limit",
+		"and 40 more; --output json lists all": "and the rest is announced",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%s: no %q in:\n%s", reason, want, &b)

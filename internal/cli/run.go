@@ -1,8 +1,8 @@
 // Package cli is the frame of a one-shot process: flags, logger, signals, the
 // way to the API server, the report, and the exit code. It decides nothing
 // about the cluster: a job does (internal/jobs), and the engine acts
-// (pkg/engine). Nobody but this package and the main functions touches
-// flags, the environment, signals or the standard streams.
+// (pkg/engine). Only this package and the main functions use flags, the
+// environment, signals and the standard streams.
 //
 // Of the environment it reads KUBECONFIG and HOME (where the kubeconfig is),
 // KUBERNETES_SERVICE_HOST (whether this is a pod), TERM and NO_COLOR (what the
@@ -33,7 +33,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// IO is all that a process touches besides the API server.
+// IO is all that a process uses, except the API server.
 type IO struct {
 	// Args are the command line's, without the name of the program.
 	Args []string
@@ -107,7 +107,7 @@ func raiseMemoryLimit() (stop func()) {
 	return func() { close(done) }
 }
 
-// otherMemory is what the Go runtime takes besides the heap: stacks and its own data.
+// otherMemory is what the Go runtime takes in addition to the heap: stacks and its own data.
 const otherMemory = 8 << 20
 
 // runner is what a process asks of *engine.Engine.
@@ -191,7 +191,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	}
 
 	if verb != cmdPlan {
-		// Whoever reads the log may go away; the work must not be killed by it
+		// The reader of the log may end; the work must not be killed by that
 		// in the middle of a write. A plan may: `plan | head`.
 		signal.Ignore(syscall.SIGPIPE)
 	}
@@ -293,7 +293,7 @@ func helmTimeout(o *options) string {
 	return fmt.Sprintf("%ds", int64((d+time.Second-1)/time.Second))
 }
 
-// intro says in plain words what is going to happen.
+// intro says in plain words what will happen.
 func intro(verb string, job migration.Job, o *options) string {
 	short, _ := job.Doc()
 	what := fmt.Sprintf("%s %s: %s.", job.Name(), verb, strings.TrimSuffix(short, "."))
@@ -301,22 +301,22 @@ func intro(verb string, job migration.Job, o *options) string {
 	case cmdCreateStateNamespace:
 		return fmt.Sprintf("%s %s: creates Namespace %s if it does not exist, and does nothing else", job.Name(), verb, o.stateNamespace)
 	case cmdPlan:
-		return what + " This only shows what is left to do, and writes nothing"
+		return what + " This only shows the changes, and writes nothing"
 	case cmdUndo:
 		return what + fmt.Sprintf(" This undoes the last run, except objects that were edited since or carry live events."+
-			" It has %s", duration(o.timeout))
+			" Time limit %s", duration(o.timeout))
 	}
-	otherwise := "undo what it changed"
+	otherwise := "roll back"
 	if o.onFailure == onFailureLeave {
-		otherwise = "end; what is done stays (--on-failure leave)"
+		otherwise = "end, where finished changes stay (--on-failure leave)"
 	}
-	return what + fmt.Sprintf(" It has %s, and %s more if it fails, to %s."+
-		" As a hook it needs \"helm upgrade --timeout %s\" or more; if Helm gives up earlier, this Job goes on, with its account: upgrade again when it has ended",
+	return what + fmt.Sprintf(" Time limit %s; if it fails, %s more to %s."+
+		" As a hook it needs \"helm upgrade --timeout %s\" or more. If Helm gives up earlier, this Job continues: wait until it has ended, then upgrade again",
 		duration(o.timeout), duration(o.rollbackTimeout), otherwise, helmTimeout(o))
 }
 
-// identity names this process as the holder of a lock, for whoever waits for
-// it: where it runs, and something no other process has.
+// identity names this process as the holder of a lock, for those who wait for
+// it: the host, the process, and something that no other process has.
 func identity() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 type secondSignalError struct{ signal syscall.Signal }
 
 func (e *secondSignalError) Error() string {
-	return fmt.Sprintf("ended at once by a second %s; what was begun is in the journal, and the next run goes on from there",
+	return fmt.Sprintf("stopped at once by a second %s. The journal has what was begun, and the next run continues",
 		unix.SignalName(e.signal))
 }
 
@@ -32,10 +32,10 @@ type panicError struct {
 }
 
 func (e *panicError) Error() string {
-	return fmt.Sprintf("this program has a bug: %v; what was begun is in the journal, and the next run goes on from there", e.value)
+	return fmt.Sprintf("this program has a bug: %v. The journal has what was begun, and the next run continues", e.value)
 }
 
-// supervise lets the work go on until it is done. The first signal of a kind
+// supervise waits until the work is done. The first signal of a kind
 // asks it to stop, by the cause of its context; the second one leaves it where
 // it is.
 func (p *process) supervise(log *zap.Logger, work func(context.Context) *migration.Report) (*migration.Report, error) {
@@ -43,8 +43,8 @@ func (p *process) supervise(log *zap.Logger, work func(context.Context) *migrati
 	defer cancel(nil)
 
 	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	// A terminal that went away is a reason to stop in order, too, but for who
-	// started the process with nohup.
+	// A terminal that was closed is a reason to stop in order, too, except for a
+	// process that was started with nohup.
 	if !signal.Ignored(syscall.SIGHUP) {
 		kinds = append(kinds, syscall.SIGHUP)
 	}
@@ -79,8 +79,8 @@ func (p *process) supervise(log *zap.Logger, work func(context.Context) *migrati
 				return nil, &secondSignalError{signal: sig}
 			}
 			seen[sig] = true
-			log.Warn(fmt.Sprintf("%s: no new work is begun, and the calls on their way are finished. A second %[1]s ends the process at once,"+
-				" which is safe: the journal holds what was begun, and the next run goes on from there", unix.SignalName(sig)))
+			log.Warn(fmt.Sprintf("%s: stopping after the current requests. A second %[1]s stops at once,"+
+				" which is safe: the journal has what was begun, and the next run continues", unix.SignalName(sig)))
 			cancel(engine.SignalError{Signal: sig})
 		}
 	}

@@ -74,7 +74,7 @@ func (s *StatusLine) Write(b []byte) (int, error) {
 		return s.w.Write(b)
 	}
 	s.shown = cut(s.text, s.width())
-	// One call, so that nobody sees the screen without the status line.
+	// One call, so that the screen is never seen without the status line.
 	if _, err := s.w.Write(slices.Concat([]byte(erase), b, []byte(s.shown+"\r"))); err != nil {
 		return 0, err
 	}
@@ -196,7 +196,7 @@ func (s *StatusLine) show(text string) {
 }
 
 // describe is the status line before it is cut: the most important comes first. It is
-// empty if nobody works. The caller holds mu.
+// empty if no job works. The caller holds mu.
 func (s *StatusLine) describe(now time.Time) string {
 	var parts []string
 	for _, j := range s.jobs {

@@ -156,22 +156,22 @@ func (t *Tool) Connect() (*Connection, error) {
 	return c, nil
 }
 
-// Quiet raises the level of the log, for commands that only look: lines that say
-// what was done are no news there.
+// Quiet raises the level of the log, for commands that only read: lines that say
+// what was done are of no use there.
 func (c *Connection) Quiet() {
 	quiet := zap.IncreaseLevel(zap.WarnLevel)
 	if c.Log.Core().Enabled(zap.DebugLevel) {
-		return // somebody wants to know it all
+		return // with debug, all lines are wanted
 	}
 	c.Log = c.Log.WithOptions(quiet)
 	c.Options.Log = c.Log
 }
 
-// Supervise lets the work go on until it is done, told of signals by the cause of
-// its context. If it does not end in order, the exit code says how it ended.
+// Supervise waits until the work is done. The cause of the context tells the work of
+// a signal. If it does not end in order, the exit code says how it ended.
 func (c *Connection) Supervise(writes bool, work func(context.Context)) (code int, err error) {
 	if writes {
-		// Whoever reads the log may go away; see process.execute.
+		// The reader of the log may end; see process.execute.
 		signal.Ignore(syscall.SIGPIPE)
 	}
 	_, err = c.p.supervise(c.Log, func(ctx context.Context) *migration.Report {
