@@ -93,7 +93,7 @@ func New(in *inventory.Inventory, namespace string) *Map {
 		}
 		key, known := in.DeliveryOf(t)
 		if !known {
-			key.Address = "Trigger " + t.GetName() // stands for itself
+			key.Address = "Trigger " + t.GetName() // it has no address of its own
 		}
 		at(key, subscriberOf(t)).After = Route{Object: t.GetName(), Problem: redact.URLs(afterProblem(in, t, key.Source))}
 	}

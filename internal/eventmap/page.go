@@ -15,7 +15,7 @@ var pageText string
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(pageText))
 
 // page is what the template is filled with. It holds plain values only: the template
-// escapes each for the place where it stands.
+// escapes each for its place in the page.
 type page struct {
 	Cluster, At                 string
 	Map                         *Map
@@ -50,7 +50,7 @@ const (
 	top          = 56
 )
 
-// picture says where everything stands: Applications on the left, the namespaces'
+// picture says where everything is drawn: Applications on the left, the namespaces'
 // Brokers in the middle, subscribers on the right.
 type picture struct {
 	Width, Height                       int
@@ -105,7 +105,7 @@ func (m *Map) picture() picture {
 	}
 	rightEnd := y
 
-	// An Application stands at the mean height of what it reaches.
+	// An Application is drawn at the mean height of what it reaches.
 	sum, n := map[string]int{}, map[string]int{}
 	for _, f := range m.Flows {
 		app := cmp.Or(f.Application, "any")

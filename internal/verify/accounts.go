@@ -38,16 +38,16 @@ var permissions = []migration.Resource{
 // CleanUp is the command that deletes the accounts of hooks, and all that gives them power.
 const CleanUp = "kubectl delete serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces -l " + nameLabel + "=" + ourName
 
-// AccountsLeft is what hooks have left behind: accounts with their Roles, of releases no Job of which is running.
+// AccountsLeft are the accounts that hooks left in the cluster, with their Roles, of Helm releases without a running Job.
 type AccountsLeft struct {
 	// Releases are the names of the releases, each with its objects: "Role kyma-system/core-trigger-sync".
 	Releases map[string][]string `json:"releases"`
-	// Unknown says why it cannot be told; empty if it can.
+	// Unknown says why this is not known; empty if it is known.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// ReadAccountsLeft looks for what hooks have left behind. Without the permission to list these kinds that is unknown, which is
-// no error.
+// ReadAccountsLeft looks for accounts that hooks left. Without the permission to list these kinds the answer is "unknown",
+// which is not an error.
 func ReadAccountsLeft(ctx context.Context, c inventory.Reader) (*AccountsLeft, error) {
 	found, running := map[string][]string{}, map[string]bool{}
 	opts := migration.ListOptions{LabelSelector: nameLabel + "=" + ourName}
@@ -79,13 +79,13 @@ func ReadAccountsLeft(ctx context.Context, c inventory.Reader) (*AccountsLeft, e
 	for release, list := range found {
 		if !running[release] {
 			slices.Sort(list)
-			left.Releases[release] = slices.Compact(list) // a list may begin again
+			left.Releases[release] = slices.Compact(list) // a list may start from the beginning again
 		}
 	}
 	return left, nil
 }
 
-// ended says whether a Job has come to its end.
+// ended says whether a Job has ended.
 func ended(job *unstructured.Unstructured) bool {
 	for _, kind := range []string{"Complete", "Failed"} {
 		if kyma.ConditionOf(job, kind).True() {
@@ -95,10 +95,10 @@ func ended(job *unstructured.Unstructured) bool {
 	return false
 }
 
-// Sentences says what is left behind, a sentence for each release; none if nothing is.
+// Sentences says what is left, a sentence for each release; none if nothing is.
 func (l *AccountsLeft) Sentences() []string {
 	if l.Unknown != "" {
-		return []string{"whether accounts of hooks are left behind is unknown: " + l.Unknown}
+		return []string{"whether hooks left accounts in the cluster is unknown: " + l.Unknown}
 	}
 	var all []string
 	for _, release := range slices.Sorted(maps.Keys(l.Releases)) {
@@ -114,13 +114,13 @@ func (l *AccountsLeft) Sentences() []string {
 				kinds = append(kinds, fmt.Sprintf("%d %s", n, kind.Resource))
 			}
 		}
-		all = append(all, fmt.Sprintf("hooks of release %q have left %s behind, and no Job of it runs; their names: %s",
+		all = append(all, fmt.Sprintf("hooks of release %q have left %s behind, and none of its Jobs runs. Names: %s",
 			release, strings.Join(kinds, ", "), strings.Join(slices.Sorted(maps.Keys(names)), ", ")))
 	}
 	return all
 }
 
-// accountsLeft tells what hooks have left behind; nothing if nobody has looked.
+// accountsLeft reports the accounts that hooks left; nothing if they were not read.
 func (c *checker) accountsLeft(accounts *AccountsLeft) {
 	if accounts == nil {
 		return

@@ -33,7 +33,7 @@ func TestAccountsLeft(t *testing.T) {
 	job := func(s stored, release, status string) {
 		s.add(t, "batch", fmt.Sprintf("{kind: Job, metadata: {namespace: kyma-system, name: j, %s}, status: %s}", labels(release), status))
 	}
-	const of = " have left 1 serviceaccounts, 2 roles, 1 clusterroles behind, and no Job of it runs; their names: "
+	const of = " have left 1 serviceaccounts, 2 roles, 1 clusterroles behind, and none of its Jobs runs. Names: "
 	for name, tc := range map[string]struct {
 		reason string
 		given  func(stored)

@@ -77,7 +77,7 @@ func (c *checker) find(id string, u *unstructured.Unstructured, format string, a
 func (c *checker) findAt(id, namespace, object, problem string) {
 	e, ok := c.entries[id]
 	if !ok {
-		panic("no entry " + id + " in the catalog") // every test of that check meets it
+		panic("no entry " + id + " in the catalog") // every test of that check fails here
 	}
 	c.found = append(c.found, Finding{ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Hint: e.Hint, Page: e.Page()})
 }
@@ -93,8 +93,8 @@ func (c *checker) kinds() {
 	}
 }
 
-// controllers that were scaled to 0; one that is not there may have another name
-// in this cluster.
+// controllers finds those that were scaled to 0. One that does not exist may have
+// another name in this cluster.
 func (c *checker) controllers() {
 	for _, name := range [][2]string{
 		{kyma.SystemNamespace, kyma.EventSourcesController}, {kyma.EventingNamespace, "eventing-controller"}, {kyma.IntegrationNamespace, "application-broker"},
@@ -109,7 +109,7 @@ func (c *checker) application(app *unstructured.Unstructured) {
 	name := app.GetName()
 	if kyma.SkipsInstallation(app) {
 		if why := c.EventServiceOf(name).Switched(); !why.OK() {
-			c.find("skipped-event-service", app, "spec.skipInstallation is true, and it has an event-service from before, which posts to the Event Bus: %s", why.Sentence())
+			c.find("skipped-event-service", app, "spec.skipInstallation is true, and its former event-service still uses the Event Bus: %s", why.Sentence())
 		}
 		return
 	}
@@ -117,12 +117,12 @@ func (c *checker) application(app *unstructured.Unstructured) {
 		c.find("release-failed", app, "its Helm release has failed: %s", description)
 	}
 	if c.source(app) && len(validation.IsDNS1035Label(name)) > 0 {
-		c.find("application-name", app, "its name cannot be that of its adapter, a Knative Service")
+		c.find("application-name", app, "its name is not valid for its adapter, a Knative Service")
 	}
 	c.eventService(app)
 }
 
-// source looks at an Application's HTTPSource and what belongs to it; true if
+// source checks the HTTPSource of an Application and what belongs to it; true if
 // anything is wrong.
 func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 	before := len(c.found)
@@ -145,13 +145,13 @@ func (c *checker) answer(why eventpath.Answer) {
 	c.findAt(string(why.Defect), why.Object.Namespace, why.Object.String(), why.Problem)
 }
 
-// channel looks at what is wrong with a Channel although events may go through it
+// channel finds what is wrong with a Channel although events may go through it
 // now.
 func (c *checker) channel(source, channel *unstructured.Unstructured) {
 	owner, controlled := kyma.ControllerOf(channel)
 	switch {
 	case !controlled || owner.GroupKind != kyma.HTTPSource || owner.Name != source.GetName():
-		c.find("channel-foreign", channel, "it has the name of an Application's Channel, and does not belong to its HTTPSource")
+		c.find("channel-foreign", channel, "it has the name of the Channel of an Application, but does not belong to its HTTPSource")
 	case owner.UID == source.GetUID() && channel.GetLabels()[kyma.ApplicationNameLabel] != source.GetName():
 		c.find("channel-unlabelled", channel, "lacks the label %s=%s", kyma.ApplicationNameLabel, source.GetName())
 	}
@@ -191,10 +191,10 @@ func (c *checker) activationsAndLinks() {
 		}
 		held := slices.Contains(ea.GetFinalizers(), kyma.EventActivationFinalizer)
 		if ea.GetDeletionTimestamp() != nil {
-			c.find("activation-terminating", ea, "is being deleted, and has the finalizers %q", ea.GetFinalizers())
+			c.find("activation-terminating", ea, "is being deleted, but still has the finalizers %q", ea.GetFinalizers())
 			if ns := c.Namespaces.Get("", ea.GetNamespace()); ns != nil && ns.GetDeletionTimestamp() != nil && !inNamespace["terminating/"+ns.GetName()] {
 				inNamespace["terminating/"+ns.GetName()] = true
-				c.find("namespace-terminating", ns, "is being deleted, and EventActivations hold it")
+				c.find("namespace-terminating", ns, "is being deleted, but still has EventActivations with finalizers")
 			}
 			continue
 		}
@@ -217,7 +217,7 @@ func (c *checker) broker(namespace string) {
 	broker := c.Brokers.Get(namespace, kyma.DefaultBroker)
 	if broker == nil {
 		ns := c.Namespaces.Get("", namespace)
-		c.find("broker-missing", ns, "uses events of Applications, and has no Broker %q", kyma.DefaultBroker)
+		c.find("broker-missing", ns, "uses events of Applications, but has no Broker %q", kyma.DefaultBroker)
 		return
 	}
 	if r := kyma.ReadinessOf(broker); !r.OK() {
@@ -257,9 +257,9 @@ func (c *checker) triggersOfAll() {
 		if source := attributes[kyma.SourceAttribute]; source != "" {
 			switch {
 			case c.Applications.Get("", source) == nil:
-				c.find("trigger-without-source", t, "waits for events of %q, and there is no such Application", source)
+				c.find("trigger-without-source", t, "waits for events of Application %q, which does not exist", source)
 			case broker != nil && len(c.LinksOf(source, t.GetNamespace())) == 0:
-				c.find("trigger-without-link", t, "waits for events of Application %s, which nothing brings into the namespace", source)
+				c.find("trigger-without-link", t, "waits for events of Application %s, but nothing brings them to the namespace", source)
 			}
 		}
 		to := c.Address(kyma.SubscriberOf(t))
@@ -292,7 +292,7 @@ func (c *checker) kymaSubscriptions() {
 		source := inventory.Field(sub, "spec", "source_id")
 		switch {
 		case sub.GetDeletionTimestamp() != nil:
-			c.find("subscription-terminating", sub, "is being deleted, and has the finalizers %q", sub.GetFinalizers())
+			c.find("subscription-terminating", sub, "is being deleted, but still has the finalizers %q", sub.GetFinalizers())
 		case c.Applications.Get("", source) == nil:
 			c.find("subscription-without-source", sub, "its source %q is no Application", source)
 		default:
@@ -301,9 +301,9 @@ func (c *checker) kymaSubscriptions() {
 	}
 }
 
-// left is a Kyma Subscription that is still there, with the Trigger of the same
+// left reports a Kyma Subscription that still exists, with the Trigger of the same
 // source, event type, version and subscriber, nil if there is none. Whether events
-// arrive cannot be seen here: what was seen is said.
+// arrive cannot be seen here, so the finding says only what was read.
 func (c *checker) left(sub, trigger *unstructured.Unstructured) {
 	if trigger == nil {
 		c.find("subscription-without-trigger", sub, "no Trigger has its source, event type, version and endpoint")
@@ -314,15 +314,15 @@ func (c *checker) left(sub, trigger *unstructured.Unstructured) {
 	ready := kyma.ReadinessOf(trigger)
 	switch {
 	case trigger.GetDeletionTimestamp() != nil:
-		c.find("subscription-left", sub, "is still there; its Trigger %s is being deleted", name)
+		c.find("subscription-left", sub, "is not deleted yet; its Trigger %s is being deleted", name)
 	case broker == nil:
-		c.find("subscription-left", sub, "is still there; its Trigger %s has no Broker %q", name, inventory.BrokerOf(trigger))
+		c.find("subscription-left", sub, "is not deleted yet; its Trigger %s has no Broker %q", name, inventory.BrokerOf(trigger))
 	case !ready.OK():
-		c.find("subscription-left", sub, "is still there; its Trigger %s is not ready%s", name, because(ready))
+		c.find("subscription-left", sub, "is not deleted yet; its Trigger %s is not ready%s", name, because(ready))
 	case !kyma.ReadinessOf(broker).OK():
-		c.find("subscription-left", sub, "is still there; its Trigger %s is ready, and the Broker %q of that is not", name, inventory.BrokerOf(trigger))
+		c.find("subscription-left", sub, "is not deleted yet; its Trigger %s is ready, but the Broker %q is not", name, inventory.BrokerOf(trigger))
 	default:
-		c.find("subscription-left", sub, "is still there, although its Trigger %s is ready, and its Broker, too", name)
+		c.find("subscription-left", sub, "is not deleted yet, although its Trigger %s and the Broker are ready", name)
 	}
 }
 
@@ -335,7 +335,7 @@ func (c *checker) eventBus() {
 		}
 		for _, pod := range c.Pods.Sorted() {
 			if !up && pod.GetNamespace() == kyma.SystemNamespace && eventpath.OfEventBus(pod, name) && !kyma.Ended(pod) {
-				c.find("eventbus-pods", pod, "is a pod of the Event Bus, whose Deployment is at 0")
+				c.find("eventbus-pods", pod, "is a pod of the Event Bus, although the Deployment has 0 replicas")
 			}
 		}
 		for _, hpa := range c.Autoscalers.Sorted() {
@@ -350,9 +350,9 @@ func (c *checker) eventBus() {
 			switch {
 			case u.GetNamespace() != kyma.SystemNamespace || u.GetLabels()[kyma.EventSourceLabel] == "":
 			case leaked[u]:
-				c.find("eventbus-leaked", u, "no Knative Subscription subscribes to it, and no Kyma Subscription is for its events: the subscription-controller left it when it deleted several at once")
+				c.find("eventbus-leaked", u, "no Knative Subscription and no Kyma Subscription uses it: the subscription-controller left it when it deleted several at once")
 			case len(c.Subscriptions) == 0:
-				c.find("eventbus-leftovers", u, "was made by the Event Bus for a Kyma Subscription that is gone")
+				c.find("eventbus-leftovers", u, "the Event Bus created it for a Kyma Subscription that is gone")
 			}
 		}
 	}
@@ -364,8 +364,8 @@ func (c *checker) eventBus() {
 }
 
 // leaked are the Channels of the Event Bus that the subscription-controller did not
-// delete with their last subscriber: it does not take one for the last while it deletes
-// several at once.
+// delete with their last subscriber: while it deletes several at once, it regards
+// none as the last.
 func (c *checker) leaked() map[*unstructured.Unstructured]bool {
 	used := map[string]bool{}
 	for _, link := range c.ChannelSubscriptions {
@@ -396,9 +396,9 @@ func (c *checker) serviceCatalog() {
 		failed, ready := kyma.ConditionOf(u, "Failed"), kyma.ConditionOf(u, "Ready")
 		switch {
 		case u.GetDeletionTimestamp() != nil && inventory.Field(u, "status", "deprovisionStatus") == "Failed":
-			c.find("instance-stuck", u, "is being deleted, and its deprovisioning has failed for good")
+			c.find("instance-stuck", u, "is being deleted, but its deprovisioning has failed permanently")
 		case failed.True():
-			c.find("instance-failed", u, "has failed for good: %s", failed)
+			c.find("instance-failed", u, "has failed permanently: %s", failed)
 		case !ready.True():
 			c.find("instance-not-ready", u, "is not ready: %s", cmp.Or(ready.String(), "it has no status yet"))
 		}
@@ -429,12 +429,12 @@ func (c *checker) state(kept *engine.State, now time.Time) {
 		r := kept.Reports[job]
 		switch {
 		case r.Result == migration.DeferredResult:
-			c.find("run-deferred", nil, "the last run of %s left something for later: %s", job, r.Message)
+			c.find("run-deferred", nil, "the last run of %s deferred work: %s", job, r.Message)
 		case r.ExitCode() != migration.ExitOK:
-			c.find("run-failed", nil, "the last run of %s: %s: %s", job, r.Result, r.Message)
+			c.find("run-failed", nil, "the last run of %s ended with %s: %s", job, r.Result, r.Message)
 		}
 	}
 	if l := kept.Lock; l != nil && now.After(l.Renewed.Add(l.Duration).Add(time.Minute)) {
-		c.find("lock-abandoned", nil, "the lock is held by %q, which did not renew it since %s", l.Holder, l.Renewed.UTC().Format(time.RFC3339))
+		c.find("lock-abandoned", nil, "%q holds the lock, but has not renewed it since %s", l.Holder, l.Renewed.UTC().Format(time.RFC3339))
 	}
 }

@@ -36,27 +36,27 @@ func TestSubscriptionLeft(t *testing.T) {
 	}{
 		"Ready": {
 			reason: "what a finished migration leaves by mistake", triggers: []string{trigger("name: t", readyStatus)}, broker: broker(readyStatus),
-			want: left + ": is still there, although its Trigger shop/t is ready, and its Broker, too",
+			want: left + ": is not deleted yet, although its Trigger shop/t and the Broker are ready",
 		},
 		"NotReady": {
 			reason: "no event arrives", triggers: []string{trigger("name: t", pendingStatus)}, broker: broker(readyStatus),
-			want: left + ": is still there; its Trigger shop/t is not ready: NotSubscribed: wait",
+			want: left + ": is not deleted yet; its Trigger shop/t is not ready: NotSubscribed: wait",
 		},
 		"Terminating": {
 			reason: "soon no event arrives", triggers: []string{trigger(`name: t, deletionTimestamp: "2020-04-01T22:15:00Z"`, readyStatus)}, broker: broker(readyStatus),
-			want: left + ": is still there; its Trigger shop/t is being deleted",
+			want: left + ": is not deleted yet; its Trigger shop/t is being deleted",
 		},
 		"NoBroker": {
 			reason: "its condition is from before", triggers: []string{trigger("name: t", readyStatus)},
-			want: left + `: is still there; its Trigger shop/t has no Broker "default"`,
+			want: left + `: is not deleted yet; its Trigger shop/t has no Broker "default"`,
 		},
 		"BrokerNotReady": {
 			reason: "nothing is let in", triggers: []string{trigger("name: t", readyStatus)}, broker: broker(pendingStatus),
-			want: left + `: is still there; its Trigger shop/t is ready, and the Broker "default" of that is not`,
+			want: left + `: is not deleted yet; its Trigger shop/t is ready, but the Broker "default" is not`,
 		},
 		"OneOfTwo": {
 			reason: "one that is ready is enough", triggers: []string{trigger("name: a", pendingStatus), trigger("name: b", readyStatus), trigger("name: c", pendingStatus)}, broker: broker(readyStatus),
-			want: left + ": is still there, although its Trigger shop/b is ready, and its Broker, too",
+			want: left + ": is not deleted yet, although its Trigger shop/b and the Broker are ready",
 		},
 		"OfOther": {
 			reason:   "other terms",
