@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	into := flag.String("into", "bin/image/licenses", "`folder` for a folder of each command, which is made anew")
+	into := flag.String("into", "bin/image/licenses", "`folder` for a folder of each command, which is deleted first")
 	programs := flag.String("programs", "", "`folder` of the built programs, to compare with")
 	flag.Parse()
 	if err := run(context.Background(), *into, *programs, flag.Args()); err != nil {
@@ -47,7 +47,7 @@ func run(ctx context.Context, into, programs string, commands []string) error {
 		}
 		info, err := buildinfo.ReadFile(filepath.Join(programs, command))
 		if err != nil {
-			return fmt.Errorf("cannot tell what %s is linked from: %w", command, err)
+			return fmt.Errorf("cannot read from which modules %s is linked: %w", command, err)
 		}
 		if missing := withoutText(info, dir); len(missing) > 0 {
 			return fmt.Errorf("%s is linked from modules whose licence was not found: %s", command, strings.Join(missing, ", "))
@@ -195,7 +195,7 @@ func texts(root string, packages []string) ([]string, error) {
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("no licence is at its root, %s: find out what it is under before an image holds it", root)
+		return nil, fmt.Errorf("no licence is at its root, %s: find its licence before an image may hold it", root)
 	}
 	return files, nil
 }

@@ -22,7 +22,7 @@ const (
 	typeRefused             = "refused_by_mesh"
 )
 
-// retryAfter is when a client is told to try again where nobody knows better: an
+// retryAfter is when a client should try again if there is no better value: an
 // adapter that restarts takes seconds, a burst passes in less.
 const retryAfter = 2 * time.Second
 
@@ -117,7 +117,7 @@ func (e *apiError) write(w http.ResponseWriter) {
 	writeJSON(w, e.Status, e)
 }
 
-// writeJSON sends an answer in one piece. What cannot be written has nobody left
+// writeJSON sends an answer in one piece. What cannot be written has no reader left
 // to read it.
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	raw, err := json.Marshal(body)

@@ -46,9 +46,9 @@ type connections struct {
 	mu        sync.Mutex
 	open      int
 	wanted    atomic.Bool // a client waits for a place
-	leaving   int         // told to close, and still open
-	lastTold  time.Time   // when one was told so
-	fullSince time.Time   // zero: there was room when somebody last came
+	leaving   int         // asked to close, and still open
+	lastTold  time.Time   // when one was asked to
+	fullSince time.Time   // zero: there was room when the last client came
 	ended     bool
 	idle      list.List // of *conn, the one idle for longest first
 	reading   list.List // of *conn, before the first request or in the middle of a header
@@ -72,8 +72,8 @@ const (
 	lateRequest = 5 * time.Second
 	// acceptPatience is how long a client waits for a place before it gets a 503.
 	acceptPatience = 2 * time.Second
-	// leaveTime is how long a connection that is told to close is waited for before
-	// another one is told so, too.
+	// leaveTime is the wait for a connection that was asked to close, before
+	// another one is asked, too.
 	leaveTime = 20 * time.Millisecond
 	// maxRefusers are answered with 503 at once.
 	maxRefusers = 64
@@ -190,7 +190,7 @@ func (l *connections) tryAdmit(raw net.Conn) (*conn, time.Duration) {
 
 // makeRoom tells one connection to close, or says when it is worth another try.
 func (l *connections) makeRoom(now time.Time) (told bool, wait time.Duration) {
-	// Not all of them are asked in one go, for nobody is accepted meanwhile.
+	// Not all of them are asked at once, because no client is accepted meanwhile.
 	for range mostAsked {
 		c, wait := l.dispensable(now)
 		switch {
@@ -282,7 +282,7 @@ func (l *connections) setIdle(c *conn) {
 	}
 }
 
-// drain waits until every connection has closed: those that are idle are told to, the
+// drain waits until every connection has closed: idle ones are asked to, the
 // others when they have their answer. The listener must be closed, so that no more
 // come.
 func (l *connections) drain(ctx context.Context) error {
@@ -381,8 +381,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline implements net.Conn. net/http must not let a connection go on that
-// was told to close.
+// SetReadDeadline implements net.Conn. net/http must not continue a connection that
+// was asked to close.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if c.told.Load() {
 		return nil
@@ -432,7 +432,7 @@ func (c *conn) leave() {
 // freeBody is that of all connections.
 func (c *conn) freeBody() bool { return c != nil && c.of.freeBody() }
 
-// mustGo says whether the connection was told to close.
+// mustGo says whether the connection was asked to close.
 func (c *conn) mustGo() bool { return c != nil && c.told.Load() }
 
 // unread says whether the client has sent what nobody has read yet: it is we who are

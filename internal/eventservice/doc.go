@@ -8,7 +8,7 @@
 //
 //	POST /{application}/v1/events             one event: event-type, event-type-version, event-id, event-time, data
 //	POST /{application}/v2/events             one event in the JSON of CloudEvents 0.3
-//	GET  /{application}/v1/events/subscribed  what somebody has subscribed to
+//	GET  /{application}/v1/events/subscribed  the events that have subscribers
 //	GET  /v1/health
 //
 // # What an event becomes

@@ -55,7 +55,7 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 			DialContext:         (&net.Dialer{Timeout: min(dialTimeout, timeout), KeepAlive: 15 * time.Second}).DialContext,
 			MaxIdleConns:        connections,
 			MaxIdleConnsPerHost: connections,
-			// Whoever is let in gets a connection: the bound is before this one.
+			// Each admitted event gets a connection: the bound is before this one.
 			MaxConnsPerHost:    0,
 			IdleConnTimeout:    idleConnection,
 			DisableCompression: true,
@@ -142,7 +142,7 @@ const statusClientGone = 499
 //
 // 1.11 handed its status on, and so does this, but for those with which the mesh
 // says something about itself: 401, 403, 404, 405, 429 and redirects are the
-// business of whoever runs it (no route yet, mTLS), and a client that took them
+// business of the operator (no route yet, mTLS), and a client that took them
 // for its own mistake would throw its event away.
 func refused(resp *http.Response) *apiError {
 	status := resp.StatusCode

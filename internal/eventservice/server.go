@@ -30,8 +30,8 @@ type Options struct {
 	MaxInFlight int
 	// MaxConnections are open at once. For more, those that do nothing are closed.
 	MaxConnections int
-	// ShutdownDelay is how long a server that was told to end still takes requests:
-	// until then, whoever knows its address may send some.
+	// ShutdownDelay is how long requests are still accepted after the signal to end:
+	// until then, clients that know the address may send some.
 	ShutdownDelay time.Duration
 	// RequestLogging logs every request, not only what went wrong.
 	RequestLogging bool
@@ -39,13 +39,13 @@ type Options struct {
 	Subscriptions Subscriptions
 }
 
-// Subscriptions know what somebody has subscribed to.
+// Subscriptions know which events have subscribers.
 type Subscriptions interface {
 	// Subscribed returns the events of one Application, sorted, each once.
 	Subscribed(ctx context.Context, application string) ([]SubscribedEvent, error)
 }
 
-// SubscribedEvent is one kind of event that somebody has subscribed to.
+// SubscribedEvent is one kind of event that has a subscriber.
 type SubscribedEvent struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -111,7 +111,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("cannot serve: %w", err)
 	case <-ctx.Done():
 	}
-	s.log.Info("ending: taking requests until nobody sends them here any more", zap.Duration("delay", s.options.ShutdownDelay))
+	s.log.Info("shutting down: requests are still accepted for the delay", zap.Duration("delay", s.options.ShutdownDelay))
 	s.draining.Store(true)
 	delay := time.NewTimer(s.options.ShutdownDelay)
 	defer delay.Stop()

@@ -23,7 +23,7 @@ import (
 // Triggers are the Subscriptions of a cluster: its Knative Triggers, in any
 // namespace, of any Broker, ready or not (docs/domain.md §3.7).
 //
-// They are listed, in pages, when somebody asks. Calls at the same time share one
+// They are listed, in pages, when a client asks. Calls at the same time share one
 // list, and its result serves for some seconds. Most clients never ask; a watch of
 // all Triggers by each Application's event-service would cost the API server more,
 // and keep them all in memory.
@@ -80,7 +80,7 @@ func (t *Triggers) retry(ctx context.Context, op func(context.Context) error) er
 func (t *Triggers) Subscribed(ctx context.Context, application string) ([]SubscribedEvent, error) {
 	last := t.current()
 	if last == nil {
-		// The list goes on when one of its callers leaves.
+		// The list continues when one of its callers leaves.
 		result := t.flight.DoChan("", func() (any, error) { return t.refresh(context.WithoutCancel(ctx)), nil })
 		select {
 		case <-ctx.Done():

@@ -269,7 +269,7 @@ func text(raw json.RawMessage) string {
 }
 
 // mediaTypeV2 returns the Content-Type that a datacontenttype becomes, "" if it is
-// none that may go on the wire, and whether content of that type is JSON.
+// none that may be sent, and whether content of that type is JSON.
 //
 // A datacontenttype of CloudEvents' own formats must not: to the receiver it says
 // that the body is a whole event, or several, and that their attributes count

@@ -252,7 +252,7 @@ func (in *Inventory) SourceOf(application string) eventpath.Source {
 }
 
 // EventServiceOf is an Application's event-service, with the pods of it that may still
-// post elsewhere. That there must be one is said by whoever expects it.
+// post elsewhere. The caller that expects a Deployment says that it is missing.
 func (in *Inventory) EventServiceOf(application string) eventpath.EventService {
 	return eventpath.EventService{
 		Application: application, Namespace: kyma.IntegrationNamespace, Optional: true,

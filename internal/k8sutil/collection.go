@@ -45,7 +45,7 @@ func NewCollection(client Source, opts metav1.ListOptions, trim func(*unstructur
 }
 
 // Pack makes the collection, which must be empty, keep its objects as JSON: a fifth of
-// the memory. Each Get then decodes an object anew.
+// the memory. Each Get then decodes an object again.
 func (c *Collection) Pack() *Collection {
 	c.packed = true
 	return c
@@ -115,7 +115,7 @@ func (c *Collection) read(ctx context.Context) (map[string]item, string, error) 
 				return err
 			}
 			if known := c.known(key); one.same(known) {
-				one = known // whoever holds it from an earlier list, and this one, share it
+				one = known // holders of an earlier list and of this one share it
 			}
 			objects[key] = one
 			return nil

@@ -43,7 +43,7 @@ func Page(ctx context.Context, client Source, opts metav1.ListOptions,
 					return nil, err
 				}
 			}
-			// The objects are handed over; only the continue token goes on.
+			// The objects are handed over; only the continue token is needed further.
 			page.Items = nil
 			return page, nil
 		})
@@ -60,7 +60,7 @@ func Page(ctx context.Context, client Source, opts metav1.ListOptions,
 	}
 }
 
-// Trim removes from an object what nobody here reads and what takes most of its
+// Trim removes from an object what is not read here and what takes most of its
 // room. What is left can restore the object.
 func Trim(obj *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(obj.Object, "metadata", "managedFields")

@@ -27,7 +27,7 @@ const (
 )
 
 // What Knative's controller makes in a namespace with the label InjectionLabel,
-// besides the Broker: ServiceAccounts and RoleBindings of these names.
+// in addition to the Broker: ServiceAccounts and RoleBindings of these names.
 const (
 	BrokerIngressAccount = "eventing-broker-ingress"
 	BrokerFilterAccount  = "eventing-broker-filter"
@@ -86,8 +86,8 @@ const (
 const SubscriptionController = "event-bus-subscription-controller"
 
 // SubscriptionFinalizer is on Kyma Subscriptions, and on the Knative
-// Subscriptions that the Event Bus makes for them; SubscriptionController puts
-// it there and takes it off.
+// Subscriptions that the Event Bus makes for them; SubscriptionController adds
+// and removes it.
 const SubscriptionFinalizer = "subscription.finalizers.kyma-project.io"
 
 // NATS Streaming, the store of the Event Bus, runs in a namespace of its own.

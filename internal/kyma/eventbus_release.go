@@ -12,7 +12,7 @@ const (
 	// EventPublishService is the Deployment that takes legacy events.
 	EventPublishService = "event-bus-event-publish-service"
 	// EventActivationFinalizer is on EventActivations; SubscriptionController puts
-	// it there, and nobody else takes it off.
+	// it there, and nothing else removes it.
 	EventActivationFinalizer = "eventactivation.finalizers.kyma-project.io"
 )
 

@@ -180,7 +180,7 @@ type Instance struct {
 	Operation string
 	Polling   bool
 	Since     time.Time
-	// Undeletable: its deprovisioning failed for good, and Service Catalog does
+	// Undeletable: its deprovisioning failed permanently, and Service Catalog does
 	// nothing about it any more.
 	Undeletable bool
 	// Unknown: application-broker answers the deprovisioning of an instance that was

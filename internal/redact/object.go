@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// sensitive are keys whose values nobody else should read. Names of objects are no
+// sensitive are keys whose values no other person should read. Names of objects are no
 // secrets, and a ticket is of little use without them: see reference.
 var sensitive = regexp.MustCompile(`(?i)passw|token|secret|credential|api-?_?key|private|authori[sz]ation|certificate|cabundle|bearer|cookie|session|signature|headers|queryparameters`)
 
@@ -46,7 +46,7 @@ func Object(u *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 // annotationsOf leaves out what holds a whole object, such as the configuration that
-// was applied last: whoever wrote it knew nothing of what is secret in it.
+// was applied last: it was written without regard to what is secret in it.
 func annotationsOf(all map[string]any) {
 	for key, value := range all {
 		text, ok := value.(string)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Mark stands where a value was left out.
+// Mark replaces a value that was left out.
 const Mark = "REDACTED"
 
 // secretName is a part of the name of a flag, a variable or a field that holds a

@@ -1,4 +1,4 @@
-// Package redact leaves out of texts and objects what nobody else should read. It is
+// Package redact leaves out of texts and objects what no other person should read. It is
 // the one place that decides what that is: for findings, reports, logs, plans, the map
 // and the archive of a ticket.
 package redact
@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// Hidden stands for a part of a URL that is left out.
+	// Hidden replaces a part of a URL that is left out.
 	Hidden = "…"
-	// NotAURL stands for what was given as a URL, and is none that could be shown in
-	// part: nobody knows where in it a password is.
+	// NotAURL replaces what was given as a URL but is none: it is not known where in
+	// it a password is.
 	NotAURL = "(not an absolute URL)"
 )
 

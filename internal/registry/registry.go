@@ -76,8 +76,8 @@ type Gate struct {
 	Flags  []string
 }
 
-// All returns the table, with jobs that have their default settings. They are made anew
-// by each call, since whoever runs them changes their settings.
+// All returns the table, with jobs that have their default settings. Each call creates
+// new ones, because a run changes their settings.
 func All() []Entry {
 	grow, adopt, remains := growpvc.New(), adoptbyhelm.New(), purge.New()
 	beforeConnector := jobmanager.Before(ApplicationConnector).String()
@@ -159,7 +159,7 @@ func All() []Entry {
 				RemoveBy: "1.13.0",
 			},
 			Chart: &Chart{
-				Timeout: 50 * time.Minute, TimeoutDoc: "It waits 4 minutes for each Application: 2 minutes and N x 4 minutes are right for N of them.",
+				Timeout: 50 * time.Minute, TimeoutDoc: "It waits 4 minutes for each Application: for N of them, set 2 minutes and N x 4 minutes.",
 				Flags: map[string][]string{afterConnector: complete},
 			},
 			Tested: "real pods, too",
@@ -188,7 +188,7 @@ func All() []Entry {
 			},
 			OnlyWith: "--eventbus-purge.yes",
 			Chart: &Chart{
-				Timeout: 10 * time.Minute, TimeoutDoc: "Only its plan runs here, as the gate before Kyma 1.12; it cannot be left out.",
+				Timeout: 10 * time.Minute, TimeoutDoc: "Only its plan runs here, as the gate before Kyma 1.12; you cannot leave it out.",
 				Gate: &Gate{Before: ClusterEssentials, Flags: []string{"--fail-if-in-use", "--ignore-release"}},
 			},
 			Tested: "the real Knative Eventing, too",

@@ -27,8 +27,8 @@ func unless(asked func() bool, reason string) func(context.Context, jobmanager.I
 	}
 }
 
-// notYetUpgraded says that no event-service has been upgraded: whoever only looks,
-// or runs what can be done now, does not wait for an upgrade that nobody has begun.
+// notYetUpgraded says that no event-service has been upgraded. A plan, or a run of
+// what can be done now, does not wait for an upgrade that has not begun.
 func notYetUpgraded(ctx context.Context, in jobmanager.Input) (string, error) {
 	if in.Deploys {
 		return "", nil
@@ -48,5 +48,5 @@ func notYetUpgraded(ctx context.Context, in jobmanager.Input) (string, error) {
 	if err != nil || switched > 0 || old == 0 {
 		return "", err
 	}
-	return "no event-service is upgraded yet: the upgrade of application-connector does that", nil
+	return "no event-service is upgraded yet: upgrade application-connector first", nil
 }

@@ -5,10 +5,10 @@
 // to an event-service or to the Event Bus. It reads nothing: everything is a
 // function of objects that the caller has read.
 //
-// There are two directions, and they must not be mixed up. Whoever deletes the old
-// path needs a proof that the new one carries the events: EventService, Source and
-// Link hold only if nothing is missing, and what cannot be told does not hold.
-// Whoever must not delete the new path needs everything that may carry events:
+// There are two directions, and they must not be mixed up. To delete the old path, a
+// job needs a proof that the new one carries the events: EventService, Source and
+// Link hold only if nothing is missing, and what is unknown does not hold. To
+// protect the new path, a job needs everything that may carry events:
 // MeshSources and Posters name one source too many rather than one too few.
 package eventpath
 
@@ -92,8 +92,8 @@ func (o Object) describe() string {
 type Answer struct {
 	Defect Defect
 	Object Object
-	// Problem goes on after the object, as in "is not ready"; it is a whole sentence
-	// if there is no object.
+	// Problem follows the object in a sentence, as in "is not ready". Without an
+	// object, it is a whole sentence.
 	Problem string
 	// Hint is the next command, or what to wait for.
 	Hint string

@@ -26,13 +26,13 @@ type EventService struct {
 // them to the mesh: its Deployment carries the --eventMeshURL of its own adapter,
 // is fully rolled out, and no Pod, terminating ones included, posts elsewhere.
 //
-// This is the strict direction, a proof: what cannot be told has not switched.
+// This is the strict direction, a proof: what is unknown has not switched.
 func (s EventService) Switched() Answer { return first(s.Defects()) }
 
 // Defects is everything for which it has not.
 func (s EventService) Defects() []Answer {
 	self := Object{Deployment, s.Namespace, kyma.EventServiceName(s.Application)}
-	upgrade := fmt.Sprintf("application-operator changes it once the component application-connector is upgraded; run again then: kubectl -n %s logs statefulset/application-operator", s.Namespace)
+	upgrade := fmt.Sprintf("upgrade application-connector, then run again; application-operator changes it: kubectl -n %s logs statefulset/application-operator", s.Namespace)
 	if s.Deployment == nil {
 		all := s.Former
 		if len(all) == 0 && !s.Optional {
@@ -46,7 +46,7 @@ func (s EventService) Defects() []Answer {
 	all := s.Former
 	if why := notRolledOut(s.Deployment); why != "" {
 		all = append([]Answer{{EventServiceRollout, self, why,
-			fmt.Sprintf("wait for it, and run again: kubectl -n %s rollout status deployment/%s", s.Namespace, self.Name)}}, all...)
+			fmt.Sprintf("wait until it is rolled out, then run again: kubectl -n %s rollout status deployment/%s", s.Namespace, self.Name)}}, all...)
 	}
 	return all
 }

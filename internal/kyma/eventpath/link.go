@@ -44,7 +44,7 @@ func (l Link) Defects() []Answer {
 	if len(l.Links) == 0 {
 		return []Answer{{LinkMissing, Object{},
 			fmt.Sprintf("no Knative Subscription in %s brings the events of %s to namespace %s", l.Integration, l.Source, l.Namespace),
-			fmt.Sprintf("application-broker makes it for a ServiceInstance of the Application: run serviceinstance-recreate, or kubectl -n %s logs deployment/application-broker", l.Integration)}}
+			fmt.Sprintf("application-broker creates it for a ServiceInstance of the Application: run serviceinstance-recreate, or kubectl -n %s logs deployment/application-broker", l.Integration)}}
 	}
 	var all []Answer
 	if len(l.Links) > 1 {
@@ -66,18 +66,18 @@ func (l Link) Defects() []Answer {
 
 func (l Link) defectsOf(link *unstructured.Unstructured) []Answer {
 	self := of(kyma.ChannelSubscription, link)
-	remake := fmt.Sprintf("delete it, and application-broker makes it anew: kubectl -n %s delete subscriptions.%s/%s", self.Namespace, self.Kind.Group, self.Name)
+	recreate := fmt.Sprintf("delete it; application-broker recreates it: kubectl -n %s delete subscriptions.%s/%s", self.Namespace, self.Kind.Group, self.Name)
 	if link.GetDeletionTimestamp() != nil {
-		return []Answer{{LinkNotReady, self, "is being deleted", "wait until it is gone, and run again; application-broker makes another one"}}
+		return []Answer{{LinkNotReady, self, "is being deleted", "wait until it is gone, then run again; application-broker recreates it"}}
 	}
 	var all []Answer
 	if to, ok := l.leadsToBroker(link); !ok {
 		all = append(all, Answer{LinkElsewhere, self,
 			fmt.Sprintf("brings the events of %s to %s, not to the Broker of namespace %s", l.Source, to, l.Namespace),
-			fmt.Sprintf("set spec.subscriber.uri to http://default-broker.%s, or %s", l.Namespace, remake)})
+			fmt.Sprintf("set spec.subscriber.uri to http://default-broker.%s, or %s", l.Namespace, recreate)})
 	}
 	if from, ok := l.takesFromChannel(link); !ok {
-		all = append(all, Answer{LinkElsewhere, self, fmt.Sprintf("takes events from %s, not from Channel %s/%s", from, l.Integration, l.Source), remake})
+		all = append(all, Answer{LinkElsewhere, self, fmt.Sprintf("takes events from %s, not from Channel %s/%s", from, l.Integration, l.Source), recreate})
 	}
 	if r := kyma.ReadinessOf(link); !r.OK() {
 		all = append(all, Answer{LinkNotReady, self, r.Problem(), self.describe()})

@@ -19,7 +19,7 @@ const eventMeshFlag = "-eventMeshURL"
 //
 // The source is told from the URL, whose host is the adapter
 // (http://<source>.<namespace>), and from all that says whose event-service it is.
-// This is the generous direction: whoever must not delete what carries live events
+// This is the generous direction: a job that must not delete what carries live events
 // had better know one source too many than one too few. It proves nothing: an empty
 // URL, or that of another source, is among them. The proof is EventService.Switched.
 func MeshSources(obj *unstructured.Unstructured) []string {
@@ -57,7 +57,7 @@ func MeshSources(obj *unstructured.Unstructured) []string {
 type Posters map[string]string
 
 // Add notes what a Deployment or a Pod posts. Its name begins with its kind, and
-// the first name counts: a Deployment will go on posting, and is a better reason
+// the first name counts: a Deployment will continue to post, and is a better reason
 // than a Pod of it; and it is the same one, whatever order they come in.
 func (p Posters) Add(name string, obj *unstructured.Unstructured) {
 	for _, source := range MeshSources(obj) {

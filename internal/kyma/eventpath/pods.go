@@ -14,7 +14,7 @@ import (
 // ApplicationsOf returns the Applications of whose event-service a Deployment or a
 // Pod may be, sorted; none for any other workload. A Deployment is known by its
 // name. A Pod is known by its label "app", by its containers, and by the ReplicaSet
-// that owns it: one whose label was removed goes on posting.
+// that owns it: one whose label was removed still posts.
 func ApplicationsOf(obj *unstructured.Unstructured) []string {
 	names := []string{obj.GetName()}
 	if obj.GetKind() != Deployment.Kind {
@@ -44,7 +44,7 @@ func signs(obj *unstructured.Unstructured) []string {
 
 // OfEventBus says whether a Pod in the namespace of the Event Bus is one of the named
 // Deployment of it. Its owner decides. A Pod without one, such as one whose labels were
-// removed, is known by its container, its labels or its name: it goes on working.
+// removed, is known by its container, its labels or its name: it still works.
 func OfEventBus(pod *unstructured.Unstructured, deployment string) bool {
 	if owner, owned := kyma.ControllerOf(pod); owned {
 		return owner.Kind == "ReplicaSet" && withoutSuffix(owner.Name) == deployment
@@ -129,7 +129,7 @@ func (f FormerPods) Add(pod *unstructured.Unstructured) {
 		if pod.GetDeletionTimestamp() != nil {
 			why += "; it is terminating, and posts until it has ended"
 		} else {
-			hint = fmt.Sprintf("find out why it still runs: kubectl -n %s describe pod %s; one without an owner goes only when somebody deletes it", self.Namespace, self.Name)
+			hint = fmt.Sprintf("check why it still runs: kubectl -n %s describe pod %s; if it has no owner, delete it", self.Namespace, self.Name)
 		}
 		if f[application] == nil {
 			f[application] = map[string]Answer{}
