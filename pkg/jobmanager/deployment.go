@@ -63,8 +63,8 @@ func called(ctx context.Context, component string, deploy func(context.Context, 
 // Deployment is one deployment of components by an installer that calls the hooks
 // itself, as Begin tells. Its methods may be called from any goroutine.
 //
-// Each hook runs once: whoever calls it again, or while it runs, waits and gets the
-// same result. Jobs of several hooks may run at the same time, under one Lease, but no
+// Each hook runs once: a second call, also while it runs, waits and gets the same
+// result. Jobs of several hooks may run at the same time, under one Lease, but no
 // job runs twice at a time: the second run waits for the first.
 type Deployment struct {
 	m *Manager
@@ -117,8 +117,8 @@ func (m *Manager) Begin(components []string) (*Deployment, error) {
 // Pre runs the jobs before the deployment of the component, or with Global those
 // before everything. If it returns an error, the component must not be deployed.
 //
-// The global jobs come first: Pre of a component runs them if nobody did, and returns
-// their error if they fail.
+// The global jobs come first: Pre of a component runs them if they have not run, and
+// returns their error if they fail.
 func (d *Deployment) Pre(ctx context.Context, component string) error {
 	if component == Global {
 		return d.once(ctx, Before(Global), nil)
@@ -130,7 +130,7 @@ func (d *Deployment) Pre(ctx context.Context, component string) error {
 	if err := d.Pre(ctx, Global); err != nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		report.Message = "a global job before it did not succeed"
+		report.Message = "not deployed: a global job before it did not succeed"
 		return err
 	}
 	return d.once(ctx, Before(component), func(err error) {
@@ -140,7 +140,7 @@ func (d *Deployment) Pre(ctx context.Context, component string) error {
 		case ctx.Err() != nil:
 			report.Message = context.Cause(ctx).Error()
 		default:
-			report.Message = "a job before it did not succeed"
+			report.Message = "not deployed: a job before it did not succeed"
 		}
 	})
 }
@@ -194,7 +194,7 @@ func (d *Deployment) End() (*Report, error) {
 	for _, c := range d.r.components {
 		report := d.components[c]
 		if report.Result == ResultNotStarted && !report.Began.IsZero() {
-			report.Message = "the installer called neither Post nor Fail for it"
+			report.Message = "the installer did not call Post or Fail for it"
 		}
 		d.r.report.Components = append(d.r.report.Components, *report)
 	}
@@ -207,8 +207,8 @@ func (d *Deployment) End() (*Report, error) {
 	return d.r.finish(err)
 }
 
-// once runs the hook, or waits for the run that somebody else began. and is told its
-// result before anybody else is.
+// once runs the hook, or waits for the run that another caller began. and gets the
+// result before the other callers do.
 func (d *Deployment) once(ctx context.Context, h Hook, and func(error)) error {
 	d.mu.Lock()
 	hook, begun := d.hooks[h.String()]
@@ -251,7 +251,7 @@ func (d *Deployment) once(ctx context.Context, h Hook, and func(error)) error {
 func (d *Deployment) component(name string) (*ComponentReport, error) {
 	report := d.components[name]
 	if report == nil {
-		return nil, &UsageError{fmt.Sprintf("component %q is none of this deployment; there are %s", name, strings.Join(d.r.components, ", "))}
+		return nil, &UsageError{fmt.Sprintf("component %q is not part of this deployment (valid: %s)", name, strings.Join(d.r.components, ", "))}
 	}
 	return report, nil
 }
@@ -266,7 +266,7 @@ func (d *Deployment) deployed(report *ComponentReport, failed error) error {
 	case report.Result == migration.FailedResult:
 		return &UsageError{fmt.Sprintf("component %s has failed already: %s", report.Component, report.Message)}
 	case report.Result == ResultDeployed && failed != nil:
-		return &UsageError{fmt.Sprintf("component %s is deployed already; it cannot fail any more: %v", report.Component, failed)}
+		return &UsageError{fmt.Sprintf("component %s is deployed already, so it cannot fail: %v", report.Component, failed)}
 	case report.Result == ResultDeployed:
 		return nil
 	}
@@ -309,7 +309,7 @@ func (d *Deployment) over() error {
 	return nil
 }
 
-// known refuses components nobody has registered.
+// known refuses components that are not registered.
 func (m *Manager) known(components []string) error {
 	var bad []string
 	seen := map[string]bool{}
@@ -320,7 +320,7 @@ func (m *Manager) known(components []string) error {
 		seen[c] = true
 	}
 	if len(bad) > 0 {
-		return &UsageError{fmt.Sprintf("unknown component, or one that is named twice: %s; there are %s", strings.Join(bad, ", "), strings.Join(m.components, ", "))}
+		return &UsageError{fmt.Sprintf("unknown or repeated component %s (valid: %s)", strings.Join(bad, ", "), strings.Join(m.components, ", "))}
 	}
 	return nil
 }

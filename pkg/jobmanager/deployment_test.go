@@ -281,7 +281,7 @@ func TestHooksByHand(t *testing.T) {
 			call: func(ctx context.Context, d *Deployment) []error {
 				return []error{d.Pre(ctx, "other"), d.Post(ctx, "other"), d.Fail("other", errors.New("no image"))}
 			},
-			want: []string{`"other" is none of this deployment; there are core, bus`, `"other" is none`, `"other" is none`}, ran: []string{}, end: "ended before", code: 2,
+			want: []string{`"other" is not part of this deployment (valid: core, bus)`, `"other" is not part`, `"other" is not part`}, ran: []string{}, end: "ended before", code: 2,
 			results: map[string]migration.Result{"core": ResultNotStarted, "bus": ResultNotStarted},
 		},
 		"GlobalPostTooEarly": {
@@ -352,7 +352,7 @@ func TestHooksByHand(t *testing.T) {
 			results := map[string]migration.Result{}
 			for _, c := range report.Components {
 				results[c.Component] = c.Result
-				if open := c.Result == ResultNotStarted && !c.Began.IsZero(); open != strings.Contains(c.Message, "neither Post nor Fail") {
+				if open := c.Result == ResultNotStarted && !c.Began.IsZero(); open != strings.Contains(c.Message, "did not call Post or Fail") {
 					t.Errorf("%s: %s: %q", tc.reason, c.Component, c.Message)
 				}
 			}

@@ -16,9 +16,9 @@
 //		Job: growVolumes,
 //		// Before the deployment of logging, when the job prepare-storage has ended.
 //		Hooks: []jobmanager.Hook{jobmanager.Before("logging", "prepare-storage")},
-//		// Without StatefulSets nothing is to be done.
+//		// Without StatefulSets there is nothing to do.
 //		Requires: []jobmanager.Requirement{{Kind: statefulSet, IfMissing: jobmanager.NotNeeded}},
-//		// Lint fails from this release on, until somebody removes the job.
+//		// Lint fails from this release on, until the job is removed.
 //		RemoveBy: "1.20.0",
 //	}
 //
@@ -28,7 +28,7 @@
 //
 // # A manager
 //
-// New takes all jobs and all components, and reports every mistake at once: unknown
+// New takes all jobs and all components, and reports all mistakes together: unknown
 // names, a circle in the order. The manager can then:
 //
 //	m.Deploy(ctx, components, deploy)   // deploy one component after the other, with all hooks
@@ -51,14 +51,14 @@
 //     job runs once at a time, whatever the hook.
 //   - A failed pre-job stops its component, a failed global one everything. The post-jobs
 //     of a component do not run if it failed; the global ones do not if anything did.
-//   - No error is swallowed: all are joined, and each names its job.
-//   - A panic of a job is its error, and the others go on. A job recovers the goroutines
-//     that it starts itself, since nobody else can.
+//   - No error is lost: all are joined, and each names its job.
+//   - A panic of a job is its error, and the others continue. A job must recover panics
+//     in goroutines that it starts itself: the manager cannot.
 //   - A job that ignores the end of its context is abandoned, and its writes are blocked
 //     from then on.
 //
-// The manager itself writes nothing, retries nothing and undoes nothing: it is the
-// engine that writes, a job that retries, and a person who asks for Undo.
+// The manager itself writes nothing, retries nothing and undoes nothing. The engine
+// writes, a job retries, and a person calls Undo.
 //
 // It keeps no state outside its values. Two managers in one process do not know each
 // other, so that each needs an identity of its own (migration.Options.Identity).

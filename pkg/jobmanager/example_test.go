@@ -99,5 +99,5 @@ func Example() {
 	// deploying logging
 	// prepare-storage (logging/pre): not-needed, nothing is left to do
 	// exit code 0
-	// job prepare-storage must be gone by release 1.20.0, and this is 1.20.0: remove it, its registration and its documentation
+	// job prepare-storage must be gone from release 1.20.0 on, and this is 1.20.0: delete it, its registration and its documentation
 }

@@ -18,8 +18,8 @@ type lease struct {
 func (l *lease) join() *engine.SharedLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Each time anew: a lock that was lost stays lost, and an abandoned run may still
-	// have a seat at the former one.
+	// A new one each time: a lock that was lost stays lost, and an abandoned run may
+	// still have a seat at the former one.
 	if l.users == 0 {
 		l.shared = engine.NewSharedLock()
 	}
@@ -27,7 +27,7 @@ func (l *lease) join() *engine.SharedLock {
 	return l.shared
 }
 
-// leave releases the Lease if nobody is left.
+// leave releases the Lease after the last user.
 func (l *lease) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

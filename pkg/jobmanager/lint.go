@@ -10,7 +10,7 @@ import (
 func parseRelease(s string) (*version.Version, error) {
 	v, err := version.ParseGeneric(s)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no version like 1.12.0: %w", s, err)
+		return nil, fmt.Errorf("%q is not a version, such as 1.12.0: %w", s, err)
 	}
 	return v, nil
 }
@@ -19,14 +19,14 @@ func parseRelease(s string) (*version.Version, error) {
 type Overdue struct{ Job, RemoveBy, Release string }
 
 func (e *Overdue) Error() string {
-	return fmt.Sprintf("job %s must be gone by release %s, and this is %s: remove it, its registration and its documentation", e.Job, e.RemoveBy, e.Release)
+	return fmt.Sprintf("job %s must be gone from release %s on, and this is %s: delete it, its registration and its documentation", e.Job, e.RemoveBy, e.Release)
 }
 
 // Lint reports each job that must not be in the release any more.
 func (m *Manager) Lint(release string) error {
 	now, err := parseRelease(release)
 	if err != nil {
-		return fmt.Errorf("the release: %w", err)
+		return fmt.Errorf("cannot check the release: %w", err)
 	}
 	var errs []error
 	for _, job := range m.jobs {

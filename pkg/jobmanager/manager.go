@@ -29,7 +29,7 @@ type Options struct {
 	// abandoned; default 500ms. What has begun to write gets the time of a call
 	// more.
 	Grace time.Duration
-	// Progress is told what the jobs do; nil: nobody.
+	// Progress is told what the jobs do; nil: no reports.
 	Progress Progress
 	// Log takes a line for each job; nil: none.
 	Log *zap.Logger
@@ -101,7 +101,7 @@ func New(opts Options, components []string, jobs ...Registration) (*Manager, err
 	seen := map[string]bool{Global: true}
 	for _, c := range components {
 		if len(validation.IsDNS1123Label(c)) > 0 || seen[c] {
-			bad("component %q is no name, or is there twice", c)
+			bad("component %q: not a valid name, or given twice", c)
 		}
 		seen[c] = true
 	}
@@ -115,7 +115,7 @@ func New(opts Options, components []string, jobs ...Registration) (*Manager, err
 		name := job.Name()
 		switch {
 		case len(validation.IsDNS1123Label(name)) > 0:
-			bad("job %d: %q is no name for a job; a DNS label is", i+1, name)
+			bad("job %d: %q is not a valid name (a DNS label)", i+1, name)
 		case m.byName[name] != nil:
 			bad("job %s is registered twice", name)
 			continue
@@ -130,9 +130,9 @@ func New(opts Options, components []string, jobs ...Registration) (*Manager, err
 		for _, h := range job.Hooks {
 			switch {
 			case !seen[h.Component]:
-				bad("job %s: unknown component %q; there are %s", name, h.Component, strings.Join(append([]string{Global}, components...), ", "))
+				bad("job %s: unknown component %q (valid: %s)", name, h.Component, strings.Join(append([]string{Global}, components...), ", "))
 			case h.Phase != Pre && h.Phase != Post:
-				bad("job %s: unknown phase %q; there are %s and %s", name, h.Phase, Pre, Post)
+				bad("job %s: unknown phase %q (valid: %s, %s)", name, h.Phase, Pre, Post)
 			case at[h.String()]:
 				bad("job %s is in the hook %s twice", name, h)
 			}
@@ -140,12 +140,12 @@ func New(opts Options, components []string, jobs ...Registration) (*Manager, err
 		}
 		if job.RemoveBy != "" {
 			if _, err := parseRelease(job.RemoveBy); err != nil {
-				bad("job %s: the release in which it must be gone: %w", name, err)
+				bad("job %s: wrong RemoveBy: %w", name, err)
 			}
 		}
 		for _, q := range job.Requires {
 			if q.IfMissing != NotNeeded && q.IfMissing != Blocked {
-				bad("job %s: without %s it is %q; that must be %s or %s", name, q.Kind, q.IfMissing, NotNeeded, Blocked)
+				bad("job %s: wrong IfMissing for %s: %q (valid: %s, %s)", name, q.Kind, q.IfMissing, NotNeeded, Blocked)
 			}
 		}
 	}
@@ -183,7 +183,7 @@ func (t *turn) leave() {
 	<-t.taken
 }
 
-// checkOrder finds what is unknown or goes round in a circle, hook by hook.
+// checkOrder finds unknown names and circles, hook by hook.
 func (m *Manager) checkOrder() []error {
 	var errs []error
 	for _, component := range append([]string{Global}, m.components...) {

@@ -33,7 +33,7 @@ func TestRegistrationNamesEveryMistake(t *testing.T) {
 		"Names": {
 			reason: "An empty name, one that is no label, and one that is there twice.",
 			jobs:   []Registration{job("", Before(Global)), job("Not a label", Before(Global)), job("a", Before(Global)), job("a", Before(Global)), {}},
-			want:   []string{`job 1: "" is no name`, `job 2: "Not a label" is no name`, "job a is registered twice", "job 5 is nil"},
+			want:   []string{`job 1: "" is not a valid name`, `job 2: "Not a label" is not a valid name`, "job a is registered twice", "job 5 is nil"},
 		},
 		"Hooks": {
 			reason:     "Components and phases nobody knows, a hook twice, and none.",
@@ -42,7 +42,7 @@ func TestRegistrationNamesEveryMistake(t *testing.T) {
 				job("a", Before("cor")), job("b", Hook{Component: "core", Phase: "during"}),
 				job("c", Before("core"), Before("core")), job("d"),
 			},
-			want: []string{`unknown component "cor"; there are global, core`, `unknown phase "during"`, "job c is in the hook core/pre twice", "job d belongs to no hook"},
+			want: []string{`unknown component "cor" (valid: global, core)`, `unknown phase "during"`, "job c is in the hook core/pre twice", "job d belongs to no hook"},
 		},
 		"Components": {
 			reason:     "A component twice, and one that would be the global one.",
@@ -79,7 +79,7 @@ func TestRegistrationNamesEveryMistake(t *testing.T) {
 				{Job: &fakeJob{name: "a"}, Hooks: []Hook{Before(Global)}, RemoveBy: "soon"},
 				{Job: &fakeJob{name: "b"}, Hooks: []Hook{Before(Global)}, Requires: []Requirement{{Kind: schema.GroupKind{Kind: "Thing"}, IfMissing: "panic"}}},
 			},
-			want: []string{`"soon" is no version`, `without Thing it is "panic"`},
+			want: []string{`"soon" is not a version`, `wrong IfMissing for Thing: "panic"`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -452,10 +452,10 @@ func TestSelection(t *testing.T) {
 		"Phase":     {reason: "Only before.", s: Selection{Phases: []Phase{Pre}}, want: []string{"run first", "run sync"}},
 		"Job":       {reason: "A job that is asked for runs once.", s: Selection{Jobs: []string{"down", "sync"}}, want: []string{"run sync", "run down"}},
 		"Global":    {reason: "No component.", s: Selection{Components: []string{Global}}, want: []string{"run first"}},
-		"Nobody":    {reason: "What is not known is named.", s: Selection{Jobs: []string{"nobody"}}, usage: `unknown job "nobody"; there are first, sync, check, down`},
-		"NoPart":    {reason: "A typing error.", s: Selection{Components: []string{"cora"}}, usage: `"cora"; there are core, app`},
+		"Nobody":    {reason: "What is not known is named.", s: Selection{Jobs: []string{"nobody"}}, usage: `unknown job "nobody" (valid: first, sync, check, down)`},
+		"NoPart":    {reason: "A typing error.", s: Selection{Components: []string{"cora"}}, usage: `"cora" (valid: core, app)`},
 		"NoPhase":   {reason: "A typing error.", s: Selection{Phases: []Phase{"mid"}}, usage: `unknown phase "mid"`},
-		"Mismatch":  {reason: "A job where it does not belong.", s: Selection{Jobs: []string{"check"}, Phases: []Phase{Pre}}, usage: "job check does not belong"},
+		"Mismatch":  {reason: "A job where it does not belong.", s: Selection{Jobs: []string{"check"}, Phases: []Phase{Pre}}, usage: "job check is not in the selected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{}

@@ -24,7 +24,7 @@ type Registration struct {
 	Requires []Requirement
 
 	// SkipIf takes the job out of a run for which it returns a reason: one clause for a
-	// person. It is for what a plan cannot know, such as that nobody asked for the job.
+	// person. It is for what a plan cannot know, such as that the job was not asked for.
 	// It only reads. Nil: the job's plan alone decides.
 	SkipIf func(ctx context.Context, in Input) (reason string, err error)
 

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// Results of a job or component besides those of migration.Result.
+// Results of a job or component in addition to those of migration.Result.
 const (
 	// ResultNotNeeded: the job had nothing to do, and did not run.
 	ResultNotNeeded migration.Result = "not-needed"
@@ -101,7 +101,7 @@ type UsageError struct{ Problem string }
 
 func (e *UsageError) Error() string { return e.Problem }
 
-// worstFirst is the order of exit codes; those of signals stand at ExitSignal.
+// worstFirst is the order of exit codes; ExitSignal is the place of those of signals.
 var worstFirst = []int{
 	migration.ExitPartlyRestored, migration.ExitSignal, migration.ExitTimedOut, migration.ExitFailed,
 	migration.ExitRefused, migration.ExitLocked, migration.ExitUsage, migration.ExitOK,
@@ -117,7 +117,7 @@ func Worst(codes ...int) int {
 		}
 		rank := slices.Index(worstFirst, class)
 		if rank < 0 {
-			rank = slices.Index(worstFirst, migration.ExitFailed) // a code nobody knows is a failure
+			rank = slices.Index(worstFirst, migration.ExitFailed) // an unknown code is a failure
 			code = migration.ExitFailed
 		}
 		if rank < at {

@@ -15,7 +15,7 @@ import (
 
 // Selection narrows a run that deploys nothing. The zero value is everything.
 type Selection struct {
-	// Components whose jobs run, besides the global ones; Global: those alone.
+	// Components whose jobs run, with the global jobs; Global: the global jobs alone.
 	Components []string
 	// Phases that run.
 	Phases []Phase
@@ -76,7 +76,7 @@ func (m *Manager) stages(s Selection) ([]stage, error) {
 	}
 	for _, p := range s.Phases {
 		if p != Pre && p != Post {
-			return nil, &UsageError{fmt.Sprintf("unknown phase %q; there are %s and %s", p, Pre, Post)}
+			return nil, &UsageError{fmt.Sprintf("unknown phase %q (valid: %s, %s)", p, Pre, Post)}
 		}
 	}
 	var unknown []string
@@ -86,7 +86,7 @@ func (m *Manager) stages(s Selection) ([]stage, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, &UsageError{fmt.Sprintf("unknown job %s; there are %s", strings.Join(unknown, ", "), strings.Join(m.names(), ", "))}
+		return nil, &UsageError{fmt.Sprintf("unknown job %s (valid: %s)", strings.Join(unknown, ", "), strings.Join(m.names(), ", "))}
 	}
 	all := []stage{m.stageOf(Pre, Global), m.stageOf(Pre, components...), m.stageOf(Post, components...), m.stageOf(Post, Global)}
 	var out []stage
@@ -107,7 +107,7 @@ func (m *Manager) stages(s Selection) ([]stage, error) {
 	}
 	for _, name := range s.Jobs {
 		if !done[name] {
-			return nil, &UsageError{fmt.Sprintf("job %s does not belong to the components or phases asked for", name)}
+			return nil, &UsageError{fmt.Sprintf("job %s is not in the selected components or phases", name)}
 		}
 	}
 	return out, nil
@@ -173,7 +173,7 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 func (m *Manager) Undo(ctx context.Context, name string) (report *migration.Report, err error) {
 	job := m.byName[name]
 	if job == nil {
-		return nil, &UsageError{fmt.Sprintf("unknown job %q; there are %s", name, strings.Join(m.names(), ", "))}
+		return nil, &UsageError{fmt.Sprintf("unknown job %q (valid: %s)", name, strings.Join(m.names(), ", "))}
 	}
 	if job.NoUndo != "" {
 		return &migration.Report{

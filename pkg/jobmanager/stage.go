@@ -93,7 +93,7 @@ func (r *run) execute(ctx context.Context, s stage) error {
 	defer r.m.lease.leave()
 	left, err := r.leftovers(ctx, s)
 	if err != nil {
-		return r.fail(s, fmt.Errorf("cannot read what earlier runs left: %w", err))
+		return r.fail(s, fmt.Errorf("cannot read the state of earlier runs: %w", err))
 	}
 	ended := map[string]chan struct{}{}
 	for _, job := range s.jobs {
@@ -158,7 +158,7 @@ func (r *run) code(code int) {
 // skip reports the jobs of a stage that is not reached.
 func (r *run) skip(s stage) {
 	for _, job := range s.jobs {
-		r.add(s.notStarted(job, "what comes before it did not succeed"))
+		r.add(s.notStarted(job, "skipped: what runs before it did not succeed"))
 	}
 }
 
@@ -244,7 +244,7 @@ type abandonedError struct {
 func (e *abandonedError) Error() string {
 	s := fmt.Sprintf("it did not stop in time (%v); it was abandoned, and its writes are blocked", e.cause)
 	if e.wrote {
-		s += "; what it had begun is in its journal: run again to finish it, or undo"
+		s += "; its journal has what it began: run again to finish it, or undo"
 	}
 	return s
 }
@@ -299,7 +299,7 @@ func (r *run) job(ctx context.Context, s stage, job *Registration, left *leftove
 	log := r.log.With(zap.String("job", job.Name()), zap.String("component", component), zap.String("phase", string(s.phase)))
 	switch {
 	case blocked != "":
-		why := fmt.Sprintf("job %s, which comes before it, did not succeed", blocked)
+		why := fmt.Sprintf("skipped: job %s did not succeed", blocked)
 		log.Warn("not started", zap.String("reason", why))
 		return s.notStarted(job, why), nil
 	case ctx.Err() != nil:
@@ -337,7 +337,7 @@ func (r *run) job(ctx context.Context, s stage, job *Registration, left *leftove
 func (r *run) supervised(ctx context.Context, s stage, job *Registration, left *leftovers, seat *engine.Seat, report *JobReport) error {
 	kept, err := left.of(ctx, job.Name())
 	if err != nil {
-		return fmt.Errorf("cannot read what earlier runs left: %w", err)
+		return fmt.Errorf("cannot read the state of earlier runs: %w", err)
 	}
 	o := r.m.opts.Migration
 	o.Timeout = cmp.Or(job.Timeout, o.Timeout)
@@ -407,7 +407,7 @@ func mustRun(report *JobReport, stored *engine.StoredReport, deferral engine.Def
 	case Needed:
 		return true
 	case Blocked:
-		// What the plan itself refuses is reported where it outlives this process.
+		// What the plan itself refuses is reported in the cluster, where it stays.
 		return slices.ContainsFunc(report.Findings, func(f migration.Finding) bool { return f.Severity == migration.Error })
 	case Deferred:
 		return deferral == engine.DeferFail || stored == nil || stored.Result != migration.DeferredResult || !sameFindings(stored, report.Findings)
@@ -533,7 +533,7 @@ func (r *run) finish(err error) (*Report, error) {
 	}
 	out.Message = plural(len(out.Jobs), "job") + ": " + strings.Join(parts, ", ")
 	if len(out.Jobs) == 0 {
-		out.Message = "no job belongs here"
+		out.Message = "no job matches the selection"
 	}
 	r.log.Info("all jobs ended", zap.String("message", out.Message), zap.Float64("seconds", out.Seconds),
 		zap.Float64("neededSeconds", out.NeededSeconds), zap.Float64("runSeconds", out.RunSeconds), zap.Int("exitCode", out.ExitCode))
