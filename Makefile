@@ -17,14 +17,14 @@ MODEL := go test -count 1
 
 ##@ First steps
 .PHONY: help
-help: ## Show this
+help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Set EVENTMESH_TEST_KUBECONFIG, and tests use that cluster instead of a control plane of their own: only one you can'
-	@echo 'lose. They ignore KUBECONFIG, and refuse a cluster with Applications that they did not make.'
-	@echo 'Set EVENTMESH_TEST_KUBERNETES=1.16, and the control plane is that of Kubernetes 1.16, which Kyma 1.10 ran on.'
+	@echo 'EVENTMESH_TEST_KUBECONFIG=file: tests use that cluster instead of a control plane of their own. They delete what they'
+	@echo 'find, and refuse a cluster with Applications that tests did not create. They ignore KUBECONFIG.'
+	@echo 'EVENTMESH_TEST_KUBERNETES=1.16: the control plane is Kubernetes 1.16, on which Kyma 1.10 ran.'
 
 .PHONY: demo
 demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by step
@@ -75,7 +75,7 @@ image-files:
 	go run ./licenses -into bin/image/licenses -programs bin/image $(IMAGES)
 
 .PHONY: charts
-charts: ## Generate what follows from internal/registry and values.yaml: in the charts, and tables in the documentation
+charts: ## Generate charts and documentation tables from internal/registry and values.yaml
 	go run ./charts/generate
 
 KYMA_VERSION ?= 1.11
@@ -88,7 +88,7 @@ overlay: ## Put the hooks over Kyma's own chart: KYMA_CHART=kyma/resources/core 
 KYMA ?= kyma
 OPERATOR ?= eu.gcr.io/kyma-project/application-operator:39d1ab87
 .PHONY: operator-image
-operator-image: ## Put the event path into application-operator's image, and both images into Kyma's values: KYMA=kyma
+operator-image: ## Build application-operator's image with our event-service, and set both in Kyma's values: KYMA=kyma
 	@if [[ -z "$(BUILDER)" ]]; then echo "needs Docker or Buildah (Debian: apt-get install buildah)" >&2; exit 1; fi
 	rm -rf bin/image/application
 	go run ./charts/applicationoverlay -chart "$(KYMA)/components/application-operator/charts/application" -into bin/image/application
@@ -109,9 +109,9 @@ node: ## Build and install the node of end-to-end tests, and Knative Eventing (o
 test-unit: cc ## Unit tests only: seconds, needs no cluster
 	$(GOTEST) -short -timeout 5m ./...
 
-# What keeps this machine from it is asked first: with E2E=auto that is no failure, but what then fails is.
+# The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a failed test is one.
 .PHONY: e2e
-e2e: ## Jobs in pods, beside the real Knative Eventing; needs root (E2E=auto: skip where that cannot be)
+e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip where it cannot run)
 	@if ! why=$$(go -C test/cluster run . check 2>/dev/null); then \
 	  if [[ "$${E2E:-}" == auto ]]; then echo "e2e: skipped, because: $$why"; exit 0; fi; \
 	  echo "e2e: $$why" >&2; exit 1; \
@@ -120,7 +120,7 @@ e2e: ## Jobs in pods, beside the real Knative Eventing; needs root (E2E=auto: sk
 	go test -v -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/...
 
 .PHONY: test-slow
-test-slow: cc cluster ## What make test leaves out: suites that are too long, or too young to be trusted in CI
+test-slow: cc cluster ## Suites that make test leaves out: too long, or too new for CI
 	$(GOTEST) -tags slow -count 1 -timeout 40m $(SLOW)
 	$(if $(filter file,$(origin SLOW)),go test -C examples/installer -race -count 1 -timeout 40m ./...)
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
@@ -147,7 +147,7 @@ soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go
 	$(MODEL) -tags soak -timeout 3h -v -run "^TestSoak" ./test/model
 
 .PHONY: bench
-bench: cluster ## Time, requests and memory against bare ones: a client-go loop, a reverse proxy
+bench: cluster ## Compare time, requests and memory with a plain client-go loop and a plain reverse proxy
 	go run ./test/bench
 	go run ./test/bench/eventservice -overload 10m
 
@@ -158,7 +158,7 @@ lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
 	for dir in examples/installer test/cluster test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
-# Only what the programs call is looked for, not what a tool or a test brings along. CI may have no way to the database:
+# Only what the programs call is checked, not what a tool or a test imports. CI may not reach the database:
 # docs/decisions/0615-a-vulnerability-check-without-a-network.md.
 VULNDB ?= https://vuln.go.dev
 PROGRAMS ?= ./cmd/...
@@ -190,7 +190,7 @@ clean: ## Remove bin/ and the cached control plane
 	rm -rf bin
 	rm -rf "$${EVENTMESH_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/eventmesh-migration}"
 
-# The race detector needs a C compiler, the only thing that Go does not bring along.
+# The race detector needs a C compiler, the only thing that Go does not include.
 .PHONY: cc
 cc:
 	@if ! command -v "$$(go env CC)" >/dev/null; then \

@@ -18,7 +18,7 @@ var named = []string{"application_operator", "event_service"}
 
 // nameImages sets them. It edits lines and leaves all others as they are: the file
 // has comments, anchors and an order. With a file of digests, a version is
-// <tag>@<digest>, and the tag only tells people what it is.
+// <tag>@<digest>, and the tag is only for people.
 func nameImages(file, repository, tag, digestsFile string) error {
 	if repository == "" || tag == "" {
 		return fmt.Errorf("name the images: -repository and -tag")
@@ -57,7 +57,7 @@ func nameImages(file, repository, tag, digestsFile string) error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		if lookup([]byte(text), name, "dir") != dir || lookup([]byte(text), name, "version") != versions[name] {
-			return fmt.Errorf("%s: global.%s is written in a way that this program does not know", file, name)
+			return fmt.Errorf("%s: global.%s has a form that this program cannot edit", file, name)
 		}
 	}
 	if text == string(raw) {

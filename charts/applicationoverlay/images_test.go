@@ -96,7 +96,7 @@ func TestNameImagesRefuses(t *testing.T) {
 		{"a value that is elsewhere", strings.Replace(connectorValues, "global:\n", "global:\n  other: {}\nmore:\n", 1), "eu.gcr.io/kyma-project/x", "v1", "takes all images from"},
 		{
 			"the block of the same name under something else", strings.Replace(connectorValues, "global:\n", "other:\n  event_service:\n    dir: a\nglobal:\n", 1),
-			"eu.gcr.io/kyma-project/x", "v1", "written in a way",
+			"eu.gcr.io/kyma-project/x", "v1", "a form that this program cannot edit",
 		},
 	} {
 		file := filepath.Join(t.TempDir(), "values.yaml")

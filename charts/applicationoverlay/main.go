@@ -4,8 +4,8 @@
 //	go run ./charts/applicationoverlay -chart kyma/components/application-operator/charts/application -into bin/image/application
 //
 // That chart holds more than the event path (gateway, validator, ingress), and an
-// upgrade deletes what a new chart lacks. So it is kept as it is, whatever its
-// version, but for the objects that ours has, too: their documents are cut out of
+// upgrade deletes what a new chart lacks. So it is left as it is, whatever its
+// version, except for the objects that ours has, too: their documents are cut out of
 // its templates, and our templates and values put beside them. Nothing is written
 // unless all of them were found and could be cut out whole.
 //
@@ -35,11 +35,11 @@ import (
 func main() {
 	chart := flag.String("chart", "", "`folder` of the chart in application-operator's image: /application there")
 	ours := flag.String("ours", "charts/application", "`folder` of the event path")
-	into := flag.String("into", "bin/image/application", "`folder` to make; it must not exist")
-	connector := flag.String("connector", "", "`folder` of Kyma's chart application-connector, to name the images in instead")
+	into := flag.String("into", "bin/image/application", "`folder` to create; it must not exist")
+	connector := flag.String("connector", "", "`folder` of Kyma's chart application-connector: set the images there, and do nothing else")
 	repository := flag.String("repository", "", "`registry/path` of the images")
 	tag := flag.String("tag", "", "`tag` of the images")
-	digestsFile := flag.String("digests", "", "`file` with a line <registry/path>/<program>@sha256:... for each image, which then counts instead of the tag")
+	digestsFile := flag.String("digests", "", "`file` with a line <registry/path>/<program>@sha256:... for each image; the digest replaces the tag")
 	flag.Parse()
 	var err error
 	if *connector != "" {
@@ -101,7 +101,7 @@ func overlay(chart, ours, into string) error {
 	}
 	for o, needed := range replaced {
 		if found[o] > 1 || needed && found[o] == 0 {
-			return fmt.Errorf("%s has %d documents for %s, not one: this is no chart that the event path can be put over", chart, found[o], o)
+			return fmt.Errorf("%s has %d documents for %s, not one: the event path cannot be put over this chart", chart, found[o], o)
 		}
 	}
 	if err := addOurs(files, ours); err != nil {
@@ -199,7 +199,7 @@ func addOurs(files map[string][]byte, ours string) error {
 			continue
 		}
 		if theirs := bytes.TrimSpace(files[name]); len(theirs) > 0 {
-			return fmt.Errorf("%s holds more than the event path, and would be overwritten", name)
+			return fmt.Errorf("%s has more than the event path, and would be overwritten", name)
 		}
 		files[name] = content
 	}
@@ -215,7 +215,7 @@ func addOurs(files map[string][]byte, ours string) error {
 	case !ok:
 		return fmt.Errorf("the values of the event path have no block %q", newValues)
 	case strings.Contains("\n"+values, "\n"+newValues+":"):
-		return fmt.Errorf("the chart has values %q already: it is an overlay", newValues)
+		return fmt.Errorf("the chart already has values %q: it is an overlay", newValues)
 	}
 	values = strings.TrimRight(values, "\n") + "\n\n" + newValues + ":\n" + block
 	files["values.yaml"] = []byte(values)

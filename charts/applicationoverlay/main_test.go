@@ -134,7 +134,7 @@ func TestOverlayRefuses(t *testing.T) {
 		},
 		{
 			"a file of ours that holds something else there", func(f map[string]string) { f["templates/event-service.yaml"] = "kind: Role\n" },
-			"templates/event-service.yaml holds more",
+			"templates/event-service.yaml has more",
 		},
 		{"an overlay again", func(f map[string]string) { f["values.yaml"] += "eventServiceOnMesh: {}\n" }, "it is an overlay"},
 		{

@@ -18,7 +18,7 @@ func jobsTemplate(all []registry.Entry, tables []table) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString("{{/* Generated from internal/registry by \"make charts\": change it there. */}}\n\n")
-	b.WriteString("{{/* What runs when. A line is one job: its name, the command, and what is added to its flags. */}}\n")
+	b.WriteString("{{/* What runs when. A line is one job: its name, the command, and the flags that are added. */}}\n")
 	b.WriteString("{{- define \"eventmesh-migration.chains\" -}}\n")
 	for _, c := range chains {
 		fmt.Fprintf(&b, "%s:\n", c.Component)
@@ -111,7 +111,7 @@ func withJobs(values []byte, all []registry.Entry) ([]byte, error) {
 		fmt.Fprintf(&digests, "    # @format digest or empty\n    %s: \"\"\n", e.Name())
 		fmt.Fprintf(&jobs, "  %s:\n", e.Name())
 		if e.Chart.Gate == nil {
-			jobs.WriteString("    # false leaves it out of every chain.\n    enabled: true\n")
+			jobs.WriteString("    # false: the job is in no chain.\n    enabled: true\n")
 		}
 		if e.Chart.TimeoutDoc != "" {
 			fmt.Fprintf(&jobs, "    # %s\n", e.Chart.TimeoutDoc)
@@ -119,7 +119,7 @@ func withJobs(values []byte, all []registry.Entry) ([]byte, error) {
 		fmt.Fprintf(&jobs, "    timeoutSeconds: %d\n", e.Chart.Timeout/time.Second)
 		if e.Chart.Rollback == 0 {
 			// The flag has to be positive.
-			jobs.WriteString("    # It writes nothing that could be rolled back.\n    rollbackTimeoutSeconds: 1\n")
+			jobs.WriteString("    # The job writes nothing, so there is nothing to roll back.\n    rollbackTimeoutSeconds: 1\n")
 		} else {
 			fmt.Fprintf(&jobs, "    rollbackTimeoutSeconds: %d\n", e.Chart.Rollback/time.Second)
 		}

@@ -84,7 +84,7 @@ func update(check bool, name string, content func(old []byte) ([]byte, error)) e
 		return nil
 	}
 	if check {
-		return fmt.Errorf("%s is not what it is generated from: run make charts", name)
+		return fmt.Errorf("%s is not up to date: run make charts", name)
 	}
 	return os.WriteFile(name, now, 0o644)
 }

@@ -26,7 +26,7 @@ type setting struct {
 }
 
 // formats are patterns of strings. A name without a letter is legal, and never meant:
-// YAML takes it for a number wherever somebody forgets the quotes.
+// YAML reads it as a number where the quotes are missing.
 var formats = map[string]string{
 	"namespace":  `([0-9][-0-9]*)?[a-z]([-a-z0-9]*[a-z0-9])?`,
 	"name":       `([0-9][-.0-9]*)?[a-z]([-.a-z0-9]*[a-z0-9])?`,

@@ -4,10 +4,10 @@
 //
 //   - The chart of the hooks becomes a sub-chart, with its values.
 //   - cluster-essentials for Kyma 1.11: the CustomResourceDefinition of Kyma
-//     Subscriptions is to stay when a later chart lacks it; and it gets the namespace of
-//     what the migration keeps, since it is upgraded first.
-//   - cluster-essentials for Kyma 1.12: the template of that definition goes, and
-//     a hook stops the upgrade as long as anything uses the Event Bus.
+//     Subscriptions stays when a later chart lacks it. The chart also gets the state
+//     namespace of the migration, because it is upgraded first.
+//   - cluster-essentials for Kyma 1.12: the template of that definition is removed, and
+//     a hook stops the upgrade while anything uses the Event Bus.
 package main
 
 import (
@@ -73,7 +73,7 @@ func overlay(o options) error {
 	}
 	component := about.Name
 	if !slices.Contains([]string{"core", "application-connector", "cluster-essentials"}, component) {
-		return fmt.Errorf("there are no hooks for chart %q: only for core, application-connector and cluster-essentials", component)
+		return fmt.Errorf("there are no hooks for chart %q (valid: core, application-connector, cluster-essentials)", component)
 	}
 	// Before anything is changed.
 	image, err := imageValues(o)
@@ -130,7 +130,7 @@ func keepDefinition(chart string) error {
 	return write(name, slices.Concat(raw[:at[1]], []byte(text), raw[at[1]:]))
 }
 
-// drop removes a template. What it made stays: it was to be kept.
+// drop removes a template. The object stays, because of its resource policy.
 func drop(chart, template string) error {
 	err := os.Remove(filepath.Join(chart, "templates", template))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,7 +215,7 @@ func readDigests(o options) (map[string]string, error) {
 	}
 	wanted := map[string]string{}
 	for program := range values.Image.Digests {
-		// event-service and other images are none of the hooks'.
+		// event-service and other images do not belong to the hooks.
 		wanted[program] = all[program]
 	}
 	return wanted, digests.Complete(o.digests, wanted)
@@ -257,7 +257,7 @@ func addBlock(name, text string) error {
 		before += after
 	}
 	if regexp.MustCompile(`(?m)^` + hooks + `:`).MatchString(before) {
-		return fmt.Errorf("%s has values for %s already that were not put there by this command", name, hooks)
+		return fmt.Errorf("%s already has values for %s that were not put there by this command", name, hooks)
 	}
 	if before != "" && !strings.HasSuffix(before, "\n") {
 		before += "\n"

@@ -8,7 +8,7 @@ and "and"/"or" evaluate all of their arguments.
 {{- $root := .root -}}
 {{- $chains := include "eventmesh-migration.chains" $root | fromYaml -}}
 {{- if not (hasKey $chains $root.Values.component) -}}
-{{- fail (printf "component is %v, whose chart has no hooks: there are those of %s" $root.Values.component (keys $chains | sortAlpha | join ", ")) -}}
+{{- fail (printf "component is %v, whose chart has no hooks (valid: %s)" $root.Values.component (keys $chains | sortAlpha | join ", ")) -}}
 {{- end -}}
 steps:
 {{- range index $chains $root.Values.component .phase }}
@@ -56,7 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/*
 The labels of an object that belongs to a job in one or more phases, so that one
-command deletes what is left behind. Arguments: root, job (optional), phase (several
+command deletes what is left. Arguments: root, job (optional), phase (several
 are joined by "_").
 */}}
 {{- define "eventmesh-migration.labelsOf" -}}

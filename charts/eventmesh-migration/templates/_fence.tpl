@@ -9,7 +9,7 @@ Arguments: root, account.
 
 {{/*
 What an account may not do although its Roles allow it, and where its pods may not
-go. It comes and goes with the account. Arguments: root, account, tables (names of
+go. It is created and deleted with the account. Arguments: root, account, tables (names of
 jobs), labels, and hook (the annotations of the account).
 */}}
 {{- define "eventmesh-migration.fence" -}}

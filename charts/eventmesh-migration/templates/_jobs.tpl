@@ -1,6 +1,6 @@
 {{/* Generated from internal/registry by "make charts": change it there. */}}
 
-{{/* What runs when. A line is one job: its name, the command, and what is added to its flags. */}}
+{{/* What runs when. A line is one job: its name, the command, and the flags that are added. */}}
 {{- define "eventmesh-migration.chains" -}}
 core:
   pre:

@@ -25,7 +25,7 @@
 
 {{/*
 The image of a program. A digest says what runs; a tag only what it is called, and
-one that nobody has pushed lets a hook wait for its image until its deadline.
+one that is not in the registry lets a hook wait for its image until its deadline.
 Arguments: root, program.
 */}}
 {{- define "eventmesh-migration.image" -}}
@@ -69,11 +69,11 @@ eventmesh-migrate, which is every job.
 {{- define "eventmesh-migration.podSpec" -}}
 {{- $values := .root.Values -}}
 serviceAccountName: {{ .account | quote }}
-# The account says no: only the jobs' own pods have its token.
+# The account does not mount its token: only the jobs' own pods have it.
 automountServiceAccountToken: true
 restartPolicy: Never
 terminationGracePeriodSeconds: {{ int $values.terminationGracePeriodSeconds }}
-{{- /* Helm 2 cannot take a default off a sub-chart's values: what is empty is left out. */}}
+{{- /* Helm 2 cannot remove a default from a sub-chart's values: what is empty is left out. */}}
 {{- $context := dict }}
 {{- range $key, $value := $values.podSecurityContext }}
 {{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}{{ $ignored := set $context $key $value }}{{ end }}
@@ -127,8 +127,8 @@ annotations:
 {{- end -}}
 
 {{/*
-What becomes of a Job that has ended. An eviction is none of the job's failures: its
-pod starts again and goes on from the journal. What the job decided stays decided.
+What happens to a Job that has ended. An eviction is not a failure of the job: its
+pod starts again and continues from the journal. What the job decided stays decided.
 */}}
 {{- define "eventmesh-migration.failurePolicy" -}}
 {{- with (int .Values.ttlSecondsAfterFinished) }}

@@ -13,7 +13,7 @@ succeeded. Then it deletes the account, creates the empty one, and deletes that.
 The ServiceAccount comes first: the next attempt replaces it, and a Job of the last
 one that still runs is refused from then on, before its Roles change. Bindings come
 after all Roles, and what is of the whole cluster comes last: in a namespace that
-does not exist no Role can be created, and what is left behind then has no power.
+does not exist no Role can be created, and what is left then has no power.
 */}}
 {{- define "eventmesh-migration.rbac" -}}
 {{- $root := .root -}}
