@@ -1,0 +1,300 @@
+package internal_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// banned are words that a reader of another first language does not understand at once, or that hide which of several
+// things is meant. Each has the word to use instead. CONTRIBUTING.md has the table for people. The patterns are read
+// without regard to case, and a space stands for any white space, the end of a line included.
+var banned = compile([]struct{ pattern, say string }{
+	{`mend(s|ed|ing)?`, "fix"},
+	{`in vain`, "cannot become ready, or: without effect"},
+	{`heed(s|ed|ing)?`, "respect"},
+	{`trying on`, "retrying"},
+	{`at that price`, "the consequence, by name"},
+	{`as ever`, "as usual"},
+	{`(minds|(not|never|to|does|should) mind)`, "ignores, refuses"},
+	{`look(s|ed|ing)? whether`, "check whether"},
+	{`ma(ke|kes|de|king)( \w+){0,3} again`, "recreate"},
+	{`re-?ma(ke|kes|de|king)`, "recreate"},
+	{`anew`, "again, or: recreate"},
+	{`(take|takes|took|taken|taking)( \w+){0,3} away`, "delete, remove"},
+	{`(take|takes|took|taken|taking)( \w+){0,3} off`, "remove"},
+	{`(take|takes|took|taken|taking)( \w+){0,3} back`, "undo (by request), roll back (a failed run)"},
+	{`(bring|brings|brought|bringing)( \w+){0,3} back`, "restore"},
+	{`put(s|ting)?( \w+){0,2} back`, "restore, roll back"},
+	{`touch(es|ed|ing)?`, "change, write, use"},
+	{`settl(e|es|ed|ing)`, "end, become stable"},
+	{`told to`, "asked to, must"},
+	{`gone by`, "removed in"},
+	{`is to be seen`, "is visible"},
+	{`there is no (saying|telling)`, "it is unknown"},
+	{`in force`, "valid"},
+	{`by hand of`, "by"},
+	{`for good`, "permanently"},
+	{`all the same`, "still, nevertheless"},
+	{`besides`, "in addition to"},
+	{`whoever`, "the one that is meant, by name"},
+	{`in the midst`, "during"},
+	{`last words`, "last output"},
+})
+
+// pending are directories and files that the rule does not hold for yet. Empty this list, and delete it.
+var pending = []string{
+	"internal/jobs", "pkg/engine", "pkg/migration", "pkg/migrationtest", "test",
+	"charts/eventmesh-migration/templates/_access.tpl", // generated from internal/jobs
+}
+
+// allowed are banned words that have to stay, in one file each.
+var allowed = []struct{ file, text, reason string }{
+	{"docs/runbook.md", "besides", "quotes a message of trigger-sync, in internal/jobs"},
+	{"docs/runbook.md", "told to", "quotes a message of eventbus-purge, in internal/jobs"},
+	{"docs/runbook.md", "for good", "quotes messages of eventbus-purge and serviceinstance-recreate, in internal/jobs"},
+	{"docs/runbook.md", "look whether", "quotes a message of serviceinstance-recreate, in internal/jobs"},
+	{"docs/runbook.md", "take off", "quotes a message of serviceinstance-recreate, in internal/jobs"},
+	{"docs/runbook.md", "in the midst", "quotes a message of serviceinstance-recreate, in internal/jobs"},
+}
+
+type word struct {
+	pattern *regexp.Regexp
+	say     string
+}
+
+func compile(table []struct{ pattern, say string }) []word {
+	words := make([]word, len(table))
+	for i, w := range table {
+		words[i] = word{regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(w.pattern, " ", `\s+`) + `\b`), w.say}
+	}
+	return words
+}
+
+// passage is a text to check, put together from parts that begin in some line each.
+type passage []part
+
+type part struct {
+	line int
+	text string
+}
+
+// hits are the banned words of a passage, each with its line.
+func (p passage) hits() []hit {
+	var whole strings.Builder
+	for _, part := range p {
+		whole.WriteString(part.text)
+	}
+	var all []hit
+	for _, w := range banned {
+		for _, at := range w.pattern.FindAllStringIndex(whole.String(), -1) {
+			all = append(all, hit{line: p.line(at[0]), text: strings.ToLower(strings.Join(strings.Fields(whole.String()[at[0]:at[1]]), " ")), say: w.say})
+		}
+	}
+	return all
+}
+
+// line is where the byte at an offset is.
+func (p passage) line(offset int) int {
+	for _, part := range p {
+		if offset < len(part.text) {
+			return part.line + strings.Count(part.text[:offset], "\n")
+		}
+		offset -= len(part.text)
+	}
+	return 0
+}
+
+// hit is a banned word in a file.
+type hit struct {
+	file, text, say string
+	line            int
+}
+
+func (h hit) String() string { return fmt.Sprintf("%s:%d: %q: say %s", h.file, h.line, h.text, h.say) }
+
+// speaks says whether people read the text of a file that is not Go code.
+func speaks(file string) bool {
+	switch base := path.Base(file); {
+	case file == "Makefile", base == "README.md", path.Dir(file) == "." && path.Ext(file) == ".md", path.Dir(file) == "docs" && path.Ext(file) == ".md":
+		return !strings.HasPrefix(file, "test/")
+	default:
+		return strings.HasPrefix(file, "charts/") && (base == "values.yaml" || strings.Contains(file, "/templates/"))
+	}
+}
+
+// product says whether a file is Go code of the product, or of the programs that test it.
+func product(file string) bool {
+	dir, _, _ := strings.Cut(file, "/")
+	return path.Ext(file) == ".go" && !strings.HasSuffix(file, "_test.go") && !strings.Contains(file, "/testdata/") &&
+		slices.Contains([]string{"charts", "cmd", "internal", "licenses", "pkg", "test"}, dir)
+}
+
+// wording returns the banned words of the repository, in the order of files and lines.
+func (r repository) wording() ([]hit, error) {
+	var all []hit
+	for _, file := range slices.Sorted(maps.Keys(r)) {
+		var passages []passage
+		switch {
+		case product(file):
+			var err error
+			if passages, err = passagesOf(file, r[file]); err != nil {
+				return nil, err
+			}
+		case speaks(file):
+			passages = []passage{{{1, r[file]}}}
+		}
+		var here []hit
+		for _, p := range passages {
+			here = append(here, p.hits()...)
+		}
+		slices.SortStableFunc(here, func(a, b hit) int { return a.line - b.line })
+		for _, h := range here {
+			h.file = file
+			all = append(all, h)
+		}
+	}
+	return all, nil
+}
+
+// passagesOf returns the comments and the strings of Go code. Strings that are added up are one passage, as they are for
+// the reader of the message.
+func passagesOf(name, source string) ([]passage, error) {
+	if source == "" {
+		return nil, nil // deleted, and not committed yet
+	}
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var all []passage
+	for _, group := range file.Comments {
+		var p passage
+		for _, c := range group.List {
+			// Without its marker, so that a phrase is found over the end of a line.
+			p = append(p, part{files.Position(c.Pos()).Line, strings.TrimPrefix(c.Text, "//") + "\n"})
+		}
+		all = append(all, p)
+	}
+	seen := map[ast.Node]bool{}
+	literal := func(e ast.Expr) part {
+		lit, ok := e.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return part{text: "…"} // a value
+		}
+		seen[lit] = true
+		text, err := strconv.Unquote(lit.Value)
+		if err != nil {
+			text = lit.Value
+		}
+		return part{files.Position(lit.Pos()).Line, text}
+	}
+	var added func(e ast.Expr) passage
+	added = func(e ast.Expr) passage {
+		sum, ok := e.(*ast.BinaryExpr)
+		if !ok || sum.Op != token.ADD {
+			return passage{literal(e)}
+		}
+		seen[sum] = true
+		return append(added(sum.X), added(sum.Y)...)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if n.Op == token.ADD && !seen[n] {
+				all = append(all, added(n))
+			}
+		case *ast.BasicLit:
+			if n.Kind == token.STRING && !seen[n] {
+				all = append(all, passage{literal(n)})
+			}
+		}
+		return true
+	})
+	return all, nil
+}
+
+// TestWords: messages, comments and documents use the words of the project: their reader is tired, and has another first
+// language.
+func TestWords(t *testing.T) {
+	hits, err := checkout(t).wording()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]int{}
+	used := make([]bool, len(allowed))
+	for _, h := range hits {
+		at := slices.IndexFunc(pending, func(dir string) bool { return h.file == dir || strings.HasPrefix(h.file, dir+"/") })
+		if at >= 0 {
+			left[pending[at]]++
+			continue
+		}
+		if i := slices.IndexFunc(allowed, func(a struct{ file, text, reason string }) bool { return a.file == h.file && a.text == h.text }); i >= 0 {
+			used[i] = true
+			continue
+		}
+		t.Error(h)
+	}
+	for _, dir := range pending {
+		t.Logf("pending: %d in %s", left[dir], dir)
+		if left[dir] == 0 {
+			t.Errorf("nothing is pending in %s: remove it from the list", dir)
+		}
+	}
+	for i, a := range allowed {
+		if !used[i] {
+			t.Errorf("%s does not say %q: remove it from the exceptions", a.file, a.text)
+		}
+	}
+}
+
+// TestWordsCatch says the banned words in each place in which people read.
+func TestWordsCatch(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		file   string
+		text   string
+		want   []string
+	}{
+		{reason: "a message", file: "internal/a/a.go", text: "package a\n\nconst m = \"x: Mend it\"\n", want: []string{`internal/a/a.go:3: "mend": say fix`}},
+		{reason: "a message in two parts, with a value", file: "cmd/a/a.go", text: "package a\n\nvar m = \"took it\" +\n\t\" back, \" + n + \" told to\"\n", want: []string{
+			`cmd/a/a.go:3: "took it back": say undo (by request), roll back (a failed run)`, `cmd/a/a.go:4: "told to": say asked to, must`,
+		}},
+		{reason: "a text in several lines", file: "cmd/a/a.go", text: "package a\n\nvar m = `One\nin vain.`\n", want: []string{`cmd/a/a.go:4: "in vain": say cannot become ready, or: without effect`}},
+		{reason: "a comment, over the end of a line", file: "pkg/a/a.go", text: "package a\n\n// A waits. It is made\n// once again.\nvar A int\n", want: []string{`pkg/a/a.go:3: "made once again": say recreate`}},
+		{reason: "names in the code are no text for people", file: "pkg/a/a.go", text: "package a\n\nvar touch, remake int\n"},
+		{reason: "a part of another word", file: "pkg/a/a.go", text: "package a\n\n// It recommends an amendment, untouched, in mind of the reminders.\n"},
+		{reason: "a test says what it wants", file: "pkg/a/a_test.go", text: "package a\n\n// touch\n"},
+		{reason: "code that no reader of the project sees", file: "examples/a/a.go", text: "package a\n\n// touch\n"},
+		{reason: "a document", file: "docs/domain.md", text: "# A\n\nIt brings them\nback.\n", want: []string{`docs/domain.md:3: "brings them back": say restore`}},
+		{reason: "decisions are as they were decided", file: "docs/decisions/0001-libraries.md", text: "It brings it back.\n"},
+		{reason: "the help of make", file: "Makefile", text: "a: ## Settle it\n", want: []string{`Makefile:1: "settle": say end, become stable`}},
+		{reason: "a chart's manual, values and templates", file: "charts/a/values.yaml", text: "a: 1\n# put it back\n", want: []string{`charts/a/values.yaml:2: "put it back": say restore, roll back`}},
+		{reason: "the same", file: "charts/a/templates/NOTES.txt", text: "All the same.\n", want: []string{`charts/a/templates/NOTES.txt:1: "all the same": say still, nevertheless`}},
+		{reason: "the same", file: "charts/core/README.md", text: "Whoever\n", want: []string{`charts/core/README.md:1: "whoever": say the one that is meant, by name`}},
+		{reason: "a file that is deleted", file: "pkg/a/a.go", text: ""},
+	} {
+		hits, err := repository{tc.file: tc.text}.wording()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, h := range hits {
+			got = append(got, h.String())
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
