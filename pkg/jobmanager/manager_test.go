@@ -693,5 +693,7 @@ func TestTimesAreToldSeparately(t *testing.T) {
 	}
 	if all := told["all jobs ended "]; all["runSeconds"] != report.RunSeconds || all["neededSeconds"] != report.NeededSeconds {
 		t.Errorf("the log of all: %v", all)
+	} else if _, twice := all["message"]; twice || all["summary"] != report.Message {
+		t.Errorf("in JSON, message is the event itself: %v", all)
 	}
 }

@@ -535,7 +535,7 @@ func (r *run) finish(err error) (*Report, error) {
 	if len(out.Jobs) == 0 {
 		out.Message = "no job matches the selection"
 	}
-	r.log.Info("all jobs ended", zap.String("message", out.Message), zap.Float64("seconds", out.Seconds),
+	r.log.Info("all jobs ended", zap.String("summary", out.Message), zap.Float64("seconds", out.Seconds),
 		zap.Float64("neededSeconds", out.NeededSeconds), zap.Float64("runSeconds", out.RunSeconds), zap.Int("exitCode", out.ExitCode))
 	return out, err
 }
