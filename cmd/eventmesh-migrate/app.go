@@ -137,8 +137,8 @@ func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) 
 }
 
 func (a *app) namespaceFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "`namespace` to check. Default: all namespaces.")
-	cmd.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "check all namespaces, as without -n.")
+	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "show only this `namespace`. Default: all namespaces.")
+	cmd.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "show all namespaces, as without -n.")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 }
 
