@@ -152,7 +152,7 @@ func (r repository) wording() ([]hit, error) {
 				return nil, err
 			}
 		case speaks(file):
-			passages = []passage{{{1, r[file]}}}
+			passages = []passage{{{1, withoutTable(r[file])}}}
 		}
 		var here []hit
 		for _, p := range passages {
@@ -165,6 +165,24 @@ func (r repository) wording() ([]hit, error) {
 		}
 	}
 	return all, nil
+}
+
+// withoutTable blanks the table of CONTRIBUTING.md that names the words to avoid.
+func withoutTable(document string) string {
+	before, section, _ := strings.Cut(document, "\n## Words\n")
+	if section == "" {
+		return document
+	}
+	lines := strings.Split(section, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "## ") {
+			break
+		}
+		if strings.HasPrefix(line, "|") {
+			lines[i] = ""
+		}
+	}
+	return before + "\n## Words\n" + strings.Join(lines, "\n")
 }
 
 // passagesOf returns the comments and the strings of Go code. Strings that are added up are one passage, as they are for
@@ -278,6 +296,11 @@ func TestWordsCatch(t *testing.T) {
 		{reason: "a test says what it wants", file: "pkg/a/a_test.go", text: "package a\n\n// touch\n"},
 		{reason: "code that no reader of the project sees", file: "examples/a/a.go", text: "package a\n\n// touch\n"},
 		{reason: "a document", file: "docs/domain.md", text: "# A\n\nIt brings them\nback.\n", want: []string{`docs/domain.md:3: "brings them back": say restore`}},
+		{
+			reason: "the table of the words to avoid, and no other table", file: "CONTRIBUTING.md",
+			text: "# A\n\n## Words\n\nMend.\n\n| fix | mend |\n\n## B\n\n| mend |\n",
+			want: []string{`CONTRIBUTING.md:5: "mend": say fix`, `CONTRIBUTING.md:11: "mend": say fix`},
+		},
 		{reason: "decisions are as they were decided", file: "docs/decisions/0001-libraries.md", text: "It brings it back.\n"},
 		{reason: "the help of make", file: "Makefile", text: "a: ## Settle it\n", want: []string{`Makefile:1: "settle": say end, become stable`}},
 		{reason: "a chart's manual, values and templates", file: "charts/a/values.yaml", text: "a: 1\n# put it back\n", want: []string{`charts/a/values.yaml:2: "put it back": say restore, roll back`}},
