@@ -33,7 +33,7 @@ demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by st
 .PHONY: test
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go build -race ./... # with all cores, which -p 1 would not
-	go test -C test/cluster ./...
+	go test -C test/kubernetes/build ./...
 	go test -C examples/installer -short ./...
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	$(GOTEST) -timeout 25m $(LONGEST) ./...
@@ -97,12 +97,12 @@ operator-image: ## Build application-operator's image with our event-service, an
 
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)
-	@if [[ -z "$${EVENTMESH_TEST_KUBECONFIG:-}" ]]; then go -C test/cluster run . build; go -C test/servicecatalog run . build >/dev/null; fi
+	@if [[ -z "$${EVENTMESH_TEST_KUBECONFIG:-}" ]]; then go -C test/kubernetes/build run . build; go -C test/servicecatalog/build run . build >/dev/null; fi
 	@CGO_ENABLED=0 GOFLAGS= GOWORK=off go -C test/natsstreaming run -trimpath . </dev/null >/dev/null # it ends with stdin
 
 .PHONY: node
 node: ## Build and install the node of end-to-end tests, and Knative Eventing (once; about 15 minutes; root)
-	@go -C test/cluster run . build --knative
+	@go -C test/kubernetes/build run . build --knative
 
 ##@ Testing
 .PHONY: test-unit
@@ -112,7 +112,7 @@ test-unit: cc ## Unit tests only: seconds, needs no cluster
 # The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a failed test is one.
 .PHONY: e2e
 e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip where it cannot run)
-	@if ! why=$$(go -C test/cluster run . check 2>/dev/null); then \
+	@if ! why=$$(go -C test/kubernetes/build run . check 2>/dev/null); then \
 	  if [[ "$${E2E:-}" == auto ]]; then echo "e2e: skipped, because: $$why"; exit 0; fi; \
 	  echo "e2e: $$why" >&2; exit 1; \
 	fi; \
@@ -126,7 +126,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./internal/eventmap ./test/controlplane/servicecatalog ./test/prober ./test/vuln \
+SLOW := ./internal/eventmap ./test/servicecatalog ./test/prober ./test/vuln \
   ./test/integration/charts ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old
@@ -136,7 +136,7 @@ test-old: cc ## The demo, and the suites of the engine and the jobs, on the Kube
 	$(GOTEST) -count 1 -timeout 40m $(OLD)
 	$(GOTEST) -count 1 -timeout 20m -run "^TestTheAPIServerTakesWhatTheChartsRender$$" ./test/integration/charts
 
-OLD := ./test/controlplane ./test/snapshot ./test/integration ./test/integration/eventbus ./test/integration/httpsource \
+OLD := ./test/kubernetes ./test/snapshot ./test/integration/engine ./test/integration/eventbus ./test/integration/httpsource \
   ./test/integration/jobmanager ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: soak
@@ -152,11 +152,11 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go run ./test/bench/eventservice -overload 10m
 
 ##@ Keeping it tidy
-MODULES := examples/installer test/cluster test/charts test/helm2 test/natsstreaming test/servicecatalog
+MODULES := examples/installer test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
-	for dir in examples/installer test/cluster test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+	for dir in examples/installer test/kubernetes/build test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
 # Only what the programs call is checked, not what a tool or a test imports. CI may not reach the database:
 # docs/decisions/0615-a-vulnerability-check-without-a-network.md.
@@ -174,14 +174,14 @@ vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=
 fmt: ## Format, and tidy the go.mod files
 	gofmt -w charts cmd examples internal licenses pkg test
 	for dir in . $(MODULES); do go -C $$dir mod tidy; done
-	go -C test/cluster mod tidy -modfile=kubernetes-1.16.mod
+	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
 	@unformatted=$$(gofmt -l charts cmd examples internal licenses pkg test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
-	go -C test/cluster mod tidy -modfile=kubernetes-1.16.mod -diff
+	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod -diff
 	go run ./charts/generate -check
 	go vet ./...
 

@@ -436,7 +436,7 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the frame exits", pkg: in("internal/cli", nil, []string{"log.Fatalf"}), want: []string{"OnlyMainExits"}},
 		{reason: "main knows two jobs", pkg: in("cmd/trigger-sync", []string{"internal/cli", "internal/jobs/a", "internal/jobs/b"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
 		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/cli", "pkg/engine"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
-		{reason: "a stand-in in the product", pkg: in("internal/cli", []string{"test/kyma"}, nil), want: []string{"TheProductNeedsNoTest"}},
+		{reason: "a stand-in in the product", pkg: in("internal/cli", []string{"test/standin"}, nil), want: []string{"TheProductNeedsNoTest"}},
 		{reason: "the event-service knows the engine", pkg: in("internal/eventservice", []string{"pkg/engine"}, nil), want: []string{"ImportsPointDown", "TheEventServiceIsAServerAndNothingElse"}},
 		{reason: "the operator's tool knows all jobs", pkg: in("cmd/eventmesh-migrate", []string{"internal/cli", "internal/registry", "pkg/jobmanager"}, nil)},
 		{reason: "the event-service's command knows the frame", pkg: in("cmd/event-service", []string{"internal/eventservice", "internal/cli"}, nil), want: []string{"TheEventServiceIsAServerAndNothingElse"}},

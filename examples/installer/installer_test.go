@@ -20,13 +20,14 @@ import (
 
 	"example.org/installer/ingressclass"
 	"example.org/installer/relabel"
+
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/pkg/migrationtest"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // cluster is the one control plane of this package's tests. Elsewhere, envtest does the same.
-var cluster *controlplane.ControlPlane
+var cluster *kubernetes.ControlPlane
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	var err error
-	if cluster, err = controlplane.Start(ctx); err != nil {
+	if cluster, err = kubernetes.Start(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

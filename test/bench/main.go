@@ -34,9 +34,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/httpsource"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 func main() {
@@ -57,7 +57,7 @@ func main() {
 }
 
 type bench struct {
-	cluster *controlplane.ControlPlane
+	cluster *kubernetes.ControlPlane
 	// binaries are paths by the name of the job.
 	binaries map[string]string
 	out      *tabwriter.Writer
@@ -91,12 +91,12 @@ func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs, e
 		}
 	}
 	// Without the controller of Deployments: what their status says is written here.
-	controllers := controlplane.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")
-	if b.cluster, err = controlplane.Start(ctx, controllers); err != nil {
+	controllers := kubernetes.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")
+	if b.cluster, err = kubernetes.Start(ctx, controllers); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
-	if err := b.cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+	if err := b.cluster.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
 		return err
 	}
 	if len(sources) > 0 {
@@ -155,7 +155,7 @@ func (b *bench) paired(ctx context.Context, n, pairs int) error {
 		var took [2]float64
 		for k := range 2 {
 			which := (k + i) % 2 // A B, B A, A B …
-			if _, err := kyma.Reset(ctx, b.cluster.Config(), n); err != nil {
+			if _, err := standin.Reset(ctx, b.cluster.Config(), n); err != nil {
 				return err
 			}
 			mark, err := b.cluster.Mark(ctx)
@@ -190,9 +190,9 @@ func (b *bench) floor(ctx context.Context, n int) (float64, error) {
 	began := time.Now()
 	var work errgroup.Group
 	work.SetLimit(16)
-	for _, name := range kyma.Names(n) {
+	for _, name := range standin.Names(n) {
 		work.Go(func() error {
-			_, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Create(ctx, asCreated(name), metav1.CreateOptions{})
+			_, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Create(ctx, asCreated(name), metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -203,10 +203,10 @@ func (b *bench) floor(ctx context.Context, n int) (float64, error) {
 // asCreated is the object that the job creates, byte for byte but for the run's
 // name: the server's work for it depends on its metadata.
 func asCreated(name string) *unstructured.Unstructured {
-	obj := kyma.HTTPSource(name)
+	obj := standin.HTTPSource(name)
 	obj.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"})
 	obj.SetAnnotations(map[string]string{
-		"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": kyma.IntegrationNamespace,
+		"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": standin.IntegrationNamespace,
 		migration.MarkAnnotation: "20200101000000-xxxxx/1000/0",
 	})
 	return obj
@@ -228,8 +228,8 @@ func (b *bench) job(ctx context.Context, n int) (float64, error) {
 	return took, nil
 }
 
-func (b *bench) writes(ctx context.Context, since controlplane.Mark) (journal, others int, err error) {
-	requests, err := b.cluster.Requests(ctx, since, controlplane.All(controlplane.By("job"), controlplane.IsWrite))
+func (b *bench) writes(ctx context.Context, since kubernetes.Mark) (journal, others int, err error) {
+	requests, err := b.cluster.Requests(ctx, since, kubernetes.All(kubernetes.By("job"), kubernetes.IsWrite))
 	for _, r := range requests {
 		if r.Resource == "secrets" {
 			journal++
@@ -242,10 +242,10 @@ func (b *bench) writes(ctx context.Context, since controlplane.Mark) (journal, o
 
 // watched runs the real program against controllers that make its objects ready.
 func (b *bench) watched(ctx context.Context, n int) error {
-	if _, err := kyma.Reset(ctx, b.cluster.Config(), n); err != nil {
+	if _, err := standin.Reset(ctx, b.cluster.Config(), n); err != nil {
 		return err
 	}
-	controllers, err := kyma.Start(ctx, b.cluster.Config(), kyma.Options{})
+	controllers, err := standin.Start(ctx, b.cluster.Config(), standin.Options{})
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (b *bench) lastReady(ctx context.Context, n int) (<-chan time.Time, error) 
 	if err != nil {
 		return nil, err
 	}
-	w, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Watch(ctx, metav1.ListOptions{})
+	w, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -306,11 +306,11 @@ func (b *bench) lastReady(ctx context.Context, n int) (<-chan time.Time, error) 
 
 // nothingToDo runs the real program on a cluster that is migrated.
 func (b *bench) nothingToDo(ctx context.Context, n int) error {
-	names, err := kyma.Reset(ctx, b.cluster.Config(), n)
+	names, err := standin.Reset(ctx, b.cluster.Config(), n)
 	if err != nil {
 		return err
 	}
-	controllers, err := kyma.Start(ctx, b.cluster.Config(), kyma.Options{})
+	controllers, err := standin.Start(ctx, b.cluster.Config(), standin.Options{})
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := kyma.PutHTTPSources(ctx, b.cluster.Config(), names...); err != nil {
+	if err := standin.PutHTTPSources(ctx, b.cluster.Config(), names...); err != nil {
 		return err
 	}
 	select {
@@ -342,14 +342,14 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 		if report.Result != migration.NothingToDo {
 			return fmt.Errorf("the job ended with %s: %s", report.Result, report.Message)
 		}
-		requests, err := b.cluster.Requests(ctx, mark, controlplane.By("httpsource-sync"))
+		requests, err := b.cluster.Requests(ctx, mark, kubernetes.By("httpsource-sync"))
 		if err != nil {
 			return err
 		}
 		pages, reads, writes := 0, 0, 0
 		for _, r := range requests {
 			switch {
-			case controlplane.IsWrite(r):
+			case kubernetes.IsWrite(r):
 				writes++
 			case r.Verb == "list" && r.Resource != "secrets":
 				pages++

@@ -20,9 +20,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 const (
@@ -40,7 +40,7 @@ var (
 	triggers = schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "triggers"}
 	brokers  = schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "brokers"}
 	links    = schema.GroupVersionResource{Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "subscriptions"}
-	states   = []schema.GroupVersionResource{{Version: "v1", Resource: "secrets"}, kyma.ConfigMaps, {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}}
+	states   = []schema.GroupVersionResource{{Version: "v1", Resource: "secrets"}, standin.ConfigMaps, {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}}
 )
 
 // subscriptions is a cluster full of Kyma Subscriptions, 40 % of which have
@@ -115,15 +115,15 @@ func (s *subscriptions) create(ctx context.Context, gvr schema.GroupVersionResou
 // prepare makes one Application that is ready for the mesh, and the namespaces
 // with their Brokers.
 func (s *subscriptions) prepare(ctx context.Context) error {
-	if _, err := kyma.Reset(ctx, s.cluster.Config(), 1); err != nil {
+	if _, err := standin.Reset(ctx, s.cluster.Config(), 1); err != nil {
 		return err
 	}
-	controllers, err := kyma.Start(ctx, s.cluster.Config(), kyma.Options{})
+	controllers, err := standin.Start(ctx, s.cluster.Config(), standin.Options{})
 	if err != nil {
 		return err
 	}
 	defer controllers.Stop()
-	if err := kyma.PutHTTPSources(ctx, s.cluster.Config(), source); err != nil {
+	if err := standin.PutHTTPSources(ctx, s.cluster.Config(), source); err != nil {
 		return err
 	}
 	if err := controllers.WaitReady(ctx, source); err != nil {
@@ -139,7 +139,7 @@ func (s *subscriptions) prepare(ctx context.Context) error {
 			"metadata": map[string]any{"name": defaultBroker, "namespace": team(i)}, "spec": map[string]any{},
 		}})
 	}
-	if err := s.create(ctx, kyma.Namespaces, namespaces); err != nil {
+	if err := s.create(ctx, standin.Namespaces, namespaces); err != nil {
 		return err
 	}
 	return s.create(ctx, brokers, all)
@@ -150,7 +150,7 @@ func (s *subscriptions) prepare(ctx context.Context) error {
 func (s *subscriptions) grow(ctx context.Context, n int) error {
 	var added, given []*unstructured.Unstructured
 	for i := s.n; i < n; i++ {
-		sub := kyma.KymaSubscription(team(i), fmt.Sprintf("sub-%04d", i), source, "order.created")
+		sub := standin.KymaSubscription(team(i), fmt.Sprintf("sub-%04d", i), source, "order.created")
 		sub.SetFinalizers(nil) // no subscription-controller runs here
 		added = append(added, sub)
 		if i%5 < 2 {
@@ -169,7 +169,7 @@ func (s *subscriptions) grow(ctx context.Context, n int) error {
 		}
 	}
 	s.n = n
-	if err := s.create(ctx, kyma.KymaSubscriptions, added); err != nil {
+	if err := s.create(ctx, standin.KymaSubscriptions, added); err != nil {
 		return err
 	}
 	if err := s.create(ctx, triggers, given); err != nil {
@@ -177,13 +177,13 @@ func (s *subscriptions) grow(ctx context.Context, n int) error {
 	}
 	// The controllers run only now: what is measured is not to share the machine
 	// with them.
-	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{Activated: true})
+	mesh, err := standin.StartMesh(ctx, s.cluster.Config(), standin.Options{Activated: true})
 	if err != nil {
 		return err
 	}
 	defer mesh.Stop()
-	return mesh.Wait(ctx, func(m *kyma.Mesh) bool {
-		return m.Has(triggers, n*2/5) && kyma.TriggersReady(m) && m.Has(brokers, teams)
+	return mesh.Wait(ctx, func(m *standin.Mesh) bool {
+		return m.Has(triggers, n*2/5) && standin.TriggersReady(m) && m.Has(brokers, teams)
 	})
 }
 
@@ -194,7 +194,7 @@ func (s *subscriptions) reset(ctx context.Context) error {
 
 // clear deletes all Kyma Subscriptions and Triggers, and the state of former runs.
 func (s *subscriptions) clear(ctx context.Context) error {
-	return s.remove(ctx, map[schema.GroupVersionResource]string{kyma.KymaSubscriptions: "", triggers: ""})
+	return s.remove(ctx, map[schema.GroupVersionResource]string{standin.KymaSubscriptions: "", triggers: ""})
 }
 
 // remove deletes what is in the namespaces of the teams, by its labels, and all state.
@@ -269,7 +269,7 @@ func (s *subscriptions) paired(ctx context.Context, pairs int) error {
 				return err
 			}
 			if which == 1 {
-				requests, err := s.cluster.Requests(ctx, mark, controlplane.By("job"))
+				requests, err := s.cluster.Requests(ctx, mark, kubernetes.By("job"))
 				if err != nil {
 					return err
 				}
@@ -328,7 +328,7 @@ func (s *subscriptions) whole(ctx context.Context) error {
 	if err := s.reset(ctx); err != nil {
 		return err
 	}
-	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{Activated: true})
+	mesh, err := standin.StartMesh(ctx, s.cluster.Config(), standin.Options{Activated: true})
 	if err != nil {
 		return err
 	}
@@ -348,7 +348,7 @@ func (s *subscriptions) whole(ctx context.Context) error {
 			if err := step.before(ctx); err != nil {
 				return err
 			}
-			if err := mesh.Wait(ctx, func(m *kyma.Mesh) bool { return m.Has(links, teams) && kyma.LinksReady(m) }); err != nil {
+			if err := mesh.Wait(ctx, func(m *standin.Mesh) bool { return m.Has(links, teams) && standin.LinksReady(m) }); err != nil {
 				return err
 			}
 		}
@@ -369,17 +369,17 @@ func (s *subscriptions) whole(ctx context.Context) error {
 func (s *subscriptions) switchOver(ctx context.Context) error {
 	var all []*unstructured.Unstructured
 	for i := range teams {
-		all = append(all, kyma.Link(links.Version, source, team(i), "brokersub-"+team(i)))
+		all = append(all, standin.Link(links.Version, source, team(i), "brokersub-"+team(i)))
 	}
 	if err := s.create(ctx, links, all); err != nil {
 		return err
 	}
-	service := kyma.EventService(source, true)
-	if err := s.create(ctx, kyma.Deployments, []*unstructured.Unstructured{service}); err != nil {
+	service := standin.EventService(source, true)
+	if err := s.create(ctx, standin.Deployments, []*unstructured.Unstructured{service}); err != nil {
 		return err
 	}
 	status := []byte(`{"status":{"observedGeneration":1,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}`)
-	_, err := s.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace).
+	_, err := s.client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace).
 		Patch(ctx, service.GetName(), types.MergePatchType, status, metav1.PatchOptions{}, "status")
 	return err
 }
@@ -393,7 +393,7 @@ func (s *subscriptions) switchOver(ctx context.Context) error {
 // No publisher is observed: that is a wait. The first run of the job is not counted:
 // it shows the floor which Triggers to create.
 func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
-	mesh, err := kyma.StartMesh(ctx, s.cluster.Config(), kyma.Options{})
+	mesh, err := standin.StartMesh(ctx, s.cluster.Config(), standin.Options{})
 	if err != nil {
 		return err
 	}
@@ -404,15 +404,15 @@ func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
 		}
 		var added []*unstructured.Unstructured
 		for i := range n {
-			sub := kyma.KymaSubscription(team(i), fmt.Sprintf("sub-%04d", i), source, "order.created")
+			sub := standin.KymaSubscription(team(i), fmt.Sprintf("sub-%04d", i), source, "order.created")
 			sub.SetFinalizers(nil) // no subscription-controller runs here
 			added = append(added, sub)
 		}
-		if err := s.create(ctx, kyma.KymaSubscriptions, added); err != nil {
+		if err := s.create(ctx, standin.KymaSubscriptions, added); err != nil {
 			return err
 		}
-		return mesh.Wait(ctx, func(m *kyma.Mesh) bool {
-			return m.Has(triggers, 0) && m.Has(brokers, teams) && m.Has(links, teams) && kyma.LinksReady(m)
+		return mesh.Wait(ctx, func(m *standin.Mesh) bool {
+			return m.Has(triggers, 0) && m.Has(brokers, teams) && m.Has(links, teams) && standin.LinksReady(m)
 		})
 	}
 	var usage measure.Usage
@@ -443,7 +443,7 @@ func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
 		if err := s.deletions(ctx, creations, n); err != nil {
 			return 0, err
 		}
-		err := mesh.Wait(ctx, func(m *kyma.Mesh) bool { return m.Has(triggers, len(creations)) && kyma.TriggersReady(m) })
+		err := mesh.Wait(ctx, func(m *standin.Mesh) bool { return m.Has(triggers, len(creations)) && standin.TriggersReady(m) })
 		return time.Since(began).Seconds(), err
 	}
 	if pairs == 0 {
@@ -483,7 +483,7 @@ func (s *subscriptions) deletions(ctx context.Context, creations []*unstructured
 	work.SetLimit(16)
 	for i := range n {
 		work.Go(func() error {
-			return client.Resource(kyma.KymaSubscriptions).Namespace(team(i)).Delete(ctx, fmt.Sprintf("sub-%04d", i), metav1.DeleteOptions{})
+			return client.Resource(standin.KymaSubscriptions).Namespace(team(i)).Delete(ctx, fmt.Sprintf("sub-%04d", i), metav1.DeleteOptions{})
 		})
 	}
 	return work.Wait()

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // census is what of the cluster the demo tells about.
@@ -52,7 +52,7 @@ func (c census) ready() int {
 }
 
 func knative(group, resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: group + ".knative.dev", Version: string(controlplane.KnativeV1alpha1), Resource: resource}
+	return schema.GroupVersionResource{Group: group + ".knative.dev", Version: string(kubernetes.KnativeV1alpha1), Resource: resource}
 }
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -76,14 +76,14 @@ func (d *demo) census(ctx context.Context) (census, error) {
 		}
 		return unstructured.Unstructured{}
 	}
-	c := census{applications: len(read(kyma.Applications)), sources: map[string]source{}}
+	c := census{applications: len(read(standin.Applications)), sources: map[string]source{}}
 	channels, adapters := read(knative("messaging", "channels")), read(knative("serving", "services"))
-	for _, u := range read(kyma.HTTPSources) {
+	for _, u := range read(standin.HTTPSources) {
 		name := u.GetName()
 		c.sources[name] = source{u.GetUID(), u.GetGeneration(), ready(u) && ready(named(channels, name)) && ready(named(adapters, name))}
 	}
-	activations := read(kyma.EventActivations)
-	for _, u := range read(kyma.ServiceInstances) {
+	activations := read(standin.EventActivations)
+	for _, u := range read(standin.ServiceInstances) {
 		if slices.ContainsFunc(activations, func(a unstructured.Unstructured) bool {
 			return a.GetNamespace() == u.GetNamespace() && a.GetName() == oldService
 		}) {
@@ -99,7 +99,7 @@ func (d *demo) census(ctx context.Context) (census, error) {
 		c.definition = c.definition || u.GetName() == definition
 	}
 	if c.definition {
-		c.subscriptions = len(read(kyma.KymaSubscriptions))
+		c.subscriptions = len(read(standin.KymaSubscriptions))
 	}
 	for _, u := range read(knative("eventing", "brokers")) {
 		if ready(u) {
@@ -111,10 +111,10 @@ func (d *demo) census(ctx context.Context) (census, error) {
 			c.triggers++
 		}
 	}
-	for _, u := range read(kyma.Deployments) {
+	for _, u := range read(standin.Deployments) {
 		replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
 		switch {
-		case u.GetName() == kyma.Publisher || u.GetName() == kyma.SubscriptionController:
+		case u.GetName() == standin.Publisher || u.GetName() == standin.SubscriptionController:
 			c.bus += replicas
 		case !strings.HasSuffix(u.GetName(), "-event-service"):
 		case onMesh(u):

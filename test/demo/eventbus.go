@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // The ServiceInstance from before Kyma 1.9, and the service that it is of.
@@ -28,25 +28,25 @@ const (
 func (d *demo) standIns(ctx context.Context) error {
 	background := context.WithoutCancel(ctx)
 	var err error
-	if d.controllers, err = kyma.Start(background, d.cfg, kyma.Options{}); err != nil {
+	if d.controllers, err = standin.Start(background, d.cfg, standin.Options{}); err != nil {
 		return err
 	}
 	d.stop = append(d.stop, d.controllers.Stop)
-	if d.mesh, err = kyma.StartMesh(background, d.cfg, kyma.Options{Activated: true}); err != nil {
+	if d.mesh, err = standin.StartMesh(background, d.cfg, standin.Options{Activated: true}); err != nil {
 		return err
 	}
 	d.stop = append(d.stop, d.mesh.Stop)
-	activations, err := kyma.StartActivations(background, d.cfg, kyma.Options{})
+	activations, err := standin.StartActivations(background, d.cfg, standin.Options{})
 	if err != nil {
 		return err
 	}
 	d.stop = append(d.stop, activations.Stop)
-	if d.kubelet, err = kyma.StartKubelet(background, d.cfg, kyma.IntegrationNamespace); err != nil {
+	if d.kubelet, err = standin.StartKubelet(background, d.cfg, standin.IntegrationNamespace); err != nil {
 		return err
 	}
 	d.stop = append(d.stop, d.kubelet.Stop)
 	// The subscription-controller runs if a pod of it is ready.
-	bus, err := kyma.StartKubelet(background, d.cfg, kyma.SystemNamespace)
+	bus, err := standin.StartKubelet(background, d.cfg, standin.SystemNamespace)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (d *demo) monitoring() error {
 	}
 	d.nats = "http://" + listener.Addr().String()
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		list, err := d.client.Resource(knative("messaging", "subscriptions")).Namespace(kyma.SystemNamespace).List(r.Context(), metav1.ListOptions{})
+		list, err := d.client.Resource(knative("messaging", "subscriptions")).Namespace(standin.SystemNamespace).List(r.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.WriteHeader(http.StatusBadGateway)
 			return
@@ -78,7 +78,7 @@ func (d *demo) monitoring() error {
 		channels := []any{}
 		for channel, subscriptions := range durables {
 			channels = append(channels, map[string]any{
-				"name": product.NATSChannel(kyma.SystemNamespace, channel), "msgs": 7, "first_seq": 1, "last_seq": 7, "subscriptions": subscriptions,
+				"name": product.NATSChannel(standin.SystemNamespace, channel), "msgs": 7, "first_seq": 1, "last_seq": 7, "subscriptions": subscriptions,
 			})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"server_id": "demo", "count": len(channels), "total": len(channels), "channels": channels})
@@ -93,7 +93,7 @@ type use struct{ app, namespace string }
 
 // uses are those of the Applications whose events can come into the mesh now.
 func (d *demo) uses() []use {
-	apps := d.sample.In(kyma.InPlace, kyma.Starting, kyma.DeletedByHand)
+	apps := d.sample.In(standin.InPlace, standin.Starting, standin.DeletedByHand)
 	var all []use
 	for _, app := range d.sample {
 		if slices.Contains(apps, app.Name) {
@@ -109,7 +109,7 @@ func (d *demo) uses() []use {
 func (d *demo) subscriptions() []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, u := range d.uses() {
-		sub := kyma.KymaSubscription(u.namespace, u.app+"-changes", u.app, "object.changed")
+		sub := standin.KymaSubscription(u.namespace, u.app+"-changes", u.app, "object.changed")
 		unstructured.RemoveNestedField(sub.Object, "spec", "include_subscription_name_header")
 		// The subscription-controller takes it into its hands when it sees it.
 		sub.SetFinalizers(nil)
@@ -127,20 +127,20 @@ func (d *demo) eventBus(ctx context.Context) error {
 		if u.app == oldApp && u.namespace == "shop" {
 			continue // it is what the old ServiceInstance lacks
 		}
-		objects = append(objects, kyma.Link("v1alpha1", u.app, u.namespace, fmt.Sprintf("brokersub-%d", i)), kyma.EventActivation(u.namespace, u.app+"-events", u.app))
+		objects = append(objects, standin.Link("v1alpha1", u.app, u.namespace, fmt.Sprintf("brokersub-%d", i)), standin.EventActivation(u.namespace, u.app+"-events", u.app))
 	}
 	class := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": kyma.ServiceInstances.GroupVersion().String(), "kind": "ServiceClass", "metadata": map[string]any{"namespace": "shop", "name": oldService},
-		"spec": map[string]any{"externalID": oldService, "externalName": "orders", "serviceBrokerName": kyma.ApplicationBrokerName},
+		"apiVersion": standin.ServiceInstances.GroupVersion().String(), "kind": "ServiceClass", "metadata": map[string]any{"namespace": "shop", "name": oldService},
+		"spec": map[string]any{"externalID": oldService, "externalName": "orders", "serviceBrokerName": standin.ApplicationBrokerName},
 	}}
-	instance := kyma.ServiceInstance("shop", oldInstance, "orders")
+	instance := standin.ServiceInstance("shop", oldInstance, "orders")
 	spec := instance.Object["spec"].(map[string]any)
 	spec["serviceClassRef"], spec["servicePlanRef"] = map[string]any{"name": oldService}, map[string]any{"name": oldService + "-plan"}
 	for _, u := range slices.Concat(objects, d.subscriptions()) {
-		gvr := kyma.KymaSubscriptions
+		gvr := standin.KymaSubscriptions
 		switch u.GetKind() {
 		case "EventActivation":
-			gvr = kyma.EventActivations
+			gvr = standin.EventActivations
 		case "Subscription":
 			if u.GroupVersionKind().Group != gvr.Group {
 				gvr = knative("messaging", "subscriptions")
@@ -150,11 +150,11 @@ func (d *demo) eventBus(ctx context.Context) error {
 			return fmt.Errorf("cannot create %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 		}
 	}
-	catalog := kyma.ServiceInstances.GroupVersion()
+	catalog := standin.ServiceInstances.GroupVersion()
 	if _, err := d.client.Resource(catalog.WithResource("serviceclasses")).Namespace("shop").Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	instances := d.client.Resource(kyma.ServiceInstances).Namespace("shop")
+	instances := d.client.Resource(standin.ServiceInstances).Namespace("shop")
 	if _, err := instances.Create(ctx, instance, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (d *demo) eventBus(ctx context.Context) error {
 		return err
 	}
 	services := fmt.Appendf(nil, `{"spec":{"services":[{"id":%q,"name":"orders","displayName":"Orders","description":"Orders","providerDisplayName":"Provider","labels":{},"tags":[],"entries":[{"type":"Events"}]}]}}`, oldService)
-	if _, err := d.client.Resource(kyma.Applications).Patch(ctx, oldApp, types.MergePatchType, services, metav1.PatchOptions{}); err != nil {
+	if _, err := d.client.Resource(standin.Applications).Patch(ctx, oldApp, types.MergePatchType, services, metav1.PatchOptions{}); err != nil {
 		return err
 	}
 	// Namespaces got their Brokers with ServiceInstances since Kyma 1.9, but for the
@@ -172,12 +172,12 @@ func (d *demo) eventBus(ctx context.Context) error {
 		if u.namespace == "shop" {
 			continue
 		}
-		if _, err := d.client.Resource(kyma.Namespaces).Patch(ctx, u.namespace, types.MergePatchType,
+		if _, err := d.client.Resource(standin.Namespaces).Patch(ctx, u.namespace, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"knative-eventing-injection":"enabled"}}}`), metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}
-	return d.mesh.Wait(ctx, func(m *kyma.Mesh) bool {
-		return m.Has(kyma.KymaSubscriptions, len(d.subscriptions())) && kyma.SubscriptionsReady(m)
+	return d.mesh.Wait(ctx, func(m *standin.Mesh) bool {
+		return m.Has(standin.KymaSubscriptions, len(d.subscriptions())) && standin.SubscriptionsReady(m)
 	})
 }

@@ -3,7 +3,7 @@
 //
 // It is the upgrade to Kyma 1.11 and on to 1.12 in the order of Kyma's installer,
 // with all jobs. Everything in it is real except the controllers of Kyma and
-// Knative, for which test/kyma stands in: the API server, the garbage collector,
+// Knative, for which test/standin stands in: the API server, the garbage collector,
 // Deployments and their pods' names, the audit log, and the jobs themselves, which
 // are built and started as an operator would.
 //
@@ -28,16 +28,16 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // starting keeps an adapter from being ready until the run waits for it.
-var starting = kyma.AdapterNotReadyFor(time.Hour)
+var starting = standin.AdapterNotReadyFor(time.Hour)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := os.Unsetenv(controlplane.KubeconfigEnv)
+	err := os.Unsetenv(kubernetes.KubeconfigEnv)
 	if err == nil {
 		err = run(ctx)
 	}
@@ -55,20 +55,20 @@ func main() {
 
 // demo is what the chapters share.
 type demo struct {
-	cp *controlplane.ControlPlane
+	cp *kubernetes.ControlPlane
 	// cfg is the administrator's, with which the demo does what is not the jobs'.
 	cfg         *rest.Config
 	client      dynamic.Interface
-	controllers *kyma.Controllers
-	mesh        *kyma.Mesh
-	kubelet     *kyma.Kubelet
+	controllers *standin.Controllers
+	mesh        *standin.Mesh
+	kubelet     *standin.Kubelet
 	// bin has the jobs, and nats is the monitoring port of NATS Streaming.
 	bin, nats string
-	sample    kyma.Sample
+	sample    standin.Sample
 	out       io.Writer
 	before    census
 	// log is where the demo is in the audit log.
-	log controlplane.Mark
+	log kubernetes.Mark
 	// stop ends what the demo has started.
 	stop []func()
 }
@@ -109,7 +109,7 @@ func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n",
 
 func (d *demo) cluster(ctx context.Context) error {
 	d.say("A real control plane starts on this machine: etcd, kube-apiserver and kube-controller-manager.")
-	cp, err := controlplane.Start(ctx)
+	cp, err := kubernetes.Start(ctx)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (d *demo) cluster(ctx context.Context) error {
 	if d.client, err = dynamic.NewForConfig(d.cfg); err != nil {
 		return err
 	}
-	if err := cp.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+	if err := cp.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
 		return err
 	}
 	d.say("It is Kubernetes 1.%d, and has the kinds of Kyma 1.10, and of the Knative that came with it.", cp.Minor)
@@ -127,17 +127,17 @@ func (d *demo) cluster(ctx context.Context) error {
 		return err
 	}
 	// Real adapters take a while to start: it is what there is to wait for.
-	for i, app := range kyma.SampleApplications().In(kyma.DeletedByHand) {
-		d.controllers.Break(kyma.AdapterNotReadyFor(time.Second+time.Duration(i)*400*time.Millisecond), app)
+	for i, app := range standin.SampleApplications().In(standin.DeletedByHand) {
+		d.controllers.Break(standin.AdapterNotReadyFor(time.Second+time.Duration(i)*400*time.Millisecond), app)
 	}
-	d.controllers.Break(starting, kyma.SampleApplications().In(kyma.Starting)...)
-	if d.sample, err = kyma.LoadSample(ctx, d.cfg); err != nil {
+	d.controllers.Break(starting, standin.SampleApplications().In(standin.Starting)...)
+	if d.sample, err = standin.LoadSample(ctx, d.cfg); err != nil {
 		return err
 	}
 	if err := d.eventBus(ctx); err != nil {
 		return err
 	}
-	if err := d.controllers.WaitReady(ctx, d.sample.In(kyma.InPlace, kyma.FrozenInPlace)...); err != nil {
+	if err := d.controllers.WaitReady(ctx, d.sample.In(standin.InPlace, standin.FrozenInPlace)...); err != nil {
 		return err
 	}
 	d.say("%d Applications are in it, and stand-ins for the controllers of Kyma and Knative are at work.", len(d.sample))
@@ -156,16 +156,16 @@ func (d *demo) cluster(ctx context.Context) error {
 
 func (d *demo) sampleApplications(ctx context.Context) error {
 	d.say("From Kyma 1.11 on, events of an Application are taken by its HTTPSource. These have one:\n")
-	d.list(kyma.InPlace, kyma.FrozenInPlace)
+	d.list(standin.InPlace, standin.FrozenInPlace)
 	d.say("This one has one, too, but its adapter is still starting:\n")
-	d.list(kyma.Starting)
+	d.list(standin.Starting)
 	d.say("These have none, since somebody deleted it. Their events would be lost after the upgrade:\n")
-	d.list(kyma.DeletedByHand)
+	d.list(standin.DeletedByHand)
 	d.say("These have none either, but making one by hand would break the next upgrade or")
 	d.say("installation of their Helm 2 release, which brings its own:\n")
-	d.list(kyma.UpgradeFailed, kyma.InstallFailed)
+	d.list(standin.UpgradeFailed, standin.InstallFailed)
 	d.say("And these are not to have one: never installed, or left out of the migration by a label:\n")
-	d.list(kyma.NeverInstalled, kyma.OptedOut)
+	d.list(standin.NeverInstalled, standin.OptedOut)
 	d.say("%d Kyma Subscriptions are served by the Event Bus alone, which Kyma 1.12 removes. And one", len(d.subscriptions()))
 	d.say("ServiceInstance, shop/%s, is from before Kyma 1.9: the mesh does not know it.", oldInstance)
 	var err error
@@ -173,7 +173,7 @@ func (d *demo) sampleApplications(ctx context.Context) error {
 	return err
 }
 
-func (d *demo) list(states ...kyma.State) {
+func (d *demo) list(states ...standin.State) {
 	d.say("  %s\n", strings.Join(d.sample.In(states...), ", "))
 }
 
@@ -186,12 +186,12 @@ func (d *demo) mark(ctx context.Context) (err error) {
 func (d *demo) wroteNothing(ctx context.Context, jobs ...string) error {
 	n := 0
 	for _, job := range jobs {
-		requests, err := d.cp.Requests(ctx, d.log, controlplane.By(job))
+		requests, err := d.cp.Requests(ctx, d.log, kubernetes.By(job))
 		if err != nil {
 			return err
 		}
 		for _, r := range requests {
-			if controlplane.IsWrite(r) {
+			if kubernetes.IsWrite(r) {
 				return fmt.Errorf("%s was to write nothing, but: %s", job, r)
 			}
 		}

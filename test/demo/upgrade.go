@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 func (d *demo) plan(ctx context.Context) error {
@@ -36,7 +36,7 @@ func (d *demo) plan(ctx context.Context) error {
 func (d *demo) expand(ctx context.Context) error {
 	d.say("Each change is journaled before it is made. What fails is put back; a run that is")
 	d.say("killed is finished by the next one. The adapters take some seconds to start.\n")
-	heal := time.AfterFunc(2*time.Second, func() { d.controllers.Heal(starting, d.sample.In(kyma.Starting)...) })
+	heal := time.AfterFunc(2*time.Second, func() { d.controllers.Heal(starting, d.sample.In(standin.Starting)...) })
 	defer heal.Stop()
 	if err := d.job(ctx, migration.Succeeded, logged, "httpsource-sync", "run"); err != nil {
 		return err
@@ -47,11 +47,11 @@ func (d *demo) expand(ctx context.Context) error {
 	}
 	for _, app := range d.sample {
 		source, existed := after.sources[app.Name], d.before.sources[app.Name]
-		toBeReady := app.State == kyma.DeletedByHand || app.State == kyma.Starting
+		toBeReady := app.State == standin.DeletedByHand || app.State == standin.Starting
 		if toBeReady && !source.ready {
 			return fmt.Errorf("the HTTPSource of %s, its Channel or its adapter is not ready after the run", app.Name)
 		}
-		if app.State != kyma.DeletedByHand && (source.uid != existed.uid || source.generation != existed.generation) {
+		if app.State != standin.DeletedByHand && (source.uid != existed.uid || source.generation != existed.generation) {
 			return fmt.Errorf("the HTTPSource of %s (%s) was touched", app.Name, app.State)
 		}
 	}
@@ -103,22 +103,22 @@ func (d *demo) gate(ctx context.Context) error {
 // switchOver is what application-operator of the new version does: it upgrades the
 // release of each Application, with its event-service and its HTTPSource.
 func (d *demo) switchOver(ctx context.Context) error {
-	d.say("Application %s would keep the Event Bus up: with skipInstallation its event-service is", strings.Join(d.sample.In(kyma.FrozenInPlace), ", "))
+	d.say("Application %s would keep the Event Bus up: with skipInstallation its event-service is", strings.Join(d.sample.In(standin.FrozenInPlace), ", "))
 	d.say("not upgraded. Its owner sets that to false, as the report of eventbus-scaledown told.\n")
-	deployments := d.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace)
+	deployments := d.client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace)
 	upgraded := 0
 	for _, app := range d.sample {
-		if app.State == kyma.NeverInstalled {
+		if app.State == standin.NeverInstalled {
 			continue
 		}
-		if _, err := d.client.Resource(kyma.Applications).Patch(ctx, app.Name, types.MergePatchType,
+		if _, err := d.client.Resource(standin.Applications).Patch(ctx, app.Name, types.MergePatchType,
 			[]byte(`{"spec":{"skipInstallation":false},"status":{"installationStatus":{"status":"DEPLOYED"}}}`), metav1.PatchOptions{}); err != nil {
 			return err
 		}
-		if err := kyma.PutHTTPSources(ctx, d.cfg, app.Name); err != nil {
+		if err := standin.PutHTTPSources(ctx, d.cfg, app.Name); err != nil {
 			return err
 		}
-		service := kyma.EventService(app.Name, true)
+		service := standin.EventService(app.Name, true)
 		raw, err := json.Marshal(map[string]any{"spec": service.Object["spec"]})
 		if err != nil {
 			return err
@@ -178,8 +178,8 @@ func (d *demo) again(ctx context.Context) error {
 
 // purge is what is left to do with Kyma 1.12.
 func (d *demo) purge(ctx context.Context) error {
-	for _, u := range kyma.EventBus() {
-		if err := d.client.Resource(kyma.Deployments).Namespace(kyma.SystemNamespace).Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil {
+	for _, u := range standin.EventBus() {
+		if err := d.client.Resource(standin.Deployments).Namespace(standin.SystemNamespace).Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil {
 			return err
 		}
 	}
@@ -196,9 +196,9 @@ func (d *demo) summary(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lost := len(d.sample.In(kyma.DeletedByHand))
-	left := len(d.sample.In(kyma.UpgradeFailed, kyma.InstallFailed))
-	installed := len(d.sample) - len(d.sample.In(kyma.NeverInstalled))
+	lost := len(d.sample.In(standin.DeletedByHand))
+	left := len(d.sample.In(standin.UpgradeFailed, standin.InstallFailed))
+	installed := len(d.sample) - len(d.sample.In(standin.NeverInstalled))
 	subscriptions := len(d.subscriptions())
 	number := func(b bool) int {
 		if b {
@@ -213,8 +213,8 @@ func (d *demo) summary(ctx context.Context) error {
 	}{
 		{"Applications", d.before.applications, after.applications, len(d.sample)},
 		{"HTTPSources, ready with Channel and adapter", d.before.ready(), after.ready(), installed},
-		{"Applications whose events would be lost after the switch", lost - d.present(d.before, kyma.DeletedByHand), lost - d.present(after, kyma.DeletedByHand), 0},
-		{"Applications left to their next Helm 2 upgrade", left - d.present(d.before, kyma.UpgradeFailed, kyma.InstallFailed), left - d.present(after, kyma.UpgradeFailed, kyma.InstallFailed), 0},
+		{"Applications whose events would be lost after the switch", lost - d.present(d.before, standin.DeletedByHand), lost - d.present(after, standin.DeletedByHand), 0},
+		{"Applications left to their next Helm 2 upgrade", left - d.present(d.before, standin.UpgradeFailed, standin.InstallFailed), left - d.present(after, standin.UpgradeFailed, standin.InstallFailed), 0},
 		{"ServiceInstances that the mesh does not know", d.before.unknownInstances, after.unknownInstances, 0},
 		{"Brokers, ready", d.before.brokers, after.brokers, d.namespaces()},
 		{"Triggers, ready", d.before.triggers, after.triggers, subscriptions},
@@ -243,7 +243,7 @@ func (d *demo) namespaces() int {
 }
 
 // present counts the Applications of these states that can take events.
-func (d *demo) present(c census, states ...kyma.State) int {
+func (d *demo) present(c census, states ...standin.State) int {
 	n := 0
 	for _, app := range d.sample.In(states...) {
 		if c.sources[app].ready {

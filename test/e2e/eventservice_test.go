@@ -19,14 +19,14 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // eventService is an event-service that pods can run: Kyma's Deployment with a program that is in the registry. On the mesh
 // it is the project's own; before, one that answers everything.
 func (c *cluster) eventService(t *testing.T, app string, onMesh bool, edits ...func(container map[string]any)) *unstructured.Unstructured {
 	t.Helper()
-	u := kyma.EventService(app, onMesh)
+	u := standin.EventService(app, onMesh)
 	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
 	container := containers[0].(map[string]any)
 	if onMesh {
@@ -58,7 +58,7 @@ func (c *cluster) upgrade(ctx context.Context, t *testing.T, fresh *unstructured
 		t.Error(err)
 		return
 	}
-	if _, err := c.dynamic.Resource(kyma.Deployments).Namespace(fresh.GetNamespace()).Patch(ctx, fresh.GetName(), types.MergePatchType, raw, metav1.PatchOptions{}); err != nil {
+	if _, err := c.dynamic.Resource(standin.Deployments).Namespace(fresh.GetNamespace()).Patch(ctx, fresh.GetName(), types.MergePatchType, raw, metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -68,16 +68,16 @@ func (c *cluster) upgrade(ctx context.Context, t *testing.T, fresh *unstructured
 func eventServiceVerify(t *testing.T) {
 	c := node(t)
 	ctx := t.Context()
-	controllers, err := kyma.Start(ctx, c.Config(), kyma.Options{})
+	controllers, err := standin.Start(ctx, c.Config(), standin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(controllers.Stop)
-	if _, err := kyma.Put(ctx, c.Config(), 0); err != nil {
+	if _, err := standin.Put(ctx, c.Config(), 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := kyma.Clear(context.WithoutCancel(ctx), c.Config()); err != nil {
+		if err := standin.Clear(context.WithoutCancel(ctx), c.Config()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -106,17 +106,17 @@ func eventServiceVerify(t *testing.T) {
 		c.create(t, c.eventService(t, app, false))
 	}
 	for _, app := range apps {
-		c.create(t, kyma.Application(app, false))
-		if err := kyma.PutHTTPSources(ctx, c.Config(), app); err != nil {
+		c.create(t, standin.Application(app, false))
+		if err := standin.PutHTTPSources(ctx, c.Config(), app); err != nil {
 			t.Fatal(err)
 		}
-		c.service(t, kyma.IntegrationNamespace, app+"-event-service", app+"-event-service", 8081, 8081)
+		c.service(t, standin.IntegrationNamespace, app+"-event-service", app+"-event-service", 8081, 8081)
 		t.Cleanup(func() {
-			_ = c.client.CoreV1().Services(kyma.IntegrationNamespace).Delete(context.WithoutCancel(ctx), app+"-event-service", metav1.DeleteOptions{})
+			_ = c.client.CoreV1().Services(standin.IntegrationNamespace).Delete(context.WithoutCancel(ctx), app+"-event-service", metav1.DeleteOptions{})
 		})
 	}
 	for app := range becomes {
-		c.rolledOut(t, kyma.IntegrationNamespace, app+"-event-service")
+		c.rolledOut(t, standin.IntegrationNamespace, app+"-event-service")
 	}
 	if err := controllers.WaitReady(ctx, apps...); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func eventServiceVerify(t *testing.T) {
 	operator := make(chan struct{})
 	go func() {
 		defer close(operator)
-		jobs := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", kyma.SystemNamespace, fields.Everything())
+		jobs := cache.NewListWatchFromClient(c.client.CoreV1().RESTClient(), "pods", standin.SystemNamespace, fields.Everything())
 		_, err := watchtools.UntilWithSync(ctx, jobs, &corev1.Pod{}, nil, func(e watch.Event) (bool, error) {
 			pod, ok := e.Object.(*corev1.Pod)
 			return ok && strings.HasPrefix(pod.Name, "eventservice-verify-") && pod.Status.Phase == corev1.PodRunning, nil

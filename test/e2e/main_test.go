@@ -1,11 +1,11 @@
 //go:build e2e
 
 // Package e2e proves what only pods can: that a job, in an image, in a Job, does what it does from a laptop, beside the
-// real Knative Eventing and with pods that crash, hang and cannot be pulled. Kyma's own pieces are those of test/kyma.
+// real Knative Eventing and with pods that crash, hang and cannot be pulled. Kyma's own pieces are those of test/standin.
 //
 // Two clusters serve these tests, beside each other: node, a Kyma 1.10 cluster but for what runs in it, with Knative's kinds
 // at v1alpha1 and nobody behind them; and knative, with Knative Eventing v0.49.2, which serves its kinds at v1. Releases that
-// serve v1alpha1 do not run on a Kubernetes of today: there test/kyma takes their part, in test/integration.
+// serve v1alpha1 do not run on a Kubernetes of today: there test/standin takes their part, in test/integration.
 package e2e
 
 import (
@@ -20,17 +20,17 @@ import (
 	"time"
 
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // cluster is one that runs pods, and its clients.
 type cluster struct {
-	*controlplane.ControlPlane
-	client  kubernetes.Interface
+	*kubernetes.ControlPlane
+	client  clientset.Interface
 	dynamic dynamic.Interface
 
 	mu     sync.Mutex
@@ -82,20 +82,20 @@ func TestKnative(t *testing.T) {
 // node returns the cluster with Kyma's kinds, and Knative's at v1alpha1.
 func node(t *testing.T) *cluster {
 	t.Helper()
-	return shared(t, &clusters.node, func(ctx context.Context, c *controlplane.ControlPlane) error {
-		return c.InstallCRDs(ctx, controlplane.KnativeV1alpha1)
-	}, controlplane.Node())
+	return shared(t, &clusters.node, func(ctx context.Context, c *kubernetes.ControlPlane) error {
+		return c.InstallCRDs(ctx, kubernetes.KnativeV1alpha1)
+	}, kubernetes.Node())
 }
 
 // knative returns the cluster with Kyma's kinds and Knative Eventing.
 func knative(t *testing.T) *cluster {
 	t.Helper()
-	return shared(t, &clusters.knative, func(ctx context.Context, c *controlplane.ControlPlane) error {
+	return shared(t, &clusters.knative, func(ctx context.Context, c *kubernetes.ControlPlane) error {
 		return c.InstallKnative(ctx)
-	}, controlplane.Knative())
+	}, kubernetes.Knative())
 }
 
-func shared(t *testing.T, c **cluster, prepare func(context.Context, *controlplane.ControlPlane) error, opts ...controlplane.Option) *cluster {
+func shared(t *testing.T, c **cluster, prepare func(context.Context, *kubernetes.ControlPlane) error, opts ...kubernetes.Option) *cluster {
 	t.Helper()
 	clusters.Lock()
 	defer clusters.Unlock()
@@ -112,13 +112,13 @@ func shared(t *testing.T, c **cluster, prepare func(context.Context, *controlpla
 	return *c
 }
 
-func startCluster(ctx context.Context, prepare func(context.Context, *controlplane.ControlPlane) error, opts ...controlplane.Option) (*cluster, error) {
-	plane, err := controlplane.Start(ctx, opts...)
+func startCluster(ctx context.Context, prepare func(context.Context, *kubernetes.ControlPlane) error, opts ...kubernetes.Option) (*cluster, error) {
+	plane, err := kubernetes.Start(ctx, opts...)
 	if err != nil {
 		return nil, err
 	}
 	c := &cluster{ControlPlane: plane, images: map[string]string{}}
-	c.client, err = kubernetes.NewForConfig(c.Config())
+	c.client, err = clientset.NewForConfig(c.Config())
 	if err == nil {
 		c.dynamic, err = dynamic.NewForConfig(c.Config())
 	}
@@ -127,7 +127,7 @@ func startCluster(ctx context.Context, prepare func(context.Context, *controlpla
 	}
 	if err == nil {
 		// Kyma's namespaces, marked as those of a cluster that tests may clear.
-		_, err = kyma.Put(ctx, c.Config(), 0)
+		_, err = standin.Put(ctx, c.Config(), 0)
 	}
 	if err != nil {
 		return nil, errors.Join(err, plane.Stop())

@@ -30,7 +30,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // workload is the program of test/e2e/workload in an image.
@@ -81,10 +81,10 @@ func (c *cluster) describe(namespace string) string {
 	return said.String()
 }
 
-// create creates objects of any kind that test/kyma knows.
+// create creates objects of any kind that test/standin knows.
 func (c *cluster) create(t *testing.T, objects ...*unstructured.Unstructured) {
 	t.Helper()
-	if err := kyma.Load(t.Context(), c.Config(), objects...); err != nil {
+	if err := standin.Load(t.Context(), c.Config(), objects...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -147,22 +147,22 @@ func (c *cluster) run(t *testing.T, pkg string, args ...string) (*migration.Repo
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	c.namespaces(t, kyma.SystemNamespace)
+	c.namespaces(t, standin.SystemNamespace)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: jobAccount}}
-	if _, err := c.client.CoreV1().ServiceAccounts(kyma.SystemNamespace).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.client.CoreV1().ServiceAccounts(standin.SystemNamespace).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: jobAccount},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kyma.SystemNamespace, Name: jobAccount}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: standin.SystemNamespace, Name: jobAccount}},
 	}
 	if _, err := c.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 
 	nonRoot, readOnly := true, true
-	job, err := c.client.BatchV1().Jobs(kyma.SystemNamespace).Create(ctx, &batchv1.Job{
+	job, err := c.client.BatchV1().Jobs(standin.SystemNamespace).Create(ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: path.Base(pkg) + "-"},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: new(int32),

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // probed are the Applications that events are sent for, and who is subscribed.
@@ -71,7 +71,7 @@ func TestProber(t *testing.T) {
 		targets = append(targets, prober.Target{
 			Application: a.app, EventType: a.eventType,
 			// As everything from outside, through somebody who knows the Service's endpoints.
-			URL: fmt.Sprintf("%s/api/v1/namespaces/%s/services/http:%s-event-service:8081/proxy/%s/v1/events", u.Config().Host, kyma.IntegrationNamespace, a.app, a.app),
+			URL: fmt.Sprintf("%s/api/v1/namespaces/%s/services/http:%s-event-service:8081/proxy/%s/v1/events", u.Config().Host, standin.IntegrationNamespace, a.app, a.app),
 		})
 	}
 	p := prober.New(targets, prober.Options{Client: client, MaxPending: 100})
@@ -154,7 +154,7 @@ func (u *upgrade) serveHere(t *testing.T, h http.Handler) string {
 }
 
 // flow puts Kyma 1.10 in place so that events flow, and the mesh beside it.
-func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *kyma.EventPath {
+func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *standin.EventPath {
 	t.Helper()
 	ctx := t.Context()
 	check := func(err error) {
@@ -164,22 +164,22 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *kyma.EventP
 		}
 	}
 	// The relays are not as hardened as what is probed.
-	for _, namespace := range []string{kyma.SystemNamespace, kyma.IntegrationNamespace} {
+	for _, namespace := range []string{standin.SystemNamespace, standin.IntegrationNamespace} {
 		_, err := u.core.CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`), metav1.PatchOptions{})
 		check(err)
 	}
 	u.eventually(t, "Kyma Subscriptions are served", func() bool {
-		_, err := u.dynamic.Resource(kyma.KymaSubscriptions).List(ctx, metav1.ListOptions{})
+		_, err := u.dynamic.Resource(standin.KymaSubscriptions).List(ctx, metav1.ListOptions{})
 		return err == nil
 	})
-	controllers, err := kyma.Start(ctx, u.Config(), kyma.Options{RealKnative: true})
+	controllers, err := standin.Start(ctx, u.Config(), standin.Options{RealKnative: true})
 	check(err)
 	t.Cleanup(controllers.Stop)
-	mesh, err := kyma.StartMesh(ctx, u.Config(), kyma.Options{RealKnative: true, Activated: true})
+	mesh, err := standin.StartMesh(ctx, u.Config(), standin.Options{RealKnative: true, Activated: true})
 	check(err)
 	t.Cleanup(mesh.Stop)
-	path, err := kyma.StartEventPath(ctx, u.Config(), kyma.EventPathOptions{
+	path, err := standin.StartEventPath(ctx, u.Config(), standin.EventPathOptions{
 		Subscriber: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			req, err := http.NewRequestWithContext(r.Context(), r.Method, subscriber, r.Body)
 			if err != nil {
@@ -202,9 +202,9 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *kyma.EventP
 	u.relayNATS(t, path.MonitoringURL)
 
 	for i, a := range probed {
-		check(kyma.Load(ctx, u.Config(), kyma.Application(a.app, false), u.probedService(t, c, path, a.app, false)))
-		check(kyma.PutHTTPSources(ctx, u.Config(), a.app))
-		c.service(t, kyma.IntegrationNamespace, a.app+"-event-service", a.app+"-event-service", 8081, 8081)
+		check(standin.Load(ctx, u.Config(), standin.Application(a.app, false), u.probedService(t, c, path, a.app, false)))
+		check(standin.PutHTTPSources(ctx, u.Config(), a.app))
+		c.service(t, standin.IntegrationNamespace, a.app+"-event-service", a.app+"-event-service", 8081, 8081)
 		if i == 0 {
 			// The other namespace gets its Broker from the migration.
 			broker := &unstructured.Unstructured{Object: map[string]any{
@@ -216,28 +216,28 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *kyma.EventP
 		// Kyma's Broker has an address of its own in its namespace; the one of today is shared by all.
 		c.relay(t, a.namespace, "default-broker", 80, "http://broker-ingress.knative-eventing.svc.cluster.local/"+a.namespace+"/default")
 		c.relay(t, a.namespace, a.subscriber, 8080, subscriber)
-		_, err := u.dynamic.Resource(links).Namespace(kyma.IntegrationNamespace).Create(ctx, kyma.Link("v1", a.app, a.namespace, "brokersub-"+a.app), metav1.CreateOptions{})
+		_, err := u.dynamic.Resource(links).Namespace(standin.IntegrationNamespace).Create(ctx, standin.Link("v1", a.app, a.namespace, "brokersub-"+a.app), metav1.CreateOptions{})
 		check(err)
-		sub := kyma.KymaSubscription(a.namespace, a.subscriber, a.app, a.eventType)
+		sub := standin.KymaSubscription(a.namespace, a.subscriber, a.app, a.eventType)
 		unstructured.RemoveNestedField(sub.Object, "spec", "include_subscription_name_header")
 		sub.SetFinalizers(nil)
-		_, err = u.dynamic.Resource(kyma.KymaSubscriptions).Namespace(a.namespace).Create(ctx, sub, metav1.CreateOptions{})
+		_, err = u.dynamic.Resource(standin.KymaSubscriptions).Namespace(a.namespace).Create(ctx, sub, metav1.CreateOptions{})
 		check(err)
 	}
 	for _, a := range probed {
 		// The adapter, with an address that Knative chooses.
 		address := ""
 		u.eventually(t, "the Channel of "+a.app+" has an address", func() bool {
-			channel, err := u.dynamic.Resource(channels).Namespace(kyma.IntegrationNamespace).Get(ctx, a.app, metav1.GetOptions{})
+			channel, err := u.dynamic.Resource(channels).Namespace(standin.IntegrationNamespace).Get(ctx, a.app, metav1.GetOptions{})
 			if err != nil || readiness(channel) != "True" {
 				return false
 			}
 			address, _, _ = unstructured.NestedString(channel.Object, "status", "address", "url")
 			return address != ""
 		})
-		c.relay(t, kyma.IntegrationNamespace, a.app, 80, address)
+		c.relay(t, standin.IntegrationNamespace, a.app, 80, address)
 		for _, name := range []string{a.app, a.app + "-event-service"} {
-			c.rolledOut(t, kyma.IntegrationNamespace, name)
+			c.rolledOut(t, standin.IntegrationNamespace, name)
 		}
 		for _, name := range []string{"default-broker", a.subscriber} {
 			c.rolledOut(t, a.namespace, name)
@@ -246,14 +246,14 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *kyma.EventP
 	wait, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	check(controllers.WaitReady(wait, probed[0].app, probed[1].app))
-	c.awaitReady(t, links, kyma.IntegrationNamespace, len(probed))
-	u.eventually(t, "the Event Bus delivers", func() bool { return kyma.SubscriptionsReady(mesh) && path.Subscribed(len(probed)) })
+	c.awaitReady(t, links, standin.IntegrationNamespace, len(probed))
+	u.eventually(t, "the Event Bus delivers", func() bool { return standin.SubscriptionsReady(mesh) && path.Subscribed(len(probed)) })
 	return path
 }
 
 // probedService is an event-service: of 1.10, a pod that hands on to the stand-in;
 // on the mesh, the real one.
-func (u *upgrade) probedService(t *testing.T, c *cluster, path *kyma.EventPath, app string, onMesh bool) *unstructured.Unstructured {
+func (u *upgrade) probedService(t *testing.T, c *cluster, path *standin.EventPath, app string, onMesh bool) *unstructured.Unstructured {
 	t.Helper()
 	d := c.eventService(t, app, onMesh, func(container map[string]any) {
 		if !onMesh {
@@ -284,7 +284,7 @@ func (u *upgrade) operate(t *testing.T, c *cluster) {
 		running.Wait()
 	})
 	running.Go(func() {
-		err := await(ctx, u.core.CoreV1().RESTClient(), "configmaps", kyma.IntegrationNamespace, "application-connector", &corev1.ConfigMap{}, func(o runtime.Object) bool {
+		err := await(ctx, u.core.CoreV1().RESTClient(), "configmaps", standin.IntegrationNamespace, "application-connector", &corev1.ConfigMap{}, func(o runtime.Object) bool {
 			m, ok := o.(*corev1.ConfigMap)
 			return ok && m.Data["version"] == "1.11"
 		})
@@ -294,7 +294,7 @@ func (u *upgrade) operate(t *testing.T, c *cluster) {
 				raw, err = json.Marshal(map[string]any{"spec": d.Object["spec"]})
 			}
 			if err == nil {
-				_, err = u.core.AppsV1().Deployments(kyma.IntegrationNamespace).Patch(ctx, d.GetName(), types.MergePatchType, raw, metav1.PatchOptions{})
+				_, err = u.core.AppsV1().Deployments(standin.IntegrationNamespace).Patch(ctx, d.GetName(), types.MergePatchType, raw, metav1.PatchOptions{})
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -322,7 +322,7 @@ func (u *upgrade) repeated(t *testing.T, component string, calm func()) {
 
 // killPods deletes pods of event-services that serve, half of them without grace,
 // until calm is called.
-func (u *upgrade) killPods(t *testing.T, path *kyma.EventPath) (calm func()) {
+func (u *upgrade) killPods(t *testing.T, path *standin.EventPath) (calm func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -335,7 +335,7 @@ func (u *upgrade) killPods(t *testing.T, path *kyma.EventPath) (calm func()) {
 				return
 			}
 			a := probed[rand.IntN(len(probed))] //nolint:gosec // no secret
-			pods := u.core.CoreV1().Pods(kyma.IntegrationNamespace)
+			pods := u.core.CoreV1().Pods(standin.IntegrationNamespace)
 			list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + a.app + "-event-service"})
 			if err != nil {
 				continue

@@ -23,7 +23,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -34,7 +34,7 @@ const kymaSubscriptionKind = "subscriptions.eventing.kyma-project.io"
 func (c *cluster) leftovers(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, gvr := range []schema.GroupVersionResource{channels, links, kyma.EventActivations, kyma.KymaSubscriptions, crds} {
+	for _, gvr := range []schema.GroupVersionResource{channels, links, standin.EventActivations, standin.KymaSubscriptions, crds} {
 		list, err := c.dynamic.Resource(gvr).List(t.Context(), metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {
 			continue // the kind went
@@ -60,17 +60,17 @@ func purge(t *testing.T) {
 	c := knative(t)
 	ctx := t.Context()
 	const leaving, staying = "leaving", "staying"
-	c.namespaces(t, kyma.SystemNamespace, leaving, staying)
+	c.namespaces(t, standin.SystemNamespace, leaving, staying)
 	definition, err := c.dynamic.Resource(crds).Get(ctx, kymaSubscriptionKind, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Of the default kind of Channel: that of NATS Streaming is gone from Knative.
-	channel := kyma.BusChannel("v1", "commerce", "order.created")
+	channel := standin.BusChannel("v1", "commerce", "order.created")
 	delete(channel.Object, "spec")
-	link := kyma.BusSubscription(channel, staying, "on-order")
+	link := standin.BusSubscription(channel, staying, "on-order")
 	objects := []*unstructured.Unstructured{
-		channel, link, kyma.EventActivation(leaving, "orders", "commerce"), kyma.EventActivation(staying, "orders", "commerce"),
+		channel, link, standin.EventActivation(leaving, "orders", "commerce"), standin.EventActivation(staying, "orders", "commerce"),
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
@@ -81,22 +81,22 @@ func purge(t *testing.T) {
 			_ = client.Delete(ctx, u.GetName(), metav1.DeleteOptions{})
 		}
 		// Other tests need the kind.
-		if err := kyma.ResetLeftovers(ctx, c.Config(), definition); err != nil {
+		if err := standin.ResetLeftovers(ctx, c.Config(), definition); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := kyma.ResetLeftovers(ctx, c.Config(), definition, objects...); err != nil {
+	if err := standin.ResetLeftovers(ctx, c.Config(), definition, objects...); err != nil {
 		t.Fatal(err)
 	}
 	last := subscription(leaving, "last", "commerce", "order.created", "v1", "http://fn.leaving:8080/")
-	subscriptions := c.dynamic.Resource(kyma.KymaSubscriptions).Namespace(leaving)
+	subscriptions := c.dynamic.Resource(standin.KymaSubscriptions).Namespace(leaving)
 	if _, err := subscriptions.Create(ctx, last, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	served := func() {
 		t.Helper()
-		c.awaitReady(t, channels, kyma.SystemNamespace, 1)
-		c.awaitReady(t, links, kyma.SystemNamespace, 1)
+		c.awaitReady(t, channels, standin.SystemNamespace, 1)
+		c.awaitReady(t, links, standin.SystemNamespace, 1)
 	}
 	served()
 
@@ -128,12 +128,12 @@ func purge(t *testing.T) {
 	r, code := c.run(t, "./cmd/eventbus-purge", "run", "--yes")
 	want(t, r, code, migration.Succeeded, 0)
 	c.awaitNamespace(t, leaving, func(ns *corev1.Namespace) bool { return ns == nil })
-	activation, err := c.dynamic.Resource(kyma.EventActivations).Namespace(staying).Get(ctx, "orders", metav1.GetOptions{})
+	activation, err := c.dynamic.Resource(standin.EventActivations).Namespace(staying).Get(ctx, "orders", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const none = "[]"
-	if diff := cmp.Diff([]string{fmt.Sprintf("%s %s/orders %s %s", kyma.EventActivations.GroupResource(), staying, activation.GetUID(), none)}, c.leftovers(t)); diff != "" {
+	if diff := cmp.Diff([]string{fmt.Sprintf("%s %s/orders %s %s", standin.EventActivations.GroupResource(), staying, activation.GetUID(), none)}, c.leftovers(t)); diff != "" {
 		t.Errorf("what is left (-want +got):\n%s", diff)
 	}
 	r, code = c.run(t, "./cmd/eventbus-purge", "run", "--yes")
@@ -151,7 +151,7 @@ func purge(t *testing.T) {
 		}
 	}
 	served()
-	if got := c.names(t, kyma.KymaSubscriptions); len(got) != 0 {
+	if got := c.names(t, standin.KymaSubscriptions); len(got) != 0 {
 		t.Errorf("Subscriptions after the undo: %q, want none", got)
 	}
 }

@@ -14,22 +14,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // eventBus puts the Event Bus in place, with pods that run. One of the publisher's programs does not want to end, as one
 // with a long request: the kubelet ends it after the grace period.
 func (c *cluster) eventBus(t *testing.T) {
 	t.Helper()
-	c.namespaces(t, kyma.SystemNamespace)
-	for _, d := range kyma.EventBus() {
-		if d.GetName() == kyma.Publisher {
+	c.namespaces(t, standin.SystemNamespace)
+	for _, d := range standin.EventBus() {
+		if d.GetName() == standin.Publisher {
 			c.create(t, c.runnable(t, d, "hang"))
 		} else {
 			c.create(t, c.runnable(t, d, "serve", ":8080"))
 		}
 	}
-	if err := kyma.ResetEventBus(t.Context(), c.Config()); err != nil {
+	if err := standin.ResetEventBus(t.Context(), c.Config()); err != nil {
 		t.Fatal(err)
 	}
 	c.up(t)
@@ -52,9 +52,9 @@ func (c *cluster) runnable(t *testing.T, d *unstructured.Unstructured, args ...a
 // up checks that the Event Bus has the replicas it began with, and waits until their pods run.
 func (c *cluster) up(t *testing.T) {
 	t.Helper()
-	c.rolledOut(t, kyma.SystemNamespace, kyma.Publisher)
-	c.rolledOut(t, kyma.SystemNamespace, kyma.SubscriptionController)
-	if p, s := c.replicas(t, kyma.Publisher), c.replicas(t, kyma.SubscriptionController); p != 2 || s != 1 {
+	c.rolledOut(t, standin.SystemNamespace, standin.Publisher)
+	c.rolledOut(t, standin.SystemNamespace, standin.SubscriptionController)
+	if p, s := c.replicas(t, standin.Publisher), c.replicas(t, standin.SubscriptionController); p != 2 || s != 1 {
 		t.Errorf("replicas %d and %d, want 2 and 1", p, s)
 	}
 	if pods := c.busPods(t); len(pods) != 3 {
@@ -65,7 +65,7 @@ func (c *cluster) up(t *testing.T) {
 // down checks that nothing of the Event Bus runs.
 func (c *cluster) down(t *testing.T) {
 	t.Helper()
-	if p, s := c.replicas(t, kyma.Publisher), c.replicas(t, kyma.SubscriptionController); p != 0 || s != 0 {
+	if p, s := c.replicas(t, standin.Publisher), c.replicas(t, standin.SubscriptionController); p != 0 || s != 0 {
 		t.Errorf("replicas %d and %d, want 0 and 0", p, s)
 	}
 	if pods := c.busPods(t); len(pods) != 0 {
@@ -75,7 +75,7 @@ func (c *cluster) down(t *testing.T) {
 
 func (c *cluster) replicas(t *testing.T, name string) int32 {
 	t.Helper()
-	d, err := c.client.AppsV1().Deployments(kyma.SystemNamespace).Get(t.Context(), name, metav1.GetOptions{})
+	d, err := c.client.AppsV1().Deployments(standin.SystemNamespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func (c *cluster) replicas(t *testing.T, name string) int32 {
 // busPods are the pods of the Event Bus, terminating ones among them.
 func (c *cluster) busPods(t *testing.T) []corev1.Pod {
 	t.Helper()
-	list, err := c.client.CoreV1().Pods(kyma.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=event-bus"})
+	list, err := c.client.CoreV1().Pods(standin.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=event-bus"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func (c *cluster) busPods(t *testing.T) []corev1.Pod {
 // hold puts finalizers on a pod, or takes them off.
 func (c *cluster) hold(ctx context.Context, t *testing.T, pod, finalizers string) {
 	t.Helper()
-	_, err := c.client.CoreV1().Pods(kyma.SystemNamespace).Patch(ctx, pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
+	_, err := c.client.CoreV1().Pods(standin.SystemNamespace).Patch(ctx, pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func scaleDown(t *testing.T) {
 // Deployments come back as they were, twice in a row. Once the pod can end, the job succeeds.
 func scaleDownOfAStuckPod(t *testing.T) {
 	c := node(t)
-	for _, name := range []string{kyma.SubscriptionController, kyma.Publisher} {
+	for _, name := range []string{standin.SubscriptionController, standin.Publisher} {
 		c.eventBus(t)
 		var stuck string
 		for _, pod := range c.busPods(t) {
@@ -133,7 +133,7 @@ func scaleDownOfAStuckPod(t *testing.T) {
 		c.hold(t.Context(), t, stuck, `["example.com/hold"]`)
 		t.Cleanup(func() {
 			// It may be gone.
-			_, _ = c.client.CoreV1().Pods(kyma.SystemNamespace).Patch(context.WithoutCancel(t.Context()), stuck, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			_, _ = c.client.CoreV1().Pods(standin.SystemNamespace).Patch(context.WithoutCancel(t.Context()), stuck, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		})
 		const limit = 12 * time.Second
 		start := time.Now()
@@ -145,7 +145,7 @@ func scaleDownOfAStuckPod(t *testing.T) {
 		if !strings.Contains(problems(r), stuck) {
 			t.Errorf("the pod %s is not named:\n%s", stuck, problems(r))
 		}
-		if p, s := c.replicas(t, kyma.Publisher), c.replicas(t, kyma.SubscriptionController); p != 2 || s != 1 {
+		if p, s := c.replicas(t, standin.Publisher), c.replicas(t, standin.SubscriptionController); p != 2 || s != 1 {
 			t.Errorf("replicas %d and %d after the rollback, want 2 and 1", p, s)
 		}
 		r, code = c.run(t, "./cmd/eventbus-scaledown", "run", "--pods-timeout=5s")

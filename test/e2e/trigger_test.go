@@ -29,7 +29,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 var (
@@ -165,21 +165,21 @@ func readiness(u *unstructured.Unstructured) string {
 // HTTPSource, Channel and the adapter in front of it, here a relay; and the event-service of 1.10.
 func (c *cluster) application(t *testing.T, app string) {
 	t.Helper()
-	c.create(t, kyma.Application(app, false), c.eventService(t, app, false))
-	c.service(t, kyma.IntegrationNamespace, app+"-event-service", app+"-event-service", 8081, 8081)
+	c.create(t, standin.Application(app, false), c.eventService(t, app, false))
+	c.service(t, standin.IntegrationNamespace, app+"-event-service", app+"-event-service", 8081, 8081)
 	channel := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": channels.GroupVersion().String(), "kind": "Channel",
-		"metadata": map[string]any{"name": app, "namespace": kyma.IntegrationNamespace, "labels": map[string]any{"application-name": app}},
+		"metadata": map[string]any{"name": app, "namespace": standin.IntegrationNamespace, "labels": map[string]any{"application-name": app}},
 	}}
 	adapter := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": knativeServes.GroupVersion().String(), "kind": "Service",
-		"metadata": map[string]any{"name": app, "namespace": kyma.IntegrationNamespace},
+		"metadata": map[string]any{"name": app, "namespace": standin.IntegrationNamespace},
 		"spec":     map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"image": "adapter"}}}}},
 	}}
 	for gvr, u := range map[schema.GroupVersionResource]*unstructured.Unstructured{
-		channels: channel, knativeServes: adapter, kyma.HTTPSources: kyma.HTTPSource(app),
+		channels: channel, knativeServes: adapter, standin.HTTPSources: standin.HTTPSource(app),
 	} {
-		client := c.dynamic.Resource(gvr).Namespace(kyma.IntegrationNamespace)
+		client := c.dynamic.Resource(gvr).Namespace(standin.IntegrationNamespace)
 		if _, err := client.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -203,10 +203,10 @@ func (c *cluster) publish(t *testing.T, app, eventType, version, id string) stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := fmt.Sprintf("/api/v1/namespaces/%s/services/http:%s-event-service:8081/proxy/%s/v1/events", kyma.IntegrationNamespace, app, app)
+	path := fmt.Sprintf("/api/v1/namespaces/%s/services/http:%s-event-service:8081/proxy/%s/v1/events", standin.IntegrationNamespace, app, app)
 	answer, err := c.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body(body).DoRaw(t.Context())
 	if err != nil {
-		t.Fatalf("cannot publish %s: %v: %s\n%s", eventType, err, answer, logs(c.client, kyma.IntegrationNamespace, "app="+app+"-event-service"))
+		t.Fatalf("cannot publish %s: %v: %s\n%s", eventType, err, answer, logs(c.client, standin.IntegrationNamespace, "app="+app+"-event-service"))
 	}
 	return fmt.Sprintf("%s %s %s %s", eventType, version, app, id)
 }
@@ -243,7 +243,7 @@ func (c *cluster) leadsTo(t *testing.T, namespace, service, argument string) {
 
 // subscription is a Kyma Subscription as the Event Bus's controller has left it, which is gone.
 func subscription(namespace, name, source, eventType, version, endpoint string) *unstructured.Unstructured {
-	u := kyma.KymaSubscription(namespace, name, source, eventType)
+	u := standin.KymaSubscription(namespace, name, source, eventType)
 	spec := u.Object["spec"].(map[string]any)
 	spec["event_type_version"], spec["endpoint"] = version, endpoint
 	delete(spec, "include_subscription_name_header")
@@ -272,25 +272,25 @@ func triggerSync(t *testing.T) {
 	ctx := t.Context()
 	subscribers := newRecorder(t, c.Host)
 	const one, two = "app-0001", "app-0002"
-	c.namespaces(t, kyma.SystemNamespace, kyma.IntegrationNamespace, "shop", "crm")
+	c.namespaces(t, standin.SystemNamespace, standin.IntegrationNamespace, "shop", "crm")
 	for _, app := range []string{one, two} {
 		c.application(t, app)
 	}
-	c.awaitReady(t, channels, kyma.IntegrationNamespace, 2)
+	c.awaitReady(t, channels, standin.IntegrationNamespace, 2)
 	for _, app := range []string{one, two} {
-		channel, err := c.dynamic.Resource(channels).Namespace(kyma.IntegrationNamespace).Get(ctx, app, metav1.GetOptions{})
+		channel, err := c.dynamic.Resource(channels).Namespace(standin.IntegrationNamespace).Get(ctx, app, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		url, _, _ := unstructured.NestedString(channel.Object, "status", "address", "url")
-		c.relay(t, kyma.IntegrationNamespace, app, 80, url)
+		c.relay(t, standin.IntegrationNamespace, app, 80, url)
 	}
 	// Kyma's Broker has an address of its own in its namespace; the one of today is shared by all.
 	for _, namespace := range []string{"shop", "crm"} {
 		c.relay(t, namespace, "default-broker", 80, "http://broker-ingress.knative-eventing.svc.cluster.local/"+namespace+"/default")
 	}
 	for _, link := range []*unstructured.Unstructured{
-		kyma.Link("v1", one, "shop", "brokersub-1"), kyma.Link("v1", one, "crm", "brokersub-2"), kyma.Link("v1", two, "crm", "brokersub-3"),
+		standin.Link("v1", one, "shop", "brokersub-1"), standin.Link("v1", one, "crm", "brokersub-2"), standin.Link("v1", two, "crm", "brokersub-3"),
 	} {
 		if _, err := c.dynamic.Resource(links).Namespace(link.GetNamespace()).Create(ctx, link, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -312,14 +312,14 @@ func triggerSync(t *testing.T) {
 		subscription("shop", "created-v2", one, "order.created", "v2", subscribers.URL+"/shop"),
 		subscription("crm", "created", two, "order.created", "v1", subscribers.URL+"/crm"),
 	} {
-		if _, err := c.dynamic.Resource(kyma.KymaSubscriptions).Namespace(sub.GetNamespace()).Create(ctx, sub, metav1.CreateOptions{}); err != nil {
+		if _, err := c.dynamic.Resource(standin.KymaSubscriptions).Namespace(sub.GetNamespace()).Create(ctx, sub, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.awaitReady(t, links, kyma.IntegrationNamespace, 3)
+	c.awaitReady(t, links, standin.IntegrationNamespace, 3)
 	c.awaitReady(t, brokers, "crm", 1)
 	for _, name := range []string{one + "-event-service", two + "-event-service", one, two} {
-		c.rolledOut(t, kyma.IntegrationNamespace, name)
+		c.rolledOut(t, standin.IntegrationNamespace, name)
 	}
 	for _, name := range []string{"default-broker", "orders"} {
 		c.rolledOut(t, "shop", name)
@@ -327,7 +327,7 @@ func triggerSync(t *testing.T) {
 	c.rolledOut(t, "crm", "default-broker")
 
 	// A run that fails takes its Triggers and its Broker away again, and with them what Knative made of them.
-	activation := kyma.EventActivation("crm", "service-1", "app-without-link")
+	activation := standin.EventActivation("crm", "service-1", "app-without-link")
 	activation.SetFinalizers(nil)
 	c.create(t, activation)
 	before := c.names(t, links)
@@ -339,7 +339,7 @@ func triggerSync(t *testing.T) {
 	if got := c.names(t, triggers); len(got) != 0 {
 		t.Errorf("Triggers after a rollback: %q", got)
 	}
-	if err := c.dynamic.Resource(kyma.EventActivations).Namespace("crm").Delete(ctx, "service-1", metav1.DeleteOptions{}); err != nil {
+	if err := c.dynamic.Resource(standin.EventActivations).Namespace("crm").Delete(ctx, "service-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -353,7 +353,7 @@ func triggerSync(t *testing.T) {
 	if got := c.names(t, links); len(got) != len(before)+4 {
 		t.Errorf("Knative Subscriptions: %q, want 4 more than %q", got, before)
 	}
-	if got := c.names(t, kyma.KymaSubscriptions); len(got) != 5 {
+	if got := c.names(t, standin.KymaSubscriptions); len(got) != 5 {
 		t.Errorf("Subscriptions: %q, want all 5", got)
 	}
 	r, code = c.run(t, "./cmd/trigger-sync", "run")
@@ -368,8 +368,8 @@ func triggerSync(t *testing.T) {
 		c.upgrade(ctx, t, fresh)
 	}
 	for _, app := range []string{one, two} {
-		c.rolledOut(t, kyma.IntegrationNamespace, app+"-event-service")
-		c.leadsTo(t, kyma.IntegrationNamespace, app+"-event-service", "--eventMeshURL")
+		c.rolledOut(t, standin.IntegrationNamespace, app+"-event-service")
+		c.leadsTo(t, standin.IntegrationNamespace, app+"-event-service", "--eventMeshURL")
 	}
 	expected := map[string][]string{}
 	round := 0
@@ -411,7 +411,7 @@ func triggerSync(t *testing.T) {
 	// Contract.
 	r, code = c.run(t, "./cmd/trigger-sync", "run", "--defer=fail")
 	want(t, r, code, migration.Succeeded, 0)
-	if got := c.names(t, kyma.KymaSubscriptions); len(got) != 0 {
+	if got := c.names(t, standin.KymaSubscriptions); len(got) != 0 {
 		t.Errorf("Subscriptions: %q, want none", got)
 	}
 	deliver("after the Subscriptions are gone")
@@ -427,15 +427,15 @@ func triggerSync(t *testing.T) {
 	// Backwards: not before somebody takes notice of Subscriptions again; and what carries events stays.
 	r, code = c.run(t, "./cmd/trigger-sync", "undo")
 	want(t, r, code, migration.Refused, 4)
-	for _, d := range kyma.EventBus() {
-		if d.GetName() == kyma.SubscriptionController {
+	for _, d := range standin.EventBus() {
+		if d.GetName() == standin.SubscriptionController {
 			c.create(t, c.runnable(t, d, "serve", ":8080"))
 		}
 	}
-	c.rolledOut(t, kyma.SystemNamespace, kyma.SubscriptionController)
+	c.rolledOut(t, standin.SystemNamespace, standin.SubscriptionController)
 	r, code = c.run(t, "./cmd/trigger-sync", "undo")
 	want(t, r, code, migration.Succeeded, 0)
-	if got := c.names(t, kyma.KymaSubscriptions); len(got) != 5 {
+	if got := c.names(t, standin.KymaSubscriptions); len(got) != 5 {
 		t.Errorf("Subscriptions after an undo: %q, want all 5", got)
 	}
 	r, code = c.run(t, "./cmd/trigger-sync", "undo")
@@ -444,6 +444,6 @@ func triggerSync(t *testing.T) {
 	c.awaitReady(t, triggers, "crm", 1)
 	deliver("after an undo")
 	if t.Failed() {
-		t.Log(strings.Join([]string{c.describe("knative-eventing"), c.describe("shop"), c.describe("crm"), c.describe(kyma.IntegrationNamespace)}, "\n"))
+		t.Log(strings.Join([]string{c.describe("knative-eventing"), c.describe("shop"), c.describe("crm"), c.describe(standin.IntegrationNamespace)}, "\n"))
 	}
 }

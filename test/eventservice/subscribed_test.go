@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -49,7 +49,7 @@ func TestSubscribed(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	cluster, err := controlplane.Start(ctx)
+	cluster, err := kubernetes.Start(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestSubscribed(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1, controlplane.Kinds("triggers.eventing.knative.dev")); err != nil {
+	if err := cluster.InstallCRDs(ctx, kubernetes.KnativeV1alpha1, kubernetes.Kinds("triggers.eventing.knative.dev")); err != nil {
 		t.Fatal(err)
 	}
 	client, err := dynamic.NewForConfig(cluster.Config())
@@ -139,7 +139,7 @@ func TestSubscribed(t *testing.T) {
 	}
 	all.Wait()
 	if cluster.Own() {
-		requests, err := cluster.Requests(ctx, mark, controlplane.By("event-service"))
+		requests, err := cluster.Requests(ctx, mark, kubernetes.By("event-service"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // TestRealCluster is about what an imitation cannot vouch for: protobuf, and
@@ -25,7 +25,7 @@ func TestRealCluster(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	c, err := controlplane.Start(ctx)
+	c, err := kubernetes.Start(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestRealCluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	direct, err := kubernetes.NewForConfig(c.Config())
+	direct, err := clientset.NewForConfig(c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +54,11 @@ func TestRealCluster(t *testing.T) {
 		t.Cleanup(p.Close)
 		return p
 	}
-	typed := func(t *testing.T, p *Proxy) kubernetes.Interface {
+	typed := func(t *testing.T, p *Proxy) clientset.Interface {
 		t.Helper()
 		config := p.Config()
 		config.ContentType = "application/vnd.kubernetes.protobuf"
-		client, err := kubernetes.NewForConfig(config)
+		client, err := clientset.NewForConfig(config)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package helm runs Helm, in the versions that test/charts/go.mod and test/helm2/go.mod pin. What each major version of it
+// Package helm runs Helm, in the versions that test/helm/v3/go.mod and test/helm/v2/go.mod pin. What each major version of it
 // says in its own way, is here; whoever tests a chart need not know.
 package helm
 
@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // Versions are the major versions of Helm that the charts are for. Kyma's own is 2,
@@ -40,9 +40,9 @@ func New(ctx context.Context, root string, major int) (*Helm, error) {
 	h := &Helm{Major: major, Root: root}
 	var err error
 	if major == 2 {
-		h.binary, err = build(ctx, root, "test/helm2", "k8s.io/helm/cmd/helm", "helm2")
+		h.binary, err = build(ctx, root, "test/helm/v2", "k8s.io/helm/cmd/helm", "helm2")
 	} else {
-		h.binary, err = build(ctx, root, "test/charts", fmt.Sprintf("helm.sh/helm/v%d/cmd/helm", major), fmt.Sprintf("helm%d", major))
+		h.binary, err = build(ctx, root, "test/helm/v3", fmt.Sprintf("helm.sh/helm/v%d/cmd/helm", major), fmt.Sprintf("helm%d", major))
 	}
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func build(ctx context.Context, root, module, program, name string) (string, err
 }
 
 func buildOnce(ctx context.Context, dir, program, name string) (string, error) {
-	cache, err := controlplane.CacheDir()
+	cache, err := kubernetes.CacheDir()
 	if err != nil {
 		return "", err
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // These tests hold single decisions of the engine on the model, in milliseconds. What
-// test/integration shows on the real API server is the proof; mutants of the engine meet these.
+// test/integration/engine shows on the real API server is the proof; mutants of the engine meet these.
 
 // bubble runs a test on a sandbox of its own, in a bubble.
 func bubble(t *testing.T, name string, test func(t *testing.T, s *sandbox)) {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // entry is what a developer adds to the table in internal/registry.
@@ -114,7 +114,7 @@ func copied(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, err := controlplane.CacheDir()
+	cache, err := kubernetes.CacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,15 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -40,19 +40,19 @@ const (
 // real controllers of Deployments, StatefulSets and Jobs, and pods that are
 // processes.
 type cluster struct {
-	*controlplane.ControlPlane
-	core        kubernetes.Interface
+	*kubernetes.ControlPlane
+	core        clientset.Interface
 	client      dynamic.Interface
-	controllers *kyma.Controllers
-	mesh        *kyma.Mesh
-	path        *kyma.EventPath
-	node        *kyma.Node
+	controllers *standin.Controllers
+	mesh        *standin.Mesh
+	path        *standin.EventPath
+	node        *standin.Node
 
 	ctx      context.Context // of the cluster
 	binaries map[string]string
 	// operator is what runs in the pods of application-operator, by the tag of the
 	// image.
-	operator func(tag, eventServiceImage string) kyma.Container
+	operator func(tag, eventServiceImage string) standin.Container
 	// subscribers are by the host of their endpoint.
 	subscribers map[string]*swap
 	dir         string
@@ -102,7 +102,7 @@ func startCluster(t *testing.T, apps int, endpoints ...string) *cluster {
 		c.binaries[name] = suite.Build(t, "./cmd/"+name)
 	}
 	var err error
-	c.ControlPlane, err = controlplane.Start(ctx, controlplane.Controllers("deployment-controller", "replicaset-controller", "statefulset-controller",
+	c.ControlPlane, err = kubernetes.Start(ctx, kubernetes.Controllers("deployment-controller", "replicaset-controller", "statefulset-controller",
 		"job-controller", "garbage-collector-controller", "namespace-controller", "serviceaccount-controller"))
 	check(err)
 	t.Cleanup(func() {
@@ -113,29 +113,29 @@ func startCluster(t *testing.T, apps int, endpoints ...string) *cluster {
 	if !c.Own() {
 		t.Skip("this test needs a cluster whose pods nobody else runs")
 	}
-	check(c.InstallCRDs(ctx, controlplane.KnativeV1alpha1))
+	check(c.InstallCRDs(ctx, kubernetes.KnativeV1alpha1))
 	c.client, err = dynamic.NewForConfig(c.Config())
 	check(err)
-	c.core, err = kubernetes.NewForConfig(c.Config())
+	c.core, err = clientset.NewForConfig(c.Config())
 	check(err)
-	c.controllers, err = kyma.Start(t.Context(), c.Config(), kyma.Options{})
+	c.controllers, err = standin.Start(t.Context(), c.Config(), standin.Options{})
 	check(err)
 	t.Cleanup(c.controllers.Stop)
-	_, err = kyma.Put(ctx, c.Config(), apps)
+	_, err = standin.Put(ctx, c.Config(), apps)
 	check(err)
 	for _, name := range []string{"shop", "crm", "natss", "knative-eventing"} {
-		c.create(t, kyma.Namespaces, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}})
+		c.create(t, standin.Namespaces, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}})
 	}
-	c.mesh, err = kyma.StartMesh(t.Context(), c.Config(), kyma.Options{Activated: true})
+	c.mesh, err = standin.StartMesh(t.Context(), c.Config(), standin.Options{Activated: true})
 	check(err)
 	t.Cleanup(c.mesh.Stop)
-	c.path, err = kyma.StartEventPath(t.Context(), c.Config(), kyma.EventPathOptions{
+	c.path, err = standin.StartEventPath(t.Context(), c.Config(), standin.EventPathOptions{
 		Subscriber: http.HandlerFunc(c.deliver),
 		Address:    func(pod types.UID) string { return c.node.Address(pod) },
 	})
 	check(err)
 	t.Cleanup(c.path.Stop)
-	c.node, err = kyma.StartNode(t.Context(), c.Config(), kyma.NodeOptions{Run: c.run, Log: t.Logf})
+	c.node, err = standin.StartNode(t.Context(), c.Config(), standin.NodeOptions{Run: c.run, Log: t.Logf})
 	check(err)
 	t.Cleanup(c.node.Stop)
 	return c
@@ -150,8 +150,8 @@ func (c *cluster) deliver(w http.ResponseWriter, r *http.Request) {
 }
 
 // run starts what runs in a pod.
-func (c *cluster) run(ctx context.Context, pod *corev1.Pod) (kyma.Container, error) {
-	program, args := kyma.Program(pod), pod.Spec.Containers[0].Args
+func (c *cluster) run(ctx context.Context, pod *corev1.Pod) (standin.Container, error) {
+	program, args := standin.Program(pod), pod.Spec.Containers[0].Args
 	switch {
 	case program == "application-operator" && c.operator != nil:
 		image := pod.Spec.Containers[0].Image
@@ -167,12 +167,12 @@ func (c *cluster) run(ctx context.Context, pod *corev1.Pod) (kyma.Container, err
 	case slices.Contains(programs, program):
 		return c.hook(ctx, pod, program)
 	}
-	return kyma.NewStill(), nil
+	return standin.NewStill(), nil
 }
 
 // eventService runs the real one, with the arguments of its pod but for the ports,
 // which all pods here share, and the adapter's name.
-func (c *cluster) eventService(ctx context.Context, pod *corev1.Pod) (kyma.Container, error) {
+func (c *cluster) eventService(ctx context.Context, pod *corev1.Pod) (standin.Container, error) {
 	args := slices.DeleteFunc(slices.Clone(pod.Spec.Containers[0].Args), func(arg string) bool {
 		return strings.HasPrefix(arg, "--externalAPIPort=") || strings.HasPrefix(arg, "--metricsPort=") || strings.HasPrefix(arg, "--eventMeshURL=") || arg == "/eventservice"
 	})
@@ -196,12 +196,12 @@ func (s served) Ended() (int32, string) {
 }
 
 // hook runs a job of the migration as the ServiceAccount of its pod.
-func (c *cluster) hook(ctx context.Context, pod *corev1.Pod, program string) (kyma.Container, error) {
+func (c *cluster) hook(ctx context.Context, pod *corev1.Pod, program string) (standin.Container, error) {
 	kubeconfig, err := c.kubeconfig(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return nil, err
 	}
-	p, err := kyma.StartProcess(c.binaries[program], []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
+	p, err := standin.StartProcess(c.binaries[program], []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
 	if err != nil {
 		return nil, err
 	}
@@ -310,9 +310,9 @@ func (c *cluster) create(t *testing.T, gvr schema.GroupVersionResource, u *unstr
 // subscribe makes a Kyma Subscription, and waits until all there are then deliver.
 func (c *cluster) subscribe(t *testing.T, namespace, name, app, eventType string) {
 	t.Helper()
-	u := kyma.KymaSubscription(namespace, name, app, eventType)
+	u := standin.KymaSubscription(namespace, name, app, eventType)
 	unstructured.RemoveNestedField(u.Object, "spec", "include_subscription_name_header")
-	c.create(t, kyma.KymaSubscriptions, u)
+	c.create(t, standin.KymaSubscriptions, u)
 }
 
 // link brings an Application's events to the Broker of a namespace, as
@@ -320,10 +320,10 @@ func (c *cluster) subscribe(t *testing.T, namespace, name, app, eventType string
 func (c *cluster) link(t *testing.T, app, namespace string) {
 	t.Helper()
 	links := schema.GroupVersionResource{Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "subscriptions"}
-	c.create(t, links, kyma.Link("v1alpha1", app, namespace, "brokersub-"+app+"-"+namespace))
+	c.create(t, links, standin.Link("v1alpha1", app, namespace, "brokersub-"+app+"-"+namespace))
 }
 
-func (c *cluster) awaitMesh(t *testing.T, what string, holds func(*kyma.Mesh) bool) {
+func (c *cluster) awaitMesh(t *testing.T, what string, holds func(*standin.Mesh) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -332,7 +332,7 @@ func (c *cluster) awaitMesh(t *testing.T, what string, holds func(*kyma.Mesh) bo
 	}
 }
 
-func (c *cluster) awaitPath(t *testing.T, what string, holds func(*kyma.EventPath) bool) {
+func (c *cluster) awaitPath(t *testing.T, what string, holds func(*standin.EventPath) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

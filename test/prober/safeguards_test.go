@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestWithoutSafeguards: the prober is able to fail. With one safeguard switched
@@ -23,10 +23,10 @@ import (
 func TestWithoutSafeguards(t *testing.T) {
 	c := startCluster(t, 2, "paid.crm", "slow.shop")
 	const careless, hasty = "app-0001", "app-0002"
-	if err := kyma.PutHTTPSources(t.Context(), c.Config(), careless, hasty); err != nil {
+	if err := standin.PutHTTPSources(t.Context(), c.Config(), careless, hasty); err != nil {
 		t.Fatal(err)
 	}
-	if err := kyma.Load(t.Context(), c.Config(), append(kyma.EventBus(), kyma.EventService(careless, false), kyma.EventService(hasty, false))...); err != nil {
+	if err := standin.Load(t.Context(), c.Config(), append(standin.EventBus(), standin.EventService(careless, false), standin.EventService(hasty, false))...); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -37,10 +37,10 @@ func TestWithoutSafeguards(t *testing.T) {
 	c.link(t, hasty, "shop")
 	c.subscribe(t, "crm", "paid", careless, "order.paid")
 	c.subscribe(t, "shop", "slow", hasty, "order.paid")
-	c.awaitMesh(t, "the Event Bus delivers", func(m *kyma.Mesh) bool {
-		return m.Has(kyma.KymaSubscriptions, 2) && kyma.SubscriptionsReady(m) && kyma.LinksReady(m)
+	c.awaitMesh(t, "the Event Bus delivers", func(m *standin.Mesh) bool {
+		return m.Has(standin.KymaSubscriptions, 2) && standin.SubscriptionsReady(m) && standin.LinksReady(m)
 	})
-	c.awaitPath(t, "the event path stands", func(p *kyma.EventPath) bool {
+	c.awaitPath(t, "the event path stands", func(p *standin.EventPath) bool {
 		return p.Subscribed(3) && p.Serving(careless) && p.Serving(hasty)
 	})
 
@@ -50,11 +50,11 @@ func TestWithoutSafeguards(t *testing.T) {
 		p := c.probe(t, []prober.Target{c.target(careless, "order.paid")}, prober.Options{}, func(_ *prober.Prober, step stepper) {
 			step("before")
 			step("contract before the switch", func() {
-				if err := c.client.Resource(kyma.KymaSubscriptions).Namespace("crm").Delete(t.Context(), "paid", metav1.DeleteOptions{}); err != nil {
+				if err := c.client.Resource(standin.KymaSubscriptions).Namespace("crm").Delete(t.Context(), "paid", metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			})
-			c.awaitPath(t, "nobody is subscribed", func(p *kyma.EventPath) bool { return p.Subscribed(2) })
+			c.awaitPath(t, "nobody is subscribed", func(p *standin.EventPath) bool { return p.Subscribed(2) })
 			step("after")
 		}, "paid.crm")
 		c.lost(t, p, "after")
@@ -108,20 +108,20 @@ func missingIn(r *prober.Report, step string) int {
 // switchToMesh does what application-operator does, and waits until it is done.
 func (c *cluster) switchToMesh(t *testing.T, app string) {
 	t.Helper()
-	spec, err := json.Marshal(map[string]any{"spec": kyma.EventService(app, true).Object["spec"]})
+	spec, err := json.Marshal(map[string]any{"spec": standin.EventService(app, true).Object["spec"]})
 	if err != nil {
 		t.Fatal(err)
 	}
-	deployments := c.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace)
+	deployments := c.client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace)
 	if _, err := deployments.Patch(t.Context(), app+"-event-service", types.MergePatchType, spec, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := c.node.WaitRolledOut(ctx, kyma.IntegrationNamespace, app+"-event-service"); err != nil {
+	if err := c.node.WaitRolledOut(ctx, standin.IntegrationNamespace, app+"-event-service"); err != nil {
 		t.Fatal(err)
 	}
-	c.awaitPath(t, app+" is on the mesh", func(p *kyma.EventPath) bool { return p.OnMesh(app) })
+	c.awaitPath(t, app+" is on the mesh", func(p *standin.EventPath) bool { return p.OnMesh(app) })
 }
 
 // triggerSync runs the real job, which asks the real NATS Streaming what is in

@@ -22,8 +22,8 @@ import (
 
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -137,8 +137,8 @@ func upgradeKyma(t *testing.T, o combination) *prober.Report {
 		t.Errorf("events were lost:\n%s", r)
 	}
 	// It is the migration that was probed.
-	c.awaitMesh(t, "every Kyma Subscription has become a Trigger", func(m *kyma.Mesh) bool {
-		return m.Has(kyma.KymaSubscriptions, 0) && m.Has(schema.GroupVersionResource{Resource: "triggers"}, len(applications)) && kyma.TriggersReady(m)
+	c.awaitMesh(t, "every Kyma Subscription has become a Trigger", func(m *standin.Mesh) bool {
+		return m.Has(standin.KymaSubscriptions, 0) && m.Has(schema.GroupVersionResource{Resource: "triggers"}, len(applications)) && standin.TriggersReady(m)
 	})
 	for _, a := range applications {
 		if !c.path.OnMesh(a.app) {
@@ -183,12 +183,12 @@ func (c *cluster) kyma110(t *testing.T) *kymaUpgrade {
 	}
 	fresh := filepath.Join(u.charts, "application-1.11")
 	u.tool(t, root, "./charts/applicationoverlay", "-chart", old, "-into", fresh)
-	c.operator = func(tag, eventServiceImage string) kyma.Container {
+	c.operator = func(tag, eventServiceImage string) standin.Container {
 		chart := old
 		if tag == imageTag {
 			chart = fresh
 		}
-		return kyma.StartApplicationOperator(c.ctx, kyma.ApplicationOperatorOptions{
+		return standin.StartApplicationOperator(c.ctx, standin.ApplicationOperatorOptions{
 			Helm: u.helm, Namespaced: u.helm.Major > 2, Client: c.client, Chart: chart, EventServiceImage: eventServiceImage, Log: t.Logf,
 		})
 	}
@@ -198,25 +198,25 @@ func (c *cluster) kyma110(t *testing.T) *kymaUpgrade {
 		}
 	}
 	for _, a := range applications {
-		c.awaitPath(t, "the event-service of "+a.app, func(p *kyma.EventPath) bool { return p.Serving(a.app) })
+		c.awaitPath(t, "the event-service of "+a.app, func(p *standin.EventPath) bool { return p.Serving(a.app) })
 		c.link(t, a.app, a.namespace)
 		c.subscribe(t, a.namespace, a.subscriber, a.app, a.eventType)
 	}
-	if err := c.client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Delete(ctx, withoutSource, metav1.DeleteOptions{}); err != nil {
+	if err := c.client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Delete(ctx, withoutSource, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	n := len(applications)
-	c.awaitMesh(t, "the Event Bus delivers", func(m *kyma.Mesh) bool {
-		return m.Has(kyma.KymaSubscriptions, n) && kyma.SubscriptionsReady(m) && kyma.LinksReady(m)
+	c.awaitMesh(t, "the Event Bus delivers", func(m *standin.Mesh) bool {
+		return m.Has(standin.KymaSubscriptions, n) && standin.SubscriptionsReady(m) && standin.LinksReady(m)
 	})
-	c.awaitPath(t, "the event path stands", func(p *kyma.EventPath) bool { return p.Subscribed(2 * n) })
+	c.awaitPath(t, "the event path stands", func(p *standin.EventPath) bool { return p.Subscribed(2 * n) })
 	return u
 }
 
 // tool runs a program of the repository in its root.
 func (u *kymaUpgrade) tool(t *testing.T, root, pkg string, args ...string) {
 	t.Helper()
-	p, err := kyma.StartProcess(suite.Build(t, pkg), nil, append(args, map[string][]string{
+	p, err := standin.StartProcess(suite.Build(t, pkg), nil, append(args, map[string][]string{
 		"./charts/applicationoverlay": {"-ours", filepath.Join(root, "charts", "application")},
 		"./charts/overlay":            {"-charts", filepath.Join(root, "charts")},
 	}[pkg]...))
@@ -245,7 +245,7 @@ func (u *kymaUpgrade) chart(t *testing.T, component, version string) string {
 	}
 	switch component {
 	case "event-bus":
-		for _, d := range kyma.EventBus() {
+		for _, d := range standin.EventBus() {
 			raw, err := yaml.Marshal(d.Object)
 			if err != nil {
 				t.Fatal(err)
@@ -295,9 +295,9 @@ spec:
 // namespaceOf a release (docs/domain.md §8.1).
 func namespaceOf(component string) string {
 	if component == "application-connector" {
-		return kyma.IntegrationNamespace
+		return standin.IntegrationNamespace
 	}
-	return kyma.SystemNamespace
+	return standin.SystemNamespace
 }
 
 // upgrade installs or upgrades a release as Kyma's installer does.
@@ -308,8 +308,8 @@ func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...s
 	case version == "1.10":
 	case component == "event-bus":
 		// Its own hook deletes the Deployments first (docs/domain.md §5.1).
-		for _, d := range kyma.EventBus() {
-			if err := u.client.Resource(kyma.Deployments).Namespace(kyma.SystemNamespace).Delete(t.Context(), d.GetName(), metav1.DeleteOptions{}); err != nil {
+		for _, d := range standin.EventBus() {
+			if err := u.client.Resource(standin.Deployments).Namespace(standin.SystemNamespace).Delete(t.Context(), d.GetName(), metav1.DeleteOptions{}); err != nil {
 				t.Logf("%s: %v", component, err)
 			}
 		}
@@ -359,14 +359,14 @@ func (u *kymaUpgrade) must(t *testing.T, component string, calm bool) {
 // failing lets the upgrade fail for a reason that goes away.
 func (u *kymaUpgrade) failing(t *testing.T, component string, step stepper) {
 	t.Helper()
-	sub := kyma.KymaSubscription(applications[0].namespace, applications[0].subscriber, "", "")
+	sub := standin.KymaSubscription(applications[0].namespace, applications[0].subscriber, "", "")
 	trigger := applications[0].namespace + "/" + product.TriggerName(sub)
 	for _, tc := range []struct {
 		name, set string
 		break_    func()
 	}{
-		{"an HTTPSource is not ready", "httpsource-sync.args[0]", func() { u.controllers.Break(kyma.AdapterNeverReady, withoutSource) }},
-		{"a Trigger is not ready", "trigger-sync.args[1]", func() { u.mesh.Break(kyma.TriggerNeverReady, trigger) }},
+		{"an HTTPSource is not ready", "httpsource-sync.args[0]", func() { u.controllers.Break(standin.AdapterNeverReady, withoutSource) }},
+		{"a Trigger is not ready", "trigger-sync.args[1]", func() { u.mesh.Break(standin.TriggerNeverReady, trigger) }},
 	} {
 		tc.break_()
 		step(component+": "+tc.name, func() {
@@ -417,9 +417,9 @@ func (u *kymaUpgrade) disturb(t *testing.T, p *prober.Prober, seed uint64) (calm
 				n := u.node.Kill(func(pod *corev1.Pod) bool { return pod.Labels["app"] == a.app+"-event-service" })
 				t.Logf("killed %d containers of the event-service of %s", n, a.app)
 			case 1: // an eviction
-				u.evict(ctx, t, kyma.IntegrationNamespace, "app="+a.app+"-event-service", random)
+				u.evict(ctx, t, standin.IntegrationNamespace, "app="+a.app+"-event-service", random)
 			case 2:
-				u.evict(ctx, t, kyma.SystemNamespace, "app.kubernetes.io/name=event-publish-service", random)
+				u.evict(ctx, t, standin.SystemNamespace, "app.kubernetes.io/name=event-publish-service", random)
 			default:
 				subscriber := u.subscribers[a.subscriber+"."+a.namespace]
 				subscriber.set(nil)

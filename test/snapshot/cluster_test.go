@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // TestRealCluster is about what only a real control plane does: churn of its
@@ -24,7 +24,7 @@ func TestRealCluster(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	c, err := controlplane.Start(ctx)
+	c, err := kubernetes.Start(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestRealCluster(t *testing.T) {
 		}
 	})
 	config := c.Config()
-	client, err := kubernetes.NewForConfig(config)
+	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestRealCluster(t *testing.T) {
 	t.Logf("a snapshot took %s", time.Since(start).Round(time.Millisecond))
 }
 
-func ignoreOthers(c *controlplane.ControlPlane, namespace string) func(*unstructured.Unstructured) bool {
+func ignoreOthers(c *kubernetes.ControlPlane, namespace string) func(*unstructured.Unstructured) bool {
 	return func(obj *unstructured.Unstructured) bool {
 		return !c.Own() && obj.GetNamespace() != namespace && obj.GetName() != namespace
 	}

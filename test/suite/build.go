@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 var built struct {
@@ -49,7 +49,7 @@ func build(ctx context.Context, pkg string) (string, error) {
 		return "", fmt.Errorf("cannot find the module: %w", err)
 	}
 	root := string(bytes.TrimSpace(out))
-	cache, err := controlplane.CacheDir()
+	cache, err := kubernetes.CacheDir()
 	if err != nil {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // NoWriteWhenDone runs the job on a cluster where nothing is left to do: it must
@@ -27,7 +27,7 @@ func NoWriteWhenDone(t *testing.T, subject Subject) {
 }
 
 func (s *Subject) onlyReads(t *testing.T) {
-	var mark controlplane.Mark
+	var mark kubernetes.Mark
 	audit := s.Audit != nil && s.Audit.AuditLog != ""
 	if audit {
 		var err error
@@ -58,7 +58,7 @@ func (s *Subject) onlyReads(t *testing.T) {
 	}
 	if audit {
 		// The API server's own word for it.
-		requests, err := s.Audit.Requests(t.Context(), mark, controlplane.By(agent))
+		requests, err := s.Audit.Requests(t.Context(), mark, kubernetes.By(agent))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func (s *Subject) onlyReads(t *testing.T) {
 			t.Errorf("the audit log knows of no request by %s…", agent)
 		}
 		for _, r := range requests {
-			if controlplane.IsWrite(r) {
+			if kubernetes.IsWrite(r) {
 				t.Errorf("the audit log has a write: %s", r)
 			}
 		}

@@ -19,14 +19,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 )
 
@@ -45,7 +45,7 @@ type Subject struct {
 	// Admin looks at the cluster and cleans up after the job.
 	Admin *rest.Config
 	// Audit, if set, is asked besides for what the job has requested.
-	Audit *controlplane.ControlPlane
+	Audit *kubernetes.ControlPlane
 	// StateNamespace is the job's --state-namespace; default
 	// migration.DefaultStateNamespace.
 	StateNamespace string
@@ -139,11 +139,11 @@ const (
 	labelPhase = stateName + ".kyma-project.io/phase"
 )
 
-func (s *Subject) client(t testing.TB) kubernetes.Interface {
+func (s *Subject) client(t testing.TB) clientset.Interface {
 	t.Helper()
 	config := rest.CopyConfig(s.Admin)
 	config.UserAgent, config.QPS = "eventmesh-suite", -1
-	client, err := kubernetes.NewForConfig(config)
+	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}

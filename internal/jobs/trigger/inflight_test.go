@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/test/kyma/natsstreaming"
+	"github.com/kyma-project/eventmesh-migration/test/standin/natsstreaming"
 )
 
 // TestInFlightOfARealServer delivers events as Knative's dispatcher does, and

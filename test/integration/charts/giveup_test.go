@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestHelmGivesUp lets a real Helm give up on a hook that still runs: real API server, real controller of Jobs, and pods that
@@ -81,7 +81,7 @@ func TestAMissingNamespaceLeavesNoPowerBehind(t *testing.T) {
 
 // theJobFinishes: the reason of the delay goes away, and the Job succeeds. The next upgrade leaves nothing behind.
 func theJobFinishes(t *testing.T, u *upgrades) {
-	u.controllers.Break(kyma.AdapterNeverReady, u.app)
+	u.controllers.Break(standin.AdapterNeverReady, u.app)
 	accounts := u.givesUp(t, 4*time.Second, onlySources...)
 	u.controllers.HealAll()
 	if end := u.end(t, "core-pre-httpsource-sync"); end.code != migration.ExitOK {
@@ -97,7 +97,7 @@ func theJobFinishes(t *testing.T, u *upgrades) {
 
 // theJobRollsBack: the reason stays, the Job's own time is over, and it undoes what it did.
 func theJobRollsBack(t *testing.T, u *upgrades) {
-	u.controllers.Break(kyma.AdapterNeverReady, u.app)
+	u.controllers.Break(standin.AdapterNeverReady, u.app)
 	u.givesUp(t, 4*time.Second, append(onlySources, "jobs.httpsource-sync.timeoutSeconds=8", "jobs.httpsource-sync.rollbackTimeoutSeconds=20")...)
 	if !u.sources(t)[u.app] {
 		t.Fatal("there is no HTTPSource: nothing would be undone")
@@ -120,7 +120,7 @@ func theJobRollsBack(t *testing.T, u *upgrades) {
 // theNextAttemptTakesOver: the next upgrade replaces the account of a Job that still runs. That stops, and the new Jobs wait
 // for its lock and go on from its journal.
 func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
-	if err := kyma.PutHTTPSources(t.Context(), u.Config(), u.app); err != nil {
+	if err := standin.PutHTTPSources(t.Context(), u.Config(), u.app); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -129,7 +129,7 @@ func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
 		t.Fatal(err)
 	}
 	trigger := u.subscribe(t)
-	u.mesh.Break(kyma.TriggerNeverReady, trigger)
+	u.mesh.Break(standin.TriggerNeverReady, trigger)
 	// The lock of a process whose account is gone is over 15 s after its last renewal.
 	sets := []string{"jobs.serviceinstance-recreate.enabled=false", "jobs.eventbus-scaledown.enabled=false", "leaseSeconds=15", hereToo}
 	before := u.givesUp(t, 6*time.Second, sets...)
@@ -138,7 +138,7 @@ func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
 	}
 
 	// Work for the first Job of the next attempt, which comes before the one that still runs: it waits for the lock.
-	if _, err := kyma.Put(ctx, u.Config(), 2); err != nil {
+	if _, err := standin.Put(ctx, u.Config(), 2); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -176,7 +176,7 @@ func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
 // theNextAttemptReplacesTheJob: the next upgrade replaces the account, and a moment later deletes the very Job that still
 // runs, as an installer does that tries again at once.
 func theNextAttemptReplacesTheJob(t *testing.T, u *upgrades) {
-	u.controllers.Break(kyma.AdapterNeverReady, u.app)
+	u.controllers.Break(standin.AdapterNeverReady, u.app)
 	u.givesUp(t, 4*time.Second, onlySources...)
 	done := make(chan error, 1)
 	go func() {
@@ -205,11 +205,11 @@ func theNextAttemptReplacesTheJob(t *testing.T, u *upgrades) {
 func atomicLosesNothing(t *testing.T, u *upgrades) {
 	u.must(t, onlySources...)
 	u.end(t, "core-pre-httpsource-sync")
-	if _, err := kyma.Put(t.Context(), u.Config(), 2); err != nil {
+	if _, err := standin.Put(t.Context(), u.Config(), 2); err != nil {
 		t.Fatal(err)
 	}
 	const second = "app-0002"
-	u.controllers.Break(kyma.AdapterNeverReady, second)
+	u.controllers.Break(standin.AdapterNeverReady, second)
 	atomic := "--atomic"
 	if u.helm.Major == 4 {
 		atomic = "--rollback-on-failure"

@@ -22,14 +22,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 var helms []*helm.Helm
@@ -55,16 +55,16 @@ func TestMain(m *testing.M) {
 }
 
 // plane is the cluster that all tests share, nil before the first of them.
-var plane *controlplane.ControlPlane
+var plane *kubernetes.ControlPlane
 
 // cluster returns the cluster, with Kyma's kinds and namespaces.
-func cluster(t *testing.T) *controlplane.ControlPlane {
+func cluster(t *testing.T) *kubernetes.ControlPlane {
 	t.Helper()
 	if plane == nil {
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 		defer cancel()
 		var err error
-		if plane, err = controlplane.Start(ctx); err != nil {
+		if plane, err = kubernetes.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if plane.Own() {
@@ -74,21 +74,21 @@ func cluster(t *testing.T) *controlplane.ControlPlane {
 		}
 	}
 	if !plane.Own() {
-		t.Skip("needs a cluster of its own, whose namespaces may be labelled: unset " + controlplane.KubeconfigEnv)
+		t.Skip("needs a cluster of its own, whose namespaces may be labelled: unset " + kubernetes.KubeconfigEnv)
 	}
 	return plane
 }
 
-func furnish(ctx context.Context, plane *controlplane.ControlPlane) error {
-	if err := plane.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+func furnish(ctx context.Context, plane *kubernetes.ControlPlane) error {
+	if err := plane.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(plane.Config())
+	client, err := clientset.NewForConfig(plane.Config())
 	if err != nil {
 		return err
 	}
 	// Labelled as what tests may clear, too.
-	if _, err := kyma.Put(ctx, plane.Config(), 0); err != nil {
+	if _, err := standin.Put(ctx, plane.Config(), 0); err != nil {
 		return err
 	}
 	for _, name := range []string{"knative-eventing", "natss", "shop", engine.DefaultStateNamespace} {

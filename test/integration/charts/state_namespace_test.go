@@ -16,11 +16,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // TestTheFirstHookCreatesTheStateNamespace fails on the commit before: the state was in
@@ -181,7 +181,7 @@ func TestClusterEssentialsHoldsTheStateNamespace(t *testing.T) {
 func TestTheStateNamespaceOutlivesItsRelease(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	plane, err := controlplane.Start(ctx)
+	plane, err := kubernetes.Start(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,9 +191,9 @@ func TestTheStateNamespaceOutlivesItsRelease(t *testing.T) {
 		}
 	})
 	if !plane.Own() {
-		t.Skip("deletes namespaces: unset " + controlplane.KubeconfigEnv)
+		t.Skip("deletes namespaces: unset " + kubernetes.KubeconfigEnv)
 	}
-	client, err := kubernetes.NewForConfig(plane.Config())
+	client, err := clientset.NewForConfig(plane.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

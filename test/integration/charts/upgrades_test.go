@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -26,19 +26,19 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // upgrades are those of a stand-in of Kyma's chart core, with the hooks over it, in which pods are processes.
 type upgrades struct {
-	*controlplane.ControlPlane
-	core        kubernetes.Interface
+	*kubernetes.ControlPlane
+	core        clientset.Interface
 	dynamic     dynamic.Interface
-	controllers *kyma.Controllers
-	mesh        *kyma.Mesh
+	controllers *standin.Controllers
+	mesh        *standin.Mesh
 	binaries    map[string]string
 	dir         string
 
@@ -82,27 +82,27 @@ func newUpgrades(t *testing.T) *upgrades {
 		u.binaries[job] = suite.Build(t, "./cmd/"+job)
 	}
 	var err error
-	u.core, err = kubernetes.NewForConfig(u.Config())
+	u.core, err = clientset.NewForConfig(u.Config())
 	check(err)
 	u.dynamic, err = dynamic.NewForConfig(u.Config())
 	check(err)
-	u.controllers, err = kyma.Start(t.Context(), u.Config(), kyma.Options{})
+	u.controllers, err = standin.Start(t.Context(), u.Config(), standin.Options{})
 	check(err)
 	t.Cleanup(u.controllers.Stop)
-	u.mesh, err = kyma.StartMesh(t.Context(), u.Config(), kyma.Options{})
+	u.mesh, err = standin.StartMesh(t.Context(), u.Config(), standin.Options{})
 	check(err)
 	t.Cleanup(u.mesh.Stop)
-	node, err := kyma.StartNode(t.Context(), u.Config(), kyma.NodeOptions{Run: u.run, Log: t.Logf})
+	node, err := standin.StartNode(t.Context(), u.Config(), standin.NodeOptions{Run: u.run, Log: t.Logf})
 	check(err)
 	t.Cleanup(node.Stop)
 	return u
 }
 
 // run starts what runs in a pod: a job as the ServiceAccount of its pod, or nothing.
-func (u *upgrades) run(ctx context.Context, pod *corev1.Pod) (kyma.Container, error) {
-	binary, ok := u.binaries[kyma.Program(pod)]
+func (u *upgrades) run(ctx context.Context, pod *corev1.Pod) (standin.Container, error) {
+	binary, ok := u.binaries[standin.Program(pod)]
 	if !ok {
-		return kyma.NewStill(), nil
+		return standin.NewStill(), nil
 	}
 	token, err := u.core.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
@@ -120,7 +120,7 @@ func (u *upgrades) run(ctx context.Context, pod *corev1.Pod) (kyma.Container, er
 		return nil, err
 	}
 	way := u.way.Load()
-	p, err := kyma.StartProcess(binary, []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
+	p, err := standin.StartProcess(binary, []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (u *upgrades) use(t *testing.T, h *helm.Helm) {
 	u.helm, u.flags, u.early = &own, nil, nil
 	u.way.Add(1)
 	if h.Major == 2 {
-		stop, err := own.StartTiller(ctx, u.Kubeconfig, kyma.TillerNamespace)
+		stop, err := own.StartTiller(ctx, u.Kubeconfig, standin.TillerNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func (u *upgrades) use(t *testing.T, h *helm.Helm) {
 	}
 	u.controllers.HealAll()
 	u.mesh.HealAll()
-	names, err := kyma.Reset(ctx, u.Config(), 1)
+	names, err := standin.Reset(ctx, u.Config(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func (u *upgrades) released(t *testing.T) {
 // sources are the HTTPSources that are there, by name.
 func (u *upgrades) sources(t *testing.T) map[string]bool {
 	t.Helper()
-	list, err := u.dynamic.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).List(t.Context(), metav1.ListOptions{})
+	list, err := u.dynamic.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,18 +372,18 @@ func (u *upgrades) uninstall(t *testing.T) {
 func (u *upgrades) subscribe(t *testing.T) string {
 	t.Helper()
 	const namespace, name = "shop", "orders"
-	sub := kyma.KymaSubscription(namespace, name, u.app, "order.created")
+	sub := standin.KymaSubscription(namespace, name, u.app, "order.created")
 	unstructured.RemoveNestedField(sub.Object, "spec", "include_subscription_name_header")
 	sub.SetFinalizers(nil)
-	link := kyma.Link("v1alpha1", u.app, namespace, "brokersub-"+u.app)
-	if err := kyma.Load(t.Context(), u.Config(), append(kyma.EventBus(), kyma.EventService(u.app, false))...); err != nil {
+	link := standin.Link("v1alpha1", u.app, namespace, "brokersub-"+u.app)
+	if err := standin.Load(t.Context(), u.Config(), append(standin.EventBus(), standin.EventService(u.app, false))...); err != nil {
 		t.Fatal(err)
 	}
 	links := schema.GroupVersionResource{Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "subscriptions"}
-	if _, err := u.dynamic.Resource(kyma.KymaSubscriptions).Namespace(namespace).Create(t.Context(), sub, metav1.CreateOptions{}); err != nil {
+	if _, err := u.dynamic.Resource(standin.KymaSubscriptions).Namespace(namespace).Create(t.Context(), sub, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := u.dynamic.Resource(links).Namespace(kyma.IntegrationNamespace).Create(t.Context(), link, metav1.CreateOptions{}); err != nil {
+	if _, err := u.dynamic.Resource(links).Namespace(standin.IntegrationNamespace).Create(t.Context(), link, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	trigger := product.TriggerName(sub)
@@ -394,11 +394,11 @@ func (u *upgrades) subscribe(t *testing.T) string {
 				t.Logf("cannot delete %s %s/%s: %v", kind.Resource, ns, name, err)
 			}
 		}
-		remove(kyma.KymaSubscriptions, namespace, name)
-		remove(links, kyma.IntegrationNamespace, link.GetName())
+		remove(standin.KymaSubscriptions, namespace, name)
+		remove(links, standin.IntegrationNamespace, link.GetName())
 		remove(triggers, namespace, trigger)
-		for _, d := range kyma.EventBus() {
-			remove(kyma.Deployments, d.GetNamespace(), d.GetName())
+		for _, d := range standin.EventBus() {
+			remove(standin.Deployments, d.GetNamespace(), d.GetName())
 		}
 	})
 	return namespace + "/" + trigger

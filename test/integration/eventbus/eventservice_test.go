@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/eventservice"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // verify runs eventservice-verify with short limits.
@@ -49,20 +49,20 @@ func verify(t *testing.T, limit time.Duration, smoke bool) *migration.Report {
 func TestEventServiceVerify(t *testing.T) {
 	ctx := t.Context()
 	// Outlive the test, for what is cleaned up after it.
-	controllers, err := kyma.Start(context.WithoutCancel(ctx), cluster.Config(), kyma.Options{})
+	controllers, err := standin.Start(context.WithoutCancel(ctx), cluster.Config(), standin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(controllers.Stop)
-	if err := kyma.Clear(ctx, cluster.Config()); err != nil {
+	if err := standin.Clear(ctx, cluster.Config()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := kyma.Clear(context.WithoutCancel(ctx), cluster.Config()); err != nil {
+		if err := standin.Clear(context.WithoutCancel(ctx), cluster.Config()); err != nil {
 			t.Error(err)
 		}
 	})
-	kubelet, err := kyma.StartKubelet(ctx, cluster.Config(), kyma.IntegrationNamespace)
+	kubelet, err := standin.StartKubelet(ctx, cluster.Config(), standin.IntegrationNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,15 +74,15 @@ func TestEventServiceVerify(t *testing.T) {
 
 	// As the operator of Kyma 1.10 left them: nobody is on the mesh.
 	apps := []string{"good", "crashing", "unpullable", "unschedulable", "slow", "missing", "conflict", "held"}
-	if _, err := kyma.Put(ctx, cluster.Config(), 0); err != nil {
+	if _, err := standin.Put(ctx, cluster.Config(), 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, app := range apps {
-		if err := kyma.Load(ctx, cluster.Config(), kyma.Application(app, false)); err != nil {
+		if err := standin.Load(ctx, cluster.Config(), standin.Application(app, false)); err != nil {
 			t.Fatal(err)
 		}
 		if app != "missing" {
-			if err := kyma.Load(ctx, cluster.Config(), kyma.EventService(app, false)); err != nil {
+			if err := standin.Load(ctx, cluster.Config(), standin.EventService(app, false)); err != nil {
 				t.Fatal(err)
 			}
 			if err := kubelet.WaitRolledOut(ctx, app+"-event-service"); err != nil {
@@ -90,7 +90,7 @@ func TestEventServiceVerify(t *testing.T) {
 			}
 		}
 		if app != "conflict" {
-			if err := kyma.PutHTTPSources(ctx, cluster.Config(), app); err != nil {
+			if err := standin.PutHTTPSources(ctx, cluster.Config(), app); err != nil {
 				t.Fatal(err)
 			}
 			if err := controllers.WaitReady(ctx, app); err != nil {
@@ -98,19 +98,19 @@ func TestEventServiceVerify(t *testing.T) {
 			}
 		}
 	}
-	if err := kyma.Load(ctx, cluster.Config(), kyma.Application("frozen", true), kyma.EventService("frozen", false)); err != nil {
+	if err := standin.Load(ctx, cluster.Config(), standin.Application("frozen", true), standin.EventService("frozen", false)); err != nil {
 		t.Fatal(err)
 	}
 
 	// The operator comes along while the job waits: what it does to an Application.
 	upgrade := func(app string) {
-		fresh := kyma.EventService(app, true)
+		fresh := standin.EventService(app, true)
 		patch, err := json.Marshal(map[string]any{"spec": fresh.Object["spec"]})
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		_, err = client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace).
+		_, err = client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace).
 			Patch(ctx, app+"-event-service", types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			t.Error(err)
@@ -121,21 +121,21 @@ func TestEventServiceVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := core.CoreV1().Pods(kyma.IntegrationNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=held-event-service"})
+	pods, err := core.CoreV1().Pods(standin.IntegrationNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=held-event-service"})
 	if err != nil || len(pods.Items) != 1 {
 		t.Fatalf("%d pods, %v", len(pods.Items), err)
 	}
 	hold := func(finalizers string) {
-		_, err := core.CoreV1().Pods(kyma.IntegrationNamespace).Patch(context.WithoutCancel(ctx), pods.Items[0].Name, types.MergePatchType,
+		_, err := core.CoreV1().Pods(standin.IntegrationNamespace).Patch(context.WithoutCancel(ctx), pods.Items[0].Name, types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
 		if err != nil {
 			t.Error(err)
 		}
 	}
 	hold(`["example.com/hold"]`)
-	kubelet.Break("crashing", kyma.CrashLooping)
-	kubelet.Break("unpullable", kyma.Unpullable)
-	kubelet.Break("unschedulable", kyma.Unschedulable)
+	kubelet.Break("crashing", standin.CrashLooping)
+	kubelet.Break("unpullable", standin.Unpullable)
+	kubelet.Break("unschedulable", standin.Unschedulable)
 	kubelet.Slow("slow", 1500*time.Millisecond)
 	operator := make(chan struct{})
 	go func() {
@@ -145,7 +145,7 @@ func TestEventServiceVerify(t *testing.T) {
 		for _, app := range []string{"good", "crashing", "unpullable", "unschedulable", "slow", "held"} {
 			upgrade(app)
 		}
-		_, err := client.Resource(kyma.Applications).Patch(ctx, "conflict", types.MergePatchType, []byte(
+		_, err := client.Resource(standin.Applications).Patch(ctx, "conflict", types.MergePatchType, []byte(
 			`{"status":{"installationStatus":{"status":"FAILED","description":"kind HTTPSource with the name \"conflict\" already exists in the cluster and wasn't defined in the previous release"}}}`), metav1.PatchOptions{})
 		if err != nil {
 			t.Error(err)
@@ -187,15 +187,15 @@ func TestEventServiceVerify(t *testing.T) {
 	hold("null")
 	for _, app := range []string{"crashing", "unpullable", "unschedulable"} {
 		kubelet.Break(app, "")
-		if err := core.CoreV1().Pods(kyma.IntegrationNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app=" + app + "-event-service"}); err != nil {
+		if err := core.CoreV1().Pods(standin.IntegrationNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app=" + app + "-event-service"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	upgrade("conflict")
-	if err := kyma.Load(ctx, cluster.Config(), kyma.EventService("missing", true)); err != nil {
+	if err := standin.Load(ctx, cluster.Config(), standin.EventService("missing", true)); err != nil {
 		t.Fatal(err)
 	}
-	if err := kyma.PutHTTPSources(ctx, cluster.Config(), "conflict"); err != nil {
+	if err := standin.PutHTTPSources(ctx, cluster.Config(), "conflict"); err != nil {
 		t.Fatal(err)
 	}
 	r = verify(t, time.Minute, true)

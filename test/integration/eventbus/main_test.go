@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // cluster is the one control plane of this package's tests.
-var cluster *controlplane.ControlPlane
+var cluster *kubernetes.ControlPlane
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	var err error
-	if cluster, err = controlplane.Start(ctx); err == nil {
-		err = cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1)
+	if cluster, err = kubernetes.Start(ctx); err == nil {
+		err = cluster.InstallCRDs(ctx, kubernetes.KnativeV1alpha1)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

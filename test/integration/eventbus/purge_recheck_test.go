@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestPurgeTakesNoNewSubscription makes a Kyma Subscription while the purge removes
@@ -31,7 +31,7 @@ func TestPurgeTakesNoNewSubscription(t *testing.T) {
 	l := newLeftovers(t)
 	ctx := t.Context()
 	l.reset(ctx, t)
-	subs := l.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
+	subs := l.dynamic.Resource(standin.KymaSubscriptions).Namespace("shop")
 	before := l.snapshot(t)
 
 	// The last write before the deletion of the definition takes a finalizer off.
@@ -51,7 +51,7 @@ func TestPurgeTakesNoNewSubscription(t *testing.T) {
 				if r.Is(at.resource, at.verb) {
 					once.Do(func() {
 						var err error
-						if late, err = subs.Create(ctx, kyma.KymaSubscription("shop", "late", "commerce", "order.created"), metav1.CreateOptions{}); err != nil {
+						if late, err = subs.Create(ctx, standin.KymaSubscription("shop", "late", "commerce", "order.created"), metav1.CreateOptions{}); err != nil {
 							t.Error(err)
 						}
 					})
@@ -102,7 +102,7 @@ func TestPurgeWhileKnativeCounts(t *testing.T) {
 			if obj.GetKind() != "Channel" {
 				continue
 			}
-			if _, err := l.dynamic.Resource(busChannelKind).Namespace(kyma.SystemNamespace).Patch(ctx, obj.GetName(), types.MergePatchType,
+			if _, err := l.dynamic.Resource(busChannelKind).Namespace(standin.SystemNamespace).Patch(ctx, obj.GetName(), types.MergePatchType,
 				[]byte(`{"spec":{"subscribable":{"subscribers":`+list+`}}}`), metav1.PatchOptions{}); err != nil {
 				t.Error(err)
 			}
@@ -131,7 +131,7 @@ func TestPurgeWhileKnativeCounts(t *testing.T) {
 func TestPurgeNamesLeakedChannels(t *testing.T) {
 	l := newLeftovers(t)
 	ctx := t.Context()
-	leaked := kyma.BusChannel("v1alpha1", "commerce", "leaked")
+	leaked := standin.BusChannel("v1alpha1", "commerce", "leaked")
 	l.objects = append(l.objects, leaked)
 	l.reset(ctx, t)
 	found := problems(l.run(t, "plan"))
@@ -225,8 +225,8 @@ func TestRestorable(t *testing.T) {
 // keepsUnknown checks that the definition serves Kyma Subscriptions, and prunes nothing.
 func (l *leftovers) keepsUnknown(ctx context.Context, t *testing.T) {
 	t.Helper()
-	subs := l.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
-	sub := kyma.KymaSubscription("shop", "odd", "commerce", "order.created")
+	subs := l.dynamic.Resource(standin.KymaSubscriptions).Namespace("shop")
+	sub := standin.KymaSubscription("shop", "odd", "commerce", "order.created")
 	sub.SetFinalizers(nil)
 	sub.Object["spec"].(map[string]any)["unknown"] = map[string]any{"deep": "kept"}
 	eventually(t, func() bool {
@@ -290,7 +290,7 @@ func TestPurgeOfAnOldDefinition(t *testing.T) {
 	}
 	l := newLeftovers(t)
 	ctx := t.Context()
-	if err := kyma.ResetLeftovers(ctx, cluster.Config(), l.definition); err != nil {
+	if err := standin.ResetLeftovers(ctx, cluster.Config(), l.definition); err != nil {
 		t.Fatal(err)
 	}
 	proxy, err := faultproxy.Start(cluster.Config())

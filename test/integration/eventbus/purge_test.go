@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/purge"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -59,10 +59,10 @@ func newLeftovers(t *testing.T) *leftovers {
 	if l.definition, err = l.dynamic.Resource(cluster.CRDs()).Get(ctx, subscriptionCRD, metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	created, deleted := kyma.BusChannel("v1alpha1", "commerce", "order.created"), kyma.BusChannel("v1alpha1", "commerce", "deleted")
+	created, deleted := standin.BusChannel("v1alpha1", "commerce", "order.created"), standin.BusChannel("v1alpha1", "commerce", "deleted")
 	l.objects = []*unstructured.Unstructured{
-		created, deleted, kyma.BusSubscription(created, "shop", "on-order"), kyma.BusSubscription(deleted, "shop", "on-delete"),
-		kyma.EventActivation("shop", "orders", "commerce"), kyma.EventActivation("shop", "payments", "commerce"),
+		created, deleted, standin.BusSubscription(created, "shop", "on-order"), standin.BusSubscription(deleted, "shop", "on-delete"),
+		standin.EventActivation("shop", "orders", "commerce"), standin.EventActivation("shop", "payments", "commerce"),
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(ctx)
@@ -80,7 +80,7 @@ func (l *leftovers) reset(ctx context.Context, t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := kyma.ResetLeftovers(ctx, cluster.Config(), l.definition, l.objects...); err != nil {
+	if err := standin.ResetLeftovers(ctx, cluster.Config(), l.definition, l.objects...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,7 +88,7 @@ func (l *leftovers) reset(ctx context.Context, t testing.TB) {
 func (l *leftovers) done(ctx context.Context, t testing.TB) {
 	t.Helper()
 	for _, gvr := range []schema.GroupVersionResource{busChannelKind, busDeliveries} {
-		list, err := l.dynamic.Resource(gvr).Namespace(kyma.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "kyma-source-id"})
+		list, err := l.dynamic.Resource(gvr).Namespace(standin.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "kyma-source-id"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func (l *leftovers) done(ctx context.Context, t testing.TB) {
 		}
 	}
 	for _, name := range []string{"orders", "payments"} {
-		obj, err := l.dynamic.Resource(kyma.EventActivations).Namespace("shop").Get(ctx, name, metav1.GetOptions{})
+		obj, err := l.dynamic.Resource(standin.EventActivations).Namespace("shop").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,11 +163,11 @@ func (l *leftovers) unchanged(t *testing.T, before snapshot.Snapshot) {
 func TestPurge(t *testing.T) {
 	l := newLeftovers(t)
 	ctx := t.Context()
-	subs := l.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
+	subs := l.dynamic.Resource(standin.KymaSubscriptions).Namespace("shop")
 
 	t.Run("InUse", func(t *testing.T) {
 		l.reset(ctx, t)
-		if _, err := subs.Create(ctx, kyma.KymaSubscription("shop", "last", "commerce", "order.created"), metav1.CreateOptions{}); err != nil {
+		if _, err := subs.Create(ctx, standin.KymaSubscription("shop", "last", "commerce", "order.created"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		before := l.snapshot(t)
@@ -199,7 +199,7 @@ func TestPurge(t *testing.T) {
 
 	t.Run("InUseByAnythingElse", func(t *testing.T) {
 		l.reset(ctx, t)
-		record := kyma.TillerRelease("event-bus", "kyma-system", 3, "DEPLOYED", "---\n")
+		record := standin.TillerRelease("event-bus", "kyma-system", 3, "DEPLOYED", "---\n")
 		helm3 := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.event-bus.v1", Labels: map[string]string{
 				"owner": "helm", "name": "event-bus", "version": "1", "status": "deployed",
@@ -209,10 +209,10 @@ func TestPurge(t *testing.T) {
 			"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "Trigger", "metadata": map[string]any{"namespace": "shop", "name": "t"},
 			"spec": map[string]any{"broker": "default", "filter": map[string]any{}, "subscriber": map[string]any{"uri": "http://fn.shop"}},
 		}}
-		if err := kyma.ResetEventBus(ctx, cluster.Config()); err != nil {
+		if err := standin.ResetEventBus(ctx, cluster.Config()); err != nil {
 			t.Fatal(err)
 		}
-		if err := kyma.Load(ctx, cluster.Config(), record); err != nil {
+		if err := standin.Load(ctx, cluster.Config(), record); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.client.CoreV1().Secrets("kyma-system").Create(ctx, helm3, metav1.CreateOptions{}); err != nil {
@@ -235,7 +235,7 @@ func TestPurge(t *testing.T) {
 		_ = l.client.CoreV1().ConfigMaps("kube-system").Delete(ctx, record.GetName(), metav1.DeleteOptions{})
 		_ = l.client.CoreV1().Secrets("kyma-system").Delete(ctx, helm3.Name, metav1.DeleteOptions{})
 		_ = l.dynamic.Resource(busTriggers).Namespace("shop").Delete(ctx, "t", metav1.DeleteOptions{})
-		for _, d := range kyma.EventBus() {
+		for _, d := range standin.EventBus() {
 			err := l.client.AppsV1().Deployments("kyma-system").Delete(ctx, d.GetName(), metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})
 			if err != nil {
 				t.Error(err)
@@ -282,9 +282,9 @@ func TestPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 		hangs := []*unstructured.Unstructured{
-			kyma.EventActivation("leaving", "orders", "commerce"), kyma.KymaSubscription("leaving", "on-order", "commerce", "order.created"),
+			standin.EventActivation("leaving", "orders", "commerce"), standin.KymaSubscription("leaving", "on-order", "commerce", "order.created"),
 		}
-		if err := kyma.ResetLeftovers(ctx, cluster.Config(), l.definition, hangs...); err != nil {
+		if err := standin.ResetLeftovers(ctx, cluster.Config(), l.definition, hangs...); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.client.CoreV1().Namespaces().Delete(ctx, "leaving", metav1.DeleteOptions{}); err != nil {

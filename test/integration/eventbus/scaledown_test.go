@@ -28,8 +28,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -55,12 +55,12 @@ func newEventBus(t *testing.T) *eventBus {
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(ctx)
 		b.free(ctx, t)
-		for _, name := range []string{kyma.Publisher, kyma.SubscriptionController} {
-			_ = b.client.AppsV1().Deployments(kyma.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{})
+		for _, name := range []string{standin.Publisher, standin.SubscriptionController} {
+			_ = b.client.AppsV1().Deployments(standin.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{})
 		}
-		_ = b.dynamic.Resource(kyma.EventActivations).Namespace("shop").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = b.dynamic.Resource(standin.EventActivations).Namespace("shop").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 		for _, name := range []string{"orders", "payments"} {
-			_, _ = b.dynamic.Resource(kyma.EventActivations).Namespace("shop").Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			_, _ = b.dynamic.Resource(standin.EventActivations).Namespace("shop").Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		}
 	})
 	return b
@@ -70,8 +70,8 @@ func (b *eventBus) reset(ctx context.Context, t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	err := kyma.ResetEventBus(ctx, cluster.Config(),
-		kyma.EventActivation("shop", "orders", "commerce"), kyma.EventActivation("shop", "payments", "commerce"))
+	err := standin.ResetEventBus(ctx, cluster.Config(),
+		standin.EventActivation("shop", "orders", "commerce"), standin.EventActivation("shop", "payments", "commerce"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,13 +82,13 @@ func (b *eventBus) reset(ctx context.Context, t testing.TB) {
 func (b *eventBus) replicas(ctx context.Context, t testing.TB) (publisher, controller int32, pods int) {
 	t.Helper()
 	of := func(name string) int32 {
-		d, err := b.client.AppsV1().Deployments(kyma.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
+		d, err := b.client.AppsV1().Deployments(standin.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return *d.Spec.Replicas
 	}
-	return of(kyma.Publisher), of(kyma.SubscriptionController), len(b.pods(ctx, t, ""))
+	return of(standin.Publisher), of(standin.SubscriptionController), len(b.pods(ctx, t, ""))
 }
 
 // pods returns those of the Event Bus, or of one half of it.
@@ -98,7 +98,7 @@ func (b *eventBus) pods(ctx context.Context, t testing.TB, name string) []corev1
 	if name != "" {
 		selector += ",app.kubernetes.io/name=" + strings.TrimPrefix(name, "event-bus-")
 	}
-	list, err := b.client.CoreV1().Pods(kyma.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	list, err := b.client.CoreV1().Pods(standin.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func (b *eventBus) pods(ctx context.Context, t testing.TB, name string) []corev1
 func (b *eventBus) hold(ctx context.Context, t testing.TB, name string) {
 	t.Helper()
 	pod := b.pods(ctx, t, name)[0].Name
-	_, err := b.client.CoreV1().Pods(kyma.SystemNamespace).Patch(ctx, pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`), metav1.PatchOptions{})
+	_, err := b.client.CoreV1().Pods(standin.SystemNamespace).Patch(ctx, pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,14 +120,14 @@ func (b *eventBus) free(ctx context.Context, t testing.TB) {
 	t.Helper()
 	for _, pod := range b.pods(ctx, t, "") {
 		if len(pod.Finalizers) > 0 {
-			_, _ = b.client.CoreV1().Pods(kyma.SystemNamespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			_, _ = b.client.CoreV1().Pods(standin.SystemNamespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		}
 	}
 }
 
 func (b *eventBus) finalizers(ctx context.Context, t testing.TB, name string) []string {
 	t.Helper()
-	obj, err := b.dynamic.Resource(kyma.EventActivations).Namespace("shop").Get(ctx, name, metav1.GetOptions{})
+	obj, err := b.dynamic.Resource(standin.EventActivations).Namespace("shop").Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestScaleDown(t *testing.T) {
 			t.Errorf("replicas are %d and %d, want 2 and 1 again", p, c)
 		}
 		for _, name := range []string{"orders", "payments"} {
-			if f := b.finalizers(ctx, t, name); !slices.Equal(f, []string{kyma.BusFinalizer}) {
+			if f := b.finalizers(ctx, t, name); !slices.Equal(f, []string{standin.BusFinalizer}) {
 				t.Errorf("EventActivation %s has the finalizers %q", name, f)
 			}
 		}
@@ -227,7 +227,7 @@ func TestScaleDown(t *testing.T) {
 	})
 
 	t.Run("AStuckPodOfEither", func(t *testing.T) {
-		for _, name := range []string{kyma.Publisher, kyma.SubscriptionController} {
+		for _, name := range []string{standin.Publisher, standin.SubscriptionController} {
 			b.reset(ctx, t)
 			b.hold(ctx, t, name)
 			// Two failed runs in a row: the second must not find its own 0.
@@ -311,7 +311,7 @@ func TestScaleDown(t *testing.T) {
 		// Runs are told apart by the second in which they began.
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 		patch := []byte(`{"spec":{"replicas":3}}`)
-		if _, err := b.client.AppsV1().Deployments(kyma.SystemNamespace).Patch(ctx, kyma.Publisher, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := b.client.AppsV1().Deployments(standin.SystemNamespace).Patch(ctx, standin.Publisher, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		r := b.run(t, "run", nil)
@@ -328,8 +328,8 @@ func TestScaleDown(t *testing.T) {
 
 	t.Run("ScaledUpWhileItWaits", func(t *testing.T) {
 		b.reset(ctx, t)
-		b.hold(ctx, t, kyma.Publisher)
-		w, err := b.client.AppsV1().Deployments(kyma.SystemNamespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kyma.Publisher})
+		b.hold(ctx, t, standin.Publisher)
+		w, err := b.client.AppsV1().Deployments(standin.SystemNamespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + standin.Publisher})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestScaleDown(t *testing.T) {
 				if ok && *d.Spec.Replicas == 0 && d.Status.ObservedGeneration == d.Generation {
 					// Nothing outside shows that the job has seen it, too.
 					time.Sleep(3 * time.Second)
-					_, _ = b.client.AppsV1().Deployments(kyma.SystemNamespace).Patch(ctx, d.Name, types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{})
+					_, _ = b.client.AppsV1().Deployments(standin.SystemNamespace).Patch(ctx, d.Name, types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{})
 					return
 				}
 			}
@@ -357,9 +357,9 @@ func TestScaleDown(t *testing.T) {
 	// Subscription, whose deletion would have hung for ever.
 	t.Run("NeededAgainWhileItWaits", func(t *testing.T) {
 		b.reset(ctx, t)
-		b.hold(ctx, t, kyma.Publisher)
-		subs := b.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
-		w, err := b.client.AppsV1().Deployments(kyma.SystemNamespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kyma.Publisher})
+		b.hold(ctx, t, standin.Publisher)
+		subs := b.dynamic.Resource(standin.KymaSubscriptions).Namespace("shop")
+		w, err := b.client.AppsV1().Deployments(standin.SystemNamespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + standin.Publisher})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +369,7 @@ func TestScaleDown(t *testing.T) {
 			for event := range w.ResultChan() {
 				d, ok := event.Object.(*appsv1.Deployment)
 				if ok && *d.Spec.Replicas == 0 && d.Status.ObservedGeneration == d.Generation {
-					_, err := subs.Create(ctx, kyma.KymaSubscription("shop", "late", "commerce", "order.created"), metav1.CreateOptions{})
+					_, err := subs.Create(ctx, standin.KymaSubscription("shop", "late", "commerce", "order.created"), metav1.CreateOptions{})
 					b.free(ctx, t)
 					made <- err
 					return
@@ -385,9 +385,9 @@ func TestScaleDown(t *testing.T) {
 			t.Errorf("replicas are %d and %d, want 0 and 1", p, c)
 		}
 		for _, part := range []string{
-			"Deployment kyma-system/" + kyma.SubscriptionController + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: shop/late",
-			"kubectl -n kyma-system scale deployment " + kyma.Publisher + " --replicas=2",
-			"EventActivation shop/orders: its finalizer " + kyma.BusFinalizer + " stays",
+			"Deployment kyma-system/" + standin.SubscriptionController + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: shop/late",
+			"kubectl -n kyma-system scale deployment " + standin.Publisher + " --replicas=2",
+			"EventActivation shop/orders: its finalizer " + standin.BusFinalizer + " stays",
 		} {
 			if !strings.Contains(problems(r), part) {
 				t.Errorf("not said: %s\n%s", part, problems(r))
@@ -416,8 +416,8 @@ func TestScaleDown(t *testing.T) {
 			if r.Is("eventactivations", "patch") {
 				once.Do(func() {
 					// The order of entries is nobody's business: this one comes first.
-					patch := []byte(`{"metadata":{"finalizers":["example.com/late","` + kyma.BusFinalizer + `"]}}`)
-					if _, err := b.dynamic.Resource(kyma.EventActivations).Namespace("shop").Patch(ctx, "orders", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+					patch := []byte(`{"metadata":{"finalizers":["example.com/late","` + standin.BusFinalizer + `"]}}`)
+					if _, err := b.dynamic.Resource(standin.EventActivations).Namespace("shop").Patch(ctx, "orders", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -431,23 +431,23 @@ func TestScaleDown(t *testing.T) {
 		want(t, b.run(t, "undo", nil), migration.Succeeded, migration.ExitOK)
 		f := b.finalizers(ctx, t, "orders")
 		slices.Sort(f)
-		if !slices.Equal(f, []string{kyma.BusFinalizer, "example.com/late"}) {
+		if !slices.Equal(f, []string{standin.BusFinalizer, "example.com/late"}) {
 			t.Errorf("the finalizers after undo are %q", f)
 		}
 	})
 
 	t.Run("DeferredWhileItIsUsed", func(t *testing.T) {
 		b.reset(ctx, t)
-		if err := kyma.Load(ctx, cluster.Config(), kyma.Application("commerce", false), kyma.EventService("commerce", false)); err != nil {
+		if err := standin.Load(ctx, cluster.Config(), standin.Application("commerce", false), standin.EventService("commerce", false)); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
 			ctx := context.WithoutCancel(ctx)
-			_ = b.dynamic.Resource(kyma.Applications).Delete(ctx, "commerce", metav1.DeleteOptions{})
-			_ = b.client.AppsV1().Deployments(kyma.IntegrationNamespace).Delete(ctx, "commerce-event-service", metav1.DeleteOptions{})
+			_ = b.dynamic.Resource(standin.Applications).Delete(ctx, "commerce", metav1.DeleteOptions{})
+			_ = b.client.AppsV1().Deployments(standin.IntegrationNamespace).Delete(ctx, "commerce-event-service", metav1.DeleteOptions{})
 		})
-		sub := kyma.KymaSubscription("shop", "on-order", "commerce", "order.created")
-		subs := b.dynamic.Resource(kyma.KymaSubscriptions).Namespace("shop")
+		sub := standin.KymaSubscription("shop", "on-order", "commerce", "order.created")
+		subs := b.dynamic.Resource(standin.KymaSubscriptions).Namespace("shop")
 		if _, err := subs.Create(ctx, sub, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -466,7 +466,7 @@ func TestScaleDown(t *testing.T) {
 		up(t)
 
 		label := []byte(`{"metadata":{"labels":{"eventmesh-migration.kyma-project.io/skip":"true"}}}`)
-		if _, err := b.dynamic.Resource(kyma.Applications).Patch(ctx, "commerce", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+		if _, err := b.dynamic.Resource(standin.Applications).Patch(ctx, "commerce", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := subs.Patch(ctx, "on-order", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
@@ -493,7 +493,7 @@ func TestScaleDown(t *testing.T) {
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
 			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}}}
-		jobs := b.client.BatchV1().Jobs(kyma.SystemNamespace)
+		jobs := b.client.BatchV1().Jobs(standin.SystemNamespace)
 		if _, err := jobs.Create(ctx, job, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -512,11 +512,11 @@ func TestScaleDown(t *testing.T) {
 	t.Run("AnAutoscalerIsReported", func(t *testing.T) {
 		b.reset(ctx, t)
 		// v1 is what every Kubernetes serves.
-		hpas := b.client.AutoscalingV1().HorizontalPodAutoscalers(kyma.SystemNamespace)
+		hpas := b.client.AutoscalingV1().HorizontalPodAutoscalers(standin.SystemNamespace)
 		_, err := hpas.Create(ctx, &autoscalingv1.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: "publisher"},
 			Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
-				ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: kyma.Publisher}, MaxReplicas: 3,
+				ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: standin.Publisher}, MaxReplicas: 3,
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -538,17 +538,17 @@ func TestScaleDown(t *testing.T) {
 func (b *eventBus) switchEventService(ctx context.Context, t *testing.T, app string) {
 	t.Helper()
 	name := app + "-event-service"
-	fresh := kyma.EventService(app, true)
+	fresh := standin.EventService(app, true)
 	containers, _, _ := unstructured.NestedSlice(fresh.Object, "spec", "template", "spec", "containers")
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": containers}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	deployments := b.client.AppsV1().Deployments(kyma.IntegrationNamespace)
+	deployments := b.client.AppsV1().Deployments(standin.IntegrationNamespace)
 	if _, err := deployments.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kubelet, err := kyma.StartKubelet(ctx, cluster.Config(), kyma.IntegrationNamespace)
+	kubelet, err := standin.StartKubelet(ctx, cluster.Config(), standin.IntegrationNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -569,7 +569,7 @@ func scaleDownSubject(t *testing.T) suite.Subject {
 		Kubeconfig: cluster.Kubeconfig, Admin: cluster.Config(), Audit: cluster,
 		Reset: b.reset, Done: b.done,
 		Break: func(ctx context.Context, t testing.TB) func() {
-			b.hold(ctx, t, kyma.SubscriptionController)
+			b.hold(ctx, t, standin.SubscriptionController)
 			return func() { b.free(context.WithoutCancel(ctx), t) }
 		},
 	}

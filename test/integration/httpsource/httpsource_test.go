@@ -17,14 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -36,14 +36,14 @@ func (p *plane) subject(t *testing.T, n int) suite.Subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := kyma.Names(n)[n-1]
+	last := standin.Names(n)[n-1]
 	return suite.Subject{
 		Name: "httpsource-sync", Binary: suite.Build(t, "./cmd/httpsource-sync"),
 		BrokenArgs: []string{"--ready-timeout=1s"},
 		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
 		Reset: func(_ context.Context, t testing.TB) { p.reset(t, n) },
 		Done: func(ctx context.Context, t testing.TB) {
-			list, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).List(ctx, metav1.ListOptions{})
+			list, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,10 +55,10 @@ func (p *plane) subject(t *testing.T, n int) suite.Subject {
 					t.Errorf("HTTPSource %s has the source %q", source.GetName(), got)
 				}
 			}
-			p.ready(t, kyma.Names(n)...)
+			p.ready(t, standin.Names(n)...)
 		},
 		Break: func(context.Context, testing.TB) func() {
-			p.controllers.Break(kyma.AdapterNeverReady, last)
+			p.controllers.Break(standin.AdapterNeverReady, last)
 			return p.controllers.HealAll
 		},
 	}
@@ -72,7 +72,7 @@ func TestSuite(t *testing.T) {
 			s := on(t, version).subject(t, 4)
 			t.Run("NoWriteWhenDone", func(t *testing.T) { suite.NoWriteWhenDone(t, s) })
 			// What follows does not depend on what Knative serves: half of it here, half there.
-			if version == controlplane.KnativeV1alpha1 {
+			if version == kubernetes.KnativeV1alpha1 {
 				t.Run("KillForward", func(t *testing.T) { suite.KillForward(t, s) })
 				t.Run("KillRollback", func(t *testing.T) { suite.KillRollback(t, s) })
 			} else {
@@ -88,7 +88,7 @@ func TestSuite(t *testing.T) {
 // TestFailureConditions lets the job fail in each way it must, and compares the
 // whole cluster before and after, on clusters of both kinds beside each other.
 func TestFailureConditions(t *testing.T) {
-	apps := kyma.Names(4)
+	apps := standin.Names(4)
 	bad, old := apps[2], apps[0]
 	cases := map[string]struct {
 		reason string
@@ -102,22 +102,22 @@ func TestFailureConditions(t *testing.T) {
 	}{
 		"AdapterNotReady": {
 			reason: "one that was created is not ready in time",
-			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.AdapterNeverReady, bad) },
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(standin.AdapterNeverReady, bad) },
 			object: bad, says: "gave up after 1s",
 		},
 		"ChannelNotReady": {
 			reason: "the HTTPSource says Ready, its Channel is not: the condition alone is not trusted",
-			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.ChannelNeverReady, bad) },
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(standin.ChannelNeverReady, bad) },
 			object: bad, says: "Channel",
 		},
 		"ChannelWithoutAddress": {
 			reason: "the Channel has no address",
-			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.NoAddress, bad) },
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(standin.NoAddress, bad) },
 			object: bad, says: "Channel",
 		},
 		"AdapterWithoutChannelCreated": {
 			reason: "an adapter without a Channel, for an HTTPSource that was created",
-			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(kyma.StatusLies, bad) },
+			fault:  func(p *plane, _ *testing.T) { p.controllers.Break(standin.StatusLies, bad) },
 			limit:  "5s",
 			object: bad, says: "adapter without a channel",
 		},
@@ -125,7 +125,7 @@ func TestFailureConditions(t *testing.T) {
 			reason: "an adapter without a Channel, for an HTTPSource that existed",
 			old:    true,
 			fault: func(p *plane, t *testing.T) {
-				p.controllers.Break(kyma.ControllerDown, old)
+				p.controllers.Break(standin.ControllerDown, old)
 				p.loseChannel(t, old)
 			},
 			object: old, says: "adapter without a channel",
@@ -134,7 +134,7 @@ func TestFailureConditions(t *testing.T) {
 			reason: "one that existed is not ready in time",
 			old:    true,
 			fault: func(p *plane, t *testing.T) {
-				p.controllers.Break(kyma.AdapterNeverReady, old)
+				p.controllers.Break(standin.AdapterNeverReady, old)
 				p.unready(t, old)
 			},
 			object: old, says: "gave up after 1s",
@@ -153,7 +153,7 @@ func TestFailureConditions(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					p.reset(t, len(apps))
 					if tc.old {
-						if err := kyma.PutHTTPSources(t.Context(), p.Config(), old); err != nil {
+						if err := standin.PutHTTPSources(t.Context(), p.Config(), old); err != nil {
 							t.Fatal(err)
 						}
 						p.ready(t, old)
@@ -188,11 +188,11 @@ func (p *plane) loseChannel(t *testing.T, app string) {
 		t.Fatal(err)
 	}
 	version := "v1alpha1"
-	if p == planes[controlplane.KnativeV1] {
+	if p == planes[kubernetes.KnativeV1] {
 		version = "v1"
 	}
 	channels := schema.GroupVersionResource{Group: "messaging.knative.dev", Version: version, Resource: "channels"}
-	if err := client.Resource(channels).Namespace(kyma.IntegrationNamespace).Delete(t.Context(), app, metav1.DeleteOptions{}); err != nil {
+	if err := client.Resource(channels).Namespace(standin.IntegrationNamespace).Delete(t.Context(), app, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -216,7 +216,7 @@ func (p *plane) until(t *testing.T, name string, holds func(*unstructured.Unstru
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		obj, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Get(t.Context(), name, metav1.GetOptions{})
+		obj, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +236,7 @@ func (p *plane) deny(t *testing.T, app string) {
 	if err := p.Lacks("ValidatingAdmissionPolicy", 30); err != nil {
 		t.Skip(err)
 	}
-	client, err := kubernetes.NewForConfig(p.Config())
+	client, err := clientset.NewForConfig(p.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +267,8 @@ func (p *plane) deny(t *testing.T, app string) {
 		if err != nil {
 			return nil
 		}
-		_, err = client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).
-			Create(context.Background(), kyma.HTTPSource(app), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err = client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).
+			Create(context.Background(), standin.HTTPSource(app), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
 	// A policy takes a moment to be in force, and one more to be lifted.
@@ -289,18 +289,18 @@ func (p *plane) deny(t *testing.T, app string) {
 
 // TestEveryBadApplicationIsNamed gives the job all that it must refuse at once.
 func TestEveryBadApplicationIsNamed(t *testing.T) {
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	p.reset(t, 3)
-	bad := kyma.BadApplications()
+	bad := standin.BadApplications()
 	for _, b := range bad {
-		if err := kyma.Load(t.Context(), p.Config(), b.Objects...); err != nil {
+		if err := standin.Load(t.Context(), p.Config(), b.Objects...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.ready(t, "taken-source") // the foreign one
 	// The report of a run would create it.
 	state := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": engine.DefaultStateNamespace}}}
-	if err := kyma.Load(t.Context(), p.Config(), state); err != nil {
+	if err := standin.Load(t.Context(), p.Config(), state); err != nil {
 		t.Fatal(err)
 	}
 	before, err := snapshot.Stable(t.Context(), p.Config(), snapshot.Options{Raw: true})
@@ -334,20 +334,20 @@ func TestEveryBadApplicationIsNamed(t *testing.T) {
 func TestKyma111(t *testing.T) {
 	p := on(t, versions[0])
 	p.reset(t, 3)
-	apps := kyma.Names(3)
-	if err := kyma.PutHTTPSources(t.Context(), p.Config(), apps[0]); err != nil {
+	apps := standin.Names(3)
+	if err := standin.PutHTTPSources(t.Context(), p.Config(), apps[0]); err != nil {
 		t.Fatal(err)
 	}
 	p.ready(t, apps[0])
-	upgrade := func(o kyma.Options) {
+	upgrade := func(o standin.Options) {
 		p.controllers.Stop()
 		var err error
-		if p.controllers, err = kyma.Start(context.Background(), p.Config(), o); err != nil {
+		if p.controllers, err = standin.Start(context.Background(), p.Config(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { upgrade(kyma.Options{}) })
-	upgrade(kyma.Options{Kyma111: true})
+	t.Cleanup(func() { upgrade(standin.Options{}) })
+	upgrade(standin.Options{Kyma111: true})
 	run(t, p.Kubeconfig, "run").want(t, 0, migration.Succeeded)
 	p.ready(t, apps...)
 	client, err := dynamic.NewForConfig(p.Config())
@@ -355,7 +355,7 @@ func TestKyma111(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, app := range apps {
-		u, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Get(t.Context(), app, metav1.GetOptions{})
+		u, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Get(t.Context(), app, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,10 +385,10 @@ func TestSchemaless(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p.reset(t, 2)
 			u := &unstructured.Unstructured{Object: content}
-			u.SetAPIVersion(kyma.HTTPSources.GroupVersion().String())
+			u.SetAPIVersion(standin.HTTPSources.GroupVersion().String())
 			u.SetKind("HTTPSource")
-			u.SetName(kyma.Names(1)[0])
-			if _, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			u.SetName(standin.Names(1)[0])
+			if _, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			r := run(t, p.Kubeconfig, "run")
@@ -404,7 +404,7 @@ func TestSchemaless(t *testing.T) {
 
 // TestMissingPermissions takes one verb after the other from the job's account.
 func TestMissingPermissions(t *testing.T) {
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	p.reset(t, 2)
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{"applicationconnector.kyma-project.io"}, Resources: []string{"applications"}, Verbs: []string{"list"}},
@@ -446,7 +446,7 @@ func TestMissingPermissions(t *testing.T) {
 				}) {
 					t.Errorf("no finding names %s: %+v", name, r.Findings)
 				}
-				writes, err := p.Requests(t.Context(), mark, controlplane.All(controlplane.By("httpsource-sync"), controlplane.IsWrite, func(r controlplane.Request) bool {
+				writes, err := p.Requests(t.Context(), mark, kubernetes.All(kubernetes.By("httpsource-sync"), kubernetes.IsWrite, func(r kubernetes.Request) bool {
 					return r.Code < 300 && r.Resource != "coordination.k8s.io/leases" && r.Resource != "configmaps"
 				}))
 				if err != nil || len(writes) > 0 {
@@ -466,9 +466,9 @@ func TestMissingPermissions(t *testing.T) {
 		}
 		run(t, kubeconfig).want(t, 0, migration.Succeeded)
 		run(t, kubeconfig, "undo").want(t, 0, migration.Succeeded)
-		p.controllers.Break(kyma.AdapterNeverReady, kyma.Names(2)[0])
+		p.controllers.Break(standin.AdapterNeverReady, standin.Names(2)[0])
 		run(t, kubeconfig, "--ready-timeout=1s").want(t, 1, migration.RolledBack)
-		refused, err := p.Requests(t.Context(), mark, controlplane.All(controlplane.By("httpsource-sync"), func(r controlplane.Request) bool { return r.Code == 403 }))
+		refused, err := p.Requests(t.Context(), mark, kubernetes.All(kubernetes.By("httpsource-sync"), func(r kubernetes.Request) bool { return r.Code == 403 }))
 		if err != nil || len(refused) > 0 {
 			t.Errorf("the account lacks a permission: %v %v", refused, err)
 		}
@@ -478,10 +478,10 @@ func TestMissingPermissions(t *testing.T) {
 // TestMissingKinds takes away the kinds that the job needs, in each of the ways
 // it has to tell apart.
 func TestMissingKinds(t *testing.T) {
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	reinstall := func() {
 		t.Helper()
-		if err := p.InstallCRDs(t.Context(), controlplane.KnativeV1alpha1); err != nil {
+		if err := p.InstallCRDs(t.Context(), kubernetes.KnativeV1alpha1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -554,11 +554,11 @@ func TestMissingKinds(t *testing.T) {
 
 // TestUndoKeepsWhatCarriesLiveEvents switches one event-service to the mesh.
 func TestUndoKeepsWhatCarriesLiveEvents(t *testing.T) {
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	p.reset(t, 3)
-	switched, others := kyma.Names(3)[1], []string{kyma.Names(3)[0], kyma.Names(3)[2]}
+	switched, others := standin.Names(3)[1], []string{standin.Names(3)[0], standin.Names(3)[2]}
 	run(t, p.Kubeconfig).want(t, 0, migration.Succeeded)
-	if err := kyma.Load(t.Context(), p.Config(), kyma.EventService(switched, true), kyma.EventService(others[0], false)); err != nil {
+	if err := standin.Load(t.Context(), p.Config(), standin.EventService(switched, true), standin.EventService(others[0], false)); err != nil {
 		t.Fatal(err)
 	}
 	r := run(t, p.Kubeconfig, "undo")
@@ -572,7 +572,7 @@ func TestUndoKeepsWhatCarriesLiveEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).List(t.Context(), metav1.ListOptions{})
+	list, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != switched {
 		t.Errorf("want only the HTTPSource of %s left: %v %v", switched, list, err)
 	}
@@ -580,14 +580,14 @@ func TestUndoKeepsWhatCarriesLiveEvents(t *testing.T) {
 
 // TestHelm2 leaves Applications alone whose release would break.
 func TestHelm2(t *testing.T) {
-	p := on(t, controlplane.KnativeV1alpha1)
-	apps := kyma.Names(3)
+	p := on(t, kubernetes.KnativeV1alpha1)
+	apps := standin.Names(3)
 	put := func(t *testing.T) {
 		t.Helper()
 		p.reset(t, 3)
-		err := kyma.Load(t.Context(), p.Config(),
-			kyma.TillerRelease(apps[0], kyma.IntegrationNamespace, 1, "DEPLOYED", kyma.ApplicationManifest(apps[0], true)),
-			kyma.TillerRelease(apps[1], kyma.IntegrationNamespace, 1, "DEPLOYED", kyma.ApplicationManifest(apps[1], false)))
+		err := standin.Load(t.Context(), p.Config(),
+			standin.TillerRelease(apps[0], standin.IntegrationNamespace, 1, "DEPLOYED", standin.ApplicationManifest(apps[0], true)),
+			standin.TillerRelease(apps[1], standin.IntegrationNamespace, 1, "DEPLOYED", standin.ApplicationManifest(apps[1], false)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -617,7 +617,7 @@ func TestHelm2(t *testing.T) {
 	})
 	t.Run("UnreadableIsRefused", func(t *testing.T) {
 		put(t)
-		if err := kyma.Load(t.Context(), p.Config(), kyma.TillerConfigMap(apps[2], 1, "DEPLOYED", "garbage")); err != nil {
+		if err := standin.Load(t.Context(), p.Config(), standin.TillerConfigMap(apps[2], 1, "DEPLOYED", "garbage")); err != nil {
 			t.Fatal(err)
 		}
 		r := run(t, p.Kubeconfig)
@@ -632,14 +632,14 @@ func TestHelm2(t *testing.T) {
 // to do, in the audit log.
 func TestMigratedClusterCostsReadsOnly(t *testing.T) {
 	const n = 501 // two pages of each kind
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	p.reset(t, n)
-	if err := kyma.PutHTTPSources(t.Context(), p.Config(), kyma.Names(n)...); err != nil {
+	if err := standin.PutHTTPSources(t.Context(), p.Config(), standin.Names(n)...); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if err := p.controllers.WaitReady(ctx, kyma.Names(n)...); err != nil {
+	if err := p.controllers.WaitReady(ctx, standin.Names(n)...); err != nil {
 		t.Fatal(err)
 	}
 	mark, err := p.Mark(t.Context())
@@ -648,14 +648,14 @@ func TestMigratedClusterCostsReadsOnly(t *testing.T) {
 	}
 	r := run(t, p.Kubeconfig)
 	r.want(t, 0, migration.NothingToDo)
-	requests, err := p.Requests(t.Context(), mark, controlplane.By("httpsource-sync"))
+	requests, err := p.Requests(t.Context(), mark, kubernetes.By("httpsource-sync"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pages, others := map[string]int{}, 0
 	for _, request := range requests {
 		switch {
-		case controlplane.IsWrite(request):
+		case kubernetes.IsWrite(request):
 			t.Errorf("a write: %s", request)
 		case request.Verb == "list" && request.Resource != "secrets":
 			pages[request.Resource]++
@@ -725,7 +725,7 @@ func (p *plane) throughABadServer(t *testing.T) {
 
 // TestUnreachable ends soon, with a message that names the server.
 func TestUnreachable(t *testing.T) {
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	r := run(t, p.Kubeconfig, "--context=elsewhere")
 	if r.exit != 2 || !strings.Contains(r.stderr, "elsewhere") {
 		t.Errorf("exit code %d: %s", r.exit, r.stderr)

@@ -19,24 +19,24 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // versions are those at which clusters serve Knative's kinds: Kyma 1.11 had
 // v1alpha1 only, today's have v1 only.
-var versions = []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1}
+var versions = []kubernetes.KnativeVersion{kubernetes.KnativeV1alpha1, kubernetes.KnativeV1}
 
 // plane is one cluster for each version, shared by all tests of it.
 type plane struct {
-	*controlplane.ControlPlane
-	controllers *kyma.Controllers
+	*kubernetes.ControlPlane
+	controllers *standin.Controllers
 }
 
 var (
 	planesMu sync.Mutex
-	planes   = map[controlplane.KnativeVersion]*plane{}
+	planes   = map[kubernetes.KnativeVersion]*plane{}
 )
 
 func TestMain(m *testing.M) {
@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 }
 
 // on returns the cluster of a version, empty but for Kyma's namespaces.
-func on(t *testing.T, version controlplane.KnativeVersion) *plane {
+func on(t *testing.T, version kubernetes.KnativeVersion) *plane {
 	t.Helper()
 	planesMu.Lock()
 	defer planesMu.Unlock()
@@ -65,7 +65,7 @@ func on(t *testing.T, version controlplane.KnativeVersion) *plane {
 	if p == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 		defer cancel()
-		cluster, err := controlplane.Start(ctx)
+		cluster, err := kubernetes.Start(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func on(t *testing.T, version controlplane.KnativeVersion) *plane {
 			t.Fatal(errors.Join(err, cluster.Stop()))
 		}
 		// The controllers outlive this test.
-		controllers, err := kyma.Start(context.Background(), cluster.Config(), kyma.Options{})
+		controllers, err := standin.Start(context.Background(), cluster.Config(), standin.Options{})
 		if err != nil {
 			t.Fatal(errors.Join(err, cluster.Stop()))
 		}
@@ -88,7 +88,7 @@ func on(t *testing.T, version controlplane.KnativeVersion) *plane {
 func (p *plane) reset(t testing.TB, n int) {
 	t.Helper()
 	p.controllers.HealAll()
-	if _, err := kyma.Reset(t.Context(), p.Config(), n); err != nil {
+	if _, err := standin.Reset(t.Context(), p.Config(), n); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -5,14 +5,14 @@ package httpsource
 import (
 	"testing"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // TestSoakKills kills the job before and after every write of a plan of 40
 // changes, forward, in its rollback and in its undo.
 func TestSoakKills(t *testing.T) {
-	s := on(t, controlplane.KnativeV1alpha1).subject(t, 40)
+	s := on(t, kubernetes.KnativeV1alpha1).subject(t, 40)
 	t.Run("Forward", func(t *testing.T) { suite.KillForward(t, s) })
 	t.Run("ThenBack", func(t *testing.T) { suite.KillThenBack(t, s) })
 	t.Run("Rollback", func(t *testing.T) { suite.KillRollback(t, s) })
@@ -28,6 +28,6 @@ func TestSoakKillForwardV1(t *testing.T) {
 // TestSoakFaults runs the job 60 times through an API server that answers badly
 // in a fifth of all requests.
 func TestSoakFaults(t *testing.T) {
-	s := on(t, controlplane.KnativeV1).subject(t, 12)
+	s := on(t, kubernetes.KnativeV1).subject(t, 12)
 	suite.RandomFaults(t, s, 1, 60)
 }

@@ -13,15 +13,15 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestTiller holds with the real Tiller what TestHelm2 takes for granted: that the upgrade of an Application's release fails
 // over an HTTPSource that the release does not know, and over no other. The job leaves the release such that it succeeds.
 func TestTiller(t *testing.T) {
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	ctx := t.Context()
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -31,7 +31,7 @@ func TestTiller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := h.StartTiller(ctx, p.Kubeconfig, kyma.TillerNamespace)
+	stop, err := h.StartTiller(ctx, p.Kubeconfig, standin.TillerNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +40,11 @@ func TestTiller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sources := client.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace)
-	app := kyma.Names(1)[0]
+	sources := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace)
+	app := standin.Names(1)[0]
 	before, after := applicationChart(t, app, false), applicationChart(t, app, true)
 	upgrade := func(chart string) error {
-		_, err := h.Upgrade(ctx, app, chart, kyma.IntegrationNamespace, time.Minute)
+		_, err := h.Upgrade(ctx, app, chart, standin.IntegrationNamespace, time.Minute)
 		return err
 	}
 	must := func(t *testing.T, chart string) {
@@ -115,11 +115,11 @@ func TestTiller(t *testing.T) {
 	t.Run("TheStandInForItsRecords", func(t *testing.T) {
 		reset(t)
 		must(t, before)
-		record, err := client.Resource(kyma.ConfigMaps).Namespace(kyma.TillerNamespace).Get(ctx, app+".v1", metav1.GetOptions{})
+		record, err := client.Resource(standin.ConfigMaps).Namespace(standin.TillerNamespace).Get(ctx, app+".v1", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		standIn := kyma.TillerRelease(app, kyma.IntegrationNamespace, 1, "DEPLOYED", "")
+		standIn := standin.TillerRelease(app, standin.IntegrationNamespace, 1, "DEPLOYED", "")
 		labels := record.GetLabels()
 		labels["MODIFIED_AT"] = standIn.GetLabels()["MODIFIED_AT"] // a time
 		if diff := cmp.Diff(standIn.GetLabels(), labels); diff != "" {
@@ -139,11 +139,11 @@ func applicationChart(t *testing.T, app string, httpSource bool) string {
 	files := map[string]string{
 		"Chart.yaml": "apiVersion: v1\nname: application\nversion: 1.0.0\n",
 		"templates/event-service.yaml": fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s-event-service, namespace: %s}\nspec: {ports: [{port: 8081}]}\n",
-			app, kyma.IntegrationNamespace),
+			app, standin.IntegrationNamespace),
 	}
 	if httpSource {
 		files["templates/httpsource.yaml"] = fmt.Sprintf("apiVersion: %s\nkind: HTTPSource\nmetadata: {name: %s, namespace: %s}\nspec: {source: %[2]s}\n",
-			kyma.HTTPSources.GroupVersion(), app, kyma.IntegrationNamespace)
+			standin.HTTPSources.GroupVersion(), app, standin.IntegrationNamespace)
 	}
 	if err := helm.WriteChart(dir, files); err != nil {
 		t.Fatal(err)

@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // stampJob makes a ConfigMap: a job that writes, and whose time the API server
@@ -50,7 +50,7 @@ func running(f func()) func() {
 
 const stampNamespace = "stamps"
 
-var configMaps = migration.Resource{GroupVersionResource: kyma.ConfigMaps, Kind: "ConfigMap"}
+var configMaps = migration.Resource{GroupVersionResource: standin.ConfigMaps, Kind: "ConfigMap"}
 
 func (j *stampJob) Name() string              { return j.name }
 func (j *stampJob) Doc() (short, long string) { return j.name, "" }
@@ -171,12 +171,12 @@ func TestDeployAroundRealDeployments(t *testing.T) {
 			remove(t, "Deployment", stampNamespace, name)
 		}
 	})
-	kubelet, err := kyma.StartKubelet(t.Context(), cluster.Config(), stampNamespace)
+	kubelet, err := standin.StartKubelet(t.Context(), cluster.Config(), stampNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(kubelet.Stop)
-	kubelet.Break("beta", kyma.Unpullable)
+	kubelet.Break("beta", standin.Unpullable)
 
 	jobs := []jobmanager.Registration{
 		(&stampJob{name: "global-pre"}).at(jobmanager.Before(jobmanager.Global)),
@@ -266,7 +266,7 @@ func TestADeafJobWritesNothing(t *testing.T) {
 	release, released := make(chan struct{}), make(chan struct{})
 	deaf := (&stampJob{name: "deaf", before: running(func() { <-release; close(released) })}).at(jobmanager.Before("alpha"))
 	deaf.Timeout = 5 * time.Second
-	var mark controlplane.Mark
+	var mark kubernetes.Mark
 	if cluster.Own() {
 		var err error
 		if mark, err = cluster.Mark(t.Context()); err != nil {
@@ -296,13 +296,13 @@ func TestADeafJobWritesNothing(t *testing.T) {
 	if !cluster.Own() {
 		return
 	}
-	requests, err := cluster.Requests(t.Context(), mark, controlplane.IsWrite)
+	requests, err := cluster.Requests(t.Context(), mark, kubernetes.IsWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubernetes := controlplane.By("kube-controller-manager") // fills a new namespace
+	controllers := kubernetes.By("kube-controller-manager") // fills a new namespace
 	for _, r := range requests {
-		if kubernetes(r) {
+		if controllers(r) {
 			continue
 		}
 		if strings.Contains(r.URI, "/namespaces/"+stampNamespace) || strings.Contains(r.URI, "eventmesh-migration") {
@@ -316,7 +316,7 @@ func TestADeafJobWritesNothing(t *testing.T) {
 func TestOneLeaseForAllJobs(t *testing.T) {
 	stamps(t)
 	if !cluster.Own() {
-		t.Skip(controlplane.ErrNoAudit)
+		t.Skip(kubernetes.ErrNoAudit)
 	}
 	var meet sync.WaitGroup
 	var jobs []jobmanager.Registration
@@ -335,7 +335,7 @@ func TestOneLeaseForAllJobs(t *testing.T) {
 		t.Fatalf("exit code %d: %v", report.ExitCode, err)
 	}
 	taken := 0
-	requests, err := cluster.Requests(t.Context(), mark, func(r controlplane.Request) bool {
+	requests, err := cluster.Requests(t.Context(), mark, func(r kubernetes.Request) bool {
 		return r.Resource == "coordination.k8s.io/leases" && r.Verb == "create"
 	})
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // migrated is a small cluster whose migration is finished: two Applications, their
 // events in two namespaces. What Knative's and Kyma's controllers write is written
 // here; those of Kubernetes are real.
 type migrated struct {
-	kubelet *kyma.Kubelet
+	kubelet *standin.Kubelet
 }
 
 var (
@@ -31,7 +31,7 @@ const ready = `{conditions: [{type: Ready, status: "True", lastTransitionTime: "
 func finished(t *testing.T) *migrated {
 	t.Helper()
 	migratedOnce.Do(func() {
-		kubelet, err := kyma.StartKubelet(context.Background(), cluster.Config(), kyma.IntegrationNamespace)
+		kubelet, err := standin.StartKubelet(context.Background(), cluster.Config(), standin.IntegrationNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func finished(t *testing.T) *migrated {
 		theMigrated.eventService(t, app)
 		theMigrated.consumer(t, app, where)
 	}
-	for _, d := range kyma.EventBus() {
+	for _, d := range standin.EventBus() {
 		theMigrated.bus(t, d.GetName())
 	}
 	theMigrated.catalog(t)
@@ -59,17 +59,17 @@ func (m *migrated) clear(t *testing.T) {
 	t.Helper()
 	for app, where := range map[string]string{"commerce": "shop", "billing": "crm"} {
 		remove(t, "Application", "", app)
-		remove(t, "Deployment", kyma.IntegrationNamespace, app+"-event-service")
+		remove(t, "Deployment", standin.IntegrationNamespace, app+"-event-service")
 		for _, kind := range []string{"HTTPSource", "Channel", "Adapter"} {
-			remove(t, kind, kyma.IntegrationNamespace, app)
+			remove(t, kind, standin.IntegrationNamespace, app)
 		}
-		remove(t, "Link", kyma.IntegrationNamespace, "brokersub-"+app)
+		remove(t, "Link", standin.IntegrationNamespace, "brokersub-"+app)
 		for _, o := range [][2]string{{"EventActivation", app + "-events"}, {"Broker", "default"}, {"Trigger", "on-" + app}} {
 			remove(t, o[0], where, o[1])
 		}
 	}
-	for _, d := range kyma.EventBus() {
-		remove(t, "Deployment", kyma.SystemNamespace, d.GetName())
+	for _, d := range standin.EventBus() {
+		remove(t, "Deployment", standin.SystemNamespace, d.GetName())
 	}
 	for kind, name := range map[string]string{"ServiceInstance": "commerce", "ServiceBinding": "commerce", "ServiceBindingUsage": "commerce"} {
 		remove(t, kind, "shop", name)
@@ -80,11 +80,11 @@ func (m *migrated) clear(t *testing.T) {
 // application puts an Application, and what takes its events into the mesh.
 func (m *migrated) application(t *testing.T, name string) {
 	t.Helper()
-	put(t, "Application", kyma.Application(name, false))
+	put(t, "Application", standin.Application(name, false))
 	for _, kind := range []string{"Adapter", "Channel"} {
-		remove(t, kind, kyma.IntegrationNamespace, name)
+		remove(t, kind, standin.IntegrationNamespace, name)
 	}
-	source := kyma.HTTPSource(name)
+	source := standin.HTTPSource(name)
 	source.Object["status"] = object(t, ready+", SinkURI: http://x}").Object
 	source = put(t, "HTTPSource", source)
 	owner := *metav1.NewControllerRef(source, source.GroupVersionKind())
@@ -100,7 +100,7 @@ func (m *migrated) application(t *testing.T, name string) {
 
 func (m *migrated) eventService(t *testing.T, name string) {
 	t.Helper()
-	put(t, "Deployment", kyma.EventService(name, true))
+	put(t, "Deployment", standin.EventService(name, true))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := m.kubelet.WaitRolledOut(ctx, name+"-event-service"); err != nil {
@@ -110,10 +110,10 @@ func (m *migrated) eventService(t *testing.T, name string) {
 
 func (m *migrated) consumer(t *testing.T, app, where string) {
 	t.Helper()
-	ea := kyma.EventActivation(where, app+"-events", app)
+	ea := standin.EventActivation(where, app+"-events", app)
 	ea.SetFinalizers(nil)
 	put(t, "EventActivation", ea)
-	link := kyma.Link("v1alpha1", app, where, "brokersub-"+app)
+	link := standin.Link("v1alpha1", app, where, "brokersub-"+app)
 	link.Object["status"] = object(t, ready+"}").Object
 	put(t, "Link", link)
 	put(t, "Broker", object(t, fmt.Sprintf(`{apiVersion: eventing.knative.dev/v1alpha1, kind: Broker, metadata: {namespace: %s, name: default}, spec: {}, status: %s, address: {url: "http://default-broker.%s"}}}`, where, ready, where)))
@@ -129,7 +129,7 @@ func trigger(t *testing.T, namespace, name, source, uri string) *unstructured.Un
 // bus puts a Deployment of the Event Bus as the migration leaves it.
 func (m *migrated) bus(t *testing.T, name string) {
 	t.Helper()
-	for _, d := range kyma.EventBus() {
+	for _, d := range standin.EventBus() {
 		if d.GetName() == name {
 			d.Object["spec"].(map[string]any)["replicas"] = int64(0)
 			put(t, "Deployment", d)

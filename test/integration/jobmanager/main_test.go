@@ -24,21 +24,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // One control plane for all tests of this package, which run one after the other.
 var (
-	cluster *controlplane.ControlPlane
+	cluster *kubernetes.ControlPlane
 	client  dynamic.Interface
-	typed   kubernetes.Interface
+	typed   clientset.Interface
 )
 
 const binary = "./cmd/eventmesh-migrate"
@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 func start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
-	if cluster, err = controlplane.Start(ctx); err != nil {
+	if cluster, err = kubernetes.Start(ctx); err != nil {
 		return err
 	}
 	defer func() {
@@ -72,7 +72,7 @@ func start() (err error) {
 			err = errors.Join(err, cluster.Stop())
 		}
 	}()
-	if err = cluster.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+	if err = cluster.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
 		return err
 	}
 	cfg := cluster.Config()
@@ -81,18 +81,18 @@ func start() (err error) {
 	if client, err = dynamic.NewForConfig(cfg); err != nil {
 		return err
 	}
-	if typed, err = kubernetes.NewForConfig(cfg); err != nil {
+	if typed, err = clientset.NewForConfig(cfg); err != nil {
 		return err
 	}
-	_, err = kyma.Put(ctx, cluster.Config(), 0)
+	_, err = standin.Put(ctx, cluster.Config(), 0)
 	return err
 }
 
 // kinds are the resources that tests name by their kind.
 var kinds = map[string]schema.GroupVersionResource{
-	"Application": kyma.Applications, "HTTPSource": kyma.HTTPSources, "Deployment": kyma.Deployments, "ConfigMap": kyma.ConfigMaps, "Namespace": kyma.Namespaces,
-	"EventActivation": kyma.EventActivations, "Pod": kyma.Pods,
-	"KymaSubscription":        kyma.KymaSubscriptions,
+	"Application": standin.Applications, "HTTPSource": standin.HTTPSources, "Deployment": standin.Deployments, "ConfigMap": standin.ConfigMaps, "Namespace": standin.Namespaces,
+	"EventActivation": standin.EventActivations, "Pod": standin.Pods,
+	"KymaSubscription":        standin.KymaSubscriptions,
 	"Channel":                 {Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "channels"},
 	"Link":                    {Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "subscriptions"},
 	"Broker":                  {Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "brokers"},

@@ -21,8 +21,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -39,7 +39,7 @@ func withoutWrites(t *testing.T, what string, do func()) {
 		t.Fatal(err)
 	}
 	do()
-	requests, err := cluster.Requests(t.Context(), mark, controlplane.By("eventmesh-migrate/"))
+	requests, err := cluster.Requests(t.Context(), mark, kubernetes.By("eventmesh-migrate/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func withoutWrites(t *testing.T, what string, do func()) {
 		t.Errorf("%s: the audit log knows of no request", what)
 	}
 	for _, q := range requests {
-		if controlplane.IsWrite(q) {
+		if kubernetes.IsWrite(q) {
 			t.Errorf("%s wrote: %s", what, q)
 		}
 	}
@@ -58,29 +58,29 @@ func withoutWrites(t *testing.T, what string, do func()) {
 func TestSampleClusterTwice(t *testing.T) {
 	outlives := context.WithoutCancel(t.Context())
 	forget(t)
-	controllers, err := kyma.Start(outlives, cluster.Config(), kyma.Options{})
+	controllers, err := standin.Start(outlives, cluster.Config(), standin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(controllers.Stop)
 	t.Cleanup(func() {
-		if err := kyma.Clear(outlives, cluster.Config()); err != nil {
+		if err := standin.Clear(outlives, cluster.Config()); err != nil {
 			t.Error(err)
 		}
-		for _, ns := range []string{kyma.SystemNamespace, kyma.IntegrationNamespace, kyma.TillerNamespace} {
+		for _, ns := range []string{standin.SystemNamespace, standin.IntegrationNamespace, standin.TillerNamespace} {
 			if err := resource("Deployment", ns).DeleteCollection(outlives, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 				t.Error(err)
 			}
 		}
 		forget(t)
 	})
-	sample, err := kyma.LoadSample(t.Context(), cluster.Config())
+	sample, err := standin.LoadSample(t.Context(), cluster.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := controllers.WaitReady(limit, sample.In(kyma.InPlace, kyma.FrozenInPlace, kyma.Starting)...); err != nil {
+	if err := controllers.WaitReady(limit, sample.In(standin.InPlace, standin.FrozenInPlace, standin.Starting)...); err != nil {
 		t.Fatal(err)
 	}
 	first := tool(t, "run", "--lease-duration=1s", "-o", "json")
@@ -149,7 +149,7 @@ func TestForms(t *testing.T) {
 	tool(t, "plan", "--context", "another").want(t, migration.ExitUsage, "another")
 	// What is left to do has names, as kubectl writes them.
 	for _, kind := range []string{"HTTPSource", "Channel", "Adapter"} {
-		remove(t, kind, kyma.IntegrationNamespace, "commerce")
+		remove(t, kind, standin.IntegrationNamespace, "commerce")
 	}
 	tool(t, "plan", "-o", "name").want(t, 0, "httpsource.sources.kyma-project.io/commerce\n")
 	tool(t, "verify", "-o", "name").want(t, migration.ExitFailed, "httpsource-missing\n")
@@ -262,7 +262,7 @@ func TestKindMissing(t *testing.T) {
 	finished(t)
 	const name = "httpsources.sources.kyma-project.io"
 	t.Cleanup(func() {
-		if err := cluster.InstallCRDs(context.WithoutCancel(t.Context()), controlplane.KnativeV1alpha1); err != nil {
+		if err := cluster.InstallCRDs(context.WithoutCancel(t.Context()), kubernetes.KnativeV1alpha1); err != nil {
 			t.Error(err)
 		}
 	})

@@ -23,8 +23,8 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -34,37 +34,37 @@ func upgraded(t *testing.T, n int) []string {
 	t.Helper()
 	ctx := t.Context()
 	outlives := context.WithoutCancel(ctx)
-	controllers, err := kyma.Start(outlives, cluster.Config(), kyma.Options{})
+	controllers, err := standin.Start(outlives, cluster.Config(), standin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(controllers.Stop)
-	kubelet, err := kyma.StartKubelet(outlives, cluster.Config(), kyma.IntegrationNamespace)
+	kubelet, err := standin.StartKubelet(outlives, cluster.Config(), standin.IntegrationNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(kubelet.Stop)
 	t.Cleanup(func() {
-		if err := kyma.Clear(outlives, cluster.Config()); err != nil {
+		if err := standin.Clear(outlives, cluster.Config()); err != nil {
 			t.Error(err)
 		}
-		for _, d := range kyma.EventBus() {
-			remove(t, "Deployment", kyma.SystemNamespace, d.GetName())
+		for _, d := range standin.EventBus() {
+			remove(t, "Deployment", standin.SystemNamespace, d.GetName())
 		}
 		forget(t)
 	})
 	forget(t)
-	names, err := kyma.Reset(ctx, cluster.Config(), n)
+	names, err := standin.Reset(ctx, cluster.Config(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	if err := kyma.ResetEventBus(limit, cluster.Config()); err != nil {
+	if err := standin.ResetEventBus(limit, cluster.Config()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		put(t, "Deployment", kyma.EventService(name, true))
+		put(t, "Deployment", standin.EventService(name, true))
 	}
 	for _, name := range names {
 		if err := kubelet.WaitRolledOut(limit, name+"-event-service"); err != nil {
@@ -87,7 +87,7 @@ func (o outcome) report(t *testing.T) *jobmanager.Report {
 func TestTool(t *testing.T) {
 	apps := upgraded(t, 5)
 	count := func() int {
-		list, err := resource("HTTPSource", kyma.IntegrationNamespace).List(t.Context(), metav1.ListOptions{})
+		list, err := resource("HTTPSource", standin.IntegrationNamespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestTool(t *testing.T) {
 	tool(t, "status").want(t, 0, "httpsource-sync", "succeeded")
 
 	// Once more: it costs reads only, and the jobs no time.
-	var mark controlplane.Mark
+	var mark kubernetes.Mark
 	if cluster.Own() {
 		var err error
 		if mark, err = cluster.Mark(t.Context()); err != nil {
@@ -130,7 +130,7 @@ func TestTool(t *testing.T) {
 		t.Errorf("the second run took %f s, its jobs %f s", r.Seconds, r.RunSeconds)
 	}
 	if cluster.Own() {
-		requests, err := cluster.Requests(t.Context(), mark, controlplane.By("eventmesh-migrate/"))
+		requests, err := cluster.Requests(t.Context(), mark, kubernetes.By("eventmesh-migrate/"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestTool(t *testing.T) {
 			t.Error("the audit log knows of no request")
 		}
 		for _, q := range requests {
-			if controlplane.IsWrite(q) {
+			if kubernetes.IsWrite(q) {
 				t.Errorf("the second run wrote: %s", q)
 			}
 		}
@@ -239,13 +239,13 @@ func TestAdoptByHelm(t *testing.T) {
 func TestDiagnose(t *testing.T) {
 	finished(t)
 	const secret = "s3cr3t-Pa55word"
-	app := kyma.Application("commerce", false)
+	app := standin.Application("commerce", false)
 	app.Object["spec"].(map[string]any)["services"] = []any{map[string]any{
 		"id": "1", "name": "api", "displayName": "a", "providerDisplayName": "p", "description": "postgres://me:" + secret + "@db/x?token=" + secret,
 		"entries": []any{map[string]any{"type": "API", "accessLabel": "a", "gatewayUrl": "http://g", "targetUrl": "https://me:" + secret + "@api"}},
 	}}
 	put(t, "Application", app)
-	deployment := kyma.EventService("commerce", true)
+	deployment := standin.EventService("commerce", true)
 	containers := deployment.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
 	container := containers[0].(map[string]any)
 	container["env"] = []any{map[string]any{"name": "DB", "value": secret}}
@@ -253,7 +253,7 @@ func TestDiagnose(t *testing.T) {
 	put(t, "Deployment", deployment)
 	patch(t, "ServiceInstance", "shop", "commerce", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"`+secret+`","copy":"{\"db\":{\"url\":\"`+secret+`\"}}"}},"spec":{"parameters":{"name":"`+secret+`"}}}`)
 	put(t, "Secret", object(t, `{apiVersion: v1, kind: Secret, metadata: {namespace: kyma-system, name: private}, stringData: {key: `+secret+`}}`))
-	t.Cleanup(func() { remove(t, "Secret", kyma.SystemNamespace, "private") })
+	t.Cleanup(func() { remove(t, "Secret", standin.SystemNamespace, "private") })
 
 	file := filepath.Join(t.TempDir(), "ticket.tar.gz")
 	tool(t, "diagnose", "--file", file).want(t, 0, "wrote "+file)
@@ -326,7 +326,7 @@ func TestExamples(t *testing.T) {
 	upgraded(t, 1)
 	// One of the examples is the purge, which takes a kind along.
 	t.Cleanup(func() {
-		if err := cluster.InstallCRDs(context.WithoutCancel(t.Context()), controlplane.KnativeV1alpha1); err != nil {
+		if err := cluster.InstallCRDs(context.WithoutCancel(t.Context()), kubernetes.KnativeV1alpha1); err != nil {
 			t.Error(err)
 		}
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // look checks the cluster in this process.
@@ -73,7 +73,7 @@ func terminating(t *testing.T, kind, ns, name, finalizer string) {
 // sub is a Kyma Subscription of the Application commerce in namespace shop; nothing
 // holds it.
 func sub(name, source, eventType, endpoint string) *unstructured.Unstructured {
-	u := kyma.KymaSubscription("shop", name, source, eventType)
+	u := standin.KymaSubscription("shop", name, source, eventType)
 	u.SetFinalizers(nil)
 	u.Object["spec"].(map[string]any)["endpoint"] = endpoint
 	return u
@@ -89,7 +89,7 @@ type defect struct {
 	mend func(t *testing.T, m *migrated)
 }
 
-const in = kyma.IntegrationNamespace
+const in = standin.IntegrationNamespace
 
 func defects() []defect {
 	commerce := func(t *testing.T, m *migrated) { t.Helper(); m.application(t, "commerce") }
@@ -115,12 +115,12 @@ func defects() []defect {
 	const uri = "http://commerce.shop:8080/"
 	return []defect{
 		{"application-name", []string{"httpsource-missing", "eventservice-missing"}, func(t *testing.T, _ *migrated) {
-			put(t, "Application", kyma.Application("4th-floor", false))
+			put(t, "Application", standin.Application("4th-floor", false))
 		}, gone("Application", "", "4th-floor")},
 		{"release-failed", nil, edit("Application", "", "commerce", `{"status":{"installationStatus":{"status":"FAILED","description":"no room"}}}`), commerce},
 		{"skipped-event-service", nil, func(t *testing.T, _ *migrated) {
-			put(t, "Application", kyma.Application("frozen", true))
-			put(t, "Deployment", kyma.EventService("frozen", false))
+			put(t, "Application", standin.Application("frozen", true))
+			put(t, "Deployment", standin.EventService("frozen", false))
 		}, func(t *testing.T, _ *migrated) {
 			remove(t, "Deployment", in, "frozen-event-service")
 			remove(t, "Application", "", "frozen")
@@ -152,11 +152,11 @@ func defects() []defect {
 
 		{"eventservice-missing", nil, gone("Deployment", in, "commerce-event-service"), service},
 		{"eventservice-not-switched", nil, func(t *testing.T, _ *migrated) {
-			put(t, "Deployment", kyma.EventService("commerce", false))
+			put(t, "Deployment", standin.EventService("commerce", false))
 		}, service},
 		{"eventservice-not-switched", nil, func(t *testing.T, _ *migrated) {
 			// Its name alone was taken for a proof before.
-			d := kyma.EventService("commerce", true)
+			d := standin.EventService("commerce", true)
 			containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
 			args := containers[0].(map[string]any)["args"].([]any)
 			args[len(args)-1] = "--eventMeshURL=http://event-publish-service.kyma-system:8080"
@@ -166,21 +166,21 @@ func defects() []defect {
 			put(t, "Deployment", d)
 		}, service},
 		{"eventservice-rollout", nil, func(t *testing.T, m *migrated) {
-			m.kubelet.Break("commerce", kyma.NeverReady)
-			put(t, "Deployment", kyma.EventService("commerce", true))
+			m.kubelet.Break("commerce", standin.NeverReady)
+			put(t, "Deployment", standin.EventService("commerce", true))
 		}, service},
 		{"eventservice-former-pod", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: commerce-event-service-old, labels: {app: commerce-event-service}},
   spec: {containers: [{name: commerce-event-service, image: old, args: ["/eventservice"]}]}}`), gone("Pod", in, "commerce-event-service-old")},
 
-		{"activation-finalizer", nil, edit("EventActivation", "shop", "commerce-events", `{"metadata":{"finalizers":["`+kyma.BusFinalizer+`"]}}`), shop},
+		{"activation-finalizer", nil, edit("EventActivation", "shop", "commerce-events", `{"metadata":{"finalizers":["`+standin.BusFinalizer+`"]}}`), shop},
 		{"activation-terminating", nil, func(t *testing.T, _ *migrated) {
-			ea := kyma.EventActivation("shop", "old-events", "commerce")
+			ea := standin.EventActivation("shop", "old-events", "commerce")
 			put(t, "EventActivation", ea)
-			terminating(t, "EventActivation", "shop", "old-events", kyma.BusFinalizer)
+			terminating(t, "EventActivation", "shop", "old-events", standin.BusFinalizer)
 		}, gone("EventActivation", "shop", "old-events")},
 		{"namespace-terminating", []string{"activation-terminating"}, func(t *testing.T, _ *migrated) {
 			namespace(t, "leaving")
-			put(t, "EventActivation", kyma.EventActivation("leaving", "held", "commerce"))
+			put(t, "EventActivation", standin.EventActivation("leaving", "held", "commerce"))
 			w, err := resource("EventActivation", "leaving").Watch(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -200,7 +200,7 @@ func defects() []defect {
 		}},
 		{"link-missing", []string{"trigger-without-link"}, gone("Link", in, "brokersub-commerce"), shop},
 		{"link-twice", nil, func(t *testing.T, _ *migrated) {
-			link := kyma.Link("v1alpha1", "commerce", "shop", "brokersub-again")
+			link := standin.Link("v1alpha1", "commerce", "shop", "brokersub-again")
 			link.Object["status"] = object(t, ready+"}").Object
 			put(t, "Link", link)
 		}, gone("Link", in, "brokersub-again")},
@@ -237,31 +237,31 @@ func defects() []defect {
 		}, gone("KymaSubscription", "shop", "left")},
 		{"subscription-terminating", nil, func(t *testing.T, _ *migrated) {
 			put(t, "KymaSubscription", sub("left", "commerce", "order.paid", uri))
-			terminating(t, "KymaSubscription", "shop", "left", kyma.SubscriptionFinalizer)
+			terminating(t, "KymaSubscription", "shop", "left", standin.SubscriptionFinalizer)
 		}, gone("KymaSubscription", "shop", "left")},
 
-		{"eventbus-up", nil, edit("Deployment", kyma.SystemNamespace, kyma.Publisher, `{"spec":{"replicas":1}}`), func(t *testing.T, m *migrated) {
-			m.bus(t, kyma.Publisher)
+		{"eventbus-up", nil, edit("Deployment", standin.SystemNamespace, standin.Publisher, `{"spec":{"replicas":1}}`), func(t *testing.T, m *migrated) {
+			m.bus(t, standin.Publisher)
 		}},
 		{"eventbus-pods", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: event-bus-event-publish-service-6d8f-x1}, spec: {containers: [{name: c, image: old}]}}`),
-			gone("Pod", kyma.SystemNamespace, "event-bus-event-publish-service-6d8f-x1")},
+			gone("Pod", standin.SystemNamespace, "event-bus-event-publish-service-6d8f-x1")},
 		{"eventbus-pods", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: released}, spec: {containers: [{name: subscription-controller, image: old}]}}`),
-			gone("Pod", kyma.SystemNamespace, "released")},
+			gone("Pod", standin.SystemNamespace, "released")},
 		{"eventbus-autoscaler", nil, add("HorizontalPodAutoscaler", `{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {namespace: kyma-system, name: bus},
-  spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: event-bus-event-publish-service}}}`), gone("HorizontalPodAutoscaler", kyma.SystemNamespace, "bus")},
+  spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: event-bus-event-publish-service}}}`), gone("HorizontalPodAutoscaler", standin.SystemNamespace, "bus")},
 		{"eventbus-leftovers", nil, func(t *testing.T, _ *migrated) {
-			link := kyma.BusSubscription(kyma.BusChannel("v1alpha1", "commerce", "order.created"), "shop", "gone")
+			link := standin.BusSubscription(standin.BusChannel("v1alpha1", "commerce", "order.created"), "shop", "gone")
 			link.SetFinalizers(nil)
 			put(t, "Link", link)
-		}, gone("Link", kyma.SystemNamespace, "gone--shop")},
+		}, gone("Link", standin.SystemNamespace, "gone--shop")},
 		// Fails on the commit before: a Channel was named only once no Kyma Subscription was left.
 		{"eventbus-leaked", nil, func(t *testing.T, _ *migrated) {
-			put(t, "Channel", kyma.BusChannel("v1alpha1", "commerce", "order.created"))
-		}, gone("Channel", kyma.SystemNamespace, kyma.BusChannel("v1alpha1", "commerce", "order.created").GetName())},
+			put(t, "Channel", standin.BusChannel("v1alpha1", "commerce", "order.created"))
+		}, gone("Channel", standin.SystemNamespace, standin.BusChannel("v1alpha1", "commerce", "order.created").GetName())},
 		{"stock-migration", nil, add("Job", `{apiVersion: batch/v1, kind: Job, metadata: {namespace: kyma-system, name: event-bus-mesh-namespaces-migration-mesh-namespaces-migration},
-  spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}`), gone("Job", kyma.SystemNamespace, "event-bus-mesh-namespaces-migration-mesh-namespaces-migration")},
+  spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}`), gone("Job", standin.SystemNamespace, "event-bus-mesh-namespaces-migration-mesh-namespaces-migration")},
 		{"controller-down", nil, add("Deployment", `{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: event-sources-controller-manager},
-  spec: {replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}`), gone("Deployment", kyma.SystemNamespace, "event-sources-controller-manager")},
+  spec: {replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}`), gone("Deployment", standin.SystemNamespace, "event-sources-controller-manager")},
 
 		{"instance-failed", nil, status("ServiceInstance", "shop", "commerce", `{"status":{"conditions":[{"type":"Failed","status":"True","reason":"ProvisionFailed","message":"no","lastTransitionTime":"2020-03-04T00:00:00Z"}]}}`), catalog},
 		{"instance-not-ready", nil, status("ServiceInstance", "shop", "commerce", notReady("Provisioning", "wait")), catalog},
@@ -313,7 +313,7 @@ func defects() []defect {
 			put(t, "ClusterRole", object(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: others, labels: {app.kubernetes.io/name: other}}, rules: []}`))
 			tool(t, "status").want(t, 0, `Warning: hooks of release "core" have left 1 serviceaccounts, 1 clusterroles behind`, verify.CleanUp)
 		}, func(t *testing.T, m *migrated) {
-			gone("ServiceAccount", kyma.SystemNamespace, "core-trigger-sync")(t, m)
+			gone("ServiceAccount", standin.SystemNamespace, "core-trigger-sync")(t, m)
 			gone("ClusterRole", "", "core-trigger-sync")(t, m)
 			gone("ClusterRole", "", "others")(t, m)
 		}},

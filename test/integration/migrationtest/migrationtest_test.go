@@ -25,11 +25,11 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/pkg/migrationtest"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // cluster is the one control plane of this package's tests.
-var cluster *controlplane.ControlPlane
+var cluster *kubernetes.ControlPlane
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	var err error
-	if cluster, err = controlplane.Start(ctx); err != nil {
+	if cluster, err = kubernetes.Start(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -265,7 +265,7 @@ func TestBadJobsAreCaught(t *testing.T) {
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
 			child := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestBadJob$/^("+tc.subtests+")$")
-			child.Env = append(os.Environ(), faultEnv+"="+tc.fault, controlplane.KubeconfigEnv+"="+cluster.Kubeconfig)
+			child.Env = append(os.Environ(), faultEnv+"="+tc.fault, kubernetes.KubeconfigEnv+"="+cluster.Kubeconfig)
 			out, err := child.CombinedOutput()
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // journal is needed when the answer to the creation of a Secret was lost.
@@ -31,7 +31,7 @@ func (a *account) many(t *testing.T, wanted migration.Result) {
 }
 
 func TestRolesAreExact(t *testing.T) {
-	p := start(t, controlplane.KnativeV1alpha1)
+	p := start(t, kubernetes.KnativeV1alpha1)
 	ctx := t.Context()
 
 	t.Run("state-namespace", func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestRolesAreExact(t *testing.T) {
 	})
 
 	t.Run("httpsource-sync", func(t *testing.T) {
-		apps, err := kyma.Reset(ctx, p.Config(), 2)
+		apps, err := standin.Reset(ctx, p.Config(), 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,10 +64,10 @@ func TestRolesAreExact(t *testing.T) {
 		a.contended(t, func() { a.run(t, migration.Succeeded, "run") })
 		a.run(t, migration.NothingToDo, "run")
 		a.run(t, migration.Succeeded, "undo")
-		p.controllers.Break(kyma.AdapterNeverReady, apps[1])
+		p.controllers.Break(standin.AdapterNeverReady, apps[1])
 		a.run(t, migration.RolledBack, "run", "--ready-timeout=1s")
 		a.killed(t, func() bool {
-			_, err := p.dynamic.Resource(kyma.HTTPSources).Namespace(kyma.IntegrationNamespace).Get(ctx, apps[1], metav1.GetOptions{})
+			_, err := p.dynamic.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Get(ctx, apps[1], metav1.GetOptions{})
 			return err == nil
 		})
 		p.controllers.HealAll()
@@ -79,13 +79,13 @@ func TestRolesAreExact(t *testing.T) {
 	})
 
 	t.Run("eventservice-verify", func(t *testing.T) {
-		if _, err := kyma.Reset(ctx, p.Config(), 0); err != nil {
+		if _, err := standin.Reset(ctx, p.Config(), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := kyma.Load(ctx, p.Config(), kyma.Application("commerce", false), kyma.EventService("commerce", false)); err != nil {
+		if err := standin.Load(ctx, p.Config(), standin.Application("commerce", false), standin.EventService("commerce", false)); err != nil {
 			t.Fatal(err)
 		}
-		kubelet, err := kyma.StartKubelet(ctx, p.Config(), kyma.IntegrationNamespace)
+		kubelet, err := standin.StartKubelet(ctx, p.Config(), standin.IntegrationNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,19 +96,19 @@ func TestRolesAreExact(t *testing.T) {
 		a := p.account(t, "eventservice-verify")
 		// Not switched, without its HTTPSource, and without one that is ready.
 		a.run(t, migration.FailedResult, "run", "--per-application-timeout=1ms", "--rollout-timeout=1s")
-		fresh, err := json.Marshal(map[string]any{"spec": kyma.EventService("commerce", true).Object["spec"]})
+		fresh, err := json.Marshal(map[string]any{"spec": standin.EventService("commerce", true).Object["spec"]})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.core.AppsV1().Deployments(kyma.IntegrationNamespace).Patch(ctx, "commerce-event-service", types.MergePatchType, fresh, metav1.PatchOptions{}); err != nil {
+		if _, err := p.core.AppsV1().Deployments(standin.IntegrationNamespace).Patch(ctx, "commerce-event-service", types.MergePatchType, fresh, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := kubelet.WaitRolledOut(ctx, "commerce-event-service"); err != nil {
 			t.Fatal(err)
 		}
 		a.run(t, migration.FailedResult, "run", "--per-application-timeout=1ms", "--rollout-timeout=1s")
-		p.controllers.Break(kyma.AdapterNeverReady, "commerce")
-		if err := kyma.PutHTTPSources(ctx, p.Config(), "commerce"); err != nil {
+		p.controllers.Break(standin.AdapterNeverReady, "commerce")
+		if err := standin.PutHTTPSources(ctx, p.Config(), "commerce"); err != nil {
 			t.Fatal(err)
 		}
 		a.run(t, migration.FailedResult, "run", "--per-application-timeout=1ms", "--rollout-timeout=1s")
@@ -121,12 +121,12 @@ func TestRolesAreExact(t *testing.T) {
 	})
 
 	t.Run("eventbus-scaledown", func(t *testing.T) {
-		if _, err := kyma.Reset(ctx, p.Config(), 0); err != nil {
+		if _, err := standin.Reset(ctx, p.Config(), 0); err != nil {
 			t.Fatal(err)
 		}
 		reset := func() {
 			t.Helper()
-			if err := kyma.ResetEventBus(ctx, p.Config(), kyma.EventActivation("shop", "orders", "commerce")); err != nil {
+			if err := standin.ResetEventBus(ctx, p.Config(), standin.EventActivation("shop", "orders", "commerce")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,11 +136,11 @@ func TestRolesAreExact(t *testing.T) {
 		a.contended(t, func() { a.run(t, migration.Succeeded, "run") })
 		a.run(t, migration.Succeeded, "undo")
 		// An Application whose event-service has not switched.
-		if err := kyma.Load(ctx, p.Config(), kyma.Application("commerce", false), kyma.EventService("commerce", false)); err != nil {
+		if err := standin.Load(ctx, p.Config(), standin.Application("commerce", false), standin.EventService("commerce", false)); err != nil {
 			t.Fatal(err)
 		}
 		a.run(t, migration.DeferredResult, "run")
-		if _, err := kyma.Reset(ctx, p.Config(), 0); err != nil {
+		if _, err := standin.Reset(ctx, p.Config(), 0); err != nil {
 			t.Fatal(err)
 		}
 		reset()
@@ -156,7 +156,7 @@ func TestRolesAreExact(t *testing.T) {
 		a := p.account(t, "eventbus-purge")
 		// The Event Bus is in use, and then is not.
 		a.run(t, migration.Refused, "plan")
-		for _, d := range kyma.EventBus() {
+		for _, d := range standin.EventBus() {
 			err := p.core.AppsV1().Deployments(d.GetNamespace()).Delete(ctx, d.GetName(), metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})
 			if err != nil && !apierrors.IsNotFound(err) {
 				t.Fatal(err)
@@ -169,7 +169,7 @@ func TestRolesAreExact(t *testing.T) {
 // holdPod keeps a pod of the Event Bus from going.
 func (p *plane) holdPod(t *testing.T) (release func()) {
 	t.Helper()
-	pods := p.core.CoreV1().Pods(kyma.SystemNamespace)
+	pods := p.core.CoreV1().Pods(standin.SystemNamespace)
 	list, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=event-bus"})
 	if err != nil || len(list.Items) == 0 {
 		t.Fatalf("no pod of the Event Bus: %v", err)

@@ -31,7 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -41,9 +41,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -58,16 +58,16 @@ func TestMain(m *testing.M) {
 
 // plane is a cluster with Kyma's kinds and Knative's at one version.
 type plane struct {
-	*controlplane.ControlPlane
-	version     controlplane.KnativeVersion
-	core        kubernetes.Interface
+	*kubernetes.ControlPlane
+	version     kubernetes.KnativeVersion
+	core        clientset.Interface
 	dynamic     dynamic.Interface
-	controllers *kyma.Controllers
+	controllers *standin.Controllers
 	helm        *helm.Helm
 }
 
 // start starts a cluster of the test's own, since its audit log is the proof.
-func start(t *testing.T, version controlplane.KnativeVersion, opts ...controlplane.Option) *plane {
+func start(t *testing.T, version kubernetes.KnativeVersion, opts ...kubernetes.Option) *plane {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
@@ -79,7 +79,7 @@ func start(t *testing.T, version controlplane.KnativeVersion, opts ...controlpla
 	if p.helm, err = helm.New(ctx, root, 3); err != nil {
 		t.Fatal(err)
 	}
-	if p.ControlPlane, err = controlplane.Start(ctx, opts...); err != nil {
+	if p.ControlPlane, err = kubernetes.Start(ctx, opts...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -88,22 +88,22 @@ func start(t *testing.T, version controlplane.KnativeVersion, opts ...controlpla
 		}
 	})
 	if !p.Own() {
-		t.Skip("needs the audit log of a cluster of its own: unset " + controlplane.KubeconfigEnv)
+		t.Skip("needs the audit log of a cluster of its own: unset " + kubernetes.KubeconfigEnv)
 	}
 	if err := p.InstallCRDs(ctx, version); err != nil {
 		t.Fatal(err)
 	}
-	if p.core, err = kubernetes.NewForConfig(p.Config()); err != nil {
+	if p.core, err = clientset.NewForConfig(p.Config()); err != nil {
 		t.Fatal(err)
 	}
 	if p.dynamic, err = dynamic.NewForConfig(p.Config()); err != nil {
 		t.Fatal(err)
 	}
-	if p.controllers, err = kyma.Start(context.WithoutCancel(t.Context()), p.Config(), kyma.Options{}); err != nil {
+	if p.controllers, err = standin.Start(context.WithoutCancel(t.Context()), p.Config(), standin.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.controllers.Stop)
-	if _, err := kyma.Put(ctx, p.Config(), 0); err != nil {
+	if _, err := standin.Put(ctx, p.Config(), 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"knative-eventing", "natss", "shop", "crm", engine.DefaultStateNamespace} {
@@ -126,7 +126,7 @@ type account struct {
 	clusterRole string
 	kubeconfig  string
 	grants      []grant
-	mark        controlplane.Mark
+	mark        kubernetes.Mark
 }
 
 // grant is one verb on one resource in one scope.
@@ -172,7 +172,7 @@ func (p *plane) account(t *testing.T, job string) *account {
 		"--namespace", namespace, "--set", "standalone=true,hooks.accountsOnce=true,image.allowDevel=true,test.enabled=false,component=" + componentOf(t, job),
 		"--api-versions", "authentication.istio.io/v1alpha1",
 	}
-	if p.version == controlplane.KnativeV1 {
+	if p.version == kubernetes.KnativeV1 {
 		args = append(args, "--api-versions", "eventing.knative.dev/v1")
 	}
 	out, err := p.helm.Template(ctx, release, "charts/eventmesh-migration", args...)
@@ -387,7 +387,7 @@ type faultOnly map[string]string
 // exactly checks that nothing was refused and everything granted was used.
 func (a *account) exactly(t *testing.T, faults faultOnly) {
 	t.Helper()
-	requests, err := a.Requests(t.Context(), a.mark, func(r controlplane.Request) bool { return r.User == a.user })
+	requests, err := a.Requests(t.Context(), a.mark, func(r kubernetes.Request) bool { return r.User == a.user })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane/servicecatalog"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/servicecatalog"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // catalog is a cluster with the real Service Catalog, whose namespace "shop" uses
@@ -29,12 +29,12 @@ type catalog struct {
 	*bus
 	t *testing.T
 	// broker is application-broker, stock and orders what it offers.
-	broker        *kyma.ApplicationBroker
+	broker        *standin.ApplicationBroker
 	orders, stock string
 }
 
 func TestRolesOfServiceInstanceRecreateAreExact(t *testing.T) {
-	for _, version := range []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1} {
+	for _, version := range []kubernetes.KnativeVersion{kubernetes.KnativeV1alpha1, kubernetes.KnativeV1} {
 		t.Run(string(version), func(t *testing.T) {
 			c := newCatalog(t, version)
 			a := c.account(t, "serviceinstance-recreate")
@@ -54,28 +54,28 @@ func TestRolesOfServiceInstanceRecreateAreExact(t *testing.T) {
 			c.mesh.Stop()
 			a.run(t, migration.RolledBack, "run", "--activation-timeout=1s", "--ready-timeout=5s")
 			a.killed(t, func() bool {
-				_, err := c.dynamic.Resource(kyma.EventActivations).Namespace("shop").Get(t.Context(), c.orders, metav1.GetOptions{})
+				_, err := c.dynamic.Resource(standin.EventActivations).Namespace("shop").Get(t.Context(), c.orders, metav1.GetOptions{})
 				return err == nil
 			})
 			c.startMesh()
 			a.run(t, migration.Succeeded, "run")
 			// An EventActivation that would go with somebody else.
 			c.instance("stock")
-			c.patch(kyma.EventActivations, "shop", c.orders, fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":%q,"kind":"ServiceInstance","name":"stock","uid":%q}]}}`,
-				kyma.ServiceInstances.GroupVersion(), c.get(kyma.ServiceInstances, "shop", "stock").GetUID()))
+			c.patch(standin.EventActivations, "shop", c.orders, fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":%q,"kind":"ServiceInstance","name":"stock","uid":%q}]}}`,
+				standin.ServiceInstances.GroupVersion(), c.get(standin.ServiceInstances, "shop", "stock").GetUID()))
 			a.run(t, migration.Succeeded, "run")
 
 			// Recreations: with finalizers and owners of others, and twice in one life of
 			// application-broker, which has to be restarted for the second.
-			c.patch(kyma.ServiceInstances, "shop", "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
+			c.patch(standin.ServiceInstances, "shop", "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
 			for range 2 {
 				a.run(t, migration.Succeeded, "run", "--strategy=always", "--timeout=30m", "--delete-timeout=2m", "--ready-timeout=2m", "--activation-timeout=2m", "--restart-timeout=2m")
 			}
-			c.patch(kyma.ServiceInstances, "shop", "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog"]}}`)
+			c.patch(standin.ServiceInstances, "shop", "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog"]}}`)
 
 			// application-broker of 1.11 makes a Policy, too.
-			c.startBroker(kyma.Broker111)
-			_, err := c.core.AppsV1().Deployments(kyma.IntegrationNamespace).Patch(t.Context(), kyma.ApplicationBrokerName, types.JSONPatchType,
+			c.startBroker(standin.Broker111)
+			_, err := c.core.AppsV1().Deployments(standin.IntegrationNamespace).Patch(t.Context(), standin.ApplicationBrokerName, types.JSONPatchType,
 				[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"application-broker:ea60970f"}]`), metav1.PatchOptions{})
 			c.check(err)
 			c.strip()
@@ -88,7 +88,7 @@ func TestRolesOfServiceInstanceRecreateAreExact(t *testing.T) {
 				journal: "the answer to a creation was lost",
 				"get policies.authentication.istio.io everywhere": "the answer to a creation was lost",
 			}
-			if version == controlplane.KnativeV1alpha1 {
+			if version == kubernetes.KnativeV1alpha1 {
 				faults["watch serviceaccounts everywhere"] = "one had a finalizer"
 				faults["watch rolebindings.rbac.authorization.k8s.io everywhere"] = "one had a finalizer"
 			}
@@ -106,17 +106,17 @@ func TestRolesOfServiceInstanceRecreateAreExact(t *testing.T) {
 	}
 }
 
-func newCatalog(t *testing.T, version controlplane.KnativeVersion) *catalog {
+func newCatalog(t *testing.T, version kubernetes.KnativeVersion) *catalog {
 	t.Helper()
 	c := &catalog{bus: &bus{plane: start(t, version)}, t: t, orders: "6b1b5a4e-0001-4d5c-8f0a-000000000001", stock: "6b1b5a4e-0002-4d5c-8f0a-000000000002"}
 	ctx, outlive := t.Context(), context.WithoutCancel(t.Context())
-	c.check(kyma.Load(ctx, c.Config(), kyma.EventBus()...))
-	activations, err := kyma.StartActivations(outlive, c.Config(), kyma.Options{})
+	c.check(standin.Load(ctx, c.Config(), standin.EventBus()...))
+	activations, err := standin.StartActivations(outlive, c.Config(), standin.Options{})
 	c.check(err)
 	t.Cleanup(activations.Stop)
 	c.startMesh()
 	t.Cleanup(func() { c.mesh.Stop() })
-	usages, err := kyma.StartBindingUsages(outlive, c.Config(), kyma.Options{})
+	usages, err := standin.StartBindingUsages(outlive, c.Config(), standin.Options{})
 	c.check(err)
 	t.Cleanup(usages.Stop)
 	service, err := servicecatalog.Start(ctx, c.ControlPlane, servicecatalog.Options{CascadingDeletion: true, QPS: 1000})
@@ -126,32 +126,32 @@ func newCatalog(t *testing.T, version controlplane.KnativeVersion) *catalog {
 			t.Error(err)
 		}
 	})
-	c.startBroker(kyma.Broker110)
+	c.startBroker(standin.Broker110)
 	t.Cleanup(func() { c.broker.Stop() })
-	c.create(kyma.Applications, kyma.ApplicationWith("store",
-		kyma.AppService{ID: c.orders, Name: "orders", API: true, Events: true}, kyma.AppService{ID: c.stock, Name: "stock", Events: true}))
-	c.check(kyma.PutHTTPSources(ctx, c.Config(), "store"))
+	c.create(standin.Applications, standin.ApplicationWith("store",
+		standin.AppService{ID: c.orders, Name: "orders", API: true, Events: true}, standin.AppService{ID: c.stock, Name: "stock", Events: true}))
+	c.check(standin.PutHTTPSources(ctx, c.Config(), "store"))
 	c.check(c.controllers.WaitReady(ctx, "store"))
-	c.create(kyma.ApplicationMappings, kyma.ApplicationMapping("shop", "store"))
+	c.create(standin.ApplicationMappings, standin.ApplicationMapping("shop", "store"))
 	c.check(c.broker.WaitCatalog(ctx, "shop"))
 	return c
 }
 
 // startBroker starts application-broker, in the place of the one that runs.
-func (c *catalog) startBroker(version kyma.BrokerVersion) {
+func (c *catalog) startBroker(version standin.BrokerVersion) {
 	c.t.Helper()
 	if c.broker != nil {
 		c.broker.Stop()
 	}
 	var err error
-	c.broker, err = kyma.StartApplicationBroker(context.WithoutCancel(c.t.Context()), c.Config(), kyma.ApplicationBrokerOptions{Version: version, InCluster: true})
+	c.broker, err = standin.StartApplicationBroker(context.WithoutCancel(c.t.Context()), c.Config(), standin.ApplicationBrokerOptions{Version: version, InCluster: true})
 	c.check(err)
 }
 
 func (c *catalog) startMesh() {
 	c.t.Helper()
 	var err error
-	c.mesh, err = kyma.StartMesh(context.WithoutCancel(c.t.Context()), c.Config(), kyma.Options{})
+	c.mesh, err = standin.StartMesh(context.WithoutCancel(c.t.Context()), c.Config(), standin.Options{})
 	c.check(err)
 }
 
@@ -184,18 +184,18 @@ func (c *catalog) patch(gvr schema.GroupVersionResource, namespace, name, patch 
 // instance makes a ServiceInstance of the service of that name.
 func (c *catalog) instance(name string) {
 	c.t.Helper()
-	c.create(kyma.ServiceInstances, kyma.ServiceInstance("shop", name, name))
-	c.ready(kyma.ServiceInstances, name)
+	c.create(standin.ServiceInstances, standin.ServiceInstance("shop", name, name))
+	c.ready(standin.ServiceInstances, name)
 }
 
 // bind gives a Deployment of the name the credentials of an instance.
 func (c *catalog) bind(name, instance string) {
 	c.t.Helper()
-	c.create(kyma.Deployments, kyma.Workload("shop", name))
-	c.create(kyma.ServiceBindings, kyma.ServiceBinding("shop", name, instance))
-	c.ready(kyma.ServiceBindings, name)
-	c.create(kyma.ServiceBindingUsages, kyma.ServiceBindingUsage("shop", name, name, name))
-	c.ready(kyma.ServiceBindingUsages, name)
+	c.create(standin.Deployments, standin.Workload("shop", name))
+	c.create(standin.ServiceBindings, standin.ServiceBinding("shop", name, instance))
+	c.ready(standin.ServiceBindings, name)
+	c.create(standin.ServiceBindingUsages, standin.ServiceBindingUsage("shop", name, name, name))
+	c.ready(standin.ServiceBindingUsages, name)
 }
 
 func (c *catalog) ready(gvr schema.GroupVersionResource, name string) {
@@ -216,13 +216,13 @@ func (c *catalog) ready(gvr schema.GroupVersionResource, name string) {
 func (c *catalog) strip() {
 	c.t.Helper()
 	ctx := c.t.Context()
-	c.patch(kyma.Namespaces, "", "shop", `{"metadata":{"labels":{"knative-eventing-injection":null}}}`)
+	c.patch(standin.Namespaces, "", "shop", `{"metadata":{"labels":{"knative-eventing-injection":null}}}`)
 	for _, kind := range []struct {
 		gvr       schema.GroupVersionResource
 		namespace string
 	}{
-		{kyma.EventActivations, "shop"},
-		{c.knative("messaging", "subscriptions"), kyma.IntegrationNamespace},
+		{standin.EventActivations, "shop"},
+		{c.knative("messaging", "subscriptions"), standin.IntegrationNamespace},
 		{c.knative("eventing", "brokers"), "shop"},
 		{schema.GroupVersionResource{Group: "authentication.istio.io", Version: "v1alpha1", Resource: "policies"}, "shop"},
 		{corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "shop"},

@@ -17,14 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // bus is a cluster with the Event Bus, one Application, and Kyma Subscriptions.
 type bus struct {
 	*plane
-	mesh *kyma.Mesh
+	mesh *standin.Mesh
 }
 
 func (b *bus) knative(group, resource string) schema.GroupVersionResource {
@@ -32,7 +32,7 @@ func (b *bus) knative(group, resource string) schema.GroupVersionResource {
 }
 
 func TestRolesOfTriggerSyncAreExact(t *testing.T) {
-	for _, version := range []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1} {
+	for _, version := range []kubernetes.KnativeVersion{kubernetes.KnativeV1alpha1, kubernetes.KnativeV1} {
 		t.Run(string(version), func(t *testing.T) {
 			b := newBus(t, version)
 			a := b.account(t, "trigger-sync")
@@ -42,13 +42,13 @@ func TestRolesOfTriggerSyncAreExact(t *testing.T) {
 			// label has no finalizers, or a rollback would watch them go.
 			b.subscribe(t, "shop", "orders")
 			labels := faultOnly{}
-			if version == controlplane.KnativeV1alpha1 {
+			if version == kubernetes.KnativeV1alpha1 {
 				labels["watch serviceaccounts everywhere"] = "one had a finalizer"
 				labels["watch rolebindings.rbac.authorization.k8s.io everywhere"] = "one had a finalizer"
 			}
 			a.refusesWithout(t, labels)
 			a.many(t, migration.DeferredResult)
-			b.mesh.Break(kyma.TriggerNeverReady, "shop/"+b.trigger(t, a))
+			b.mesh.Break(standin.TriggerNeverReady, "shop/"+b.trigger(t, a))
 			a.run(t, migration.RolledBack, "run", "--ready-timeout=1s")
 			a.killed(t, func() bool {
 				list, err := b.dynamic.Resource(b.knative("eventing", "triggers")).Namespace("shop").List(ctx, metav1.ListOptions{})
@@ -59,7 +59,7 @@ func TestRolesOfTriggerSyncAreExact(t *testing.T) {
 
 			// An EventActivation without its Knative Subscription is waited for.
 			b.subscribe(t, "crm", "customers")
-			if err := kyma.Load(ctx, b.Config(), kyma.EventActivation("crm", "customers", "commerce")); err != nil {
+			if err := standin.Load(ctx, b.Config(), standin.EventActivation("crm", "customers", "commerce")); err != nil {
 				t.Fatal(err)
 			}
 			a.run(t, migration.RolledBack, "run", "--activation-timeout=1s")
@@ -89,20 +89,20 @@ func TestRolesOfTriggerSyncAreExact(t *testing.T) {
 	}
 }
 
-func newBus(t *testing.T, version controlplane.KnativeVersion) *bus {
+func newBus(t *testing.T, version kubernetes.KnativeVersion) *bus {
 	t.Helper()
 	ctx := t.Context()
-	b := &bus{plane: start(t, version, controlplane.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller"))}
+	b := &bus{plane: start(t, version, kubernetes.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller"))}
 	var err error
-	if b.mesh, err = kyma.StartMesh(context.WithoutCancel(ctx), b.Config(), kyma.Options{ControllerPods: true, Activated: true}); err != nil {
+	if b.mesh, err = standin.StartMesh(context.WithoutCancel(ctx), b.Config(), standin.Options{ControllerPods: true, Activated: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.mesh.Stop)
 	const app = "commerce"
-	if err := kyma.Load(ctx, b.Config(), append(kyma.EventBus(), kyma.Application(app, false), kyma.EventService(app, false))...); err != nil {
+	if err := standin.Load(ctx, b.Config(), append(standin.EventBus(), standin.Application(app, false), standin.EventService(app, false))...); err != nil {
 		t.Fatal(err)
 	}
-	if err := kyma.PutHTTPSources(ctx, b.Config(), app); err != nil {
+	if err := standin.PutHTTPSources(ctx, b.Config(), app); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.controllers.WaitReady(ctx, app); err != nil {
@@ -128,24 +128,24 @@ func newBus(t *testing.T, version controlplane.KnativeVersion) *bus {
 // link brings the events of the Application to a namespace.
 func (b *bus) link(t *testing.T, namespace string) {
 	t.Helper()
-	link := kyma.Link(string(b.version), "commerce", namespace, "brokersub-"+namespace)
-	if _, err := b.dynamic.Resource(b.knative("messaging", "subscriptions")).Namespace(kyma.IntegrationNamespace).Create(t.Context(), link, metav1.CreateOptions{}); err != nil {
+	link := standin.Link(string(b.version), "commerce", namespace, "brokersub-"+namespace)
+	if _, err := b.dynamic.Resource(b.knative("messaging", "subscriptions")).Namespace(standin.IntegrationNamespace).Create(t.Context(), link, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (b *bus) subscribe(t *testing.T, namespace, name string) {
 	t.Helper()
-	sub := kyma.KymaSubscription(namespace, name, "commerce", "order.created")
+	sub := standin.KymaSubscription(namespace, name, "commerce", "order.created")
 	unstructured.RemoveNestedField(sub.Object, "spec", "include_subscription_name_header")
 	sub.SetFinalizers(nil)
-	if _, err := b.dynamic.Resource(kyma.KymaSubscriptions).Namespace(namespace).Create(t.Context(), sub, metav1.CreateOptions{}); err != nil {
+	if _, err := b.dynamic.Resource(standin.KymaSubscriptions).Namespace(namespace).Create(t.Context(), sub, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b.wait(t, "the Event Bus knows the Subscriptions", kyma.SubscriptionsReady)
+	b.wait(t, "the Event Bus knows the Subscriptions", standin.SubscriptionsReady)
 }
 
-func (b *bus) wait(t *testing.T, what string, holds func(*kyma.Mesh) bool) {
+func (b *bus) wait(t *testing.T, what string, holds func(*standin.Mesh) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -168,20 +168,20 @@ func (b *bus) trigger(t *testing.T, a *account) string {
 
 func (b *bus) scale(t *testing.T, replicas int) {
 	t.Helper()
-	_, err := b.core.AppsV1().Deployments(kyma.SystemNamespace).Patch(t.Context(), kyma.SubscriptionController, types.MergePatchType,
+	_, err := b.core.AppsV1().Deployments(standin.SystemNamespace).Patch(t.Context(), standin.SubscriptionController, types.MergePatchType,
 		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.wait(t, "the controller is told", func(m *kyma.Mesh) bool { return m.ControllerRuns() == (replicas > 0) })
+	b.wait(t, "the controller is told", func(m *standin.Mesh) bool { return m.ControllerRuns() == (replicas > 0) })
 }
 
 // switched lets the event-service post to the mesh.
 func (b *bus) switched(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	deployments := b.dynamic.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace)
-	u := kyma.EventService("commerce", true)
+	deployments := b.dynamic.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace)
+	u := standin.EventService("commerce", true)
 	if err := deployments.Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func (b *bus) switched(t *testing.T) {
 // status says that the event-service is rolled out: no controller does here.
 func (b *bus) status(t *testing.T) {
 	t.Helper()
-	_, err := b.core.AppsV1().Deployments(kyma.IntegrationNamespace).Patch(t.Context(), "commerce-event-service", types.MergePatchType,
+	_, err := b.core.AppsV1().Deployments(standin.IntegrationNamespace).Patch(t.Context(), "commerce-event-service", types.MergePatchType,
 		[]byte(`{"status":{"observedGeneration":1,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}`), metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)

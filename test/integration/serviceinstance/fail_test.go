@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // limits are short: what they bound does not come true.
@@ -23,19 +23,19 @@ var limits = []string{"--ready-timeout=3s", "--activation-timeout=3s", "--delete
 func TestNotInTime(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		fault        kyma.BrokerFault
+		fault        standin.BrokerFault
 		code         int
 		problem      string
 	}{
-		{"Instance", "an instance is not provisioned in time", kyma.HangProvision, migration.ExitPartlyRestored, "to be provisioned: "},
+		{"Instance", "an instance is not provisioned in time", standin.HangProvision, migration.ExitPartlyRestored, "to be provisioned: "},
 		{
-			"Unknown", "application-broker does not know the Application, and keeps the operation", kyma.UnknownService,
+			"Unknown", "application-broker does not know the Application, and keeps the operation", standin.UnknownService,
 			migration.ExitPartlyRestored, "did not know its Application",
 		},
-		{"Binding", "a binding is refused", kyma.FailBind, migration.ExitPartlyRestored, "ServiceBinding shop/till to be ready"},
+		{"Binding", "a binding is refused", standin.FailBind, migration.ExitPartlyRestored, "ServiceBinding shop/till to be ready"},
 		{
 			"Link", "there is an EventActivation, and no Knative Subscription: what was there is back, so it is rolled back",
-			kyma.SkipLink, migration.ExitFailed, "no Knative Subscription in kyma-integration brings them",
+			standin.SkipLink, migration.ExitFailed, "no Knative Subscription in kyma-integration brings them",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -63,9 +63,9 @@ func TestNotInTime(t *testing.T) {
 // again, and did not know its Application.
 func (w *world) unknown() *process {
 	w.t.Helper()
-	w.broker.Break(kyma.UnknownService, ns+"/"+orders)
+	w.broker.Break(standin.UnknownService, ns+"/"+orders)
 	p := w.begin(w.Kubeconfig, "run", append(limits, "--output=json", "--strategy=always", "--ready-timeout=5s", "--activation-timeout=5s", "--rollback-timeout=1m")...)
-	w.until(kyma.ServiceInstances, ns, "orders", "refused", func(u *unstructured.Unstructured) bool {
+	w.until(standin.ServiceInstances, ns, "orders", "refused", func(u *unstructured.Unstructured) bool {
 		return u != nil && reason(u, "Ready") == "DeprovisionCallFailed"
 	})
 	return p
@@ -115,16 +115,16 @@ func TestUnknownWhileBusy(t *testing.T) {
 	w.instance("orders", "orders")
 	before := w.census()
 	p := w.unknown()
-	w.broker.Break(kyma.HangProvision, ns+"/"+stock)
-	w.create(kyma.ServiceInstances, kyma.ServiceInstance(ns, "stock", "stock"))
-	w.until(kyma.ServiceInstances, ns, "stock", "being provisioned", func(u *unstructured.Unstructured) bool {
+	w.broker.Break(standin.HangProvision, ns+"/"+stock)
+	w.create(standin.ServiceInstances, standin.ServiceInstance(ns, "stock", "stock"))
+	w.until(standin.ServiceInstances, ns, "stock", "being provisioned", func(u *unstructured.Unstructured) bool {
 		return u != nil && reason(u, "Ready") == "Provisioning"
 	})
 	if report, code := w.end(p); code != migration.ExitPartlyRestored {
 		t.Errorf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
 	}
 	w.broker.HealAll()
-	w.untilReady(kyma.ServiceInstances, "stock")
+	w.untilReady(standin.ServiceInstances, "stock")
 	before["ServiceInstance stock"] = w.census()["ServiceInstance stock"]
 	w.finish(before, "no longer busy", 1)
 	w.isOnTheMesh("orders", orders)
@@ -134,13 +134,13 @@ func TestUnknownWhileBusy(t *testing.T) {
 func TestFinishedStays(t *testing.T) {
 	w := on(t)
 	w.two()
-	before, uids := w.census(), w.uids(kyma.ServiceInstances)
-	w.broker.Break(kyma.FailProvision, ns+"/"+stock)
+	before, uids := w.census(), w.uids(standin.ServiceInstances)
+	w.broker.Break(standin.FailProvision, ns+"/"+stock)
 	report, code := w.run("run", "--strategy=always")
 	if code != migration.ExitPartlyRestored {
 		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
 	}
-	after := w.uids(kyma.ServiceInstances)
+	after := w.uids(standin.ServiceInstances)
 	if after["orders"] == uids["orders"] {
 		t.Error("orders was not recreated before stock failed: this test proves nothing")
 	}
@@ -155,10 +155,10 @@ func TestFinishedStays(t *testing.T) {
 	}
 	w.broker.HealAll()
 	w.finish(before, "healed", 2)
-	if diff := cmp.Diff(after["orders"], w.uids(kyma.ServiceInstances)["orders"]); diff != "" {
+	if diff := cmp.Diff(after["orders"], w.uids(standin.ServiceInstances)["orders"]); diff != "" {
 		t.Errorf("what was finished was recreated once more (-before +after):\n%s", diff)
 	}
-	if report, code := w.run("undo"); code != migration.ExitOK || w.uids(kyma.ServiceInstances)["orders"] != after["orders"] {
+	if report, code := w.run("undo"); code != migration.ExitOK || w.uids(standin.ServiceInstances)["orders"] != after["orders"] {
 		t.Errorf("undo: exit code %d, %s: %s", code, report.Result, report.Message)
 	}
 }

@@ -18,19 +18,19 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // two are an instance with a binding and a usage, with an owner and a finalizer of
 // somebody else, and one without.
 func (w *world) two() {
 	w.t.Helper()
-	owner := w.get(kyma.Namespaces, "", ns)
+	owner := w.get(standin.Namespaces, "", ns)
 	w.instance("orders", "orders", func(u *unstructured.Unstructured) {
 		u.SetLabels(map[string]string{"team": "till"})
 		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns, UID: owner.GetUID()}})
 	})
-	w.patch(kyma.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
+	w.patch(standin.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
 	w.instance("stock", "stock")
 	w.bind("till", "orders")
 }
@@ -99,7 +99,7 @@ func (w *world) finish(before map[string]any, what string, runs int) {
 	if diff := cmp.Diff(before, w.census()); diff != "" {
 		w.t.Fatalf("%s: lost or changed (-before +after):\n%s", what, diff)
 	}
-	for _, secret := range w.list(kyma.Secrets, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
+	for _, secret := range w.list(standin.Secrets, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/phase in (forward,rollback,undo)") {
 		w.t.Fatalf("%s: journal %s is still open", what, secret.GetName())
 	}
 }
@@ -131,7 +131,7 @@ func TestRollback(t *testing.T) {
 	w := on(t)
 	w.two()
 	before := w.census()
-	w.broker.Break(kyma.FailProvision, ns+"/"+orders)
+	w.broker.Break(standin.FailProvision, ns+"/"+orders)
 	report, code := w.run("run", "--strategy=always")
 	if code != migration.ExitPartlyRestored {
 		t.Fatalf("exit code %d, %s: %s", code, report.Result, report.Message)
@@ -162,9 +162,9 @@ func TestLostOperation(t *testing.T) {
 	w := on(t)
 	w.two()
 	before := w.census()
-	w.broker.Break(kyma.HangProvision, ns+"/"+orders)
+	w.broker.Break(standin.HangProvision, ns+"/"+orders)
 	p := w.begin(w.Kubeconfig, "run", "--output=json", "--strategy=always")
-	w.until(kyma.ServiceInstances, ns, "orders", "being provisioned", func(u *unstructured.Unstructured) bool {
+	w.until(standin.ServiceInstances, ns, "orders", "being provisioned", func(u *unstructured.Unstructured) bool {
 		return u != nil && u.GetDeletionTimestamp() == nil && text(u, "status", "currentOperation") == "Provision" && text(u, "status", "lastOperation") != ""
 	})
 	w.broker.HealAll()
@@ -191,13 +191,13 @@ func TestStalledDeletion(t *testing.T) {
 	case <-p.exited:
 		t.Fatal("it ended before it deleted anything")
 	}
-	w.create(kyma.ServiceBindings, kyma.ServiceBinding(ns, "late", "orders"))
-	w.untilReady(kyma.ServiceBindings, "late")
+	w.create(standin.ServiceBindings, standin.ServiceBinding(ns, "late", "orders"))
+	w.untilReady(standin.ServiceBindings, "late")
 	hold.Release()
-	w.until(kyma.ServiceInstances, ns, "orders", "blocked", func(u *unstructured.Unstructured) bool {
+	w.until(standin.ServiceInstances, ns, "orders", "blocked", func(u *unstructured.Unstructured) bool {
 		return u != nil && reason(u, "Ready") == "DeprovisionBlockedByExistingCredentials"
 	})
-	w.delete(kyma.ServiceBindings, ns, "late")
+	w.delete(standin.ServiceBindings, ns, "late")
 	if report, code := w.end(p); code != migration.ExitOK {
 		t.Fatalf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
 	}

@@ -30,24 +30,24 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane/servicecatalog"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/servicecatalog"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // plane is the cluster that all tests share: a namespace "shop" that uses the
 // Application "store" through application-broker.
 type plane struct {
-	*controlplane.ControlPlane
+	*kubernetes.ControlPlane
 	client      dynamic.Interface
 	catalog     *servicecatalog.Catalog
-	mesh        *kyma.Mesh
-	activations *kyma.Activations
-	usages      *kyma.BindingUsages
-	broker      *kyma.ApplicationBroker
-	brokerIs    kyma.ApplicationBrokerOptions
+	mesh        *standin.Mesh
+	activations *standin.Activations
+	usages      *standin.BindingUsages
+	broker      *standin.ApplicationBroker
+	brokerIs    standin.ApplicationBrokerOptions
 }
 
 var (
@@ -66,7 +66,7 @@ const (
 	prices = "6b1b5a4e-0003-4d5c-8f0a-000000000003"
 )
 
-var services = []kyma.AppService{
+var services = []standin.AppService{
 	{ID: orders, Name: "orders", API: true, Events: true}, {ID: pizza, Name: "pizza", API: true, Events: true},
 	{ID: stock, Name: "stock", Events: true}, {ID: prices, Name: "prices", API: true},
 }
@@ -102,7 +102,7 @@ func (p *plane) stop() error {
 
 func start(ctx context.Context) (_ *plane, err error) {
 	p := &plane{} // not the result, which is nil when it fails
-	if p.ControlPlane, err = controlplane.Start(ctx); err != nil {
+	if p.ControlPlane, err = kubernetes.Start(ctx); err != nil {
 		return nil, err
 	}
 	if !p.Own() {
@@ -113,27 +113,27 @@ func start(ctx context.Context) (_ *plane, err error) {
 			err = errors.Join(err, p.ControlPlane.Stop())
 		}
 	}()
-	if err := p.InstallCRDs(ctx, controlplane.KnativeV1alpha1); err != nil {
+	if err := p.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
 		return nil, err
 	}
 	if p.client, err = dynamic.NewForConfig(p.Config()); err != nil {
 		return nil, err
 	}
-	if _, err := kyma.Put(ctx, p.Config(), 0); err != nil {
+	if _, err := standin.Put(ctx, p.Config(), 0); err != nil {
 		return nil, err
 	}
-	if err := kyma.Load(ctx, p.Config(), kyma.EventBus()...); err != nil {
+	if err := standin.Load(ctx, p.Config(), standin.EventBus()...); err != nil {
 		return nil, err
 	}
 	// The controllers outlive this test.
 	background := context.Background()
-	if p.activations, err = kyma.StartActivations(background, p.Config(), kyma.Options{}); err != nil {
+	if p.activations, err = standin.StartActivations(background, p.Config(), standin.Options{}); err != nil {
 		return nil, err
 	}
-	if p.mesh, err = kyma.StartMesh(background, p.Config(), kyma.Options{}); err != nil {
+	if p.mesh, err = standin.StartMesh(background, p.Config(), standin.Options{}); err != nil {
 		return nil, err
 	}
-	if p.usages, err = kyma.StartBindingUsages(background, p.Config(), kyma.Options{}); err != nil {
+	if p.usages, err = standin.StartBindingUsages(background, p.Config(), standin.Options{}); err != nil {
 		return nil, err
 	}
 	if p.catalog, err = servicecatalog.Start(ctx, p.ControlPlane, servicecatalog.Options{CascadingDeletion: true, QPS: 1000}); err != nil {
@@ -141,7 +141,7 @@ func start(ctx context.Context) (_ *plane, err error) {
 	}
 	for _, name := range []string{ns, "knative-eventing"} {
 		obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
-		if _, err := p.client.Resource(kyma.Namespaces).Create(ctx, obj, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := p.client.Resource(standin.Namespaces).Create(ctx, obj, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return nil, err
 		}
 	}
@@ -157,10 +157,10 @@ type world struct {
 
 // on returns the cluster with application-broker of 1.10, and nothing of earlier
 // tests.
-func on(t testing.TB) *world { return with(t, kyma.ApplicationBrokerOptions{}, services...) }
+func on(t testing.TB) *world { return with(t, standin.ApplicationBrokerOptions{}, services...) }
 
 // with returns it with a certain broker, and an Application with certain services.
-func with(t testing.TB, opts kyma.ApplicationBrokerOptions, offered ...kyma.AppService) *world {
+func with(t testing.TB, opts standin.ApplicationBrokerOptions, offered ...standin.AppService) *world {
 	t.Helper()
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -180,28 +180,28 @@ func with(t testing.TB, opts kyma.ApplicationBrokerOptions, offered ...kyma.AppS
 	w.check(w.catalog.StartWebhook(w.ctx))
 	w.check(w.catalog.SetCascadingDeletion(w.ctx, true))
 	w.forget()
-	w.check(kyma.ClearServices(w.ctx, w.Config()))
+	w.check(standin.ClearServices(w.ctx, w.Config()))
 	opts.InCluster = true
 	if w.broker == nil || w.brokerIs.Version != opts.Version || w.brokerIs.APIPackages != opts.APIPackages {
 		if w.broker != nil {
 			w.broker.Stop()
 		}
 		var err error
-		w.broker, err = kyma.StartApplicationBroker(context.Background(), w.Config(), opts)
+		w.broker, err = standin.StartApplicationBroker(context.Background(), w.Config(), opts)
 		w.check(err)
 		w.brokerIs = opts
 	}
 	w.broker.HealAll()
 	w.broker.Up()
 	w.check(w.broker.Restart(w.ctx))
-	w.put(kyma.Applications, kyma.ApplicationWith(app, offered...))
+	w.put(standin.Applications, standin.ApplicationWith(app, offered...))
 	channel := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "messaging.knative.dev/v1alpha1", "kind": "Channel",
-		"metadata": map[string]any{"name": app, "namespace": kyma.IntegrationNamespace, "labels": map[string]any{"application-name": app}},
+		"metadata": map[string]any{"name": app, "namespace": standin.IntegrationNamespace, "labels": map[string]any{"application-name": app}},
 	}}
 	w.create(channels, channel)
-	w.patch(channels, kyma.IntegrationNamespace, app, `{"status":{"conditions":[{"type":"Ready","status":"True"}],"address":{"url":"http://x"}}}`, "status")
-	w.create(kyma.ApplicationMappings, kyma.ApplicationMapping(ns, app))
+	w.patch(channels, standin.IntegrationNamespace, app, `{"status":{"conditions":[{"type":"Ready","status":"True"}],"address":{"url":"http://x"}}}`, "status")
+	w.create(standin.ApplicationMappings, standin.ApplicationMapping(ns, app))
 	w.check(w.broker.WaitCatalog(w.ctx, ns))
 	return w
 }
@@ -213,7 +213,7 @@ func (p *plane) forgetIn(ctx context.Context) error {
 	if !apierrors.IsNotFound(err) {
 		errs = append(errs, err)
 	}
-	for _, gvr := range []schema.GroupVersionResource{kyma.Secrets, kyma.ConfigMaps} {
+	for _, gvr := range []schema.GroupVersionResource{standin.Secrets, standin.ConfigMaps} {
 		errs = append(errs, p.client.Resource(gvr).Namespace(engine.DefaultStateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/job"}))
 	}
@@ -291,7 +291,7 @@ func (w *world) until(gvr schema.GroupVersionResource, namespace, name, what str
 	var last *unstructured.Unstructured
 	ctx, cancel := context.WithTimeout(w.ctx, 2*time.Minute)
 	defer cancel()
-	_, err := watchtools.UntilWithSync(ctx, controlplane.ListWatch(resource.List, resource.Watch, func(opts *metav1.ListOptions) {
+	_, err := watchtools.UntilWithSync(ctx, kubernetes.ListWatch(resource.List, resource.Watch, func(opts *metav1.ListOptions) {
 		opts.FieldSelector = selector
 	}), &unstructured.Unstructured{}, func(store cache.Store) (bool, error) {
 		return len(store.ListKeys()) == 0 && holds(nil), nil // one that is there comes as an event
@@ -341,32 +341,32 @@ func text(u *unstructured.Unstructured, path ...string) string {
 // instance makes a ServiceInstance and waits until it is provisioned.
 func (w *world) instance(name, class string, edits ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	w.t.Helper()
-	u := kyma.ServiceInstance(ns, name, class)
+	u := standin.ServiceInstance(ns, name, class)
 	for _, edit := range edits {
 		edit(u)
 	}
-	w.create(kyma.ServiceInstances, u)
-	return w.untilReady(kyma.ServiceInstances, name)
+	w.create(standin.ServiceInstances, u)
+	return w.untilReady(standin.ServiceInstances, name)
 }
 
 // bind gives a Deployment of the name the credentials of an instance, through a
 // binding and a usage of that name.
 func (w *world) bind(name, instance string) {
 	w.t.Helper()
-	if w.get(kyma.Deployments, ns, name) == nil {
-		w.create(kyma.Deployments, kyma.Workload(ns, name))
+	if w.get(standin.Deployments, ns, name) == nil {
+		w.create(standin.Deployments, standin.Workload(ns, name))
 	}
-	w.create(kyma.ServiceBindings, kyma.ServiceBinding(ns, name, instance))
-	w.untilReady(kyma.ServiceBindings, name)
-	w.create(kyma.ServiceBindingUsages, kyma.ServiceBindingUsage(ns, name, name, name))
-	w.untilReady(kyma.ServiceBindingUsages, name)
+	w.create(standin.ServiceBindings, standin.ServiceBinding(ns, name, instance))
+	w.untilReady(standin.ServiceBindings, name)
+	w.create(standin.ServiceBindingUsages, standin.ServiceBindingUsage(ns, name, name, name))
+	w.untilReady(standin.ServiceBindingUsages, name)
 }
 
 // linkNames are the Knative Subscriptions of the Application in the namespace.
 func (w *world) linkNames() []string {
 	w.t.Helper()
 	var names []string
-	for _, link := range w.list(links, kyma.IntegrationNamespace, "application-name="+app+",broker-namespace="+ns) {
+	for _, link := range w.list(links, standin.IntegrationNamespace, "application-name="+app+",broker-namespace="+ns) {
 		names = append(names, link.GetName())
 	}
 	return names
@@ -376,9 +376,9 @@ func (w *world) linkNames() []string {
 // provisioned by Kyma 1.8.
 func (w *world) strip(service string) {
 	w.t.Helper()
-	w.delete(kyma.EventActivations, ns, service)
+	w.delete(standin.EventActivations, ns, service)
 	for _, name := range w.linkNames() {
-		w.delete(links, kyma.IntegrationNamespace, name)
+		w.delete(links, standin.IntegrationNamespace, name)
 	}
 }
 
@@ -470,21 +470,21 @@ func (w *world) succeeds(want migration.Result, args ...string) *migration.Repor
 func (w *world) census() map[string]any {
 	w.t.Helper()
 	found := map[string]any{}
-	for _, u := range w.list(kyma.ServiceInstances, ns, "") {
+	for _, u := range w.list(standin.ServiceInstances, ns, "") {
 		found["ServiceInstance "+u.GetName()] = []any{
 			text(&u, "spec", "externalID"), condition(&u, "Ready"), u.GetDeletionTimestamp() != nil, u.GetFinalizers(), u.GetOwnerReferences(), u.GetLabels()["team"],
 		}
 	}
 	bindings := map[types.UID]string{}
-	for _, u := range w.list(kyma.ServiceBindings, ns, "") {
+	for _, u := range w.list(standin.ServiceBindings, ns, "") {
 		bindings[u.GetUID()] = u.GetName()
 		name := text(&u, "spec", "secretName")
 		found["ServiceBinding "+u.GetName()] = []any{text(&u, "spec", "externalID"), condition(&u, "Ready"), u.GetDeletionTimestamp() != nil}
-		if secret := w.get(kyma.Secrets, ns, name); secret != nil {
+		if secret := w.get(standin.Secrets, ns, name); secret != nil {
 			found["Secret "+name] = secret.Object["data"]
 		}
 	}
-	for _, u := range w.list(kyma.ServiceBindingUsages, ns, "") {
+	for _, u := range w.list(standin.ServiceBindingUsages, ns, "") {
 		owners := []string{}
 		for _, owner := range u.GetOwnerReferences() {
 			owners = append(owners, bindings[owner.UID])

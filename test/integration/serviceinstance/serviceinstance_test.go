@@ -13,8 +13,8 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestRecreate recreates instances with and without bindings and usages, of
@@ -25,13 +25,13 @@ func TestRecreate(t *testing.T) {
 		t.Run(fmt.Sprintf("CascadingDeletion=%t", cascading), func(t *testing.T) {
 			w := on(t)
 			w.check(w.catalog.SetCascadingDeletion(w.ctx, cascading))
-			owner := w.get(kyma.Namespaces, "", ns)
+			owner := w.get(standin.Namespaces, "", ns)
 			w.instance("orders", "orders", func(u *unstructured.Unstructured) {
 				u.SetLabels(map[string]string{"team": "till"})
 				u.SetAnnotations(map[string]string{"note": "kept"})
 				u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns, UID: owner.GetUID()}})
 			})
-			w.patch(kyma.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
+			w.patch(standin.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog","example.com/audit"]}}`)
 			w.instance("pizza", "pizza")
 			w.instance("stock", "stock")
 			w.instance("prices", "prices")
@@ -39,28 +39,28 @@ func TestRecreate(t *testing.T) {
 			w.bind("app", "orders")
 			w.bind("oven", "pizza")
 			// Of another broker, for all namespaces; nothing provisions it.
-			w.create(kyma.ServiceInstances, &unstructured.Unstructured{Object: map[string]any{
+			w.create(standin.ServiceInstances, &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "servicecatalog.k8s.io/v1beta1", "kind": "ServiceInstance", "metadata": map[string]any{"namespace": ns, "name": "redis"},
 				"spec": map[string]any{"clusterServiceClassExternalName": "redis", "clusterServicePlanExternalName": "micro"},
 			}})
-			w.until(kyma.ServiceInstances, ns, "redis", "looked at", func(u *unstructured.Unstructured) bool { return u != nil && condition(u, "Ready") != "" })
+			w.until(standin.ServiceInstances, ns, "redis", "looked at", func(u *unstructured.Unstructured) bool { return u != nil && condition(u, "Ready") != "" })
 			// Of a class that nobody offers: it never gets a reference to one.
-			w.create(kyma.ServiceInstances, kyma.ServiceInstance(ns, "ghost", "never-offered"))
-			w.until(kyma.ServiceInstances, ns, "ghost", "looked at", func(u *unstructured.Unstructured) bool { return u != nil && condition(u, "Ready") != "" })
-			before, uids := w.census(), w.uids(kyma.ServiceInstances)
+			w.create(standin.ServiceInstances, standin.ServiceInstance(ns, "ghost", "never-offered"))
+			w.until(standin.ServiceInstances, ns, "ghost", "looked at", func(u *unstructured.Unstructured) bool { return u != nil && condition(u, "Ready") != "" })
+			before, uids := w.census(), w.uids(standin.ServiceInstances)
 
 			report := w.succeeds(migration.Succeeded, "--strategy=always")
 
 			if diff := cmp.Diff(before, w.census()); diff != "" {
 				t.Errorf("lost or changed (-before +after):\n%s", diff)
 			}
-			for name, uid := range w.uids(kyma.ServiceInstances) {
+			for name, uid := range w.uids(standin.ServiceInstances) {
 				again := name != "prices" && name != "redis" && name != "ghost"
 				if (uid != uids[name]) != again {
 					t.Errorf("ServiceInstance %s was recreated: %t, want %t", name, uid != uids[name], again)
 				}
 			}
-			got := w.get(kyma.ServiceInstances, ns, "orders")
+			got := w.get(standin.ServiceInstances, ns, "orders")
 			is := map[string]any{
 				"team": got.GetLabels()["team"], "note": got.GetAnnotations()["note"], "finalizers": got.GetFinalizers(), "owners": got.GetOwnerReferences(),
 			}
@@ -71,7 +71,7 @@ func TestRecreate(t *testing.T) {
 			if diff := cmp.Diff(want, is); diff != "" {
 				t.Errorf("it is not as it was (-want +got):\n%s", diff)
 			}
-			w.patch(kyma.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog"]}}`)
+			w.patch(standin.ServiceInstances, ns, "orders", `{"metadata":{"finalizers":["kubernetes-incubator/service-catalog"]}}`)
 			w.isOnTheMesh("orders", orders)
 			w.isOnTheMesh("pizza", pizza)
 			w.isOnTheMesh("stock", stock)
@@ -88,8 +88,8 @@ func TestRecreate(t *testing.T) {
 // isOnTheMesh checks what application-broker makes for an instance.
 func (w *world) isOnTheMesh(instance, service string) {
 	w.t.Helper()
-	u := w.get(kyma.ServiceInstances, ns, instance)
-	activation := w.get(kyma.EventActivations, ns, service)
+	u := w.get(standin.ServiceInstances, ns, instance)
+	activation := w.get(standin.EventActivations, ns, service)
 	switch {
 	case activation == nil:
 		w.t.Errorf("%s has no EventActivation", instance)
@@ -101,7 +101,7 @@ func (w *world) isOnTheMesh(instance, service string) {
 	if names := w.linkNames(); len(names) != 1 {
 		w.t.Errorf("Knative Subscriptions: %v, want one", names)
 	}
-	if ns := w.get(kyma.Namespaces, "", ns); ns.GetLabels()["knative-eventing-injection"] != "enabled" {
+	if ns := w.get(standin.Namespaces, "", ns); ns.GetLabels()["knative-eventing-injection"] != "enabled" {
 		w.t.Errorf("labels of the namespace: %v", ns.GetLabels())
 	}
 }
@@ -113,10 +113,10 @@ func TestRepair(t *testing.T) {
 	w.instance("orders", "orders")
 	w.bind("till", "orders")
 	w.strip(orders)
-	before := w.get(kyma.ServiceInstances, ns, "orders").GetResourceVersion()
+	before := w.get(standin.ServiceInstances, ns, "orders").GetResourceVersion()
 
 	plan, code := w.run("plan")
-	if code != 0 || plan.Result != migration.Planned || w.get(kyma.EventActivations, ns, orders) != nil {
+	if code != 0 || plan.Result != migration.Planned || w.get(standin.EventActivations, ns, orders) != nil {
 		t.Fatalf("plan: exit code %d, %s: %s", code, plan.Result, plan.Message)
 	}
 	report := w.succeeds(migration.Succeeded)
@@ -125,7 +125,7 @@ func TestRepair(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	w.isOnTheMesh("orders", orders)
-	if after := w.get(kyma.ServiceInstances, ns, "orders").GetResourceVersion(); after != before {
+	if after := w.get(standin.ServiceInstances, ns, "orders").GetResourceVersion(); after != before {
 		t.Error("the instance was touched")
 	}
 	made := w.linkNames()
@@ -135,7 +135,7 @@ func TestRepair(t *testing.T) {
 	}
 	w.succeeds(migration.NothingToDo)
 
-	if report, code := w.run("undo"); code != 0 || w.get(kyma.EventActivations, ns, orders) != nil && w.get(kyma.EventActivations, ns, orders).GetDeletionTimestamp() == nil {
+	if report, code := w.run("undo"); code != 0 || w.get(standin.EventActivations, ns, orders) != nil && w.get(standin.EventActivations, ns, orders).GetDeletionTimestamp() == nil {
 		t.Errorf("undo: exit code %d: %s: %s", code, report.Result, report.Message)
 	}
 }
@@ -144,16 +144,16 @@ func TestRepair(t *testing.T) {
 // nothing else can help: application-broker never tries again.
 func TestFailedForGood(t *testing.T) {
 	w := on(t)
-	w.broker.Break(kyma.FailProvision, ns+"/"+orders)
-	w.create(kyma.ServiceInstances, kyma.ServiceInstance(ns, "orders", "orders"))
+	w.broker.Break(standin.FailProvision, ns+"/"+orders)
+	w.create(standin.ServiceInstances, standin.ServiceInstance(ns, "orders", "orders"))
 	// Service Catalog cleans up after it, and leaves it then.
-	w.until(kyma.ServiceInstances, ns, "orders", "given up", func(u *unstructured.Unstructured) bool {
+	w.until(standin.ServiceInstances, ns, "orders", "given up", func(u *unstructured.Unstructured) bool {
 		return u != nil && condition(u, "Failed") == "True" && text(u, "status", "currentOperation") == ""
 	})
 	w.broker.HealAll()
 	w.succeeds(migration.Succeeded)
 	w.isOnTheMesh("orders", orders)
-	w.untilReady(kyma.ServiceInstances, "orders")
+	w.untilReady(standin.ServiceInstances, "orders")
 }
 
 // TestInconsistentActivation recreates an instance whose EventActivation is for
@@ -162,12 +162,12 @@ func TestInconsistentActivation(t *testing.T) {
 	w := on(t)
 	w.instance("orders", "orders")
 	w.bind("till", "orders")
-	before, uids := w.census(), w.uids(kyma.ServiceInstances)
-	w.patch(kyma.EventActivations, ns, orders, `{"spec":{"sourceId":"other"}}`)
+	before, uids := w.census(), w.uids(standin.ServiceInstances)
+	w.patch(standin.EventActivations, ns, orders, `{"spec":{"sourceId":"other"}}`)
 	if report, code := w.run("run", "--strategy=repair"); code != 0 || report.Result != migration.DeferredResult {
 		t.Errorf("--strategy=repair: exit code %d, %s: %s", code, report.Result, report.Message)
 	}
-	if diff := cmp.Diff(uids, w.uids(kyma.ServiceInstances)); diff != "" {
+	if diff := cmp.Diff(uids, w.uids(standin.ServiceInstances)); diff != "" {
 		t.Errorf("--strategy=repair recreates (-before +after):\n%s", diff)
 	}
 	w.succeeds(migration.Succeeded)
@@ -181,13 +181,13 @@ func TestInconsistentActivation(t *testing.T) {
 // Knative Subscription before the EventActivation, and sets back the Istio Policy of the
 // namespace that somebody has edited.
 func TestBroker111(t *testing.T) {
-	w := with(t, kyma.ApplicationBrokerOptions{Version: kyma.Broker111}, services...)
+	w := with(t, standin.ApplicationBrokerOptions{Version: standin.Broker111}, services...)
 	w.instance("orders", "orders")
 	w.instance("stock", "stock")
 	w.bind("till", "orders")
-	made := w.get(kyma.Policies, ns, ns+"-broker").Object["spec"]
+	made := w.get(standin.Policies, ns, ns+"-broker").Object["spec"]
 	before := w.census()
-	w.patch(kyma.Policies, ns, ns+"-broker", `{"spec":{"peers":[]}}`)
+	w.patch(standin.Policies, ns, ns+"-broker", `{"spec":{"peers":[]}}`)
 	mark, err := w.Mark(w.ctx)
 	w.check(err)
 
@@ -195,17 +195,17 @@ func TestBroker111(t *testing.T) {
 	if diff := cmp.Diff(before, w.census()); diff != "" {
 		t.Errorf("lost or changed (-before +after):\n%s", diff)
 	}
-	if diff := cmp.Diff(made, w.get(kyma.Policies, ns, ns+"-broker").Object["spec"]); diff != "" {
+	if diff := cmp.Diff(made, w.get(standin.Policies, ns, ns+"-broker").Object["spec"]); diff != "" {
 		t.Errorf("the Policy is not as application-broker makes it (-want +got):\n%s", diff)
 	}
-	if names := w.linkNames(); len(names) != 1 || w.get(kyma.EventActivations, ns, orders) == nil || w.get(kyma.EventActivations, ns, stock) == nil {
+	if names := w.linkNames(); len(names) != 1 || w.get(standin.EventActivations, ns, orders) == nil || w.get(standin.EventActivations, ns, stock) == nil {
 		t.Errorf("Knative Subscriptions %v, or an EventActivation is missing", names)
 	}
-	deleted, err := w.Requests(w.ctx, mark, controlplane.All(controlplane.By(kyma.ApplicationBrokerName), func(r controlplane.Request) bool { return r.Verb == "delete" }))
+	deleted, err := w.Requests(w.ctx, mark, kubernetes.All(kubernetes.By(standin.ApplicationBrokerName), func(r kubernetes.Request) bool { return r.Verb == "delete" }))
 	w.check(err)
-	link := slices.IndexFunc(deleted, func(r controlplane.Request) bool { return r.Resource == links.Group+"/"+links.Resource })
-	activation := slices.IndexFunc(deleted, func(r controlplane.Request) bool {
-		return r.Resource == kyma.EventActivations.Group+"/"+kyma.EventActivations.Resource
+	link := slices.IndexFunc(deleted, func(r kubernetes.Request) bool { return r.Resource == links.Group+"/"+links.Resource })
+	activation := slices.IndexFunc(deleted, func(r kubernetes.Request) bool {
+		return r.Resource == standin.EventActivations.Group+"/"+standin.EventActivations.Resource
 	})
 	if link < 0 || activation < link {
 		t.Errorf("deleted by application-broker: %v", deleted)
@@ -220,21 +220,21 @@ func TestAccessLabel(t *testing.T) {
 	w := on(t)
 	w.instance("orders", "orders")
 	w.instance("stock", "stock")
-	label := func() string { return w.get(kyma.Namespaces, "", ns).GetLabels()["accessLabel"] }
-	w.until(kyma.Namespaces, "", ns, "labelled by application-broker", func(u *unstructured.Unstructured) bool { return u.GetLabels()["accessLabel"] == app })
+	label := func() string { return w.get(standin.Namespaces, "", ns).GetLabels()["accessLabel"] }
+	w.until(standin.Namespaces, "", ns, "labelled by application-broker", func(u *unstructured.Unstructured) bool { return u.GetLabels()["accessLabel"] == app })
 
 	w.succeeds(migration.Succeeded, "--strategy=always")
 	if got := label(); got != app {
 		t.Errorf("the label accessLabel is %q, was %q", got, app)
 	}
 	// What somebody has set himself is set again, too.
-	w.patch(kyma.Namespaces, "", ns, `{"metadata":{"labels":{"accessLabel":"mine"}}}`)
+	w.patch(standin.Namespaces, "", ns, `{"metadata":{"labels":{"accessLabel":"mine"}}}`)
 	w.succeeds(migration.Succeeded, "--strategy=always")
 	if got := label(); got != "mine" {
 		t.Errorf("the label accessLabel is %q, was %q", got, "mine")
 	}
 	// It is none of the job's own.
-	w.patch(kyma.Namespaces, "", ns, `{"metadata":{"labels":{"accessLabel":null}}}`)
+	w.patch(standin.Namespaces, "", ns, `{"metadata":{"labels":{"accessLabel":null}}}`)
 	w.succeeds(migration.Succeeded, "--strategy=always")
 	if got := label(); got != "" {
 		t.Errorf("the label accessLabel is %q, and there was none", got)
@@ -249,7 +249,7 @@ func TestPlan(t *testing.T) {
 	w.bind("till", "orders")
 	w.instance("stock", "stock")
 	w.instance("prices", "prices")
-	w.delete(kyma.EventActivations, ns, stock)
+	w.delete(standin.EventActivations, ns, stock)
 	const recreated = "ServiceInstance shop/orders: is deleted and created again: --strategy=always; " +
 		"and so are ServiceBinding till (Secret till); ServiceBindingUsage till, of deployment till"
 	for _, tc := range []struct {
@@ -295,13 +295,13 @@ func TestRefuse(t *testing.T) {
 	w := on(t)
 	w.instance("orders", "orders")
 	w.instance("stock", "stock")
-	w.delete(kyma.ApplicationMappings, ns, app)
-	before := w.uids(kyma.ServiceInstances)
+	w.delete(standin.ApplicationMappings, ns, app)
+	before := w.uids(standin.ServiceInstances)
 	report, code := w.run("run", "--strategy=always")
 	if code != migration.ExitRefused || len(report.Changes) > 0 {
 		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
 	}
-	if diff := cmp.Diff(before, w.uids(kyma.ServiceInstances)); diff != "" {
+	if diff := cmp.Diff(before, w.uids(standin.ServiceInstances)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
 	if w.get(leases, engine.DefaultStateNamespace, "eventmesh-migration") != nil {
@@ -309,8 +309,8 @@ func TestRefuse(t *testing.T) {
 	}
 
 	// The service is not offered any more: the instance works, as long as it is there.
-	w.create(kyma.ApplicationMappings, kyma.ApplicationMapping(ns, app, stock))
-	w.until(kyma.ServiceClasses, ns, orders, "removed from the catalog", func(u *unstructured.Unstructured) bool {
+	w.create(standin.ApplicationMappings, standin.ApplicationMapping(ns, app, stock))
+	w.until(standin.ServiceClasses, ns, orders, "removed from the catalog", func(u *unstructured.Unstructured) bool {
 		if u == nil {
 			return false
 		}
@@ -324,7 +324,7 @@ func TestRefuse(t *testing.T) {
 	if code != migration.ExitRefused || !slices.ContainsFunc(report.Findings, removed) {
 		t.Errorf("exit code %d, %s: %v", code, report.Result, report.Findings)
 	}
-	if diff := cmp.Diff(before, w.uids(kyma.ServiceInstances)); diff != "" {
+	if diff := cmp.Diff(before, w.uids(standin.ServiceInstances)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
 }
@@ -345,9 +345,9 @@ func TestTooLittleTime(t *testing.T) {
 // TestParameters: with API packages, instances have parameters, of which some come
 // from Secrets. They come back, and nobody gets to see them.
 func TestParameters(t *testing.T) {
-	w := with(t, kyma.ApplicationBrokerOptions{Version: kyma.Broker111, APIPackages: true}, services...)
+	w := with(t, standin.ApplicationBrokerOptions{Version: standin.Broker111, APIPackages: true}, services...)
 	const hush = "hush-hush"
-	w.put(kyma.Secrets, &unstructured.Unstructured{Object: map[string]any{
+	w.put(standin.Secrets, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": ns, "name": "params"}, "stringData": map[string]any{"json": `{"token":"` + hush + `"}`},
 	}})
 	w.instance("orders", app, func(u *unstructured.Unstructured) {
@@ -373,7 +373,7 @@ func TestParameters(t *testing.T) {
 		said.Write(p.stdout.Bytes())
 		said.Write(p.stderr.Bytes())
 	}
-	for _, u := range w.list(kyma.ConfigMaps, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/job") {
+	for _, u := range w.list(standin.ConfigMaps, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/job") {
 		fmt.Fprint(&said, u.Object)
 	}
 	if strings.Contains(said.String(), hush) {
@@ -382,12 +382,12 @@ func TestParameters(t *testing.T) {
 	if diff := cmp.Diff(before, w.census()); diff != "" {
 		t.Errorf("lost or changed (-before +after):\n%s", diff)
 	}
-	spec := w.get(kyma.ServiceInstances, ns, "orders").Object["spec"].(map[string]any)
+	spec := w.get(standin.ServiceInstances, ns, "orders").Object["spec"].(map[string]any)
 	if diff := cmp.Diff(map[string]any{"password": hush}, spec["parameters"]); diff != "" {
 		t.Errorf("parameters (-want +got):\n%s", diff)
 	}
 	// The Secret that the parameters come from is gone: it could not come back.
-	w.delete(kyma.Secrets, ns, "params")
+	w.delete(standin.Secrets, ns, "params")
 	if report, code := w.run("run", "--strategy=always"); code != migration.ExitRefused {
 		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
 	}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -167,7 +167,7 @@ func (w *world) havoc(ctx context.Context, random *rand.Rand, often time.Duratio
 			w.catalog.KillWebhook()
 			err = w.catalog.StartWebhook(w.ctx)
 		default:
-			err = w.client.Resource(kyma.Pods).Namespace(kyma.IntegrationNamespace).DeleteCollection(w.ctx, deleteOptions, brokerPods)
+			err = w.client.Resource(standin.Pods).Namespace(standin.IntegrationNamespace).DeleteCollection(w.ctx, deleteOptions, brokerPods)
 		}
 		if err != nil && ctx.Err() == nil {
 			w.t.Errorf("cannot wreak havoc: %v", err)

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -49,7 +49,7 @@ func (w *world) repairs() suite.Subject {
 			w.mesh.Stop()
 			return func() {
 				var err error
-				if w.plane.mesh, err = kyma.StartMesh(context.Background(), w.Config(), kyma.Options{}); err != nil {
+				if w.plane.mesh, err = standin.StartMesh(context.Background(), w.Config(), standin.Options{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -66,24 +66,24 @@ func TestSome(t *testing.T) { someOf(t, 40, 6) }
 
 func someOf(t *testing.T, all, lacking int) {
 	t.Helper()
-	offered := make([]kyma.AppService, all)
+	offered := make([]standin.AppService, all)
 	for i := range offered {
-		offered[i] = kyma.AppService{ID: fmt.Sprintf("service-%03d", i), Events: true, API: i%5 == 0}
+		offered[i] = standin.AppService{ID: fmt.Sprintf("service-%03d", i), Events: true, API: i%5 == 0}
 	}
-	w := with(t, kyma.ApplicationBrokerOptions{}, offered...)
+	w := with(t, standin.ApplicationBrokerOptions{}, offered...)
 	// Two at once would make the Knative Subscription twice.
 	w.instance(offered[0].ID, offered[0].ID)
 	group, ctx := errgroup.WithContext(w.ctx)
 	group.SetLimit(8)
 	for _, service := range offered[1:] {
 		group.Go(func() error {
-			_, err := w.client.Resource(kyma.ServiceInstances).Namespace(ns).Create(ctx, kyma.ServiceInstance(ns, service.ID, service.ID), metav1.CreateOptions{})
+			_, err := w.client.Resource(standin.ServiceInstances).Namespace(ns).Create(ctx, standin.ServiceInstance(ns, service.ID, service.ID), metav1.CreateOptions{})
 			return err
 		})
 	}
 	w.check(group.Wait())
 	for _, service := range offered {
-		w.untilReady(kyma.ServiceInstances, service.ID)
+		w.untilReady(standin.ServiceInstances, service.ID)
 	}
 	for _, service := range offered {
 		if service.API {
@@ -95,9 +95,9 @@ func someOf(t *testing.T, all, lacking int) {
 	for i := range lacking {
 		name := offered[i*all/lacking].ID
 		work[name] = true
-		w.delete(kyma.EventActivations, ns, name)
+		w.delete(standin.EventActivations, ns, name)
 	}
-	kinds := []schema.GroupVersionResource{kyma.ServiceInstances, kyma.ServiceBindings, kyma.ServiceBindingUsages}
+	kinds := []schema.GroupVersionResource{standin.ServiceInstances, standin.ServiceBindings, standin.ServiceBindingUsages}
 	versions := map[string]string{}
 	for _, kind := range kinds {
 		for _, u := range w.list(kind, ns, "") {
@@ -119,11 +119,11 @@ func someOf(t *testing.T, all, lacking int) {
 	if diff := cmp.Diff(before, w.census()); diff != "" {
 		t.Errorf("lost or changed (-before +after):\n%s", diff)
 	}
-	requests, err := w.Requests(w.ctx, mark, controlplane.All(controlplane.By("serviceinstance-recreate"), controlplane.IsWrite, func(r controlplane.Request) bool {
+	requests, err := w.Requests(w.ctx, mark, kubernetes.All(kubernetes.By("serviceinstance-recreate"), kubernetes.IsWrite, func(r kubernetes.Request) bool {
 		return strings.HasSuffix(r.Resource, "/serviceinstances") && r.Code < 300
 	}))
 	w.check(err)
-	slices.SortFunc(requests, func(a, b controlplane.Request) int { return a.Received.Compare(b.Received) })
+	slices.SortFunc(requests, func(a, b kubernetes.Request) int { return a.Received.Compare(b.Received) })
 	if len(requests) != 2*lacking {
 		t.Errorf("%d writes of instances, want %d", len(requests), 2*lacking)
 	}

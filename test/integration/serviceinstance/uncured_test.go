@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/serviceinstance"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // uncured is the job without what it does about the trap of application-broker: it
@@ -55,7 +55,7 @@ func TestRestartTrapIsReal(t *testing.T) {
 	if report.Result != migration.PartlyRestored {
 		t.Fatalf("without the cure: %s: %s", report.Result, report.Message)
 	}
-	if u := w.get(kyma.ServiceInstances, ns, "orders"); u == nil || ready(u) {
+	if u := w.get(standin.ServiceInstances, ns, "orders"); u == nil || ready(u) {
 		t.Errorf("without the cure, the instance is %v", u)
 	}
 	refused := func(f migration.Finding) bool {

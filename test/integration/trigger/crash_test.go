@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestCrashingController: one endpoint that does not parse ends the real
@@ -20,11 +20,11 @@ func TestCrashingController(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()
 	p.load(ctx, t, true, subscription("crm", "orders", "order.created"), subscription("shop", "paid", "order.paid"))
-	p.mesh.BreakController(kyma.ControllerFaults{Crashes: true})
-	p.create(ctx, t, kyma.KymaSubscriptions, subscription("shop", "bad", "order.created", func(u *unstructured.Unstructured) {
+	p.mesh.BreakController(standin.ControllerFaults{Crashes: true})
+	p.create(ctx, t, standin.KymaSubscriptions, subscription("shop", "bad", "order.created", func(u *unstructured.Unstructured) {
 		u.Object["spec"].(map[string]any)["endpoint"] = "http://user:hunter2@[::1"
 	}))
-	p.wait(ctx, t, "the controller crashes", func(m *kyma.Mesh) bool { return !m.ControllerRuns() })
+	p.wait(ctx, t, "the controller crashes", func(m *standin.Mesh) bool { return !m.ControllerRuns() })
 	r, code := p.run(t, "run")
 	want(t, r, code, migration.DeferredResult, 0)
 	if f := r.Findings[0]; f.Object != "Subscription shop/bad" || !strings.Contains(f.Hint, "kubectl -n shop patch ") {
@@ -34,13 +34,13 @@ func TestCrashingController(t *testing.T) {
 	if raw, err := json.Marshal(r); err != nil || bytes.Contains(raw, []byte("hunter2")) {
 		t.Errorf("the report has the password: %s", raw)
 	}
-	if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"shop/bad"}) {
+	if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"shop/bad"}) {
 		t.Errorf("Subscriptions: %q", got)
 	}
 	p.restored(ctx, t)
-	p.patch(ctx, t, kyma.KymaSubscriptions, "shop", "bad", `{"spec":{"endpoint":"http://bad.shop:8080/"}}`)
+	p.patch(ctx, t, standin.KymaSubscriptions, "shop", "bad", `{"spec":{"endpoint":"http://bad.shop:8080/"}}`)
 	// It may begin to serve it at any moment: TestServedMeanwhile has that.
-	p.wait(ctx, t, "the controller serves it", kyma.SubscriptionsReady)
+	p.wait(ctx, t, "the controller serves it", standin.SubscriptionsReady)
 	p.migrates(ctx, t)
 	p.restored(ctx, t)
 }
@@ -53,27 +53,27 @@ func TestServedMeanwhile(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()
 	p.load(ctx, t, true)
-	p.mesh.BreakController(kyma.ControllerFaults{Crashes: true})
-	p.create(ctx, t, kyma.KymaSubscriptions, subscription("shop", "bad", "order.created", func(u *unstructured.Unstructured) {
+	p.mesh.BreakController(standin.ControllerFaults{Crashes: true})
+	p.create(ctx, t, standin.KymaSubscriptions, subscription("shop", "bad", "order.created", func(u *unstructured.Unstructured) {
 		u.Object["spec"].(map[string]any)["endpoint"] = "http://[::1"
 	}))
-	p.wait(ctx, t, "the controller crashes", func(m *kyma.Mesh) bool { return !m.ControllerRuns() })
-	p.create(ctx, t, kyma.KymaSubscriptions, subscription("crm", "fresh", "order.paid"), subscription("crm", "fresh-too", "order.paid"))
+	p.wait(ctx, t, "the controller crashes", func(m *standin.Mesh) bool { return !m.ControllerRuns() })
+	p.create(ctx, t, standin.KymaSubscriptions, subscription("crm", "fresh", "order.paid"), subscription("crm", "fresh-too", "order.paid"))
 	planned, _ := p.run(t, "plan")
 	for _, ch := range planned.Changes {
 		if ch.Kind == "Trigger" {
-			p.mesh.Break(kyma.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
+			p.mesh.Break(standin.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
 		}
 	}
 	u := p.begin(t, "--delete-timeout=5s", "--rollback-timeout=5s")
-	p.wait(ctx, t, "the Triggers are created, and the controller is stopped", func(m *kyma.Mesh) bool {
+	p.wait(ctx, t, "the Triggers are created, and the controller is stopped", func(m *standin.Mesh) bool {
 		n, _ := p.replicas(ctx, t)
 		return n == 0 && m.Has(p.triggers(), 2)
 	})
 	// What the controller would have written until it was stopped: a finalizer for one,
 	// a Knative Subscription for the other.
-	p.patch(ctx, t, kyma.KymaSubscriptions, "crm", "fresh", `{"metadata":{"finalizers":["subscription.finalizers.kyma-project.io"]}}`)
-	link := kyma.BusSubscription(kyma.BusChannel(string(p.version), app, "order.paid"), "crm", "fresh-too")
+	p.patch(ctx, t, standin.KymaSubscriptions, "crm", "fresh", `{"metadata":{"finalizers":["subscription.finalizers.kyma-project.io"]}}`)
+	link := standin.BusSubscription(standin.BusChannel(string(p.version), app, "order.paid"), "crm", "fresh-too")
 	p.create(ctx, t, p.links(), link)
 	p.mesh.HealAll()
 	r, code := u.end(t)
@@ -81,11 +81,11 @@ func TestServedMeanwhile(t *testing.T) {
 	for _, name := range []string{"crm/fresh", "crm/fresh-too"} {
 		finds(t, r, migration.Deferred, "Subscription "+name, "began to serve it after the plan was made, and does not run any more")
 	}
-	if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/fresh", "crm/fresh-too", "shop/bad"}) {
+	if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/fresh", "crm/fresh-too", "shop/bad"}) {
 		t.Errorf("Subscriptions: %q", got)
 	}
 	p.restored(ctx, t)
-	p.patch(ctx, t, kyma.KymaSubscriptions, "shop", "bad", `{"spec":{"endpoint":"http://bad.shop:8080/"}}`)
-	p.wait(ctx, t, "the controller serves them", kyma.SubscriptionsReady)
+	p.patch(ctx, t, standin.KymaSubscriptions, "shop", "bad", `{"spec":{"endpoint":"http://bad.shop:8080/"}}`)
+	p.wait(ctx, t, "the controller serves them", standin.SubscriptionsReady)
 	p.migrates(ctx, t)
 }

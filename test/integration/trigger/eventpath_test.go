@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestProofOfTheMesh: a Subscription stays as long as it is not proven that the mesh
@@ -22,13 +22,13 @@ func TestProofOfTheMesh(t *testing.T) {
 			subscription("shop", "orders", "order.created"), subscription("crm", "orders", "order.created"),
 			subscription("crm", "paid", "order.paid", from(otherApp)))
 		link := "brokersub-" + app + "-shop"
-		p.patch(ctx, t, p.links(), kyma.IntegrationNamespace, link, `{"spec":{"subscriber":{"uri":"http://default-broker.crm"}}}`)
+		p.patch(ctx, t, p.links(), standin.IntegrationNamespace, link, `{"spec":{"subscriber":{"uri":"http://default-broker.crm"}}}`)
 		// A list is replaced as a whole.
-		empty := kyma.EventService(otherApp, true)
+		empty := standin.EventService(otherApp, true)
 		containers, _, _ := unstructured.NestedSlice(empty.Object, "spec", "template", "spec", "containers")
 		args := containers[0].(map[string]any)["args"].([]any)
 		args[len(args)-1] = "--eventMeshURL="
-		deployments := p.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace)
+		deployments := p.client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace)
 		live, err := deployments.Get(ctx, empty.GetName(), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -39,11 +39,11 @@ func TestProofOfTheMesh(t *testing.T) {
 		if _, err := deployments.Update(ctx, live, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		p.patch(ctx, t, kyma.Deployments, kyma.IntegrationNamespace, empty.GetName(), `{"status":{"observedGeneration":2}}`, "status")
+		p.patch(ctx, t, standin.Deployments, standin.IntegrationNamespace, empty.GetName(), `{"status":{"observedGeneration":2}}`, "status")
 
 		left := func(want ...string) {
 			t.Helper()
-			if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, want) {
+			if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, want) {
 				t.Errorf("Subscriptions that are left: %q, want %q", got, want)
 			}
 		}
@@ -54,16 +54,16 @@ func TestProofOfTheMesh(t *testing.T) {
 		finds(t, r, migration.Deferred, "Subscription crm/paid", "carries an empty --eventMeshURL")
 
 		// Both are corrected; a pod of before is left, which no label tells any more.
-		p.patch(ctx, t, p.links(), kyma.IntegrationNamespace, link, `{"spec":{"subscriber":{"uri":"http://default-broker.shop"}}}`)
+		p.patch(ctx, t, p.links(), standin.IntegrationNamespace, link, `{"spec":{"subscriber":{"uri":"http://default-broker.shop"}}}`)
 		p.eventService(ctx, t, otherApp, true)
 		pod := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": kyma.IntegrationNamespace, "name": "former"},
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": standin.IntegrationNamespace, "name": "former"},
 			"spec": map[string]any{"containers": []any{map[string]any{"name": otherApp + "-event-service", "image": "old", "args": []any{"/eventservice"}}}},
 		}}
-		p.create(ctx, t, kyma.Pods, pod)
+		p.create(ctx, t, standin.Pods, pod)
 		gone := func() {
 			none := int64(0)
-			if err := p.client.Resource(kyma.Pods).Namespace(pod.GetNamespace()).Delete(ctx, pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+			if err := p.client.Resource(standin.Pods).Namespace(pod.GetNamespace()).Delete(ctx, pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -29,24 +29,24 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // versions are those at which clusters serve Knative's kinds: Kyma 1.11 had
 // v1alpha1 only, today's have v1 only.
-var versions = []controlplane.KnativeVersion{controlplane.KnativeV1alpha1, controlplane.KnativeV1}
+var versions = []kubernetes.KnativeVersion{kubernetes.KnativeV1alpha1, kubernetes.KnativeV1}
 
 // plane is one cluster for each version, shared by all tests of it. It has no
 // controller of Deployments: tests write their status.
 type plane struct {
-	*controlplane.ControlPlane
-	version     controlplane.KnativeVersion
+	*kubernetes.ControlPlane
+	version     kubernetes.KnativeVersion
 	client      dynamic.Interface
-	controllers *kyma.Controllers
-	mesh        *kyma.Mesh
+	controllers *standin.Controllers
+	mesh        *standin.Mesh
 	nats        *monitoring
 	// last is what the last process of run took.
 	last measure.Usage
@@ -56,7 +56,7 @@ type plane struct {
 
 var (
 	planesMu sync.Mutex
-	planes   = map[controlplane.KnativeVersion]*plane{}
+	planes   = map[kubernetes.KnativeVersion]*plane{}
 )
 
 func TestMain(m *testing.M) {
@@ -86,7 +86,7 @@ const (
 // on returns the cluster of a version, with two Applications whose events the
 // mesh takes, the namespaces shop (which has no Broker yet) and crm (which has),
 // and nothing of a former test.
-func on(t *testing.T, version controlplane.KnativeVersion) *plane {
+func on(t *testing.T, version kubernetes.KnativeVersion) *plane {
 	t.Helper()
 	planesMu.Lock()
 	defer planesMu.Unlock()
@@ -104,9 +104,9 @@ func on(t *testing.T, version controlplane.KnativeVersion) *plane {
 	return p
 }
 
-func start(ctx context.Context, version controlplane.KnativeVersion) (_ *plane, err error) {
+func start(ctx context.Context, version kubernetes.KnativeVersion) (_ *plane, err error) {
 	p := &plane{version: version} // not the result, which is nil when it fails
-	if p.ControlPlane, err = controlplane.Start(ctx, controlplane.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")); err != nil {
+	if p.ControlPlane, err = kubernetes.Start(ctx, kubernetes.Controllers("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -121,25 +121,25 @@ func start(ctx context.Context, version controlplane.KnativeVersion) (_ *plane, 
 		return nil, err
 	}
 	// The controllers outlive this test.
-	if p.controllers, err = kyma.Start(context.Background(), p.Config(), kyma.Options{}); err != nil {
+	if p.controllers, err = standin.Start(context.Background(), p.Config(), standin.Options{}); err != nil {
 		return nil, err
 	}
-	if _, err := kyma.Put(ctx, p.Config(), 2); err != nil {
+	if _, err := standin.Put(ctx, p.Config(), 2); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"knative-eventing", "natss", "shop", "crm"} {
 		ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
-		if _, err := p.client.Resource(kyma.Namespaces).Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+		if _, err := p.client.Resource(standin.Namespaces).Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 			return nil, err
 		}
 	}
-	if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), kyma.Options{ControllerPods: true}); err != nil {
+	if p.mesh, err = standin.StartMesh(context.Background(), p.Config(), standin.Options{ControllerPods: true}); err != nil {
 		return nil, err
 	}
-	if err := kyma.PutHTTPSources(ctx, p.Config(), app, otherApp); err != nil {
+	if err := standin.PutHTTPSources(ctx, p.Config(), app, otherApp); err != nil {
 		return nil, err
 	}
-	if err := kyma.Load(ctx, p.Config(), kyma.EventBus()...); err != nil {
+	if err := standin.Load(ctx, p.Config(), standin.EventBus()...); err != nil {
 		return nil, err
 	}
 	if err := p.controllers.WaitReady(ctx, app, otherApp); err != nil {
@@ -173,19 +173,19 @@ func (p *plane) reset(ctx context.Context, t testing.TB) {
 	p.nats.set(nil)
 	p.scale(ctx, t, 0) // or it would make anew what is removed
 	p.unlabel(ctx, t)
-	for _, gvr := range []schema.GroupVersionResource{kyma.KymaSubscriptions, kyma.EventActivations, p.triggers(), p.brokers(), p.links(), roleBindings, serviceAccounts} {
+	for _, gvr := range []schema.GroupVersionResource{standin.KymaSubscriptions, standin.EventActivations, p.triggers(), p.brokers(), p.links(), roleBindings, serviceAccounts} {
 		p.clear(ctx, t, gvr, "")
 	}
-	p.clear(ctx, t, p.channels(), kyma.SystemNamespace)
-	for _, gvr := range []schema.GroupVersionResource{leases, secrets, kyma.ConfigMaps} {
-		p.clear(ctx, t, gvr, kyma.SystemNamespace)
+	p.clear(ctx, t, p.channels(), standin.SystemNamespace)
+	for _, gvr := range []schema.GroupVersionResource{leases, secrets, standin.ConfigMaps} {
+		p.clear(ctx, t, gvr, standin.SystemNamespace)
 	}
 	p.scale(ctx, t, 1)
-	p.wait(ctx, t, "the cluster is empty", (*kyma.Mesh).Empty)
+	p.wait(ctx, t, "the cluster is empty", (*standin.Mesh).Empty)
 }
 
 // wait waits for the controllers.
-func (p *plane) wait(ctx context.Context, t testing.TB, what string, holds func(*kyma.Mesh) bool) {
+func (p *plane) wait(ctx context.Context, t testing.TB, what string, holds func(*standin.Mesh) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.patience, 30*time.Second))
 	defer cancel()
@@ -209,7 +209,7 @@ func (p *plane) clear(ctx context.Context, t testing.TB, gvr schema.GroupVersion
 			continue
 		}
 		secretType, _, _ := unstructured.NestedString(u.Object, "type")
-		if gvr == serviceAccounts && u.GetName() == "default" || gvr == secrets && secretType == "kubernetes.io/service-account-token" || gvr == kyma.ConfigMaps && u.GetName() == "kube-root-ca.crt" {
+		if gvr == serviceAccounts && u.GetName() == "default" || gvr == secrets && secretType == "kubernetes.io/service-account-token" || gvr == standin.ConfigMaps && u.GetName() == "kube-root-ca.crt" {
 			continue
 		}
 		resource := p.client.Resource(gvr).Namespace(u.GetNamespace())
@@ -233,15 +233,15 @@ func (p *plane) patch(ctx context.Context, t testing.TB, gvr schema.GroupVersion
 // scale sets the replicas of the subscription-controller.
 func (p *plane) scale(ctx context.Context, t testing.TB, replicas int) {
 	t.Helper()
-	p.patch(ctx, t, kyma.Deployments, kyma.SystemNamespace, kyma.SubscriptionController, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
-	p.wait(ctx, t, "the controller is told", func(m *kyma.Mesh) bool { return m.ControllerRuns() == (replicas > 0) })
+	p.patch(ctx, t, standin.Deployments, standin.SystemNamespace, standin.SubscriptionController, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+	p.wait(ctx, t, "the controller is told", func(m *standin.Mesh) bool { return m.ControllerRuns() == (replicas > 0) })
 }
 
 // observe plays the controller of the Event Bus's Deployments until the test ends:
 // it takes notice of their replicas. No pod ever runs.
 func (p *plane) observe(ctx context.Context, t testing.TB) {
 	t.Helper()
-	deployments := p.client.Resource(kyma.Deployments).Namespace(kyma.SystemNamespace)
+	deployments := p.client.Resource(standin.Deployments).Namespace(standin.SystemNamespace)
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	t.Cleanup(func() { cancel(); done.Wait() })
@@ -276,7 +276,7 @@ func (p *plane) observe(ctx context.Context, t testing.TB) {
 func (p *plane) unlabel(ctx context.Context, t testing.TB) {
 	t.Helper()
 	for _, name := range []string{"shop", "crm"} {
-		_, err := p.client.Resource(kyma.Namespaces).Patch(ctx, name, types.MergePatchType,
+		_, err := p.client.Resource(standin.Namespaces).Patch(ctx, name, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"knative-eventing-injection":null},"annotations":null}}`), metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -304,35 +304,35 @@ func (p *plane) load(ctx context.Context, t testing.TB, onMesh bool, subscriptio
 	p.create(ctx, t, p.brokers(), broker)
 	for _, name := range []string{app, otherApp} {
 		for _, namespace := range []string{"shop", "crm"} {
-			p.create(ctx, t, p.links(), kyma.Link(string(p.version), name, namespace, "brokersub-"+name+"-"+namespace))
-			activation := kyma.EventActivation(namespace, name+"-events", name)
+			p.create(ctx, t, p.links(), standin.Link(string(p.version), name, namespace, "brokersub-"+name+"-"+namespace))
+			activation := standin.EventActivation(namespace, name+"-events", name)
 			activation.SetFinalizers(nil)
-			p.create(ctx, t, kyma.EventActivations, activation)
+			p.create(ctx, t, standin.EventActivations, activation)
 		}
 		p.eventService(ctx, t, name, onMesh)
 	}
-	p.create(ctx, t, kyma.KymaSubscriptions, subscriptions...)
-	p.wait(ctx, t, "the Event Bus knows every Subscription", func(m *kyma.Mesh) bool {
-		return m.Has(kyma.KymaSubscriptions, len(subscriptions)) && kyma.SubscriptionsReady(m)
+	p.create(ctx, t, standin.KymaSubscriptions, subscriptions...)
+	p.wait(ctx, t, "the Event Bus knows every Subscription", func(m *standin.Mesh) bool {
+		return m.Has(standin.KymaSubscriptions, len(subscriptions)) && standin.SubscriptionsReady(m)
 	})
 }
 
 // eventService puts an event-service in place, all rolled out.
 func (p *plane) eventService(ctx context.Context, t testing.TB, name string, onMesh bool) {
 	t.Helper()
-	resource := p.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace)
-	u := kyma.EventService(name, onMesh)
+	resource := p.client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace)
+	u := standin.EventService(name, onMesh)
 	if err := resource.Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	p.create(ctx, t, kyma.Deployments, u)
-	p.patch(ctx, t, kyma.Deployments, kyma.IntegrationNamespace, u.GetName(),
+	p.create(ctx, t, standin.Deployments, u)
+	p.patch(ctx, t, standin.Deployments, standin.IntegrationNamespace, u.GetName(),
 		`{"status":{"observedGeneration":1,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}`, "status")
 }
 
 // subscription is one of the Event Bus for the source app.
 func subscription(namespace, name, eventType string, edits ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
-	u := kyma.KymaSubscription(namespace, name, app, eventType)
+	u := standin.KymaSubscription(namespace, name, app, eventType)
 	unstructured.RemoveNestedField(u.Object, "spec", "include_subscription_name_header")
 	u.SetFinalizers(nil)
 	for _, edit := range edits {
@@ -410,7 +410,7 @@ type monitoring struct {
 func newMonitoring(p *plane) *monitoring {
 	m := &monitoring{}
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		list, err := p.client.Resource(p.links()).Namespace(kyma.SystemNamespace).List(r.Context(), metav1.ListOptions{})
+		list, err := p.client.Resource(p.links()).Namespace(standin.SystemNamespace).List(r.Context(), metav1.ListOptions{})
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil || m.down {
@@ -435,7 +435,7 @@ func newMonitoring(p *plane) *monitoring {
 		}
 		for channel, subscriptions := range byChannel {
 			channels = append(channels, map[string]any{
-				"name": channel + "." + kyma.SystemNamespace, "msgs": 7, "first_seq": 1, "last_seq": sequence(channel), "subscriptions": subscriptions,
+				"name": channel + "." + standin.SystemNamespace, "msgs": 7, "first_seq": 1, "last_seq": sequence(channel), "subscriptions": subscriptions,
 			})
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"server_id": "test", "count": len(channels), "total": len(channels), "channels": channels})

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -68,11 +68,11 @@ func (p *plane) waitsForTrigger(t *testing.T, args ...string) *underWay {
 	planned, _ := p.run(t, "plan")
 	for _, ch := range planned.Changes {
 		if ch.Kind == "Trigger" {
-			p.mesh.Break(kyma.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
+			p.mesh.Break(standin.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
 		}
 	}
 	u := p.begin(t, args...)
-	p.wait(ctx, t, "the Trigger is created", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), 1) })
+	p.wait(ctx, t, "the Trigger is created", func(m *standin.Mesh) bool { return m.Has(p.triggers(), 1) })
 	return u
 }
 
@@ -135,7 +135,7 @@ func TestSwitchRevertedDuringWait(t *testing.T) {
 			p := on(t, versions[0])
 			ctx := t.Context()
 			r, code := tc.end(ctx, t, p, p.waitsForTrigger(t, tc.args...))
-			if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders"}) {
+			if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders"}) {
 				t.Errorf("Subscriptions: %q", got)
 			}
 			if r.Result != tc.want || code != tc.exit {
@@ -152,7 +152,7 @@ func TestSwitchRevertedDuringWait(t *testing.T) {
 			p.nats.set(nil)
 			r, code = p.run(t, "run")
 			want(t, r, code, migration.Succeeded, 0)
-			if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != 0 {
+			if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != 0 {
 				t.Errorf("Subscriptions: %q", got)
 			}
 		})
@@ -168,15 +168,15 @@ func TestEditedAfterAKill(t *testing.T) {
 	p.load(ctx, t, false, subscription("crm", "orders", "order.created"))
 	planned, _ := p.run(t, "plan")
 	for _, ch := range planned.Changes {
-		p.mesh.Break(kyma.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
+		p.mesh.Break(standin.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
 	}
 	u := p.begin(t)
-	p.wait(ctx, t, "the Trigger is created", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), 1) })
+	p.wait(ctx, t, "the Trigger is created", func(m *standin.Mesh) bool { return m.Has(p.triggers(), 1) })
 	if err := u.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = u.cmd.Wait()
-	p.patch(ctx, t, kyma.KymaSubscriptions, "crm", "orders", `{"spec":{"endpoint":"http://moved.crm:8080/"}}`)
+	p.patch(ctx, t, standin.KymaSubscriptions, "crm", "orders", `{"spec":{"endpoint":"http://moved.crm:8080/"}}`)
 	p.mesh.HealAll()
 	r, code := p.run(t, "run")
 	want(t, r, code, migration.DeferredResult, 0) // nothing has switched yet
@@ -210,7 +210,7 @@ func TestPublisher(t *testing.T) {
 			r, code := p.run(t, "run", "--observe-publishers=2s")
 			want(t, r, code, migration.DeferredResult, 0)
 			finds(t, r, migration.Deferred, "Subscription crm/orders", "somebody still publishes order.created to event-publish-service as "+app)
-			if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders"}) {
+			if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders"}) {
 				t.Errorf("Subscriptions: %q", got)
 			}
 			p.nats.set(nil)
@@ -223,12 +223,12 @@ func TestPublisher(t *testing.T) {
 // skipInstallation makes the Application one that never had an event-service.
 func (p *plane) skipInstallation(ctx context.Context, t *testing.T) {
 	t.Helper()
-	if err := p.client.Resource(kyma.Deployments).Namespace(kyma.IntegrationNamespace).Delete(ctx, app+"-event-service", metav1.DeleteOptions{}); err != nil {
+	if err := p.client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace).Delete(ctx, app+"-event-service", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p.patch(ctx, t, kyma.Applications, "", app, `{"spec":{"skipInstallation":true},"status":{"installationStatus":{"status":"INSTALLATION_SKIPPED"}}}`)
+	p.patch(ctx, t, standin.Applications, "", app, `{"spec":{"skipInstallation":true},"status":{"installationStatus":{"status":"INSTALLATION_SKIPPED"}}}`)
 	t.Cleanup(func() {
-		p.patch(context.WithoutCancel(ctx), t, kyma.Applications, "", app, `{"spec":{"skipInstallation":null},"status":{"installationStatus":{"status":"DEPLOYED"}}}`)
+		p.patch(context.WithoutCancel(ctx), t, standin.Applications, "", app, `{"spec":{"skipInstallation":null},"status":{"installationStatus":{"status":"DEPLOYED"}}}`)
 	})
 }
 
@@ -244,7 +244,7 @@ func many(n int) []*unstructured.Unstructured {
 // replicas of the subscription-controller, and the annotation this job keeps.
 func (p *plane) replicas(ctx context.Context, t *testing.T) (n int64, kept string) {
 	t.Helper()
-	d, err := p.client.Resource(kyma.Deployments).Namespace(kyma.SystemNamespace).Get(ctx, kyma.SubscriptionController, metav1.GetOptions{})
+	d, err := p.client.Resource(standin.Deployments).Namespace(standin.SystemNamespace).Get(ctx, standin.SubscriptionController, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,9 +270,9 @@ func (p *plane) migrates(ctx context.Context, t *testing.T) {
 func (p *plane) nothingOfTheBus(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for what, left := range map[string][]string{
-		"Subscriptions":                         p.names(ctx, t, kyma.KymaSubscriptions, ""),
-		"Knative Subscriptions of the old path": p.names(ctx, t, p.links(), kyma.SystemNamespace),
-		"Channels of the old path":              p.names(ctx, t, p.channels(), kyma.SystemNamespace),
+		"Subscriptions":                         p.names(ctx, t, standin.KymaSubscriptions, ""),
+		"Knative Subscriptions of the old path": p.names(ctx, t, p.links(), standin.SystemNamespace),
+		"Channels of the old path":              p.names(ctx, t, p.channels(), standin.SystemNamespace),
 	} {
 		if len(left) > 0 {
 			t.Errorf("%s: %q", what, left)
@@ -285,7 +285,7 @@ func (p *plane) nothingOfTheBus(ctx context.Context, t *testing.T) {
 // began at zero the next time.
 func TestSlowController(t *testing.T) {
 	const n = 60
-	faults := kyma.ControllerFaults{Requests: 15}
+	faults := standin.ControllerFaults{Requests: 15}
 	t.Run("ScaledDown", func(t *testing.T) {
 		p := on(t, versions[0])
 		ctx := t.Context()
@@ -296,21 +296,21 @@ func TestSlowController(t *testing.T) {
 		finds(t, r, migration.Info, "Deployment kyma-system/event-bus-subscription-controller", "it is scaled to 0 while this job does its part")
 		p.nothingOfTheBus(ctx, t)
 		p.restored(ctx, t)
-		p.mesh.BreakController(kyma.ControllerFaults{})
+		p.mesh.BreakController(standin.ControllerFaults{})
 		r, code = p.run(t, "undo")
 		want(t, r, code, migration.PartlyRestored, 3) // Triggers carry live events
-		if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != n {
+		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != n {
 			t.Errorf("%d Subscriptions after undo", len(got))
 		}
 		p.restored(ctx, t)
-		p.wait(ctx, t, "the Event Bus delivers to all", kyma.SubscriptionsReady)
+		p.wait(ctx, t, "the Event Bus delivers to all", standin.SubscriptionsReady)
 	})
 	t.Run("Refused", func(t *testing.T) {
 		p := on(t, versions[0])
 		ctx := t.Context()
 		p.load(ctx, t, true, many(n)...)
 		label := func(value string) {
-			p.patch(context.WithoutCancel(ctx), t, kyma.Deployments, kyma.SystemNamespace, kyma.SubscriptionController,
+			p.patch(context.WithoutCancel(ctx), t, standin.Deployments, standin.SystemNamespace, standin.SubscriptionController,
 				`{"metadata":{"labels":{"eventmesh-migration.kyma-project.io/skip":`+value+`}}}`)
 		}
 		label(`"true"`)
@@ -321,18 +321,18 @@ func TestSlowController(t *testing.T) {
 			t.Fatalf("got result %s, exit code %d: %s", r.Result, code, r.Message)
 		}
 		finds(t, r, migration.Warning, "Deployment kyma-system/event-bus-subscription-controller", "so it is not scaled to 0")
-		left := len(p.names(ctx, t, kyma.KymaSubscriptions, ""))
+		left := len(p.names(ctx, t, standin.KymaSubscriptions, ""))
 		if left == 0 || left > n-10 {
 			t.Errorf("%d of %d Subscriptions are left", left, n)
 		}
-		p.mesh.BreakController(kyma.ControllerFaults{Requests: 100})
+		p.mesh.BreakController(standin.ControllerFaults{Requests: 100})
 		r, code = p.run(t, "run", "--timeout=1m")
 		want(t, r, code, migration.Succeeded, 0)
 		p.nothingOfTheBus(ctx, t)
-		p.mesh.BreakController(kyma.ControllerFaults{})
+		p.mesh.BreakController(standin.ControllerFaults{})
 		r, code = p.run(t, "undo")
 		want(t, r, code, migration.PartlyRestored, 3) // Triggers carry live events
-		if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != n {
+		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != n {
 			t.Errorf("%d Subscriptions after one undo", len(got))
 		}
 	})
@@ -345,7 +345,7 @@ func TestStuckOnAFinalizer(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()
 	p.load(ctx, t, true, subscription("crm", "orders", "order.created"), subscription("crm", "stuck", "order.paid"))
-	p.mesh.Break(kyma.NeverFinalized, "crm/stuck")
+	p.mesh.Break(standin.NeverFinalized, "crm/stuck")
 	r, code := p.run(t, "run", "--delete-timeout=2s", "--rollback-timeout=5s")
 	want(t, r, code, migration.PartlyRestored, 3)
 	finds(t, r, migration.Error, "Subscription crm/stuck", "subscription.finalizers.kyma-project.io")

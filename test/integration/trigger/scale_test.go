@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestFiveThousand: 5,000 Subscriptions in 50 namespaces, 40 % of which have
 // their Trigger. What the job asks for besides the writes it has to make is under
 // 5 % of them, with one watch for each kind.
 func TestFiveThousand(t *testing.T) {
-	p := on(t, controlplane.KnativeV1)
+	p := on(t, kubernetes.KnativeV1)
 	ctx := t.Context()
 	p.load(ctx, t, false)
 	p.scale(ctx, t, 0) // what the Event Bus makes of them is not looked at
@@ -35,14 +35,14 @@ func TestFiveThousand(t *testing.T) {
 	}
 	namespace := func(i int) string { return fmt.Sprintf("team-%02d", i%in) }
 	for i := range in {
-		put(kyma.Namespaces, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace(i)}}})
+		put(standin.Namespaces, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace(i)}}})
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		for i := range in {
-			_ = p.client.Resource(kyma.Namespaces).Delete(t.Context(), namespace(i), metav1.DeleteOptions{})
+			_ = p.client.Resource(standin.Namespaces).Delete(t.Context(), namespace(i), metav1.DeleteOptions{})
 		}
 	})
 	group, gctx = errgroup.WithContext(ctx)
@@ -54,7 +54,7 @@ func TestFiveThousand(t *testing.T) {
 	}
 	for i := range all {
 		sub := subscription(namespace(i), fmt.Sprintf("sub-%04d", i), "order.created")
-		put(kyma.KymaSubscriptions, sub)
+		put(standin.KymaSubscriptions, sub)
 		if i%5 < 2 {
 			put(p.triggers(), p.trigger(sub))
 		}
@@ -62,7 +62,7 @@ func TestFiveThousand(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	p.wait(ctx, t, "every Trigger is ready", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), all*2/5) && kyma.TriggersReady(m) })
+	p.wait(ctx, t, "every Trigger is ready", func(m *standin.Mesh) bool { return m.Has(p.triggers(), all*2/5) && standin.TriggersReady(m) })
 
 	mark, err := p.Mark(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func TestFiveThousand(t *testing.T) {
 	if got := len(writes(r)); got != creations {
 		t.Errorf("%d changes, want %d", got, creations)
 	}
-	requests, err := p.Requests(ctx, mark, controlplane.By("trigger-sync/"))
+	requests, err := p.Requests(ctx, mark, kubernetes.By("trigger-sync/"))
 	if err != nil {
 		t.Fatal(err)
 	}

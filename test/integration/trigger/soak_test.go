@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -26,17 +26,17 @@ func TestSoakSlowController(t *testing.T) {
 	p.patience = 20 * time.Minute
 	defer func() { p.patience = 0 }()
 	p.load(ctx, t, true, many(n)...)
-	p.mesh.BreakController(kyma.ControllerFaults{Requests: 15})
+	p.mesh.BreakController(standin.ControllerFaults{Requests: 15})
 	r, code := p.run(t, "run", "--timeout=10m")
 	want(t, r, code, migration.Succeeded, 0)
 	finds(t, r, migration.Info, "Deployment kyma-system/event-bus-subscription-controller", "it is scaled to 0 while this job does its part")
 	t.Logf("%d Subscriptions: %.0f s, %d reads, %d writes, at most %.0f MiB resident", n, r.Seconds, r.Requests.Reads, r.Requests.Writes, p.last.PeakMiB)
 	p.nothingOfTheBus(ctx, t)
 	p.restored(ctx, t)
-	p.mesh.BreakController(kyma.ControllerFaults{})
+	p.mesh.BreakController(standin.ControllerFaults{})
 	r, code = p.run(t, "undo", "--timeout=15m")
 	want(t, r, code, migration.PartlyRestored, 3) // Triggers carry live events
-	if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != n {
+	if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != n {
 		t.Errorf("%d Subscriptions after undo", len(got))
 	}
 }

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/test/controlplane"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -21,7 +21,7 @@ func TestSuite(t *testing.T) { halves(t, suite.Quick, "Expand") }
 // halves hands the named halves of the job to a suite.
 func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string) {
 	t.Helper()
-	p := on(t, controlplane.KnativeV1alpha1)
+	p := on(t, kubernetes.KnativeV1alpha1)
 	subject := suite.Subject{
 		Name: "trigger-sync", Binary: suite.Build(t, "./cmd/trigger-sync"),
 		Args:       []string{"--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s"},
@@ -29,11 +29,11 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
 		Break: func(ctx context.Context, t testing.TB) func() {
 			t.Helper()
-			ea := kyma.EventActivation("crm", "without-link", "app-without-link")
+			ea := standin.EventActivation("crm", "without-link", "app-without-link")
 			ea.SetFinalizers(nil)
-			p.create(ctx, t, kyma.EventActivations, ea)
+			p.create(ctx, t, standin.EventActivations, ea)
 			return func() {
-				if err := p.client.Resource(kyma.EventActivations).Namespace("crm").Delete(context.WithoutCancel(ctx), ea.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				if err := p.client.Resource(standin.EventActivations).Namespace("crm").Delete(context.WithoutCancel(ctx), ea.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 					t.Error(err)
 				}
 			}
@@ -53,11 +53,11 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 		}
 		s.Done = func(ctx context.Context, t testing.TB) {
 			t.Helper()
-			p.wait(ctx, t, "every Trigger is ready", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), 2) && kyma.TriggersReady(m) })
+			p.wait(ctx, t, "every Trigger is ready", func(m *standin.Mesh) bool { return m.Has(p.triggers(), 2) && standin.TriggersReady(m) })
 			if got := p.names(ctx, t, p.brokers(), ""); len(got) != 2 {
 				t.Errorf("Brokers: %q", got)
 			}
-			if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != 2 {
+			if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != 2 {
 				t.Errorf("Subscriptions: %q", got)
 			}
 		}
@@ -84,7 +84,7 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 				for _, sub := range subscriptions() {
 					p.create(ctx, t, p.triggers(), p.trigger(sub))
 				}
-				p.wait(ctx, t, "every Trigger is ready", func(m *kyma.Mesh) bool { return m.Has(p.triggers(), 2) && kyma.TriggersReady(m) })
+				p.wait(ctx, t, "every Trigger is ready", func(m *standin.Mesh) bool { return m.Has(p.triggers(), 2) && standin.TriggersReady(m) })
 				if replicas == 0 {
 					p.scale(ctx, t, 0)
 				}
@@ -92,9 +92,9 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 			s.Done = func(ctx context.Context, t testing.TB) {
 				t.Helper()
 				for what, left := range map[string][]string{
-					"Subscriptions":                         p.names(ctx, t, kyma.KymaSubscriptions, ""),
-					"Knative Subscriptions of the old path": p.names(ctx, t, p.links(), kyma.SystemNamespace),
-					"Channels of the old path":              p.names(ctx, t, p.channels(), kyma.SystemNamespace),
+					"Subscriptions":                         p.names(ctx, t, standin.KymaSubscriptions, ""),
+					"Knative Subscriptions of the old path": p.names(ctx, t, p.links(), standin.SystemNamespace),
+					"Channels of the old path":              p.names(ctx, t, p.channels(), standin.SystemNamespace),
 				} {
 					if len(left) > 0 {
 						t.Errorf("%s: %q", what, left)

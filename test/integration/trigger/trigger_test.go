@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 func want(t *testing.T, r *migration.Report, code int, result migration.Result, exit int) {
@@ -84,7 +84,7 @@ func TestOrderOfUpgrades(t *testing.T) {
 		if got := p.names(ctx, t, p.triggers(), ""); len(got) != 3 {
 			t.Errorf("Triggers: %q", got)
 		}
-		if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != 5 {
+		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != 5 {
 			t.Errorf("Subscriptions: %q", got)
 		}
 		for _, name := range []string{"shop/orders", "shop/orders-too", "shop/paid", "crm/paid"} {
@@ -113,10 +113,10 @@ func TestOrderOfUpgrades(t *testing.T) {
 		// One switches, the other is in the middle of it.
 		p.eventService(ctx, t, app, true)
 		p.eventService(ctx, t, otherApp, true)
-		p.patch(ctx, t, kyma.Deployments, kyma.IntegrationNamespace, otherApp+"-event-service", `{"status":{"replicas":2}}`, "status")
+		p.patch(ctx, t, standin.Deployments, standin.IntegrationNamespace, otherApp+"-event-service", `{"status":{"replicas":2}}`, "status")
 		half, code := p.run(t, "run")
 		want(t, half, code, migration.DeferredResult, 0)
-		if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/nowhere", "shop/paid"}) {
+		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/nowhere", "shop/paid"}) {
 			t.Errorf("Subscriptions that are left: %q", got)
 		}
 		finds(t, half, migration.Deferred, "Subscription shop/paid", "1 old pods are left")
@@ -124,12 +124,12 @@ func TestOrderOfUpgrades(t *testing.T) {
 		p.eventService(ctx, t, otherApp, true)
 		done, code := p.run(t, "run")
 		want(t, done, code, migration.DeferredResult, 0)
-		if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/nowhere"}) {
+		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/nowhere"}) {
 			t.Errorf("Subscriptions that are left: %q", got)
 		}
 		left, code := p.run(t, "run", "--defer=fail")
 		want(t, left, code, migration.FailedResult, 1)
-		p.patch(ctx, t, kyma.KymaSubscriptions, "crm", "nowhere", `{"metadata":{"labels":{"eventmesh-migration.kyma-project.io/skip":"true"}}}`)
+		p.patch(ctx, t, standin.KymaSubscriptions, "crm", "nowhere", `{"metadata":{"labels":{"eventmesh-migration.kyma-project.io/skip":"true"}}}`)
 		nothing, code := p.run(t, "run", "--defer=fail")
 		want(t, nothing, code, migration.NothingToDo, 0)
 
@@ -138,7 +138,7 @@ func TestOrderOfUpgrades(t *testing.T) {
 			undone, code := p.run(t, "undo")
 			want(t, undone, code, migration.Succeeded, 0)
 		}
-		if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != 5 {
+		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != 5 {
 			t.Errorf("Subscriptions after undo: %q", got)
 		}
 		kept, code := p.run(t, "undo")
@@ -196,10 +196,10 @@ func TestUndoInOrder(t *testing.T) {
 	r, code = p.run(t, "undo")
 	want(t, r, code, migration.PartlyRestored, 3) // and the Triggers carry live events
 	finds(t, r, migration.Warning, "Trigger "+p.names(ctx, t, p.triggers(), "crm")[0], "carries live events")
-	if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); len(got) != 2 {
+	if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != 2 {
 		t.Errorf("Subscriptions: %q", got)
 	}
-	p.wait(ctx, t, "the Event Bus delivers to them", kyma.SubscriptionsReady)
+	p.wait(ctx, t, "the Event Bus delivers to them", standin.SubscriptionsReady)
 	if got := p.names(ctx, t, p.triggers(), ""); len(got) != 2 {
 		t.Errorf("Triggers: %q", got)
 	}
@@ -214,7 +214,7 @@ func TestInFlight(t *testing.T) {
 	r, code := p.run(t, "run", "--drain-timeout=1s")
 	want(t, r, code, migration.DeferredResult, 0)
 	finds(t, r, migration.Deferred, "Subscription crm/dead", "3 events still in flight to http://dead.crm:8080/ after 1s")
-	if got := p.names(t.Context(), t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/dead"}) {
+	if got := p.names(t.Context(), t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/dead"}) {
 		t.Errorf("Subscriptions: %q", got)
 	}
 	p.nats.fail()
@@ -257,14 +257,14 @@ func TestWithoutController(t *testing.T) {
 		}
 		r, code := p.run(t, "run", "--drain-timeout=0s")
 		want(t, r, code, migration.DeferredResult, 0)
-		if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/kept"}) {
+		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/kept"}) {
 			t.Errorf("Subscriptions: %q", got)
 		}
-		if got := p.names(ctx, t, p.links(), kyma.SystemNamespace); !slices.Equal(got, []string{"kyma-system/kept--crm"}) {
+		if got := p.names(ctx, t, p.links(), standin.SystemNamespace); !slices.Equal(got, []string{"kyma-system/kept--crm"}) {
 			t.Errorf("Knative Subscriptions of the Event Bus: %q", got)
 		}
 		// The Channel of what is kept has a subscriber still.
-		if got := p.names(ctx, t, p.channels(), kyma.SystemNamespace); len(got) != 1 || !strings.Contains(got[0], otherApp) {
+		if got := p.names(ctx, t, p.channels(), standin.SystemNamespace); len(got) != 1 || !strings.Contains(got[0], otherApp) {
 			t.Errorf("Channels of the Event Bus: %q", got)
 		}
 		r, code = p.run(t, "undo")
@@ -288,22 +288,24 @@ func TestFailures(t *testing.T) {
 		words  string
 	}{
 		"BrokerNeverReady": {
-			fault:  func(_ context.Context, _ testing.TB, p *plane) { p.mesh.Break(kyma.BrokerNeverReady, "shop/default") },
+			fault: func(_ context.Context, _ testing.TB, p *plane) {
+				p.mesh.Break(standin.BrokerNeverReady, "shop/default")
+			},
 			args:   []string{"--ready-timeout=5s"},
 			object: "Broker shop/default", words: "DeploymentUnavailable",
 		},
 		"TriggerStuck": {
 			fault: func(_ context.Context, _ testing.TB, p *plane) {
-				p.mesh.Break(kyma.TriggerStuck, "crm/paid-d0731c6b3173")
+				p.mesh.Break(standin.TriggerStuck, "crm/paid-d0731c6b3173")
 			},
 			args:   []string{"--ready-timeout=5s"},
 			object: "Trigger crm/paid-d0731c6b3173", words: "object is being deleted",
 		},
 		"Activation": {
 			fault: func(ctx context.Context, t testing.TB, p *plane) {
-				ea := kyma.EventActivation("crm", "service-1", "app-without-link")
+				ea := standin.EventActivation("crm", "service-1", "app-without-link")
 				ea.SetFinalizers(nil)
-				p.create(ctx, t, kyma.EventActivations, ea)
+				p.create(ctx, t, standin.EventActivations, ea)
 			},
 			args:   []string{"--activation-timeout=2s"},
 			object: "EventActivation crm/service-1", words: "no Knative Subscription",
@@ -343,11 +345,11 @@ func TestNeverGone(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()
 	p.load(ctx, t, true, subscription("crm", "orders", "order.created"), subscription("crm", "stuck", "order.paid"))
-	p.mesh.Break(kyma.NeverFinalized, "crm/stuck")
+	p.mesh.Break(standin.NeverFinalized, "crm/stuck")
 	r, code := p.run(t, "run", "--delete-timeout=2s", "--rollback-timeout=10s")
 	want(t, r, code, migration.PartlyRestored, 3)
 	finds(t, r, migration.Error, "Subscription crm/stuck", "subscription.finalizers.kyma-project.io")
-	if got := p.names(ctx, t, kyma.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders", "crm/stuck"}) {
+	if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders", "crm/stuck"}) {
 		t.Errorf("Subscriptions: %q", got)
 	}
 }
@@ -360,7 +362,7 @@ func TestEqualGoOneByOne(t *testing.T) {
 	ctx := t.Context()
 	p.load(ctx, t, true,
 		subscription("shop", "orders", "order.created"), subscription("shop", "stock", "order.created"), subscription("crm", "orders", "order.created"))
-	if got := p.names(ctx, t, p.channels(), kyma.SystemNamespace); len(got) != 1 {
+	if got := p.names(ctx, t, p.channels(), standin.SystemNamespace); len(got) != 1 {
 		t.Fatalf("Channels: %q", got)
 	}
 	p.migrates(ctx, t)
@@ -373,12 +375,12 @@ func TestNotActivated(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()
 	p.load(ctx, t, true, subscription("crm", "orders", "order.created"))
-	p.clear(ctx, t, kyma.EventActivations, "crm")
+	p.clear(ctx, t, standin.EventActivations, "crm")
 	gone := func(what string, left func() []string) {
-		p.wait(ctx, t, what, func(*kyma.Mesh) bool { return len(left()) == 0 })
+		p.wait(ctx, t, what, func(*standin.Mesh) bool { return len(left()) == 0 })
 	}
-	gone("the Knative Subscription goes", func() []string { return p.names(ctx, t, p.links(), kyma.SystemNamespace) })
-	gone("the Channel goes", func() []string { return p.names(ctx, t, p.channels(), kyma.SystemNamespace) })
+	gone("the Knative Subscription goes", func() []string { return p.names(ctx, t, p.links(), standin.SystemNamespace) })
+	gone("the Channel goes", func() []string { return p.names(ctx, t, p.channels(), standin.SystemNamespace) })
 	p.migrates(ctx, t)
 }
 
@@ -389,8 +391,8 @@ func TestFirstOfEqual(t *testing.T) {
 	ctx := t.Context()
 	p.load(ctx, t, true, subscription("shop", "orders", "order.created"), subscription("shop", "stock", "order.created"))
 	ready := map[string]string{}
-	p.wait(ctx, t, "both have a status", func(*kyma.Mesh) bool {
-		list, err := p.client.Resource(kyma.KymaSubscriptions).Namespace("shop").List(ctx, metav1.ListOptions{})
+	p.wait(ctx, t, "both have a status", func(*standin.Mesh) bool {
+		list, err := p.client.Resource(standin.KymaSubscriptions).Namespace("shop").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,17 +417,17 @@ func TestFirstOfEqual(t *testing.T) {
 func TestKnative010(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()
-	swap := func(ctx context.Context, o kyma.Options) {
+	swap := func(ctx context.Context, o standin.Options) {
 		p.scale(ctx, t, 0) // its pod is of the stand-in that stops
 		p.mesh.Stop()
 		var err error
-		if p.mesh, err = kyma.StartMesh(context.Background(), p.Config(), o); err != nil {
+		if p.mesh, err = standin.StartMesh(context.Background(), p.Config(), o); err != nil {
 			t.Fatal(err)
 		}
 		p.scale(ctx, t, 1)
 	}
-	t.Cleanup(func() { swap(context.WithoutCancel(ctx), kyma.Options{ControllerPods: true}) })
-	swap(ctx, kyma.Options{ControllerPods: true, Knative010: true})
+	t.Cleanup(func() { swap(context.WithoutCancel(ctx), standin.Options{ControllerPods: true}) })
+	swap(ctx, standin.Options{ControllerPods: true, Knative010: true})
 	p.load(ctx, t, false, subscription("shop", "orders", "order.created"), subscription("crm", "orders", "order.created"))
 	r, code := p.run(t, "run")
 	want(t, r, code, migration.DeferredResult, 0)

@@ -1,0 +1,176 @@
+// Kubernetes 1.16.15, at the versions of modules that it was released with, but for those two that Go 1.26 needs newer:
+// golang.org/x/sys and github.com/modern-go/reflect2. See ../../../docs/decisions/0951.
+module github.com/kyma-project/eventmesh-migration/test/kubernetes/build
+
+go 1.26.0
+
+tool (
+	k8s.io/kubernetes/cmd/kube-apiserver
+	k8s.io/kubernetes/cmd/kube-controller-manager
+)
+
+require (
+	cloud.google.com/go v0.38.0 // indirect
+	github.com/Azure/azure-sdk-for-go v32.5.0+incompatible // indirect
+	github.com/Azure/go-ansiterm v0.0.0-20170929234023-d6e3b3328b78 // indirect
+	github.com/Azure/go-autorest/autorest v0.9.0 // indirect
+	github.com/Azure/go-autorest/autorest/adal v0.5.0 // indirect
+	github.com/Azure/go-autorest/autorest/date v0.1.0 // indirect
+	github.com/Azure/go-autorest/autorest/to v0.2.0 // indirect
+	github.com/Azure/go-autorest/autorest/validation v0.1.0 // indirect
+	github.com/Azure/go-autorest/logger v0.1.0 // indirect
+	github.com/Azure/go-autorest/tracing v0.5.0 // indirect
+	github.com/GoogleCloudPlatform/k8s-cloud-provider v0.0.0-20190822182118-27a4ced34534 // indirect
+	github.com/NYTimes/gziphandler v0.0.0-20170623195520-56545f4a5d46 // indirect
+	github.com/PuerkitoBio/purell v1.1.1 // indirect
+	github.com/PuerkitoBio/urlesc v0.0.0-20170810143723-de5bf2ad4578 // indirect
+	github.com/asaskevich/govalidator v0.0.0-20190424111038-f61b66f89f4a // indirect
+	github.com/aws/aws-sdk-go v1.16.26 // indirect
+	github.com/beorn7/perks v0.0.0-20180321164747-3a771d992973 // indirect
+	github.com/blang/semver v3.5.0+incompatible // indirect
+	github.com/cloudflare/cfssl v0.0.0-20180726162950-56268a613adf // indirect
+	github.com/clusterhq/flocker-go v0.0.0-20160920122132-2b8b7259d313 // indirect
+	github.com/container-storage-interface/spec v1.1.0 // indirect
+	github.com/coreos/etcd v3.3.17+incompatible // indirect
+	github.com/coreos/go-oidc v2.1.0+incompatible // indirect
+	github.com/coreos/go-systemd v0.0.0-20181012123002-c6f51f82210d // indirect
+	github.com/coreos/pkg v0.0.0-20180108230652-97fdf19511ea // indirect
+	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/dgrijalva/jwt-go v3.2.0+incompatible // indirect
+	github.com/docker/distribution v2.7.1+incompatible // indirect
+	github.com/docker/docker v0.7.3-0.20190327010347-be7ac8be2ae0 // indirect
+	github.com/docker/spdystream v0.0.0-20160310174837-449fdfce4d96 // indirect
+	github.com/emicklei/go-restful v2.9.5+incompatible // indirect
+	github.com/evanphx/json-patch v4.9.0+incompatible // indirect
+	github.com/fsnotify/fsnotify v1.4.7 // indirect
+	github.com/globalsign/mgo v0.0.0-20181015135952-eeefdecb41b8 // indirect
+	github.com/go-openapi/analysis v0.19.2 // indirect
+	github.com/go-openapi/errors v0.19.2 // indirect
+	github.com/go-openapi/jsonpointer v0.19.3 // indirect
+	github.com/go-openapi/jsonreference v0.19.2 // indirect
+	github.com/go-openapi/loads v0.19.2 // indirect
+	github.com/go-openapi/runtime v0.19.0 // indirect
+	github.com/go-openapi/spec v0.19.2 // indirect
+	github.com/go-openapi/strfmt v0.19.0 // indirect
+	github.com/go-openapi/swag v0.19.5 // indirect
+	github.com/go-openapi/validate v0.19.2 // indirect
+	github.com/go-ozzo/ozzo-validation v3.5.0+incompatible // indirect
+	github.com/gogo/protobuf v1.2.2-0.20190723190241-65acae22fc9d // indirect
+	github.com/golang/groupcache v0.0.0-20160516000752-02826c3e7903 // indirect
+	github.com/golang/protobuf v1.3.1 // indirect
+	github.com/google/certificate-transparency-go v1.0.21 // indirect
+	github.com/google/go-cmp v0.3.0 // indirect
+	github.com/google/gofuzz v1.0.0 // indirect
+	github.com/google/uuid v1.1.1 // indirect
+	github.com/googleapis/gnostic v0.0.0-20170729233727-0c5108395e2d // indirect
+	github.com/gophercloud/gophercloud v0.1.0 // indirect
+	github.com/grpc-ecosystem/go-grpc-prometheus v1.2.0 // indirect
+	github.com/hashicorp/golang-lru v0.5.1 // indirect
+	github.com/heketi/heketi v9.0.1-0.20190917153846-c2e2a4ab7ab9+incompatible // indirect
+	github.com/imdario/mergo v0.3.5 // indirect
+	github.com/inconshreveable/mousetrap v1.0.0 // indirect
+	github.com/jmespath/go-jmespath v0.0.0-20180206201540-c2b33e8439af // indirect
+	github.com/json-iterator/go v1.1.7 // indirect
+	github.com/konsorten/go-windows-terminal-sequences v1.0.1 // indirect
+	github.com/libopenstorage/openstorage v1.0.0 // indirect
+	github.com/liggitt/tabwriter v0.0.0-20181228230101-89fcab3d43de // indirect
+	github.com/mailru/easyjson v0.0.0-20190626092158-b2ccc519800e // indirect
+	github.com/matttproud/golang_protobuf_extensions v1.0.1 // indirect
+	github.com/mitchellh/mapstructure v1.1.2 // indirect
+	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
+	github.com/modern-go/reflect2 v1.0.2 // indirect
+	github.com/mohae/deepcopy v0.0.0-20170603005431-491d3605edfb // indirect
+	github.com/munnerz/goautoneg v0.0.0-20120707110453-a547fc61f48d // indirect
+	github.com/mxk/go-flowrate v0.0.0-20140419014527-cca7078d478f // indirect
+	github.com/opencontainers/go-digest v1.0.0-rc1 // indirect
+	github.com/pborman/uuid v1.2.0 // indirect
+	github.com/pkg/errors v0.8.1 // indirect
+	github.com/pquerna/cachecontrol v0.0.0-20171018203845-0dec1b30a021 // indirect
+	github.com/prometheus/client_golang v0.9.2 // indirect
+	github.com/prometheus/client_model v0.0.0-20180712105110-5c3871d89910 // indirect
+	github.com/prometheus/common v0.0.0-20181126121408-4724e9255275 // indirect
+	github.com/prometheus/procfs v0.0.0-20181204211112-1dc9a6cbc91a // indirect
+	github.com/quobyte/api v0.1.2 // indirect
+	github.com/robfig/cron v1.1.0 // indirect
+	github.com/rubiojr/go-vhd v0.0.0-20160810183302-0bfd3b39853c // indirect
+	github.com/satori/go.uuid v1.2.0 // indirect
+	github.com/sirupsen/logrus v1.4.2 // indirect
+	github.com/spf13/afero v1.2.2 // indirect
+	github.com/spf13/cobra v0.0.5 // indirect
+	github.com/spf13/pflag v1.0.5 // indirect
+	github.com/storageos/go-api v0.0.0-20180912212459-343b3eff91fc // indirect
+	github.com/thecodeteam/goscaleio v0.1.0 // indirect
+	github.com/vmware/govmomi v0.20.1 // indirect
+	go.opencensus.io v0.21.0 // indirect
+	go.uber.org/atomic v0.0.0-20181018215023-8dc6146f7569 // indirect
+	go.uber.org/multierr v0.0.0-20180122172545-ddea229ff1df // indirect
+	go.uber.org/zap v0.0.0-20180814183419-67bc79d13d15 // indirect
+	golang.org/x/crypto v0.0.0-20200220183623-bac4c82f6975 // indirect
+	golang.org/x/net v0.0.0-20191004110552-13f9640d40b9 // indirect
+	golang.org/x/oauth2 v0.0.0-20190604053449-0f29369cfe45 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.3.2 // indirect
+	golang.org/x/time v0.0.0-20190308202827-9d24e82272b4 // indirect
+	golang.org/x/tools v0.0.0-20190920225731-5eefd052ad72 // indirect
+	gonum.org/v1/gonum v0.0.0-20190331200053-3d26580ed485 // indirect
+	google.golang.org/api v0.6.1-0.20190607001116-5213b8090861 // indirect
+	google.golang.org/appengine v1.5.0 // indirect
+	google.golang.org/genproto v0.0.0-20190502173448-54afdca5d873 // indirect
+	google.golang.org/grpc v1.23.0 // indirect
+	gopkg.in/gcfg.v1 v1.2.0 // indirect
+	gopkg.in/inf.v0 v0.9.1 // indirect
+	gopkg.in/natefinch/lumberjack.v2 v2.0.0 // indirect
+	gopkg.in/square/go-jose.v2 v2.2.2 // indirect
+	gopkg.in/warnings.v0 v0.1.1 // indirect
+	gopkg.in/yaml.v2 v2.2.8 // indirect
+	k8s.io/api v0.16.15 // indirect
+	k8s.io/apiextensions-apiserver v0.0.0 // indirect
+	k8s.io/apimachinery v0.16.15 // indirect
+	k8s.io/apiserver v0.16.15 // indirect
+	k8s.io/client-go v0.16.15 // indirect
+	k8s.io/cloud-provider v0.16.15 // indirect
+	k8s.io/cluster-bootstrap v0.0.0 // indirect
+	k8s.io/component-base v0.16.15 // indirect
+	k8s.io/cri-api v0.0.0 // indirect
+	k8s.io/csi-translation-lib v0.16.15 // indirect
+	k8s.io/heapster v1.2.0-beta.1 // indirect
+	k8s.io/klog v1.0.0 // indirect
+	k8s.io/kube-aggregator v0.0.0 // indirect
+	k8s.io/kube-controller-manager v0.0.0 // indirect
+	k8s.io/kube-openapi v0.0.0-20200410163147-594e756bea31 // indirect
+	k8s.io/kubectl v0.0.0 // indirect
+	k8s.io/kubernetes v1.16.15 // indirect
+	k8s.io/legacy-cloud-providers v0.0.0 // indirect
+	k8s.io/metrics v0.16.15 // indirect
+	k8s.io/utils v0.0.0-20190801114015-581e00157fb1 // indirect
+	sigs.k8s.io/structured-merge-diff v1.0.2 // indirect
+	sigs.k8s.io/yaml v1.1.0 // indirect
+)
+
+replace (
+	k8s.io/api => k8s.io/api v0.16.15
+	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.16.15
+	k8s.io/apimachinery => k8s.io/apimachinery v0.16.15
+	k8s.io/apiserver => k8s.io/apiserver v0.16.15
+	k8s.io/cli-runtime => k8s.io/cli-runtime v0.16.15
+	k8s.io/client-go => k8s.io/client-go v0.16.15
+	k8s.io/cloud-provider => k8s.io/cloud-provider v0.16.15
+	k8s.io/cluster-bootstrap => k8s.io/cluster-bootstrap v0.16.15
+	k8s.io/code-generator => k8s.io/code-generator v0.16.15
+	k8s.io/component-base => k8s.io/component-base v0.16.15
+	k8s.io/cri-api => k8s.io/cri-api v0.16.15
+	k8s.io/csi-translation-lib => k8s.io/csi-translation-lib v0.16.15
+	k8s.io/kube-aggregator => k8s.io/kube-aggregator v0.16.15
+	k8s.io/kube-controller-manager => k8s.io/kube-controller-manager v0.16.15
+	k8s.io/kube-proxy => k8s.io/kube-proxy v0.16.15
+	k8s.io/kube-scheduler => k8s.io/kube-scheduler v0.16.15
+	k8s.io/kubectl => k8s.io/kubectl v0.16.15
+	k8s.io/kubelet => k8s.io/kubelet v0.16.15
+	k8s.io/legacy-cloud-providers => k8s.io/legacy-cloud-providers v0.16.15
+	k8s.io/metrics => k8s.io/metrics v0.16.15
+	k8s.io/node-api => k8s.io/node-api v0.16.15
+	k8s.io/sample-apiserver => k8s.io/sample-apiserver v0.16.15
+	k8s.io/sample-cli-plugin => k8s.io/sample-cli-plugin v0.16.15
+	k8s.io/sample-controller => k8s.io/sample-controller v0.16.15
+	vbom.ml/util => github.com/fvbommel/util v0.0.0-20180919145318-efcd4e0f9787
+)

@@ -1,0 +1,221 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// ErrNoNode says that there is no way to get images into the cluster that EVENTMESH_TEST_KUBECONFIG names.
+var ErrNoNode = errors.New("pods of images built here need a cluster of their own: unset " + KubeconfigEnv)
+
+// Node adds a node, so that pods run. It needs root; Debian packages that are missing are installed. What has to be built
+// takes minutes, once.
+func Node() Option {
+	return func(o *options) { o.node = true }
+}
+
+// Knative adds a node, and the images of Knative Eventing for InstallKnative. They take many minutes to build, once.
+func Knative() Option {
+	return func(o *options) { o.node, o.knative = true, true }
+}
+
+// Push builds a command of this repository and pushes it as an image that holds nothing else: its entrypoint is the
+// program, its user a number that is not root's. It returns the image's name for the specification of a pod. A name without
+// tag gets one that tells the program's content, so that what was built anew is pulled anew.
+func (c *ControlPlane) Push(ctx context.Context, image, pkg string) (string, error) {
+	if c.Registry == "" {
+		return "", fmt.Errorf("cannot push %s: the cluster was started without Node", image)
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", fmt.Errorf("cannot push %s: %w", image, err)
+	}
+	binary := filepath.Join(c.Dir, "images", path.Base(pkg))
+	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot build %s: %w\n%s", pkg, err, out)
+	}
+	push := exec.CommandContext(ctx, c.launcher.binary, "push", "--registry", c.Registry, "--image", image, binary)
+	var said tail
+	push.Stderr = &said
+	name, err := push.Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot push %s: %w\n%s", image, err, said.String())
+	}
+	return strings.TrimSpace(string(name)), nil
+}
+
+// knativeNamespace is where Knative Eventing runs.
+const knativeNamespace = "knative-eventing"
+
+// InstallKnative installs Knative Eventing and, beside its own CRDs, those of InstallCRDs that are of others, and returns
+// when all its programs are ready. The cluster is to be one started with Knative, and without CRDs of it.
+func (c *ControlPlane) InstallKnative(ctx context.Context) error {
+	if c.knative == "" {
+		return errors.New("cannot install Knative Eventing: the cluster was started without Knative")
+	}
+	// A minute is what it takes, with the images at hand.
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	objects, err := readManifests(c.knative)
+	if err != nil {
+		return fmt.Errorf("cannot install Knative Eventing: %w", err)
+	}
+	// What others are made in, or of, comes first.
+	var first, crds, rest []*unstructured.Unstructured
+	var names []string
+	for _, u := range objects {
+		switch u.GetKind() {
+		case "Namespace":
+			first = append(first, u)
+		case "CustomResourceDefinition":
+			crds = append(crds, u)
+			names = append(names, u.GetName())
+		default:
+			rest = append(rest, u)
+		}
+	}
+	groups, err := restmapper.GetAPIGroupResources(c.discovery)
+	if err != nil {
+		return fmt.Errorf("cannot discover what is served: %w", err)
+	}
+	mapper := restmapper.NewDiscoveryRESTMapper(groups)
+	if err := c.createAll(ctx, mapper, slices.Concat(first, crds)); err != nil {
+		return fmt.Errorf("cannot install Knative Eventing: %w", err)
+	}
+	for _, name := range names {
+		if err := c.awaitCRD(ctx, name, established); err != nil {
+			return err
+		}
+	}
+	if err := c.awaitDiscovery(ctx, crds, true); err != nil {
+		return err
+	}
+	// It restarts the controllers, so that they know Knative's kinds too.
+	if err := c.InstallCRDs(ctx, KnativeV1, Except(names...)); err != nil {
+		return err
+	}
+	if err := c.createAll(ctx, mapper, rest); err != nil {
+		return fmt.Errorf("cannot install Knative Eventing: %w", err)
+	}
+	for _, resource := range []string{"deployments", "statefulsets"} {
+		if err := c.awaitReplicas(ctx, resource, knativeNamespace); err != nil {
+			return fmt.Errorf("cannot install Knative Eventing: %w", err)
+		}
+	}
+	return nil
+}
+
+func readManifests(path string) ([]*unstructured.Unstructured, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var objects []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(f, 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		err := decoder.Decode(u)
+		switch {
+		case errors.Is(err, io.EOF):
+			return objects, nil
+		case err != nil:
+			return nil, fmt.Errorf("cannot read %s: %w", path, err)
+		case len(u.Object) > 0:
+			objects = append(objects, u)
+		}
+	}
+}
+
+func (c *ControlPlane) createAll(ctx context.Context, mapper meta.RESTMapper, objects []*unstructured.Unstructured) error {
+	for _, u := range objects {
+		gvk := u.GroupVersionKind()
+		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil {
+			return err
+		}
+		resource := dynamic.ResourceInterface(c.dynamic.Resource(mapping.Resource))
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			resource = c.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace())
+		}
+		if _, err := resource.Create(ctx, u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("cannot create %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// awaitReplicas waits until all Deployments, or all StatefulSets, of a namespace have the replicas they want, ready.
+func (c *ControlPlane) awaitReplicas(ctx context.Context, resource, namespace string) error {
+	client := c.dynamic.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}).Namespace(namespace)
+	all, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot list %s: %w", resource, err)
+	}
+	missing := map[string]bool{}
+	for i := range all.Items {
+		missing[all.Items[i].GetName()] = true
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if _, err := watchtools.UntilWithSync(ctx, ListWatch(client.List, client.Watch), &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
+		u, ok := event.Object.(*unstructured.Unstructured)
+		if !ok {
+			return false, nil
+		}
+		wanted, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+		ready, _, _ := unstructured.NestedInt64(u.Object, "status", "readyReplicas")
+		observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+		if ready >= wanted && observed == u.GetGeneration() {
+			delete(missing, u.GetName())
+		}
+		return len(missing) == 0, nil
+	}); err != nil {
+		return fmt.Errorf("%s of %s are not ready: %s: %w%s", resource, namespace, strings.Join(slices.Sorted(maps.Keys(missing)), ", "), err, c.waitingPods(namespace))
+	}
+	return nil
+}
+
+// waitingPods tells, for messages, what the containers of a namespace wait for.
+func (c *ControlPlane) waitingPods(namespace string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	pods, err := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "; " + err.Error()
+	}
+	var said strings.Builder
+	for i := range pods.Items {
+		statuses, _, _ := unstructured.NestedSlice(pods.Items[i].Object, "status", "containerStatuses")
+		for _, status := range statuses {
+			if container, ok := status.(map[string]any); ok && container["ready"] != true {
+				fmt.Fprintf(&said, "; Pod %s: %v", pods.Items[i].GetName(), container["state"])
+			}
+		}
+	}
+	return said.String()
+}
