@@ -122,7 +122,7 @@ e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip
 .PHONY: test-slow
 test-slow: cc cluster ## Suites that make test leaves out: too long, or too new for CI
 	$(GOTEST) -tags slow -count 1 -timeout 40m $(SLOW)
-	$(if $(filter file,$(origin SLOW)),go test -C examples/installer -race -count 1 -timeout 40m ./...)
+	$(if $(filter file,$(origin SLOW)),go run ./test/kubernetes/with INSTALLER_TEST_KUBECONFIG go test -C examples/installer -race -count 1 -timeout 40m ./...)
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.

@@ -292,6 +292,33 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
+// TestExamplesCanBeCopied: an example that imports a test package of ours is of no use to others, who have none of them.
+func TestExamplesCanBeCopied(t *testing.T) {
+	files := 0
+	err := filepath.WalkDir("../examples", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" {
+			return err
+		}
+		files++
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			if imported := strings.Trim(spec.Path.Value, `"`); strings.HasPrefix(imported, module+"/") && !strings.HasPrefix(imported, module+"/pkg/") {
+				t.Errorf("%s imports %s, which is not in pkg/", path, imported)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files == 0 {
+		t.Error("there is no example: this test would hold for nothing")
+	}
+}
+
 // load returns the packages of the product.
 func load(t *testing.T) []*goPackage {
 	t.Helper()

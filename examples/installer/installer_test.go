@@ -17,41 +17,45 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"example.org/installer/ingressclass"
 	"example.org/installer/relabel"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/pkg/migrationtest"
-	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// cluster is the one control plane of this package's tests. Elsewhere, envtest does the same.
-var cluster *kubernetes.ControlPlane
+// kubeconfigVariable names a kubeconfig of a cluster that these tests may change. KUBECONFIG would name one that is in use.
+const kubeconfigVariable = "INSTALLER_TEST_KUBECONFIG"
 
+// cluster is the way to the API server that the tests use.
+var cluster *rest.Config
+
+// TestMain uses nothing of the test packages of eventmesh-migration: what is in this directory can be copied, and works.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
 		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	var err error
-	if cluster, err = kubernetes.Start(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	kubeconfig := os.Getenv(kubeconfigVariable)
+	if kubeconfig == "" {
+		fmt.Fprintf(os.Stderr, "set %s to the kubeconfig of a cluster that you can lose, or run the tests with -short\n", kubeconfigVariable)
 		os.Exit(1)
 	}
-	cancel()
-	code := m.Run()
-	if err := cluster.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
+	var err error
+	if cluster, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+		fmt.Fprintf(os.Stderr, "cannot read the kubeconfig of %s: %v\n", kubeconfigVariable, err)
+		os.Exit(1)
 	}
-	os.Exit(code)
+	cluster.QPS = -1 // the tests must not wait for a limit of their own
+	os.Exit(m.Run())
 }
 
 func TestIngressClassSurvives(t *testing.T) {
-	migrationtest.Survives(t, cluster.Config(), migrationtest.Subject{
+	migrationtest.Survives(t, rest.CopyConfig(cluster), migrationtest.Subject{
 		Job:     func() migration.Job { return ingressclass.Job{} },
 		Kinds:   []schema.GroupVersionResource{ingressclass.Ingresses.GroupVersionResource},
 		Prepare: prepareIngresses,
@@ -67,7 +71,7 @@ func TestIngressClassSurvives(t *testing.T) {
 }
 
 func TestRelabelSurvives(t *testing.T) {
-	migrationtest.Survives(t, cluster.Config(), migrationtest.Subject{
+	migrationtest.Survives(t, rest.CopyConfig(cluster), migrationtest.Subject{
 		Job:     func() migration.Job { return relabel.Job{Namespace: "shop"} },
 		Kinds:   []schema.GroupVersionResource{relabel.Deployments.GroupVersionResource},
 		Prepare: prepareDeployments,
@@ -79,7 +83,7 @@ func TestRelabelSurvives(t *testing.T) {
 
 func TestInstall(t *testing.T) {
 	ctx := t.Context()
-	client, err := dynamic.NewForConfig(cluster.Config())
+	client, err := dynamic.NewForConfig(rest.CopyConfig(cluster))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +115,7 @@ func TestInstall(t *testing.T) {
 		},
 	} {
 		lines := make(chan string, 100)
-		err := install(ctx, cluster.Config(), func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) }, tc.components)
+		err := install(ctx, rest.CopyConfig(cluster), func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) }, tc.components)
 		close(lines)
 		if (err != nil) != (len(tc.want) > 0) {
 			t.Fatalf("%s: %v", tc.reason, err)

@@ -11,9 +11,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"path"
 	"sync"
 	"testing"
@@ -44,22 +41,15 @@ var clusters struct {
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a cluster that runs pods, which -short leaves out")
-		return
-	}
-	code := m.Run()
-	for _, c := range []*cluster{clusters.node, clusters.knative} {
-		if c == nil {
-			continue
+	kubernetes.Main(m, kubernetes.Needs("need a cluster that runs pods"), kubernetes.After(func() error {
+		var errs []error
+		for _, c := range []*cluster{clusters.node, clusters.knative} {
+			if c != nil {
+				errs = append(errs, c.Stop())
+			}
 		}
-		if err := c.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
-		}
-	}
-	os.Exit(code)
+		return errors.Join(errs...)
+	}))
 }
 
 // TestNode are the tests on the cluster without Knative, one after another: each relies on what the last has left alone.

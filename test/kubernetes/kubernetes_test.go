@@ -50,14 +50,12 @@ policies: {apiVersion: authentication.istio.io/v1alpha1, kind: Policy, metadata:
 var started *ControlPlane
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if started != nil {
-		if err := started.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
+	Main(m, AlsoShort(), After(func() error {
+		if started == nil {
+			return nil
 		}
-	}
-	os.Exit(code)
+		return started.Stop()
+	}))
 }
 
 func controlPlane(t *testing.T) *ControlPlane {

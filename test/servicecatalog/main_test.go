@@ -4,10 +4,6 @@ package servicecatalog_test
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -35,54 +31,46 @@ var cluster struct {
 	client  dynamic.Interface
 }
 
+// activations are the stand-in that serves EventActivations.
+var activations *standin.Activations
+
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	kubernetes.Main(m, kubernetes.Shared(&cluster.ControlPlane), kubernetes.Before(furnish), kubernetes.After(func() error {
+		var err error
+		if cluster.catalog != nil {
+			err = cluster.catalog.Stop()
+		}
+		if activations != nil {
+			activations.Stop()
+		}
+		return err
+	}))
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	defer cancel()
-	if cluster.ControlPlane, err = kubernetes.Start(ctx); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, cluster.ControlPlane.Stop()) }()
+// furnish installs Service Catalog and what else of Kyma its tests need.
+func furnish(ctx context.Context) (err error) {
 	if !cluster.Own() {
-		fmt.Println("skipped: Service Catalog cannot run beside a cluster of somebody else")
-		return 0, nil
+		return kubernetes.SkipAll("Service Catalog cannot run beside a cluster of somebody else")
 	}
 	if err := cluster.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
-		return 1, err
+		return err
 	}
 	if cluster.client, err = dynamic.NewForConfig(cluster.Config()); err != nil {
-		return 1, err
+		return err
 	}
 	// Kyma's namespaces.
 	if _, err := standin.Put(ctx, cluster.Config(), 0); err != nil {
-		return 1, err
+		return err
 	}
 	if err := standin.Load(ctx, cluster.Config(), standin.EventBus()...); err != nil {
-		return 1, err
+		return err
 	}
-	activations, err := standin.StartActivations(ctx, cluster.Config(), standin.Options{})
-	if err != nil {
-		return 1, err
+	// It lives as long as the tests do, not only as long as this does.
+	if activations, err = standin.StartActivations(context.WithoutCancel(ctx), cluster.Config(), standin.Options{}); err != nil {
+		return err
 	}
-	defer activations.Stop()
-	if cluster.catalog, err = servicecatalog.Start(ctx, cluster.ControlPlane, servicecatalog.Options{CascadingDeletion: true, QPS: 500}); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, cluster.catalog.Stop()) }()
-	return m.Run(), nil
+	cluster.catalog, err = servicecatalog.Start(ctx, cluster.ControlPlane, servicecatalog.Options{CascadingDeletion: true, QPS: 500})
+	return err
 }
 
 // world is a namespace that uses the Application "shop" through a broker.

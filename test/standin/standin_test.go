@@ -2,10 +2,8 @@ package standin
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
-	"log"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -23,31 +21,32 @@ import (
 var planes = map[kubernetes.KnativeVersion]*kubernetes.ControlPlane{}
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		os.Exit(m.Run())
+	kubernetes.Main(m, kubernetes.AlsoShort(), kubernetes.Before(startPlanes), kubernetes.After(func() error {
+		var errs []error
+		for _, plane := range planes {
+			errs = append(errs, plane.Stop())
+		}
+		return errors.Join(errs...)
+	}))
+}
+
+func startPlanes(ctx context.Context) error {
+	versions := []kubernetes.KnativeVersion{kubernetes.KnativeV1alpha1, kubernetes.KnativeV1}
+	// Somebody else's cluster cannot serve both.
+	if kubernetes.Foreign() {
+		versions = versions[:1]
 	}
-	os.Exit(func() int {
-		versions := []kubernetes.KnativeVersion{kubernetes.KnativeV1alpha1, kubernetes.KnativeV1}
-		// Somebody else's cluster cannot serve both.
-		if kubernetes.Foreign() {
-			versions = versions[:1]
+	for _, version := range versions {
+		cp, err := kubernetes.Start(ctx)
+		if err != nil {
+			return err
 		}
-		for _, version := range versions {
-			cp, err := kubernetes.Start(context.Background())
-			if err != nil {
-				log.Print(err)
-				return 1
-			}
-			defer func() { _ = cp.Stop() }() // the tests have their verdict
-			if err := cp.InstallCRDs(context.Background(), version); err != nil {
-				log.Print(err)
-				return 1
-			}
-			planes[version] = cp
+		planes[version] = cp
+		if err := cp.InstallCRDs(ctx, version); err != nil {
+			return err
 		}
-		return m.Run()
-	}())
+	}
+	return nil
 }
 
 // forEach runs a test on every version of Knative, with an empty cluster and

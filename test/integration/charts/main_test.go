@@ -4,10 +4,8 @@ package charts
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -35,23 +33,12 @@ import (
 var helms []*helm.Helm
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need Helm, which -short does not build")
-		return
-	}
-	if err := build(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if plane != nil {
-		if err := plane.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
+	kubernetes.Main(m, kubernetes.Needs("need Helm"), kubernetes.Before(build), kubernetes.After(func() error {
+		if plane == nil {
+			return nil
 		}
-	}
-	os.Exit(code)
+		return plane.Stop()
+	}))
 }
 
 // plane is the cluster that all tests share, nil before the first of them.
@@ -100,9 +87,7 @@ func furnish(ctx context.Context, plane *kubernetes.ControlPlane) error {
 	return nil
 }
 
-func build() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
+func build(ctx context.Context) error {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		return err

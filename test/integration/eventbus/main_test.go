@@ -3,14 +3,9 @@
 package eventbus
 
 import (
-	"context"
 	"encoding/json"
-	"flag"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -20,27 +15,7 @@ import (
 var cluster *kubernetes.ControlPlane
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	var err error
-	if cluster, err = kubernetes.Start(ctx); err == nil {
-		err = cluster.InstallCRDs(ctx, kubernetes.KnativeV1alpha1)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	cancel()
-	code := m.Run()
-	if err := cluster.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	kubernetes.Main(m, kubernetes.Shared(&cluster, kubernetes.KnativeV1alpha1))
 }
 
 // want checks how a command ended.

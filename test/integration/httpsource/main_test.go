@@ -7,9 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -40,20 +37,14 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	code := m.Run()
-	for _, p := range planes {
-		p.controllers.Stop()
-		if err := p.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
+	kubernetes.Main(m, kubernetes.After(func() error {
+		var errs []error
+		for _, p := range planes {
+			p.controllers.Stop()
+			errs = append(errs, p.Stop())
 		}
-	}
-	os.Exit(code)
+		return errors.Join(errs...)
+	}))
 }
 
 // on returns the cluster of a version, empty but for Kyma's namespaces.

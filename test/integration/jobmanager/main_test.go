@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,37 +43,10 @@ var (
 const binary = "./cmd/eventmesh-migrate"
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	if err := start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := cluster.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	kubernetes.Main(m, kubernetes.Shared(&cluster, kubernetes.KnativeV1alpha1), kubernetes.Before(connect))
 }
 
-func start() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	defer cancel()
-	if cluster, err = kubernetes.Start(ctx); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, cluster.Stop())
-		}
-	}()
-	if err = cluster.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
-		return err
-	}
+func connect(ctx context.Context) (err error) {
 	cfg := cluster.Config()
 	// Finalizers and the like are as Kyma has them.
 	cfg.WarningHandler = rest.NoWarnings{}

@@ -5,7 +5,6 @@ package migrationtest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,26 +30,7 @@ import (
 // cluster is the one control plane of this package's tests.
 var cluster *kubernetes.ControlPlane
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	var err error
-	if cluster, err = kubernetes.Start(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	cancel()
-	code := m.Run()
-	if err := cluster.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { kubernetes.Main(m, kubernetes.Shared(&cluster)) }
 
 const (
 	namespace = "migrationtest"

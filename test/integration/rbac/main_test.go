@@ -11,9 +11,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -47,14 +44,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { kubernetes.Main(m) }
 
 // plane is a cluster with Kyma's kinds and Knative's at one version.
 type plane struct {

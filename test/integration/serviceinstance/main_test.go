@@ -8,9 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -78,19 +76,12 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	code := m.Run()
-	if shared != nil {
-		if err := shared.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
+	kubernetes.Main(m, kubernetes.After(func() error {
+		if shared == nil {
+			return nil
 		}
-	}
-	os.Exit(code)
+		return shared.stop()
+	}))
 }
 
 func (p *plane) stop() error {

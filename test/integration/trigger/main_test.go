@@ -8,11 +8,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -60,22 +58,16 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: these tests need a real API server, which -short leaves out")
-		return
-	}
-	code := m.Run()
-	for _, p := range planes {
-		p.mesh.Stop()
-		p.controllers.Stop()
-		p.nats.Close()
-		if err := p.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
+	kubernetes.Main(m, kubernetes.After(func() error {
+		var errs []error
+		for _, p := range planes {
+			p.mesh.Stop()
+			p.controllers.Stop()
+			p.nats.Close()
+			errs = append(errs, p.Stop())
 		}
-	}
-	os.Exit(code)
+		return errors.Join(errs...)
+	}))
 }
 
 const (
