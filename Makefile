@@ -24,6 +24,8 @@ help: ## Show this help
 	@echo
 	@echo 'EVENTMESH_TEST_KUBECONFIG=file: tests use that cluster instead of a control plane of their own. They delete what they'
 	@echo 'find, and refuse a cluster with Applications that tests did not create. They ignore KUBECONFIG.'
+	@echo 'E2E=all: make e2e upgrades in each order of the charts, with each version of Helm. E2E=connector-first/helm4 is one of'
+	@echo 'them. E2E=auto skips make e2e on a machine that cannot run it.'
 	@echo 'EVENTMESH_TEST_KUBERNETES=1.16: the control plane is Kubernetes 1.16, on which Kyma 1.10 ran.'
 
 .PHONY: demo
@@ -110,6 +112,7 @@ test-unit: cc ## Unit tests only: seconds, needs no cluster
 	$(GOTEST) -short -timeout 5m ./...
 
 # The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a failed test is one.
+# Other values of E2E choose how the upgrade is made: see test/e2e/upgrade_test.go.
 .PHONY: e2e
 e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip where it cannot run)
 	@if ! why=$$(go -C test/kubernetes/build run . check 2>/dev/null); then \
