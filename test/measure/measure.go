@@ -29,9 +29,19 @@ const sampling = 5 * time.Millisecond
 // parent had when it forked, so that the high-water mark (VmHWM) is read while
 // the child lives.
 func Run(cmd *exec.Cmd) (Usage, error) {
+	wait, err := Start(cmd)
+	if err != nil {
+		return Usage{}, err
+	}
+	return wait()
+}
+
+// Start starts cmd. Its end is waited for with the function that is returned, once,
+// and not with cmd.Wait.
+func Start(cmd *exec.Cmd) (wait func() (Usage, error), err error) {
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
-		return Usage{}, err
+		return nil, err
 	}
 	exited, peak := make(chan struct{}), make(chan float64)
 	go func() {
@@ -48,13 +58,15 @@ func Run(cmd *exec.Cmd) (Usage, error) {
 			}
 		}
 	}()
-	err := cmd.Wait()
-	close(exited)
-	usage := Usage{PeakMiB: <-peak, Seconds: time.Since(began).Seconds()}
-	if state := cmd.ProcessState; state != nil {
-		usage.CPUSeconds = (state.UserTime() + state.SystemTime()).Seconds()
-	}
-	return usage, err
+	return func() (Usage, error) {
+		err := cmd.Wait()
+		close(exited)
+		usage := Usage{PeakMiB: <-peak, Seconds: time.Since(began).Seconds()}
+		if state := cmd.ProcessState; state != nil {
+			usage.CPUSeconds = (state.UserTime() + state.SystemTime()).Seconds()
+		}
+		return usage, err
+	}, nil
 }
 
 // highWater is the process's VmHWM in KiB, 0 if it cannot be read.

@@ -3,10 +3,8 @@
 package prober_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // TestWithoutSafeguards: the prober is able to fail. With one safeguard switched
@@ -128,21 +127,11 @@ func (c *cluster) switchToMesh(t *testing.T, app string) {
 // flight.
 func (c *cluster) triggerSync(t *testing.T, want migration.Result, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, c.binaries["trigger-sync"], append([]string{
+	p := suite.Start(t, suite.Program{Binary: c.binaries["trigger-sync"], Args: append([]string{
 		"run", "--kubeconfig=" + c.Kubeconfig, "--output=json",
 		"--log-format=json", "--lease-duration=1s", "--nats-monitoring-url=" + c.path.MonitoringURL, "--observe-publishers=1s",
-	}, args...)...)
-	cmd.Env = []string{"HOME=" + t.TempDir()}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	var report migration.Report
-	if decoding := json.Unmarshal(stdout.Bytes(), &report); decoding != nil {
-		t.Fatalf("no report: %v, %v\n%s", err, decoding, &stderr)
-	}
-	if err != nil || report.Result != want {
-		t.Fatalf("trigger-sync ended with %v, result %s, want %s\n%s\n%s", err, report.Result, want, &stdout, &stderr)
+	}, args...), Limit: patience})
+	if report, code := p.Report(); code != migration.ExitOK || report.Result != want {
+		t.Fatalf("%s: exit code %d, result %s, want %s\n%s\n%s", p, code, report.Result, want, p.Stdout(), p.Stderr())
 	}
 }

@@ -53,7 +53,7 @@ func (s *Subject) faulty(t *testing.T, seed, stream uint64, args ...string) outc
 	}
 	proxy, kubeconfig := s.proxy(t, options...)
 	faults := proxy.RandomFaults(seed+stream, faultRate)
-	out := s.start(t, kubeconfig, "run", slices.Concat(args, []string{faultLease})...).wait()
+	out := s.start(t, kubeconfig, "run", slices.Concat(args, []string{faultLease})...).outcome()
 	proxy.Close()
 	t.Logf("seed %d: %s", seed, faults)
 	if _, dealt := faults.Total(); dealt == 0 {

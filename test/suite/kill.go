@@ -66,11 +66,11 @@ func (s *Subject) everyWrite(t *testing.T, v victim) {
 func (s *Subject) killAt(t *testing.T, v victim, n int) (faultproxy.Request, outcome, bool) {
 	t.Helper()
 	proxy, kubeconfig := s.proxy(t)
-	running := make(chan *process, 1)
-	kill := proxy.KillAt(n, v.when, func() { (<-running).kill() })
+	running := make(chan *Process, 1)
+	kill := proxy.KillAt(n, v.when, func() { (<-running).Kill() })
 	p := s.start(t, kubeconfig, v.command, v.args...)
 	running <- p
-	out := p.wait()
+	out := p.outcome()
 	if out.code < 0 {
 		<-kill.Dead()
 	}
@@ -102,8 +102,8 @@ func KillForward(t *testing.T, subject Subject) {
 		t.Run("Renewal", func(t *testing.T) {
 			s.reset(t)
 			p, proxy, _ := s.midway(t)
-			kill := proxy.KillAmong(func(r faultproxy.Request) bool { return r.Renews }, 1, when, p.kill)
-			if out := p.wait(); out.code >= 0 {
+			kill := proxy.KillAmong(func(r faultproxy.Request) bool { return r.Renews }, 1, when, p.Kill)
+			if out := p.outcome(); out.code >= 0 {
 				t.Fatalf("the process ended before it renewed its lock%s", out.said())
 			}
 			<-kill.Dead()
@@ -180,7 +180,7 @@ func KillUndo(t *testing.T, subject Subject) {
 				s.finishes(t)
 			},
 			killed: func(t *testing.T) {
-				s.start(t, s.Kubeconfig, "undo").wait().mustExit(t, migration.ExitOK)
+				s.start(t, s.Kubeconfig, "undo").outcome().mustExit(t, migration.ExitOK)
 				undone(t)
 			},
 			survived: func(t *testing.T, out outcome) {
@@ -202,7 +202,7 @@ func KillThenBack(t *testing.T, subject Subject) {
 		s.everyWrite(t, victim{
 			command: "run", when: faultproxy.After, prepare: func(t *testing.T) { s.reset(t) }, survived: survived,
 			killed: func(t *testing.T) {
-				s.start(t, s.Kubeconfig, "undo").wait().mustExit(t, migration.ExitOK)
+				s.start(t, s.Kubeconfig, "undo").outcome().mustExit(t, migration.ExitOK)
 				s.noOpenJournal(t)
 				s.equals(t, before, "as before the run")
 			},

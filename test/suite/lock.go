@@ -21,13 +21,13 @@ const heldLease = "--lease-duration=10s"
 
 // midway starts a run and returns it in the middle of its work: its first change
 // is made, and the next ones are on their way and held.
-func (s *Subject) midway(t *testing.T, args ...string) (*process, *faultproxy.Proxy, *faultproxy.Hold) {
+func (s *Subject) midway(t *testing.T, args ...string) (*Process, *faultproxy.Proxy, *faultproxy.Hold) {
 	t.Helper()
 	proxy, kubeconfig := s.proxy(t)
 	var n atomic.Int32
 	hold := proxy.Hold(func(r faultproxy.Request) bool { return s.works(r) && n.Add(1) > 1 })
 	p := s.start(t, kubeconfig, "run", args...)
-	p.await(hold.Arrived(), "its second change (the suite needs two)")
+	p.Await(hold.Arrived(), "its second change (the suite needs two)")
 	return p, proxy, hold
 }
 
@@ -43,14 +43,14 @@ func TwoRuns(t *testing.T, subject Subject) {
 	first, _, hold := s.midway(t, heldLease)
 
 	proxy, kubeconfig := s.proxy(t)
-	second := s.start(t, kubeconfig, "run", "--lock-wait=2s").wait()
+	second := s.start(t, kubeconfig, "run", "--lock-wait=2s").outcome()
 	second.mustExit(t, migration.ExitLocked)
 	if n := proxy.Writes(); n > 0 {
 		t.Errorf("the second run made %d writes: %v", n, writes(proxy.Log()))
 	}
 
 	hold.Release()
-	first.wait().mustExit(t, migration.ExitOK)
+	first.outcome().mustExit(t, migration.ExitOK)
 	s.done(t)
 }
 
@@ -77,10 +77,10 @@ func SecondRunWaits(t *testing.T, subject Subject) {
 			close(looked)
 		}
 	}()
-	second.await(looked, "it waited for the lock")
+	second.Await(looked, "it waited for the lock")
 	hold.Release()
-	first.wait().mustExit(t, migration.ExitOK)
-	out := second.wait()
+	first.outcome().mustExit(t, migration.ExitOK)
+	out := second.outcome()
 	out.mustExit(t, migration.ExitOK)
 	for _, e := range proxy.Log() {
 		if s.works(e.Request) {
@@ -107,11 +107,11 @@ func LockTheft(t *testing.T, subject Subject) {
 			close(told)
 		}
 	}()
-	p.await(told, "it learned that its lock was taken")
+	p.Await(told, "it learned that its lock was taken")
 	aMoment()
 	mark := len(proxy.Log())
 	hold.Release()
-	out := p.wait()
+	out := p.outcome()
 	if out.code == migration.ExitOK || out.report == nil {
 		t.Errorf("exit code %d%s; want a failure", out.code, out.said())
 	}
@@ -170,7 +170,7 @@ func Frozen(t *testing.T, subject Subject) {
 	// that. So one write is held, those beside it are sent by now, too, and none is given up and sent again for two seconds.
 	p, proxy, hold := s.midway(t, "--lease-duration=3s")
 	time.Sleep(500 * time.Millisecond)
-	p.signal(syscall.SIGSTOP)
+	p.Signal(syscall.SIGSTOP)
 	// What had left the process before still arrives.
 	hold.Release()
 	arrived := func(log []faultproxy.Entry) bool {
@@ -188,8 +188,8 @@ func Frozen(t *testing.T, subject Subject) {
 	want := s.stable(t)
 
 	mark := len(proxy.Log())
-	p.signal(syscall.SIGCONT)
-	out := p.wait()
+	p.Signal(syscall.SIGCONT)
+	out := p.outcome()
 	if out.code == migration.ExitOK {
 		t.Errorf("a run that was overtaken says that it succeeded%s", out.said())
 	}

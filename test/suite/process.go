@@ -2,86 +2,128 @@ package suite
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 )
 
 // runLimit is how long a process may take before it counts as hanging.
 const runLimit = 3 * time.Minute
 
-// process is one run of the job.
-type process struct {
+// Program says how a program under test is started.
+type Program struct {
+	// Binary is the path of the executable: see Build.
+	Binary string
+	Args   []string
+	// Env is added to an environment that has nothing of this process: no variable
+	// of it may lead the program to another cluster.
+	Env []string
+	// Dir is the working directory, by default that of the test.
+	Dir string
+	// Terminal, if set, is stdin, stdout and stderr.
+	Terminal *os.File
+	// Limit is how long Wait waits before the program counts as hanging; 0: 3
+	// minutes.
+	Limit time.Duration
+	// Measured programs are asked for their memory all the while: see Usage.
+	Measured bool
+}
+
+// Process is a program that runs, or has run.
+type Process struct {
 	t              testing.TB
+	program        Program
 	cmd            *exec.Cmd
 	stdout, stderr bytes.Buffer
 	exited         chan struct{}
-	began          time.Time
+	usage          measure.Usage
 }
 
-// outcome is how a process ended.
-type outcome struct {
-	// code is the exit code, -1 if a signal ended the process.
-	code int
-	// report is nil if a signal ended the process.
-	report *migration.Report
-	// took is the whole life of the process.
-	took time.Duration
-}
-
-// start starts "<job> <command> <args>" on the cluster of the kubeconfig. The
-// lease is short, for whoever comes after a killed run has to wait for its end.
-func (s *Subject) start(t testing.TB, kubeconfig, command string, args ...string) *process {
+// Run runs a program to its end.
+func Run(t testing.TB, program Program) *Process {
 	t.Helper()
-	all := []string{
-		command, "--kubeconfig=" + kubeconfig, "--state-namespace=" + s.StateNamespace,
-		"--output=json", "--log-format=json", "--lease-duration=1s",
-	}
-	all = append(append(all, s.Args...), args...)
-	p := &process{t: t, cmd: exec.Command(s.Binary, all...), exited: make(chan struct{}), began: time.Now()}
+	p := Start(t, program)
+	p.Wait()
+	return p
+}
+
+// Start starts a program. It is killed at the end of the test at the latest, and
+// a test that fails logs what it wrote.
+func Start(t testing.TB, program Program) *Process {
+	t.Helper()
+	p := &Process{t: t, program: program, cmd: exec.Command(program.Binary, program.Args...), exited: make(chan struct{})}
+	p.cmd.Dir = program.Dir
+	p.cmd.Env = append([]string{"HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, program.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	// Nothing of this environment may lead it to another cluster.
-	p.cmd.Env = []string{"HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("cannot start %s: %v", s.Name, err)
+	if program.Terminal != nil {
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = program.Terminal, program.Terminal, program.Terminal
 	}
-	go func() {
-		defer close(p.exited)
-		_ = p.cmd.Wait()
-	}()
+	if err := p.start(); err != nil {
+		t.Fatalf("cannot start %s: %v", p, err)
+	}
 	t.Cleanup(func() {
-		p.kill()
+		p.Kill()
 		if t.Failed() {
-			t.Logf("%s %s: %s. Its log:\n%s\nIts report:\n%s", s.Name, strings.Join(all, " "), p.cmd.ProcessState, &p.stderr, &p.stdout)
+			t.Logf("%s: %s. Its log:\n%s\nIts report:\n%s", p, p.cmd.ProcessState, &p.stderr, &p.stdout)
 		}
 	})
 	return p
 }
 
-// kill ends the process with SIGKILL, and returns when it is dead and waited for.
-func (p *process) kill() {
+func (p *Process) start() error {
+	wait := func() (measure.Usage, error) { return measure.Usage{}, p.cmd.Wait() }
+	if p.program.Measured {
+		var err error
+		if wait, err = measure.Start(p.cmd); err != nil {
+			return err
+		}
+	} else if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		defer close(p.exited)
+		p.usage, _ = wait()
+	}()
+	return nil
+}
+
+// String is the command line, for messages.
+func (p *Process) String() string {
+	return strings.Join(append([]string{filepath.Base(p.program.Binary)}, p.program.Args...), " ")
+}
+
+// Kill ends the process with SIGKILL, and returns when it is dead and waited for.
+func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }
 
-func (p *process) signal(s syscall.Signal) {
+// Signal sends the process a signal.
+func (p *Process) Signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatalf("cannot send %s: %v", s, err)
 	}
 }
 
-// await waits for something to happen while the process runs, and fails the test
+// Exited is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Await waits for something to happen while the process runs, and fails the test
 // if the process ends before.
-func (p *process) await(happened <-chan struct{}, what string) {
+func (p *Process) Await(happened <-chan struct{}, what string) {
 	p.t.Helper()
 	select {
 	case <-happened:
@@ -92,41 +134,58 @@ func (p *process) await(happened <-chan struct{}, what string) {
 	}
 }
 
-// wait waits for the process to end by itself, and reads its report.
-func (p *process) wait() outcome {
+// Wait waits for the process to end by itself, and returns its exit code: -1 if a
+// signal ended it. A data race or a panic fails the test.
+func (p *Process) Wait() int {
 	p.t.Helper()
+	limit := cmp.Or(p.program.Limit, runLimit)
 	select {
 	case <-p.exited:
-	case <-time.After(runLimit):
+	case <-time.After(limit):
 		// The Go runtime answers with the stacks of all goroutines, on stderr.
-		p.signal(syscall.SIGQUIT)
+		p.Signal(syscall.SIGQUIT)
 		select {
 		case <-p.exited:
 		case <-time.After(10 * time.Second):
 		}
-		p.kill()
-		p.t.Fatalf("the process did not end within %s", runLimit)
+		p.Kill()
+		p.t.Fatalf("the process did not end within %s", limit)
 	}
-	out := outcome{code: p.cmd.ProcessState.ExitCode(), took: time.Since(p.began)}
 	if log := p.stderr.String(); strings.Contains(log, "WARNING: DATA RACE") || strings.Contains(log, "\npanic: ") {
-		p.t.Error("a data race or a panic: see the log")
+		p.t.Errorf("%s: a data race or a panic:\n%s", p, log)
 	}
-	if out.code < 0 {
-		return out
-	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Stdout is what the process wrote there. It must have ended.
+func (p *Process) Stdout() string { return p.stdout.String() }
+
+// Stderr is what the process wrote there. It must have ended.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
+// Usage is what a measured process took. It must have ended.
+func (p *Process) Usage() measure.Usage { return p.usage }
+
+// Report waits for the process to end, and reads its report, which must fit the
+// exit code.
+func (p *Process) Report() (report *migration.Report, code int) {
+	p.t.Helper()
+	code = p.Wait()
 	report, err := readReport(p.stdout.Bytes())
 	if err != nil {
-		p.t.Fatalf("exit code %d: %v", out.code, err)
+		p.t.Fatalf("%s: exit code %d: %v\n%s", p, code, err, &p.stderr)
 	}
-	out.report = report
-	// The signal is in the exit code only.
-	if report.Result == migration.Interrupted {
-		report.Signal = out.code - migration.ExitSignal
+	// The signal, and that a failure was left as it was, are in the exit code only.
+	switch {
+	case report.Result == migration.Interrupted:
+		report.Signal = code - migration.ExitSignal
+	case report.Result == migration.FailedResult:
+		report.Unrestored = code == migration.ExitPartlyRestored
 	}
-	if code := report.ExitCode(); code != out.code {
-		p.t.Errorf("exit code %d, but the report says %q, which is %d", out.code, report.Result, code)
+	if want := report.ExitCode(); want != code {
+		p.t.Errorf("%s: exit code %d, but the report says %q, which is %d", p, code, report.Result, want)
 	}
-	return out
+	return report, code
 }
 
 // readReport reads a report as strictly as its contract is: one object, nothing
@@ -142,4 +201,33 @@ func readReport(raw []byte) (*migration.Report, error) {
 		return nil, errors.New("stdout holds more than the report")
 	}
 	return &report, nil
+}
+
+// outcome is how a run of the job ended.
+type outcome struct {
+	// code is the exit code, -1 if a signal ended the process.
+	code int
+	// report is nil if a signal ended the process.
+	report *migration.Report
+}
+
+// start starts "<job> <command> <args>" on the cluster of the kubeconfig. The
+// lease is short, for whoever comes after a killed run has to wait for its end.
+func (s *Subject) start(t testing.TB, kubeconfig, command string, args ...string) *Process {
+	t.Helper()
+	all := []string{
+		command, "--kubeconfig=" + kubeconfig, "--state-namespace=" + s.StateNamespace,
+		"--output=json", "--log-format=json", "--lease-duration=1s",
+	}
+	return Start(t, Program{Binary: s.Binary, Args: append(append(all, s.Args...), args...)})
+}
+
+// outcome waits for the process to end, and returns how it did.
+func (p *Process) outcome() outcome {
+	p.t.Helper()
+	out := outcome{code: p.Wait()}
+	if out.code >= 0 {
+		out.report, _ = p.Report()
+	}
+	return out
 }

@@ -36,9 +36,9 @@ func (s *Subject) onlyReads(t *testing.T) {
 		}
 	}
 	proxy, kubeconfig := s.proxy(t)
-	runs := []*process{s.start(t, kubeconfig, "run"), s.start(t, kubeconfig, "run")}
+	runs := []*Process{s.start(t, kubeconfig, "run"), s.start(t, kubeconfig, "run")}
 	for _, p := range runs {
-		out := p.wait()
+		out := p.outcome()
 		out.mustExit(t, migration.ExitOK)
 		if out.report.Result != migration.NothingToDo && out.report.Result != migration.DeferredResult {
 			t.Errorf("nothing is left to do%s", out.said())

@@ -18,12 +18,12 @@ func SIGTERM(t *testing.T, subject Subject) {
 	s := subject.with(t)
 	s.reset(t)
 	p, proxy, hold := s.midway(t, heldLease)
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	told := time.Now()
 	aMoment()
 	mark := len(proxy.Log())
 	hold.Release()
-	out := p.wait()
+	out := p.outcome()
 	if took := time.Since(told); took > gracePeriod {
 		t.Errorf("the run took %s to stop", took)
 	}

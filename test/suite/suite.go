@@ -282,7 +282,7 @@ func (s *Subject) works(r faultproxy.Request) bool {
 // finishes runs the job without any trouble, to the end.
 func (s *Subject) finishes(t testing.TB, args ...string) outcome {
 	t.Helper()
-	out := s.start(t, s.Kubeconfig, "run", args...).wait()
+	out := s.start(t, s.Kubeconfig, "run", args...).outcome()
 	out.mustExit(t, migration.ExitOK)
 	s.done(t)
 	return out
@@ -298,7 +298,7 @@ func (s *Subject) done(t testing.TB) {
 // rollsBack runs the job, which is to end with a rollback.
 func (s *Subject) rollsBack(t testing.TB, args ...string) {
 	t.Helper()
-	s.start(t, s.Kubeconfig, "run", args...).wait().mustRollBack(t)
+	s.start(t, s.Kubeconfig, "run", args...).outcome().mustRollBack(t)
 	s.noOpenJournal(t)
 }
 

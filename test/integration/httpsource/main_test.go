@@ -3,12 +3,10 @@
 package httpsource
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -101,6 +99,7 @@ func (p *plane) ready(t testing.TB, apps ...string) {
 
 // result is how a process ended.
 type result struct {
+	// Report is empty if there is none: the command line was wrong.
 	*migration.Report
 	exit           int
 	stdout, stderr string
@@ -108,20 +107,13 @@ type result struct {
 
 func run(t *testing.T, kubeconfig string, args ...string) result {
 	t.Helper()
-	args = append(args, "--kubeconfig", kubeconfig, "--lease-duration=1s", "--output=json", "--log-format=json")
-	cmd := exec.CommandContext(t.Context(), suite.Build(t, "./cmd/httpsource-sync"), args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	r := result{Report: &migration.Report{}, exit: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
-	if stdout.Len() > 0 {
-		if err := json.Unmarshal(stdout.Bytes(), r.Report); err != nil {
-			t.Fatalf("the report is no JSON: %v\n%s", err, stdout.String())
-		}
+	p := suite.Run(t, suite.Program{
+		Binary: suite.Build(t, "./cmd/httpsource-sync"),
+		Args:   slices.Concat(args, []string{"--kubeconfig", kubeconfig, "--lease-duration=1s", "--output=json", "--log-format=json"}),
+	})
+	r := result{Report: &migration.Report{}, exit: p.Wait(), stdout: p.Stdout(), stderr: p.Stderr()}
+	if r.stdout != "" {
+		r.Report, _ = p.Report()
 	}
 	return r
 }

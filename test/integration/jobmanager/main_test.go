@@ -4,13 +4,10 @@
 package jobmanager
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -242,19 +239,8 @@ func tool(t *testing.T, args ...string) outcome {
 
 func called(t *testing.T, program, dir string, args ...string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.Dir = &stdout, &stderr, dir
-	cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%v: %v\n%s", args, err, &stderr)
-	}
-	if strings.Contains(stderr.String(), "DATA RACE") || strings.Contains(stderr.String(), "\npanic: ") {
-		t.Errorf("%v: a data race or a panic:\n%s", args, &stderr)
-	}
-	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	p := suite.Run(t, suite.Program{
+		Binary: program, Args: args, Dir: dir, Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")},
+	})
+	return outcome{p.Wait(), p.Stdout(), p.Stderr()}
 }

@@ -4,15 +4,12 @@ package jobmanager
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,22 +38,22 @@ func onTerminal(t *testing.T, env []string, typed string, args ...string) (scree
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, suite.Build(t, binary), args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "KUBECONFIG=" + cluster.Kubeconfig, "GORACE=atexit_sleep_ms=0"}, env...)
 	if _, err := io.WriteString(ours, typed); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p := suite.Start(t, suite.Program{
+		Binary: suite.Build(t, binary), Args: args, Env: append([]string{"KUBECONFIG=" + cluster.Kubeconfig}, env...), Terminal: theirs,
+	})
 	_ = theirs.Close() // the program has it
 	var out bytes.Buffer
-	_, _ = io.Copy(&out, ours) // ends with EIO when the last holder is gone
-	_ = cmd.Wait()
-	return strings.ReplaceAll(out.String(), "\r\n", "\n"), cmd.ProcessState.ExitCode()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(&out, ours) // ends with EIO when the last holder is gone
+	}()
+	code = p.Wait()
+	<-read
+	return strings.ReplaceAll(out.String(), "\r\n", "\n"), code
 }
 
 var (

@@ -4,10 +4,8 @@ package migrationtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +23,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/pkg/migrationtest"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // cluster is the one control plane of this package's tests.
@@ -244,30 +243,27 @@ func TestBadJobsAreCaught(t *testing.T) {
 		},
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
-			child := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestBadJob$/^("+tc.subtests+")$")
-			child.Env = append(os.Environ(), faultEnv+"="+tc.fault, kubernetes.KubeconfigEnv+"="+cluster.Kubeconfig)
-			out, err := child.CombinedOutput()
-			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				t.Fatal(err)
+			// Unlike a job, a test may need all of the environment.
+			child := suite.Run(t, suite.Program{
+				Binary: os.Args[0], Args: []string{"-test.v", "-test.run=^TestBadJob$/^(" + tc.subtests + ")$"},
+				Env:   append(os.Environ(), faultEnv+"="+tc.fault, kubernetes.KubeconfigEnv+"="+cluster.Kubeconfig),
+				Limit: 10 * time.Minute,
+			})
+			if code := child.Wait(); (code != 0) != (len(tc.want) > 0) {
+				t.Errorf("%s: the test ended with exit code %d", tc.reason, code)
 			}
-			if (err != nil) != (len(tc.want) > 0) {
-				t.Errorf("%s: the test ended with %v", tc.reason, err)
-			}
+			out := child.Stdout() + child.Stderr()
 			var failed []string
-			for _, match := range regexp.MustCompile(`(?m)^ +--- FAIL: TestBadJob/(\w+) `).FindAllStringSubmatch(string(out), -1) {
+			for _, match := range regexp.MustCompile(`(?m)^ +--- FAIL: TestBadJob/(\w+) `).FindAllStringSubmatch(out, -1) {
 				failed = append(failed, match[1])
 			}
 			if diff := cmp.Diff(tc.want, failed); diff != "" {
 				t.Errorf("%s: failed subtests (-want +got):\n%s", tc.reason, diff)
 			}
 			for _, part := range []string{tc.says, "repeat it: go test -run '^TestBadJob$/^" + strings.Join(tc.want, "")} {
-				if len(tc.want) > 0 && !strings.Contains(string(out), part) {
+				if len(tc.want) > 0 && !strings.Contains(out, part) {
 					t.Errorf("%s: it does not say %q", tc.reason, part)
 				}
-			}
-			if t.Failed() {
-				t.Logf("%s", out)
 			}
 		})
 	}

@@ -7,11 +7,7 @@
 package rbac
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -295,55 +291,40 @@ func (a *account) eventually(t *testing.T, g grant, allowed bool) {
 	}
 }
 
-// command is the job's command as the chart has it; what is asked for here comes
+// begin starts the job's command as the chart has it; what is asked for here comes
 // after, and counts.
-func (a *account) command(t *testing.T, command string, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
+func (a *account) begin(t *testing.T, command string, args ...string) *suite.Process {
 	t.Helper()
-	all := slices.Concat([]string{command}, a.args, []string{
-		"--kubeconfig=" + a.kubeconfig, "--output=json", "--lease-duration=1s", "--lock-wait=60s", "--timeout=60s",
-	}, args)
-	cmd := exec.CommandContext(t.Context(), suite.Build(t, "./cmd/"+a.job), all...)
-	cmd.Env = []string{"HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	return cmd, &stdout, &stderr
+	return suite.Start(t, suite.Program{
+		Binary: suite.Build(t, "./cmd/"+a.job),
+		Args: slices.Concat([]string{command}, a.args, []string{
+			"--kubeconfig=" + a.kubeconfig, "--output=json", "--lease-duration=1s", "--lock-wait=60s", "--timeout=60s",
+		}, args),
+		Limit: 5 * time.Minute,
+	})
 }
 
 // run runs a command to its end, and checks how it ended.
 func (a *account) run(t *testing.T, wanted migration.Result, command string, args ...string) *migration.Report {
 	t.Helper()
-	cmd, stdout, stderr := a.command(t, command, args...)
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	var r migration.Report
-	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
-		t.Fatalf("no report: %v\n%s%s", err, stdout, stderr)
-	}
+	p := a.begin(t, command, args...)
+	r, _ := p.Report()
 	if r.Result != wanted {
-		t.Fatalf("%s %s %s: %s, want %s\n%s%s", a.job, command, args, r.Result, wanted, stdout, stderr)
+		t.Fatalf("%s: %s, want %s", p, r.Result, wanted)
 	}
-	return &r
+	return r
 }
 
 // killed starts a run and kills it when reached says so.
 func (a *account) killed(t *testing.T, reached func() bool, args ...string) {
 	t.Helper()
-	cmd, stdout, stderr := a.command(t, "run", args...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p := a.begin(t, "run", args...)
 	for deadline := time.Now().Add(time.Minute); !reached(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			t.Fatalf("it did not get so far:\n%s%s", stdout, stderr)
+			t.Fatalf("%s: it did not get so far", p)
 		}
 	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	p.Kill()
 }
 
 // contended lets a run wait for the lock, which somebody else seems to hold.

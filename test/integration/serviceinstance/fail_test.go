@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // limits are short: what they bound does not come true.
@@ -61,7 +62,7 @@ func TestNotInTime(t *testing.T) {
 
 // unknown runs the job until application-broker was to provision the instance orders
 // again, and did not know its Application.
-func (w *world) unknown() *process {
+func (w *world) unknown() *suite.Process {
 	w.t.Helper()
 	w.broker.Break(standin.UnknownService, ns+"/"+orders)
 	p := w.begin(w.Kubeconfig, "run", append(limits, "--output=json", "--strategy=always", "--ready-timeout=5s", "--activation-timeout=5s", "--rollback-timeout=1m")...)
@@ -79,7 +80,7 @@ func TestUnknownForATime(t *testing.T) {
 	before := w.census()
 	p := w.unknown()
 	w.broker.HealAll()
-	if report, code := w.end(p); code != migration.ExitFailed {
+	if report, code := p.Report(); code != migration.ExitFailed {
 		t.Errorf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
 	}
 	w.finish(before, "known again", 1)
@@ -92,7 +93,7 @@ func TestUnknownAndRestarted(t *testing.T) {
 	w := on(t)
 	w.two()
 	before := w.census()
-	report, code := w.end(w.unknown())
+	report, code := w.unknown().Report()
 	if code != migration.ExitPartlyRestored {
 		t.Errorf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
 	}
@@ -120,7 +121,7 @@ func TestUnknownWhileBusy(t *testing.T) {
 	w.until(standin.ServiceInstances, ns, "stock", "being provisioned", func(u *unstructured.Unstructured) bool {
 		return u != nil && reason(u, "Ready") == "Provisioning"
 	})
-	if report, code := w.end(p); code != migration.ExitPartlyRestored {
+	if report, code := p.Report(); code != migration.ExitPartlyRestored {
 		t.Errorf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
 	}
 	w.broker.HealAll()

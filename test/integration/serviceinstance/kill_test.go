@@ -19,6 +19,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // two are an instance with a binding and a usage, with an owner and a finalizer of
@@ -41,12 +42,12 @@ func (w *world) killedAt(n int, when faultproxy.When, args ...string) (at string
 	w.t.Helper()
 	proxy, kubeconfig := w.proxied()
 	defer proxy.Close()
-	running := make(chan *process, 1)
-	kill := proxy.KillAt(n, when, func() { (<-running).kill() })
+	running := make(chan *suite.Process, 1)
+	kill := proxy.KillAt(n, when, func() { (<-running).Kill() })
 	p := w.begin(kubeconfig, "run", append([]string{"--output=json"}, args...)...)
 	running <- p
-	<-p.exited
-	if _, killed := kill.At(); !killed && p.cmd.ProcessState.ExitCode() < 0 {
+	<-p.Exited()
+	if _, killed := kill.At(); !killed && p.Wait() < 0 {
 		<-kill.Dead()
 	}
 	request, killed := kill.At()
@@ -70,15 +71,15 @@ func (w *world) killedAfter(n int32, later time.Duration, args ...string) (at st
 	})
 	p := w.begin(kubeconfig, "run", append([]string{"--output=json"}, args...)...)
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 		return "", false
 	case at = <-due:
 	}
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 		return "", false
 	case <-time.After(later):
-		p.kill()
+		p.Kill()
 		return fmt.Sprintf("%s after write %d, %s", later, n, at), true
 	}
 }
@@ -169,7 +170,7 @@ func TestLostOperation(t *testing.T) {
 	})
 	w.broker.HealAll()
 	w.check(w.broker.Restart(w.ctx))
-	if report, code := w.end(p); code != migration.ExitFailed && code != migration.ExitOK {
+	if report, code := p.Report(); code != migration.ExitFailed && code != migration.ExitOK {
 		t.Fatalf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
 	}
 	w.finish(before, "its operation was lost", 1)
@@ -188,7 +189,7 @@ func TestStalledDeletion(t *testing.T) {
 	p := w.begin(kubeconfig, "run", "--output=json", "--strategy=always")
 	select {
 	case <-hold.Arrived():
-	case <-p.exited:
+	case <-p.Exited():
 		t.Fatal("it ended before it deleted anything")
 	}
 	w.create(standin.ServiceBindings, standin.ServiceBinding(ns, "late", "orders"))
@@ -198,7 +199,7 @@ func TestStalledDeletion(t *testing.T) {
 		return u != nil && reason(u, "Ready") == "DeprovisionBlockedByExistingCredentials"
 	})
 	w.delete(standin.ServiceBindings, ns, "late")
-	if report, code := w.end(p); code != migration.ExitOK {
+	if report, code := p.Report(); code != migration.ExitOK {
 		t.Fatalf("exit code %d, %s: %s\n%v", code, report.Result, report.Message, report.Findings)
 	}
 	w.finish(before, "its deletion stalled", 1)

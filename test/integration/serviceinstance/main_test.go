@@ -4,12 +4,9 @@
 package serviceinstance
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -384,64 +381,23 @@ func (w *world) proxied() (*faultproxy.Proxy, string) {
 	return proxy, kubeconfig
 }
 
-// process is the job that runs, or has run.
-type process struct {
-	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
-	exited         chan struct{}
-}
-
 // arguments of every run: leases that are short enough to wait for.
 func arguments(kubeconfig, command string, args ...string) []string {
 	return append([]string{command, "--kubeconfig=" + kubeconfig, "--log-format=json", "--lease-duration=1s"}, args...)
 }
 
 // begin starts the job through a kubeconfig.
-func (w *world) begin(kubeconfig, command string, args ...string) *process {
+func (w *world) begin(kubeconfig, command string, args ...string) *suite.Process {
 	w.t.Helper()
-	all := arguments(kubeconfig, command, args...)
-	p := &process{cmd: exec.Command(suite.Build(w.t, "./cmd/serviceinstance-recreate"), all...), exited: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.Env = []string{"HOME=" + w.t.TempDir()}
-	w.check(p.cmd.Start())
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.exited)
-	}()
-	w.t.Cleanup(func() {
-		p.kill()
-		if w.t.Failed() {
-			w.t.Logf("%v: %s\n%s\n%s", all, p.cmd.ProcessState, &p.stderr, &p.stdout)
-		}
+	return suite.Start(w.t, suite.Program{
+		Binary: suite.Build(w.t, "./cmd/serviceinstance-recreate"), Args: arguments(kubeconfig, command, args...), Limit: 5 * time.Minute,
 	})
-	return p
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.exited
-}
-
-// end waits for a process, and returns its report and exit code.
-func (w *world) end(p *process) (*migration.Report, int) {
-	w.t.Helper()
-	select {
-	case <-p.exited:
-	case <-time.After(5 * time.Minute):
-		p.kill()
-		w.t.Fatal("the process did not end")
-	}
-	var report migration.Report
-	if err := json.Unmarshal(p.stdout.Bytes(), &report); err != nil {
-		w.t.Fatalf("no report: %v\n%s\n%s", err, &p.stdout, &p.stderr)
-	}
-	return &report, p.cmd.ProcessState.ExitCode()
 }
 
 // run runs the job to its end.
 func (w *world) run(command string, args ...string) (*migration.Report, int) {
 	w.t.Helper()
-	return w.end(w.begin(w.Kubeconfig, command, append([]string{"--output=json"}, args...)...))
+	return w.begin(w.Kubeconfig, command, append([]string{"--output=json"}, args...)...).Report()
 }
 
 // succeeds runs the job, which must end with 0 and the result.

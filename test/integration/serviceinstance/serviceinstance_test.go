@@ -268,18 +268,17 @@ func TestPlan(t *testing.T) {
 	} {
 		proxy, kubeconfig := w.proxied()
 		p := w.begin(kubeconfig, "plan", "--output=text", "--strategy="+tc.strategy)
-		<-p.exited
-		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		if code := p.Wait(); code != 0 {
 			t.Errorf("--strategy=%s: exit code %d", tc.strategy, code)
 		}
-		said := strings.Join(strings.Fields(p.stdout.String()), " ")
+		said := strings.Join(strings.Fields(p.Stdout()), " ")
 		for _, want := range tc.want {
 			if !strings.Contains(said, want) {
-				t.Errorf("--strategy=%s: the plan does not say %q:\n%s", tc.strategy, want, &p.stdout)
+				t.Errorf("--strategy=%s: the plan does not say %q:\n%s", tc.strategy, want, p.Stdout())
 			}
 		}
 		if strings.Contains(said, "shop/prices") {
-			t.Errorf("--strategy=%s: a service without events is no candidate:\n%s", tc.strategy, &p.stdout)
+			t.Errorf("--strategy=%s: a service without events is no candidate:\n%s", tc.strategy, p.Stdout())
 		}
 		for _, request := range proxy.Log() {
 			if request.Writes() && !strings.HasSuffix(request.Resource, "reviews") {
@@ -366,12 +365,11 @@ func TestParameters(t *testing.T) {
 		{"plan", []string{"--output=text"}}, {"plan", []string{"--output=json"}}, {"run", []string{"--output=json", "--log-level=debug"}},
 	} {
 		p := w.begin(w.Kubeconfig, run.command, append(run.args, "--strategy=always")...)
-		<-p.exited
-		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-			t.Fatalf("%s: exit code %d\n%s", run.command, code, &p.stdout)
+		if code := p.Wait(); code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", run.command, code, p.Stdout())
 		}
-		said.Write(p.stdout.Bytes())
-		said.Write(p.stderr.Bytes())
+		said.WriteString(p.Stdout())
+		said.WriteString(p.Stderr())
 	}
 	for _, u := range w.list(standin.ConfigMaps, engine.DefaultStateNamespace, "eventmesh-migration.kyma-project.io/job") {
 		fmt.Fprint(&said, u.Object)

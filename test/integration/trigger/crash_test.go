@@ -76,7 +76,7 @@ func TestServedMeanwhile(t *testing.T) {
 	link := standin.BusSubscription(standin.BusChannel(string(p.version), app, "order.paid"), "crm", "fresh-too")
 	p.create(ctx, t, p.links(), link)
 	p.mesh.HealAll()
-	r, code := u.end(t)
+	r, code := u.Report()
 	want(t, r, code, migration.DeferredResult, 0)
 	for _, name := range []string{"crm/fresh", "crm/fresh-too"} {
 		finds(t, r, migration.Deferred, "Subscription "+name, "began to serve it after the plan was made, and does not run any more")

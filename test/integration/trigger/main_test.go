@@ -3,7 +3,6 @@
 package trigger
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -48,7 +46,7 @@ type plane struct {
 	nats        *monitoring
 	// last is what the last process of run took.
 	last measure.Usage
-	// patience is how long a process and a wait may take; 0: 3 minutes and 30 seconds.
+	// patience is how long a process and a wait may take; 0: suite's limit, and 30 seconds.
 	patience time.Duration
 }
 
@@ -360,29 +358,13 @@ func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Re
 // runJob runs any job: the command is the first of args.
 func (p *plane) runJob(t testing.TB, job string, args ...string) (*migration.Report, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(p.patience, 3*time.Minute))
-	defer cancel()
-	all := slices.Concat(args, []string{"--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s"})
-	cmd := exec.CommandContext(ctx, suite.Build(t, "./cmd/"+job), all...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.Env = []string{"HOME=" + t.TempDir()}
-	usage, err := measure.Run(cmd)
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%v\n%s", err, &stderr)
-	}
-	p.last = usage
-	var report migration.Report
-	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-		t.Fatalf("no report: %v\n%s\n%s", err, &stdout, &stderr)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%v\n%s\n%s", all, &stderr, &stdout)
-		}
+	ended := suite.Run(t, suite.Program{
+		Binary: suite.Build(t, "./cmd/"+job),
+		Args:   slices.Concat(args, []string{"--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s"}),
+		Limit:  p.patience, Measured: true,
 	})
-	return &report, cmd.ProcessState.ExitCode()
+	p.last = ended.Usage()
+	return ended.Report()
 }
 
 // monitoring is the monitoring port of NATS Streaming: it knows the durable

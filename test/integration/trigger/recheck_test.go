@@ -1,15 +1,11 @@
 package trigger
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,48 +15,18 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// underWay is a run of trigger-sync that goes on.
-type underWay struct {
-	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
-}
-
-func (p *plane) begin(t *testing.T, args ...string) *underWay {
+// begin starts a run of trigger-sync that goes on.
+func (p *plane) begin(t *testing.T, args ...string) *suite.Process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	t.Cleanup(cancel)
-	u := &underWay{}
-	u.cmd = exec.CommandContext(ctx, suite.Build(t, "./cmd/trigger-sync"), append([]string{
+	return suite.Start(t, suite.Program{Binary: suite.Build(t, "./cmd/trigger-sync"), Args: append([]string{
 		"run", "--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s",
 		"--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s",
-	}, args...)...)
-	u.cmd.Stdout, u.cmd.Stderr = &u.stdout, &u.stderr
-	u.cmd.Env = []string{"HOME=" + t.TempDir()}
-	if err := u.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s\n%s", &u.stderr, &u.stdout)
-		}
-	})
-	return u
-}
-
-// end waits for the end of the run.
-func (u *underWay) end(t *testing.T) (*migration.Report, int) {
-	t.Helper()
-	_ = u.cmd.Wait() // the exit code is returned
-	var report migration.Report
-	if err := json.Unmarshal(u.stdout.Bytes(), &report); err != nil {
-		t.Fatalf("no report: %v\n%s", err, &u.stderr)
-	}
-	return &report, u.cmd.ProcessState.ExitCode()
+	}, args...)})
 }
 
 // waitsForTrigger returns a run that has created the Trigger of crm/orders, and waits
 // for it to be ready before it deletes the Subscription.
-func (p *plane) waitsForTrigger(t *testing.T, args ...string) *underWay {
+func (p *plane) waitsForTrigger(t *testing.T, args ...string) *suite.Process {
 	t.Helper()
 	ctx := t.Context()
 	sub := subscription("crm", "orders", "order.created")
@@ -88,44 +54,36 @@ func TestSwitchRevertedDuringWait(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		args []string
-		end  func(ctx context.Context, t *testing.T, p *plane, u *underWay) (*migration.Report, int)
+		end  func(ctx context.Context, t *testing.T, p *plane, u *suite.Process) (*migration.Report, int)
 		want migration.Result
 		exit int
 	}{
-		"Killed": {nil, func(ctx context.Context, t *testing.T, p *plane, u *underWay) (*migration.Report, int) {
+		"Killed": {nil, func(ctx context.Context, t *testing.T, p *plane, u *suite.Process) (*migration.Report, int) {
 			t.Helper()
-			if err := u.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = u.cmd.Wait()
+			u.Kill()
 			reverted(ctx, t, p)
 			p.mesh.HealAll()
 			return p.run(t, "run", "--drain-timeout=0s")
 		}, migration.DeferredResult, 0},
-		"Terminated": {[]string{"--defer=fail"}, func(ctx context.Context, t *testing.T, p *plane, u *underWay) (*migration.Report, int) {
+		"Terminated": {[]string{"--defer=fail"}, func(ctx context.Context, t *testing.T, p *plane, u *suite.Process) (*migration.Report, int) {
 			t.Helper()
-			if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			if r, code := u.end(t); code != 128+int(syscall.SIGTERM) {
+			u.Signal(syscall.SIGTERM)
+			if r, code := u.Report(); code != 128+int(syscall.SIGTERM) {
 				t.Fatalf("interrupted: %s, exit code %d", r.Result, code)
 			}
 			reverted(ctx, t, p)
 			p.mesh.HealAll()
 			return p.run(t, "run", "--drain-timeout=0s", "--defer=fail")
 		}, migration.FailedResult, 1},
-		"SameRun": {nil, func(ctx context.Context, t *testing.T, p *plane, u *underWay) (*migration.Report, int) {
+		"SameRun": {nil, func(ctx context.Context, t *testing.T, p *plane, u *suite.Process) (*migration.Report, int) {
 			t.Helper()
 			reverted(ctx, t, p)
 			p.mesh.HealAll()
-			return u.end(t)
+			return u.Report()
 		}, migration.DeferredResult, 0},
-		"IgnoreOfAKilledRun": {[]string{"--legacy-traffic=ignore"}, func(ctx context.Context, t *testing.T, p *plane, u *underWay) (*migration.Report, int) {
+		"IgnoreOfAKilledRun": {[]string{"--legacy-traffic=ignore"}, func(ctx context.Context, t *testing.T, p *plane, u *suite.Process) (*migration.Report, int) {
 			t.Helper()
-			if err := u.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = u.cmd.Wait()
+			u.Kill()
 			reverted(ctx, t, p)
 			p.mesh.HealAll()
 			return p.run(t, "run", "--drain-timeout=0s")
@@ -172,10 +130,7 @@ func TestEditedAfterAKill(t *testing.T) {
 	}
 	u := p.begin(t)
 	p.wait(ctx, t, "the Trigger is created", func(m *standin.Mesh) bool { return m.Has(p.triggers(), 1) })
-	if err := u.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = u.cmd.Wait()
+	u.Kill()
 	p.patch(ctx, t, standin.KymaSubscriptions, "crm", "orders", `{"spec":{"endpoint":"http://moved.crm:8080/"}}`)
 	p.mesh.HealAll()
 	r, code := p.run(t, "run")
