@@ -34,10 +34,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
+	"github.com/google/go-cmp/cmp"
+
 	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -201,9 +204,9 @@ func (u *upgrade) definitionIsTheCharts(ctx context.Context, t *testing.T) {
 	if err := u.dynamic.Resource(definitions).Delete(ctx, definition, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	u.eventually(t, "the definition is gone", func() bool {
+	u.eventually(t, "the definition is gone", func(ctx context.Context) error {
 		_, err := u.dynamic.Resource(definitions).Get(ctx, definition, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
+		return poll.Gone(err)
 	})
 	raw, err := yaml.Marshal(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -217,6 +220,12 @@ func (u *upgrade) definitionIsTheCharts(ctx context.Context, t *testing.T) {
 	}
 }
 
+// subscriptionsServed is nil once the API server serves Kyma Subscriptions.
+func (u *upgrade) subscriptionsServed(ctx context.Context) error {
+	_, err := u.dynamic.Resource(standin.KymaSubscriptions).List(ctx, metav1.ListOptions{})
+	return err
+}
+
 // load puts the rest of Kyma 1.10 in place: two Applications, one without its
 // HTTPSource, with their event-services, a Kyma Subscription for each, and a Broker
 // in the namespace of one, as it has come with a ServiceInstance since Kyma 1.9.
@@ -224,10 +233,7 @@ func (u *upgrade) load(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	outlive := context.WithoutCancel(ctx)
-	u.eventually(t, "Kyma Subscriptions are served", func() bool {
-		_, err := u.dynamic.Resource(standin.KymaSubscriptions).List(ctx, metav1.ListOptions{})
-		return err == nil
-	})
+	u.eventually(t, "Kyma Subscriptions are served", u.subscriptionsServed)
 	u.progress(t, "loading Kyma 1.10")
 	var err error
 	if u.controllers, err = standin.Start(outlive, u.Config(), standin.Options{RealKnative: true}); err != nil {
@@ -283,15 +289,19 @@ func (u *upgrade) load(t *testing.T) {
 	}
 	u.monitoring(t)
 	u.operator = u.startOperator(t)
-	u.eventually(t, "the pods of the Event Bus and of the event-services run", func() bool {
+	u.eventually(t, "the pods of the Event Bus and of the event-services run", func(ctx context.Context) error {
 		running := 0
 		for _, namespace := range []string{standin.SystemNamespace, standin.IntegrationNamespace, "natss"} {
 			list, err := u.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
-			if err == nil {
-				running += len(list.Items)
+			if err != nil {
+				return err
 			}
+			running += len(list.Items)
 		}
-		return running >= 6
+		if running < 6 {
+			return fmt.Errorf("%d of 6 pods run", running)
+		}
+		return nil
 	})
 	// The Channel of the HTTPSource, and two of the Event Bus.
 	u.ready(t, "eventing.knative.dev", "brokers", 1)
@@ -301,26 +311,23 @@ func (u *upgrade) load(t *testing.T) {
 // ready waits until there are n objects of a kind of Knative's, all of them ready.
 func (u *upgrade) ready(t *testing.T, group, resource string, n int) {
 	t.Helper()
-	var last []string
-	holds := func() bool {
-		list, err := u.dynamic.Resource(u.knative(group, resource)).List(t.Context(), metav1.ListOptions{})
+	poll.Until(t, 3*time.Minute, fmt.Sprintf("there are %d %s, all of them ready", n, resource), func(ctx context.Context) error {
+		list, err := u.dynamic.Resource(u.knative(group, resource)).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return false
+			return err
 		}
-		last = nil
+		var states []string
 		all := len(list.Items) == n
 		for i := range list.Items {
 			state := readiness(&list.Items[i])
-			last = append(last, fmt.Sprintf("%s/%s: %s", list.Items[i].GetNamespace(), list.Items[i].GetName(), state))
+			states = append(states, fmt.Sprintf("%s/%s: %s", list.Items[i].GetNamespace(), list.Items[i].GetName(), state))
 			all = all && state == "True"
 		}
-		return all
-	}
-	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not %d %s that are ready, but:\n%s", n, resource, strings.Join(last, "\n"))
+		if !all {
+			return errors.New("these:\n" + strings.Join(states, "\n"))
 		}
-	}
+		return nil
+	})
 }
 
 // brokersStop stops Knative's controller of Brokers and Triggers: what is made
@@ -338,10 +345,19 @@ func (u *upgrade) brokerController(t *testing.T, replicas int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.eventually(t, fmt.Sprintf("Knative's controller of Brokers has %d pods", replicas), func() bool {
-		d, err := u.core.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		pods, errPods := u.core.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=mt-broker-controller"})
-		return err == nil && errPods == nil && d.Status.ObservedGeneration == d.Generation && int(d.Status.AvailableReplicas) == replicas && len(pods.Items) == replicas
+	u.eventually(t, fmt.Sprintf("Knative's controller of Brokers has %d pods", replicas), func(ctx context.Context) error {
+		d, err := u.core.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		pods, err := u.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=mt-broker-controller"})
+		if err != nil {
+			return err
+		}
+		if d.Status.ObservedGeneration != d.Generation || int(d.Status.AvailableReplicas) != replicas || len(pods.Items) != replicas {
+			return fmt.Errorf("%d pods, %d available, generation %d of %d observed", len(pods.Items), d.Status.AvailableReplicas, d.Status.ObservedGeneration, d.Generation)
+		}
+		return nil
 	})
 }
 
@@ -587,13 +603,19 @@ func (u *upgrade) abandoned(t *testing.T, component, version, hook string, goOn 
 		t.Errorf("Job %s runs, and its account %s is gone", name, account)
 	}
 	goOn()
-	u.eventually(t, "Job "+name+" succeeds without Helm", func() bool {
-		job, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
-		if err == nil && job.Status.Failed > 0 {
-			log, _ := u.jobLog(t, component, name)
-			t.Fatalf("Job %s has failed:\n%s", name, log)
+	u.eventually(t, "Job "+name+" succeeds without Helm", func(ctx context.Context) error {
+		job, err := jobs.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
 		}
-		return err == nil && job.Status.Succeeded == 1
+		if job.Status.Failed > 0 {
+			log, _ := u.jobLog(t, component, name)
+			return poll.Stop(fmt.Errorf("it has failed:\n%s", log))
+		}
+		if job.Status.Succeeded != 1 {
+			return fmt.Errorf("%d pods are active, %d have succeeded", job.Status.Active, job.Status.Succeeded)
+		}
+		return nil
 	})
 }
 
@@ -715,22 +737,22 @@ func (u *upgrade) killing(t *testing.T, component, version, hook string, reached
 	ctx := t.Context()
 	go func() {
 		pods := u.core.CoreV1().Pods(namespaceOf(component))
-		killed <- func() error {
-			for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-				if !reached() {
-					continue
-				}
-				list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "job-name=" + component + "-" + hook})
-				if err != nil {
-					return err
-				}
-				if len(list.Items) == 0 {
-					continue
-				}
-				return pods.Delete(ctx, list.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		killed <- poll.For(ctx, 5*time.Minute, "the hook is at work, and its pod is deleted", func(ctx context.Context) error {
+			if !reached() {
+				return errors.New("the hook has not come so far")
 			}
-			return errNoPod
-		}()
+			list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "job-name=" + component + "-" + hook})
+			if err != nil {
+				return poll.Stop(err)
+			}
+			if len(list.Items) == 0 {
+				return errNoPod
+			}
+			if err := pods.Delete(ctx, list.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+				return poll.Stop(err)
+			}
+			return nil
+		})
 	}()
 	out, err := u.helmUpgrade(t, component, version)
 	if failed := <-killed; failed != nil {
@@ -811,17 +833,11 @@ func (u *upgrade) snapshot(t *testing.T) map[string]string {
 // what was deleted goes a moment later.
 func (u *upgrade) same(t *testing.T, when string, want map[string]string) {
 	t.Helper()
-	u.eventually(t, when+": everything is as it was before", func() bool {
-		got := u.snapshot(t)
-		if len(got) != len(want) {
-			return false
+	u.eventually(t, when+": everything is as it was before", func(context.Context) error {
+		if diff := cmp.Diff(want, u.snapshot(t)); diff != "" {
+			return fmt.Errorf("differences (-before +now):\n%s", diff)
 		}
-		for name, spec := range want {
-			if got[name] != spec {
-				return false
-			}
-		}
-		return true
+		return nil
 	})
 }
 
@@ -902,13 +918,9 @@ func (u *upgrade) told(t *testing.T) []string {
 	return told
 }
 
-func (u *upgrade) eventually(t *testing.T, what string, holds func() bool) {
+func (u *upgrade) eventually(t *testing.T, what string, holds func(context.Context) error) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not come true: %s", what)
-		}
-	}
+	poll.Until(t, 5*time.Minute, what, holds)
 }
 
 // operator stands in for application-operator: when the chart of application-connector
@@ -958,15 +970,22 @@ func (o *operator) proceed() {
 // rolledOut waits until all event-services are on the mesh, and nothing else is.
 func (u *upgrade) rolledOut(t *testing.T) {
 	t.Helper()
-	u.eventually(t, "the event-services are rolled out", func() bool {
-		pods, err := u.core.CoreV1().Pods(standin.IntegrationNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "release"})
+	u.eventually(t, "the event-services are rolled out", func(ctx context.Context) error {
+		pods, err := u.core.CoreV1().Pods(standin.IntegrationNamespace).List(ctx, metav1.ListOptions{LabelSelector: "release"})
 		if err != nil {
-			return false
+			return err
 		}
-		old := slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-			return !slices.ContainsFunc(pod.Spec.Containers[0].Args, func(arg string) bool { return strings.HasPrefix(arg, "--eventMeshURL=") })
-		})
-		return !old && len(pods.Items) == 2
+		var all []string
+		old := false
+		for i := range pods.Items {
+			args := pods.Items[i].Spec.Containers[0].Args
+			old = old || !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--eventMeshURL=") })
+			all = append(all, fmt.Sprintf("%s %q", pods.Items[i].Name, args))
+		}
+		if old || len(all) != 2 {
+			return fmt.Errorf("pods: %s", strings.Join(all, ", "))
+		}
+		return nil
 	})
 }
 

@@ -169,10 +169,7 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *standin.Eve
 			[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`), metav1.PatchOptions{})
 		check(err)
 	}
-	u.eventually(t, "Kyma Subscriptions are served", func() bool {
-		_, err := u.dynamic.Resource(standin.KymaSubscriptions).List(ctx, metav1.ListOptions{})
-		return err == nil
-	})
+	u.eventually(t, "Kyma Subscriptions are served", u.subscriptionsServed)
 	controllers, err := standin.Start(ctx, u.Config(), standin.Options{RealKnative: true})
 	check(err)
 	t.Cleanup(controllers.Stop)
@@ -227,13 +224,16 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *standin.Eve
 	for _, a := range probed {
 		// The adapter, with an address that Knative chooses.
 		address := ""
-		u.eventually(t, "the Channel of "+a.app+" has an address", func() bool {
+		u.eventually(t, "the Channel of "+a.app+" has an address", func(ctx context.Context) error {
 			channel, err := u.dynamic.Resource(channels).Namespace(standin.IntegrationNamespace).Get(ctx, a.app, metav1.GetOptions{})
-			if err != nil || readiness(channel) != "True" {
-				return false
+			if err != nil {
+				return err
 			}
 			address, _, _ = unstructured.NestedString(channel.Object, "status", "address", "url")
-			return address != ""
+			if ready := readiness(channel); ready != "True" || address == "" {
+				return fmt.Errorf("Ready is %q, the address %q", ready, address)
+			}
+			return nil
 		})
 		c.relay(t, standin.IntegrationNamespace, a.app, 80, address)
 		for _, name := range []string{a.app, a.app + "-event-service"} {
@@ -247,7 +247,12 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *standin.Eve
 	defer cancel()
 	check(controllers.WaitReady(wait, probed[0].app, probed[1].app))
 	c.awaitReady(t, links, standin.IntegrationNamespace, len(probed))
-	u.eventually(t, "the Event Bus delivers", func() bool { return standin.SubscriptionsReady(mesh) && path.Subscribed(len(probed)) })
+	u.eventually(t, "the Event Bus delivers", func(context.Context) error {
+		if ready, subscribed := standin.SubscriptionsReady(mesh), path.Subscribed(len(probed)); !ready || !subscribed {
+			return fmt.Errorf("all Subscriptions ready: %t, all of them subscribed: %t", ready, subscribed)
+		}
+		return nil
+	})
 	return path
 }
 
@@ -377,8 +382,14 @@ func (u *upgrade) relayNATS(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.eventually(t, "NATS Streaming can be asked", func() bool {
-		pod, err := u.core.CoreV1().Pods("natss").Get(t.Context(), "nats-streaming-0", metav1.GetOptions{})
-		return err == nil && pod.Status.Phase == corev1.PodRunning
+	u.eventually(t, "NATS Streaming can be asked", func(ctx context.Context) error {
+		pod, err := u.core.CoreV1().Pods("natss").Get(ctx, "nats-streaming-0", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("its pod is %s", pod.Status.Phase)
+		}
+		return nil
 	})
 }

@@ -3,6 +3,7 @@ package eventservice_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // dial opens a connection to the service, closed with the test.
@@ -254,11 +256,12 @@ func TestBigBodiesAtOnce(t *testing.T) {
 		}
 	}
 	held := func() float64 { return metric(t, service, "event_service_body_bytes") }
-	for deadline := time.Now().Add(patience); held() < 2*size; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%v bytes of bodies are held", held())
+	poll.Until(t, patience, "both bodies are held", func(context.Context) error {
+		if now := held(); now < 2*size {
+			return fmt.Errorf("%v bytes of %d are held", now, 2*size)
 		}
-	}
+		return nil
+	})
 	got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(fields{"data": strings.Repeat("x", 1<<20)}), nil)
 	// One that takes more than a second, as on a busy machine, gives way to the third.
 	gaveWay := time.Since(began) >= time.Second && got.status == 200 && held() < 2*size
@@ -271,11 +274,12 @@ func TestBigBodiesAtOnce(t *testing.T) {
 	for _, conn := range senders {
 		_ = conn.Close()
 	}
-	for deadline := time.Now().Add(patience); held() > 0; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%v bytes of bodies are held by nobody", held())
+	poll.Until(t, patience, "no body is held, as nobody sends one", func(context.Context) error {
+		if now := held(); now > 0 {
+			return fmt.Errorf("%v bytes are held", now)
 		}
-	}
+		return nil
+	})
 	if got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(nil), nil); got.status != 200 {
 		t.Errorf("%s", got)
 	}

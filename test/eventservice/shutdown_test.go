@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // TestTerminationUnderLoad: no request that the service has accepted stays without
@@ -198,15 +199,13 @@ func TestTerminationWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The port is closed while the request is still under way.
-	for deadline := time.Now().Add(patience); ; {
-		_, err := send(t.Context(), http.MethodGet, service.URL+"/v1/health", nil, nil)
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			break
+	poll.Until(t, patience, "the port is closed", func(ctx context.Context) error {
+		got, err := send(ctx, http.MethodGet, service.URL+"/v1/health", nil, nil)
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("answer %s, error %v", got, err) //nolint:errorlint // either may be what is wrong
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the port stays open")
-		}
-	}
+		return nil
+	})
 	select {
 	case got := <-answers:
 		t.Fatalf("answered before the adapter: %s", got)
@@ -229,19 +228,17 @@ func TestDraining(t *testing.T) {
 	if err := service.Terminate(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; {
+	poll.Until(t, patience, "it has seen the signal", func(context.Context) error {
 		got := mustSend(t, http.MethodPost, service.URL+eventsV1, v1(nil), nil)
 		if got.status != 200 {
-			t.Fatalf("%s", got)
+			return poll.Stop(fmt.Errorf("it does not serve: %s", got))
 		}
 		// net/http's client takes the header "Connection: close" out of an answer.
-		if fmt.Sprint(service.Log()) != "" && strings.Contains(service.Log(), "ending:") {
-			break
+		if log := service.Log(); !strings.Contains(log, "ending:") {
+			return fmt.Errorf("its log:\n%s", log)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("it has not seen the signal")
-		}
-	}
+		return nil
+	})
 	resp, err := client.Get(service.URL + "/v1/health")
 	if err != nil {
 		t.Fatal(err)

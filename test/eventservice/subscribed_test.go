@@ -22,6 +22,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -163,15 +164,13 @@ func TestSubscribed(t *testing.T) {
 	if _, err := triggers.Namespace("default").Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	poll.Until(t, patience, "the new Trigger is seen", func(context.Context) error {
 		got := mustSend(t, http.MethodGet, service.URL+"/fresh/v1/events/subscribed", "", nil)
-		if len(got.body["eventsInfo"].([]any)) == 1 {
-			break
+		if len(got.body["eventsInfo"].([]any)) != 1 {
+			return fmt.Errorf("answer: %s", got)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the new Trigger is not seen: %s", got)
-		}
-	}
+		return nil
+	})
 
 	// Without the right to read Triggers it is an error. Which one says the log, not the
 	// answer.

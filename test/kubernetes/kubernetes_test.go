@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // samples holds an object of every kind as Kyma writes it; %[1]s is the version of Knative.
@@ -303,18 +305,11 @@ func TestGarbageCollectorKnowsNewKinds(t *testing.T) {
 	if err := d.Resource(configMaps).Namespace("default").Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	soon, cancel := context.WithTimeout(ctx, 20*time.Second) // less than the half minute it would take
-	defer cancel()
-	for {
-		_, err := activations.Get(soon, "owned", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("the owned object was not collected: %v", err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	// Less than the half minute it would take.
+	poll.Until(t, 20*time.Second, "the owned object is collected", func(ctx context.Context) error {
+		_, err := activations.Get(ctx, "owned", metav1.GetOptions{})
+		return poll.Gone(err)
+	})
 	t.Logf("collected %s after the CRD was installed", time.Since(begin))
 	if err := c.RemoveCRD(ctx, name); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,9 @@
 package suite
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,6 +86,73 @@ func TestToldOfTheft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := toldOfTheft(tc.log); got != tc.want {
 				t.Errorf("%s\ntoldOfTheft: %v, want %v", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestProcess runs the shell as the program under test.
+func TestProcess(t *testing.T) {
+	t.Setenv("KUBECONFIG", "somebody's")
+	const report = `{"job":"j","result":"%s"}`
+	for name, tc := range map[string]struct {
+		reason string
+		script string
+		env    []string
+		code   int
+		stdout string
+		result migration.Result // "": no report is read
+	}{
+		"NoEnvironment": {reason: "nothing of this process leads it to a cluster", script: `echo "$KUBECONFIG"`, stdout: "\n"},
+		"Environment":   {reason: "what it is given it has", script: `echo "$KUBECONFIG"`, env: []string{"KUBECONFIG=mine"}, stdout: "mine\n"},
+		"ExitCode":      {reason: "the exit code is its own", script: "exit 124", code: 124},
+		"Report":        {reason: "a report fits its exit code", script: fmt.Sprintf("echo '"+report+"'; exit 5", migration.Locked), code: migration.ExitLocked, result: migration.Locked},
+		"Left":          {reason: "that a failure was left is in the exit code only", script: fmt.Sprintf("echo '"+report+"'; exit 3", migration.FailedResult), code: migration.ExitPartlyRestored, result: migration.FailedResult},
+		"Interrupted":   {reason: "so is the signal", script: fmt.Sprintf("echo '"+report+"'; exit 143", migration.Interrupted), code: 143, result: migration.Interrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Run(t, Program{Binary: "/bin/sh", Args: []string{"-c", tc.script}, Env: tc.env})
+			if code := p.Wait(); code != tc.code {
+				t.Errorf("%s: exit code %d, want %d", tc.reason, code, tc.code)
+			}
+			if tc.result != "" {
+				if r, _ := p.Report(); r.Result != tc.result {
+					t.Errorf("%s: result %q, want %q", tc.reason, r.Result, tc.result)
+				}
+			} else if p.Stdout() != tc.stdout {
+				t.Errorf("%s: stdout %q, want %q", tc.reason, p.Stdout(), tc.stdout)
+			}
+		})
+	}
+}
+
+// complaints collects what a test would have failed with.
+type complaints struct {
+	testing.TB
+	said []string
+}
+
+func (c *complaints) Helper() {}
+
+func (c *complaints) Errorf(format string, args ...any) {
+	c.said = append(c.said, fmt.Sprintf(format, args...))
+}
+
+// TestProcessComplains: what is wrong with a program fails the test that runs it.
+func TestProcessComplains(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script, want string
+	}{
+		"AnotherCode": {`echo '{"job":"j","result":"succeeded"}'; exit 1`, "exit code 1"},
+		"Race":        {`echo '{"job":"j","result":"succeeded"}'; echo "WARNING: DATA RACE" >&2`, "a data race or a panic"},
+		"Panic":       {`echo '{"job":"j","result":"succeeded"}'; printf '\npanic: nil\n' >&2`, "a data race or a panic"},
+		"Nothing":     {`echo '{"job":"j","result":"succeeded"}'`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &complaints{TB: t}
+			Start(c, Program{Binary: "/bin/sh", Args: []string{"-c", tc.script}}).Report()
+			if said := strings.Join(c.said, "\n"); !strings.Contains(said, tc.want) || (said == "") != (tc.want == "") {
+				t.Errorf("it complains %q, want %q", said, tc.want)
 			}
 		})
 	}

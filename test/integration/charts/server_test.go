@@ -2,6 +2,7 @@ package charts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // warnings keeps what the API server warns of.
@@ -188,15 +190,17 @@ func testAdmissionPolicy(ctx context.Context, t *testing.T, config *rest.Config,
 	}
 	const takesOff = `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`
 	// Roles and policies take a moment to be in force: until then one allows too little, and the other too much.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	poll.Until(t, 30*time.Second, "the policy is in force", func(ctx context.Context) error {
 		_, err := job.CoreV1().Namespaces().Patch(ctx, "natss", types.MergePatchType, []byte(takesOff), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil && strings.Contains(err.Error(), "knative-eventing-injection") {
-			break
+		switch {
+		case err == nil:
+			return errors.New("the label may be taken off")
+		case strings.Contains(err.Error(), "knative-eventing-injection"):
+			return nil
+		default:
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the policy is not in force: %v", err)
-		}
-	}
+	})
 	for _, text := range []string{
 		takesOff,
 		`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`,

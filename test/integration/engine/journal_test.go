@@ -12,7 +12,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 const phaseLabel = "eventmesh-migration.kyma-project.io/phase"
@@ -222,15 +222,11 @@ func (s *sandbox) widgets() migration.Resource {
 	}
 	s.t.Cleanup(func() { _ = crds.Delete(context.Background(), crd.GetName(), metav1.DeleteOptions{}) })
 	// Served a moment later than established: no event tells.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		_, err := client.Resource(r.GroupVersionResource).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{})
-		if err == nil {
-			return r
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatal(err)
-		}
-	}
+	poll.Until(s.t, 30*time.Second, r.Resource+" are served", func(ctx context.Context) error {
+		_, err := client.Resource(r.GroupVersionResource).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
+		return err
+	})
+	return r
 }
 
 var customResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -245,15 +241,12 @@ func (s *sandbox) deleteWidgets(r migration.Resource) {
 		s.t.Error(err)
 		return
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		_, err := client.Resource(r.GroupVersionResource).Namespace(s.namespace).List(context.Background(), metav1.ListOptions{})
-		if apierrors.IsNotFound(err) {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Errorf("the kind is served still: %v", err)
-			return
-		}
+	// Not Until: a run calls this, in a goroutine of its own.
+	if err := poll.For(context.Background(), 30*time.Second, r.Resource+" are not served any more", func(ctx context.Context) error {
+		_, err := client.Resource(r.GroupVersionResource).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
+		return poll.Gone(err)
+	}); err != nil {
+		s.t.Error(err)
 	}
 }
 
@@ -268,18 +261,15 @@ func (s *sandbox) deleteNamespace() {
 		s.t.Error(err)
 		return
 	}
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		ns, err := namespaces.Get(context.Background(), s.namespace, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return
-		case time.Now().After(deadline):
-			s.t.Errorf("the namespace is there still: %v", err)
-			return
-		case err == nil:
+	if err := poll.For(context.Background(), time.Minute, "namespace "+s.namespace+" is gone", func(ctx context.Context) error {
+		ns, err := namespaces.Get(ctx, s.namespace, metav1.GetOptions{})
+		if err == nil {
 			ns.Spec.Finalizers = nil
-			_, _ = namespaces.Finalize(context.Background(), ns, metav1.UpdateOptions{})
+			_, _ = namespaces.Finalize(ctx, ns, metav1.UpdateOptions{})
 		}
+		return poll.Gone(err)
+	}); err != nil {
+		s.t.Error(err)
 	}
 }
 

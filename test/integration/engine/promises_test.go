@@ -26,6 +26,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // fixed is a job that always plans the same.
@@ -514,15 +515,13 @@ func TestEngineNamesEveryRefusal(t *testing.T) {
 		_ = policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{})
 	})
 	// A policy takes a moment to be in force.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		_, err := s.client.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}, metav1.CreateOptions{DryRun: []string{"All"}})
-		if err != nil {
-			break
+	poll.Until(t, 30*time.Second, "the policy is in force", func(ctx context.Context) error {
+		_, err := s.client.CoreV1().ConfigMaps(s.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}, metav1.CreateOptions{DryRun: []string{"All"}})
+		if err == nil {
+			return errors.New("what it denies may be created")
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the policy is not in force")
-		}
-	}
+		return nil
+	})
 	job := fixed("refused", func() *migration.Plan {
 		p := &migration.Plan{Parallelism: 1}
 		for i := range 20 {

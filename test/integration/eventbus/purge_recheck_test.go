@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -229,9 +230,9 @@ func (l *leftovers) keepsUnknown(ctx context.Context, t *testing.T) {
 	sub := standin.KymaSubscription("shop", "odd", "commerce", "order.created")
 	sub.SetFinalizers(nil)
 	sub.Object["spec"].(map[string]any)["unknown"] = map[string]any{"deep": "kept"}
-	eventually(t, func() bool {
+	eventually(t, "a Subscription can be created", func(ctx context.Context) error {
 		_, err := subs.Create(ctx, sub, metav1.CreateOptions{})
-		return err == nil
+		return err
 	})
 	got, err := subs.Get(ctx, "odd", metav1.GetOptions{})
 	if err != nil {
@@ -315,9 +316,9 @@ func TestPurgeOfAnOldDefinition(t *testing.T) {
 	if err := l.dynamic.Resource(crdResource).Delete(ctx, subscriptionCRD, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool {
+	eventually(t, "the definition is gone", func(ctx context.Context) error {
 		_, err := l.dynamic.Resource(crdResource).Get(ctx, subscriptionCRD, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
+		return poll.Gone(err)
 	})
 	l.reset(ctx, t)
 }

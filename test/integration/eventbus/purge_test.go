@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/purge"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -242,7 +243,12 @@ func TestPurge(t *testing.T) {
 			}
 		}
 		// The pods of a Deployment that is gone count, until they are, too.
-		eventually(t, func() bool { return l.run(t, "plan", "fail-if-in-use").ExitCode() == migration.ExitOK })
+		eventually(t, "nothing is in use", func(context.Context) error {
+			if r := l.run(t, "plan", "fail-if-in-use"); r.ExitCode() != migration.ExitOK {
+				return fmt.Errorf("exit code %d:\n%s", r.ExitCode(), problems(r))
+			}
+			return nil
+		})
 	})
 
 	t.Run("OnlyWhenToldTo", func(t *testing.T) {
@@ -292,36 +298,36 @@ func TestPurge(t *testing.T) {
 		}
 		// The namespace controller has done its part when it says what is left. That of
 		// Kubernetes 1.16 has no condition for it, but has asked all objects to go.
-		eventually(t, func() bool {
+		eventually(t, "the namespace controller has done its part", func(ctx context.Context) error {
 			ns, err := l.client.CoreV1().Namespaces().Get(ctx, "leaving", metav1.GetOptions{})
 			if err != nil {
-				t.Fatalf("it must hang: %v", err)
+				return poll.Stop(fmt.Errorf("it must hang: %w", err))
 			}
 			if cluster.Lacks("conditions of namespaces", 17) != nil {
 				for _, obj := range hangs {
 					gvr := obj.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(obj.GetKind()) + "s")
 					live, err := l.dynamic.Resource(gvr).Namespace("leaving").Get(ctx, obj.GetName(), metav1.GetOptions{})
 					if err != nil {
-						t.Fatalf("it must hang: %v", err)
+						return poll.Stop(fmt.Errorf("it must hang: %w", err))
 					}
 					if live.GetDeletionTimestamp() == nil {
-						return false
+						return fmt.Errorf("%s %s was not asked to go", obj.GetKind(), obj.GetName())
 					}
 				}
-				return true
+				return nil
 			}
 			for _, c := range ns.Status.Conditions {
 				if c.Type == corev1.NamespaceFinalizersRemaining && c.Status == corev1.ConditionTrue {
-					return true
+					return nil
 				}
 			}
-			return false
+			return fmt.Errorf("its conditions are %v", ns.Status.Conditions)
 		})
 		want(t, l.run(t, "run", "yes"), migration.Succeeded, migration.ExitOK)
 		l.done(ctx, t)
-		eventually(t, func() bool {
+		eventually(t, "the namespace is gone", func(ctx context.Context) error {
 			_, err := l.client.CoreV1().Namespaces().Get(ctx, "leaving", metav1.GetOptions{})
-			return apierrors.IsNotFound(err)
+			return poll.Gone(err)
 		})
 
 		// What went for good is named by an undo, which brings back all else.
@@ -372,14 +378,10 @@ func TestPurge(t *testing.T) {
 	})
 }
 
-// eventually asks again until it holds; half a minute is for a busy machine.
-func eventually(t testing.TB, holds func() bool) {
+// eventually waits until it holds; half a minute is for a busy machine.
+func eventually(t testing.TB, what string, holds func(context.Context) error) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come true")
-		}
-	}
+	poll.Until(t, 30*time.Second, what, holds)
 }
 
 // guard is a policy that denies the deletion of the definition while it is bound:
@@ -428,9 +430,12 @@ func (l *leftovers) bind(ctx context.Context, t testing.TB, force bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool {
+	eventually(t, fmt.Sprintf("the policy is in force: %t", force), func(ctx context.Context) error {
 		err := l.dynamic.Resource(crdResource).Delete(ctx, "brokers.eventing.knative.dev", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
-		return (err != nil) == force
+		if (err != nil) != force {
+			return fmt.Errorf("a deletion ends with: %v", err) //nolint:errorlint // none may be what is wrong
+		}
+		return nil
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -200,7 +201,7 @@ func (p *plane) loseChannel(t *testing.T, app string) {
 // unready waits until the Application's HTTPSource says it is not ready.
 func (p *plane) unready(t *testing.T, app string) {
 	t.Helper()
-	p.until(t, app, func(obj *unstructured.Unstructured) bool {
+	p.until(t, app, "not ready", func(obj *unstructured.Unstructured) bool {
 		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
 		return slices.ContainsFunc(conditions, func(c any) bool {
 			m, ok := c.(map[string]any)
@@ -209,24 +210,22 @@ func (p *plane) unready(t *testing.T, app string) {
 	})
 }
 
-func (p *plane) until(t *testing.T, name string, holds func(*unstructured.Unstructured) bool) {
+func (p *plane) until(t *testing.T, name, state string, holds func(*unstructured.Unstructured) bool) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(p.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		obj, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Get(t.Context(), name, metav1.GetOptions{})
+	poll.Until(t, 30*time.Second, "HTTPSource "+name+" is "+state, func(ctx context.Context) error {
+		obj, err := client.Resource(standin.HTTPSources).Namespace(standin.IntegrationNamespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			t.Fatal(err)
+			return poll.Stop(err)
 		}
-		if holds(obj) {
-			return
+		if !holds(obj) {
+			return fmt.Errorf("its status is %v", obj.Object["status"])
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("HTTPSource %s does not become as the test needs it", name)
-		}
-	}
+		return nil
+	})
 }
 
 // deny lets an admission policy refuse the HTTPSource of an Application, until
@@ -273,11 +272,12 @@ func (p *plane) deny(t *testing.T, app string) {
 	}
 	// A policy takes a moment to be in force, and one more to be lifted.
 	settle := func(denied bool) {
-		for deadline := time.Now().Add(30 * time.Second); (dry() != nil) != denied; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("the policy's denial does not become %t", denied)
+		poll.Until(t, 30*time.Second, fmt.Sprintf("the policy denies: %t", denied), func(context.Context) error {
+			if err := dry(); (err != nil) != denied {
+				return fmt.Errorf("a creation ends with: %v", err) //nolint:errorlint // none may be what is wrong
 			}
-		}
+			return nil
+		})
 	}
 	t.Cleanup(func() {
 		_ = policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{})
@@ -539,12 +539,13 @@ func TestMissingKinds(t *testing.T) {
 			_ = apiServices.Delete(context.Background(), broken.GetName(), metav1.DeleteOptions{})
 		}()
 		var r result
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-			// The aggregator takes a moment to list the group as stale.
-			if r = run(t, p.Kubeconfig); !strings.Contains(r.stdout, "event-sources") || time.Now().After(deadline) {
-				break
+		// The aggregator takes a moment to list the group as stale.
+		poll.Until(t, 30*time.Second, "the group is stale", func(context.Context) error {
+			if r = run(t, p.Kubeconfig); strings.Contains(r.stdout, "event-sources") {
+				return fmt.Errorf("the run takes it as absent:\n%s", r.stdout)
 			}
-		}
+			return nil
+		})
 		r.want(t, 1, migration.FailedResult)
 		if !strings.Contains(r.Message, "sources.kyma-project.io") || len(r.Findings) == 0 {
 			t.Errorf("the group is not named: %s %+v", r.Message, r.Findings)

@@ -3,6 +3,7 @@
 package rbac
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -39,14 +41,10 @@ func TestRolesAreExact(t *testing.T) {
 		if err := namespaces.Delete(ctx, engine.DefaultStateNamespace, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			if _, err := namespaces.Get(ctx, engine.DefaultStateNamespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the state namespace does not go")
-			}
-		}
+		poll.Until(t, time.Minute, "the state namespace is gone", func(ctx context.Context) error {
+			_, err := namespaces.Get(ctx, engine.DefaultStateNamespace, metav1.GetOptions{})
+			return poll.Gone(err)
+		})
 		a := p.account(t, "state-namespace")
 		a.job = "httpsource-sync" // whose image the hook uses
 		a.run(t, migration.Succeeded, "create-state-namespace")

@@ -8,6 +8,8 @@ package rbac
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,6 +38,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -269,8 +272,8 @@ func (a *account) inForce(t *testing.T) {
 func (a *account) eventually(t *testing.T, g grant, allowed bool) {
 	t.Helper()
 	resource, subresource, _ := strings.Cut(g.resource, "/")
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		review, err := a.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+	poll.Until(t, 30*time.Second, fmt.Sprintf("%s: allowed is %t", g, allowed), func(ctx context.Context) error {
+		review, err := a.core.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: a.user,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -279,16 +282,13 @@ func (a *account) eventually(t *testing.T, g grant, allowed bool) {
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			t.Fatal(err)
+			return poll.Stop(err)
 		}
-		if review.Status.Allowed == allowed {
-			return
+		if review.Status.Allowed != allowed {
+			return fmt.Errorf("allowed is %t: %s", review.Status.Allowed, review.Status.Reason)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: allowed is not %t", g, allowed)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // begin starts the job's command as the chart has it; what is asked for here comes
@@ -319,11 +319,20 @@ func (a *account) run(t *testing.T, wanted migration.Result, command string, arg
 func (a *account) killed(t *testing.T, reached func() bool, args ...string) {
 	t.Helper()
 	p := a.begin(t, "run", args...)
-	for deadline := time.Now().Add(time.Minute); !reached(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: it did not get so far", p)
+	poll.Until(t, time.Minute, p.String()+": it has come so far that it is killed", func(context.Context) error {
+		if reached() {
+			return nil
 		}
-	}
+		select {
+		case <-p.Exited():
+			if reached() { // since it was asked
+				return nil
+			}
+			return poll.Stop(errors.New("it has ended"))
+		default:
+			return errors.New("it has not come so far")
+		}
+	})
 	p.Kill()
 }
 

@@ -4,7 +4,6 @@ package rbac
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/servicecatalog"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
@@ -200,14 +200,14 @@ func (c *catalog) bind(name, instance string) {
 
 func (c *catalog) ready(gvr schema.GroupVersionResource, name string) {
 	c.t.Helper()
-	c.until(gvr.Resource+" "+name+" is ready", func() bool {
+	c.until(gvr.Resource+" "+name+" is ready", func(context.Context) error {
 		conditions, _, _ := unstructured.NestedSlice(c.get(gvr, "shop", name).Object, "status", "conditions")
 		for _, one := range conditions {
-			if m, ok := one.(map[string]any); ok && m["type"] == "Ready" {
-				return m["status"] == "True"
+			if m, ok := one.(map[string]any); ok && m["type"] == "Ready" && m["status"] == "True" {
+				return nil
 			}
 		}
-		return false
+		return fmt.Errorf("its conditions are %v", conditions)
 	})
 }
 
@@ -239,19 +239,18 @@ func (c *catalog) strip() {
 			if err := objects.Delete(ctx, u.GetName(), metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 				c.check(err)
 			}
-			c.until(u.GetKind()+" "+u.GetName()+" is gone", func() bool {
+			c.until(u.GetKind()+" "+u.GetName()+" is gone", func(ctx context.Context) error {
 				now, err := objects.Get(ctx, u.GetName(), metav1.GetOptions{})
-				return apierrors.IsNotFound(err) || err == nil && now.GetUID() != u.GetUID()
+				if err == nil && now.GetUID() != u.GetUID() {
+					return nil // another one, of the same name
+				}
+				return poll.Gone(err)
 			})
 		}
 	}
 }
 
-func (c *catalog) until(what string, holds func() bool) {
+func (c *catalog) until(what string, holds func(context.Context) error) {
 	c.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.check(errors.New("it does not come true: " + what))
-		}
-	}
+	poll.Until(c.t, 2*time.Minute, what, holds)
 }

@@ -1,0 +1,78 @@
+// Package poll waits for what cannot be watched: what an API server decides from a
+// cache of its own, what only a request shows, and what several kinds say together.
+// Everything else is watched.
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// interval is the pause between two questions. It is short: each asks a server of
+// this machine, and a test waits for the answer.
+const interval = 20 * time.Millisecond
+
+// Until asks again and again, and returns when the answer is nil: it holds. Any other
+// answer says what the state is. If the limit is over before, the test fails, with
+// what was awaited and the last state. It can be used while a test cleans up.
+func Until(t testing.TB, limit time.Duration, what string, holds func(ctx context.Context) error) {
+	t.Helper()
+	if err := For(context.WithoutCancel(t.Context()), limit, what, holds); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// For is Until for what is no test: it returns an error. It also ends when its context
+// does.
+func For(ctx context.Context, limit time.Duration, what string, holds func(ctx context.Context) error) error {
+	var last, stopped error
+	began := time.Now()
+	err := wait.PollUntilContextTimeout(ctx, interval, limit, true, func(ctx context.Context) (bool, error) {
+		now := holds(ctx)
+		if stop, ok := errors.AsType[*stop](now); ok {
+			stopped = stop.err
+		}
+		if ctx.Err() == nil || last == nil { // the end of the wait is no state
+			last = now
+		}
+		return now == nil, stopped
+	})
+	switch {
+	case err == nil:
+		return nil
+	case stopped != nil:
+		return fmt.Errorf("%s: cannot become so: %w", what, stopped)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: not so before the wait ended (%w); last state: %w", what, context.Cause(ctx), last)
+	default:
+		return fmt.Errorf("%s: not so after %s; last state: %w", what, time.Since(began).Round(time.Millisecond), last)
+	}
+}
+
+// Gone is the answer to a read of what is awaited to be gone.
+func Gone(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil:
+		return errors.New("it is there")
+	default:
+		return err
+	}
+}
+
+// Stop is an answer that ends the wait at once: the state cannot become as awaited, or
+// cannot be read.
+func Stop(err error) error { return &stop{err} }
+
+type stop struct{ err error }
+
+func (s *stop) Error() string { return s.err.Error() }
+
+func (s *stop) Unwrap() error { return s.err }
