@@ -32,7 +32,7 @@ func TestHelmUpgrade(t *testing.T) {
 // standard is the combination that runs unless E2E says otherwise: Kyma's own. It
 // covers most. In the installer's order, the switch is the last upgrade: three
 // failures more can happen before it than in the other order. With Helm 2, Tiller
-// has releases of the Applications, and a hook that failed shows least. Only
+// has releases of the Applications, and Helm says least of a failed hook. Only
 // E2E=all or another version of Helm runs "helm test".
 var standard = combination{"installer", 2}
 

@@ -1,4 +1,4 @@
-// Helm 3 and 4, apart from the product's dependencies and from the tools', which need other versions of the same modules.
+// Helm 3 and 4, apart from the product's dependencies and from tools, which pins ten modules at other versions.
 module github.com/kyma-project/eventmesh-migration/test/helm/v3
 
 go 1.26.0
