@@ -249,16 +249,13 @@ func TestDraining(t *testing.T) {
 	}
 	// Another signal ends it at once. One that comes in the same instant as the first
 	// may be taken for the same.
-	again := time.NewTicker(100 * time.Millisecond)
-	defer again.Stop()
-	for deadline := time.After(patience); ; {
+	poll.Until(t, patience, "a second signal ends it", func(context.Context) error {
 		_ = service.Terminate() // it may have ended
 		select {
 		case <-service.Exited():
-			return
-		case <-again.C:
-		case <-deadline:
-			t.Fatal("a second signal does not end it")
+			return nil
+		case <-time.After(100 * time.Millisecond):
+			return errors.New("it runs")
 		}
-	}
+	})
 }
