@@ -83,18 +83,19 @@ func Start(t testing.TB, program Program) *Process {
 }
 
 func (p *Process) start() error {
-	wait := func() (measure.Usage, error) { return measure.Usage{}, p.cmd.Wait() }
+	wait := func() { _ = p.cmd.Wait() }
 	if p.program.Measured {
-		var err error
-		if wait, err = measure.Start(p.cmd); err != nil {
+		measured, err := measure.Start(p.cmd)
+		if err != nil {
 			return err
 		}
+		wait = func() { p.usage, _ = measured() }
 	} else if err := p.cmd.Start(); err != nil {
 		return err
 	}
 	go func() {
 		defer close(p.exited)
-		p.usage, _ = wait()
+		wait()
 	}()
 	return nil
 }
