@@ -22,7 +22,7 @@ func TestSoakKills(t *testing.T) {
 // TestSoakKillForwardV1 kills the job before and after every write where Knative is served
 // at v1; TestSuite does so at v1alpha1.
 func TestSoakKillForwardV1(t *testing.T) {
-	suite.KillForward(t, on(t, controlplane.KnativeV1).subject(t, 4))
+	suite.KillForward(t, on(t, kubernetes.KnativeV1).subject(t, 4))
 }
 
 // TestSoakFaults runs the job 60 times through an API server that answers badly
