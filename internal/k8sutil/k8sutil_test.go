@@ -299,6 +299,34 @@ func TestServed(t *testing.T) {
 	}
 }
 
+// TestServedAgain: discovery of a group that failed is not remembered. Where the server answers for all groups at once,
+// it says so beside those that it knows.
+func TestServedAgain(t *testing.T) {
+	s := newServer(t, 0)
+	freshness := "Stale"
+	s.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		groups := ""
+		if r.URL.Path == "/apis" {
+			groups = `{"metadata":{"name":"example.com"},"versions":[{"version":"v1","freshness":"` + freshness + `","resources":[{"resource":"things","responseKind":{"group":"example.com","version":"v1","kind":"Thing"},"scope":"Namespaced","verbs":["get"]}]}]}`
+		}
+		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		fmt.Fprintf(w, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[%s]}`, groups)
+		return true
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, gk := NewServed(client, once), schema.GroupKind{Group: "example.com", Kind: "Thing"}
+	if _, ok, err := served.Find(t.Context(), gk); err == nil || ok {
+		t.Errorf("what the server knows of the group is stale: %t %v", ok, err)
+	}
+	freshness = "Current"
+	if got, ok, err := served.Find(t.Context(), gk); err != nil || !ok || got.Resource != "things" {
+		t.Errorf("it knows it now: %v %t %v", got, ok, err)
+	}
+}
+
 // TestCollectionListsAgain: when the server does not know the version of the list any
 // more, the collection is listed again, and what differs is told.
 func TestCollectionListsAgain(t *testing.T) {

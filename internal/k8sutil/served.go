@@ -36,7 +36,8 @@ func NewServed(client *discovery.DiscoveryClient, retry func(context.Context, fu
 
 // Find returns the resource of the best served version of gk, by Kubernetes'
 // version priority (v1 before v1beta1 before v1alpha1); false if no version is
-// served. A group whose discovery failed is an error, never "not served".
+// served. A group whose discovery failed is an error, never "not served", and the next
+// Find asks again.
 func (s *Served) Find(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,6 +62,9 @@ func (s *Served) Find(ctx context.Context, gk schema.GroupKind) (schema.GroupVer
 		if gv.Group == gk.Group && s.resources[gv] == nil {
 			failed = append(failed, fmt.Errorf("cannot discover %s: %w", gv, err))
 		}
+	}
+	if len(failed) > 0 {
+		s.loaded = false
 	}
 	return schema.GroupVersionResource{}, false, errors.Join(failed...)
 }
