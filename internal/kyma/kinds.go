@@ -59,3 +59,11 @@ var components = map[schema.GroupKind]string{
 // Component returns the Kyma component that installs the kind, "" if that is
 // not known.
 func Component(gk schema.GroupKind) string { return components[gk] }
+
+// Install says what to do about a kind that is not served.
+func Install(gk schema.GroupKind) string {
+	if component := Component(gk); component != "" {
+		return "install the component " + component
+	}
+	return "install what serves " + gk.String()
+}

@@ -537,9 +537,9 @@ func TestRuns(t *testing.T) {
 			reason: "what was waited for is tried out",
 			before: []*unstructured.Unstructured{thing("b", "ready")},
 			play: func(c *cluster) {
-				c.run(&prober{Job: planning(waiting("b")), found: migration.Error}, Options{})
-				c.run(&prober{Job: planning(waiting("b")), found: migration.Warning}, Options{})
-				c.run(&prober{Job: found(migration.Deferred), found: migration.Error}, Options{})
+				c.run(probing(planning(waiting("b")), migration.Error), Options{})
+				c.run(probing(planning(waiting("b")), migration.Warning), Options{})
+				c.run(probing(found(migration.Deferred), migration.Error), Options{})
 			},
 			want: []string{"run failed await:b=done | a=gone b=ready", "run nothing-to-do await:b=done | a=gone b=ready", "run deferred | a=gone b=ready"},
 		},
@@ -638,11 +638,10 @@ type reading struct{ *enginetest.Job }
 
 func (*reading) OnlyReads() {}
 
-type prober struct {
-	*enginetest.Job
-	found migration.Severity
-}
-
-func (p *prober) Probe(context.Context) []migration.Finding {
-	return []migration.Finding{{Severity: p.found, Problem: "it does not answer"}}
+// probing makes the plan of a job find that severity when it is tried out.
+func probing(job *enginetest.Job, found migration.Severity) *enginetest.Job {
+	job.Planned.Probe = func(context.Context) []migration.Finding {
+		return []migration.Finding{{Severity: found, Problem: "it does not answer"}}
+	}
+	return job
 }

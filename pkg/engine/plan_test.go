@@ -19,11 +19,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// explainer tells what each change replaces.
-type explainer struct{ *enginetest.Job }
-
-func (*explainer) Explain(*migration.Change) *migration.Replacement {
-	return &migration.Replacement{Of: "Former shop/a"}
+// explained is a unit whose change tells what it replaces.
+func explained(u migration.Unit) migration.Unit {
+	u.Changes[0].Explain = func() *migration.Replacement { return &migration.Replacement{Of: "Former shop/a"} }
+	return u
 }
 
 // TestPlan holds what a plan shows, and that it writes nothing.
@@ -42,7 +41,7 @@ func TestPlan(t *testing.T) {
 		"Nothing":  {"nothing", planning(), migration.Planned, 0, 0, "nothing to do"},
 		"Refused":  {"a run would be refused", found(migration.Error), migration.Refused, 0, 1, "it is odd"},
 		"Deferred": {"a finding", found(migration.Deferred), migration.Planned, 0, 1, "nothing to do"},
-		"Explains": {"what a change replaces", &explainer{planning(creating("a", "new"))}, migration.Planned, 1, 0, "1 change"},
+		"Explains": {"what a change replaces", planning(explained(creating("a", "new"))), migration.Planned, 1, 0, "1 change"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)

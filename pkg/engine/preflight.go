@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
@@ -49,7 +51,7 @@ func (p permission) String() string {
 
 // permissions are what a run needs: for the plan, for its inverse, and for the
 // state objects, each once.
-func (pf *preflight) permissions(units []migration.Unit) []permission {
+func (pf *preflight) permissions(ctx context.Context, units []migration.Unit) ([]permission, error) {
 	needed := map[permission]bool{}
 	var named []migration.Access
 	if accessor, ok := pf.Job.(migration.Accessor); ok {
@@ -64,6 +66,7 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 			needed[p] = true
 		}
 	}
+	looksAt := map[migration.Subject]bool{}
 	for i := range units {
 		u := &units[i]
 		for j := range u.Changes {
@@ -80,8 +83,8 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 				need(migration.Ref{Resource: migration.Pods, Namespace: ch.Ref.Namespace}, "", "list", "watch", "delete", "get")
 			}
 			for _, c := range append(pf.Job.Await(ch), pf.After(&journal.Entry{Record: journal.Record{Unit: *u, Pre: make([]journal.Preimage, len(u.Changes))}}, j)...) {
-				for _, on := range c.On {
-					need(on, "", "list", "watch")
+				for _, on := range slices.Concat(c.On, c.OnIfServed) {
+					looksAt[on] = true
 				}
 			}
 			for _, ref := range ch.SideEffects {
@@ -89,8 +92,18 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 			}
 		}
 	}
+	reads, err := pf.served(ctx, slices.Collect(maps.Keys(looksAt)))
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range reads {
+		need(ref, "", "list", "watch")
+	}
 	if protector, ok := pf.Job.(migration.ProtectReader); ok {
-		for _, ref := range protector.ProtectReads() {
+		if reads, err = pf.served(ctx, protector.ProtectReads()); err != nil {
+			return nil, err
+		}
+		for _, ref := range reads {
 			need(ref, "", "list")
 		}
 	}
@@ -104,7 +117,28 @@ func (pf *preflight) permissions(units []migration.Unit) []permission {
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b permission) int { return cmp.Compare(a.String(), b.String()) })
-	return all
+	return all, nil
+}
+
+// served returns the subjects of the kinds that are served, each as it is served. It takes
+// no permission to look at a kind that is not: what waits for it fails and says so.
+func (pf *preflight) served(ctx context.Context, subjects []migration.Subject) ([]migration.Ref, error) {
+	kinds := map[schema.GroupKind]*migration.Kind{}
+	refs := make([]migration.Ref, 0, len(subjects))
+	for _, s := range subjects {
+		k := kinds[s.GroupKind]
+		if k == nil {
+			k = &migration.Kind{GroupKind: s.GroupKind}
+			kinds[s.GroupKind] = k
+			if err := migration.Discover(ctx, pf.Cluster, k); err != nil {
+				return nil, err
+			}
+		}
+		if k.Served {
+			refs = append(refs, k.Ref(s.Namespace, s.Name))
+		}
+	}
+	return refs, nil
 }
 
 // byName says whether a job's own table limits a permission to objects of some names,
@@ -118,7 +152,11 @@ func byName(named []migration.Access, p permission, name string) bool {
 
 // missing names each permission that is needed and not given.
 func (pf *preflight) missing(ctx context.Context, units []migration.Unit) ([]migration.Finding, error) {
-	missing, err := pf.denied(ctx, pf.permissions(units))
+	needed, err := pf.permissions(ctx, units)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := pf.denied(ctx, needed)
 	if err != nil {
 		return nil, err
 	}

@@ -28,12 +28,11 @@ import (
 )
 
 // probed is the outcome of a run that only waits, after the job has tried it out.
-func (r *run) probed(ctx context.Context, out outcome) outcome {
-	prober, ok := r.Job.(migration.Prober)
-	if !ok || out.result != migration.NothingToDo {
+func (r *run) probed(ctx context.Context, plan *migration.Plan, out outcome) outcome {
+	if plan.Probe == nil || out.result != migration.NothingToDo {
 		return out
 	}
-	findings := prober.Probe(ctx)
+	findings := plan.Probe(ctx)
 	r.AddFinding(findings...)
 	if hasErrors(&migration.Plan{Findings: findings}) {
 		return outcome{result: migration.FailedResult, message: firstError(findings) + "; nothing was changed"}
@@ -129,15 +128,14 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 	if err != nil {
 		return r.conclude(ctx, r.nothingChanged(ctx, err))
 	}
-	explainer, _ := job.(migration.Explainer)
 	units := slices.Concat(plan.Units, plan.Last)
 	for i := range units {
 		journal.Build(&units[i])
 		for j := range units[i].Changes {
 			ch := &units[i].Changes[j]
 			report := migration.ReportOf(ch, "")
-			if explainer != nil {
-				report.Replaces = explainer.Explain(ch)
+			if ch.Explain != nil {
+				report.Replaces = ch.Explain()
 			}
 			report.Message = ch.Why
 			if ch.Writes() {
@@ -289,7 +287,7 @@ func (r *run) forward(parent context.Context) outcome {
 			return r.refusal(plan)
 		}
 		if writingUnits(plan) == 0 {
-			out := r.probed(ctx, r.waitOnly(ctx, plan))
+			out := r.probed(ctx, plan, r.waitOnly(ctx, plan))
 			r.clearMark(parent)
 			return out
 		}
@@ -344,7 +342,7 @@ func (r *run) forward(parent context.Context) outcome {
 		return out
 	}
 	if unfinished == nil && writingUnits(plan) == 0 {
-		return r.probed(ctx, r.waitOnly(ctx, plan))
+		return r.probed(ctx, plan, r.waitOnly(ctx, plan))
 	}
 	if contended || len(open) > 0 {
 		// Before merge: it deletes what an interrupted run had made and the plan wants

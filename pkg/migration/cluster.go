@@ -79,9 +79,14 @@ func (c *Cluster) Made(obj *unstructured.Unstructured) bool {
 
 // Served returns the best served version of a kind, false if the API server
 // does not serve it. Discovery that failed for the group is an error, never
-// "not served".
+// "not served". It asks the API server once in the life of a process, and not at all
+// for the kinds that every Kubernetes serves.
 func (c *Cluster) Served(ctx context.Context, gk schema.GroupKind) (Resource, bool, error) {
+	if r, ok := coreResource(gk); ok {
+		return r, true, nil
+	}
 	gvr, ok, err := c.connection.Served.Find(ctx, gk)
+	gvr.Group = gk.Group
 	return Resource{GroupVersionResource: gvr, Kind: gk.Kind}, ok, err
 }
 
@@ -155,6 +160,16 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 		return nil, fmt.Errorf("cannot get %s: %w", ref, err)
 	}
 	return obj, nil
+}
+
+// Resolve is Served for the engine, which cannot put the question off: it repeats
+// discovery that failed, as it repeats any other read.
+func (c *Cluster) Resolve(ctx context.Context, gk schema.GroupKind) (r Resource, served bool, err error) {
+	err = c.connection.Read(ctx, func(ctx context.Context) (err error) {
+		r, served, err = c.Served(ctx, gk)
+		return err
+	})
+	return r, served, err
 }
 
 // Collection returns the remembered collection that covers a scope, listing it

@@ -10,6 +10,7 @@ import (
 // their reads, so that a thousand of them cost a few requests. See Shared for reads that
 // no watch serves.
 type Fresh interface {
+	Discovery
 	// Watched returns all objects of a kind in a namespace ("" for all), as a watch
 	// shows them now. The first call lists them, unless the plan did. They are shared
 	// and must not be changed.

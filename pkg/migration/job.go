@@ -37,9 +37,7 @@ type PlanOptions struct {
 //	OnlyReader     whether a run never writes                         gets a lock and a journal
 //	Accessor       what it asks of the API server                     has no generated Role
 //	EditIgnorer    which fields webhooks and controllers own          every change of a field is an edit
-//	Explainer      which field becomes which, in a dry run            shows the objects only
 //	Rechecker      again, right before a guarded change               must not have guarded changes
-//	Prober         to try out what a run waited for                   succeeds when the conditions hold
 //	Orphaner       whether the dependents of a deleted object stay    leaves them to the garbage collector
 //	Recreator      whether a recreated object can still be used       waits for its conditions only
 //	Restorer       what must hold after an object was restored        is rolled back when the object exists
@@ -106,15 +104,9 @@ type Protector interface {
 // ProtectReader is a Protector that says what Protect lists, so that a missing permission
 // is found before the first write rather than in a rollback.
 type ProtectReader interface {
-	// ProtectReads returns the kinds and namespaces; names are ignored.
-	ProtectReads() []Ref
-}
-
-// Explainer is a job whose changes replace one kind of object by another, and
-// that can tell a person which field becomes which.
-type Explainer interface {
-	// Explain is asked by a dry run only. Nil if there is nothing to tell.
-	Explain(ch *Change) *Replacement
+	// ProtectReads returns the kinds and namespaces; names are ignored, and kinds that
+	// are not served.
+	ProtectReads() []Subject
 }
 
 // Replacement says which object the object of a change replaces, and how.
@@ -158,14 +150,6 @@ type Orphaner interface {
 	// Orphans says whether the dependents of the object stay when it is deleted, by
 	// the run or by its rollback.
 	Orphans(ref Ref) bool
-}
-
-// Prober is a job that tries out what its plan waited for, by other means than
-// the API server. It changes nothing.
-type Prober interface {
-	// Probe is called when everything that was waited for holds. A finding of
-	// severity error fails the run.
-	Probe(ctx context.Context) []Finding
 }
 
 // Recreator is a job whose units recreate objects: one change of the unit deletes an

@@ -16,13 +16,8 @@ type Kind struct {
 	Served   bool
 }
 
-// AssumedKind is a kind as it would be served at the version, for conditions that
-// are asked for before any discovery.
-func AssumedKind(gk schema.GroupKind, version, plural string) Kind {
-	return Kind{GroupKind: gk, Served: true, Resource: Resource{
-		GroupVersionResource: gk.WithVersion(version).GroupVersion().WithResource(plural), Kind: gk.Kind,
-	}}
-}
+// Subject names an object of the kind for a Condition.
+func (k Kind) Subject(namespace, name string) Subject { return SubjectOf(k.GroupKind, namespace, name) }
 
 // Ref names an object of the kind, also if the kind is not served.
 func (k Kind) Ref(namespace, name string) Ref {
@@ -57,6 +52,32 @@ func Discover(ctx context.Context, d Discovery, kinds ...*Kind) error {
 // to ask discovery for it would cost a request.
 func CoreResource(group, plural, kind string) Resource {
 	return Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind}
+}
+
+// core are the kinds that every Kubernetes serves at v1, with their plural.
+var core = map[schema.GroupKind]string{
+	{Kind: "Namespace"}:                     "namespaces",
+	{Kind: "Pod"}:                           "pods",
+	{Kind: "Service"}:                       "services",
+	{Kind: "ServiceAccount"}:                "serviceaccounts",
+	{Kind: "Secret"}:                        "secrets",
+	{Kind: "ConfigMap"}:                     "configmaps",
+	{Kind: "PersistentVolumeClaim"}:         "persistentvolumeclaims",
+	{Group: "apps", Kind: "Deployment"}:     "deployments",
+	{Group: "apps", Kind: "ReplicaSet"}:     "replicasets",
+	{Group: "apps", Kind: "StatefulSet"}:    "statefulsets",
+	{Group: "apps", Kind: "DaemonSet"}:      "daemonsets",
+	{Group: "batch", Kind: "Job"}:           "jobs",
+	{Group: rbacGroup, Kind: "Role"}:        "roles",
+	{Group: rbacGroup, Kind: "RoleBinding"}: "rolebindings",
+}
+
+const rbacGroup = "rbac.authorization.k8s.io"
+
+// coreResource returns how a kind of Kubernetes itself is served, false if it is none.
+func coreResource(gk schema.GroupKind) (Resource, bool) {
+	plural, ok := core[gk]
+	return CoreResource(gk.Group, plural, gk.Kind), ok
 }
 
 // Named spells an object of the kind for kubectl, with the group: Kyma's and

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -28,9 +29,11 @@ func (r Resource) In(client dynamic.Interface, namespace string) dynamic.Resourc
 	return client.Resource(r.GroupVersionResource).Namespace(namespace)
 }
 
+// GroupKind returns the kind of r, whatever its version.
+func (r Resource) GroupKind() schema.GroupKind { return r.GVK().GroupKind() }
+
 // Ref names one object of the cluster. Namespace is empty for cluster-scoped
-// kinds. In a Condition, an empty Name stands for every object of that kind
-// (in that namespace).
+// kinds.
 type Ref struct {
 	Resource
 	Namespace string `json:"namespace,omitempty"`
@@ -44,6 +47,11 @@ func (r Ref) String() string {
 		return r.Kind + " " + r.Name
 	}
 	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Subject returns the object as a Condition names it.
+func (r Ref) Subject() Subject {
+	return Subject{GroupKind: r.GroupKind(), Namespace: r.Namespace, Name: r.Name}
 }
 
 // Verb is what a Change does to its object.
@@ -96,6 +104,9 @@ type Change struct {
 	// one plan would take much memory. Object is nil then. It must return an equal object
 	// each time.
 	Build func() *unstructured.Unstructured `json:"-"`
+	// Explain tells which object the object of this change replaces, and which field becomes
+	// which. A job sets it for a preview only, if there is something to tell.
+	Explain func() *Replacement `json:"-"`
 	// Expect is what the job's conditions for this change need to know, in a form that only
 	// the job reads. It goes through the journal.
 	Expect json.RawMessage `json:"expect,omitempty"`
@@ -224,6 +235,10 @@ type Plan struct {
 	// whole plan before its first write; deferred makes the run's result
 	// "deferred".
 	Findings []Finding
+	// Probe, if set, is called by a run that wrote nothing, when everything that it waited
+	// for holds. It tries that out by other means than the API server, and changes nothing.
+	// A finding of severity error fails the run.
+	Probe func(context.Context) []Finding `json:"-"`
 	// Estimate is the longest the plan may take, 0 if there is no saying. A plan
 	// that may not fit into the run's timeout is refused, unless all of its units are
 	// Independent: then what is finished stays.
@@ -287,26 +302,58 @@ type Status struct {
 	Hint string
 }
 
-// View is what conditions are evaluated over: the objects of the awaited
-// collections as last listed or watched.
+// Subject names what a Condition looks at: one object, or with an empty Name every object
+// of the kind in the namespace, or with an empty Namespace besides, of the whole cluster.
+// It has no version: the engine reads the best one that the API server serves.
+type Subject struct {
+	schema.GroupKind
+	Namespace, Name string
+}
+
+// SubjectOf returns the Subject of that kind, namespace and name.
+func SubjectOf(gk schema.GroupKind, namespace, name string) Subject {
+	return Subject{GroupKind: gk, Namespace: namespace, Name: name}
+}
+
+// String spells the object as Ref.String does.
+func (s Subject) String() string {
+	if s.Namespace == "" {
+		return s.Kind + " " + s.Name
+	}
+	return s.Kind + " " + s.Namespace + "/" + s.Name
+}
+
+// View is what conditions are evaluated over: the objects that a condition looks at, as last
+// listed or watched. Of a kind that is not served, there are none.
 type View interface {
 	// Get returns the object, nil if there is none.
-	Get(Ref) *unstructured.Unstructured
-	// List returns all objects of r in the namespace, in no order.
-	List(r Resource, namespace string) []*unstructured.Unstructured
+	Get(s Subject) *unstructured.Unstructured
+	// List returns all objects of the kind in the namespace, "" for all, in no order.
+	List(gk schema.GroupKind, namespace string) []*unstructured.Unstructured
 }
 
 // Condition is something that must become true after a change.
 type Condition struct {
 	// Text completes the sentence "waiting for …"; a noun phrase.
 	Text string
-	// On are the objects it looks at; it is evaluated again when one of them
-	// changes.
-	On []Ref
+	// On are the objects it looks at. It is evaluated again when one of them changes. If
+	// the API server does not serve one of these kinds, the wait fails at once.
+	On []Subject
+	// OnIfServed are objects that it looks at, too, of kinds that need not be served.
+	OnIfServed []Subject
+	// Unserved returns what to do about a kind of On that is not served, such as which
+	// component installs it. It may be nil: then the hint is a general one.
+	Unserved func(schema.GroupKind) string
 	// Timeout counts from the moment the change's write returned, or for Await
 	// from the start of the wait. 0: only the run's own timeout.
 	Timeout time.Duration
-	// Eval reads the state off the view. It must be pure and quick.
+	// Eval reads the state off the view. It must be quick, and must use nothing but the
+	// view, what the change says, and the job's settings.
+	//
+	// It may remember one thing, since a view lags behind a write: what it has seen in a
+	// former call. So it can tell an object that the view does not show yet from one that was
+	// deleted. Each call of Job.Await must return conditions that remember nothing yet.
+	// Calls of one condition come one after the other, but not all from one goroutine.
 	Eval func(View) Status
 }
 

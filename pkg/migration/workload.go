@@ -23,18 +23,20 @@ type Reader interface {
 	Each(context.Context, Resource, string, ListOptions, func(*unstructured.Unstructured) error) error
 }
 
+var deployments = CoreResource("apps", "deployments", "Deployment")
+
 // Workloads are what EachWorkload reads of a namespace, as ProtectReader names it.
-func Workloads(namespace string) []Ref {
-	return []Ref{
-		{Resource: CoreResource("apps", "deployments", "Deployment"), Namespace: namespace},
-		{Resource: Pods, Namespace: namespace},
+func Workloads(namespace string) []Subject {
+	return []Subject{
+		{GroupKind: deployments.GroupKind(), Namespace: namespace},
+		{GroupKind: Pods.GroupKind(), Namespace: namespace},
 	}
 }
 
 // EachWorkload reads the Deployments of a namespace, and its Pods that have not
 // ended: those of an older revision may have no Deployment any more.
 func EachWorkload(ctx context.Context, r Reader, namespace string, visit func(Ref, *unstructured.Unstructured)) error {
-	for _, workload := range Workloads(namespace) {
+	for _, workload := range []Ref{{Resource: deployments, Namespace: namespace}, {Resource: Pods, Namespace: namespace}} {
 		opts := ListOptions{PageSize: LargePage}
 		if workload.Kind == Pods.Kind {
 			opts.FieldSelector = UnfinishedPods

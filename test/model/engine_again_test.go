@@ -180,7 +180,7 @@ func TestEngineAsksFirst(t *testing.T) {
 		holder := s.server.Client("holder")
 		job := fixed(unit("a", s.creation("a")))
 		job.await = func(ch *migration.Change) []migration.Condition {
-			return []migration.Condition{{Text: "ever", On: []migration.Ref{ch.Ref}, Eval: func(migration.View) migration.Status { return migration.Status{Message: "not yet"} }}}
+			return []migration.Condition{{Text: "ever", On: []migration.Subject{ch.Ref.Subject()}, Eval: func(migration.View) migration.Status { return migration.Status{Message: "not yet"} }}}
 		}
 		ctx, stop := context.WithCancelCause(t.Context())
 		ended := make(chan *migration.Report, 1)
@@ -252,7 +252,7 @@ func TestEngineDefers(t *testing.T) {
 		job, _ := planning(plan)
 		state := migration.Met
 		job.await = func(ch *migration.Change) []migration.Condition {
-			return []migration.Condition{{Text: "a sign", On: []migration.Ref{ch.Ref}, Timeout: time.Minute, Eval: func(migration.View) migration.Status {
+			return []migration.Condition{{Text: "a sign", On: []migration.Subject{ch.Ref.Subject()}, Timeout: time.Minute, Eval: func(migration.View) migration.Status {
 				return migration.Status{State: state, Message: "none", Hint: "look"}
 			}}}
 		}
@@ -482,7 +482,7 @@ func TestEngineResumes(t *testing.T) {
 			if ch.Ref.Name != "b" {
 				return nil
 			}
-			return []migration.Condition{{Text: "ever", On: []migration.Ref{ch.Ref}, Eval: func(migration.View) migration.Status { return migration.Status{Message: "not yet"} }}}
+			return []migration.Condition{{Text: "ever", On: []migration.Subject{ch.Ref.Subject()}, Eval: func(migration.View) migration.Status { return migration.Status{Message: "not yet"} }}}
 		}
 		r := s.run("first", job)
 		want(t, r, migration.TimedOut)
@@ -855,8 +855,8 @@ func TestEngineSideEffects(t *testing.T) {
 			if ch.Ref.Name != "patched" {
 				return gate("gate")(ch)
 			}
-			return []migration.Condition{{Text: "effect", On: []migration.Ref{ref("effect")}, Eval: func(v migration.View) migration.Status {
-				if v.Get(ref("effect")) != nil {
+			return []migration.Condition{{Text: "effect", On: []migration.Subject{ref("effect").Subject()}, Eval: func(v migration.View) migration.Status {
+				if v.Get(ref("effect").Subject()) != nil {
 					return migration.Status{State: migration.Met}
 				}
 				return migration.Status{Message: "none"}

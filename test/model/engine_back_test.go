@@ -93,7 +93,7 @@ func gate(names ...string) func(*migration.Change) []migration.Condition {
 			return nil
 		}
 		return []migration.Condition{{
-			Text: "the gate", On: []migration.Ref{ch.Ref}, Timeout: time.Minute,
+			Text: "the gate", On: []migration.Subject{ch.Ref.Subject()}, Timeout: time.Minute,
 			Eval: func(migration.View) migration.Status {
 				return migration.Status{State: migration.Failed, Message: "it is shut"}
 			},

@@ -155,8 +155,8 @@ func TestEngineRemakes(t *testing.T) {
 		s.edit("victim", `{"metadata":{"finalizers":["x.test/slow"]}}`)
 		job := &remaker{scripted: fixed(s.recreation("victim"))}
 		job.stalled = func(ch *migration.Change) *migration.Condition {
-			return &migration.Condition{Text: "a stall", On: []migration.Ref{ch.Ref}, Eval: func(v migration.View) migration.Status {
-				if obj := v.Get(ch.Ref); obj != nil && obj.GetDeletionTimestamp() != nil {
+			return &migration.Condition{Text: "a stall", On: []migration.Subject{ch.Ref.Subject()}, Eval: func(v migration.View) migration.Status {
+				if obj := v.Get(ch.Ref.Subject()); obj != nil && obj.GetDeletionTimestamp() != nil {
 					return migration.Status{State: migration.Met}
 				}
 				return migration.Status{Message: "goes on"}

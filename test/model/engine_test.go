@@ -141,9 +141,9 @@ func ready(limit time.Duration) func(*migration.Change) []migration.Condition {
 			return nil
 		}
 		return []migration.Condition{{
-			Text: "a sign", On: []migration.Ref{ch.Ref}, Timeout: limit,
+			Text: "a sign", On: []migration.Subject{ch.Ref.Subject()}, Timeout: limit,
 			Eval: func(v migration.View) migration.Status {
-				if obj := v.Get(ch.Ref); obj != nil && obj.Object["status"] != nil {
+				if obj := v.Get(ch.Ref.Subject()); obj != nil && obj.Object["status"] != nil {
 					return migration.Status{State: migration.Met}
 				}
 				return migration.Status{Message: "no sign yet"}

@@ -307,9 +307,9 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 		return nil
 	}
 	ready := migration.Condition{
-		Text: ref.String() + " to be ready", On: []migration.Ref{ref}, Timeout: j.World.Wait,
+		Text: ref.String() + " to be ready", On: []migration.Subject{ref.Subject()}, Timeout: j.World.Wait,
 		Eval: func(v migration.View) migration.Status {
-			switch obj := v.Get(ref); {
+			switch obj := v.Get(ref.Subject()); {
 			case obj == nil:
 				return migration.Status{Message: "it does not exist"}
 			case !isReady(obj):
@@ -321,7 +321,10 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	if ref.Kind != "Broker" {
 		return []migration.Condition{ready}
 	}
-	effects := sideEffects(ref.Namespace)
+	var effects []migration.Subject
+	for _, effect := range sideEffects(ref.Namespace) {
+		effects = append(effects, effect.Subject())
+	}
 	all := migration.Condition{
 		Text: "what belongs to " + ref.String(), On: effects, Timeout: j.World.Wait,
 		Eval: func(v migration.View) migration.Status {

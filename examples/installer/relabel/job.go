@@ -139,8 +139,8 @@ func (Job) Await(ch *migration.Change) []migration.Condition {
 		return nil
 	}
 	return []migration.Condition{{
-		Text: "its pods to be available", On: []migration.Ref{ch.Ref}, Timeout: available,
-		Eval: func(v migration.View) migration.Status { return rolledOut(v.Get(ch.Ref)) },
+		Text: "its pods to be available", On: []migration.Subject{ch.Ref.Subject()}, Timeout: available,
+		Eval: func(v migration.View) migration.Status { return rolledOut(v.Get(ch.Ref.Subject())) },
 	}}
 }
 

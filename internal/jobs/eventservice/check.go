@@ -34,9 +34,9 @@ type eventService struct {
 }
 
 // onTheMesh is met when an Application's event-service posts to the mesh.
-func onTheMesh(ref migration.Ref, k kinds, image string) migration.Condition {
+func onTheMesh(ref migration.Subject, image string) migration.Condition {
 	name := strings.TrimSuffix(ref.Name, kyma.EventServiceName(""))
-	application := migration.Ref{Resource: k.application, Name: name}
+	application := migration.SubjectOf(kyma.Application, "", name)
 	// A release that had failed before this run is upgraded again by the
 	// operator's start; one that fails during the run is not. This is all the
 	// condition remembers.
@@ -44,12 +44,14 @@ func onTheMesh(ref migration.Ref, k kinds, image string) migration.Condition {
 	var before string
 	return migration.Condition{
 		Text: "it to be rolled out on the mesh",
-		On:   []migration.Ref{ref, application, {Resource: pods, Namespace: ref.Namespace}},
+		On:   []migration.Subject{ref, application, {GroupKind: pods.GroupKind(), Namespace: ref.Namespace}},
 		Eval: func(v migration.View) migration.Status {
 			e := eventService{
 				name: name, namespace: ref.Namespace, image: image,
 				application: v.Get(application), deployment: v.Get(ref),
-				pods: func() []*unstructured.Unstructured { return byApplication(v.List(pods, ref.Namespace))[name] },
+				pods: func() []*unstructured.Unstructured {
+					return byApplication(v.List(pods.GroupKind(), ref.Namespace))[name]
+				},
 			}
 			if e.application == nil || e.application.GetDeletionTimestamp() != nil || kyma.SkipsInstallation(e.application) {
 				return migration.Status{State: migration.Met} // nothing is expected of it any more
@@ -262,19 +264,18 @@ func releaseHint(name, namespace, description string) string {
 
 // sourceReady is met when an HTTPSource, its Channel and its adapter can take
 // events.
-func sourceReady(ref migration.Ref, k kinds) migration.Condition {
-	application := migration.Ref{Resource: k.application, Name: ref.Name}
-	channel := migration.Ref{Resource: k.channel, Namespace: ref.Namespace, Name: ref.Name}
-	service := migration.Ref{Resource: k.service, Namespace: ref.Namespace, Name: ref.Name}
+func sourceReady(ref migration.Ref) migration.Condition {
+	application, own := migration.SubjectOf(kyma.Application, "", ref.Name), ref.Subject()
+	channel, service := migration.SubjectOf(kyma.Channel, ref.Namespace, ref.Name), migration.SubjectOf(kyma.Service, ref.Namespace, ref.Name)
 	return migration.Condition{
 		Text: "it, its Channel and its adapter to be ready",
-		On:   []migration.Ref{ref, channel, service, application},
+		On:   []migration.Subject{own, channel, service, application},
 		Eval: func(v migration.View) migration.Status {
 			app := v.Get(application)
 			if app == nil || app.GetDeletionTimestamp() != nil || kyma.SkipsInstallation(app) {
 				return migration.Status{State: migration.Met}
 			}
-			source := eventpath.Source{Name: ref.Name, Namespace: ref.Namespace, HTTPSource: v.Get(ref), Channel: v.Get(channel), Adapter: v.Get(service)}
+			source := eventpath.Source{Name: ref.Name, Namespace: ref.Namespace, HTTPSource: v.Get(own), Channel: v.Get(channel), Adapter: v.Get(service)}
 			why := source.TakesEvents()
 			if why.OK() {
 				return migration.Status{State: migration.Met}

@@ -4,11 +4,11 @@ package eventservice
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
@@ -22,13 +22,6 @@ type Job struct {
 	options                 options
 	// transport posts the smoke requests.
 	transport http.RoundTripper
-
-	mu sync.Mutex
-	// What Plan last found: conditions look at several kinds, and a change names
-	// only its own.
-	kinds    kinds
-	limit    time.Duration
-	verified []string
 }
 
 // options are the settings that decide what is expected.
@@ -42,7 +35,6 @@ type options struct {
 var (
 	_ migration.Job          = (*Job)(nil)
 	_ migration.Configurable = (*Job)(nil)
-	_ migration.Prober       = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -53,7 +45,6 @@ func New() *Job {
 		options:        options{namespace: kyma.IntegrationNamespace},
 		// Without a proxy: these are Services of the cluster.
 		transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext},
-		kinds:     assumedKinds(),
 	}
 }
 
@@ -142,38 +133,60 @@ func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOp
 		return nil, err
 	}
 	plan, expected := decide(s, j.options)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.kinds, j.verified = s.kinds, expected
-	j.limit = j.rollout + time.Duration(len(expected))*j.perApplication
+	j.complete(plan, expected)
 	return plan, nil
+}
+
+// complete says in the plan what its conditions and its probe need to know: how many
+// Applications are expected to post to the mesh, and which.
+func (j *Job) complete(plan *migration.Plan, expected []string) {
+	limit := expectation{j.rollout + time.Duration(len(expected))*j.perApplication}.encode()
+	for i := range plan.Units {
+		for n := range plan.Units[i].Changes {
+			plan.Units[i].Changes[n].Expect = limit
+		}
+	}
+	if j.smoke {
+		plan.Probe = func(ctx context.Context) []migration.Finding {
+			return smoke(ctx, j.transport, j.options.namespace, expected)
+		}
+	}
+}
+
+// expectation is what the conditions need to know of the plan.
+type expectation struct {
+	// Limit is how long all of them may take. It depends on the number of Applications.
+	Limit time.Duration `json:"limit"`
+}
+
+func (e expectation) encode() json.RawMessage {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // a number
+	}
+	return raw
+}
+
+// expectationOf returns what a change expects, or else the shortest limit.
+func (j *Job) expectationOf(ch *migration.Change) expectation {
+	var e expectation
+	if err := json.Unmarshal(ch.Expect, &e); err != nil || e.Limit <= 0 {
+		return expectation{j.rollout + j.perApplication}
+	}
+	return e
 }
 
 // Await implements migration.Job.
 func (j *Job) Await(ch *migration.Change) []migration.Condition {
-	j.mu.Lock()
-	k, limit := j.kinds, j.limit
-	j.mu.Unlock()
 	var c migration.Condition
 	switch ch.Ref.Kind {
 	case deployments.Kind:
-		c = onTheMesh(ch.Ref, k, j.options.image)
+		c = onTheMesh(ch.Ref.Subject(), j.options.image)
 	case kyma.HTTPSource.Kind:
-		c = sourceReady(ch.Ref, k)
+		c = sourceReady(ch.Ref)
 	default:
 		return nil
 	}
-	c.Timeout = limit
+	c.Timeout, c.Unserved = j.expectationOf(ch).Limit, kyma.Install
 	return []migration.Condition{c}
-}
-
-// Probe implements migration.Prober.
-func (j *Job) Probe(ctx context.Context) []migration.Finding {
-	if !j.smoke {
-		return nil
-	}
-	j.mu.Lock()
-	apps := j.verified
-	j.mu.Unlock()
-	return smoke(ctx, j.transport, j.options.namespace, apps)
 }

@@ -36,22 +36,6 @@ type kinds struct {
 	missing []schema.GroupKind
 }
 
-// assumedKinds are the versions of Kyma 1.11 and of today's Knative, for
-// conditions that are asked for before any discovery.
-func assumedKinds() kinds {
-	assume := func(gk schema.GroupKind, version, plural string) migration.Resource {
-		return migration.Resource{
-			GroupVersionResource: schema.GroupVersionResource{Group: gk.Group, Version: version, Resource: plural}, Kind: gk.Kind,
-		}
-	}
-	return kinds{
-		application: assume(kyma.Application, "v1alpha1", "applications"),
-		httpSource:  assume(kyma.HTTPSource, "v1alpha1", "httpsources"),
-		channel:     assume(kyma.Channel, "v1", "channels"),
-		service:     assume(kyma.Service, "v1", "services"),
-	}
-}
-
 // objects are by name, all in the integration namespace.
 type objects map[string]*unstructured.Unstructured
 

@@ -59,7 +59,7 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 			f := migration.Finding{
 				Severity: migration.Warning, Object: ref.String(),
 				Problem: "its event-service posts to the mesh, but its Helm release has failed: " + description,
-				Hint:    "events flow; mend what it says before the release is upgraded again",
+				Hint:    "events flow; fix what it says before the release is upgraded again",
 			}
 			if conflicting(description) {
 				f.Hint = "do not delete the HTTPSource now: it carries live events. Every later upgrade of the release fails the same way until the release has made it: at a time without events, delete it and restart application-operator"
@@ -80,7 +80,7 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 			find(migration.Finding{
 				Severity: migration.Error,
 				Problem:  fmt.Sprintf("the API server serves no kind %s (%s), without which no event enters the mesh", gk.Kind, gk.Group),
-				Hint:     "install the component " + kyma.Component(gk),
+				Hint:     kyma.Install(gk),
 			})
 		}
 	}

@@ -202,19 +202,19 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 // view is a migration.View over lists.
 type view []*unstructured.Unstructured
 
-func (v view) Get(ref migration.Ref) *unstructured.Unstructured {
-	for _, obj := range v.List(ref.Resource, ref.Namespace) {
-		if obj.GetName() == ref.Name {
+func (v view) Get(s migration.Subject) *unstructured.Unstructured {
+	for _, obj := range v.List(s.GroupKind, s.Namespace) {
+		if obj.GetName() == s.Name {
 			return obj
 		}
 	}
 	return nil
 }
 
-func (v view) List(r migration.Resource, _ string) []*unstructured.Unstructured {
+func (v view) List(gk schema.GroupKind, _ string) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, obj := range v {
-		if obj.GetKind() == r.Kind {
+		if obj.GetKind() == gk.Kind {
 			all = append(all, obj)
 		}
 	}
@@ -225,8 +225,7 @@ func TestOnTheMesh(t *testing.T) {
 	failed := func(description string) *unstructured.Unstructured {
 		return application(t, fmt.Sprintf(", status: {installationStatus: {status: FAILED, description: %q}}", description))
 	}
-	ref := migration.Ref{Resource: deployments, Namespace: "kyma-integration", Name: "shop-event-service"}
-	c := onTheMesh(ref, assumedKinds(), "")
+	c := onTheMesh(migration.SubjectOf(deployments.GroupKind(), "kyma-integration", "shop-event-service"), "")
 	old := deployment(t, container(oldImage, false), rolledOut)
 	for _, step := range []struct {
 		reason string
@@ -342,5 +341,31 @@ func TestDecide(t *testing.T) {
 		if diff := cmp.Diff(tc.expected, expected); diff != "" {
 			t.Errorf("%s: expected Applications (-want +got):\n%s", tc.reason, diff)
 		}
+	}
+}
+
+// TestComplete: what Await and the probe need to know is in the plan, and so no job remembers it.
+func TestComplete(t *testing.T) {
+	s := &snapshot{kinds: assumedKinds(), applications: objects{"a": application(t, ""), "b": application(t, "")}}
+	j := New()
+	plan, expected := decide(s, j.options)
+	j.complete(plan, expected)
+	if plan.Probe != nil {
+		t.Error("it posts, and nobody asked for that")
+	}
+	for i := range plan.Units {
+		ch := &plan.Units[i].Changes[0]
+		if got := New().Await(ch)[0].Timeout; got != j.rollout+2*j.perApplication {
+			t.Errorf("%s: another process waits for %s", ch.Ref, got)
+		}
+	}
+	if got := j.Await(&migration.Change{Verb: migration.Await, Ref: migration.Ref{Resource: deployments, Name: "a-event-service"}})[0].Timeout; got != j.rollout+j.perApplication {
+		t.Errorf("without a plan: %s", got)
+	}
+	if j.smoke = true; len(plan.Units) != 4 {
+		t.Errorf("%d units", len(plan.Units))
+	}
+	if j.complete(plan, nil); plan.Probe == nil || len(plan.Probe(t.Context())) != 1 {
+		t.Error("--smoke does not post")
 	}
 }

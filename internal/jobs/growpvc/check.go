@@ -17,9 +17,9 @@ func adopted(ch *migration.Change) migration.Condition {
 	ref := ch.Ref
 	selector := selectorOf(ch.Object)
 	return migration.Condition{
-		Text: "it to adopt its pods", On: []migration.Ref{ref, {Resource: pods, Namespace: ref.Namespace}},
+		Text: "it to adopt its pods", On: []migration.Subject{ref.Subject(), {GroupKind: pods.GroupKind(), Namespace: ref.Namespace}},
 		Eval: func(v migration.View) migration.Status {
-			set := v.Get(ref)
+			set := v.Get(ref.Subject())
 			if set == nil {
 				// The watch may not have come to the new one yet.
 				return migration.Status{Message: "it is not there", Hint: "find out who deletes it, and run again"}
@@ -27,7 +27,7 @@ func adopted(ch *migration.Change) migration.Condition {
 			if seen, _, _ := unstructured.NestedInt64(set.Object, "status", "observedGeneration"); seen < set.GetGeneration() {
 				return migration.Status{Message: "its controller has not seen it yet", Hint: "look whether kube-controller-manager runs"}
 			}
-			for _, pod := range v.List(pods, ref.Namespace) {
+			for _, pod := range v.List(pods.GroupKind(), ref.Namespace) {
 				if !selector.Matches(labels.Set(pod.GetLabels())) || pod.GetDeletionTimestamp() != nil {
 					continue
 				}
@@ -64,9 +64,9 @@ func grown(ch *migration.Change, asked string) migration.Condition {
 	}
 	size, err := resource.ParseQuantity(want)
 	return migration.Condition{
-		Text: "its volume to grow to " + want, On: []migration.Ref{ref},
+		Text: "its volume to grow to " + want, On: []migration.Subject{ref.Subject()},
 		Eval: func(v migration.View) migration.Status {
-			claim := v.Get(ref)
+			claim := v.Get(ref.Subject())
 			switch {
 			case err != nil:
 				return migration.Status{State: migration.Failed, Message: err.Error()}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -244,8 +245,8 @@ func TestObserve(t *testing.T) {
 // view is what a condition sees.
 type view map[string]*unstructured.Unstructured
 
-func (v view) Get(ref migration.Ref) *unstructured.Unstructured { return v[ref.String()] }
-func (v view) List(migration.Resource, string) []*unstructured.Unstructured {
+func (v view) Get(s migration.Subject) *unstructured.Unstructured { return v[s.String()] }
+func (v view) List(schema.GroupKind, string) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, u := range v {
 		if u.GetKind() == "Pod" {

@@ -1,6 +1,7 @@
 package httpsource
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -117,7 +119,7 @@ func TestReadiness(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			ch := &migration.Change{Verb: migration.Await, Ref: k.httpSource.Ref(namespace, "a")}
-			if diff := cmp.Diff(tc.want, sourceReady(ch, k).Eval(view{tc.objects})); diff != "" {
+			if diff := cmp.Diff(tc.want, sourceReady(ch).Eval(view{tc.objects})); diff != "" {
 				t.Errorf("%s\nEval(): -want +got:\n%s", tc.reason, diff)
 			}
 			// Memory is saved without a change of mind.
@@ -126,7 +128,7 @@ func TestReadiness(t *testing.T) {
 				trim(obj)
 				trim(obj) // an object may come from the list and be trimmed again
 			}
-			if diff := cmp.Diff(tc.want, sourceReady(ch, k).Eval(view{tc.objects})); diff != "" {
+			if diff := cmp.Diff(tc.want, sourceReady(ch).Eval(view{tc.objects})); diff != "" {
 				t.Errorf("%s\nEval() of trimmed objects: -want +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -154,7 +156,7 @@ func TestSourceReadyOverTime(t *testing.T) {
 	k := assumedKinds()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := sourceReady(&migration.Change{Verb: tc.verb, Ref: k.httpSource.Ref(namespace, "a")}, k)
+			c := sourceReady(&migration.Change{Verb: tc.verb, Ref: k.httpSource.Ref(namespace, "a")})
 			for i, s := range tc.steps {
 				got := c.Eval(view{s.objects})
 				if got.State != s.want || got.Message != s.message {
@@ -179,7 +181,7 @@ func TestAdapterHasChannel(t *testing.T) {
 	k := assumedKinds()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")}, k)
+			c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")})
 			got := c.Eval(view{tc.objects})
 			if got.State != tc.want {
 				t.Errorf("%s\nstate %d (%s), want %d", tc.reason, got.State, got.Message, tc.want)
@@ -225,8 +227,8 @@ func TestAwait(t *testing.T) {
 				on := []string{}
 				for _, ref := range c.On {
 					on = append(on, ref.String())
-					if ref.Version == "" || ref.GroupVersionResource.Resource == "" {
-						t.Errorf("%s cannot be watched: it has no version or resource", ref)
+					if ref.Group == "" {
+						t.Errorf("%s cannot be watched: it has no group", ref)
 					}
 				}
 				got = append(got, condition{c.Text, on, c.Timeout})
@@ -238,22 +240,25 @@ func TestAwait(t *testing.T) {
 	}
 }
 
+// TestAwaitUnserved: a condition names all kinds that it needs, so that the engine fails it if
+// one of them is not served, and it says which component installs the kind.
 func TestAwaitUnserved(t *testing.T) {
-	for _, unserved := range []string{"Channel", "Service"} {
-		k := unserve(unserved)
-		c := sourceReady(&migration.Change{Verb: migration.Create, Ref: k.httpSource.Ref(namespace, "a")}, k)
-		for _, ref := range c.On {
-			if ref.Kind == unserved {
-				t.Errorf("the condition would watch %s, which nobody serves", unserved)
+	k := assumedKinds()
+	for _, tc := range []struct {
+		ref   migration.Ref
+		needs []migration.Kind
+	}{
+		{k.httpSource.Ref(namespace, "a"), []migration.Kind{k.httpSource, k.channel, k.service}},
+		{k.service.Ref(namespace, "a"), []migration.Kind{k.service, k.channel}},
+	} {
+		c := New().Await(&migration.Change{Verb: migration.Await, Ref: tc.ref})[0]
+		for _, needs := range tc.needs {
+			if !slices.ContainsFunc(c.On, func(s migration.Subject) bool { return s.GroupKind == needs.GroupKind }) {
+				t.Errorf("%s does not wait for a %s", tc.ref, needs.Kind)
+			}
+			if hint := c.Unserved(needs.GroupKind); hint != "install the component "+kyma.Component(needs.GroupKind) {
+				t.Errorf("%s: without %s: %q", tc.ref, needs.Kind, hint)
 			}
 		}
-		if got := c.Eval(view{}); got.State != migration.Failed || !strings.Contains(got.Message, unserved) || got.Hint == "" {
-			t.Errorf("without %s: got %+v, want a failure that names it and the component", unserved, got)
-		}
-	}
-	k := unserve("Channel")
-	c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")}, k)
-	if got := c.Eval(view{}); got.State != migration.Failed {
-		t.Errorf("an adapter's wait without Channels: got %+v, want a failure", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
@@ -24,11 +23,6 @@ const (
 type Job struct {
 	readyTimeout time.Duration
 	options      options
-
-	mu sync.Mutex
-	// kinds as Plan last found them: conditions look at Channels and adapters
-	// too, and a change names only its own kind and version.
-	kinds kinds
 }
 
 // options are the settings that decide what is done.
@@ -56,7 +50,6 @@ func New() *Job {
 			tillerNamespace: kyma.TillerNamespace,
 			onHelm2Conflict: leave,
 		},
-		kinds: assumedKinds(),
 	}
 }
 
@@ -146,9 +139,6 @@ func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOp
 	if err != nil {
 		return nil, err
 	}
-	j.mu.Lock()
-	j.kinds = s.kinds
-	j.mu.Unlock()
 	return decide(s, j.options), nil
 }
 
@@ -157,19 +147,16 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	if ch.Verb != migration.Create && ch.Verb != migration.Await {
 		return nil
 	}
-	j.mu.Lock()
-	k := j.kinds
-	j.mu.Unlock()
 	var c migration.Condition
 	switch ch.Ref.Kind {
 	case kyma.HTTPSource.Kind:
-		c = sourceReady(ch, k)
+		c = sourceReady(ch)
 	case kyma.Service.Kind:
-		c = adapterHasChannel(ch, k)
+		c = adapterHasChannel(ch)
 	default:
 		return nil
 	}
-	c.Timeout = j.readyTimeout
+	c.Timeout, c.Unserved = j.readyTimeout, kyma.Install
 	return []migration.Condition{c}
 }
 

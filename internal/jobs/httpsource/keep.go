@@ -40,6 +40,6 @@ func keep(ctx context.Context, c reader, refs []migration.Ref) (map[migration.Re
 }
 
 // ProtectReads implements migration.ProtectReader: what keep lists.
-func (j *Job) ProtectReads() []migration.Ref {
+func (j *Job) ProtectReads() []migration.Subject {
 	return migration.Workloads(j.options.namespace)
 }

@@ -2,6 +2,7 @@ package httpsource
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -93,19 +94,19 @@ func service(name string, edits ...edit) *unstructured.Unstructured {
 // view is a migration.View over the objects of a test.
 type view struct{ objects []*unstructured.Unstructured }
 
-func (v view) Get(ref migration.Ref) *unstructured.Unstructured {
+func (v view) Get(s migration.Subject) *unstructured.Unstructured {
 	for _, obj := range v.objects {
-		if obj != nil && obj.GetKind() == ref.Kind && obj.GetNamespace() == ref.Namespace && obj.GetName() == ref.Name {
+		if obj != nil && obj.GetKind() == s.Kind && obj.GetNamespace() == s.Namespace && obj.GetName() == s.Name {
 			return obj
 		}
 	}
 	return nil
 }
 
-func (v view) List(r migration.Resource, _ string) []*unstructured.Unstructured {
+func (v view) List(gk schema.GroupKind, _ string) []*unstructured.Unstructured {
 	var list []*unstructured.Unstructured
 	for _, obj := range v.objects {
-		if obj != nil && obj.GetKind() == r.Kind {
+		if obj != nil && obj.GetKind() == gk.Kind {
 			list = append(list, obj)
 		}
 	}

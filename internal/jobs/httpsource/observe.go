@@ -27,16 +27,15 @@ type kinds struct {
 	application, httpSource, channel, service migration.Kind
 }
 
-// assumedKinds are the versions of Kyma 1.11's own kind and of today's Knative,
-// for conditions that are asked for before any discovery.
-func assumedKinds() kinds {
-	assume := migration.AssumedKind
-	return kinds{
-		application: assume(kyma.Application, "v1alpha1", "applications"),
-		httpSource:  assume(kyma.HTTPSource, "v1alpha1", "httpsources"),
-		channel:     assume(kyma.Channel, "v1", "channels"),
-		service:     assume(kyma.Service, "v1", "services"),
+func servedKinds(ctx context.Context, c migration.Discovery) (kinds, error) {
+	k := kinds{
+		application: migration.Kind{GroupKind: kyma.Application},
+		httpSource:  migration.Kind{GroupKind: kyma.HTTPSource},
+		channel:     migration.Kind{GroupKind: kyma.Channel},
+		service:     migration.Kind{GroupKind: kyma.Service},
 	}
+	err := migration.Discover(ctx, c, &k.application, &k.httpSource, &k.channel, &k.service)
+	return k, err
 }
 
 // application is what the job needs of an Application.
@@ -84,8 +83,8 @@ var (
 // namespace only if something is missing.
 func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	s := &snapshot{sources: objects{}, channels: objects{}, services: objects{}}
-	s.kinds = assumedKinds()
-	if err := migration.Discover(ctx, c, &s.kinds.application, &s.kinds.httpSource, &s.kinds.channel, &s.kinds.service); err != nil {
+	var err error
+	if s.kinds, err = servedKinds(ctx, c); err != nil {
 		return nil, err
 	}
 	if !s.kinds.application.Served {
@@ -98,7 +97,6 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 	if len(missing) == 0 {
 		return s, nil
 	}
-	var err error
 	if s.namespace, err = readNamespace(ctx, c, o.namespace); err != nil {
 		return nil, err
 	}

@@ -306,7 +306,7 @@ func (d *decision) adapters() {
 		d.work = true
 		d.unit(migration.Change{
 			Verb: migration.Await, Ref: d.kinds.service.Ref(d.options.namespace, name),
-			Why: adapterWithoutChannel(d.kinds, d.options.namespace, name),
+			Why: adapterWithoutChannel(d.options.namespace, name),
 		})
 	}
 }
@@ -320,7 +320,7 @@ func (d *decision) preconditions() {
 		d.find(migration.Finding{
 			Severity: migration.Error,
 			Problem:  fmt.Sprintf("the API server serves no %s, without which no HTTPSource becomes ready", spell(k)),
-			Hint:     fmt.Sprintf("install the component %s", kyma.Component(k.GroupKind)),
+			Hint:     kyma.Install(k.GroupKind),
 		})
 	}
 	namespace := migration.Ref{Resource: namespaces, Name: d.options.namespace}

@@ -20,9 +20,11 @@ func noPods(ch *migration.Change) migration.Condition {
 	var wasDown atomic.Bool
 	return migration.Condition{
 		Text: "its pods to end",
-		On:   []migration.Ref{ref, {Resource: replicaSets, Namespace: ref.Namespace}, {Resource: pods, Namespace: ref.Namespace}},
+		On: []migration.Subject{
+			ref.Subject(), {GroupKind: replicaSets.GroupKind(), Namespace: ref.Namespace}, {GroupKind: pods.GroupKind(), Namespace: ref.Namespace},
+		},
 		Eval: func(v migration.View) migration.Status {
-			deployment := v.Get(ref)
+			deployment := v.Get(ref.Subject())
 			d := busDeployment{ref: ref, object: deployment}
 			if deployment != nil && deployment.GetDeletionTimestamp() != nil {
 				d.object = nil
@@ -42,7 +44,7 @@ func noPods(ch *migration.Change) migration.Condition {
 			if why := unsettled(d.object); why != "" {
 				return migration.Status{Message: why}
 			}
-			left := podsOf(ref.Name, d.object, v.List(replicaSets, ref.Namespace), v.List(pods, ref.Namespace))
+			left := podsOf(ref.Name, d.object, v.List(replicaSets.GroupKind(), ref.Namespace), v.List(pods.GroupKind(), ref.Namespace))
 			if len(left) == 0 {
 				return migration.Status{State: migration.Met}
 			}

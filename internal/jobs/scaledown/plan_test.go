@@ -193,19 +193,19 @@ func TestDecide(t *testing.T) {
 // view is a migration.View over lists.
 type view []*unstructured.Unstructured
 
-func (v view) Get(ref migration.Ref) *unstructured.Unstructured {
-	for _, obj := range v.List(ref.Resource, ref.Namespace) {
-		if obj.GetName() == ref.Name {
+func (v view) Get(s migration.Subject) *unstructured.Unstructured {
+	for _, obj := range v.List(s.GroupKind, s.Namespace) {
+		if obj.GetName() == s.Name {
 			return obj
 		}
 	}
 	return nil
 }
 
-func (v view) List(r migration.Resource, _ string) []*unstructured.Unstructured {
+func (v view) List(gk schema.GroupKind, _ string) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, obj := range v {
-		if obj.GetKind() == r.Kind {
+		if obj.GetKind() == gk.Kind {
 			all = append(all, obj)
 		}
 	}

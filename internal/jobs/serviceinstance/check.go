@@ -51,23 +51,20 @@ func expectationOf(ch *migration.Change) expectation {
 	return e
 }
 
-// checks are the conditions of the job, over the kinds as they are served.
+// checks are the conditions of the job.
 type checks struct {
-	kinds
 	options options
 }
 
 // quiet is met when nothing else uses an instance than what is known, and
 // application-broker is in no operation that a restart would let it forget.
 func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition {
-	bindings, usages := c.binding.Ref(instance.Namespace, ""), c.usage.Ref(instance.Namespace, "")
-	instances, classes := c.instance.Ref("", ""), c.class.Ref("", "")
-	on := []migration.Ref{bindings, instances, classes}
-	if c.usage.Served {
-		on = append(on, usages)
-	}
 	return migration.Condition{
-		Text: "application-broker to be idle", On: on, Timeout: c.options.readyTimeout,
+		Text: "application-broker to be idle", Timeout: c.options.readyTimeout,
+		On: []migration.Subject{
+			{GroupKind: kyma.ServiceBinding, Namespace: instance.Namespace}, {GroupKind: kyma.ServiceInstance}, {GroupKind: kyma.ServiceClass},
+		},
+		OnIfServed: []migration.Subject{{GroupKind: kyma.ServiceBindingUsage, Namespace: instance.Namespace}},
 		Eval: func(v migration.View) migration.Status {
 			foreign := func(obj *unstructured.Unstructured) migration.Status {
 				return migration.Status{
@@ -75,24 +72,24 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 					Hint: "run again: it is taken along then",
 				}
 			}
-			for _, binding := range v.List(bindings.Resource, instance.Namespace) {
+			for _, binding := range v.List(kyma.ServiceBinding, instance.Namespace) {
 				if specOf(binding, "instanceRef", "name") == instance.Name && !slices.Contains(e.Bindings, binding.GetName()) {
 					return foreign(binding)
 				}
 			}
-			for _, usage := range v.List(usages.Resource, instance.Namespace) {
+			for _, usage := range v.List(kyma.ServiceBindingUsage, instance.Namespace) {
 				if slices.Contains(e.Bindings, specOf(usage, "serviceBindingRef", "name")) && !slices.Contains(e.Usages, usage.GetName()) {
 					return foreign(usage)
 				}
 			}
 			ours := map[id]bool{}
-			for _, class := range v.List(classes.Resource, "") {
+			for _, class := range v.List(kyma.ServiceClass, "") {
 				ours[idOf(class)] = specOf(class, "serviceBrokerName") == kyma.ApplicationBroker
 			}
-			for _, other := range v.List(instances.Resource, "") {
+			for _, other := range v.List(kyma.ServiceInstance, "") {
 				if idOf(other) != (id{instance.Namespace, instance.Name}) && worksOn(other, ours) {
 					return migration.Status{
-						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(kyma.InstanceOf(other).Operation), c.instance.RefTo(other)),
+						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(kyma.InstanceOf(other).Operation), migration.SubjectOf(kyma.ServiceInstance, other.GetNamespace(), other.GetName())),
 						Hint:    fmt.Sprintf("kubectl -n %s describe serviceinstance %s", other.GetNamespace(), other.GetName()),
 					}
 				}
@@ -114,9 +111,9 @@ func worksOn(instance *unstructured.Unstructured, ours map[id]bool) bool {
 // That it ends, the engine waits for.
 func (c checks) deletable(ref migration.Ref) migration.Condition {
 	return migration.Condition{
-		Text: fmt.Sprintf("%s to be deprovisioned", ref), On: []migration.Ref{ref}, Timeout: c.options.deleteTimeout,
+		Text: fmt.Sprintf("%s to be deprovisioned", ref), On: []migration.Subject{ref.Subject()}, Timeout: c.options.deleteTimeout,
 		Eval: func(v migration.View) migration.Status {
-			obj := v.Get(ref)
+			obj := v.Get(ref.Subject())
 			if obj == nil || obj.GetDeletionTimestamp() == nil {
 				return migration.Status{State: migration.Met}
 			}
@@ -135,11 +132,11 @@ func (c checks) deletable(ref migration.Ref) migration.Condition {
 // gone, too, or is to stay: what is still there when the new instance is
 // provisioned counts as made, and would go later.
 func (c checks) gone(activation migration.Ref, e expectation) migration.Condition {
-	links := c.link.Ref(c.options.integrationNamespace, "")
+	links := c.links()
 	return migration.Condition{
-		Text: fmt.Sprintf("%s to go", activation), On: []migration.Ref{activation, links}, Timeout: c.options.activationTimeout,
+		Text: fmt.Sprintf("%s to go", activation), On: []migration.Subject{activation.Subject(), links}, Timeout: c.options.activationTimeout,
 		Eval: func(v migration.View) migration.Status {
-			obj := v.Get(activation)
+			obj := v.Get(activation.Subject())
 			switch {
 			case obj == nil:
 			case obj.GetDeletionTimestamp() != nil:
@@ -150,10 +147,10 @@ func (c checks) gone(activation migration.Ref, e expectation) migration.Conditio
 			case slices.ContainsFunc(obj.GetOwnerReferences(), ownedBy(e.UID)):
 				return migration.Status{Message: "the garbage collector has not deleted it yet", Hint: "look whether kube-controller-manager runs"}
 			}
-			for _, link := range v.List(links.Resource, links.Namespace) {
+			for _, link := range v.List(links.GroupKind, links.Namespace) {
 				if pairOf(link) == (pair{e.Application, activation.Namespace}) && link.GetDeletionTimestamp() != nil {
 					return migration.Status{
-						Message: fmt.Sprintf("Knative %s still has the finalizers %q", c.link.RefTo(link), link.GetFinalizers()),
+						Message: fmt.Sprintf("Knative %s still has the finalizers %q", migration.SubjectOf(kyma.ChannelSubscription, link.GetNamespace(), link.GetName()), link.GetFinalizers()),
 						Hint:    fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace),
 					}
 				}
@@ -171,14 +168,14 @@ func ownedBy(uid types.UID) func(metav1.OwnerReference) bool {
 
 // provisioned is met when an instance is.
 func (c checks) provisioned(ref migration.Ref) migration.Condition {
-	broker := migration.Ref{Resource: pods, Namespace: c.options.integrationNamespace}
+	broker := migration.Subject{GroupKind: pods.GroupKind(), Namespace: c.options.integrationNamespace}
 	in := c.options.integrationNamespace
 	describe := fmt.Sprintf("kubectl -n %s describe serviceinstance %s; kubectl -n %s logs deployment/%s", ref.Namespace, ref.Name, in, kyma.ApplicationBroker)
 	restart := fmt.Sprintf("kubectl -n %s rollout restart deployment %s", in, kyma.ApplicationBroker)
 	return migration.Condition{
-		Text: fmt.Sprintf("%s to be provisioned", ref), On: []migration.Ref{ref, broker}, Timeout: c.options.readyTimeout,
+		Text: fmt.Sprintf("%s to be provisioned", ref), On: []migration.Subject{ref.Subject(), broker}, Timeout: c.options.readyTimeout,
 		Eval: func(v migration.View) migration.Status {
-			obj := v.Get(ref)
+			obj := v.Get(ref.Subject())
 			if obj == nil {
 				return migration.Status{Message: "it does not exist", Hint: describe}
 			}
@@ -188,7 +185,7 @@ func (c checks) provisioned(ref migration.Ref) migration.Condition {
 				return migration.Status{State: migration.Met}
 			case s.FailedForGood():
 				return migration.Status{State: migration.Failed, Message: s.Failed.String(), Hint: describe}
-			case s.Lost(brokerStart(v.List(broker.Resource, broker.Namespace))):
+			case s.Lost(brokerStart(v.List(broker.GroupKind, broker.Namespace))):
 				return migration.Status{State: migration.Failed, Message: "application-broker was restarted in the midst of it, and has forgotten it", Hint: describe}
 			case s.Ready.Status == "":
 				return migration.Status{Message: "it has no status yet", Hint: "look whether Service Catalog's controller-manager runs"}
@@ -228,13 +225,12 @@ func brokerStart(all []*unstructured.Unstructured) time.Time {
 // activated is met when an EventActivation, the Knative Subscription, and the
 // label of the namespace are there.
 func (c checks) activated(namespace string, e expectation) migration.Condition {
-	activation := c.activation.Ref(namespace, e.Activation)
-	links := c.link.Ref(c.options.integrationNamespace, "")
-	labelled := migration.Ref{Resource: namespaces, Name: namespace}
+	activation, links := migration.SubjectOf(kyma.EventActivation, namespace, e.Activation), c.links()
+	labelled := migration.Subject{GroupKind: namespaces.GroupKind(), Name: namespace}
 	logs := fmt.Sprintf("kubectl -n %s logs deployment/%s", c.options.integrationNamespace, kyma.ApplicationBroker)
 	return migration.Condition{
 		Text: fmt.Sprintf("the events of %s to get to namespace %s", e.Application, namespace),
-		On:   []migration.Ref{activation, links, labelled}, Timeout: c.options.activationTimeout,
+		On:   []migration.Subject{activation, links, labelled}, Timeout: c.options.activationTimeout,
 		Eval: func(v migration.View) migration.Status {
 			if obj := v.Get(activation); obj == nil || obj.GetDeletionTimestamp() != nil {
 				return migration.Status{Message: fmt.Sprintf("there is no %s", activation), Hint: logs}
@@ -254,9 +250,14 @@ func (c checks) activated(namespace string, e expectation) migration.Condition {
 	}
 }
 
-func linksOf(v migration.View, in migration.Ref, p pair) int {
+// links are the Knative Subscriptions of all Applications.
+func (c checks) links() migration.Subject {
+	return migration.Subject{GroupKind: kyma.ChannelSubscription, Namespace: c.options.integrationNamespace}
+}
+
+func linksOf(v migration.View, in migration.Subject, p pair) int {
 	n := 0
-	for _, link := range v.List(in.Resource, in.Namespace) {
+	for _, link := range v.List(in.GroupKind, in.Namespace) {
 		if pairOf(link) == p && link.GetDeletionTimestamp() == nil {
 			n++
 		}
@@ -266,10 +267,10 @@ func linksOf(v migration.View, in migration.Ref, p pair) int {
 
 // ready is met when the condition Ready of an object holds. What vanishes while
 // it is waited for never will be.
-func (c checks) ready(ref migration.Ref, timeout time.Duration, hint string) migration.Condition {
+func (c checks) ready(ref migration.Subject, timeout time.Duration, hint string) migration.Condition {
 	var seen atomic.Bool
 	return migration.Condition{
-		Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Ref{ref}, Timeout: timeout,
+		Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Subject{ref}, Timeout: timeout,
 		Eval: func(v migration.View) migration.Status {
 			obj := v.Get(ref)
 			switch {
@@ -296,10 +297,9 @@ func (c checks) ready(ref migration.Ref, timeout time.Duration, hint string) mig
 // single is met when exactly one Knative Subscription brings the events of an
 // Application to a namespace: application-broker may have made one besides.
 func (c checks) single(link *unstructured.Unstructured) migration.Condition {
-	in := c.link.Ref(c.options.integrationNamespace, "")
-	p := pairOf(link)
+	in, p := c.links(), pairOf(link)
 	return migration.Condition{
-		Text: fmt.Sprintf("a single Knative Subscription for the events of %s", p.application), On: []migration.Ref{in}, Timeout: c.options.activationTimeout,
+		Text: fmt.Sprintf("a single Knative Subscription for the events of %s", p.application), On: []migration.Subject{in}, Timeout: c.options.activationTimeout,
 		Eval: func(v migration.View) migration.Status {
 			if n := linksOf(v, in, p); n > 1 {
 				return migration.Status{

@@ -12,17 +12,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// job returns a job that knows the kinds of a world.
-func job(t *testing.T, w *world) *Job {
-	t.Helper()
-	j := New()
-	var err error
-	if j.kinds, err = servedKinds(t.Context(), w); err != nil {
-		t.Fatal(err)
-	}
-	return j
-}
-
 // states are how the conditions of a change stand: "met", "pending: …", …
 func states(w *world, conditions []migration.Condition) []string {
 	got := []string{}
@@ -170,7 +159,7 @@ func TestConditions(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			w := newWorld(t, tc.edits...)
-			j := job(t, w)
+			j := New()
 			conditions := j.Await(tc.change)
 			if tc.change == &restored {
 				conditions = j.AwaitRestored(tc.change)
@@ -190,7 +179,7 @@ func TestConditions(t *testing.T) {
 // TestVanished holds that what was there and goes is not waited for.
 func TestVanished(t *testing.T) {
 	w := newWorld(t, patch("ServiceBindingUsage orders-usage", "status: null"))
-	conditions := job(t, w).Await(step(t, migration.Await, kyma.ServiceBindingUsage.Kind, 0))
+	conditions := New().Await(step(t, migration.Await, kyma.ServiceBindingUsage.Kind, 0))
 	if diff := cmp.Diff([]string{"pending: it has no status yet"}, states(w, conditions)); diff != "" {
 		t.Fatal(diff)
 	}
@@ -291,7 +280,7 @@ func TestJudge(t *testing.T) {
 					live = obj
 				}
 			}
-			got, err := job(t, w).checks().judge(t.Context(), w, live)
+			got, err := New().checks().judge(t.Context(), w, live)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -316,11 +305,11 @@ func TestStalled(t *testing.T) {
 		{"it goes", []edit{withoutDependents, patch("ServiceInstance orders", `{metadata: {deletionTimestamp: "2020-03-04T00:00:00Z"}}`)}, migration.Pending},
 	} {
 		w := newWorld(t, tc.edits...)
-		if got := job(t, w).Stuck(ch).Eval(view{w}).State; got != tc.want {
+		if got := New().Stuck(ch).Eval(view{w}).State; got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.reason, got, tc.want)
 		}
 	}
-	if job(t, newWorld(t)).Stuck(step(t, migration.Delete, kyma.ServiceBinding.Kind, 0)) != nil {
+	if New().Stuck(step(t, migration.Delete, kyma.ServiceBinding.Kind, 0)) != nil {
 		t.Error("a binding waits for nobody")
 	}
 }
@@ -333,7 +322,10 @@ kind: Deployment
 metadata: {namespace: kyma-integration, name: store-event-service}
 spec: {template: {spec: {containers: [{name: store-event-service, args: ["--eventMeshURL=http://store.kyma-integration"]}]}}}`)
 	w := newWorld(t, posts)
-	k := job(t, w).kinds
+	k, err := servedKinds(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
 	link, broker := k.link.Ref("kyma-integration", "brokersub-x"), k.broker.Ref("shop", "default")
 	account := migration.Ref{Resource: serviceAccounts, Namespace: "shop", Name: kyma.BrokerFilterAccount}
 	binding := migration.Ref{Resource: roleBindings, Namespace: kyma.EventingNamespace, Name: kyma.BrokerConfigBinding("shop", kyma.BrokerFilterAccount)}

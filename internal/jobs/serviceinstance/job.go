@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,11 +28,6 @@ const (
 // Job is serviceinstance-recreate.
 type Job struct {
 	options options
-
-	mu sync.Mutex
-	// kinds as Plan last found them, for conditions that look at other objects
-	// than that of the change.
-	kinds kinds
 }
 
 // options are the settings that decide what is done.
@@ -62,7 +56,6 @@ func New() *Job {
 			strategy: auto, integrationNamespace: kyma.IntegrationNamespace,
 			readyTimeout: 2 * time.Minute, activationTimeout: 2 * time.Minute, deleteTimeout: 2 * time.Minute, restartTimeout: 2 * time.Minute,
 		},
-		kinds: assumedKinds(),
 	}
 }
 
@@ -177,9 +170,6 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string, dryRun bool
 	if err != nil {
 		return nil, err
 	}
-	j.mu.Lock()
-	j.kinds = s.kinds
-	j.mu.Unlock()
 	d := newDecision(s, j.options, dryRun)
 	d.assess()
 	if len(d.recreations) > 0 {
@@ -194,14 +184,22 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string, dryRun bool
 	return d.finish(), nil
 }
 
-func (j *Job) checks() checks {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return checks{j.kinds, j.options}
-}
+func (j *Job) checks() checks { return checks{j.options} }
 
 // Await implements migration.Job.
 func (j *Job) Await(ch *migration.Change) []migration.Condition {
+	return installable(j.await(ch))
+}
+
+// installable makes conditions say which component installs what they look at.
+func installable(conditions []migration.Condition) []migration.Condition {
+	for i := range conditions {
+		conditions[i].Unserved = kyma.Install
+	}
+	return conditions
+}
+
+func (j *Job) await(ch *migration.Change) []migration.Condition {
 	c, o := j.checks(), j.options
 	e := expectationOf(ch)
 	switch {
@@ -217,25 +215,29 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 		return []migration.Condition{c.dependentReady(ch.Ref)}
 	case ch.Verb == migration.Create && ch.Ref.Kind == kyma.ChannelSubscription.Kind:
 		hint := fmt.Sprintf("kubectl -n %s describe subscriptions.%s %s", ch.Ref.Namespace, kyma.ChannelSubscription.Group, ch.Ref.Name)
-		return []migration.Condition{c.ready(ch.Ref, o.activationTimeout, hint), c.single(ch.Object)}
+		return []migration.Condition{c.ready(ch.Ref.Subject(), o.activationTimeout, hint), c.single(ch.Object)}
 	case (ch.Verb == migration.Create || ch.Verb == migration.Await) && ch.Ref.Kind == kyma.Broker.Kind:
-		return []migration.Condition{c.brokerReady(ch.Ref)}
+		return []migration.Condition{c.brokerReady(ch.Ref.Subject())}
 	case ch.Verb == migration.Patch && ch.Ref.Kind == namespaces.Kind && len(ch.SideEffects) > 0:
-		return []migration.Condition{c.brokerReady(c.broker.Ref(ch.Ref.Name, kyma.DefaultBroker))}
+		return []migration.Condition{c.brokerReady(migration.SubjectOf(kyma.Broker, ch.Ref.Name, kyma.DefaultBroker))}
 	}
 	return nil
 }
 
-func (c checks) brokerReady(ref migration.Ref) migration.Condition {
+func (c checks) brokerReady(ref migration.Subject) migration.Condition {
 	return c.ready(ref, c.options.readyTimeout, fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace))
 }
 
 func (c checks) dependentReady(ref migration.Ref) migration.Condition {
-	return c.ready(ref, c.options.readyTimeout, fmt.Sprintf("kubectl -n %s describe %s %s", ref.Namespace, strings.ToLower(ref.Kind), ref.Name))
+	return c.ready(ref.Subject(), c.options.readyTimeout, fmt.Sprintf("kubectl -n %s describe %s %s", ref.Namespace, strings.ToLower(ref.Kind), ref.Name))
 }
 
 // AwaitRestored implements migration.Restorer: what worked before works again.
 func (j *Job) AwaitRestored(ch *migration.Change) []migration.Condition {
+	return installable(j.awaitRestored(ch))
+}
+
+func (j *Job) awaitRestored(ch *migration.Change) []migration.Condition {
 	c := j.checks()
 	if ch.Object == nil {
 		return nil
@@ -277,10 +279,8 @@ func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migratio
 }
 
 // ProtectReads implements migration.ProtectReader.
-func (j *Job) ProtectReads() []migration.Ref {
-	c := j.checks()
-	in := j.options.integrationNamespace
-	return append(migration.Workloads(in), c.link.Ref(in, ""))
+func (j *Job) ProtectReads() []migration.Subject {
+	return append(migration.Workloads(j.options.integrationNamespace), j.checks().links())
 }
 
 // IgnoredKeys implements migration.EditIgnorer: what webhooks own.

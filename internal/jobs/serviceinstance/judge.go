@@ -34,17 +34,17 @@ func (c checks) judge(ctx context.Context, r reader, live *unstructured.Unstruct
 		if err != nil {
 			return j, err
 		}
-		busy, err := c.busy(ctx, r, live)
+		others, err := busy(ctx, r, live)
 		if err != nil {
 			return j, err
 		}
 		// The restart that follows would let it forget what it does for others.
-		if !busy {
+		if !others {
 			j.Unusable = unknown
 		}
 		// A process that began later answers that the instance is gone, and its deletion
 		// ends by itself.
-		if !busy && !start.IsZero() && !start.After(s.Since) {
+		if !others && !start.IsZero() && !start.After(s.Since) {
 			j.RemoveFinalizers = []string{kyma.ServiceCatalogFinalizer}
 		}
 	case s.Polling:
@@ -75,9 +75,13 @@ func (c checks) brokerStart(ctx context.Context, r reader) (time.Time, error) {
 }
 
 // busy says whether application-broker is in an operation for another instance.
-func (c checks) busy(ctx context.Context, r reader, instance *unstructured.Unstructured) (bool, error) {
+func busy(ctx context.Context, r reader, instance *unstructured.Unstructured) (bool, error) {
+	k, err := servedKinds(ctx, r)
+	if err != nil {
+		return false, err
+	}
 	ours := map[id]bool{}
-	err := r.Each(ctx, c.class.Resource, "", migration.ListOptions{}, func(class *unstructured.Unstructured) error {
+	err = r.Each(ctx, k.class.Resource, "", migration.ListOptions{}, func(class *unstructured.Unstructured) error {
 		ours[idOf(class)] = specOf(class, "serviceBrokerName") == kyma.ApplicationBroker
 		return nil
 	})
@@ -85,7 +89,7 @@ func (c checks) busy(ctx context.Context, r reader, instance *unstructured.Unstr
 		return false, err
 	}
 	busy := false
-	err = r.Each(ctx, c.instance.Resource, "", migration.ListOptions{}, func(other *unstructured.Unstructured) error {
+	err = r.Each(ctx, k.instance.Resource, "", migration.ListOptions{}, func(other *unstructured.Unstructured) error {
 		busy = busy || idOf(other) != idOf(instance) && worksOn(other, ours)
 		return nil
 	})
@@ -97,15 +101,14 @@ func (c checks) busy(ctx context.Context, r reader, instance *unstructured.Unstr
 // and looks again upon any change of the instance, or after five minutes
 // (docs/domain.md §4.7).
 func (c checks) stuck(ref migration.Ref) migration.Condition {
-	bindings := c.binding.Ref(ref.Namespace, "")
 	return migration.Condition{
-		Text: "it to stall", On: []migration.Ref{ref, bindings},
+		Text: "it to stall", On: []migration.Subject{ref.Subject(), {GroupKind: kyma.ServiceBinding, Namespace: ref.Namespace}},
 		Eval: func(v migration.View) migration.Status {
-			obj := v.Get(ref)
+			obj := v.Get(ref.Subject())
 			if obj == nil || obj.GetDeletionTimestamp() == nil || kyma.InstanceOf(obj).Ready.Reason != kyma.ReasonBlocked {
 				return migration.Status{}
 			}
-			for _, binding := range v.List(bindings.Resource, ref.Namespace) {
+			for _, binding := range v.List(kyma.ServiceBinding, ref.Namespace) {
 				if specOf(binding, "instanceRef", "name") == ref.Name {
 					return migration.Status{}
 				}

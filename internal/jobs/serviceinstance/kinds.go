@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -32,30 +33,30 @@ func (k *kinds) all() []*migration.Kind {
 	}
 }
 
-// assumedKinds are the versions of Kyma 1.11's own kinds and of today's Knative,
-// for conditions that are asked for before any discovery.
-func assumedKinds() kinds {
-	assume := migration.AssumedKind
+// newKinds names the kinds; nothing is known yet of how they are served.
+func newKinds() kinds {
+	named := func(gk schema.GroupKind) migration.Kind { return migration.Kind{GroupKind: gk} }
 	return kinds{
-		instance:      assume(kyma.ServiceInstance, "v1beta1", "serviceinstances"),
-		class:         assume(kyma.ServiceClass, "v1beta1", "serviceclasses"),
-		plan:          assume(kyma.ServicePlan, "v1beta1", "serviceplans"),
-		serviceBroker: assume(kyma.ServiceBroker, "v1beta1", "servicebrokers"),
-		binding:       assume(kyma.ServiceBinding, "v1beta1", "servicebindings"),
-		usage:         assume(kyma.ServiceBindingUsage, "v1alpha1", "servicebindingusages"),
-		application:   assume(kyma.Application, "v1alpha1", "applications"),
-		mapping:       assume(kyma.ApplicationMapping, "v1alpha1", "applicationmappings"),
-		activation:    assume(kyma.EventActivation, "v1alpha1", "eventactivations"),
-		channel:       assume(kyma.Channel, "v1", "channels"),
-		link:          assume(kyma.ChannelSubscription, "v1", "subscriptions"),
-		broker:        assume(kyma.Broker, "v1", "brokers"),
-		policy:        assume(kyma.AuthenticationPolicy, "v1alpha1", "policies"),
+		instance:      named(kyma.ServiceInstance),
+		class:         named(kyma.ServiceClass),
+		plan:          named(kyma.ServicePlan),
+		serviceBroker: named(kyma.ServiceBroker),
+		binding:       named(kyma.ServiceBinding),
+		usage:         named(kyma.ServiceBindingUsage),
+		application:   named(kyma.Application),
+		mapping:       named(kyma.ApplicationMapping),
+		activation:    named(kyma.EventActivation),
+		channel:       named(kyma.Channel),
+		link:          named(kyma.ChannelSubscription),
+		broker:        named(kyma.Broker),
+		policy:        named(kyma.AuthenticationPolicy),
 	}
 }
 
-func servedKinds(ctx context.Context, c reader) (kinds, error) {
-	k := assumedKinds()
-	return k, migration.Discover(ctx, c, k.all()...)
+func servedKinds(ctx context.Context, c migration.Discovery) (kinds, error) {
+	k := newKinds()
+	err := migration.Discover(ctx, c, k.all()...)
+	return k, err
 }
 
 // injects says whether a label on a namespace makes Knative create the Broker in

@@ -213,7 +213,7 @@ func (d *decision) served() bool {
 		if !k.Served {
 			ok = false
 			d.find(migration.Error, "", fmt.Sprintf("the API server serves no kind %s (%s), without which no event gets through the mesh", k.Kind, k.Group),
-				"install the component "+kyma.Component(k.GroupKind))
+				kyma.Install(k.GroupKind))
 		}
 	}
 	return ok

@@ -248,12 +248,17 @@ func (w *world) Get(ctx context.Context, ref migration.Ref) (*unstructured.Unstr
 // view is the world as conditions see it.
 type view struct{ *world }
 
-func (v view) Get(ref migration.Ref) *unstructured.Unstructured {
-	obj, _ := v.world.Get(context.Background(), ref)
+func (v view) kind(gk schema.GroupKind) migration.Kind {
+	r, served, _ := v.Served(context.Background(), gk)
+	return migration.Kind{GroupKind: gk, Resource: r, Served: served}
+}
+
+func (v view) Get(s migration.Subject) *unstructured.Unstructured {
+	obj, _ := v.world.Get(context.Background(), v.kind(s.GroupKind).Ref(s.Namespace, s.Name))
 	return obj
 }
 
-func (v view) List(r migration.Resource, namespace string) []*unstructured.Unstructured {
-	all, _ := v.world.List(context.Background(), r, namespace, migration.ListOptions{})
+func (v view) List(gk schema.GroupKind, namespace string) []*unstructured.Unstructured {
+	all, _ := v.world.List(context.Background(), v.kind(gk).Resource, namespace, migration.ListOptions{})
 	return all
 }

@@ -11,14 +11,14 @@ import (
 )
 
 // ready is met when the object of the change is ready.
-func ready(ch *migration.Change, ref migration.Ref, k migration.Kind) migration.Condition {
-	c := migration.Condition{Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Ref{ref}}
+func ready(ch *migration.Change, ref migration.Subject) migration.Condition {
+	c := migration.Condition{Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Subject{ref}}
 	// A view lags behind a create, so that what is not in it yet has to be told
 	// from what was deleted: the only thing the condition remembers.
 	var seen atomic.Bool
 	c.Eval = func(v migration.View) migration.Status {
 		obj := v.Get(ref)
-		hint := k.Describe(ref.Namespace, ref.Name)
+		hint := migration.Kind{GroupKind: ref.GroupKind}.Describe(ref.Namespace, ref.Name)
 		switch {
 		case obj == nil && seen.Load():
 			return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref), Hint: "find out who deletes it, and run again"}
@@ -51,20 +51,21 @@ type expectation struct {
 
 // activated is met when the events of an EventActivation's source come to its
 // namespace.
-func activated(ch *migration.Change, link migration.Kind, integration string) migration.Condition {
+func activated(ch *migration.Change, integration string) migration.Condition {
 	var expected expectation
 	if err := json.Unmarshal(ch.Expect, &expected); err != nil {
 		expected = expectation{} // of no source
 	}
 	source := expected.Source
-	all := link.Ref(integration, "")
+	activation := ch.Ref.Subject()
 	return migration.Condition{
-		Text: fmt.Sprintf("a Knative Subscription for %s", ch.Ref), On: []migration.Ref{all, ch.Ref},
+		Text: fmt.Sprintf("a Knative Subscription for %s", ch.Ref),
+		On:   []migration.Subject{{GroupKind: kyma.ChannelSubscription, Namespace: integration}, activation},
 		Eval: func(v migration.View) migration.Status {
-			if activation := v.Get(ch.Ref); activation == nil || activation.GetDeletionTimestamp() != nil {
+			if obj := v.Get(activation); obj == nil || obj.GetDeletionTimestamp() != nil {
 				return migration.Status{State: migration.Met} // nobody asks for it any more
 			}
-			for _, obj := range v.List(link.Resource, integration) {
+			for _, obj := range v.List(kyma.ChannelSubscription, integration) {
 				labels := obj.GetLabels()
 				if labels[kyma.ApplicationNameLabel] == source && labels[kyma.BrokerNamespaceLabel] == ch.Ref.Namespace {
 					return migration.Status{State: migration.Met}
@@ -81,11 +82,12 @@ func activated(ch *migration.Change, link migration.Kind, integration string) mi
 
 // unsubscribed is met when no Knative Subscription is left on a Channel of the
 // Event Bus.
-func unsubscribed(ch *migration.Change, link migration.Kind) migration.Condition {
+func unsubscribed(ch *migration.Change) migration.Condition {
+	link := migration.Kind{GroupKind: kyma.ChannelSubscription}
 	return migration.Condition{
-		Text: fmt.Sprintf("the last subscriber of %s to go", ch.Ref), On: []migration.Ref{link.Ref(ch.Ref.Namespace, "")},
+		Text: fmt.Sprintf("the last subscriber of %s to go", ch.Ref), On: []migration.Subject{link.Subject(ch.Ref.Namespace, "")},
 		Eval: func(v migration.View) migration.Status {
-			for _, obj := range v.List(link.Resource, ch.Ref.Namespace) {
+			for _, obj := range v.List(link.GroupKind, ch.Ref.Namespace) {
 				if kyma.Text(kyma.MapAt(obj.Object, "spec", "channel")["name"]) == ch.Ref.Name {
 					return migration.Status{Message: fmt.Sprintf("%s still subscribes to it", link.RefTo(obj)), Hint: link.Describe(obj.GetNamespace(), obj.GetName())}
 				}

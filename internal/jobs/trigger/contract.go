@@ -7,7 +7,6 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // reason is why something must wait; the zero value says that it need not.
@@ -77,7 +76,7 @@ func channelOf(link *unstructured.Unstructured) string {
 }
 
 // unready says why an object does not count as ready; "" if it does.
-func unready(ref migration.Ref, obj *unstructured.Unstructured) string {
+func unready(ref fmt.Stringer, obj *unstructured.Unstructured) string {
 	r := kyma.ReadinessOf(obj)
 	switch {
 	case obj.GetDeletionTimestamp() != nil:

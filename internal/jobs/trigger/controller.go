@@ -188,9 +188,11 @@ func atZero(ch *migration.Change) migration.Condition {
 	var wasDown atomic.Bool
 	return migration.Condition{
 		Text: fmt.Sprintf("the pods of %s to end", controllerRef),
-		On:   []migration.Ref{controllerRef, {Resource: replicaSets, Namespace: controllerRef.Namespace}, {Resource: pods, Namespace: controllerRef.Namespace}},
+		On: []migration.Subject{
+			controllerRef.Subject(), {GroupKind: replicaSets.GroupKind(), Namespace: controllerRef.Namespace}, {GroupKind: pods.GroupKind(), Namespace: controllerRef.Namespace},
+		},
 		Eval: func(v migration.View) migration.Status {
-			c := newController(v.Get(controllerRef), v.List(replicaSets, controllerRef.Namespace), v.List(pods, controllerRef.Namespace))
+			c := newController(v.Get(controllerRef.Subject()), v.List(replicaSets.GroupKind(), controllerRef.Namespace), v.List(pods.GroupKind(), controllerRef.Namespace))
 			hint := fmt.Sprintf("kubectl -n %s get deployment,pods -l app.kubernetes.io/name=subscription-controller", controllerRef.Namespace)
 			switch {
 			case c.replicas() == 0:

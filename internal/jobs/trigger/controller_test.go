@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -227,19 +228,19 @@ func TestScaleDown(t *testing.T) {
 // view is a migration.View over some objects.
 type view []*unstructured.Unstructured
 
-func (v view) Get(ref migration.Ref) *unstructured.Unstructured {
-	for _, obj := range v.List(ref.Resource, ref.Namespace) {
-		if obj.GetName() == ref.Name {
+func (v view) Get(s migration.Subject) *unstructured.Unstructured {
+	for _, obj := range v.List(s.GroupKind, s.Namespace) {
+		if obj.GetName() == s.Name {
 			return obj
 		}
 	}
 	return nil
 }
 
-func (v view) List(r migration.Resource, namespace string) []*unstructured.Unstructured {
+func (v view) List(gk schema.GroupKind, namespace string) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, obj := range v {
-		if obj.GetKind() == r.Kind && (namespace == "" || obj.GetNamespace() == namespace) && strings.HasPrefix(obj.GetAPIVersion(), r.Group) {
+		if obj.GetKind() == gk.Kind && (namespace == "" || obj.GetNamespace() == namespace) && strings.HasPrefix(obj.GetAPIVersion(), gk.Group) {
 			all = append(all, obj)
 		}
 	}

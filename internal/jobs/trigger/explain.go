@@ -9,31 +9,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// remember keeps what a dry run needs to explain its changes.
-func (j *Job) remember(d *decision) {
-	replaced := map[migration.Ref]*group{}
-	for _, g := range d.groups {
-		if g.trigger == nil {
-			replaced[g.ref(d.kinds)] = g
-		}
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.replaced = replaced
-}
-
-// Explain implements migration.Explainer: what becomes of a Subscription.
-func (j *Job) Explain(ch *migration.Change) *migration.Replacement {
-	j.mu.Lock()
-	g := j.replaced[ch.Ref]
-	k := j.kinds
-	j.mu.Unlock()
-	if g == nil || ch.Verb != migration.Create {
-		return nil
-	}
-	return g.explain(k)
-}
-
+// explain tells what becomes of the Subscriptions of a group.
 func (g *group) explain(k kinds) *migration.Replacement {
 	first := g.subscriptions[0]
 	r := &migration.Replacement{Of: k.subscription.RefTo(first).String()}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,15 +28,10 @@ type Job struct {
 	natsURL                         string
 	options                         options
 
-	mu sync.Mutex
-	// kinds as Plan last found them, for conditions that look at other objects
-	// than that of the change.
-	kinds kinds
-	// replaced are the groups whose Triggers a dry run would create.
-	replaced map[migration.Ref]*group
-	// looks are the first looks at the channels of NATS Streaming whose sources have
-	// switched, by name: see Job.observe.
-	looks map[string]look
+	// looks are all that is left between Plan and Recheck. They are what this process has
+	// observed, and no decision: in another process nobody has looked in between, so that
+	// it must begin anew. A change that is journaled must not hold them.
+	looks looks
 }
 
 // options are the settings that decide what is done.
@@ -60,7 +54,6 @@ var (
 	_ migration.EditIgnorer   = (*Job)(nil)
 	_ migration.UndoGuard     = (*Job)(nil)
 	_ migration.ProtectReader = (*Job)(nil)
-	_ migration.Explainer     = (*Job)(nil)
 	_ migration.Rechecker     = (*Job)(nil)
 )
 
@@ -73,7 +66,6 @@ func New() *Job {
 			deleteTimeout:        5 * time.Minute, drainTimeout: 2 * time.Minute,
 			legacyTraffic: respect, observePublishers: 30 * time.Second,
 		},
-		kinds: assumedKinds(), looks: map[string]look{},
 	}
 }
 
@@ -223,15 +215,10 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time
 	if err != nil {
 		return nil, err
 	}
-	j.mu.Lock()
-	j.kinds = s.kinds
-	clear(j.looks)
-	j.mu.Unlock()
+	j.looks.clear()
 	d := newDecision(s, j.options)
+	d.preview = preview
 	d.expand()
-	if preview {
-		j.remember(d)
-	}
 	if len(d.groups) == 0 {
 		return d.contract(nil), nil
 	}
@@ -287,7 +274,7 @@ func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group, 
 					asked = true
 					b.inFlight = readInFlight(ctx, get)
 				}
-				j.firstLook(b.channelOf(sub), b.inFlight)
+				j.looks.first(b.channelOf(sub), b.inFlight)
 				n, why := b.waiting(sub)
 				waiting = waiting || n > 0 || why != "" && b.inFlight.unreadable != "" && !b.inFlight.denied
 			}
@@ -309,13 +296,10 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	if ch.Verb != migration.Create && ch.Verb != migration.Await && ch.Verb != migration.Patch {
 		return nil
 	}
-	j.mu.Lock()
-	k := j.kinds
-	j.mu.Unlock()
 	var c migration.Condition
 	switch {
 	case ch.Ref.Kind == namespaces.Kind:
-		c = ready(ch, k.broker.Ref(ch.Ref.Name, kyma.DefaultBroker), k.broker)
+		c = ready(ch, migration.SubjectOf(kyma.Broker, ch.Ref.Name, kyma.DefaultBroker))
 		c.Timeout = j.readyTimeout
 	case ch.Ref == controllerRef:
 		if ch.Verb == migration.Patch && !stops(ch) {
@@ -325,21 +309,19 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 		c.Timeout = j.options.deleteTimeout
 	case ch.Verb == migration.Patch:
 		return nil
-	case ch.Ref.Kind == kyma.Broker.Kind:
-		c = ready(ch, ch.Ref, k.broker)
-		c.Timeout = j.readyTimeout
-	case ch.Ref.Kind == kyma.Trigger.Kind:
-		c = ready(ch, ch.Ref, k.trigger)
+	case ch.Ref.Kind == kyma.Broker.Kind, ch.Ref.Kind == kyma.Trigger.Kind:
+		c = ready(ch, ch.Ref.Subject())
 		c.Timeout = j.readyTimeout
 	case ch.Ref.Kind == kyma.EventActivation.Kind:
-		c = activated(ch, k.link, j.options.integrationNamespace)
+		c = activated(ch, j.options.integrationNamespace)
 		c.Timeout = j.activationTimeout
 	case ch.Ref.Kind == kyma.Channel.Kind && ch.Verb == migration.Await:
-		c = unsubscribed(ch, k.link)
+		c = unsubscribed(ch)
 		c.Timeout = j.options.deleteTimeout
 	default:
 		return nil
 	}
+	c.Unserved = kyma.Install
 	return []migration.Condition{c}
 }
 
@@ -353,10 +335,8 @@ func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migratio
 }
 
 // ProtectReads implements migration.ProtectReader.
-func (j *Job) ProtectReads() []migration.Ref {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return append(migration.Workloads(j.options.integrationNamespace), j.kinds.trigger.Ref("", ""))
+func (j *Job) ProtectReads() []migration.Subject {
+	return append(migration.Workloads(j.options.integrationNamespace), migration.Subject{GroupKind: kyma.Trigger})
 }
 
 // RefuseUndo implements migration.UndoGuard.

@@ -44,8 +44,7 @@ func TestValidate(t *testing.T) {
 // TestAwait: what is waited for after a change, and for how long.
 func TestAwait(t *testing.T) {
 	j := New()
-	j.kinds = assumedKinds()
-	k := j.kinds
+	k := assumedKinds()
 	for _, tc := range []struct {
 		reason string
 		ch     migration.Change
@@ -81,7 +80,7 @@ func TestReady(t *testing.T) {
 		if obj != nil {
 			v = append(v, obj)
 		}
-		return ready(&migration.Change{Verb: verb, Ref: ref}, ref, k.trigger).Eval(v)
+		return ready(&migration.Change{Verb: verb, Ref: ref}, ref.Subject()).Eval(v)
 	}
 	not := func(message string) *unstructured.Unstructured {
 		return obj("eventing.knative.dev/v1", "Trigger", "shop", "t", map[string]any{"status": map[string]any{"conditions": []any{

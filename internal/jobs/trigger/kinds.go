@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -23,26 +25,26 @@ func (k *kinds) all() []*migration.Kind {
 	}
 }
 
-// assumedKinds are the versions of Kyma 1.11's own kinds and of today's Knative,
-// for conditions that are asked for before any discovery.
-func assumedKinds() kinds {
-	assume := migration.AssumedKind
+// newKinds names the kinds; nothing is known yet of how they are served.
+func newKinds() kinds {
+	named := func(gk schema.GroupKind) migration.Kind { return migration.Kind{GroupKind: gk} }
 	return kinds{
-		subscription: assume(kyma.Subscription, "v1alpha1", "subscriptions"),
-		application:  assume(kyma.Application, "v1alpha1", "applications"),
-		activation:   assume(kyma.EventActivation, "v1alpha1", "eventactivations"),
-		httpSource:   assume(kyma.HTTPSource, "v1alpha1", "httpsources"),
-		trigger:      assume(kyma.Trigger, "v1", "triggers"),
-		broker:       assume(kyma.Broker, "v1", "brokers"),
-		channel:      assume(kyma.Channel, "v1", "channels"),
-		link:         assume(kyma.ChannelSubscription, "v1", "subscriptions"),
-		service:      assume(kyma.Service, "v1", "services"),
+		subscription: named(kyma.Subscription),
+		application:  named(kyma.Application),
+		activation:   named(kyma.EventActivation),
+		httpSource:   named(kyma.HTTPSource),
+		trigger:      named(kyma.Trigger),
+		broker:       named(kyma.Broker),
+		channel:      named(kyma.Channel),
+		link:         named(kyma.ChannelSubscription),
+		service:      named(kyma.Service),
 	}
 }
 
-func servedKinds(ctx context.Context, c reader) (kinds, error) {
-	k := assumedKinds()
-	return k, migration.Discover(ctx, c, k.all()...)
+func servedKinds(ctx context.Context, c migration.Discovery) (kinds, error) {
+	k := newKinds()
+	err := migration.Discover(ctx, c, k.all()...)
+	return k, err
 }
 
 // injects says whether a label on a namespace makes Knative create the Broker in

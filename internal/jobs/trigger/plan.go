@@ -53,6 +53,8 @@ type decision struct {
 	byHand, awaitStop bool
 	// first are findings that are to be read before all others.
 	first []migration.Finding
+	// preview: the plan is only shown, and says which object replaces which.
+	preview bool
 }
 
 func newDecision(s *snapshot, o options) *decision {
@@ -262,7 +264,7 @@ func (d *decision) served() bool {
 	for _, key := range slices.Sorted(maps.Keys(missing)) {
 		k := missing[key]
 		d.find(migration.Error, "", fmt.Sprintf("the API server serves no %s, without which no event gets through the mesh", spell(k)),
-			"install the component "+kyma.Component(k.GroupKind))
+			kyma.Install(k.GroupKind))
 	}
 	return len(missing) == 0
 }
@@ -495,10 +497,14 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 			if awaited {
 				changes = append(changes, await)
 			}
-			changes = append(changes, migration.Change{
+			creation := migration.Change{
 				Verb: migration.Create, Ref: ref, Build: g.builder(&kind),
 				Why: fmt.Sprintf("Subscription %s brings %s, and no Trigger does", g.subscriptions[0].GetName(), g.delivery),
-			})
+			}
+			if d.preview {
+				creation.Explain = func() *migration.Replacement { return g.explain(d.kinds) }
+			}
+			changes = append(changes, creation)
 		case awaited || g.trigger.problem != "":
 			if awaited {
 				changes = append(changes, await)

@@ -53,7 +53,7 @@ func (w *world) ListEach(ctx context.Context, r migration.Resource, namespace st
 }
 
 func (w *world) Each(_ context.Context, r migration.Resource, namespace string, opts migration.ListOptions, fn func(*unstructured.Unstructured) error) error {
-	for _, obj := range w.view.List(r, namespace) {
+	for _, obj := range w.view.List(r.GroupKind(), namespace) {
 		obj = obj.DeepCopy()
 		if opts.Trim != nil {
 			opts.Trim(obj)
@@ -66,7 +66,7 @@ func (w *world) Each(_ context.Context, r migration.Resource, namespace string, 
 }
 
 func (w *world) Get(_ context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
-	return w.view.Get(ref), nil
+	return w.view.Get(ref.Subject()), nil
 }
 
 func (w *world) PodGet(context.Context, string, string, int, string, url.Values) ([]byte, error) {
@@ -193,7 +193,7 @@ func testDrain(t *testing.T) {
 	if w.reads != 2 || len(plan.Units) != 1 {
 		t.Errorf("read %d times, %d units: %v", w.reads, len(plan.Units), plan.Findings)
 	}
-	if got := j.looks["ch.kyma-system"]; got.sequence != 7 || got.at.IsZero() {
+	if got := j.looks.byChannel["ch.kyma-system"]; got.sequence != 7 || got.at.IsZero() {
 		t.Errorf("the first look is %v", got)
 	}
 	w.reads = 0
@@ -261,8 +261,7 @@ func TestInjectionInsists(t *testing.T) {
 // TestTriggerVanishes: what was seen and is gone was deleted; what was never seen may
 // be to come.
 func TestTriggerVanishes(t *testing.T) {
-	k := assumedKinds().trigger
-	ref := k.Ref("shop", "t")
+	ref := assumedKinds().trigger.Ref("shop", "t")
 	trigger := notReady(obj("eventing.knative.dev/v1", "Trigger", "shop", "t", nil))
 	for _, tc := range []struct {
 		reason string
@@ -275,7 +274,7 @@ func TestTriggerVanishes(t *testing.T) {
 		{"somebody deletes it", migration.Await, []view{{trigger}, nil}, migration.Failed},
 		{"it is to come", migration.Await, []view{nil}, migration.Pending},
 	} {
-		c := ready(&migration.Change{Verb: tc.verb, Ref: ref}, ref, k)
+		c := ready(&migration.Change{Verb: tc.verb, Ref: ref}, ref.Subject())
 		var got migration.Status
 		for _, v := range tc.views {
 			got = c.Eval(v)
@@ -290,7 +289,7 @@ func TestTriggerVanishes(t *testing.T) {
 // subscriber, and by a condition that this job gives the engine.
 func TestChannelAwaited(t *testing.T) {
 	j := New()
-	ch := &migration.Change{Verb: migration.Await, Ref: j.kinds.channel.Ref("kyma-system", "ch")}
+	ch := &migration.Change{Verb: migration.Await, Ref: assumedKinds().channel.Ref("kyma-system", "ch")}
 	conditions := j.Await(ch)
 	if len(conditions) != 1 {
 		t.Fatalf("%d conditions", len(conditions))

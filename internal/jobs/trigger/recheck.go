@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,12 +19,13 @@ import (
 // still holds. Between the plan and the deletion lie the wait for the Trigger, and
 // maybe a kill and an upgrade that was reverted.
 func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
-	j.mu.Lock()
-	r := &recheck{job: j, fresh: f, kinds: j.kinds, options: j.options}
-	j.mu.Unlock()
+	k, err := servedKinds(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	r := &recheck{job: j, fresh: f, kinds: k, options: j.options}
 	subject := subjectOf(u, i)
 	var why reason
-	var err error
 	switch {
 	case subject.Ref == controllerRef:
 		return r.restoration(ctx, subject)
@@ -409,7 +411,7 @@ func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, w
 		if why := undelivered(n, unknown, wants.endpoint); !why.holds() || r.options.observePublishers == 0 {
 			return why, nil
 		}
-		first := r.job.firstLook(channel, now)
+		first := r.job.looks.first(channel, now)
 		if wait := first.at.Add(r.options.observePublishers).Sub(now.at); wait > 0 {
 			// The next read is to begin after that; a shared one may be older.
 			if err := pause(ctx, max(wait-time.Since(now.at), 100*time.Millisecond)); err != nil {
@@ -456,15 +458,32 @@ type look struct {
 	at       time.Time
 }
 
-// firstLook remembers the first look at a channel, and returns it. The window in
+// looks are the first looks at channels of NATS Streaming, by their name. The zero value
+// has none.
+type looks struct {
+	mu        sync.Mutex
+	byChannel map[string]look
+}
+
+// clear forgets all looks.
+func (l *looks) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.byChannel)
+}
+
+// first keeps the first look at a channel, and returns it. The window in
 // which nobody may publish begins with it, and goes on beside all other waits.
-func (j *Job) firstLook(channel string, f inFlight) look {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	first, known := j.looks[channel]
+func (l *looks) first(channel string, f inFlight) look {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first, known := l.byChannel[channel]
 	if c, ok := f.channels[channel]; !known && ok && f.unreadable == "" {
 		first = look{c.LastSequence, f.at}
-		j.looks[channel] = first
+		if l.byChannel == nil {
+			l.byChannel = map[string]look{}
+		}
+		l.byChannel[channel] = first
 	}
 	return first
 }

@@ -102,15 +102,15 @@ func TestFirstLook(t *testing.T) {
 	seen := func(n uint64, at time.Time) inFlight {
 		return inFlight{channels: map[string]natsChannel{"ch": {LastSequence: n}}, at: at}
 	}
-	if got := j.firstLook("ch", inFlight{unreadable: "no", at: now}); got != (look{}) {
+	if got := j.looks.first("ch", inFlight{unreadable: "no", at: now}); got != (look{}) {
 		t.Errorf("unreadable: got %v", got)
 	}
-	if got := j.firstLook("other", seen(7, now)); got != (look{}) {
+	if got := j.looks.first("other", seen(7, now)); got != (look{}) {
 		t.Errorf("no such channel: got %v", got)
 	}
 	first := look{7, now}
 	for _, f := range []inFlight{seen(7, now), seen(9, now.Add(time.Minute)), {unreadable: "no"}} {
-		if got := j.firstLook("ch", f); got != first {
+		if got := j.looks.first("ch", f); got != first {
 			t.Errorf("got %v, want %v", got, first)
 		}
 	}

@@ -184,9 +184,9 @@ func awaiting(names ...string) func(*migration.Change) []migration.Condition {
 			return nil
 		}
 		return []migration.Condition{{
-			Text: "a sign", On: []migration.Ref{ch.Ref},
+			Text: "a sign", On: []migration.Subject{ch.Ref.Subject()},
 			Eval: func(v migration.View) migration.Status {
-				switch obj := v.Get(ch.Ref); {
+				switch obj := v.Get(ch.Ref.Subject()); {
 				case obj == nil || obj.GetLabels()["sign"] == "":
 					return migration.Status{Message: "no sign yet"}
 				case obj.GetLabels()["sign"] == "bad":
@@ -344,9 +344,9 @@ func TestEngineSideEffectsOfOthers(t *testing.T) {
 			})
 			job.await = func(*migration.Change) []migration.Condition {
 				return []migration.Condition{{
-					Text: "what is made", On: []migration.Ref{s.ref("made")},
+					Text: "what is made", On: []migration.Subject{s.ref("made").Subject()},
 					Eval: func(v migration.View) migration.Status {
-						if v.Get(s.ref("made")) == nil {
+						if v.Get(s.ref("made").Subject()) == nil {
 							return migration.Status{Message: "nothing is made yet"}
 						}
 						return migration.Status{State: migration.Met}

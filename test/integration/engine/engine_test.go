@@ -166,7 +166,7 @@ func TestEngineVerbs(t *testing.T) {
 			return nil
 		}
 		return []migration.Condition{{
-			Text: "what never comes", On: []migration.Ref{ch.Ref}, Timeout: 300 * time.Millisecond,
+			Text: "what never comes", On: []migration.Subject{ch.Ref.Subject()}, Timeout: 300 * time.Millisecond,
 			Eval: func(migration.View) migration.Status {
 				return migration.Status{Message: "it is not there", Hint: "wait for ever"}
 			},

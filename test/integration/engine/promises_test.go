@@ -46,7 +46,7 @@ func (s *sandbox) deletion(name string) migration.Unit {
 func until(ready func(v migration.View, ref migration.Ref) bool, timeout time.Duration) func(*migration.Change) []migration.Condition {
 	return func(ch *migration.Change) []migration.Condition {
 		return []migration.Condition{{
-			Text: "a sign", On: []migration.Ref{ch.Ref}, Timeout: timeout,
+			Text: "a sign", On: []migration.Subject{ch.Ref.Subject()}, Timeout: timeout,
 			Eval: func(v migration.View) migration.Status {
 				if ready(v, ch.Ref) {
 					return migration.Status{State: migration.Met}
@@ -58,7 +58,7 @@ func until(ready func(v migration.View, ref migration.Ref) bool, timeout time.Du
 }
 
 func signed(v migration.View, ref migration.Ref) bool {
-	obj := v.Get(ref)
+	obj := v.Get(ref.Subject())
 	return obj != nil && obj.GetLabels()["sign"] != ""
 }
 
@@ -341,9 +341,9 @@ func TestEngineTakesAwaySideEffects(t *testing.T) {
 			})
 			job.await = func(ch *migration.Change) []migration.Condition {
 				return []migration.Condition{{
-					Text: "what is made", On: []migration.Ref{ch.Ref, s.ref("made")},
+					Text: "what is made", On: []migration.Subject{ch.Ref.Subject(), s.ref("made").Subject()},
 					Eval: func(v migration.View) migration.Status {
-						if v.Get(s.ref("made")) == nil {
+						if v.Get(s.ref("made").Subject()) == nil {
 							return migration.Status{Message: "nothing is made yet"}
 						}
 						return migration.Status{State: migration.Failed, Message: "it is not what was wanted"}
@@ -712,8 +712,8 @@ func TestEngineListsOnce(t *testing.T) {
 		return p
 	})
 	job.await = func(ch *migration.Change) []migration.Condition {
-		return []migration.Condition{{Text: "it to be there", On: []migration.Ref{ch.Ref}, Eval: func(v migration.View) migration.Status {
-			if v.Get(ch.Ref) == nil {
+		return []migration.Condition{{Text: "it to be there", On: []migration.Subject{ch.Ref.Subject()}, Eval: func(v migration.View) migration.Status {
+			if v.Get(ch.Ref.Subject()) == nil {
 				return migration.Status{Message: "not yet"}
 			}
 			return migration.Status{State: migration.Met}

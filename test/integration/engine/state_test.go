@@ -340,7 +340,7 @@ func TestOpenRunsOfSeveralJobs(t *testing.T) {
 	want(t, run(two), migration.Succeeded, 0)
 	held := s.marks()
 	three.await = func(ch *migration.Change) []migration.Condition {
-		return []migration.Condition{{Text: "nothing", On: []migration.Ref{ch.Ref}, Eval: func(migration.View) migration.Status {
+		return []migration.Condition{{Text: "nothing", On: []migration.Subject{ch.Ref.Subject()}, Eval: func(migration.View) migration.Status {
 			if got := s.marks(); !slices.Contains(got, "three") {
 				t.Errorf("three is at work, and the Lease marks %q", got)
 			}

@@ -116,7 +116,7 @@ func (j *renaming) Await(ch *migration.Change) []migration.Condition {
 		return nil
 	}
 	return []migration.Condition{{
-		Text: "the note", On: []migration.Ref{ch.Ref},
+		Text: "the note", On: []migration.Subject{ch.Ref.Subject()},
 		Eval: func(migration.View) migration.Status {
 			if err := j.note(context.Background(), "await"); err != nil {
 				return migration.Status{State: migration.Failed, Message: err.Error()}

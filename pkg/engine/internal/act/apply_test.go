@@ -512,12 +512,19 @@ func TestApplyRestart(t *testing.T) {
 // view shows objects to conditions.
 type view map[migration.Ref]*unstructured.Unstructured
 
-func (v view) Get(ref migration.Ref) *unstructured.Unstructured { return v[ref] }
+func (v view) Get(s migration.Subject) *unstructured.Unstructured {
+	for ref, obj := range v {
+		if ref.Subject() == s {
+			return obj
+		}
+	}
+	return nil
+}
 
-func (v view) List(r migration.Resource, _ string) []*unstructured.Unstructured {
+func (v view) List(gk schema.GroupKind, _ string) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for ref, obj := range v {
-		if ref.Kind == r.Kind {
+		if ref.Kind == gk.Kind {
 			all = append(all, obj)
 		}
 	}
@@ -635,7 +642,7 @@ func TestWaits(t *testing.T) {
 
 // TestNudging holds when a deletion that stalls is updated.
 func TestNudging(t *testing.T) {
-	stalled := migration.Condition{Text: "it to stall", On: []migration.Ref{a}, Eval: func(migration.View) migration.Status {
+	stalled := migration.Condition{Text: "it to stall", On: []migration.Subject{a.Subject()}, Eval: func(migration.View) migration.Status {
 		return migration.Status{State: migration.Met}
 	}}
 	for name, tc := range map[string]struct {

@@ -355,16 +355,16 @@ func (a *Actor) After(e *journal.Entry, i int) []migration.Condition {
 		replaced := e.Pre[i].Pods
 		return []migration.Condition{{
 			Text: "its pods to be replaced", Timeout: ch.Timeout,
-			On: []migration.Ref{{Resource: migration.Pods, Namespace: ch.Ref.Namespace}, ch.Ref},
+			On: []migration.Subject{{GroupKind: migration.Pods.GroupKind(), Namespace: ch.Ref.Namespace}, ch.Ref.Subject()},
 			Eval: func(v migration.View) migration.Status {
-				for _, pod := range v.List(migration.Pods, ch.Ref.Namespace) {
+				for _, pod := range v.List(migration.Pods.GroupKind(), ch.Ref.Namespace) {
 					for _, uid := range replaced {
 						if pod.GetUID() == uid {
 							return migration.Status{Message: "Pod " + pod.GetName() + " is terminating"}
 						}
 					}
 				}
-				deployment := v.Get(ch.Ref)
+				deployment := v.Get(ch.Ref.Subject())
 				if deployment == nil {
 					return migration.Status{State: migration.Failed, Message: "the Deployment is gone"}
 				}
@@ -399,7 +399,7 @@ func replicasReady(v migration.View, namespace string, deployment *unstructured.
 		return migration.Status{State: migration.Failed, Message: err.Error()}
 	}
 	ready := int64(0)
-	for _, pod := range v.List(migration.Pods, namespace) {
+	for _, pod := range v.List(migration.Pods.GroupKind(), namespace) {
 		if pod.GetDeletionTimestamp() == nil && selector.Matches(labels.Set(pod.GetLabels())) && isReady(pod) {
 			ready++
 		}
@@ -430,9 +430,9 @@ func removeFinalizersCommand(ref migration.Ref) string {
 // Gone is the condition that the object of that UID does not exist any more.
 func Gone(ref migration.Ref, uid types.UID, ch *migration.Change) migration.Condition {
 	return migration.Condition{
-		Text: "its deletion to end", On: []migration.Ref{ref}, Timeout: ch.Timeout,
+		Text: "its deletion to end", On: []migration.Subject{ref.Subject()}, Timeout: ch.Timeout,
 		Eval: func(v migration.View) migration.Status {
-			obj := v.Get(ref)
+			obj := v.Get(ref.Subject())
 			if obj == nil || obj.GetUID() != uid {
 				return migration.Status{State: migration.Met}
 			}

@@ -145,7 +145,7 @@ func (a *Actor) Nudging(ctx context.Context, w *wait.Waiter, ch *migration.Chang
 	go func() {
 		defer close(ended)
 		for w.Wait(watching, []migration.Condition{*stuck}, time.Now()) == nil {
-			live := w.Get(ch.Ref)
+			live := w.Get(ch.Ref.Subject())
 			if live == nil {
 				return
 			}

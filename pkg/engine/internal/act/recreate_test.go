@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -13,9 +14,9 @@ import (
 // podsView shows pods.
 type podsView []*unstructured.Unstructured
 
-func (v podsView) Get(migration.Ref) *unstructured.Unstructured { return nil }
+func (v podsView) Get(migration.Subject) *unstructured.Unstructured { return nil }
 
-func (v podsView) List(migration.Resource, string) []*unstructured.Unstructured { return v }
+func (v podsView) List(schema.GroupKind, string) []*unstructured.Unstructured { return v }
 
 func TestReplicasReady(t *testing.T) {
 	object := func(text string) *unstructured.Unstructured {

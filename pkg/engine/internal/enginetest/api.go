@@ -48,6 +48,31 @@ type API struct {
 	mu     sync.Mutex
 	number int
 	faults []*Fault
+	// broken is how many requests for discovery fail from now on, asked how many there were.
+	broken, asked int
+}
+
+// BreakDiscovery makes the next n requests for discovery fail.
+func (api *API) BreakDiscovery(n int) {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	api.broken = n
+}
+
+// Requests is the number of requests so far, those for discovery among them.
+func (api *API) Requests() int {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	return api.asked + len(api.Actions())
+}
+
+// isBroken counts a request for discovery, and says whether it fails.
+func (api *API) isBroken() bool {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	api.asked++
+	api.broken--
+	return api.broken >= 0
 }
 
 // Fault is what becomes of one request.
@@ -290,6 +315,9 @@ func conflict(gvr schema.GroupVersionResource, name string) error {
 func (api *API) RoundTrip(req *http.Request) (*http.Response, error) {
 	parts := strings.Split(strings.TrimPrefix(req.URL.Path, "/"), "/")
 	var answer any
+	if discovers := len(parts) < 3; discovers && api.isBroken() {
+		return respond(http.StatusServiceUnavailable, apierrors.NewServiceUnavailable("it is starting").Status())
+	}
 	switch {
 	case req.URL.Path == "/api":
 		answer = &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}

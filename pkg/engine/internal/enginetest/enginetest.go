@@ -91,8 +91,8 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition { return j.Await
 
 // Shows is the condition that an object has the value.
 func Shows(ref migration.Ref, value string) migration.Condition {
-	return migration.Condition{Text: "its value", On: []migration.Ref{ref}, Eval: func(v migration.View) migration.Status {
-		switch Value(v.Get(ref)) {
+	return migration.Condition{Text: "its value", On: []migration.Subject{ref.Subject()}, Eval: func(v migration.View) migration.Status {
+		switch Value(v.Get(ref.Subject())) {
 		case value:
 			return migration.Status{State: migration.Met}
 		case "bad":

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -35,6 +36,11 @@ func NewFresh(shared *SharedReads, w *Waiter, after time.Time) migration.Fresh {
 	return &fresh{shared: shared, waiter: w, after: after}
 }
 
+// Served implements Fresh.
+func (f *fresh) Served(ctx context.Context, gk schema.GroupKind) (migration.Resource, bool, error) {
+	return f.waiter.cluster.Resolve(ctx, gk)
+}
+
 // Shared implements Fresh.
 func (f *fresh) Shared(ctx context.Context, key string, read func(context.Context, *migration.Cluster) (any, error)) (any, error) {
 	return f.shared.get(ctx, key, f.after, read)
@@ -45,7 +51,7 @@ func (f *fresh) Watched(ctx context.Context, r migration.Resource, namespace str
 	if err := f.watch(ctx, r, namespace); err != nil {
 		return nil, err
 	}
-	return f.waiter.List(r, namespace), nil
+	return f.waiter.list(r, namespace), nil
 }
 
 // WatchedEach implements Fresh.
@@ -68,11 +74,10 @@ func (f *fresh) WatchedOne(ctx context.Context, ref migration.Ref) (*unstructure
 	if err := f.watch(ctx, ref.Resource, ref.Namespace); err != nil {
 		return nil, err
 	}
-	return f.waiter.Get(ref), nil
+	return f.waiter.get(ref), nil
 }
 
 func (f *fresh) watch(ctx context.Context, r migration.Resource, namespace string) error {
-	conditions := []migration.Condition{{On: []migration.Ref{{Resource: r, Namespace: namespace}}}}
 	collection, err := f.waiter.cluster.Collection(ctx, r, namespace)
 	if err != nil {
 		return err
@@ -87,7 +92,8 @@ func (f *fresh) watch(ctx context.Context, r migration.Resource, namespace strin
 		if err := collection.List(ctx); err != nil {
 			return nil, err
 		}
-		return nil, f.waiter.watch(ctx, conditions)
+		f.waiter.follow(collection, r.GroupKind())
+		return nil, nil
 	})
 	return err
 }
@@ -154,6 +160,8 @@ type sharedRead struct {
 	early bool
 }
 
+// NewSharedReads returns reads that nobody has made yet. cluster returns a view of the
+// cluster that has read nothing.
 func NewSharedReads(cluster func() *migration.Cluster) *SharedReads {
 	return &SharedReads{cluster: cluster, keys: map[string]*sharedRead{}, onlyReads: make(chan struct{})}
 }

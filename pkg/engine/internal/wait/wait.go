@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -22,39 +23,99 @@ type Waiter struct {
 	watchCtx context.Context
 
 	mu          sync.Mutex
-	subscribers map[subject]map[chan struct{}]struct{}
+	subscribers map[migration.Subject]map[chan struct{}]struct{}
+	// served are the kinds that conditions have asked for and the API server serves.
+	served map[schema.GroupKind]migration.Resource
 }
 
-// subject is an object, or with an empty name all objects of a scope.
-type subject struct {
-	resource        schema.GroupVersionResource
-	namespace, name string
-}
-
+// New returns a Waiter that reads through the cluster. Its watches last until watchCtx ends.
 func New(watchCtx context.Context, cluster *migration.Cluster) *Waiter {
-	return &Waiter{cluster: cluster, watchCtx: watchCtx, subscribers: map[subject]map[chan struct{}]struct{}{}}
+	return &Waiter{
+		cluster: cluster, watchCtx: watchCtx,
+		subscribers: map[migration.Subject]map[chan struct{}]struct{}{}, served: map[schema.GroupKind]migration.Resource{},
+	}
 }
 
 // watch makes sure the collections that conditions look at are listed and
-// watched.
+// watched. It fails if a kind of a condition is not served.
 func (w *Waiter) watch(ctx context.Context, conditions []migration.Condition) error {
-	for _, c := range conditions {
-		for _, on := range c.On {
-			collection, err := w.cluster.Collection(ctx, on.Resource, on.Namespace)
+	for i := range conditions {
+		c := &conditions[i]
+		for n, on := range subjectsOf(c) {
+			r, served, err := w.resource(ctx, on.GroupKind)
+			switch {
+			case err != nil:
+				return err
+			case !served && n < len(c.On):
+				return unserved(c, on.GroupKind)
+			case !served:
+				continue
+			}
+			collection, err := w.cluster.Collection(ctx, r, on.Namespace)
 			if err != nil {
 				return err
 			}
-			collection.Watch(w.watchCtx, func(key string) { w.notify(on.GroupVersionResource, key) })
+			w.follow(collection, on.GroupKind)
 		}
 	}
 	return nil
 }
 
-func (w *Waiter) notify(resource schema.GroupVersionResource, key string) {
+// subjectsOf returns all that a condition looks at, first those of On.
+func subjectsOf(c *migration.Condition) []migration.Subject {
+	if len(c.OnIfServed) == 0 {
+		return c.On
+	}
+	return slices.Concat(c.On, c.OnIfServed)
+}
+
+// follow watches a collection of the kind.
+func (w *Waiter) follow(collection *k8sutil.Collection, gk schema.GroupKind) {
+	collection.Watch(w.watchCtx, func(key string) { w.notify(gk, key) })
+}
+
+// resource says how a kind is served.
+func (w *Waiter) resource(ctx context.Context, gk schema.GroupKind) (migration.Resource, bool, error) {
+	if r, ok := w.known(gk); ok {
+		return r, true, nil
+	}
+	r, served, err := w.cluster.Resolve(ctx, gk)
+	if err != nil || !served {
+		return r, false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.served[gk] = r
+	return r, true, nil
+}
+
+func (w *Waiter) known(gk schema.GroupKind) (migration.Resource, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, ok := w.served[gk]
+	return r, ok
+}
+
+// unserved is the failure of a condition on a kind that is not served: it cannot become
+// true. A plan refuses to get there, but a journal may hold changes from a time when the
+// kind was served.
+func unserved(c *migration.Condition, gk schema.GroupKind) *Error {
+	install := "install what serves it"
+	if c.Unserved != nil {
+		install = c.Unserved(gk)
+	}
+	return &Error{Text: c.Text, Status: migration.Status{
+		State:   migration.Failed,
+		Message: fmt.Sprintf("the API server serves no kind %s (%s)", gk.Kind, gk.Group),
+		Hint:    fmt.Sprintf("%s, and run again; kubectl api-resources --api-group=%s lists what is served", install, gk.Group),
+	}}
+}
+
+func (w *Waiter) notify(gk schema.GroupKind, key string) {
 	namespace, name, _ := strings.Cut(key, "/")
-	subjects := []subject{{resource, namespace, name}, {resource, namespace, ""}}
+	subjects := []migration.Subject{{GroupKind: gk, Namespace: namespace, Name: name}, {GroupKind: gk, Namespace: namespace}}
 	if namespace != "" {
-		subjects = append(subjects, subject{resource, "", ""})
+		subjects = append(subjects, migration.Subject{GroupKind: gk})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,9 +133,8 @@ func (w *Waiter) subscribe(conditions []migration.Condition) (wake chan struct{}
 	ch := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range conditions {
-		for _, on := range c.On {
-			sub := subject{on.GroupVersionResource, on.Namespace, on.Name}
+	for i := range conditions {
+		for _, sub := range subjectsOf(&conditions[i]) {
 			if w.subscribers[sub] == nil {
 				w.subscribers[sub] = map[chan struct{}]struct{}{}
 			}
@@ -84,9 +144,8 @@ func (w *Waiter) subscribe(conditions []migration.Condition) (wake chan struct{}
 	return ch, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, c := range conditions {
-			for _, on := range c.On {
-				sub := subject{on.GroupVersionResource, on.Namespace, on.Name}
+		for i := range conditions {
+			for _, sub := range subjectsOf(&conditions[i]) {
 				delete(w.subscribers[sub], ch)
 				if len(w.subscribers[sub]) == 0 {
 					delete(w.subscribers, sub)
@@ -114,8 +173,8 @@ func (e *Error) Error() string {
 }
 
 // Wait blocks until every condition is met. Limits count from since. It returns
-// a *WaitError for the first condition that failed or ran out of time, or ctx's
-// cause.
+// an *Error for the first condition that failed or ran out of time, or ctx's
+// cause. It fails at once if a kind that a condition looks at is not served.
 func (w *Waiter) Wait(ctx context.Context, conditions []migration.Condition, since time.Time) error {
 	if len(conditions) == 0 {
 		return nil
@@ -184,15 +243,29 @@ func (e *CutOffError) Error() string {
 func (e *CutOffError) Unwrap() error { return e.Cause }
 
 // Get implements View.
-func (w *Waiter) Get(ref migration.Ref) *unstructured.Unstructured {
+func (w *Waiter) Get(s migration.Subject) *unstructured.Unstructured {
+	if r, ok := w.known(s.GroupKind); ok {
+		return w.get(migration.Ref{Resource: r, Namespace: s.Namespace, Name: s.Name})
+	}
+	return nil
+}
+
+// List implements View.
+func (w *Waiter) List(gk schema.GroupKind, namespace string) []*unstructured.Unstructured {
+	if r, ok := w.known(gk); ok {
+		return w.list(r, namespace)
+	}
+	return nil
+}
+
+func (w *Waiter) get(ref migration.Ref) *unstructured.Unstructured {
 	if collection := w.cluster.Known(ref.Resource, ref.Namespace); collection != nil {
 		return collection.Get(ref.Namespace, ref.Name)
 	}
 	return nil
 }
 
-// List implements View.
-func (w *Waiter) List(r migration.Resource, namespace string) []*unstructured.Unstructured {
+func (w *Waiter) list(r migration.Resource, namespace string) []*unstructured.Unstructured {
 	collection := w.cluster.Known(r, namespace)
 	if collection == nil {
 		return nil

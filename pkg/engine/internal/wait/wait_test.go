@@ -7,6 +7,8 @@ package wait
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -110,7 +113,7 @@ func TestOneWatch(t *testing.T) {
 			return c
 		}
 		all := enginetest.Shows(thingA, "ready")
-		all.On = []migration.Ref{{Resource: thingA.Resource, Namespace: "shop"}}
+		all.On = []migration.Subject{{GroupKind: thingA.GroupKind(), Namespace: "shop"}}
 		done := make(chan error, 3)
 		for name, c := range map[string]migration.Condition{"a": enginetest.Shows(thingA, "ready"), "b": enginetest.Shows(thingB, "ready"), "all": all} {
 			go func() { done <- w.Wait(t.Context(), []migration.Condition{counted(name, c)}, time.Now()) }()
@@ -142,13 +145,93 @@ func TestOneWatch(t *testing.T) {
 	})
 }
 
+// TestKinds holds what becomes of conditions on kinds that are not served, or of which nobody knows.
+func TestKinds(t *testing.T) {
+	other := migration.Subject{GroupKind: schema.GroupKind{Group: "example.com", Kind: "Other"}, Namespace: "shop", Name: "a"}
+	ready := enginetest.Shows(thingA, "ready")
+	both := ready
+	both.On = append(slices.Clone(both.On), other)
+	installed := both
+	installed.Unserved = func(gk schema.GroupKind) string { return "install " + gk.Kind }
+	optional := ready
+	optional.OnIfServed = []migration.Subject{other}
+	for name, tc := range map[string]struct {
+		reason    string
+		condition migration.Condition
+		broken    bool
+		// message and hint are of the failure, "" if the condition comes true.
+		message, hint string
+	}{
+		"Unserved":  {"it cannot come true", both, false, "the API server serves no kind Other (example.com)", "install what serves it, and run again; kubectl api-resources --api-group=example.com lists what is served"},
+		"Installed": {"the condition knows what installs the kind", installed, false, "the API server serves no kind Other (example.com)", "install Other, and run again; kubectl api-resources --api-group=example.com lists what is served"},
+		"Optional":  {"there are no objects of it, and that is all", optional, false, "", ""},
+		"Repeated":  {"discovery that failed says nothing, and is asked again", ready, true, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := enginetest.NewAPI(t, enginetest.Make("Thing", "a", "ready"))
+				if tc.broken {
+					api.BreakDiscovery(2)
+					api.Connection.Read = func(ctx context.Context, op func(context.Context) error) error {
+						return k8sutil.Retry(ctx, k8sutil.RetryBudget, nil, op)
+					}
+				}
+				began := time.Now()
+				err := New(t.Context(), api.Cluster()).Wait(t.Context(), []migration.Condition{tc.condition}, began)
+				failed, isFailed := errors.AsType[*Error](err)
+				switch {
+				case err == nil && tc.message == "":
+				case !isFailed || failed.Message != tc.message || failed.Hint != tc.hint || failed.After != 0 || !time.Now().Equal(began):
+					t.Errorf("%s: after %s: %+v", tc.reason, time.Since(began), err)
+				}
+			})
+		})
+	}
+	t.Run("Unknown", func(t *testing.T) {
+		api := enginetest.NewAPI(t)
+		api.BreakDiscovery(1)
+		err := New(t.Context(), api.Cluster()).Wait(t.Context(), []migration.Condition{ready}, time.Now())
+		if _, isFailed := errors.AsType[*Error](err); err == nil || isFailed {
+			t.Errorf("discovery that failed is an error of the run, and says nothing of the kind: %v", err)
+		}
+	})
+}
+
+// TestThousandWait: however many wait, discovery is asked once, and nothing is read but one list and one watch.
+func TestThousandWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 1000
+		var objects []*unstructured.Unstructured
+		for i := range many {
+			objects = append(objects, enginetest.Make("Thing", fmt.Sprint(i), "ready"))
+		}
+		api := enginetest.NewAPI(t, objects...)
+		w := New(t.Context(), api.Cluster())
+		waitFor := func(obj *unstructured.Unstructured) {
+			if err := w.Wait(t.Context(), []migration.Condition{enginetest.Shows(enginetest.RefTo(obj), "ready")}, time.Now()); err != nil {
+				t.Error(err)
+			}
+		}
+		waitFor(objects[0])
+		synctest.Wait() // until its watch has begun
+		first := api.Requests()
+		for _, obj := range objects[1:] {
+			waitFor(obj)
+		}
+		synctest.Wait()
+		if got := api.Requests(); got != first {
+			t.Errorf("%d requests for the first, %d for all", first, got)
+		}
+	})
+}
+
 // TestClusterWide: one who looks at all namespaces hears of an object in any of them.
 func TestClusterWide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := enginetest.NewAPI(t, enginetest.Make("Thing", "a", "old"))
 		w := New(t.Context(), api.Cluster())
-		c := migration.Condition{Text: "it", On: []migration.Ref{{Resource: thingA.Resource}}, Eval: func(v migration.View) migration.Status {
-			for _, obj := range v.List(thingA.Resource, "") {
+		c := migration.Condition{Text: "it", On: []migration.Subject{{GroupKind: thingA.GroupKind()}}, Eval: func(v migration.View) migration.Status {
+			for _, obj := range v.List(thingA.GroupKind(), "") {
 				if enginetest.Value(obj) == "ready" {
 					return migration.Status{State: migration.Met}
 				}
@@ -174,17 +257,23 @@ func TestView(t *testing.T) {
 		other.SetNamespace("bar")
 		api := enginetest.NewAPI(t, enginetest.Make("Thing", "a", "old"), other)
 		w := New(t.Context(), api.Cluster())
-		if w.Get(thingA) != nil || w.List(thingA.Resource, "shop") != nil {
+		if w.Get(thingA.Subject()) != nil || w.List(thingA.GroupKind(), "shop") != nil {
 			t.Error("what nobody has listed is not known")
 		}
 		if _, err := w.cluster.Collection(t.Context(), thingA.Resource, ""); err != nil {
 			t.Fatal(err)
 		}
-		if got := enginetest.Value(w.Get(thingA)); got != "old" {
+		if w.Get(thingA.Subject()) != nil || w.List(thingA.GroupKind(), "shop") != nil {
+			t.Error("what the plan has listed is no condition's before one asks for the kind")
+		}
+		if _, _, err := w.resource(t.Context(), thingA.GroupKind()); err != nil {
+			t.Fatal(err)
+		}
+		if got := enginetest.Value(w.Get(thingA.Subject())); got != "old" {
 			t.Errorf("got %s", got)
 		}
 		for namespace, want := range map[string]int{"": 2, "shop": 1, "none": 0} {
-			if got := w.List(thingA.Resource, namespace); len(got) != want {
+			if got := w.List(thingA.GroupKind(), namespace); len(got) != want {
 				t.Errorf("in %q: %d objects, want %d", namespace, len(got), want)
 			}
 		}
