@@ -296,7 +296,7 @@ func writeReplacement(b *bufio.Writer, r *migration.Replacement) {
 	_ = table.Flush() // b keeps its own errors
 }
 
-// writeContent writes the object that a change creates, or the fields that it
+// writeContent writes the object that a change creates or recreates, or the fields that it
 // patches, as YAML.
 func writeContent(b *bufio.Writer, c *migration.Change) error {
 	var text []byte
@@ -304,7 +304,7 @@ func writeContent(b *bufio.Writer, c *migration.Change) error {
 	switch {
 	case c == nil, c.Hidden:
 		return nil
-	case c.Verb == migration.Create && c.Object != nil:
+	case (c.Verb == migration.Create || c.Verb == migration.Recreate) && c.Object != nil:
 		text, err = yaml.Marshal(c.Object.Object)
 	case c.Verb == migration.Patch && len(c.Patch) > 0:
 		text, err = yaml.JSONToYAML(c.Patch)

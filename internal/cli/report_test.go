@@ -115,7 +115,7 @@ func TestReports(t *testing.T) {
 					becoming(planned(migration.Create, "new", migration.ReversibleYes, "Cap old is out of fashion", migration.Change{Object: hat})),
 					planned(migration.Patch, "old", migration.ReversibleYes, "it is grey", migration.Change{Patch: json.RawMessage(`{"spec":{"colour":"red"}}`)}),
 					planned(migration.Delete, "torn", migration.ReversibleNewUID, "nobody wears it", migration.Change{}),
-					planned(migration.Create, "torn", migration.ReversibleYes, "from its pre-image", migration.Change{}),
+					planned(migration.Recreate, "torn", migration.ReversibleNewUID, "from its pre-image", migration.Change{Object: hat}),
 					planned(migration.Restart, "resumed", migration.ReversibleNo, "", migration.Change{}),
 					planned(migration.Await, "worn", "", "", migration.Change{}),
 				},

@@ -72,7 +72,7 @@ func (pf *preflight) permissions(ctx context.Context, units []migration.Unit) ([
 		for j := range u.Changes {
 			ch := &u.Changes[j]
 			switch ch.Verb {
-			case migration.Create:
+			case migration.Create, migration.Recreate:
 				need(ch.Ref, "", "create", "get", "delete", "list")
 			case migration.Delete:
 				need(ch.Ref, "", "delete", "get", "create", "list", "watch", "patch")

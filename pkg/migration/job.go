@@ -152,8 +152,7 @@ type Orphaner interface {
 	Orphans(ref Ref) bool
 }
 
-// Recreator is a job whose units recreate objects: one change of the unit deletes an
-// object, and a later one creates it again. The former object cannot be restored, only one
+// Recreator is a job whose units recreate objects: see Recreate. The former object cannot be restored, only one
 // like it can be created. So rolling back such a unit recreates the object, too, and a
 // recreated object that turns out to be unusable is recreated once more.
 type Recreator interface {

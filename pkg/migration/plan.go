@@ -58,8 +58,18 @@ func (r Ref) Subject() Subject {
 type Verb string
 
 const (
-	// Create makes Change.Object. Reversed by deleting it.
+	// Create makes Change.Object. Reversed by deleting it. After a Delete of the same Ref in the
+	// unit, it is another object of that name: a rollback deletes it and restores the former one.
 	Create Verb = "create"
+	// Recreate creates again what an earlier Delete of the same Ref in the unit deletes: from
+	// Change.Object, or without one from the pre-image of that Delete. It gets no mark, and
+	// references to owners that were restored get their new UIDs. An object of that content
+	// that exists already is taken for the recreated one.
+	//
+	// Delete and Recreate are reversed as one, when the rollback comes to the Delete: an object
+	// that was not deleted stays, one that was recreated stays if it can be used (see
+	// Recreator), and otherwise it is recreated from the same content, with a new UID.
+	Recreate Verb = "recreate"
 	// Delete removes the object. Reversed by creating it again from its
 	// pre-image, which gives it a new UID.
 	Delete Verb = "delete"
@@ -89,7 +99,8 @@ const (
 type Change struct {
 	Verb Verb `json:"verb"`
 	Ref  Ref  `json:"ref"`
-	// Object is what Create makes, complete but for status.
+	// Object is what Create and Recreate make, complete but for status. A Recreate may go
+	// without one.
 	//
 	// For Delete it is the whole object as the plan read it, which is also its
 	// pre-image. The deletion insists on its resource version: an object that
@@ -142,9 +153,6 @@ type Change struct {
 	SideEffects []Ref `json:"sideEffects,omitempty"`
 	// Irreversible changes are not rolled back; a plan puts them last.
 	Irreversible bool `json:"irreversible,omitempty"`
-	// Replaces: what Create makes is another object than the one of its name that
-	// the unit deletes before. A rollback restores that one.
-	Replaces bool `json:"replaces,omitempty"`
 	// Why is one clause for the plan: why this change is left to make.
 	Why string `json:"why,omitempty"`
 }
@@ -154,7 +162,7 @@ func (c *Change) Reversible() Reversible {
 	switch {
 	case c.Irreversible:
 		return ReversibleNo
-	case c.Verb == Delete:
+	case c.Verb == Delete, c.Verb == Recreate:
 		return ReversibleNewUID
 	default:
 		return ReversibleYes

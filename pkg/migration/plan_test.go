@@ -32,3 +32,18 @@ func TestLateRestartIsData(t *testing.T) {
 func refTo(kind, name string) Ref {
 	return Ref{Resource: Resource{Kind: kind, GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: kind}}, Namespace: "shop", Name: name}
 }
+
+// TestReversible: only what was deleted comes back with another UID.
+func TestReversible(t *testing.T) {
+	for want, changes := range map[Reversible][]Change{
+		ReversibleYes:    {{Verb: Create}, {Verb: Patch}, {Verb: Restart}},
+		ReversibleNewUID: {{Verb: Delete}, {Verb: Recreate}},
+		ReversibleNo:     {{Verb: Delete, Irreversible: true}, {Verb: Patch, Irreversible: true}},
+	} {
+		for i := range changes {
+			if got := changes[i].Reversible(); got != want || !changes[i].Writes() {
+				t.Errorf("%s: %s, want %s", changes[i].Verb, got, want)
+			}
+		}
+	}
+}

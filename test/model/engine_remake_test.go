@@ -51,7 +51,7 @@ func (s *sandbox) recreation(name string, between ...migration.Change) migration
 	restored := s.object(name, data(live.Object))
 	restored.SetFinalizers(live.GetFinalizers())
 	changes := append([]migration.Change{s.deletion(name)}, between...)
-	return unit("remake-"+name, append(changes, migration.Change{Verb: migration.Create, Ref: ref(name), Object: restored})...)
+	return unit("remake-"+name, append(changes, migration.Change{Verb: migration.Recreate, Ref: ref(name), Object: restored})...)
 }
 
 // TestEngineRemakes: a recreation is finished, in whatever direction the run goes on.

@@ -218,7 +218,7 @@ func (j *Job) planInstances(ctx context.Context, c *migration.Cluster, p *migrat
 		default:
 			p.Units = append(p.Units, migration.Unit{ID: "recreate-" + obj.GetName(), Commit: true, Changes: []migration.Change{
 				{Verb: migration.Delete, Ref: ref, UID: obj.GetUID(), Object: obj, Why: "it is of the old class"},
-				{Verb: migration.Create, Ref: ref, Object: renewed(obj), Replaces: true, Why: "in the place of the former one"},
+				{Verb: migration.Create, Ref: ref, Object: renewed(obj), Why: "in the place of the former one"},
 			}})
 		}
 	}

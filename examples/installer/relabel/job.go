@@ -78,7 +78,7 @@ func Decide(all []*unstructured.Unstructured) (*migration.Plan, error) {
 		}
 		plan.Units = append(plan.Units, migration.Unit{ID: ref.String(), Changes: []migration.Change{
 			{Verb: migration.Delete, Ref: ref, UID: deployment.GetUID(), Object: deployment, Guard: true, Why: "its selector cannot be changed"},
-			{Verb: migration.Create, Ref: ref, Object: relabelled, Replaces: true, Why: "with the label " + Recommended},
+			{Verb: migration.Create, Ref: ref, Object: relabelled, Why: "with the label " + Recommended},
 		}})
 	}
 	return plan, nil

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"example.org/installer/relabel"
+
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -60,7 +61,7 @@ func TestDecide(t *testing.T) {
 			ref := migration.Ref{Resource: relabel.Deployments, Namespace: "shop", Name: "orders"}
 			want = []migration.Change{
 				{Verb: migration.Delete, Ref: ref, UID: "1", Object: former, Guard: true, Why: "its selector cannot be changed"},
-				{Verb: migration.Create, Ref: ref, Object: next, Replaces: true, Why: "with the label app.kubernetes.io/name"},
+				{Verb: migration.Create, Ref: ref, Object: next, Why: "with the label app.kubernetes.io/name"},
 			}
 		}
 		var got []migration.Change

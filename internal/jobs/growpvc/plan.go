@@ -260,7 +260,7 @@ func recreate(ref migration.Ref, set *unstructured.Unstructured, index int, size
 			Why: "its volume claim template cannot be changed; its pods stay",
 		},
 		{
-			Verb: migration.Create, Ref: ref, Object: larger, Replaces: true,
+			Verb: migration.Create, Ref: ref, Object: larger,
 			Why: fmt.Sprintf("with %s in its volume claim template rather than %s; it adopts the pods", size.String(), former.String()),
 		},
 	}}

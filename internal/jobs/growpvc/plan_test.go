@@ -183,8 +183,8 @@ func TestTheNewStatefulSetIsTheOld(t *testing.T) {
 	made := plan.Units[0].Changes[1]
 	want := object(t, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {namespace: data, name: db, labels: {keep: me}, ownerReferences: [{kind: Database, name: db, uid: u0}]},
   spec: {replicas: 2, selector: {matchLabels: {app: db}}, volumeClaimTemplates: [{metadata: {name: store}, spec: {storageClassName: growing, resources: {requests: {storage: 5Gi}}}}]}}`)
-	if diff := cmp.Diff(want, made.Object); diff != "" || !made.Replaces || plan.Units[0].Changes[0].UID != "u1" {
-		t.Errorf("replaces %t, deletes the one with UID %q (-want +got):\n%s", made.Replaces, plan.Units[0].Changes[0].UID, diff)
+	if diff := cmp.Diff(want, made.Object); diff != "" || made.Verb != migration.Create || plan.Units[0].Changes[0].UID != "u1" {
+		t.Errorf("to %s, deletes the one with UID %q (-want +got):\n%s", made.Verb, plan.Units[0].Changes[0].UID, diff)
 	}
 }
 

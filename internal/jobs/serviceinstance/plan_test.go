@@ -59,11 +59,11 @@ var sequence = []string{
 	"delete ServiceInstance shop/orders",
 	"await EventActivation shop/orders",
 	"restart Deployment kyma-integration/application-broker",
-	"create ServiceInstance shop/orders",
+	"recreate ServiceInstance shop/orders",
 	"await ServiceInstance shop/orders",
-	"create ServiceBinding shop/orders-binding",
+	"recreate ServiceBinding shop/orders-binding",
 	"await ServiceBinding shop/orders-binding",
-	"create ServiceBindingUsage shop/orders-usage",
+	"recreate ServiceBindingUsage shop/orders-usage",
 	"await ServiceBindingUsage shop/orders-usage",
 }
 
@@ -73,7 +73,7 @@ var alone = []string{
 	"delete ServiceInstance shop/orders",
 	"await EventActivation shop/orders",
 	"restart Deployment kyma-integration/application-broker",
-	"create ServiceInstance shop/orders",
+	"recreate ServiceInstance shop/orders",
 	"await ServiceInstance shop/orders",
 }
 
@@ -503,7 +503,7 @@ func TestRecreateAsItWas(t *testing.T) {
 	got := map[string]any{}
 	for _, ch := range plan.Units[0].Changes {
 		switch ch.Verb {
-		case migration.Create:
+		case migration.Recreate:
 			got[ch.Ref.Kind] = ch.Object.Object
 			if !ch.Hidden {
 				t.Errorf("a plan would show %s, which may hold a password", ch.Ref)

@@ -297,18 +297,18 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 			LabelSelector: labels.Set{kyma.ApplicationNameLabel: c.application, kyma.BrokerNamespaceLabel: c.namespace()}.String(),
 		}
 	}
-	add(restart, d.create(d.kinds.instance, c.obj), migration.Change{
+	add(restart, d.createAgain(d.kinds.instance, c.obj), migration.Change{
 		Verb: migration.Await, Ref: ref, Expect: expectation{Kind: expectProvisioned, Activation: c.service.ID, Application: c.application}.encode(),
 		Why: "it is provisioned, and with it the mesh objects",
 	})
 	for _, binding := range bindings {
-		add(d.create(d.kinds.binding, binding))
+		add(d.createAgain(d.kinds.binding, binding))
 		if kyma.ConditionOf(binding, "Ready").True() {
 			add(migration.Change{Verb: migration.Await, Ref: d.kinds.binding.RefTo(binding), Why: "its Secret is there again"})
 		}
 	}
 	for _, usage := range usages {
-		add(d.create(d.kinds.usage, usage))
+		add(d.createAgain(d.kinds.usage, usage))
 		if kyma.ConditionOf(usage, "Ready").True() {
 			add(migration.Change{Verb: migration.Await, Ref: d.kinds.usage.RefTo(usage), Why: "its workload has the credentials again"})
 		}
@@ -332,11 +332,11 @@ func (d *decision) delete(k migration.Kind, obj *unstructured.Unstructured, why 
 	}
 }
 
-// create makes an object again from its pre-image. It may hold parameters, which
+// createAgain makes an object again from its pre-image. It may hold parameters, which
 // nobody else is to see.
-func (d *decision) create(k migration.Kind, obj *unstructured.Unstructured) migration.Change {
+func (d *decision) createAgain(k migration.Kind, obj *unstructured.Unstructured) migration.Change {
 	return migration.Change{
-		Verb: migration.Create, Ref: k.RefTo(obj), Object: remade(obj), Hidden: true,
+		Verb: migration.Recreate, Ref: k.RefTo(obj), Object: remade(obj), Hidden: true,
 		Why: "as it was: the same external ID, parameters, labels, annotations, owners and finalizers",
 	}
 }

@@ -321,7 +321,7 @@ func TestEngineJournalIsShared(t *testing.T) {
 			obj := s.object(name(i), nil)
 			obj.SetOwnerReferences(former)
 			p.Units = append(p.Units, migration.Unit{ID: name(i), Changes: []migration.Change{
-				{Verb: migration.Delete, Ref: s.ref(name(i))}, {Verb: migration.Create, Ref: s.ref(name(i)), Object: obj},
+				{Verb: migration.Delete, Ref: s.ref(name(i))}, {Verb: migration.Recreate, Ref: s.ref(name(i)), Object: obj},
 			}})
 		}
 		return p

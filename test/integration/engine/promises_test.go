@@ -279,7 +279,7 @@ func TestEngineKeepsFinishedRecreations(t *testing.T) {
 	recreate := func(name string) migration.Unit {
 		return migration.Unit{ID: name, Commit: true, Changes: []migration.Change{
 			{Verb: migration.Delete, Ref: s.ref(name)},
-			{Verb: migration.Create, Ref: s.ref(name), Object: s.object(name, map[string]any{"v": "old"})},
+			{Verb: migration.Recreate, Ref: s.ref(name), Object: s.object(name, map[string]any{"v": "old"})},
 		}}
 	}
 	formerDone, formerHalf := s.get("done").UID, s.get("half").UID
@@ -287,7 +287,7 @@ func TestEngineKeepsFinishedRecreations(t *testing.T) {
 		return &migration.Plan{Serial: true, Units: []migration.Unit{recreate("done"), recreate("half")}}
 	})
 	job.await = func(ch *migration.Change) []migration.Condition {
-		if ch.Ref.Name != "half" || ch.Verb != migration.Create {
+		if ch.Ref.Name != "half" || ch.Verb != migration.Recreate {
 			return nil
 		}
 		return until(signed, 200*time.Millisecond)(ch)

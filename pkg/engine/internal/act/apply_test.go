@@ -119,7 +119,7 @@ func (j *recreator) Stuck(*migration.Change) *migration.Condition { return j.stu
 
 // TestApply holds what each verb does, and does not, for what others have done since the plan.
 func TestApply(t *testing.T) {
-	again := migration.Change{Verb: migration.Create, Ref: a, Object: thing("again")}
+	again := migration.Change{Verb: migration.Recreate, Ref: a, Object: thing("again")}
 	based := patched
 	based.Object = thing("old")
 	scale := patched
@@ -236,6 +236,8 @@ func TestApply(t *testing.T) {
 		"RecreateUnknown":  {reason: "nobody can tell whether it can be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{err: forbidden}, since: func(o *one) { o.recreated("bad") }, result: "failed", err: "failed", state: '-', value: "bad"},
 		"RecreateUnread":   {reason: "it cannot be read", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, since: func(o *one) { o.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: forbidden}) }, result: "failed", err: "failed", state: '-', value: "old"},
 		"Restores":         {reason: "the second half creates it", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, at: 1, since: func(o *one) { o.apply(t, 0) }, result: "done", state: 'b', value: "again"},
+		"RestoresImage":    {reason: "from the pre-image, if the plan has no object", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, {Verb: migration.Recreate, Ref: a}}, at: 1, since: func(o *one) { o.apply(t, 0) }, result: "done", state: 'b', value: "old"},
+		"RestoresNothing":  {reason: "if there was anything", changes: []migration.Change{remove, {Verb: migration.Recreate, Ref: a}}, at: 1, result: "unchanged", state: '-', value: "gone"},
 		"RestoresExisting": {reason: "or finds it", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, at: 1, since: func(o *one) { o.recreated("again") }, result: "done", state: 'b', value: "again"},
 		"RestoresOther":    {reason: "and not another one", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, at: 1, since: func(o *one) { o.recreated("theirs") }, result: "failed", err: "changed!", state: '-', value: "theirs"},
 		"Unknown":          {reason: "a verb that this version does not know", changes: []migration.Change{{Verb: "bless", Ref: a}}, result: "failed", err: "failed", state: '-', value: "gone"},
@@ -333,6 +335,8 @@ func TestPreimages(t *testing.T) {
 		"RestartGone":     {reason: "of a Deployment that exists", changes: []migration.Change{late}, err: "changed", value: "gone"},
 		"RestartUnread":   {reason: "and can be read", before: []*unstructured.Unstructured{controller()}, changes: []migration.Change{late}, fault: enginetest.Fault{Verb: "get", Name: "d", Err: forbidden}, err: "failed", value: "gone"},
 		"RestartUnlisted": {reason: "with pods that can be listed", before: []*unstructured.Unstructured{controller()}, changes: []migration.Change{{Verb: migration.Restart, Ref: deployment}}, fault: enginetest.Fault{Verb: "list", Err: forbidden}, err: "failed", value: "gone"},
+		"Recreate":        {reason: "what is recreated is deleted before", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, {Verb: migration.Recreate, Ref: a}}, value: "old"},
+		"RecreateAlone":   {reason: "or it would be a creation", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{{Verb: migration.Recreate, Ref: a}, remove}, err: "failed", value: "gone"},
 		"Effects":         {reason: "what a controller is to make does not exist yet, or does", before: []*unstructured.Unstructured{thing("old"), enginetest.Make("Thing", "b", "")}, changes: []migration.Change{effects}, value: "old", absent: 1},
 		"EffectsUnread":   {reason: "nobody can tell", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{effects}, fault: enginetest.Fault{Verb: "get", Name: "b", Err: forbidden}, err: "failed", value: "old"},
 	} {
@@ -351,7 +355,7 @@ func TestPreimages(t *testing.T) {
 
 // TestInspect holds what the cluster tells of changes of which no mark does.
 func TestInspect(t *testing.T) {
-	again := migration.Change{Verb: migration.Create, Ref: a, Object: thing("again")}
+	again := migration.Change{Verb: migration.Recreate, Ref: a, Object: thing("again")}
 	same := patched
 	same.Patch = json.RawMessage(`{"spec":{"x":"old"}}`)
 	for name, tc := range map[string]struct {

@@ -59,6 +59,9 @@ func (a *Actor) Preimages(ctx context.Context, u *migration.Unit, last bool) ([]
 		return pre, err
 	}
 	for i := range u.Changes {
+		if u.Changes[i].Verb == migration.Recreate && (&journal.Entry{Record: journal.Record{Unit: *u}}).DeletionOf(i) < 0 {
+			return pre, k8sutil.Permanent(fmt.Errorf("the plan recreates %s, and no change of the unit before deletes it", u.Changes[i].Ref))
+		}
 		// What is patched and then deleted must still be what the deletion was decided
 		// on: the list edits of the patch alone would fit any object.
 		if j := journal.Deletes(u, i); j > i && u.Changes[i].Verb == migration.Patch && u.Changes[j].Object != nil && patch.Hash(pre[i].Object, a.Recorder.Ignored) != patch.Hash(u.Changes[j].Object, a.Recorder.Ignored) {
@@ -146,8 +149,10 @@ func (a *Actor) Apply(ctx context.Context, e *journal.Entry, i int) (string, err
 	switch ch.Verb {
 	case migration.Create:
 		result, err = a.create(ctx, e, i)
+	case migration.Recreate:
+		result, err = a.recreate(ctx, e, i)
 	case migration.Delete:
-		if journal.RecreatedBy(&e.Unit, i) >= 0 {
+		if journal.RecreationOf(&e.Unit, i) >= 0 {
 			result, err = a.deleteForRecreation(ctx, e, i)
 			break
 		}
@@ -191,16 +196,6 @@ func (e *changeError) Unwrap() error { return e.err }
 func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	obj := ch.Object.DeepCopy()
-	if e.Restores(i) {
-		created, existed, err := a.Recreate(ctx, ch.Ref, obj, a.Beginning(e, i))
-		if err != nil {
-			return "", err
-		}
-		if !existed {
-			a.SetHash(e, i, created)
-		}
-		return migration.ChangeDone, nil
-	}
 	mark := a.Mark(e, i)
 	if e.Steps[i].Made {
 		return a.stillMade(ctx, ch.Ref, mark)

@@ -43,11 +43,10 @@ func (a *Actor) isMade(ctx context.Context, e *journal.Entry, i int) (made, cert
 		return false, false, err
 	}
 	switch ch.Verb {
+	case migration.Recreate:
+		deleted := e.DeletionOf(i)
+		return deleted >= 0 && e.Pre[deleted].Object != nil && e.Steps[deleted].Made && live != nil && live.GetUID() != e.Pre[deleted].Object.GetUID(), true, nil
 	case migration.Create:
-		if e.Restores(i) {
-			deleted := e.DeletionOf(i)
-			return deleted >= 0 && e.Pre[deleted].Object != nil && e.Steps[deleted].Made && live != nil && live.GetUID() != e.Pre[deleted].Object.GetUID(), true, nil
-		}
 		// One that was made and is gone again leaves nothing to finish or to undo.
 		return live != nil && live.GetAnnotations()[migration.MarkAnnotation] == a.Mark(e, i), true, nil
 	case migration.Delete:
@@ -64,7 +63,7 @@ func (a *Actor) isMade(ctx context.Context, e *journal.Entry, i int) (made, cert
 		case live == nil:
 			return e.Goes(i), true, nil // it was patched, and deleted
 		case pre != nil && live.GetUID() != pre.GetUID():
-			return journal.Recreates(&e.Unit, i) || e.Goes(i), true, nil
+			return journal.RecreationOf(&e.Unit, i) >= 0 || e.Goes(i), true, nil
 		case pre != nil && patch.IsMade(pre, ch):
 			return false, false, nil // it would change nothing: there is no telling
 		}

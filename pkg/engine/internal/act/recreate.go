@@ -24,7 +24,7 @@ const nudgeAnnotation = migration.LabelPrefix + "touched"
 // alreadyReplaced says whether the object that change i is for was deleted already by
 // a later change of the unit, in an earlier attempt.
 func (a *Actor) alreadyReplaced(ctx context.Context, e *journal.Entry, i int) (bool, error) {
-	if !journal.Recreates(&e.Unit, i) || e.Pre[i].Object == nil {
+	if journal.RecreationOf(&e.Unit, i) < 0 || e.Pre[i].Object == nil {
 		return false, nil
 	}
 	live, err := a.Get(ctx, e.Unit.Changes[i].Ref)
@@ -32,6 +32,23 @@ func (a *Actor) alreadyReplaced(ctx context.Context, e *journal.Entry, i int) (b
 		return false, err
 	}
 	return live == nil || live.GetUID() != e.Pre[i].Object.GetUID(), nil
+}
+
+// recreate creates again what the unit has deleted. What an earlier attempt created stays: the
+// deletion before has seen to it that it can be used.
+func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	obj := e.Recreated(i)
+	if obj == nil {
+		return migration.ChangeUnchanged, nil // there was nothing to delete
+	}
+	created, existed, err := a.Recreate(ctx, e.Unit.Changes[i].Ref, obj, a.Beginning(e, i))
+	if err != nil {
+		return "", err
+	}
+	if !existed {
+		a.SetHash(e, i, created)
+	}
+	return migration.ChangeDone, nil
 }
 
 // deleteForRecreation is the deletion of an object that the unit makes again. What an

@@ -339,7 +339,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 				report.Result = migration.ChangeLeft
 			}
 			continue
-		case state.IsDone() && ch.Writes() && !journal.RecreatesAny(&e.Unit):
+		case state.IsDone() && ch.Writes() && !journal.Recreates(&e.Unit):
 			report.Result = migration.ChangeDone
 			begun = true
 			continue

@@ -6,18 +6,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// Restores says whether change i creates again what an earlier change of the
-// unit deletes.
-func (e *Entry) Restores(i int) bool {
-	for j := range i {
-		if e.Unit.Changes[j].Verb == migration.Delete && e.Unit.Changes[j].Ref == e.Unit.Changes[i].Ref && !e.Unit.Changes[i].Replaces {
-			return true
-		}
+// makesObject says whether a verb makes an object.
+func makesObject(v migration.Verb) bool { return v == migration.Create || v == migration.Recreate }
+
+// Recreated returns the object that the Recreate i makes, nil if there was nothing to delete.
+func (e *Entry) Recreated(i int) *unstructured.Unstructured {
+	if obj := e.Unit.Changes[i].Object; obj != nil {
+		return obj.DeepCopy()
 	}
-	return false
+	if of := e.DeletionOf(i); of >= 0 && e.Pre[of].Object != nil {
+		return k8sutil.Restorable(e.Pre[of].Object)
+	}
+	return nil
 }
 
 // Goes says whether a later change of the unit deletes the object of change i.
@@ -53,7 +57,7 @@ func (e *Entry) GuardOf(i int) int {
 // restores or replaces what the step has deleted is made in any case.
 func (e *Entry) Decides(i int) bool {
 	guard := e.GuardOf(i)
-	return guard >= 0 && e.Unit.Changes[i].Verb != migration.Create &&
+	return guard >= 0 && !makesObject(e.Unit.Changes[i].Verb) &&
 		!slices.ContainsFunc(e.Unit.Changes[guard:i], func(ch migration.Change) bool { return ch.Verb == migration.Delete })
 }
 
@@ -65,7 +69,7 @@ func (e *Entry) LeavesFrom(i int) int {
 	if guard := e.GuardOf(i); guard >= 0 {
 		return guard
 	}
-	if FirstWrite(e.Unit.Changes) == i && e.Unit.Changes[i].Verb != migration.Create {
+	if FirstWrite(e.Unit.Changes) == i && !makesObject(e.Unit.Changes[i].Verb) {
 		return i
 	}
 	return -1

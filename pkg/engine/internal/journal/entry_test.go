@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -112,8 +113,9 @@ func TestUndecidedOfWhatIsReplaced(t *testing.T) {
 		ask     bool
 		changes []migration.Change
 	}{
-		"NotBegun":    {"--", false, true, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Create, Ref: a, Replaces: true}}},
-		"Replaces":    {"+-", false, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Create, Ref: a, Replaces: true}}},
+		"NotBegun":    {"--", false, true, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Create, Ref: a}}},
+		"Replaces":    {"+-", false, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Create, Ref: a}}},
+		"Recreates":   {"+-", false, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Recreate, Ref: a}}},
 		"OtherObject": {"+-", false, true, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Delete, Ref: b}}},
 		"Commit":      {"+-", true, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Delete, Ref: b}}},
 	} {
@@ -127,44 +129,44 @@ func TestUndecidedOfWhatIsReplaced(t *testing.T) {
 	}
 }
 
-func TestRemakes(t *testing.T) {
+// TestRecreation finds what recreates an object: only what says so, and what comes behind.
+func TestRecreation(t *testing.T) {
 	orders, other := enginetest.Ref("ServiceInstance", "orders"), enginetest.Ref("ServiceInstance", "other")
 	u := migration.Unit{Changes: []migration.Change{
-		{Verb: migration.Patch, Ref: orders}, {Verb: migration.Delete, Ref: other}, {Verb: migration.Delete, Ref: orders}, {Verb: migration.Await, Ref: orders}, {Verb: migration.Create, Ref: orders}, {Verb: migration.Patch, Ref: orders},
+		{Verb: migration.Patch, Ref: orders}, {Verb: migration.Delete, Ref: other}, {Verb: migration.Delete, Ref: orders}, {Verb: migration.Await, Ref: other},
+		{Verb: migration.Recreate, Ref: orders}, {Verb: migration.Patch, Ref: orders}, {Verb: migration.Create, Ref: other},
 	}}
-	type answers struct {
-		RemadeBy []int
-		Remakes  []bool
-	}
-	var got answers
+	var got []int
 	for i := range u.Changes {
-		got.RemadeBy = append(got.RemadeBy, RecreatedBy(&u, i))
-		got.Remakes = append(got.Remakes, Recreates(&u, i))
+		got = append(got, RecreationOf(&u, i))
 	}
-	want := answers{
-		RemadeBy: []int{-1, -1, 4, -1, -1, -1},
-		// What comes before the deletion is overtaken by it; what follows is not.
-		Remakes: []bool{true, false, true, false, false, false},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	// What comes before the recreation is overtaken by it; what follows is not.
+	if diff := cmp.Diff([]int{4, -1, 4, -1, -1, -1, -1}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	if !Recreates(&u) || Recreates(&migration.Unit{Changes: slices.Delete(u.Changes, 4, 5)}) {
+		t.Error("a unit recreates if a change of it does")
 	}
 }
 
-// TestReplaces (M07): what creates another object of the name is not the former one
-// restored.
-func TestReplaces(t *testing.T) {
+// TestRecreated: what is recreated is what the change says, or else what the deletion found.
+func TestRecreated(t *testing.T) {
 	a := enginetest.Ref("Thing", "a")
-	e := entryWith("--", "--", migration.Change{Verb: migration.Delete, Ref: a}, migration.Change{Verb: migration.Create, Ref: a, Replaces: true})
-	if RecreatedBy(&e.Unit, 0) != -1 || Recreates(&e.Unit, 0) || RecreatesAny(&e.Unit) || e.Restores(1) {
-		t.Error("a replacement counts as the former object")
-	}
-	if e.DeletionOf(1) != 0 {
-		t.Error("it is created all the same once the former one was deleted")
-	}
-	e.Unit.Changes[1].Replaces = false
-	if RecreatedBy(&e.Unit, 0) != 1 || !RecreatesAny(&e.Unit) || !e.Restores(1) {
-		t.Error("one that is created again does not")
+	found, given := enginetest.Make("Thing", "a", "found"), enginetest.Make("Thing", "a", "given")
+	found.SetUID("u")
+	for name, tc := range map[string]struct {
+		found, given *unstructured.Unstructured
+		want         string
+	}{
+		"Found":   {found, nil, "found"},
+		"Given":   {found, given, "given"},
+		"Nothing": {nil, nil, "gone"},
+	} {
+		e := NewEntry(0, migration.Unit{Changes: []migration.Change{{Verb: migration.Delete, Ref: a}, {Verb: migration.Recreate, Ref: a, Object: tc.given}}}, []Preimage{{Object: tc.found}, {}})
+		got := e.Recreated(1)
+		if enginetest.Value(got) != tc.want || got != nil && got.GetUID() != "" {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

@@ -180,7 +180,13 @@ type Header struct {
 // journalFormat is written into each journal; a newer one is refused. Format 1
 // marked units and not changes, and had neither number, count nor watermark: what
 // it did not mark as done is unknown.
-const journalFormat = 2
+// Up to format 2 there was no Recreate: see formerRecord. A run of this build may go on with
+// a journal of an earlier one, so each chunk says its format, and one that does not is of an
+// earlier build.
+const (
+	journalFormat = 3
+	formerFormat  = 2
+)
 
 func New(job, version string, number int, plan *migration.Plan) *Journal {
 	now := time.Now().UTC()
@@ -513,8 +519,14 @@ func (s *Store) readChunk(h Header, index int, secret *corev1.Secret, byName map
 	if err != nil {
 		return nil, err
 	}
-	var records []Record
-	if err := json.Unmarshal(raw, &records); err != nil {
+	format := formerFormat
+	if given := secret.Data["format"]; len(given) > 0 {
+		if format, err = strconv.Atoi(string(given)); err != nil {
+			return nil, err
+		}
+	}
+	records, err := readRecords(format, raw)
+	if err != nil {
 		return nil, err
 	}
 	if c.begun, err = strconv.Atoi(string(secret.Data["begun"])); err != nil {
@@ -556,6 +568,39 @@ func (s *Store) readChunk(h Header, index int, secret *corev1.Secret, byName map
 		}
 	}
 	return c, nil
+}
+
+// formerRecord is what formats 1 and 2 say besides of a unit: a Create of what the unit deletes
+// before makes the same object again, unless it says that it replaces the former one.
+type formerRecord struct {
+	Unit struct {
+		Changes []struct {
+			Replaces bool `json:"replaces"`
+		} `json:"changes"`
+	} `json:"unit"`
+}
+
+// readRecords decodes the units of a chunk, and makes those of former formats ones of this
+// format.
+func readRecords(format int, raw []byte) ([]Record, error) {
+	var records []Record
+	if err := json.Unmarshal(raw, &records); err != nil || format > formerFormat {
+		return records, err
+	}
+	var former []formerRecord
+	if err := json.Unmarshal(raw, &former); err != nil {
+		return nil, err
+	}
+	for n := range records {
+		e := Entry{Record: records[n]}
+		for i := range e.Unit.Changes {
+			ch := &e.Unit.Changes[i]
+			if ch.Verb == migration.Create && e.DeletionOf(i) >= 0 && !former[n].Unit.Changes[i].Replaces {
+				ch.Verb = migration.Recreate
+			}
+		}
+	}
+	return records, nil
 }
 
 // loadChunk reads one chunk of a journal.
@@ -638,6 +683,7 @@ func (s *Store) Append(ctx context.Context, j *Journal, entries []*Entry) error 
 		}
 		if i == 0 {
 			secret.Data["begun"] = []byte(strconv.Itoa(c.begun))
+			secret.Data["format"] = []byte(strconv.Itoa(journalFormat))
 		}
 		if i == 0 && index == 0 {
 			secret.Labels[LabelPhase] = string(j.Phase)
@@ -668,6 +714,15 @@ func (s *Store) Append(ctx context.Context, j *Journal, entries []*Entry) error 
 	if index > 0 {
 		// A chunk that is missing later is noticed by the number.
 		data := map[string][]byte{"chunks": []byte(strconv.Itoa(index + 1))}
+		if j.Format < journalFormat {
+			// An earlier build must not go on with a journal that it cannot read any more.
+			header := j.Header
+			header.Format = journalFormat
+			if data["run"], err = json.Marshal(header); err != nil {
+				return fmt.Errorf("cannot encode the journal: %w", err)
+			}
+			j.Format = journalFormat
+		}
 		if err := s.patch(ctx, chunkName(s.Job, j.Run, 0), "", data); err != nil {
 			return err
 		}

@@ -205,7 +205,7 @@ func TestWatermark(t *testing.T) {
 	})
 }
 
-// format1 is a journal as the version before wrote it.
+// format1 is a journal as the build of format 1 wrote it, with another number of its format.
 func format1(t *testing.T, s *Store, format int) {
 	t.Helper()
 	pre := enginetest.Object(t, `{"metadata":{"namespace":"shop","name":"b"},"spec":{"x":1}}`)
@@ -213,6 +213,12 @@ func format1(t *testing.T, s *Store, format int) {
 		{"seq": 0, "unit": migration.Unit{ID: "a", Changes: []migration.Change{{Verb: migration.Create, Ref: enginetest.Ref("Thing", "a")}, {Verb: migration.Delete, Ref: enginetest.Ref("Thing", "b")}}}, "pre": []Preimage{{}, {Object: pre}}},
 		{"seq": 1, "unit": migration.Unit{ID: "c", Changes: []migration.Change{{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "c")}}}, "pre": []Preimage{{Object: pre}}},
 	}
+	s.former(t, units, format)
+}
+
+// former is a journal of an earlier build with these units.
+func (s *Store) former(t *testing.T, units any, format int) {
+	t.Helper()
 	raw, err := json.Marshal(units)
 	if err != nil {
 		t.Fatal(err)
@@ -252,6 +258,47 @@ func TestFormat1(t *testing.T) {
 	}
 	if got[1].Pre[0].Object == nil {
 		t.Error("no pre-image")
+	}
+}
+
+// TestFormat2 (M07) holds that a creation of what the unit had deleted is a recreation in a journal of an earlier build, unless
+// it says otherwise, and that a run which goes on with such a journal makes it one that those builds refuse.
+func TestFormat2(t *testing.T) {
+	change := func(verb migration.Verb, name string, replaces bool) map[string]any {
+		return map[string]any{"verb": verb, "ref": enginetest.Ref("Thing", name), "replaces": replaces}
+	}
+	units := []map[string]any{{"seq": 0, "pre": make([]Preimage, 6), "unit": map[string]any{"id": "former", "changes": []map[string]any{
+		change(migration.Create, "a", false), change(migration.Delete, "b", false), change(migration.Delete, "c", false),
+		change(migration.Create, "b", false), change(migration.Create, "c", true), change(migration.Create, "d", false),
+	}}}}
+	s := fakeJournals()
+	s.former(t, units, 2)
+	verbs := func(e *Entry) []migration.Verb {
+		var all []migration.Verb
+		for i := range e.Unit.Changes {
+			all = append(all, e.Unit.Changes[i].Verb)
+		}
+		return all
+	}
+	former := []migration.Verb{migration.Create, migration.Delete, migration.Delete, migration.Recreate, migration.Create, migration.Create}
+	j := s.mustLoad(t, PhaseForward)
+	if diff := cmp.Diff(former, verbs(j.Entries()[0])); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	a := enginetest.Ref("Thing", "a")
+	now := NewEntry(1, migration.Unit{ID: "now", Changes: []migration.Change{{Verb: migration.Delete, Ref: a}, {Verb: migration.Create, Ref: a}}}, make([]Preimage, 2))
+	if err := s.Append(t.Context(), j, []*Entry{now}); err != nil {
+		t.Fatal(err)
+	}
+	after := s.mustLoad(t, PhaseForward)
+	if diff := cmp.Diff(former, verbs(after.Entries()[0])); diff != "" {
+		t.Errorf("after another chunk (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]migration.Verb{migration.Delete, migration.Create}, verbs(after.Entries()[1])); diff != "" {
+		t.Errorf("what this build wrote (-want +got):\n%s", diff)
+	}
+	if after.Format != journalFormat || after.Run != j.Run || after.Version != j.Version {
+		t.Errorf("header %+v", after.Header)
 	}
 }
 

@@ -83,7 +83,7 @@ func (rec *Recorder) Complete(e *Entry) bool {
 // Unload drops the objects of a unit that has ended: the journal has them, and a
 // rollback reads them from there. A recreated object is read again by others.
 func (rec *Recorder) Unload(e *Entry) {
-	if e.Unit.Commit || RecreatesAny(&e.Unit) {
+	if e.Unit.Commit || Recreates(&e.Unit) {
 		return
 	}
 	rec.Mu.Lock()
@@ -277,7 +277,7 @@ func (rec *Recorder) Continues(e *Entry, wanted map[ChangeKey]*migration.Change,
 		switch {
 		case ch.Writes() && e.MadeOrBegun(i):
 			keep[i] = true
-		case ch.Verb == migration.Create && of >= 0 && e.MadeOrBegun(of):
+		case makesObject(ch.Verb) && of >= 0 && e.MadeOrBegun(of):
 			keep[i] = true
 		case e.halfMade(i) && wanted[ChangeKey{ch.Verb, ch.Ref}] != nil:
 			// The rest of a guarded step goes on as one with what was begun of it.

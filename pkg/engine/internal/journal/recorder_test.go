@@ -16,7 +16,7 @@ import (
 func TestGoesOn(t *testing.T) {
 	a, b := enginetest.Ref("Thing", "a"), enginetest.Ref("Thing", "b")
 	expand := []migration.Change{{Verb: migration.Create, Ref: a}, {Verb: migration.Patch, Ref: b, Guard: true}, {Verb: migration.Delete, Ref: b}}
-	remake := []migration.Change{{Verb: migration.Delete, Ref: a}, {Verb: migration.Await, Ref: b}, {Verb: migration.Create, Ref: a}, {Verb: migration.Delete, Ref: b}}
+	remake := []migration.Change{{Verb: migration.Delete, Ref: a}, {Verb: migration.Await, Ref: b}, {Verb: migration.Recreate, Ref: a}, {Verb: migration.Delete, Ref: b}}
 	for name, tc := range map[string]struct {
 		reason         string
 		changes        []migration.Change

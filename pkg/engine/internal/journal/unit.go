@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"slices"
+
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -32,40 +34,20 @@ func GuardEnd(u *migration.Unit, i int) int {
 	return len(u.Changes)
 }
 
-// RecreatedBy returns the change that creates again what change i deletes, -1 if
-// none does.
-func RecreatedBy(u *migration.Unit, i int) int {
-	if u.Changes[i].Verb != migration.Delete {
-		return -1
-	}
+// RecreationOf returns the change behind change i that recreates its object, -1 if none does.
+func RecreationOf(u *migration.Unit, i int) int {
 	for j := i + 1; j < len(u.Changes); j++ {
-		if u.Changes[j].Verb == migration.Create && u.Changes[j].Ref == u.Changes[i].Ref && !u.Changes[j].Replaces {
+		if u.Changes[j].Verb == migration.Recreate && u.Changes[j].Ref == u.Changes[i].Ref {
 			return j
 		}
 	}
 	return -1
 }
 
-// Recreates says whether the unit deletes the object of change i, now or later, and
-// creates it again.
-func Recreates(u *migration.Unit, i int) bool {
-	for j := i; j < len(u.Changes); j++ {
-		if u.Changes[j].Ref == u.Changes[i].Ref && RecreatedBy(u, j) >= 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// RecreatesAny says whether the unit deletes any object and creates it again: such a
-// unit looks at all of its objects again when it is resumed.
-func RecreatesAny(u *migration.Unit) bool {
-	for i := range u.Changes {
-		if RecreatedBy(u, i) >= 0 {
-			return true
-		}
-	}
-	return false
+// Recreates says whether the unit recreates any object: such a unit looks at all of its
+// objects again when it is resumed.
+func Recreates(u *migration.Unit) bool {
+	return slices.ContainsFunc(u.Changes, func(ch migration.Change) bool { return ch.Verb == migration.Recreate })
 }
 
 // FirstWrite is the index of the first change that writes, -1 if none does.

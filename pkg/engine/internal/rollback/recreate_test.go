@@ -43,7 +43,7 @@ func TestRecreate(t *testing.T) {
 	deployment := enginetest.Ref("Deployment", "controller")
 	await := migration.Change{Verb: migration.Await, Ref: b}
 	restart := migration.Change{Verb: migration.Restart, Ref: deployment, Timeout: time.Minute, Late: &migration.DeferredRestart{}}
-	again := migration.Change{Verb: migration.Create, Ref: a, Object: former("again")}
+	again := migration.Change{Verb: migration.Recreate, Ref: a, Object: former("again")}
 	controller := func() *unstructured.Unstructured {
 		obj := enginetest.Make("Deployment", "controller", "")
 		obj.Object["spec"] = map[string]any{"replicas": int64(0), "selector": map[string]any{"matchLabels": map[string]any{"app": "controller"}}}
@@ -58,6 +58,8 @@ func TestRecreate(t *testing.T) {
 		reason  string
 		between []migration.Change
 		more    []*unstructured.Unstructured
+		// image: the plan has no object to recreate it from.
+		image bool
 		// absent: there was nothing to delete.
 		absent bool
 		job    func(*recreator)
@@ -69,6 +71,7 @@ func TestRecreate(t *testing.T) {
 		"Deleted": {reason: "what was deleted is created again", since: func(w *world) { w.api.Remove(a) }, want: result{A: "again", Reports: []string{"rolled-back", "not-started"}}},
 		"Never":   {reason: "what was never deleted stays", since: func(*world) {}, want: result{A: "old", Reports: []string{"not-started", "not-started"}}},
 		"Made":    {reason: "what was created again already stays", since: func(w *world) { w.another("again") }, want: result{A: "again", Reports: []string{"not-started", "not-started"}}},
+		"Image":   {reason: "or as it was, if the plan says nothing else", image: true, since: func(w *world) { w.api.Remove(a) }, want: result{A: "old", Reports: []string{"rolled-back", "not-started"}}},
 		"Absent":  {reason: "there was nothing to recreate", absent: true, since: func(*world) {}, want: result{A: "gone", Reports: []string{"not-started", "not-started"}}},
 		"Bad":     {reason: "one that cannot be used is recreated once more", since: func(w *world) { w.another("bad") }, want: result{A: "again", Reports: []string{"rolled-back", "not-started"}}},
 		"Going": {
@@ -214,6 +217,9 @@ func TestRecreate(t *testing.T) {
 					before = append(before, former("old"))
 				}
 				changes := append(append([]migration.Change{remove}, tc.between...), again)
+				if tc.image {
+					changes[len(changes)-1].Object = nil
+				}
 				u := migration.Unit{ID: "u", Changes: changes}
 				w := newWorld(t, job, before, u, false)
 				w.e.Reports[0].Result = migration.ChangeOpen

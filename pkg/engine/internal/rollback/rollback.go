@@ -47,8 +47,8 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 	if pre == nil {
 		return false, nil
 	}
-	again := journal.RecreatedBy(&e.Unit, i)
-	obj := e.Unit.Changes[again].Object.DeepCopy()
+	again := journal.RecreationOf(&e.Unit, i)
+	obj := e.Recreated(again)
 	live, err := v.r.Get(ctx, ch.Ref)
 	if err != nil {
 		return false, err
@@ -310,7 +310,7 @@ func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
 	k := &v.protector
 	for _, e := range entries {
 		for i := range e.Unit.Changes {
-			if e.Unit.Changes[i].Verb == migration.Create && !e.Restores(i) {
+			if e.Unit.Changes[i].Verb == migration.Create {
 				k.refs = append(k.refs, e.Unit.Changes[i].Ref)
 			}
 			k.refs = append(k.refs, e.Pre[i].Absent...)
@@ -520,7 +520,7 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 			return "", err
 		}
 		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was changed irreversibly: this change cannot be undone", ForGood: true}
-	case ch.Verb == migration.Create && e.Restores(i):
+	case ch.Verb == migration.Recreate:
 		// Reversed with the deletion before it.
 		return "", nil
 	case ch.Verb == migration.Create:
@@ -540,7 +540,7 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 			})
 			return true, nil
 		})
-	case journal.RecreatedBy(&e.Unit, i) >= 0:
+	case ch.Verb == migration.Delete && journal.RecreationOf(&e.Unit, i) >= 0:
 		return v.recreate(ctx, e, i)
 	case ch.Verb == migration.Delete:
 		return v.restoreDeleted(ctx, ch, e.Pre[i].Object)
