@@ -212,7 +212,7 @@ func TestRuns(t *testing.T) {
 			},
 			want: []string{
 				"run failed create:a=done delete:b=failed | a=new b=ready | forward",
-				"run succeeded | a=new b=ready | done",
+				"run succeeded create:a=done | a=new b=ready | done",
 			},
 		},
 		"TimesOut": {
@@ -243,7 +243,7 @@ func TestRuns(t *testing.T) {
 			},
 			want: []string{
 				"run timed-out create:a=done create:c=done patch:b=open | a=last b=new | forward",
-				"run succeeded | a=last b=ready | done",
+				"run succeeded create:a=done create:c=done | a=last b=ready | done",
 			},
 		},
 		"NotRestored": {
@@ -295,7 +295,7 @@ func TestRuns(t *testing.T) {
 			},
 			want: []string{
 				"run interrupted create:a=done | a=new b=old | forward",
-				"run succeeded patch:b=done | a=new b=ready | done",
+				"run succeeded create:a=done patch:b=done | a=new b=ready | done",
 			},
 		},
 		"InterruptedBack": {
@@ -343,7 +343,7 @@ func TestRuns(t *testing.T) {
 			},
 			want: []string{
 				"run interrupted create:a=done | a=new b=gone | forward",
-				"run deferred | a=edited b=gone | done",
+				"run deferred create:a=done | a=edited b=gone | done",
 			},
 		},
 		"InterruptedRefused": {
@@ -380,7 +380,7 @@ func TestRuns(t *testing.T) {
 			},
 			want: []string{
 				"run interrupted create:a=done | a=new b=gone | forward",
-				"run succeeded create:d=done create:c=done | a=new b=gone | done",
+				"run succeeded create:d=done create:a=done create:c=done | a=new b=gone | done",
 			},
 		},
 		"LastPlannedAgain": {
@@ -394,7 +394,7 @@ func TestRuns(t *testing.T) {
 			},
 			want: []string{
 				"run interrupted create:a=done | a=new b=gone | forward",
-				"run succeeded create:d=done create:c=done | a=new b=gone | done",
+				"run succeeded create:d=done create:a=done create:c=done | a=new b=gone | done",
 			},
 		},
 		"Waits": {

@@ -480,11 +480,6 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	journaled := r.Journal.Entries()
 	begun := map[string]bool{}
 	for _, e := range journaled {
-		if len(e.Reports) == 0 {
-			for i := range e.Unit.Changes {
-				e.Reports = append(e.Reports, migration.ReportOf(&e.Unit.Changes[i], migration.ChangeNotStarted))
-			}
-		}
 		if err := r.Inspect(ctx, e); err != nil {
 			return t, err
 		}
@@ -510,6 +505,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	known, covered, goOn := map[string]bool{}, map[migration.Ref]bool{}, map[journal.ChangeKey]bool{}
 	changed := false
 	for _, e := range journaled {
+		e.ReportEarlier()
 		if e.Done {
 			continue
 		}

@@ -340,7 +340,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 			}
 			continue
 		case state.IsDone() && ch.Writes() && !journal.Recreates(&e.Unit):
-			report.Result = migration.ChangeDone
+			report.Result = state.Result()
 			begun = true
 			continue
 		}
@@ -398,13 +398,13 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 		}
 		conditions := append(x.r.After(e, i), x.r.Job.Await(ch)...)
 		if len(conditions) > 0 {
-			x.step(0, 1, "")
 			limit := ctx
 			if !begun && journal.FirstWrite(e.Unit.Changes[i:]) >= 0 {
 				limit = x.work // what is waited for is there for a write that will not be
 			}
-			err := x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.Wait(limit, conditions, time.Now()) })
-			x.step(0, -1, "")
+			err := x.waits(func() error {
+				return x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.Wait(limit, conditions, time.Now()) })
+			})
 			if err != nil {
 				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
 				x.report(report, err, time.Since(began))
@@ -455,9 +455,7 @@ func (x *Executor) await(ctx context.Context, u *migration.Unit) {
 		ch := &u.Changes[i]
 		began := time.Now()
 		report := migration.ReportOf(ch, migration.ChangeDone)
-		x.step(0, 1, "")
-		err := x.waiter.Wait(ctx, x.r.Job.Await(ch), began)
-		x.step(0, -1, "")
+		err := x.waits(func() error { return x.waiter.Wait(ctx, x.r.Job.Await(ch), began) })
 		if err != nil {
 			x.fail(u, i, fmt.Errorf("%s: %w", ch.Ref, err))
 		}
@@ -503,6 +501,14 @@ func (x *Executor) failRun(err error) {
 	defer x.mu.Unlock()
 	x.Failures = append(x.Failures, err)
 	x.Stop(act.ErrStopped)
+}
+
+// waits counts a unit among those that wait while wait goes on, also if a condition of the
+// job panics.
+func (x *Executor) waits(wait func() error) error {
+	x.step(0, 1, "")
+	defer x.step(0, -1, "")
+	return wait()
 }
 
 func (x *Executor) step(done, waiting int, what string) {

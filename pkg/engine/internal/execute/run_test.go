@@ -171,6 +171,10 @@ func TestRun(t *testing.T) {
 			reason: "a panic of the job fails its unit", awaited: map[string][]migration.Condition{"a": {panics}},
 			todo: Todo{Units: []migration.Unit{unit(creating("a"))}}, want: []string{"create:a=open"}, writes: []string{"create a"}, findings: 1, fails: true,
 		},
+		"WaitPanics": {
+			reason: "also that of a unit that only waits", awaited: map[string][]migration.Condition{"a": {panics}},
+			todo: Todo{Waits: []migration.Unit{unit(migration.Change{Verb: migration.Await, Ref: ref("a")})}}, findings: 1, fails: true,
+		},
 		"Waits": {
 			reason: "what only waits writes nothing, and is in no journal", awaited: map[string][]migration.Condition{"a": {enginetest.Shows(ref("a"), "old")}}, before: []*unstructured.Unstructured{old("a")},
 			todo: Todo{Waits: []migration.Unit{unit(migration.Change{Verb: migration.Await, Ref: ref("a")})}}, want: []string{"await:a=done"}, done: 1,
@@ -260,7 +264,7 @@ func TestRun(t *testing.T) {
 					tc.since(p)
 				}
 				err := p.run(t.Context(), Options{Parallelism: 2, Serial: tc.serial}, tc.todo)
-				if (err != nil) != tc.fails || p.progress.done != tc.done || p.progress.waiting != 0 && !tc.fails || len(p.a.AllFindings()) != tc.findings {
+				if (err != nil) != tc.fails || p.progress.done != tc.done || p.progress.waiting != 0 || len(p.a.AllFindings()) != tc.findings {
 					t.Errorf("%s: %v, %d units done, %d waiting, findings %v", tc.reason, err, p.progress.done, p.progress.waiting, p.a.AllFindings())
 				}
 				if diff := cmp.Diff(tc.want, p.results()); diff != "" {

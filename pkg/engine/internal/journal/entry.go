@@ -43,6 +43,37 @@ func NewEntry(seq int, u migration.Unit, pre []Preimage) *Entry {
 	return e
 }
 
+// ReportEarlier makes the reports of an entry that earlier processes have begun say what is
+// known of each change: by the journal, and by the cluster (see Step.Made). A unit that ended
+// and of which nothing was made has no reports: another one makes it, or it is no change of
+// this run.
+func (e *Entry) ReportEarlier() {
+	e.Reports = make([]migration.ChangeReport, 0, len(e.Unit.Changes))
+	for i := range e.Unit.Changes {
+		result := migration.ChangeNotStarted
+		switch s := &e.Steps[i]; {
+		case s.State.IsDone():
+			result = s.State.Result()
+		case s.State == StepLeft:
+			result = migration.ChangeLeft
+		case s.Made:
+			result = migration.ChangeOpen
+		}
+		e.Reports = append(e.Reports, migration.ReportOf(&e.Unit.Changes[i], result))
+	}
+	if e.Done && !slices.ContainsFunc(e.Steps, func(s Step) bool { return s.State != StepLeft }) {
+		e.Reports = nil
+	}
+}
+
+// Result is what a report says of a change that is done.
+func (s StepState) Result() string {
+	if s == StepFound {
+		return migration.ChangeUnchanged
+	}
+	return migration.ChangeDone
+}
+
 // GuardOf returns the guarded change that change i belongs to, -1 if none.
 func (e *Entry) GuardOf(i int) int {
 	for ; i >= 0; i-- {

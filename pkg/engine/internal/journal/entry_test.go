@@ -193,3 +193,31 @@ func TestRecord(t *testing.T) {
 		t.Errorf("fields of a stored unit (-want +got):\n%s", diff)
 	}
 }
+
+// TestReportEarlier: what an earlier process has ended is reported as it left it, and what it left to others is no change of the
+// run.
+func TestReportEarlier(t *testing.T) {
+	for name, tc := range map[string]struct {
+		states, made string
+		ended        bool
+		want         []string
+	}{
+		"Done":  {"ddf", "---", true, []string{"done", "done", "unchanged"}},
+		"Half":  {"d??", "-+-", false, []string{"done", "open", "not-started"}},
+		"Left":  {"dll", "---", true, []string{"done", "left", "left"}},
+		"None":  {"---", "---", false, []string{"not-started", "not-started", "not-started"}},
+		"Given": {"lll", "---", true, nil},
+		"Goes":  {"lll", "---", false, []string{"left", "left", "left"}},
+	} {
+		e := entryWith(tc.states, tc.made, migration.Change{Verb: migration.Create}, migration.Change{Verb: migration.Patch}, migration.Change{Verb: migration.Await})
+		e.Done = tc.ended
+		e.ReportEarlier()
+		var got []string
+		for _, r := range e.Reports {
+			got = append(got, r.Result)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
