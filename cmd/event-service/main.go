@@ -43,6 +43,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
 func main() {
@@ -120,7 +121,7 @@ func subscriptions(kubeconfig string, timeout time.Duration, log *zap.Logger) ev
 		return nil
 	}
 	cfg.UserAgent = "event-service eventmesh-migration"
-	triggers, err := eventservice.NewTriggers(cfg, timeout)
+	triggers, err := subscribed.New(cfg, timeout)
 	if err != nil {
 		log.Warn("cannot create a client for the cluster: GET /subscribed will fail", zap.Error(err))
 		return nil

@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
 // cheap is an HTTP server that does as little as can be: what a benchmark measures is
@@ -193,7 +195,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, problem := decodeV1(body); problem != nil {
+		if _, problem := legacy.DecodeV1(body); problem != nil {
 			b.Fatal(problem)
 		}
 	}

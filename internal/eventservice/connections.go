@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
 // connections is a listener with a bounded number of connections.
@@ -518,9 +520,9 @@ func closeWrite(c net.Conn) error {
 }
 
 var refusal = func() []byte {
-	const body = `{"status":503,"type":"` + typeOverloaded + `","message":"Too many connections at once","moreInfo":"` + notTaken + `"}` + "\n"
+	const body = `{"status":503,"type":"` + legacy.TypeOverloaded + `","message":"Too many connections at once","moreInfo":"` + legacy.NotTaken + `"}` + "\n"
 	return []byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) +
-		"\r\nRetry-After: " + strconv.Itoa(int(retryAfter/time.Second)) + "\r\nConnection: close\r\n\r\n" + body)
+		"\r\nRetry-After: " + strconv.Itoa(int(legacy.RetryAfter/time.Second)) + "\r\nConnection: close\r\n\r\n" + body)
 }()
 
 // refuse answers a connection that there is no place for. Its request is awaited

@@ -16,6 +16,10 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy/legacytest"
 )
 
 // transport is an adapter without a network.
@@ -121,44 +125,9 @@ func seen(e *event.Event) identity {
 	for name, value := range e.Extensions() {
 		got.Extensions[name], _ = value.(string)
 	}
-	got.Version = got.Extensions[versionExtension]
-	delete(got.Extensions, versionExtension)
+	got.Version = got.Extensions[cloudevent.VersionExtension]
+	delete(got.Extensions, cloudevent.VersionExtension)
 	return got
-}
-
-// seeds are bodies of v1 and v2 that once were, or might be, read in two ways.
-func seeds() (v1, v2 []string) {
-	const valid = `{"event-type":"a","event-type-version":"v1","event-id":"31109198-4d69-4ae0-972d-76117f3748c8","event-time":"2018-11-02T22:08:41Z","data":{"a":1}}`
-	const validV2 = `{"type":"a","eventtypeversion":"v1","id":"31109198-4d69-4ae0-972d-76117f3748c8","time":"2018-11-02T22:08:41Z","specversion":"0.3","data":"AA==","datacontentencoding":"base64"}`
-	const other = `{"specversion":"1.0","id":"not a uuid","source":"other","type":"b c","eventtypeversion":"v9","sourceid":"other","knativebrokerttl":"0","data":{}}`
-	both := []string{
-		"", " ", "null", "[]", `"a"`, "{", strings.Repeat("[", 60000), strings.Repeat(`{"data":`, 5000), other, "[" + other + "]",
-	}
-	v1 = append([]string{
-		valid, valid + valid, valid[:40], strings.Replace(valid, `{"a":1}`, "\"\xff\\ud800\"", 1), strings.Replace(valid, `{"a":1}`, other, 1),
-		strings.Replace(valid, "2018-11-02T22:08:41Z", "0000-01-01T00:00:00+23:59", 1), strings.Replace(valid, "2018-11-02T22:08:41Z", "9999-12-31T23:59:59-23:59", 1),
-		strings.Replace(valid, "2018-11-02T22:08:41Z", "0001-01-01T00:00:00Z", 1),
-		strings.Replace(valid, `"a"`, `"a\r\nce-id: 2"`, 1), strings.Replace(valid, `"v1"`, `"`+strings.Repeat("9", 300)+`"`, 1),
-		strings.Replace(valid, `"event-type":"a"`, `"event-type":"b","Event-Type":"a","EVENT-TYPE":null`, 1),
-		strings.Replace(valid, `"event-type"`, `"event\u002dtype"`, 1), strings.Replace(valid, `"event-id"`, `"event-ıd":"x","event-id"`, 1),
-	}, both...)
-	v2 = append([]string{
-		validV2, strings.Replace(validV2, `"data"`, `"x":"y\n","subject":"\u0000","data"`, 1), strings.Replace(validV2, `"data"`, `"x":1.50,"y":true,"z":[],"n":null,"Q":"q","data"`, 1),
-		strings.Replace(validV2, `"id"`, `"ID":"x","id"`, 1), strings.Replace(validV2, `"data"`, `"x":"1","\u0078":"2","data"`, 1),
-		strings.Replace(validV2, `"data"`, `"subject":5,"schemaurl":{},"datacontenttype":[],"data"`, 1),
-	}, both...)
-	for _, contentType := range []string{
-		"application/cloudevents+json", "Application/CloudEvents+JSON; charset=utf-8", "application/cloudevents-batch+json", "application/cloudevents", "text/plain",
-		"text/plain; x=application/cloudevents+json", "application/json, application/cloudevents+json", "garbage", "; x", "text/plain\r\nce-id: 2", "Application/JSON",
-	} {
-		raw, err := json.Marshal(contentType)
-		if err != nil {
-			panic(err)
-		}
-		with := strings.Replace(validV2, `"datacontentencoding":"base64"`, `"datacontenttype":`+string(raw), 1)
-		v2 = append(v2, with, strings.Replace(with, `"AA=="`, other, 1), strings.Replace(with, `"AA=="`, "["+other+"]", 1))
-	}
-	return v1, v2
 }
 
 // FuzzPublish: whatever a client sends, it gets valid JSON. What gets to the adapter
@@ -168,7 +137,7 @@ func seeds() (v1, v2 []string) {
 // The seeds with a datacontenttype of CloudEvents, and that of year 1, fail on the
 // commit before: the content's own attributes, or no time, were what was seen.
 func FuzzPublish(f *testing.F) {
-	v1, v2 := seeds()
+	v1, v2 := legacytest.Seeds()
 	for _, body := range v1 {
 		f.Add([]byte(body), false, "ce-subject", "x")
 		f.Add([]byte(body), false, "ce-partitionkey", "7")
@@ -215,7 +184,7 @@ func FuzzPublish(f *testing.F) {
 				t.Errorf("its data is no JSON: %q", e.Data())
 			}
 			got = seen(e)
-			delete(got.Extensions, sourceExtension)
+			delete(got.Extensions, cloudevent.SourceExtension)
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})
 		path := "/shop/v1/events"
@@ -238,14 +207,14 @@ func FuzzPublish(f *testing.F) {
 		switch answered.Code {
 		case http.StatusOK:
 			id, _ := answer["event-id"].(string)
-			if posted != 1 || !validID(id) || id != got.ID {
+			if posted != 1 || !legacy.ValidID(id) || id != got.ID {
 				t.Errorf("taken, but posted %d times, with id %q: %s", posted, got.ID, answered.Body)
 			}
 			want := said(t, body, second, sent)
 			if want.ID == "" {
 				want.ID = id
 			}
-			if len(got.Extensions) < len(want.Extensions) && len(body) > maxExtensions {
+			if len(got.Extensions) < len(want.Extensions) && len(body) > cloudevent.MaxExtensions {
 				return // more than one event may have
 			}
 			if diff := cmp.Diff(want, got); diff != "" {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
 // bodies reads request bodies into memory that is bounded over all of them. A
@@ -82,12 +84,12 @@ func (b *body) growOrWait(size int64, free func() bool) bool {
 
 // read reads a whole body. free frees memory of another one, if it can. The error is
 // one for the client.
-func (b *bodies) read(r *http.Request, free func() bool) (*body, *apiError) {
+func (b *bodies) read(r *http.Request, free func() bool) (*body, *legacy.Problem) {
 	out := &body{of: b}
 	for _, size := range b.steps() {
 		if !out.growOrWait(size, free) {
 			out.release()
-			return nil, overloaded()
+			return nil, legacy.Overloaded()
 		}
 		for int64(len(out.bytes)) < size {
 			n, err := r.Body.Read(out.bytes[len(out.bytes):size])
@@ -95,18 +97,18 @@ func (b *bodies) read(r *http.Request, free func() bool) (*body, *apiError) {
 			switch {
 			case int64(len(out.bytes)) > b.limit:
 				out.release()
-				return nil, tooLarge()
+				return nil, legacy.TooLarge()
 			case errors.Is(err, io.EOF):
 				return out, nil
 			case errors.Is(err, os.ErrDeadlineExceeded):
 				out.release()
-				return nil, bodyTimeout()
+				return nil, legacy.BodyTimeout()
 			case err != nil:
 				out.release()
-				return nil, badPayload(err.Error())
+				return nil, legacy.BadPayload(err.Error())
 			}
 		}
 	}
 	out.release()
-	return nil, tooLarge()
+	return nil, legacy.TooLarge()
 }

@@ -11,6 +11,9 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
 const (
@@ -43,7 +46,7 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 		return nil, fmt.Errorf("the URL of the event mesh, %q, is not of the form http://<host>", target)
 	}
 	ref, err := url.Parse(source)
-	if err != nil || source == "" || !headerValue(source) {
+	if err != nil || source == "" || !cloudevent.HeaderValue(source) {
 		return nil, fmt.Errorf("the source %q is no URI reference", source)
 	}
 	if u.Path == "" {
@@ -75,10 +78,10 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 var userAgent = []string{"event-service"}
 
 // send posts one event and returns nil once the adapter has taken it.
-func (m *mesh) send(ctx context.Context, ce *cloudEvent, from http.Header, requestID string) *apiError {
+func (m *mesh) send(ctx context.Context, ce *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	header := ce.header(m.source, m.sourceID)
+	header := ce.Header(m.source, m.sourceID)
 	passTrace(from, header, requestID)
 	header["User-Agent"] = userAgent
 	if m.authorization != nil {
@@ -88,12 +91,12 @@ func (m *mesh) send(ctx context.Context, ce *cloudEvent, from http.Header, reque
 	// request may be repeated when a kept connection turns out to be dead. It may:
 	// the event keeps its id.
 	header["Idempotency-Key"] = nil
-	content := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(ce.data)), nil }
+	content := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(ce.Data)), nil }
 	body, _ := content()
 	req := (&http.Request{
 		Method: http.MethodPost, URL: m.url, Host: m.url.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: body, GetBody: content, ContentLength: int64(len(ce.data)),
+		Body: body, GetBody: content, ContentLength: int64(len(ce.Data)),
 	}).WithContext(ctx)
 
 	resp, err := m.transport.RoundTrip(req)
@@ -109,30 +112,23 @@ func (m *mesh) send(ctx context.Context, ce *cloudEvent, from http.Header, reque
 }
 
 // unreachable is the answer when there was none: refused, reset, too slow.
-func unreachable(err error) *apiError {
+func unreachable(err error) *legacy.Problem {
 	var timeout interface{ Timeout() bool }
 	var op *net.OpError
-	e := &apiError{
-		Status: http.StatusServiceUnavailable, Type: typeUnavailable, Message: "The event mesh cannot be reached",
-		MoreInfo: mayBeTaken, retryAfter: retryAfter, cause: "mesh_unreachable",
+	e := &legacy.Problem{
+		Status: http.StatusServiceUnavailable, Type: legacy.TypeUnavailable, Message: "The event mesh cannot be reached",
+		MoreInfo: legacy.MayBeTaken, RetryAfter: legacy.RetryAfter, Cause: "mesh_unreachable",
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		e.Status, e.Message, e.cause = statusClientGone, "The client has gone", "client_gone"
+		e.Status, e.Message, e.Cause = statusClientGone, "The client has gone", "client_gone"
 	case errors.As(err, &op) && op.Op == "dial":
-		e.MoreInfo = notTaken
+		e.MoreInfo = legacy.NotTaken
 	case errors.As(err, &timeout) && timeout.Timeout():
-		e.Status, e.Type, e.Message, e.cause = http.StatusGatewayTimeout, typeTimeout, "The event mesh did not answer in time", "mesh_timeout"
+		e.Status, e.Type, e.Message, e.Cause = http.StatusGatewayTimeout, legacy.TypeTimeout, "The event mesh did not answer in time", "mesh_timeout"
 	}
 	return e
 }
-
-// What a client is told of its event. With its event-id, a second sending can be
-// told from a second event.
-const (
-	notTaken   = "the event was not taken: send it again"
-	mayBeTaken = "the event may have been taken: send it again with the same event-id"
-)
 
 // statusClientGone is what logs and metrics call a request whose client has left;
 // nobody receives it.
@@ -144,10 +140,10 @@ const statusClientGone = 499
 // says something about itself: 401, 403, 404, 405, 429 and redirects are the
 // business of the operator (no route yet, mTLS), and a client that took them
 // for its own mistake would throw its event away.
-func refused(resp *http.Response) *apiError {
+func refused(resp *http.Response) *legacy.Problem {
 	status := resp.StatusCode
-	e := &apiError{
-		Status: status, Type: typeRefused, cause: "mesh_" + strconv.Itoa(status),
+	e := &legacy.Problem{
+		Status: status, Type: legacy.TypeRefused, Cause: "mesh_" + strconv.Itoa(status),
 		Message: fmt.Sprintf("error sending cloudevent: %d %s", status, http.StatusText(status)),
 	}
 	switch {
@@ -158,10 +154,10 @@ func refused(resp *http.Response) *apiError {
 	default:
 		e.Status = http.StatusServiceUnavailable
 	}
-	e.MoreInfo = notTaken
-	e.retryAfter = retryAfter
+	e.MoreInfo = legacy.NotTaken
+	e.RetryAfter = legacy.RetryAfter
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		e.retryAfter = min(time.Duration(seconds)*time.Second, maxRetryAfter)
+		e.RetryAfter = min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	return e
 }

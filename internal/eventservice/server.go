@@ -14,6 +14,10 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
 // Options say how a server is to behave; all are required but the last.
@@ -42,13 +46,7 @@ type Options struct {
 // Subscriptions know which events have subscribers.
 type Subscriptions interface {
 	// Subscribed returns the events of one Application, sorted, each once.
-	Subscribed(ctx context.Context, application string) ([]SubscribedEvent, error)
-}
-
-// SubscribedEvent is one kind of event that has a subscriber.
-type SubscribedEvent struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
+	Subscribed(ctx context.Context, application string) ([]subscribed.Event, error)
 }
 
 const (
@@ -155,7 +153,7 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 func (s *Server) ServeInternal(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metrics.handler())
-	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, healthy) })
+	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) { legacy.WriteJSON(w, http.StatusOK, healthy) })
 	srv := s.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if connOf(r).begin() {
 			w.Header().Set("Connection", "close")
@@ -184,7 +182,7 @@ type request struct {
 	application string
 	began       time.Time
 	eventID     string
-	problem     *apiError
+	problem     *legacy.Problem
 	err         error
 	// last: the connection is closed after the answer.
 	last bool
@@ -206,8 +204,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.log.Error("this is a bug", zap.String("requestID", req.id), zap.String("route", req.route), zap.Any("panic", crash), zap.Stack("stack"))
 			if out.status == 0 {
 				crash = nil
-				req.problem = internalError()
-				req.problem.write(out)
+				req.problem = legacy.InternalError()
+				req.problem.Write(out)
 			}
 		}
 		s.finish(req, r, out.status)
@@ -243,7 +241,7 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 			status = http.StatusMovedPermanently
 		}
 		w.Header().Set("Location", (&url.URL{Path: clean, RawQuery: r.URL.RawQuery}).String())
-		writeJSON(w, status, routeError{status, http.StatusText(status)})
+		legacy.WriteJSON(w, status, legacy.RouteError{Code: status, Error: http.StatusText(status)})
 		return
 	}
 	method := http.MethodPost
@@ -253,20 +251,20 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 	}
 	switch {
 	case req.route == "other":
-		writeJSON(w, http.StatusNotFound, routeError{http.StatusNotFound, "Requested resource could not be found."})
+		legacy.WriteJSON(w, http.StatusNotFound, legacy.RouteError{Code: http.StatusNotFound, Error: "Requested resource could not be found."})
 	case r.Method != method:
 		w.Header().Set("Allow", method)
-		writeJSON(w, http.StatusMethodNotAllowed, routeError{http.StatusMethodNotAllowed, "Method not allowed."})
+		legacy.WriteJSON(w, http.StatusMethodNotAllowed, legacy.RouteError{Code: http.StatusMethodNotAllowed, Error: "Method not allowed."})
 	case req.route == "health":
 		s.begin(req, w, r)
-		writeJSON(w, http.StatusOK, healthy)
+		legacy.WriteJSON(w, http.StatusOK, healthy)
 	case req.route == "subscribed":
 		s.begin(req, w, r)
 		s.subscribed(req, w, r)
 	case req.route == "v1/events":
-		s.publish(req, w, r, decodeV1)
+		s.publish(req, w, r, legacy.DecodeV1)
 	default:
-		s.publish(req, w, r, decodeV2)
+		s.publish(req, w, r, legacy.DecodeV2)
 	}
 }
 
@@ -304,26 +302,26 @@ func cleanPath(p string) string {
 
 // publish takes one event.
 func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
-	decode func([]byte) (*cloudEvent, *apiError),
+	decode func([]byte) (*cloudevent.Event, *legacy.Problem),
 ) {
 	eventID, problem := s.take(req, w, r, decode)
 	if problem != nil {
 		req.problem = problem
-		s.metrics.refused.WithLabelValues(problem.cause).Inc()
-		problem.write(w)
+		s.metrics.refused.WithLabelValues(problem.Cause).Inc()
+		problem.Write(w)
 		return
 	}
-	accepted{eventID}.write(w)
+	legacy.Accepted{EventID: eventID}.Write(w)
 }
 
 func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
-	decode func([]byte) (*cloudEvent, *apiError),
-) (string, *apiError) {
+	decode func([]byte) (*cloudevent.Event, *legacy.Problem),
+) (string, *legacy.Problem) {
 	switch {
 	case r.ContentLength == 0:
-		return "", badPayload("Bad payload syntax")
+		return "", legacy.BadPayload("Bad payload syntax")
 	case r.ContentLength > s.bodies.limit:
-		return "", tooLarge()
+		return "", legacy.TooLarge()
 	}
 	// A body is read outside of the slots: clients that send slowly take memory,
 	// which has its own bound, and keep nobody else out.
@@ -331,10 +329,10 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	c.receive()
 	body, problem := s.bodies.read(r, c.freeBody)
 	if problem != nil {
-		switch problem.cause {
+		switch problem.Cause {
 		case "slow_client":
 			if c.mustGo() {
-				problem = overloaded() // it was slow when another one needed its place
+				problem = legacy.Overloaded() // it was slow when another one needed its place
 			}
 			c.leave()
 			w.Header().Set("Connection", "close")
@@ -362,18 +360,18 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	if problem != nil {
 		return "", problem
 	}
-	req.eventID = ce.id
+	req.eventID = ce.ID
 	select {
 	case s.slots <- struct{}{}:
 	default:
-		return "", overloaded()
+		return "", legacy.Overloaded()
 	}
 	s.metrics.inFlight.Inc()
 	defer func() {
 		s.metrics.inFlight.Dec()
 		<-s.slots
 	}()
-	passAttributes(ce, r.Header)
+	ce.AddHeaders(r.Header)
 	posted := time.Now()
 	ctx := r.Context()
 	if req.last {
@@ -382,14 +380,14 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	}
 	problem = s.mesh.send(ctx, ce, r.Header, req.id)
 	s.metrics.mesh.Observe(time.Since(posted).Seconds())
-	return ce.id, problem
+	return ce.ID, problem
 }
 
 var errNoCluster = errors.New("there is no cluster to ask")
 
 // subscribedAnswer is the shape that Kyma 1.10 and 1.11 answer, and publish.
 type subscribedAnswer struct {
-	EventsInfo []SubscribedEvent `json:"eventsInfo"`
+	EventsInfo []subscribed.Event `json:"eventsInfo"`
 }
 
 func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request) {
@@ -397,12 +395,12 @@ func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request
 	case s.asking <- struct{}{}:
 		defer func() { <-s.asking }()
 	default:
-		overloaded().write(w)
+		legacy.Overloaded().Write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.options.RequestTimeout)
 	defer cancel()
-	events, err := []SubscribedEvent(nil), errNoCluster
+	events, err := []subscribed.Event(nil), errNoCluster
 	if s.options.Subscriptions != nil {
 		events, err = s.options.Subscriptions.Subscribed(ctx, req.application)
 	}
@@ -411,10 +409,10 @@ func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request
 		// client may be outside of the cluster. It finds the line by the request id.
 		req.err = err
 		w.Header().Set("Retry-After", "2")
-		writeJSON(w, http.StatusInternalServerError, routeError{http.StatusInternalServerError, "cannot tell what is subscribed"})
+		legacy.WriteJSON(w, http.StatusInternalServerError, legacy.RouteError{Code: http.StatusInternalServerError, Error: "cannot tell what is subscribed"})
 		return
 	}
-	writeJSON(w, http.StatusOK, subscribedAnswer{append([]SubscribedEvent{}, events...)})
+	legacy.WriteJSON(w, http.StatusOK, subscribedAnswer{append([]subscribed.Event{}, events...)})
 }
 
 // finish counts a request and logs it, never its content.
@@ -441,7 +439,7 @@ func (s *Server) finish(req *request, r *http.Request, status int) {
 		fields = append(fields, zap.String("eventID", req.eventID))
 	}
 	if req.problem != nil {
-		fields = append(fields, zap.String("cause", req.problem.cause), zap.String("problem", req.problem.Message))
+		fields = append(fields, zap.String("cause", req.problem.Cause), zap.String("problem", req.problem.Message))
 	}
 	if req.err != nil {
 		fields = append(fields, zap.Error(req.err))

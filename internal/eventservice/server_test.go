@@ -6,10 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 )
 
 // TestPanic: a bug of ours costs one request, which is answered.
@@ -36,35 +32,5 @@ func TestNoCluster(t *testing.T) {
 	want := `{"code":500,"error":"cannot tell what is subscribed"}` + "\n"
 	if got.Code != 500 || got.Body.String() != want {
 		t.Errorf("%d %s", got.Code, got.Body)
-	}
-}
-
-func TestSubscribedBy(t *testing.T) {
-	type result struct {
-		Source string
-		Event  SubscribedEvent
-		OK     bool
-	}
-	for _, tc := range []struct {
-		reason, spec string
-		want         result
-	}{
-		{"a Trigger as trigger-sync makes it", "{filter: {attributes: {source: shop, type: order.created, eventtypeversion: v1}}}", result{"shop", SubscribedEvent{"order.created", "v1"}, true}},
-		{"more attributes do not matter", "{filter: {attributes: {source: shop, type: a, eventtypeversion: v1, subject: x}}}", result{"shop", SubscribedEvent{"a", "v1"}, true}},
-		{"every version of a type", "{filter: {attributes: {source: shop, type: a}}}", result{"shop", SubscribedEvent{"a", ""}, true}},
-		{"another source's is that one's", "{filter: {attributes: {source: other, type: a}}}", result{"other", SubscribedEvent{"a", ""}, true}},
-		{"without a source it is no Application's", "{filter: {attributes: {type: a}}}", result{"", SubscribedEvent{"a", ""}, false}},
-		{"no attributes", "{filter: {}}", result{}},
-		{"no filter", "{}", result{}},
-		{"a shape from elsewhere", "{filter: {attributes: [a]}}", result{}},
-	} {
-		obj := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte("{spec: "+tc.spec+"}"), &obj.Object); err != nil {
-			t.Fatal(err)
-		}
-		source, e, ok := subscribedBy(obj)
-		if diff := cmp.Diff(tc.want, result{source, e, ok}); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-		}
 	}
 }

@@ -1,16 +1,18 @@
-package eventservice
+package legacy
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy/legacytest"
 )
 
 // FuzzScan: what scan reads, encoding/json reads the same way. What it leaves to
 // encoding/json is of no interest here.
 func FuzzScan(f *testing.F) {
-	v1, v2 := seeds()
+	v1, v2 := legacytest.Seeds()
 	for _, body := range append(v1, v2...) {
 		f.Add([]byte(body))
 	}

@@ -1,4 +1,4 @@
-package eventservice
+package legacy
 
 import (
 	"bytes"

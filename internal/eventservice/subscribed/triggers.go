@@ -1,4 +1,5 @@
-package eventservice
+// Package subscribed tells which events of an Application somebody has subscribed to.
+package subscribed
 
 import (
 	"cmp"
@@ -16,9 +17,16 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 )
+
+// Event is one kind of event that somebody has subscribed to.
+type Event struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
 
 // Triggers are the Subscriptions of a cluster: its Knative Triggers, in any
 // namespace, of any Broker, ready or not (docs/domain.md §3.7).
@@ -39,7 +47,7 @@ type Triggers struct {
 
 // listed is the result of one list, and until when it is served.
 type listed struct {
-	bySource map[string]map[SubscribedEvent]bool
+	bySource map[string]map[Event]bool
 	err      error
 	until    time.Time
 }
@@ -50,11 +58,11 @@ const (
 	listFresh = 10 * time.Second
 	// failureFresh is the same for a list that failed. It is what Retry-After says:
 	// clients that ask again at once cost the API server nothing.
-	failureFresh = retryAfter
+	failureFresh = legacy.RetryAfter
 )
 
-// NewTriggers reads through cfg; one list may take up to timeout.
-func NewTriggers(cfg *rest.Config, timeout time.Duration) (*Triggers, error) {
+// New reads through cfg; one list may take up to timeout.
+func New(cfg *rest.Config, timeout time.Duration) (*Triggers, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -76,8 +84,8 @@ func (t *Triggers) retry(ctx context.Context, op func(context.Context) error) er
 	return k8sutil.Retry(ctx, t.timeout/2, nil, op)
 }
 
-// Subscribed implements Subscriptions.
-func (t *Triggers) Subscribed(ctx context.Context, application string) ([]SubscribedEvent, error) {
+// Subscribed returns the events of one Application, sorted, each once.
+func (t *Triggers) Subscribed(ctx context.Context, application string) ([]Event, error) {
 	last := t.current()
 	if last == nil {
 		// The list continues when one of its callers leaves.
@@ -93,7 +101,7 @@ func (t *Triggers) Subscribed(ctx context.Context, application string) ([]Subscr
 		return nil, last.err
 	}
 	events := slices.Collect(maps.Keys(last.bySource[application]))
-	slices.SortFunc(events, func(a, b SubscribedEvent) int {
+	slices.SortFunc(events, func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
 	return events, nil
@@ -131,7 +139,7 @@ func (t *Triggers) refresh(ctx context.Context) *listed {
 }
 
 // list returns what is subscribed, by source.
-func (t *Triggers) list(ctx context.Context) (map[string]map[SubscribedEvent]bool, error) {
+func (t *Triggers) list(ctx context.Context) (map[string]map[Event]bool, error) {
 	resource, served, err := t.served.Find(ctx, kyma.Trigger)
 	if err != nil {
 		t.served.Forget()
@@ -141,16 +149,16 @@ func (t *Triggers) list(ctx context.Context) (map[string]map[SubscribedEvent]boo
 		t.served.Forget() // it may come
 		return nil, fmt.Errorf("the API server serves no kind Trigger (component %s)", kyma.Component(kyma.Trigger))
 	}
-	var bySource map[string]map[SubscribedEvent]bool
+	var bySource map[string]map[Event]bool
 	_, err = k8sutil.Page(ctx, t.lister.Source(resource, ""), metav1.ListOptions{}, t.retry,
-		func() { bySource = map[string]map[SubscribedEvent]bool{} },
+		func() { bySource = map[string]map[Event]bool{} },
 		func(obj *unstructured.Unstructured) error {
 			source, e, ok := subscribedBy(obj)
 			if !ok {
 				return nil
 			}
 			if bySource[source] == nil {
-				bySource[source] = map[SubscribedEvent]bool{}
+				bySource[source] = map[Event]bool{}
 			}
 			bySource[source][e] = true
 			return nil
@@ -164,13 +172,13 @@ func (t *Triggers) list(ctx context.Context) (map[string]map[SubscribedEvent]boo
 
 // subscribedBy reads the filter of a Trigger; false if it names no source. One
 // without a type gets every event of its source, which has no name here.
-func subscribedBy(trigger *unstructured.Unstructured) (string, SubscribedEvent, bool) {
+func subscribedBy(trigger *unstructured.Unstructured) (string, Event, bool) {
 	attributes, _, err := unstructured.NestedMap(trigger.Object, "spec", "filter", "attributes")
 	if err != nil {
-		return "", SubscribedEvent{}, false
+		return "", Event{}, false
 	}
-	source, _ := attributes["source"].(string)
-	name, _ := attributes["type"].(string)
-	version, _ := attributes[versionExtension].(string)
-	return source, SubscribedEvent{Name: name, Version: version}, source != ""
+	source, _ := attributes[kyma.SourceAttribute].(string)
+	name, _ := attributes[kyma.TypeAttribute].(string)
+	version, _ := attributes[kyma.EventTypeVersionAttribute].(string)
+	return source, Event{Name: name, Version: version}, source != ""
 }

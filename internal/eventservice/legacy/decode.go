@@ -1,4 +1,4 @@
-package eventservice
+package legacy
 
 import (
 	"bytes"
@@ -16,47 +16,22 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 )
 
-const (
-	// specVersionV2 is the only version of CloudEvents that /v2/events takes.
-	specVersionV2 = "0.3"
-	// versionExtension and sourceExtension are the extensions by which Triggers
-	// select, and which subscribers of 1.11 see.
-	versionExtension = "eventtypeversion"
-	sourceExtension  = "sourceid"
-	// maxAttribute is the limit of 1.10 for event types. What is longer has no
-	// Trigger, and a header has to carry it.
-	maxAttribute = 253
-)
+// specVersionV2 is the only version of CloudEvents that /v2/events takes.
+const specVersionV2 = "0.3"
 
-var (
-	// validVersion is anchored, unlike that of 1.11 (decision 0801).
-	validVersion = onlyOf(func(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' })
-	// validType is what a header carries unchanged: printable ASCII without spaces.
-	validType = onlyOf(func(c byte) bool { return '!' <= c && c <= '~' })
-	// validExtension is a name of CloudEvents 1.0.
-	validExtension = onlyOf(func(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'z' })
-)
+// maxAttribute is the limit of 1.10 for event types. What is longer has no
+// Trigger, and a header has to carry it.
+const maxAttribute = 253
 
-// onlyOf is the expression ^[...]+$, in a tenth of the time of package regexp.
-func onlyOf(allowed func(byte) bool) func(string) bool {
-	var set [256]bool
-	for c := range set {
-		set[c] = allowed(byte(c))
-	}
-	return func(text string) bool {
-		for i := range len(text) {
-			if !set[text[i]] {
-				return false
-			}
-		}
-		return text != ""
-	}
-}
+// validVersion is anchored, unlike that of 1.11 (decision 0801).
+var validVersion = cloudevent.OnlyOf(func(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' })
 
-// validID says whether an id is a UUID as Kyma has them.
-func validID(id string) bool {
+// ValidID says whether an id is a UUID as Kyma has them.
+func ValidID(id string) bool {
 	const form = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 	if len(id) != len(form) {
 		return false
@@ -117,14 +92,14 @@ func anyFold(name []byte, of ...string) bool {
 	return slices.ContainsFunc(of, func(other string) bool { return strings.EqualFold(other, string(name)) })
 }
 
-// decodeV1 checks a body in the order of docs/domain.md §3.4, so that a client with
+// DecodeV1 checks a body in the order of docs/domain.md §3.4, so that a client with
 // two mistakes is told of the same one as before.
-func decodeV1(body []byte) (*cloudEvent, *apiError) {
+func DecodeV1(body []byte) (*cloudevent.Event, *Problem) {
 	var req publishRequestV1
 	if !req.scan(body) {
 		req = publishRequestV1{}
 		if err := decodeFirst(body, &req); err != nil {
-			return nil, badPayload(err.Error())
+			return nil, BadPayload(err.Error())
 		}
 	}
 	at, noTime := checkTime("event-time", req.EventTime)
@@ -141,8 +116,8 @@ func decodeV1(body []byte) (*cloudEvent, *apiError) {
 	if req.EventID == "" {
 		req.EventID = uuid.NewString()
 	}
-	return &cloudEvent{
-		id: req.EventID, eventType: req.EventType, version: req.EventTypeVersion, time: at, data: validUTF8(req.Data),
+	return &cloudevent.Event{
+		ID: req.EventID, Type: req.EventType, Version: req.EventTypeVersion, Time: at, Data: validUTF8(req.Data),
 	}, nil
 }
 
@@ -219,14 +194,14 @@ func (p *publishRequestV2) scan(body []byte) bool {
 	return true
 }
 
-// decodeV2 checks a body as 1.10 did, in its order, and makes a CloudEvent 1.0 of
+// DecodeV2 checks a body as 1.10 did, in its order, and makes a CloudEvent 1.0 of
 // it (decision 0802).
-func decodeV2(body []byte) (*cloudEvent, *apiError) {
+func DecodeV2(body []byte) (*cloudevent.Event, *Problem) {
 	var req publishRequestV2
 	if !req.scan(body) {
 		req = publishRequestV2{}
 		if err := decodeFirst(body, &req); err != nil {
-			return nil, badPayload(err.Error())
+			return nil, BadPayload(err.Error())
 		}
 		req.extensions = extensionsV2(body)
 	}
@@ -234,7 +209,7 @@ func decodeV2(body []byte) (*cloudEvent, *apiError) {
 	problem := cmp.Or(
 		checkPresent("id", req.ID),
 		checkType("type", req.Type),
-		checkVersion(versionExtension, req.EventTypeVersion),
+		checkVersion(cloudevent.VersionExtension, req.EventTypeVersion),
 		noTime,
 		checkID("id", req.ID),
 		checkSpecVersion(req.SpecVersion),
@@ -243,17 +218,17 @@ func decodeV2(body []byte) (*cloudEvent, *apiError) {
 	if problem != nil {
 		return nil, problem
 	}
-	ce := &cloudEvent{id: req.ID, eventType: req.Type, version: req.EventTypeVersion, time: at}
+	ce := &cloudevent.Event{ID: req.ID, Type: req.Type, Version: req.EventTypeVersion, Time: at}
 	if problem := setContentV2(ce, &req); problem != nil {
 		return nil, problem
 	}
-	ce.setSubject(text(req.Subject))
-	ce.setSchema(text(req.SchemaURL))
+	ce.SetSubject(text(req.Subject))
+	ce.SetSchema(text(req.SchemaURL))
 	// In an order of their own, so that the same event always loses the same ones if
 	// there are too many.
 	for _, name := range slices.Sorted(maps.Keys(req.extensions)) {
 		if value, ok := scalar(req.extensions[name]); ok {
-			ce.setExtension(name, value)
+			ce.SetExtension(name, value)
 		}
 	}
 	return ce, nil
@@ -275,7 +250,7 @@ func text(raw json.RawMessage) string {
 // that the body is a whole event, or several, and that their attributes count
 // instead of those in the header (decision 0811). 1.10 ignored all of them.
 func mediaTypeV2(said string) (contentType string, isJSON bool) {
-	if said == "" || !headerValue(said) || strings.Contains(strings.ToLower(said), "application/cloudevents") {
+	if said == "" || !cloudevent.HeaderValue(said) || strings.Contains(strings.ToLower(said), "application/cloudevents") {
 		return "", true
 	}
 	name, _, err := mime.ParseMediaType(said)
@@ -297,32 +272,32 @@ func ascii(text string) bool {
 
 // setContentV2 sets the content that 0.3 has in "data": JSON, text if the content
 // type is no JSON, or base64 if it says so. 1.0 has no datacontentencoding.
-func setContentV2(ce *cloudEvent, req *publishRequestV2) *apiError {
-	ce.data = validUTF8(req.Data)
+func setContentV2(ce *cloudevent.Event, req *publishRequestV2) *Problem {
+	ce.Data = validUTF8(req.Data)
 	var isJSON bool
-	ce.contentType, isJSON = mediaTypeV2(text(req.DataContentType))
+	ce.ContentType, isJSON = mediaTypeV2(text(req.DataContentType))
 	encoded := strings.EqualFold(text(req.DataContentEncoding), "base64")
-	if !encoded && (isJSON || ce.data[0] != '"') {
+	if !encoded && (isJSON || ce.Data[0] != '"') {
 		return nil
 	}
 	var content string
-	if err := json.Unmarshal(ce.data, &content); err != nil {
+	if err := json.Unmarshal(ce.Data, &content); err != nil {
 		return invalidField("data", "datacontentencoding is base64: data must be text")
 	}
 	if !encoded {
-		ce.data = []byte(content)
+		ce.Data = []byte(content)
 		return nil
 	}
 	var err error
-	if ce.data, err = base64.StdEncoding.DecodeString(content); err != nil {
+	if ce.Data, err = base64.StdEncoding.DecodeString(content); err != nil {
 		return invalidField("data", "datacontentencoding is base64: "+err.Error())
 	}
-	if len(ce.data) == 0 {
+	if len(ce.Data) == 0 {
 		return invalidField("data", "datacontentencoding is base64: data is empty")
 	}
-	if isJSON && !json.Valid(ce.data) {
+	if isJSON && !json.Valid(ce.Data) {
 		// A receiver would fail to decode what is labelled as JSON.
-		ce.contentType = binaryType
+		ce.ContentType = cloudevent.BinaryType
 	}
 	return nil
 }
@@ -330,7 +305,7 @@ func setContentV2(ce *cloudEvent, req *publishRequestV2) *apiError {
 // isExtension says whether a member is one that 0.3 calls an extension, and that 1.0
 // can have.
 func isExtension(name string) bool {
-	return mayPass(name) && name != "subject" && name != "dataschema"
+	return cloudevent.MayPass(name) && name != "subject" && name != "dataschema"
 }
 
 func extensionsV2(body []byte) map[string]json.RawMessage {
@@ -353,40 +328,40 @@ func scalar(raw json.RawMessage) (string, bool) {
 	return string(raw), true // as it was written
 }
 
-func checkPresent(field, value string) *apiError {
+func checkPresent(field, value string) *Problem {
 	if value == "" {
 		return missingField(field)
 	}
 	return nil
 }
 
-func checkID(field, value string) *apiError {
-	if value != "" && !validID(value) {
+func checkID(field, value string) *Problem {
+	if value != "" && !ValidID(value) {
 		return invalidField(field, "")
 	}
 	return nil
 }
 
-func checkSpecVersion(value string) *apiError {
+func checkSpecVersion(value string) *Problem {
 	if value != specVersionV2 {
 		return invalidField("specversion", "this API takes CloudEvents "+specVersionV2)
 	}
 	return nil
 }
 
-func checkType(field, value string) *apiError {
+func checkType(field, value string) *Problem {
 	switch {
 	case value == "":
 		return missingField(field)
 	case len(value) > maxAttribute:
 		return invalidField(field, "longer than "+strconv.Itoa(maxAttribute)+" characters")
-	case !validType(value):
+	case !cloudevent.Printable(value):
 		return invalidField(field, "only printable ASCII characters without spaces can be carried")
 	}
 	return nil
 }
 
-func checkVersion(field, value string) *apiError {
+func checkVersion(field, value string) *Problem {
 	switch {
 	case value == "":
 		return missingField(field)
@@ -398,7 +373,7 @@ func checkVersion(field, value string) *apiError {
 	return nil
 }
 
-func checkTime(field, value string) (time.Time, *apiError) {
+func checkTime(field, value string) (time.Time, *Problem) {
 	if value == "" {
 		return time.Time{}, missingField(field)
 	}
@@ -413,7 +388,7 @@ func checkTime(field, value string) (time.Time, *apiError) {
 	return at, nil
 }
 
-func checkData(data json.RawMessage) *apiError {
+func checkData(data json.RawMessage) *Problem {
 	if len(data) == 0 || string(data) == "null" || string(data) == `""` {
 		return missingField("data")
 	}
