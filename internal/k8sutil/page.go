@@ -2,6 +2,7 @@ package k8sutil
 
 import (
 	"context"
+	"unique"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,6 +78,18 @@ func TrimLastApplied(obj *unstructured.Unstructured) {
 			delete(m, key)
 		}
 	}
+}
+
+// TrimMeta removes what the API server sets and nobody here reads. Kind, version and
+// namespace are the same in many objects, which then share the strings.
+func TrimMeta(obj *unstructured.Unstructured) {
+	meta, _ := obj.Object["metadata"].(map[string]any)
+	for _, key := range []string{"creationTimestamp", "selfLink", "managedFields"} {
+		delete(meta, key)
+	}
+	obj.Object["apiVersion"] = unique.Make(obj.GetAPIVersion()).Value()
+	obj.Object["kind"] = unique.Make(obj.GetKind()).Value()
+	meta["namespace"] = unique.Make(obj.GetNamespace()).Value()
 }
 
 // Key returns "namespace/name" of an object.

@@ -92,7 +92,7 @@ func (l *list) Set(s string) error {
 func main() {
 	o := options{
 		packages: []string{
-			"./pkg/engine/...", "./pkg/migration", "./internal/jobs/trigger", "./internal/jobs/serviceinstance", "./internal/jobs/scaledown",
+			"./pkg/engine/...", "./pkg/migration", "./internal/jobs/trigger/...", "./internal/jobs/serviceinstance", "./internal/jobs/scaledown",
 			"./internal/jobs/purge", "./internal/jobs/growpvc", "./internal/jobs/httpsource", "./internal/kyma/eventpath",
 		},
 		suites: []string{"./test/model -test.run=^TestEngine", "MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},

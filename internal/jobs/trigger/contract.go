@@ -44,37 +44,6 @@ func (s *snapshot) switched(source string, o options) reason {
 	return reasonOf(service.Switched())
 }
 
-// legacyLink returns the Knative Subscription that the Event Bus made for a Kyma
-// Subscription, nil if there is none.
-func (b *bus) legacyLink(sub *unstructured.Unstructured) *unstructured.Unstructured {
-	return b.links[kyma.LegacySubscriptionName(sub.GetNamespace(), sub.GetName())]
-}
-
-// waiting is how many events wait to be delivered to a Subscription; why is set
-// if that is not known. Without a Knative Subscription nothing is delivered.
-func (b *bus) waiting(sub *unstructured.Unstructured) (n uint64, why string) {
-	link := b.legacyLink(sub)
-	if link == nil {
-		return 0, ""
-	}
-	return b.inFlight.of(channelOf(link), kyma.NATSDurable(link.GetUID()))
-}
-
-// channelOf is the channel in NATS Streaming of a Kyma Subscription, "" if nothing
-// is delivered to it.
-func (b *bus) channelOf(sub *unstructured.Unstructured) string {
-	link := b.legacyLink(sub)
-	if link == nil {
-		return ""
-	}
-	return channelOf(link)
-}
-
-// channelOf is the channel in NATS Streaming of a Knative Subscription.
-func channelOf(link *unstructured.Unstructured) string {
-	return kyma.NATSChannel(link.GetNamespace(), kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"]))
-}
-
 // unready says why an object does not count as ready; "" if it does.
 func unready(ref fmt.Stringer, obj *unstructured.Unstructured) string {
 	r := kyma.ReadinessOf(obj)

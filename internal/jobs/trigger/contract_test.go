@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -56,20 +57,20 @@ func rolled(edits ...func(map[string]any)) map[string]any {
 
 // controllerAt is the subscription-controller with so many replicas, and as many
 // pods that are ready.
-func controllerAt(n int) controller {
+func controllerAt(n int) eventbus.Controller {
 	d := obj("apps/v1", "Deployment", "kyma-system", "event-bus-subscription-controller", map[string]any{
 		"spec": map[string]any{"replicas": int64(n)}, "status": map[string]any{"observedGeneration": int64(1)},
 	})
 	d.SetUID("controller")
 	d.SetGeneration(1)
-	c := controller{deployment: d}
+	c := eventbus.Controller{Deployment: d}
 	for i := range n {
-		c.pods = append(c.pods, controllerPod(fmt.Sprintf("pod-%d", i), "True", nil))
+		c.Pods = append(c.Pods, controllerPod(fmt.Sprintf("pod-%d", i), "True", nil))
 	}
 	return c
 }
 
-func running() controller { return controllerAt(1) }
+func running() eventbus.Controller { return controllerAt(1) }
 
 // controllerPod is one of the subscription-controller; container is what its
 // kubelet says besides.
@@ -127,12 +128,12 @@ func contracted() *snapshot {
 	}})
 	link.SetUID("link")
 	link.SetFinalizers([]string{"subscription.finalizers.kyma-project.io", "subscription-controller"})
-	s.bus = &bus{
-		controller: running(),
-		links:      map[string]*unstructured.Unstructured{"orders--shop": link},
-		channels:   map[string]*unstructured.Unstructured{"ch": obj("messaging.knative.dev/v1", "Channel", "kyma-system", "ch", nil)},
-		inFlight: inFlight{channels: map[string]natsChannel{"ch.kyma-system": {
-			Name: "ch.kyma-system", Messages: 2, FirstSequence: 1, LastSequence: 2, Subscriptions: []natsSubscription{{DurableName: "link", LastSent: 2}},
+	s.bus = &eventbus.Bus{
+		Controller: running(),
+		Links:      map[string]*unstructured.Unstructured{"orders--shop": link},
+		Channels:   map[string]*unstructured.Unstructured{"ch": obj("messaging.knative.dev/v1", "Channel", "kyma-system", "ch", nil)},
+		InFlight: eventbus.InFlight{Channels: map[string]eventbus.Channel{"ch.kyma-system": {
+			Name: "ch.kyma-system", Messages: 2, FirstSequence: 1, LastSequence: 2, Subscriptions: []eventbus.Durable{{DurableName: "link", LastSent: 2}},
 		}}},
 	}
 	return s
@@ -217,15 +218,18 @@ func TestContract(t *testing.T) {
 			delete(s.mesh.eventServices, "commerce")
 			s.mesh.former.Add(formerPod())
 		}, waits: "Pod kyma-integration/old does not carry --eventMeshURL"},
-		"InFlight":       {reason: "Events are on the way.", change: func(s *snapshot, _ *options) { s.bus.inFlight.channels["ch.kyma-system"].Subscriptions[0].LastSent = 1 }, waits: "1 event still in flight to http://fn.shop:8080/ after 2m"},
-		"Unreadable":     {reason: "What is not known is not nothing.", change: func(s *snapshot, _ *options) { s.bus.inFlight = inFlight{unreadable: "forbidden"} }, waits: "unknown: forbidden"},
-		"NoDurable":      {reason: "What is not found is not nothing.", change: func(s *snapshot, _ *options) { s.bus.inFlight.channels = nil }, waits: "unknown: NATS Streaming has no channel ch.kyma-system"},
-		"NeverActivated": {reason: "The Event Bus delivers nothing to it.", change: func(s *snapshot, _ *options) { s.bus.links = nil; s.bus.inFlight = inFlight{unreadable: "x"} }, want: gone},
+		"InFlight":       {reason: "Events are on the way.", change: func(s *snapshot, _ *options) { s.bus.InFlight.Channels["ch.kyma-system"].Subscriptions[0].LastSent = 1 }, waits: "1 event still in flight to http://fn.shop:8080/ after 2m"},
+		"Unreadable":     {reason: "What is not known is not nothing.", change: func(s *snapshot, _ *options) { s.bus.InFlight = eventbus.InFlight{Unreadable: "forbidden"} }, waits: "unknown: forbidden"},
+		"NoDurable":      {reason: "What is not found is not nothing.", change: func(s *snapshot, _ *options) { s.bus.InFlight.Channels = nil }, waits: "unknown: NATS Streaming has no channel ch.kyma-system"},
+		"NeverActivated": {reason: "The Event Bus delivers nothing to it.", change: func(s *snapshot, _ *options) { s.bus.Links = nil; s.bus.InFlight = eventbus.InFlight{Unreadable: "x"} }, want: gone},
 		"IgnoreInFlight": {reason: "The user drops them.", change: func(s *snapshot, o *options) {
 			o.legacyTraffic = ignore
-			s.bus.inFlight.channels["ch.kyma-system"].Subscriptions[0].LastSent = 0
+			s.bus.InFlight.Channels["ch.kyma-system"].Subscriptions[0].LastSent = 0
 		}, want: gone, warning: "it drops 2 events on the way to http://fn.shop:8080/"},
-		"IgnoreUnknown":   {reason: "The user drops whatever there is.", change: func(s *snapshot, o *options) { o.legacyTraffic = ignore; s.bus.inFlight = inFlight{unreadable: "x"} }, want: gone, warning: "it drops an unknown number of events (x)"},
+		"IgnoreUnknown": {reason: "The user drops whatever there is.", change: func(s *snapshot, o *options) {
+			o.legacyTraffic = ignore
+			s.bus.InFlight = eventbus.InFlight{Unreadable: "x"}
+		}, want: gone, warning: "it drops an unknown number of events (x)"},
 		"IgnoreNothing":   {reason: "There is nothing to drop.", change: func(_ *snapshot, o *options) { o.legacyTraffic = ignore }, want: gone},
 		"IgnoreNeedsMesh": {reason: "Without the mesh, all later events would be lost, too.", change: func(s *snapshot, o *options) { o.legacyTraffic = ignore; notReady(source(s)) }, waits: "is not ready"},
 		"ForeignFinalizer": {
@@ -234,7 +238,7 @@ func TestContract(t *testing.T) {
 			warning: "example.com/audit (a controller of example.com)",
 		},
 		"WithoutController": {
-			reason: "The job does what it would have done.", change: func(s *snapshot, _ *options) { s.bus.controller = controllerAt(0) },
+			reason: "The job does what it would have done.", change: func(s *snapshot, _ *options) { s.bus.Controller = controllerAt(0) },
 			want: []string{
 				"patch Subscription kyma-system/orders--shop", "delete Subscription kyma-system/orders--shop",
 				"patch Subscription shop/orders", "delete Subscription shop/orders",
@@ -244,8 +248,8 @@ func TestContract(t *testing.T) {
 		"WithoutControllerShared": {
 			reason: "A Channel with another subscriber stays.",
 			change: func(s *snapshot, _ *options) {
-				s.bus.controller = controllerAt(0)
-				s.bus.links["other"] = obj("messaging.knative.dev/v1", "Subscription", "kyma-system", "other", map[string]any{"spec": map[string]any{"channel": map[string]any{"name": "ch"}}})
+				s.bus.Controller = controllerAt(0)
+				s.bus.Links["other"] = obj("messaging.knative.dev/v1", "Subscription", "kyma-system", "other", map[string]any{"spec": map[string]any{"channel": map[string]any{"name": "ch"}}})
 			},
 			want: []string{
 				"patch Subscription kyma-system/orders--shop", "delete Subscription kyma-system/orders--shop",

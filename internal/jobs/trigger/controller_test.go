@@ -10,7 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -21,40 +24,6 @@ func ago(d time.Duration) string { return now.Add(-d).Format(time.RFC3339) }
 // crashed is a container that restarted so often, and ended last at that time.
 func crashed(n int64, finished string) map[string]any {
 	return map[string]any{"restartCount": n, "lastState": map[string]any{"terminated": map[string]any{"finishedAt": finished}}}
-}
-
-// TestControllerRuns: fails on the commit before, which looked at spec.replicas
-// only.
-func TestControllerRuns(t *testing.T) {
-	terminating := controllerPod("old", "True", nil)
-	terminating.Object["metadata"].(map[string]any)["deletionTimestamp"] = ago(0)
-	for name, tc := range map[string]struct {
-		reason string
-		pods   []*unstructured.Unstructured
-		want   string // words, "" if it runs
-	}{
-		"Ready":       {"a pod is ready", []*unstructured.Unstructured{controllerPod("a", "True", nil)}, ""},
-		"NoPod":       {"nobody does its work", nil, "none of its pods exists"},
-		"NotReady":    {"it does not work yet", []*unstructured.Unstructured{controllerPod("a", "False", nil)}, "none of its pods is ready (Pod kyma-system/a)"},
-		"OneOfTwo":    {"one is enough", []*unstructured.Unstructured{controllerPod("a", "False", nil), controllerPod("b", "True", nil)}, ""},
-		"Terminating": {"it will not go on", []*unstructured.Unstructured{terminating}, "none of its pods is ready"},
-		"JustCrashed": {"it is ready between two crashes", []*unstructured.Unstructured{controllerPod("a", "True", crashed(3, ago(4*time.Minute)))}, "restarted 3 times, the last time less than 5m ago"},
-		"LongAgo":     {"it has recovered", []*unstructured.Unstructured{controllerPod("a", "True", crashed(3, ago(6*time.Minute)))}, ""},
-		"Started": {"the kubelet does not say when the last one ended", []*unstructured.Unstructured{controllerPod("a", "True", map[string]any{
-			"restartCount": int64(1), "state": map[string]any{"running": map[string]any{"startedAt": ago(time.Minute)}},
-		})}, "restarted 1 times"},
-		"FirstStart": {"a new pod has just started, and did not restart", []*unstructured.Unstructured{controllerPod("a", "True", map[string]any{
-			"state": map[string]any{"running": map[string]any{"startedAt": ago(time.Second)}},
-		})}, ""},
-		"Another": {"one of two crashes, and takes the lead in between", []*unstructured.Unstructured{controllerPod("a", "True", nil), controllerPod("b", "False", crashed(9, ago(time.Second)))}, "Pod kyma-system/b restarted 9 times"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := controller{deployment: controllerAt(1).deployment, pods: tc.pods}
-			if got := c.problem(now); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
-				t.Errorf("%s: got %q, want words %q", tc.reason, got, tc.want)
-			}
-		})
-	}
 }
 
 // planned is the plan of a snapshot in which all else holds, with so much time left.
@@ -85,16 +54,16 @@ func verbs(units []migration.Unit) []string {
 // TestWhoDeletes: the subscription-controller and this job never do the same side by
 // side. Fails on the commit before, which knew replicas only.
 func TestWhoDeletes(t *testing.T) {
-	scaled := func(c controller, n string) controller {
-		c.deployment.SetAnnotations(map[string]string{replicasAnnotation: n})
+	scaled := func(c eventbus.Controller, n string) eventbus.Controller {
+		c.Deployment.SetAnnotations(map[string]string{eventbus.ReplicasAnnotation: n})
 		return c
 	}
-	optOut := func(c controller) controller {
-		c.deployment.SetLabels(map[string]string{kyma.OptOutLabel: "true"})
+	optOut := func(c eventbus.Controller) eventbus.Controller {
+		c.Deployment.SetLabels(map[string]string{kyma.OptOutLabel: "true"})
 		return c
 	}
-	withPods := func(c controller, pods ...*unstructured.Unstructured) controller {
-		c.pods = pods
+	withPods := func(c eventbus.Controller, pods ...*unstructured.Unstructured) eventbus.Controller {
+		c.Pods = pods
 		return c
 	}
 	const (
@@ -111,7 +80,7 @@ func TestWhoDeletes(t *testing.T) {
 	restored := []string{"guarded patch " + deployment}
 	for name, tc := range map[string]struct {
 		reason     string
-		controller controller
+		controller eventbus.Controller
 		problem    string
 		left       time.Duration
 		want, last []string
@@ -132,11 +101,11 @@ func TestWhoDeletes(t *testing.T) {
 		},
 		"Killed":     {reason: "A run that was killed left it at 0.", controller: scaled(controllerAt(0), "3"), want: hand, last: restored},
 		"Restored":   {reason: "Somebody scaled it up since.", controller: scaled(controllerAt(1), "3"), want: it, estimate: time.Second},
-		"Deployment": {reason: "The Event Bus is gone.", controller: controller{}, want: hand},
+		"Deployment": {reason: "The Event Bus is gone.", controller: eventbus.Controller{}, want: hand},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := contracted()
-			s.bus.controller, s.bus.problem, s.controller = tc.controller, tc.problem, tc.controller.deployment
+			s.bus.Controller, s.bus.Problem, s.controller = tc.controller, tc.problem, tc.controller.Deployment
 			plan := planned(s, New().options, tc.left)
 			if diff := cmp.Diff(tc.want, verbs(plan.Units)); diff != "" {
 				t.Errorf("%s units (-want +got):\n%s", tc.reason, diff)
@@ -167,14 +136,14 @@ func TestWhoDeletes(t *testing.T) {
 // controller deletes that with the last of them.
 func TestTurns(t *testing.T) {
 	for name, tc := range map[string]struct {
-		c    controller
+		c    eventbus.Controller
 		want string
 	}{
 		"Controlled": {running(), "Channel ch.kyma-system"},
 		"ByHand":     {controllerAt(0), ""},
 	} {
 		s := contracted()
-		s.bus.controller, s.controller = tc.c, tc.c.deployment
+		s.bus.Controller, s.controller = tc.c, tc.c.Deployment
 		for _, u := range planned(s, New().options, 0).Units {
 			for _, ch := range u.Changes {
 				if ch.Guard && ch.Verb == migration.Delete && ch.Ref.GVK().GroupKind() == kyma.Subscription && ch.Turn != tc.want {
@@ -190,8 +159,8 @@ func TestTurns(t *testing.T) {
 func TestRestoredWithoutSubscriptions(t *testing.T) {
 	s := contracted()
 	s.subscriptions, s.bus = nil, nil
-	s.controller = controllerAt(0).deployment
-	s.controller.SetAnnotations(map[string]string{replicasAnnotation: "2"})
+	s.controller = controllerAt(0).Deployment
+	s.controller.SetAnnotations(map[string]string{eventbus.ReplicasAnnotation: "2"})
 	d := newDecision(s, New().options)
 	d.expand()
 	plan := d.contract(nil)
@@ -199,29 +168,11 @@ func TestRestoredWithoutSubscriptions(t *testing.T) {
 		t.Fatalf("got %q and then %q", verbs(plan.Units), verbs(plan.Last))
 	}
 	ch := plan.Last[0].Changes[0]
-	if got, want := string(ch.Patch), `{"metadata":{"annotations":{"`+replicasAnnotation+`":null}},"spec":{"replicas":2}}`; got != want {
+	if got, want := string(ch.Patch), `{"metadata":{"annotations":{"`+eventbus.ReplicasAnnotation+`":null}},"spec":{"replicas":2}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if stops(&ch) {
+	if eventbus.Stops(&ch) {
 		t.Error("to scale up counts as a stop")
-	}
-}
-
-// TestScaleDown: the patch keeps the former number, and insists on what was read.
-func TestScaleDown(t *testing.T) {
-	ch := controllerAt(2).scaleDown("slow").Changes[0]
-	if got, want := string(ch.Patch), `{"metadata":{"annotations":{"`+replicasAnnotation+`":"2"}},"spec":{"replicas":0}}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	want := map[string]any{
-		"apiVersion": "apps/v1", "kind": "Deployment", "spec": map[string]any{"replicas": int64(2)},
-		"metadata": map[string]any{"name": "event-bus-subscription-controller", "namespace": "kyma-system", "uid": "controller"},
-	}
-	if diff := cmp.Diff(want, ch.Object.Object); diff != "" {
-		t.Errorf("basis (-want +got):\n%s", diff)
-	}
-	if !stops(&ch) {
-		t.Error("it does not count as a stop")
 	}
 }
 
@@ -247,64 +198,17 @@ func (v view) List(gk schema.GroupKind, namespace string) []*unstructured.Unstru
 	return all
 }
 
-func TestAtZero(t *testing.T) {
-	labelled := func(c controller) view {
-		match := map[string]any{"name": "subscription-controller"}
-		v := view{}
-		if c.deployment != nil {
-			c.deployment.Object["spec"].(map[string]any)["selector"] = map[string]any{"matchLabels": match}
-			v = append(v, c.deployment)
-		}
-		for _, pod := range c.pods {
-			pod.SetLabels(map[string]string{"name": "subscription-controller"})
-			v = append(v, pod)
-		}
-		return v
-	}
-	kept := controllerAt(1)
-	kept.deployment.SetAnnotations(map[string]string{replicasAnnotation: "1"})
-	unseen := controllerAt(0)
-	unseen.deployment.SetGeneration(2)
-	ending := controllerAt(0)
-	ending.pods = []*unstructured.Unstructured{controllerPod("old", "True", nil)}
-	for name, tc := range map[string]struct {
-		reason string
-		verb   migration.Verb
-		views  []controller
-		want   migration.State
-	}{
-		"Zero":         {"nothing is left", migration.Await, []controller{controllerAt(0)}, migration.Met},
-		"Gone":         {"there is none", migration.Await, []controller{{}}, migration.Met},
-		"StillUp":      {"the view lags behind, or the patch is to come", migration.Await, []controller{controllerAt(1)}, migration.Pending},
-		"Unseen":       {"its controller has not seen it", migration.Await, []controller{unseen}, migration.Pending},
-		"Ending":       {"a pod may still write", migration.Await, []controller{ending}, migration.Pending},
-		"UpAgain":      {"somebody scaled it up", migration.Patch, []controller{controllerAt(0), controllerAt(1)}, migration.Failed},
-		"UpAgainAwait": {"the recheck says so, for one Subscription after the other", migration.Await, []controller{kept}, migration.Met},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := atZero(&migration.Change{Verb: tc.verb, Ref: controllerRef})
-			var got migration.Status
-			for _, v := range tc.views {
-				got = c.Eval(labelled(v))
-			}
-			if got.State != tc.want {
-				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
-			}
-		})
-	}
-}
-
 // TestCrashingEndpoint: a Subscription at which the controller crashes is named
 // first, wherever it is, and without its endpoint. Fails on the commit before: it was
 // one deferral among many, and quoted the password.
 func TestCrashingEndpoint(t *testing.T) {
 	s := contracted()
 	bad := obj("eventing.kyma-project.io/v1alpha1", "Subscription", "kube-system", "bad", map[string]any{"spec": map[string]any{"endpoint": "http://user:hunter2@[::1"}})
-	if !unparsable(bad) || unparsable(s.subscriptions[0]) {
+	if !route.Unparsable(bad) || route.Unparsable(s.subscriptions[0]) {
 		t.Fatal("what crashes the controller is not told from what does not")
 	}
 	s.unparsable = append(s.unparsable, bad)
-	s.bus.problem = "it crashes"
+	s.bus.Problem = "it crashes"
 	plan := planned(s, New().options, 0)
 	first := plan.Findings[0]
 	if first.Object != "Subscription kube-system/bad" || !strings.Contains(first.Problem, "spec.endpoint is not a URL") {
@@ -321,7 +225,7 @@ func TestCrashingEndpoint(t *testing.T) {
 	if raw, err := json.Marshal(plan); err != nil || strings.Contains(string(raw), "hunter2") {
 		t.Errorf("the plan has the password: %s, %v", raw, err)
 	}
-	if got := redacted("http://user:hunter2@[::1"); strings.Contains(got, "hunter2") {
-		t.Errorf("redacted has the password: %s", got)
+	if got := redact.URL("http://user:hunter2@[::1"); strings.Contains(got, "hunter2") {
+		t.Errorf("redact.URL has the password: %s", got)
 	}
 }

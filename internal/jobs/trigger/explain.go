@@ -5,7 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -19,12 +21,12 @@ func (g *group) explain(k kinds) *migration.Replacement {
 	field := func(from, to, value string) {
 		r.Fields = append(r.Fields, migration.FieldMapping{From: from + ": " + value, To: to + ": " + value})
 	}
-	field("spec.source_id", "spec.filter.attributes."+kyma.SourceAttribute, g.delivery.source)
-	field("spec.event_type", "spec.filter.attributes."+kyma.TypeAttribute, g.delivery.eventType)
-	field("spec.event_type_version", "spec.filter.attributes."+kyma.EventTypeVersionAttribute, g.delivery.version)
-	field("spec.endpoint", "spec.subscriber.uri", redacted(g.delivery.endpoint))
+	field("spec.source_id", "spec.filter.attributes."+kyma.SourceAttribute, g.Delivery.Source)
+	field("spec.event_type", "spec.filter.attributes."+kyma.TypeAttribute, g.Delivery.EventType)
+	field("spec.event_type_version", "spec.filter.attributes."+kyma.EventTypeVersionAttribute, g.Delivery.Version)
+	field("spec.endpoint", "spec.subscriber.uri", redact.URL(g.Delivery.Endpoint))
 	r.Fields = append(r.Fields, migration.FieldMapping{To: "spec.broker: " + kyma.DefaultBroker})
-	if asksForNameHeader(first) {
+	if route.AsksForNameHeader(first) {
 		r.Fields = append(r.Fields, migration.FieldMapping{From: "spec.include_subscription_name_header: true"})
 	}
 	wanted := g.newTrigger(&k.trigger)

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -229,7 +230,7 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time
 	if len(candidates) == 0 {
 		return d.contract(nil), nil
 	}
-	if err := s.observeBus(ctx, c); err != nil {
+	if s.bus, err = eventbus.Observe(ctx, c, s.kinds.link, s.kinds.channel); err != nil {
 		return nil, err
 	}
 	if err := j.drain(ctx, c, s.bus, candidates, j.patience(preview)); err != nil {
@@ -241,11 +242,11 @@ func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time
 	return d.contract(candidates), nil
 }
 
-func (j *Job) monitor(c reader) monitor {
+func (j *Job) monitor(c reader) eventbus.Monitor {
 	if j.natsURL != "" {
-		return monitorAt(j.natsURL)
+		return eventbus.MonitorAt(j.natsURL)
 	}
-	return monitorInCluster(c)
+	return eventbus.MonitorInCluster(c)
 }
 
 // drainInterval is how often NATS Streaming is asked, which cannot be watched.
@@ -260,23 +261,23 @@ func (j *Job) patience(preview bool) time.Duration {
 }
 
 // drain reads what is in flight, and gives what is time to arrive.
-func (j *Job) drain(ctx context.Context, c reader, b *bus, candidates []*group, patience time.Duration) error {
+func (j *Job) drain(ctx context.Context, c reader, b *eventbus.Bus, candidates []*group, patience time.Duration) error {
 	get := j.monitor(c)
 	deadline := time.Now().Add(patience)
 	for {
 		asked, waiting := false, false
 		for _, g := range candidates {
 			for _, sub := range g.subscriptions {
-				if b.legacyLink(sub) == nil {
+				if b.LegacyLink(sub) == nil {
 					continue
 				}
 				if !asked {
 					asked = true
-					b.inFlight = readInFlight(ctx, get)
+					b.InFlight = eventbus.ReadInFlight(ctx, get)
 				}
-				j.looks.first(b.channelOf(sub), b.inFlight)
-				n, why := b.waiting(sub)
-				waiting = waiting || n > 0 || why != "" && b.inFlight.unreadable != "" && !b.inFlight.denied
+				j.looks.first(b.ChannelOf(sub), b.InFlight)
+				n, why := b.Waiting(sub)
+				waiting = waiting || n > 0 || why != "" && b.InFlight.Unreadable != "" && !b.InFlight.Denied
 			}
 		}
 		left := time.Until(deadline)
@@ -301,11 +302,11 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	case ch.Ref.Kind == namespaces.Kind:
 		c = ready(ch, migration.SubjectOf(kyma.Broker, ch.Ref.Name, kyma.DefaultBroker))
 		c.Timeout = j.readyTimeout
-	case ch.Ref == controllerRef:
-		if ch.Verb == migration.Patch && !stops(ch) {
+	case ch.Ref == eventbus.ControllerRef:
+		if ch.Verb == migration.Patch && !eventbus.Stops(ch) {
 			return nil
 		}
-		c = atZero(ch)
+		c = eventbus.AtZero(ch)
 		c.Timeout = j.options.deleteTimeout
 	case ch.Verb == migration.Patch:
 		return nil

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -29,12 +31,12 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 	triggers := map[migration.Ref]string{}
 	brokers := map[string]string{}
 	err = c.Each(ctx, k.trigger.Resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
-		selected, ours := selectionOf(trigger, func(string) bool { return true })
+		selected, ours := route.SelectionOf(trigger, func(string) bool { return true })
 		if !ours {
 			return nil
 		}
 		for source, workload := range live {
-			if selected.opaque || selected.source == "" || selected.source == source {
+			if selected.Opaque || selected.Source == "" || selected.Source == source {
 				why := fmt.Sprintf("carries live events: %s posts those of %s to the mesh", workload, source)
 				ref := k.trigger.RefTo(trigger)
 				if known, ok := triggers[ref]; !ok || why < known {
@@ -86,12 +88,12 @@ func refuseUndo(ctx context.Context, c reader, changes []migration.Change) ([]mi
 	if !restores || byHand {
 		return nil, nil
 	}
-	ref := controllerRef
+	ref := eventbus.ControllerRef
 	controller, err := c.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	if controller != nil && replicas(controller) > 0 {
+	if controller != nil && eventbus.Replicas(controller) > 0 {
 		return nil, nil
 	}
 	return []migration.Finding{{

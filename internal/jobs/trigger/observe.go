@@ -5,14 +5,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
-	"unique"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
@@ -77,7 +77,34 @@ type snapshot struct {
 	controller *unstructured.Unstructured
 	// mesh and bus are read only if they have a say.
 	mesh *mesh
-	bus  *bus
+	bus  *eventbus.Bus
+}
+
+// existing is what the job needs of a Trigger that exists: there may be thousands.
+type existing struct {
+	namespace, name string
+	// selected, without its address, is nil if the Trigger is none of the default
+	// Broker's.
+	selected   *route.Selection
+	subscriber string
+	// problem says why it does not count as ready; "" if it does.
+	problem         string
+	ready, deleting bool
+	// made: an interrupted run of this job created it, and nobody has edited it since.
+	made bool
+}
+
+// existingOf reads a Trigger. made may be nil.
+func existingOf(k migration.Kind, obj *unstructured.Unstructured, made func(*unstructured.Unstructured) bool) *existing {
+	e := &existing{
+		namespace: route.Share(obj.GetNamespace()), name: strings.Clone(obj.GetName()), subscriber: kyma.SubscriberOf(obj),
+		problem: unready(k.RefTo(obj), obj), ready: kyma.ReadinessOf(obj).OK(), deleting: obj.GetDeletionTimestamp() != nil,
+		made: made != nil && made(obj),
+	}
+	if selected, ours := route.FilterOf(obj); ours {
+		e.selected = &selected
+	}
+	return e
 }
 
 // mesh is how the events of Applications get into the mesh.
@@ -88,19 +115,6 @@ type mesh struct {
 	eventServices map[string]*unstructured.Unstructured
 	// former are the pods of event-services that are not proven to post to the mesh.
 	former eventpath.FormerPods
-}
-
-// bus is what is left of the Event Bus.
-type bus struct {
-	// controller is who deletes what belongs to a Kyma Subscription, and removes its
-	// finalizers; problem is why it does not, although it has replicas.
-	controller controller
-	problem    string
-	// links are the Knative Subscriptions of Kyma Subscriptions by name, channels
-	// their Channels.
-	links, channels map[string]*unstructured.Unstructured
-	// inFlight is what NATS Streaming still holds.
-	inFlight inFlight
 }
 
 func (s *snapshot) isNamespace(name string) bool {
@@ -134,7 +148,7 @@ func observe(ctx context.Context, c reader, o options, excluded []string, made f
 	})
 	g.Go(func() error {
 		var err error
-		s.controller, err = c.Get(ctx, controllerRef)
+		s.controller, err = c.Get(ctx, eventbus.ControllerRef)
 		return err
 	})
 	each := func(k migration.Kind, namespace string, fn func(*unstructured.Unstructured)) {
@@ -169,10 +183,10 @@ func observe(ctx context.Context, c reader, o options, excluded []string, made f
 	list(s.kinds.httpSource, o.integrationNamespace, trimReady, func(obj *unstructured.Unstructured) {
 		s.addSource(obj)
 	})
-	list(s.kinds.subscription, "", trimSubscription, func(obj *unstructured.Unstructured) {
+	list(s.kinds.subscription, "", eventbus.Trim, func(obj *unstructured.Unstructured) {
 		// Later versions of Kyma use the group and kind for something else.
 		later := kyma.MapAt(obj.Object, "spec")["sink"] != nil && !kyma.LegacySubscription(obj)
-		if !later && unparsable(obj) {
+		if !later && route.Unparsable(obj) {
 			s.unparsable = append(s.unparsable, obj)
 		}
 		if !skip[obj.GetNamespace()] && !later {
@@ -267,102 +281,13 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	return g.Wait()
 }
 
-// observeBus reads what is left of the Event Bus, but for what is in flight.
-func (s *snapshot) observeBus(ctx context.Context, c reader) error {
-	b := &bus{links: map[string]*unstructured.Unstructured{}, channels: map[string]*unstructured.Unstructured{}}
-	s.bus = b
-	g, ctx := errgroup.WithContext(ctx)
-	var scaled, sets, running []*unstructured.Unstructured
-	for _, one := range []struct {
-		resource migration.Resource
-		trim     func(*unstructured.Unstructured)
-		to       *[]*unstructured.Unstructured
-	}{{deployments, trimScaled, &scaled}, {replicaSets, trimOwned, &sets}, {pods, trimPod, &running}} {
-		g.Go(func() error {
-			// Remembered, so that waits and rechecks go on from here.
-			all, err := c.List(ctx, one.resource, kyma.SystemNamespace, migration.ListOptions{Trim: one.trim, PageSize: migration.LargePage})
-			*one.to = all
-			return err
-		})
-	}
-	if s.kinds.link.Served {
-		g.Go(func() error {
-			// All of the namespace: a Channel stays for a subscriber of anybody.
-			all, err := c.List(ctx, s.kinds.link.Resource, kyma.SystemNamespace, migration.ListOptions{Trim: trimSubscription})
-			for _, obj := range all {
-				b.links[obj.GetName()] = obj
-			}
-			return err
-		})
-	}
-	if s.kinds.channel.Served {
-		g.Go(func() error {
-			opts := migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimChannel}
-			return c.Each(ctx, s.kinds.channel.Resource, kyma.SystemNamespace, opts, func(obj *unstructured.Unstructured) error {
-				b.channels[obj.GetName()] = obj
-				return nil
-			})
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	var deployment *unstructured.Unstructured
-	for _, obj := range scaled {
-		if obj.GetName() == controllerRef.Name {
-			deployment = obj
-		}
-	}
-	b.controller = newController(deployment, sets, running)
-	if b.controller.replicas() > 0 {
-		b.problem = b.controller.problem(time.Now())
-	}
-	return nil
-}
-
-// replicas is what a Deployment is told to have; the API server's default is 1.
-func replicas(deployment *unstructured.Unstructured) int64 {
-	n, found, err := unstructured.NestedInt64(deployment.Object, "spec", "replicas")
-	if err != nil || !found {
-		return 1
-	}
-	return n
-}
-
-// trimSubscription keeps all of an object that is needed to make it again: it is
-// the pre-image of its deletion.
-func trimSubscription(obj *unstructured.Unstructured) {
-	delete(obj.Object, "status")
-	trimMeta(obj)
-}
-
-// trimChannel is trimSubscription for a Channel of the Event Bus. Who subscribes to it,
-// Knative knows.
-func trimChannel(obj *unstructured.Unstructured) {
-	trimSubscription(obj)
-	kyma.TrimSubscribers(obj)
-}
-
-// trimMeta removes what the server sets and nobody here reads. Kind and version
-// are the same in all, and share their strings.
-func trimMeta(obj *unstructured.Unstructured) {
-	meta := kyma.MapAt(obj.Object, "metadata")
-	for _, key := range []string{"creationTimestamp", "selfLink", "managedFields"} {
-		delete(meta, key)
-	}
-	for _, key := range []string{"apiVersion", "kind"} {
-		obj.Object[key] = unique.Make(kyma.Text(obj.Object[key])).Value()
-	}
-	meta["namespace"] = unique.Make(obj.GetNamespace()).Value()
-}
-
 // readyStatus is what is kept of the status of what is ready: all share it, and
 // nothing may change it.
 var readyStatus = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
 
 // trimReady keeps of a status whether the object is ready, and why not.
 func trimReady(obj *unstructured.Unstructured) {
-	trimMeta(obj)
+	k8sutil.TrimMeta(obj)
 	k8sutil.TrimLastApplied(obj)
 	status := kyma.MapAt(obj.Object, "status")
 	if status == nil {

@@ -11,7 +11,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -24,8 +27,8 @@ const parallelism = 16
 // group is Subscriptions of one namespace that bring the same events to the same
 // address: one Trigger stands for all of them.
 type group struct {
-	delivery
-	terms
+	route.Delivery
+	route.Terms
 	namespace string
 	// subscriptions, the one that gives the Trigger its name first.
 	subscriptions []*unstructured.Unstructured
@@ -34,7 +37,7 @@ type group struct {
 	wanted  string
 }
 
-func (g *group) pair() pair { return pair{g.delivery.source, g.namespace} }
+func (g *group) pair() pair { return pair{g.Delivery.Source, g.namespace} }
 
 // decision is a plan in the making.
 type decision struct {
@@ -63,7 +66,7 @@ func newDecision(s *snapshot, o options) *decision {
 		for _, t := range triggers {
 			if t.selected != nil {
 				// Each is compared with every group of its namespace.
-				t.selected.address = kyma.Address(t.subscriber, d.isNamespace)
+				t.selected.Address = kyma.Address(t.subscriber, d.isNamespace)
 			}
 		}
 	}
@@ -121,7 +124,7 @@ func (d *decision) crashes() {
 
 // group sorts Subscriptions into those that are equal, and reports the others.
 func (d *decision) group() {
-	byTerms := map[string]map[terms]*group{}
+	byTerms := map[string]map[route.Terms]*group{}
 	for _, sub := range d.subscriptions {
 		if kyma.OptedOut(sub) || d.namespaces[sub.GetNamespace()].optedOut {
 			d.find(migration.Info, d.ref(sub), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
@@ -129,30 +132,30 @@ func (d *decision) group() {
 		}
 		wants, why := d.assess(sub)
 		if why != nil {
-			hint := why.hint
-			if !why.passes {
+			hint := why.Hint
+			if !why.Passes {
 				hint += fmt.Sprintf("; to leave it out for good: kubectl -n %s label %s %s=true",
 					sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()), kyma.OptOutLabel)
 			}
 			severity := d.untriggered()
-			if why.passes {
+			if why.Passes {
 				severity = migration.Deferred
 			}
-			d.find(severity, d.ref(sub), "left as it is: "+why.problem, hint)
+			d.find(severity, d.ref(sub), "left as it is: "+why.Problem, hint)
 			continue
 		}
-		if asksForNameHeader(sub) {
+		if route.AsksForNameHeader(sub) {
 			d.find(migration.Warning, d.ref(sub), "spec.include_subscription_name_header is set, and no Trigger can add such a header; nothing in Kyma 1.10 and 1.11 does, either",
 				"if the subscriber relies on it, tell it by the URL which Subscription it was")
 		}
 		namespace := sub.GetNamespace()
 		if byTerms[namespace] == nil {
-			byTerms[namespace] = map[terms]*group{}
+			byTerms[namespace] = map[route.Terms]*group{}
 		}
-		t := termsOf(wants, d.isNamespace)
+		t := route.TermsOf(wants, d.isNamespace)
 		g := byTerms[namespace][t]
 		if g == nil {
-			g = &group{delivery: wants, terms: t, namespace: namespace}
+			g = &group{Delivery: wants, Terms: t, namespace: namespace}
 			byTerms[namespace][t] = g
 			d.groups = append(d.groups, g)
 		}
@@ -169,36 +172,36 @@ func (d *decision) group() {
 			}
 			return cmp.Compare(console(a), console(b))
 		})
-		g.delivery, _ = deliveryOf(g.subscriptions[0])
+		g.Delivery, _ = route.DeliveryOf(g.subscriptions[0])
 	}
 }
 
 // assess says what a Subscription asks for, or why it has no equivalent.
-func (d *decision) assess(sub *unstructured.Unstructured) (delivery, *obstacle) {
+func (d *decision) assess(sub *unstructured.Unstructured) (route.Delivery, *route.Obstacle) {
 	if sub.GetDeletionTimestamp() != nil {
-		why := &obstacle{"it is being deleted already", "wait until it is gone, and run again", true}
+		why := &route.Obstacle{Problem: "it is being deleted already", Hint: "wait until it is gone, and run again", Passes: true}
 		if finalizers := sub.GetFinalizers(); len(finalizers) > 0 {
-			why.problem += ", and held by " + owners(finalizers)
-			why.hint = "check that they run, and run again"
+			why.Problem += ", and held by " + owners(finalizers)
+			why.Hint = "check that they run, and run again"
 			if slices.Equal(finalizers, []string{kyma.SubscriptionFinalizer}) {
-				why.hint = fmt.Sprintf(`check that it runs (kubectl -n %s get deployment,pods -l app.kubernetes.io/name=subscription-controller), and run again; `+
+				why.Hint = fmt.Sprintf(`check that it runs (kubectl -n %s get deployment,pods -l app.kubernetes.io/name=subscription-controller), and run again; `+
 					`if it is gone for good: kubectl -n %s patch %s --type=merge -p '{"metadata":{"finalizers":null}}'`,
 					kyma.SystemNamespace, sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()))
 			}
 		}
-		return delivery{}, why
+		return route.Delivery{}, why
 	}
 	if d.namespaces[sub.GetNamespace()].terminating {
-		return delivery{}, &obstacle{"its namespace is being deleted", "wait until it is gone, and run again", true}
+		return route.Delivery{}, &route.Obstacle{Problem: "its namespace is being deleted", Hint: "wait until it is gone, and run again", Passes: true}
 	}
-	wants, why := deliveryOf(sub)
+	wants, why := route.DeliveryOf(sub)
 	if why != nil {
 		return wants, why
 	}
-	if _, ok := d.applications[wants.source]; !ok && d.sources[wants.source] == nil {
-		return wants, &obstacle{
-			fmt.Sprintf("spec.source_id %q is no Application and has no HTTPSource: its events reach the Event Bus by another way, and there is none into the mesh", wants.source),
-			fmt.Sprintf("create the Application %q and let whoever posts to event-publish-service.%s post to it, or delete the Subscription", wants.source, kyma.SystemNamespace), false,
+	if _, ok := d.applications[wants.Source]; !ok && d.sources[wants.Source] == nil {
+		return wants, &route.Obstacle{
+			Problem: fmt.Sprintf("spec.source_id %q is no Application and has no HTTPSource: its events reach the Event Bus by another way, and there is none into the mesh", wants.Source),
+			Hint:    fmt.Sprintf("create the Application %q and let whoever posts to event-publish-service.%s post to it, or delete the Subscription", wants.Source, kyma.SystemNamespace),
 		}
 	}
 	return wants, nil
@@ -357,10 +360,10 @@ func (d *decision) match(g *group) bool {
 		if trigger.selected == nil || trigger.deleting {
 			continue
 		}
-		switch trigger.selected.compare(g.terms) {
-		case same:
+		switch trigger.selected.Compare(g.Terms) {
+		case route.Same:
 			equal = append(equal, trigger)
-		case wider:
+		case route.Wider:
 			wide = append(wide, trigger.name)
 		}
 	}
@@ -427,7 +430,7 @@ func (g *group) ref(k kinds) migration.Ref {
 
 // newTrigger is the Trigger of the group, if it has to be created.
 func (g *group) newTrigger(k *migration.Kind) *unstructured.Unstructured {
-	return newTrigger(*k, g.subscriptions[0], g.delivery, g.subscriptions[1:]...)
+	return route.NewTrigger(*k, g.subscriptions[0], g.Delivery, g.subscriptions[1:]...)
 }
 
 // builder returns newTrigger for later. It holds nothing but the group, which is released
@@ -499,7 +502,7 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 			}
 			creation := migration.Change{
 				Verb: migration.Create, Ref: ref, Build: g.builder(&kind),
-				Why: fmt.Sprintf("Subscription %s brings %s, and no Trigger does", g.subscriptions[0].GetName(), g.delivery),
+				Why: fmt.Sprintf("Subscription %s brings %s, and no Trigger does", g.subscriptions[0].GetName(), g.Delivery),
 			}
 			if d.preview {
 				creation.Explain = func() *migration.Replacement { return g.explain(d.kinds) }
@@ -542,65 +545,65 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 // subscription-controller if it runs and has the time, or this job. The two never do
 // it side by side. Where nobody can, nothing goes.
 func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
-	c := controller{deployment: d.controller}
+	c := eventbus.Controller{Deployment: d.controller}
 	if d.bus != nil {
-		c = d.bus.controller
+		c = d.bus.Controller
 	}
 	n := 0
 	for _, subs := range goes {
 		n += len(subs)
 	}
-	optedOut := c.deployment != nil && kyma.OptedOut(c.deployment)
-	former := c.former()
-	if c.replicas() > 0 {
+	optedOut := c.Deployment != nil && kyma.OptedOut(c.Deployment)
+	former := c.Former()
+	if c.Replicas() > 0 {
 		former = 0 // somebody restored them already
 	}
 	switch {
 	case n == 0:
-	case c.replicas() == 0:
-		d.byHand, d.awaitStop = true, len(c.pods) > 0
-	case d.bus.problem != "" && optedOut:
+	case c.Replicas() == 0:
+		d.byHand, d.awaitStop = true, len(c.Pods) > 0
+	case d.bus.Problem != "" && optedOut:
 		for _, g := range d.groups {
 			for _, sub := range goes[g] {
-				d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", controllerRef, d.bus.problem),
+				d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, d.bus.Problem),
 					fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; fix it and run again, or scale it to 0, and this job does its part: kubectl -n %[1]s scale deployment/%[2]s --replicas=0",
-						controllerRef.Namespace, controllerRef.Name))
+						eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name))
 			}
 		}
 		clear(goes)
-	case d.bus.problem != "":
-		d.find(migration.Warning, controllerRef.String(),
-			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.problem, c.replicas()),
-			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous", controllerRef.Namespace, controllerRef.Name))
+	case d.bus.Problem != "":
+		d.find(migration.Warning, eventbus.ControllerRef.String(),
+			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.Problem, c.Replicas()),
+			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous", eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name))
 		d.stop(c, "it does not run, and must not start in the middle of the deletions")
-		former = c.replicas()
+		former = c.Replicas()
 	default:
-		takes := time.Duration(float64(n) / controllerPace * float64(time.Second)).Round(time.Second)
+		takes := time.Duration(float64(n) / eventbus.ControllerPace * float64(time.Second)).Round(time.Second)
 		long := d.left > 0 && takes+d.options.observePublishers > d.left
 		const pace = "it deletes about 1.5 Subscriptions a second: %d take %s, and --timeout leaves %s"
 		switch {
 		case long && optedOut:
-			d.find(migration.Warning, controllerRef.String(), fmt.Sprintf(pace+"; it carries the label %s=true, so it is not scaled to 0", n, round(takes), round(d.left.Round(time.Second)), kyma.OptOutLabel),
+			d.find(migration.Warning, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it carries the label %s=true, so it is not scaled to 0", n, round(takes), round(d.left.Round(time.Second)), kyma.OptOutLabel),
 				"what is finished stays when the time is over (exit code 124): run again until nothing is left, or give a longer --timeout")
 		case long:
-			d.find(migration.Info, controllerRef.String(), fmt.Sprintf(pace+"; it is scaled to 0 while this job does its part, and to %d again afterwards", n, round(takes), round(d.left.Round(time.Second)), c.replicas()),
+			d.find(migration.Info, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it is scaled to 0 while this job does its part, and to %d again afterwards", n, round(takes), round(d.left.Round(time.Second)), c.Replicas()),
 				fmt.Sprintf("to leave it running, give a longer --timeout, or: kubectl -n %s label deployment/%s %s=true, and run again as often as it ends with exit code 124; without the label afterwards: %[3]s-",
-					controllerRef.Namespace, controllerRef.Name, kyma.OptOutLabel))
+					eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name, kyma.OptOutLabel))
 			d.stop(c, "it is too slow for this many deletions")
-			former = c.replicas()
+			former = c.Replicas()
 		default:
 			d.estimate(takes)
 		}
 	}
 	if former > 0 && !optedOut {
-		d.plan.Last = append(d.plan.Last, c.restore(former))
+		d.plan.Last = append(d.plan.Last, c.Restore(former))
 	}
 }
 
 // stop scales the subscription-controller to 0 before this job does its part.
-func (d *decision) stop(c controller, why string) {
+func (d *decision) stop(c eventbus.Controller, why string) {
 	d.byHand, d.awaitStop = true, true
-	d.units.controller = append(d.units.controller, c.scaleDown(why))
+	d.units.controller = append(d.units.controller, c.ScaleDown(why))
 }
 
 // estimate says how long the deletions may take if every unit is one that stays
@@ -622,8 +625,8 @@ var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferr
 // drained says whether nothing is in flight for a Subscription, and reports it
 // if something is.
 func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
-	n, why := d.bus.waiting(sub)
-	to := redacted(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
+	n, why := d.bus.Waiting(sub)
+	to := redact.URL(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
 	override := fmt.Sprintf("to delete it all the same, and drop them: --legacy-traffic=%s", ignore)
 	if d.options.legacyTraffic == ignore {
 		moved := d.switched(g.pair().source, d.options)
@@ -688,13 +691,13 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 		change.Guard = true
 		// The controller deletes a Channel only with its last subscriber, and takes
 		// nobody for the last if two go at once.
-		if channel := d.bus.channelOf(sub); channel != "" {
+		if channel := d.bus.ChannelOf(sub); channel != "" {
 			change.Turn = "Channel " + channel
 		}
 		return []migration.Change{change}
 	}
 	var changes []migration.Change
-	if link := d.bus.legacyLink(sub); link != nil {
+	if link := d.bus.LegacyLink(sub); link != nil {
 		going[link.GetName()] = unit
 		changes = d.remove(changes, d.kinds.link, link, "no subscription-controller runs that would")
 	}
@@ -709,7 +712,7 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 
 // awaitController waits until the subscription-controller does not interfere.
 func (d *decision) awaitController() migration.Change {
-	return migration.Change{Verb: migration.Await, Ref: controllerRef, Why: "it must not do the same at the same time"}
+	return migration.Change{Verb: migration.Await, Ref: eventbus.ControllerRef, Why: "it must not do the same at the same time"}
 }
 
 // remove removes the finalizer of the controller that does not run, and deletes.
@@ -735,8 +738,8 @@ func (d *decision) channels(going map[string]string) {
 		return
 	}
 	stays, touched := map[string]bool{}, map[string][]string{}
-	for name, link := range d.bus.links {
-		channel := kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"])
+	for name, link := range d.bus.Links {
+		channel := eventbus.SubscribesTo(link)
 		if unit, goes := going[name]; goes {
 			touched[channel] = append(touched[channel], unit)
 		} else {
@@ -744,7 +747,7 @@ func (d *decision) channels(going map[string]string) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(touched)) {
-		channel := d.bus.channels[name]
+		channel := d.bus.Channels[name]
 		if channel == nil || stays[name] {
 			continue
 		}

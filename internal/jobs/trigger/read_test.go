@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -98,12 +99,12 @@ func live() *world {
 	link := s.links[pair{"commerce", "shop"}][0]
 	link.SetLabels(map[string]string{kyma.ApplicationNameLabel: "commerce", kyma.BrokerNamespaceLabel: "shop"})
 	add(source, link, s.mesh.channels["commerce"], s.mesh.services["commerce"], s.mesh.eventServices["commerce"])
-	add(s.bus.links["orders--shop"], s.bus.channels["ch"])
+	add(s.bus.Links["orders--shop"], s.bus.Channels["ch"])
 	c := running()
 	match := map[string]any{"name": "subscription-controller"}
-	c.deployment.Object["spec"].(map[string]any)["selector"] = map[string]any{"matchLabels": match}
-	c.pods[0].SetLabels(map[string]string{"name": "subscription-controller"})
-	add(c.deployment, c.pods[0])
+	c.Deployment.Object["spec"].(map[string]any)["selector"] = map[string]any{"matchLabels": match}
+	c.Pods[0].SetLabels(map[string]string{"name": "subscription-controller"})
+	add(c.Deployment, c.Pods[0])
 	add(obj("v1", "Pod", "natss", "nats-streaming-0", map[string]any{"spec": map[string]any{"containers": []any{
 		map[string]any{"ports": []any{map[string]any{"containerPort": int64(8222)}}},
 	}}}))
@@ -294,7 +295,7 @@ func TestChannelAwaited(t *testing.T) {
 	if len(conditions) != 1 {
 		t.Fatalf("%d conditions", len(conditions))
 	}
-	link := contracted().bus.links["orders--shop"]
+	link := contracted().bus.Links["orders--shop"]
 	if got := conditions[0].Eval(view{link}); got.State != migration.Pending {
 		t.Errorf("with a subscriber: %v", got)
 	}
@@ -315,20 +316,20 @@ func TestRefuseUndo(t *testing.T) {
 	trigger := migration.Change{Verb: migration.Create, Ref: k.trigger.Ref("shop", "t")}
 	for name, tc := range map[string]struct {
 		reason  string
-		c       controller
+		c       eventbus.Controller
 		changes []migration.Change
 		refused bool
 	}{
 		"Runs":    {"it takes notice", running(), []migration.Change{sub}, false},
 		"Stopped": {"nobody does", controllerAt(0), []migration.Change{sub}, true},
-		"Gone":    {"nobody does", controller{}, []migration.Change{sub}, true},
+		"Gone":    {"nobody does", eventbus.Controller{}, []migration.Change{sub}, true},
 		"ByHand":  {"the Knative Subscription is restored, too", controllerAt(0), []migration.Change{sub, link}, false},
 		"Nothing": {"no Subscription is restored", controllerAt(0), []migration.Change{trigger}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{}
-			if tc.c.deployment != nil {
-				w.view = view{tc.c.deployment}
+			if tc.c.Deployment != nil {
+				w.view = view{tc.c.Deployment}
 			}
 			findings, err := refuseUndo(t.Context(), w, tc.changes)
 			if err != nil || (len(findings) > 0) != tc.refused {

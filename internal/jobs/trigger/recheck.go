@@ -11,7 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -27,7 +30,7 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 	subject := subjectOf(u, i)
 	var why reason
 	switch {
-	case subject.Ref == controllerRef:
+	case subject.Ref == eventbus.ControllerRef:
 		return r.restoration(ctx, subject)
 	case subject.Ref.GVK().GroupKind() == kyma.Channel:
 		why, err = r.channel(ctx, subject)
@@ -70,12 +73,12 @@ const again = "run again, which decides anew"
 // somebody has decided, and there is nothing to restore.
 func (r *recheck) restoration(ctx context.Context, ch *migration.Change) (*migration.Finding, error) {
 	c, err := r.controller(ctx)
-	if err != nil || c.replicas() == 0 && c.former() > 0 {
+	if err != nil || c.Replicas() == 0 && c.Former() > 0 {
 		return nil, err
 	}
 	return &migration.Finding{
 		Severity: migration.Warning, Object: ch.Ref.String(),
-		Problem: fmt.Sprintf("its replicas are not restored: somebody scaled it meanwhile, to %d", c.replicas()),
+		Problem: fmt.Sprintf("its replicas are not restored: somebody scaled it meanwhile, to %d", c.Replicas()),
 		Hint:    fmt.Sprintf("check that this is right: kubectl -n %s get deployment %s", ch.Ref.Namespace, ch.Ref.Name),
 	}, nil
 }
@@ -86,7 +89,7 @@ func (r *recheck) channel(ctx context.Context, ch *migration.Change) (reason, er
 		links, err := r.fresh.Watched(ctx, r.kinds.link.Resource, ch.Ref.Namespace)
 		byChannel := make(map[string]*unstructured.Unstructured, len(links))
 		for _, link := range links {
-			byChannel[kyma.Text(kyma.MapAt(link.Object, "spec", "channel")["name"])] = link
+			byChannel[eventbus.SubscribesTo(link)] = link
 		}
 		return byChannel, err
 	})
@@ -100,7 +103,7 @@ func (r *recheck) channel(ctx context.Context, ch *migration.Change) (reason, er
 	if err != nil {
 		return reason{}, err
 	}
-	return c.interferes(), nil
+	return interferes(c), nil
 }
 
 // subscription says whether a Kyma Subscription may go now. What is cheap to know
@@ -114,9 +117,9 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	if !why.holds() {
 		return why, nil
 	}
-	wants, obstacle := deliveryOf(sub)
+	wants, obstacle := route.DeliveryOf(sub)
 	if obstacle != nil {
-		return reason{obstacle.problem, obstacle.hint}, nil
+		return reason{obstacle.Problem, obstacle.Hint}, nil
 	}
 	s, err := r.snapshot(ctx)
 	if err != nil {
@@ -136,20 +139,20 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	own := *s // what is shared stays as it is
 	own.brokers = map[string]*unstructured.Unstructured{ch.Ref.Namespace: broker}
 	s = &own
-	if why := s.meshTakes(pair{wants.source, ch.Ref.Namespace}, r.options); !why.holds() {
+	if why := s.meshTakes(pair{wants.Source, ch.Ref.Namespace}, r.options); !why.holds() {
 		return why, nil
 	}
-	if why, err := r.trigger(ctx, s, u, ch.Ref.Namespace, termsOf(wants, s.isNamespace)); err != nil || !why.holds() {
+	if why, err := r.trigger(ctx, s, u, ch.Ref.Namespace, route.TermsOf(wants, s.isNamespace)); err != nil || !why.holds() {
 		return why, err
 	}
 	c, err := r.controller(ctx)
 	if err != nil {
 		return reason{}, err
 	}
-	if why := c.fits(ch, &u.Changes[i] != ch || handled(u, i), time.Now()); !why.holds() {
+	if why := fits(c, ch, &u.Changes[i] != ch || handled(u, i), time.Now()); !why.holds() {
 		return why, nil
 	}
-	if c.replicas() == 0 {
+	if c.Replicas() == 0 {
 		if why, err := r.alone(ctx, u, i, ch); err != nil || !why.holds() {
 			return why, err
 		}
@@ -157,7 +160,7 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	if r.options.legacyTraffic == ignore {
 		return reason{}, nil
 	}
-	if why, err := r.switched(ctx, s, wants.source); err != nil || !why.holds() {
+	if why, err := r.switched(ctx, s, wants.Source); err != nil || !why.holds() {
 		return why, err
 	}
 	return r.traffic(ctx, sub, wants)
@@ -166,7 +169,7 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 // handled says whether the unit does what the subscription-controller would have
 // done: it waits for the controller to stop.
 func handled(u *migration.Unit, i int) bool {
-	return i > 0 && u.Changes[i-1].Ref == controllerRef
+	return i > 0 && u.Changes[i-1].Ref == eventbus.ControllerRef
 }
 
 // alone says whether a unit does all that is to be done for a Subscription without the
@@ -191,7 +194,7 @@ func (r *recheck) alone(ctx context.Context, u *migration.Unit, i int, ch *migra
 			})
 		}
 	}
-	why := reason{fmt.Sprintf("%s began to serve it after the plan was made, and does not run any more", controllerRef), again}
+	why := reason{fmt.Sprintf("%s began to serve it after the plan was made, and does not run any more", eventbus.ControllerRef), again}
 	if !released {
 		live, err := get(ctx, ch.Ref)
 		if err != nil || live != nil && slices.Contains(live.GetFinalizers(), kyma.SubscriptionFinalizer) {
@@ -241,20 +244,20 @@ func present(ref migration.Ref, obj *unstructured.Unstructured, k migration.Kind
 
 // fits says whether a deletion is right for who cleans up after it. byHand: the unit
 // does, instead of the controller.
-func (c controller) fits(ch *migration.Change, byHand bool, now time.Time) reason {
+func fits(c eventbus.Controller, ch *migration.Change, byHand bool, now time.Time) reason {
 	held := ch.Object != nil && slices.Contains(ch.Object.GetFinalizers(), kyma.SubscriptionFinalizer)
 	switch {
 	case byHand:
-		return c.interferes()
-	case !held && c.replicas() == 0:
+		return interferes(c)
+	case !held && c.Replicas() == 0:
 		return reason{} // the controller never knew it
-	case c.replicas() == 0:
-		return reason{fmt.Sprintf("%s, which is to clean up after it, was scaled to 0 or deleted meanwhile", controllerRef), again}
+	case c.Replicas() == 0:
+		return reason{fmt.Sprintf("%s, which is to clean up after it, was scaled to 0 or deleted meanwhile", eventbus.ControllerRef), again}
 	}
-	if why := c.problem(now); why != "" {
+	if why := c.Problem(now); why != "" {
 		return reason{
-			fmt.Sprintf("%s, which is to clean up after it, does not run any more: %s", controllerRef, why),
-			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; then run again", controllerRef.Namespace, controllerRef.Name),
+			fmt.Sprintf("%s, which is to clean up after it, does not run any more: %s", eventbus.ControllerRef, why),
+			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; then run again", eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name),
 		}
 	}
 	return reason{}
@@ -262,25 +265,25 @@ func (c controller) fits(ch *migration.Change, byHand bool, now time.Time) reaso
 
 // interferes says whether the controller may do the same as this job at the same
 // time.
-func (c controller) interferes() reason {
-	if c.stopped() {
+func interferes(c eventbus.Controller) reason {
+	if c.Stopped() {
 		return reason{}
 	}
-	return reason{fmt.Sprintf("%s was started meanwhile, and would do the same at the same time", controllerRef), again}
+	return reason{fmt.Sprintf("%s was started meanwhile, and would do the same at the same time", eventbus.ControllerRef), again}
 }
 
 // controller is the subscription-controller as watches show it now.
-func (r *recheck) controller(ctx context.Context) (controller, error) {
-	deployment, err := r.fresh.WatchedOne(ctx, controllerRef)
+func (r *recheck) controller(ctx context.Context) (eventbus.Controller, error) {
+	deployment, err := r.fresh.WatchedOne(ctx, eventbus.ControllerRef)
 	if err != nil {
-		return controller{}, err
+		return eventbus.Controller{}, err
 	}
-	sets, err := r.fresh.Watched(ctx, replicaSets, controllerRef.Namespace)
+	sets, err := r.fresh.Watched(ctx, replicaSets, eventbus.ControllerRef.Namespace)
 	if err != nil {
-		return controller{}, err
+		return eventbus.Controller{}, err
 	}
-	running, err := r.fresh.Watched(ctx, pods, controllerRef.Namespace)
-	return newController(deployment, sets, running), err
+	running, err := r.fresh.Watched(ctx, pods, eventbus.ControllerRef.Namespace)
+	return eventbus.NewController(deployment, sets, running), err
 }
 
 // snapshot is what the mesh does with the events of all Applications. It is shared,
@@ -344,7 +347,7 @@ func (r *recheck) switched(ctx context.Context, s *snapshot, source string) (rea
 
 // trigger says whether a Trigger brings events of these terms to the subscriber:
 // that of the unit, or else any.
-func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, namespace string, t terms) (reason, error) {
+func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, namespace string, t route.Terms) (reason, error) {
 	for n := range u.Changes {
 		ref := u.Changes[n].Ref
 		if ref.GVK().GroupKind() != kyma.Trigger {
@@ -357,23 +360,23 @@ func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, n
 		if why := present(ref, obj, r.kinds.trigger); !why.holds() {
 			return why, nil
 		}
-		if selected, ours := selectionOf(obj, s.isNamespace); !ours || selected.compare(t) != same {
+		if selected, ours := route.SelectionOf(obj, s.isNamespace); !ours || selected.Compare(t) != route.Same {
 			return reason{fmt.Sprintf("%s does not bring these events to the same address any more", ref), again}, nil
 		}
 		return reason{}, nil
 	}
 	type key struct {
-		terms
+		route.Terms
 		namespace string
 	}
 	all, err := migration.Shared(ctx, r.fresh, "triggers", func(ctx context.Context, _ *migration.Cluster) (map[key]reason, error) {
 		index := map[key]reason{}
 		err := r.fresh.WatchedEach(ctx, r.kinds.trigger.Resource, "", func(obj *unstructured.Unstructured) {
-			selected, ours := selectionOf(obj, s.isNamespace)
-			if !ours || selected.opaque {
+			selected, ours := route.SelectionOf(obj, s.isNamespace)
+			if !ours || selected.Opaque {
 				return
 			}
-			k := key{selected.terms, share(obj.GetNamespace())}
+			k := key{selected.Terms, route.Share(obj.GetNamespace())}
 			if why, known := index[k]; !known || !why.holds() {
 				index[k] = present(r.kinds.trigger.RefTo(obj), obj, r.kinds.trigger)
 			}
@@ -391,7 +394,7 @@ func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, n
 
 // traffic says whether nothing is in flight for a Subscription, and nobody
 // publishes for it.
-func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, wants delivery) (reason, error) {
+func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, wants route.Delivery) (reason, error) {
 	if !r.kinds.link.Served {
 		return reason{}, nil
 	}
@@ -399,27 +402,27 @@ func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, w
 	if err != nil || link == nil {
 		return reason{}, err // without it, nothing is delivered
 	}
-	channel := channelOf(link)
+	channel := eventbus.ChannelOf(link)
 	for {
-		now, err := migration.Shared(ctx, r.fresh, "nats", func(ctx context.Context, c *migration.Cluster) (inFlight, error) {
-			return readInFlight(ctx, r.job.monitor(c)), nil
+		now, err := migration.Shared(ctx, r.fresh, "nats", func(ctx context.Context, c *migration.Cluster) (eventbus.InFlight, error) {
+			return eventbus.ReadInFlight(ctx, r.job.monitor(c)), nil
 		})
 		if err != nil {
 			return reason{}, err
 		}
-		n, unknown := now.of(channel, kyma.NATSDurable(link.GetUID()))
-		if why := undelivered(n, unknown, wants.endpoint); !why.holds() || r.options.observePublishers == 0 {
+		n, unknown := now.Of(channel, kyma.NATSDurable(link.GetUID()))
+		if why := undelivered(n, unknown, wants.Endpoint); !why.holds() || r.options.observePublishers == 0 {
 			return why, nil
 		}
 		first := r.job.looks.first(channel, now)
-		if wait := first.at.Add(r.options.observePublishers).Sub(now.at); wait > 0 {
+		if wait := first.at.Add(r.options.observePublishers).Sub(now.At); wait > 0 {
 			// The next read is to begin after that; a shared one may be older.
-			if err := pause(ctx, max(wait-time.Since(now.at), 100*time.Millisecond)); err != nil {
+			if err := pause(ctx, max(wait-time.Since(now.At), 100*time.Millisecond)); err != nil {
 				return reason{}, err
 			}
 			continue
 		}
-		return published(first, look{now.channels[channel].LastSequence, now.at}, wants), nil
+		return published(first, look{now.Channels[channel].LastSequence, now.At}, wants), nil
 	}
 }
 
@@ -445,7 +448,7 @@ func undelivered(n uint64, unknown, endpoint string) reason {
 		}
 	case n > 0:
 		return reason{
-			fmt.Sprintf("%s in flight to %s", messages(n, ""), redacted(endpoint)),
+			fmt.Sprintf("%s in flight to %s", messages(n, ""), redact.URL(endpoint)),
 			fmt.Sprintf("run again, which waits for them; to delete it all the same, and drop them: --legacy-traffic=%s", ignore),
 		}
 	}
@@ -474,12 +477,12 @@ func (l *looks) clear() {
 
 // first keeps the first look at a channel, and returns it. The window in
 // which nobody may publish begins with it, and goes on beside all other waits.
-func (l *looks) first(channel string, f inFlight) look {
+func (l *looks) first(channel string, f eventbus.InFlight) look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, known := l.byChannel[channel]
-	if c, ok := f.channels[channel]; !known && ok && f.unreadable == "" {
-		first = look{c.LastSequence, f.at}
+	if c, ok := f.Channels[channel]; !known && ok && f.Unreadable == "" {
+		first = look{c.LastSequence, f.At}
 		if l.byChannel == nil {
 			l.byChannel = map[string]look{}
 		}
@@ -490,19 +493,19 @@ func (l *looks) first(channel string, f inFlight) look {
 
 // published says whether events came to a channel between two looks, although the
 // source has switched. There is one channel for each kind of event.
-func published(first, second look, wants delivery) reason {
+func published(first, second look, wants route.Delivery) reason {
 	switch {
 	case second.sequence < first.sequence:
 		return reason{
-			fmt.Sprintf("NATS Streaming counts fewer events of %s %s than before: whether somebody still publishes them is unknown", wants.eventType, wants.version),
+			fmt.Sprintf("NATS Streaming counts fewer events of %s %s than before: whether somebody still publishes them is unknown", wants.EventType, wants.Version),
 			"it has lost its store, or another server answers: run again",
 		}
 	case second.sequence > first.sequence:
 		return reason{
-			fmt.Sprintf("somebody still publishes %s to event-publish-service as %s: %s of %s %s within %s", wants.eventType, wants.source,
-				messages(second.sequence-first.sequence, ""), wants.eventType, wants.version, round(second.at.Sub(first.at).Round(time.Second))),
+			fmt.Sprintf("somebody still publishes %s to event-publish-service as %s: %s of %s %s within %s", wants.EventType, wants.Source,
+				messages(second.sequence-first.sequence, ""), wants.EventType, wants.Version, round(second.at.Sub(first.at).Round(time.Second))),
 			fmt.Sprintf("find who posts to event-publish-service.%s with source-id %s, let it post to the event-service of the Application, and run again; to delete it all the same, and drop them: --legacy-traffic=%s",
-				kyma.SystemNamespace, wants.source, ignore),
+				kyma.SystemNamespace, wants.Source, ignore),
 		}
 	}
 	return reason{}

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -61,33 +63,33 @@ func TestFits(t *testing.T) {
 	free := &migration.Change{Object: contracted().subscriptions[0].DeepCopy()}
 	free.Object.SetFinalizers(nil)
 	failing, ending := controllerAt(1), controllerAt(0)
-	failing.pods = []*unstructured.Unstructured{controllerPod("a", "False", crashed(2, ago(time.Second)))}
-	ending.pods = running().pods
+	failing.Pods = []*unstructured.Unstructured{controllerPod("a", "False", crashed(2, ago(time.Second)))}
+	ending.Pods = running().Pods
 	for name, tc := range map[string]struct {
 		reason string
 		ch     *migration.Change
 		byHand bool
-		c      controller
+		c      eventbus.Controller
 		want   string
 	}{
 		"Runs":        {"it cleans up", held, false, running(), ""},
 		"Stopped":     {"the deletion would hang on its finalizer", held, false, controllerAt(0), "was scaled to 0 or deleted meanwhile"},
-		"Deleted":     {"the same", held, false, controller{}, "was scaled to 0 or deleted meanwhile"},
+		"Deleted":     {"the same", held, false, eventbus.Controller{}, "was scaled to 0 or deleted meanwhile"},
 		"Crashes":     {"the same", held, false, failing, "does not run any more"},
 		"Unknown":     {"it never knew the Subscription", free, false, controllerAt(0), ""},
 		"ByHand":      {"this job cleans up", held, true, controllerAt(0), ""},
-		"ByHandGone":  {"this job cleans up", held, true, controller{}, ""},
+		"ByHandGone":  {"this job cleans up", held, true, eventbus.Controller{}, ""},
 		"ByHandRuns":  {"both would", held, true, running(), "was started meanwhile"},
 		"ByHandCrash": {"both would, at its next start", held, true, failing, "was started meanwhile"},
 		"ByHandPods":  {"its pod has not ended", held, true, ending, "was started meanwhile"},
 	} {
-		t.Run(name, func(t *testing.T) { says(t, tc.reason, tc.c.fits(tc.ch, tc.byHand, now), tc.want) })
+		t.Run(name, func(t *testing.T) { says(t, tc.reason, fits(tc.c, tc.ch, tc.byHand, now), tc.want) })
 	}
 }
 
 // TestPublished: fails on the commit before, which looked at event-services only.
 func TestPublished(t *testing.T) {
-	wants := delivery{source: "commerce", eventType: "order.created", version: "v1"}
+	wants := route.Delivery{Source: "commerce", EventType: "order.created", Version: "v1"}
 	at := func(n uint64, d time.Duration) look { return look{n, now.Add(d)} }
 	says(t, "nobody does", published(at(7, 0), at(7, 30*time.Second), wants), "")
 	says(t, "somebody does", published(at(7, 0), at(9, 30*time.Second), wants),
@@ -99,17 +101,17 @@ func TestPublished(t *testing.T) {
 // one moves it.
 func TestFirstLook(t *testing.T) {
 	j := New()
-	seen := func(n uint64, at time.Time) inFlight {
-		return inFlight{channels: map[string]natsChannel{"ch": {LastSequence: n}}, at: at}
+	seen := func(n uint64, at time.Time) eventbus.InFlight {
+		return eventbus.InFlight{Channels: map[string]eventbus.Channel{"ch": {LastSequence: n}}, At: at}
 	}
-	if got := j.looks.first("ch", inFlight{unreadable: "no", at: now}); got != (look{}) {
+	if got := j.looks.first("ch", eventbus.InFlight{Unreadable: "no", At: now}); got != (look{}) {
 		t.Errorf("unreadable: got %v", got)
 	}
 	if got := j.looks.first("other", seen(7, now)); got != (look{}) {
 		t.Errorf("no such channel: got %v", got)
 	}
 	first := look{7, now}
-	for _, f := range []inFlight{seen(7, now), seen(9, now.Add(time.Minute)), {unreadable: "no"}} {
+	for _, f := range []eventbus.InFlight{seen(7, now), seen(9, now.Add(time.Minute)), {Unreadable: "no"}} {
 		if got := j.looks.first("ch", f); got != first {
 			t.Errorf("got %v, want %v", got, first)
 		}
@@ -126,7 +128,7 @@ func TestUndelivered(t *testing.T) {
 // and the guard finds what it is about in the unit alone: it may come from a journal.
 func TestGuards(t *testing.T) {
 	for name, tc := range map[string]struct {
-		c    controller
+		c    eventbus.Controller
 		edit func(*snapshot)
 		want []string // the subjects
 	}{
@@ -148,7 +150,7 @@ func TestGuards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := contracted()
-			s.bus.controller, s.controller = tc.c, tc.c.deployment
+			s.bus.Controller, s.controller = tc.c, tc.c.Deployment
 			tc.edit(s)
 			plan := planned(s, New().options, 0)
 			var got []string
@@ -182,8 +184,8 @@ func TestGuards(t *testing.T) {
 // commit before, which wrote the whole list.
 func TestDeletionInsists(t *testing.T) {
 	s := contracted()
-	s.bus.controller, s.controller = controllerAt(0), controllerAt(0).deployment
-	for _, o := range []*unstructured.Unstructured{s.subscriptions[0], s.bus.links["orders--shop"], s.bus.channels["ch"]} {
+	s.bus.Controller, s.controller = controllerAt(0), controllerAt(0).Deployment
+	for _, o := range []*unstructured.Unstructured{s.subscriptions[0], s.bus.Links["orders--shop"], s.bus.Channels["ch"]} {
 		o.SetResourceVersion("4711")
 	}
 	n := 0

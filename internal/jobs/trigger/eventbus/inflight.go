@@ -1,4 +1,4 @@
-package trigger
+package eventbus
 
 import (
 	"context"
@@ -19,40 +19,42 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// inFlight is what NATS Streaming holds for its durable subscriptions. What
+// InFlight is what NATS Streaming holds for its durable subscriptions. What
 // could not be read is unknown, never nothing.
-type inFlight struct {
-	// unreadable is why nothing is known; "" if it was read.
-	unreadable string
-	// denied: asking again cannot help.
-	denied   bool
-	channels map[string]natsChannel
-	// at is when the reading began.
-	at time.Time
+type InFlight struct {
+	// Unreadable is why nothing is known; "" if it was read.
+	Unreadable string
+	// Denied says that asking again cannot help.
+	Denied bool
+	// Channels by name.
+	Channels map[string]Channel
+	// At is when the reading began.
+	At time.Time
 }
 
-// natsChannel is a channel as the monitoring port of NATS Streaming shows it.
-type natsChannel struct {
-	Name          string             `json:"name"`
-	Messages      uint64             `json:"msgs"`
-	FirstSequence uint64             `json:"first_seq"`
-	LastSequence  uint64             `json:"last_seq"`
-	Subscriptions []natsSubscription `json:"subscriptions"`
+// Channel is a channel as the monitoring port of NATS Streaming shows it.
+type Channel struct {
+	Name          string    `json:"name"`
+	Messages      uint64    `json:"msgs"`
+	FirstSequence uint64    `json:"first_seq"`
+	LastSequence  uint64    `json:"last_seq"`
+	Subscriptions []Durable `json:"subscriptions"`
 }
 
-type natsSubscription struct {
+// Durable is a durable subscription to it.
+type Durable struct {
 	DurableName string `json:"durable_name"`
 	LastSent    uint64 `json:"last_sent"`
 	Pending     int64  `json:"pending_count"`
 }
 
-// of returns how many messages wait to be delivered to a durable subscription;
+// Of returns how many messages wait to be delivered to a durable subscription;
 // why is set if that is not known.
-func (f *inFlight) of(channel, durable string) (n uint64, why string) {
-	if f.unreadable != "" {
-		return 0, f.unreadable
+func (f *InFlight) Of(channel, durable string) (n uint64, why string) {
+	if f.Unreadable != "" {
+		return 0, f.Unreadable
 	}
-	c, ok := f.channels[channel]
+	c, ok := f.Channels[channel]
 	if !ok {
 		return 0, fmt.Sprintf("NATS Streaming has no channel %s", channel)
 	}
@@ -71,7 +73,7 @@ func (f *inFlight) of(channel, durable string) (n uint64, why string) {
 
 // waiting counts what was not sent yet, and what was sent and not acknowledged.
 // What has expired in the meantime is not waiting any more.
-func (c *natsChannel) waiting(s natsSubscription) uint64 {
+func (c *Channel) waiting(s Durable) uint64 {
 	n := uint64(max(s.Pending, 0))
 	if c.Messages == 0 {
 		return n
@@ -86,34 +88,34 @@ func (c *natsChannel) waiting(s natsSubscription) uint64 {
 	return n
 }
 
-// monitor gets a path from the monitoring port of NATS Streaming.
-type monitor func(ctx context.Context, path string, query url.Values) ([]byte, error)
+// Monitor gets a path from the monitoring port of NATS Streaming.
+type Monitor func(ctx context.Context, path string, query url.Values) ([]byte, error)
 
 // natsPage is how many channels one request asks for.
 const natsPage = 500
 
-// readInFlight reads all channels. An error is part of what is read: it makes
+// ReadInFlight reads all channels. An error is part of what is read: it makes
 // everything unknown.
-func readInFlight(ctx context.Context, get monitor) inFlight {
-	f := inFlight{channels: map[string]natsChannel{}, at: time.Now()}
+func ReadInFlight(ctx context.Context, get Monitor) InFlight {
+	f := InFlight{Channels: map[string]Channel{}, At: time.Now()}
 	for offset := 0; ; {
 		body, err := get(ctx, "/streaming/channelsz", url.Values{
 			"subs": {"1"}, "limit": {strconv.Itoa(natsPage)}, "offset": {strconv.Itoa(offset)},
 		})
 		if err != nil {
-			return inFlight{unreadable: err.Error(), denied: apierrors.IsForbidden(err), at: f.at}
+			return InFlight{Unreadable: err.Error(), Denied: apierrors.IsForbidden(err), At: f.At}
 		}
 		var page struct {
-			ServerID string        `json:"server_id"`
-			Count    int           `json:"count"`
-			Total    int           `json:"total"`
-			Channels []natsChannel `json:"channels"`
+			ServerID string    `json:"server_id"`
+			Count    int       `json:"count"`
+			Total    int       `json:"total"`
+			Channels []Channel `json:"channels"`
 		}
 		if err := json.Unmarshal(body, &page); err != nil || page.ServerID == "" {
-			return inFlight{unreadable: "what answers on the monitoring port is not NATS Streaming", at: f.at}
+			return InFlight{Unreadable: "what answers on the monitoring port is not NATS Streaming", At: f.At}
 		}
 		for _, c := range page.Channels {
-			f.channels[c.Name] = c
+			f.Channels[c.Name] = c
 		}
 		offset += page.Count
 		if page.Count == 0 || offset >= page.Total {
@@ -122,8 +124,8 @@ func readInFlight(ctx context.Context, get monitor) inFlight {
 	}
 }
 
-// monitorAt asks a URL of the user's.
-func monitorAt(base string) monitor {
+// MonitorAt asks a URL of the user's.
+func MonitorAt(base string) Monitor {
 	client := &http.Client{Timeout: 10 * time.Second}
 	return func(ctx context.Context, path string, query url.Values) ([]byte, error) {
 		target := strings.TrimSuffix(base, "/") + path + "?" + query.Encode()
@@ -143,9 +145,9 @@ func monitorAt(base string) monitor {
 	}
 }
 
-// monitorInCluster finds the pods of NATS Streaming, and asks the first one that
+// MonitorInCluster finds the pods of NATS Streaming, and asks the first one that
 // answers: those of a fault-tolerant group that are not active do not.
-func monitorInCluster(c reader) monitor {
+func MonitorInCluster(c reader) Monitor {
 	var chosen string
 	return func(ctx context.Context, path string, query url.Values) ([]byte, error) {
 		ask := func(pod string) ([]byte, error) {

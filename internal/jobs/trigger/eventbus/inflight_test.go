@@ -1,4 +1,4 @@
-package trigger
+package eventbus
 
 import (
 	"errors"
@@ -56,10 +56,10 @@ func TestInFlightOfARealServer(t *testing.T) {
 		<-dead
 	}
 	// An acknowledgement is on its way when the subscriber has sent it.
-	var f inFlight
+	var f InFlight
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		f = readInFlight(t.Context(), monitorAt(url))
-		if n, why := f.of(channel, "uid-healthy"); n == 0 && why == "" || time.Now().After(deadline) {
+		f = ReadInFlight(t.Context(), MonitorAt(url))
+		if n, why := f.Of(channel, "uid-healthy"); n == 0 && why == "" || time.Now().After(deadline) {
 			break
 		}
 	}
@@ -75,7 +75,7 @@ func TestInFlightOfARealServer(t *testing.T) {
 		{"a subscription that is not there is unknown, not empty", channel, "uid-other", 0, "no durable subscription uid-other"},
 		{"a channel that is not there is unknown, not empty", "other.kyma-system", "uid-dead", 0, "no channel other.kyma-system"},
 	} {
-		n, why := f.of(tc.channel, tc.durable)
+		n, why := f.Of(tc.channel, tc.durable)
 		if n != tc.want || (why == "") != (tc.unknown == "") || !strings.Contains(why, tc.unknown) {
 			t.Errorf("%s: got %d, %q; want %d, %q", tc.reason, n, why, tc.want, tc.unknown)
 		}
@@ -93,9 +93,9 @@ func TestInFlightUnreadable(t *testing.T) {
 		{"another server that speaks JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }, "not NATS Streaming"},
 	} {
 		server := httptest.NewServer(tc.handler)
-		f := readInFlight(t.Context(), monitorAt(server.URL))
+		f := ReadInFlight(t.Context(), MonitorAt(server.URL))
 		server.Close()
-		if n, why := f.of("any", "any"); n != 0 || !strings.Contains(why, tc.want) {
+		if n, why := f.Of("any", "any"); n != 0 || !strings.Contains(why, tc.want) {
 			t.Errorf("%s: got %d, %q; want words %q", tc.reason, n, why, tc.want)
 		}
 	}
@@ -104,17 +104,17 @@ func TestInFlightUnreadable(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string
-		channel natsChannel
-		sub     natsSubscription
+		channel Channel
+		sub     Durable
 		want    uint64
 	}{
-		{"nothing was ever sent through it", natsChannel{}, natsSubscription{}, 0},
-		{"all is acknowledged", natsChannel{Messages: 5, FirstSequence: 1, LastSequence: 5}, natsSubscription{LastSent: 5}, 0},
-		{"not sent yet", natsChannel{Messages: 5, FirstSequence: 1, LastSequence: 5}, natsSubscription{LastSent: 2}, 3},
-		{"sent, not acknowledged", natsChannel{Messages: 5, FirstSequence: 1, LastSequence: 5}, natsSubscription{LastSent: 5, Pending: 2}, 2},
-		{"what has expired is not delivered", natsChannel{Messages: 2, FirstSequence: 9, LastSequence: 10}, natsSubscription{LastSent: 2}, 2},
-		{"all has expired", natsChannel{Messages: 0, FirstSequence: 11, LastSequence: 10}, natsSubscription{LastSent: 2}, 0},
-		{"subscribed to what came later", natsChannel{Messages: 1, FirstSequence: 1, LastSequence: 1}, natsSubscription{LastSent: 4}, 0},
+		{"nothing was ever sent through it", Channel{}, Durable{}, 0},
+		{"all is acknowledged", Channel{Messages: 5, FirstSequence: 1, LastSequence: 5}, Durable{LastSent: 5}, 0},
+		{"not sent yet", Channel{Messages: 5, FirstSequence: 1, LastSequence: 5}, Durable{LastSent: 2}, 3},
+		{"sent, not acknowledged", Channel{Messages: 5, FirstSequence: 1, LastSequence: 5}, Durable{LastSent: 5, Pending: 2}, 2},
+		{"what has expired is not delivered", Channel{Messages: 2, FirstSequence: 9, LastSequence: 10}, Durable{LastSent: 2}, 2},
+		{"all has expired", Channel{Messages: 0, FirstSequence: 11, LastSequence: 10}, Durable{LastSent: 2}, 0},
+		{"subscribed to what came later", Channel{Messages: 1, FirstSequence: 1, LastSequence: 1}, Durable{LastSent: 4}, 0},
 	} {
 		if got := tc.channel.waiting(tc.sub); got != tc.want {
 			t.Errorf("%s: got %d, want %d", tc.reason, got, tc.want)
@@ -136,9 +136,9 @@ func TestReadInFlightInPages(t *testing.T) {
 		_, _ = w.Write([]byte(page))
 	}))
 	defer server.Close()
-	f := readInFlight(t.Context(), monitorAt(server.URL))
+	f := ReadInFlight(t.Context(), MonitorAt(server.URL))
 	for _, channel := range []string{"a", "b"} {
-		if _, why := f.of(channel, "d"); why != "" {
+		if _, why := f.Of(channel, "d"); why != "" {
 			t.Error(errors.New(why))
 		}
 	}

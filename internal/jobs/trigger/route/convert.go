@@ -1,4 +1,7 @@
-package trigger
+// Package route compares the two ways by which events reach a subscriber: what a Kyma
+// Subscription asks for, what a Trigger selects, and the Trigger that stands for a
+// Subscription. It is pure, and takes whatever the API server has stored.
+package route
 
 import (
 	"fmt"
@@ -14,59 +17,56 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// originAnnotation on a Trigger names the Subscription it came from, in the same
+// OriginAnnotation on a Trigger names the Subscription it came from, in the same
 // namespace.
-const originAnnotation = "eventmesh-migration.kyma-project.io/subscription"
+const OriginAnnotation = "eventmesh-migration.kyma-project.io/subscription"
 
-// delivery is what a Subscription asks for: which events go where.
-type delivery struct {
-	source, eventType, version string
-	// endpoint is an absolute URL.
-	endpoint string
+// Delivery is what a Subscription asks for: which events go where.
+type Delivery struct {
+	Source, EventType, Version string
+	// Endpoint is an absolute URL.
+	Endpoint string
 }
 
-func (d delivery) String() string {
-	return fmt.Sprintf("%s %s of %s to %s", d.eventType, d.version, d.source, redacted(d.endpoint))
+func (d Delivery) String() string {
+	return fmt.Sprintf("%s %s of %s to %s", d.EventType, d.Version, d.Source, redact.URL(d.Endpoint))
 }
 
-// redacted is an endpoint for people: without what nobody else should read.
-func redacted(endpoint string) string { return redact.URL(endpoint) }
-
-// obstacle is why a Subscription has no equivalent in the mesh.
-type obstacle struct {
-	problem, hint string
-	// passes says that it goes away by itself.
-	passes bool
+// Obstacle is why a Subscription has no equivalent in the mesh.
+type Obstacle struct {
+	Problem, Hint string
+	// Passes says that it goes away by itself.
+	Passes bool
 }
 
-// deliveryOf reads what a Subscription asks for. It is pure, and takes whatever
+// DeliveryOf reads what a Subscription asks for. It is pure, and takes whatever
 // was stored before the schema said what may be.
-func deliveryOf(sub *unstructured.Unstructured) (delivery, *obstacle) {
+func DeliveryOf(sub *unstructured.Unstructured) (Delivery, *Obstacle) {
 	spec := kyma.MapAt(sub.Object, "spec")
-	var d delivery
+	var d Delivery
 	for _, field := range []struct {
 		name string
 		to   *string
 	}{
-		{"source_id", &d.source},
-		{"event_type", &d.eventType},
-		{"event_type_version", &d.version},
+		{"source_id", &d.Source},
+		{"event_type", &d.EventType},
+		{"event_type_version", &d.Version},
 	} {
 		value, why := attribute(spec[field.name])
 		if why != "" {
-			return d, &obstacle{
-				problem: fmt.Sprintf("no filter of a Trigger can carry spec.%s: %s", field.name, why),
-				hint:    "set it to what the events really have, or delete the Subscription if it never got any",
+			return d, &Obstacle{
+				Problem: fmt.Sprintf("no filter of a Trigger can carry spec.%s: %s", field.name, why),
+				Hint:    "set it to what the events really have, or delete the Subscription if it never got any",
 			}
 		}
 		*field.to = value
 	}
 	var why string
-	d.endpoint, why = endpoint(spec["endpoint"])
+	d.Endpoint, why = endpoint(spec["endpoint"])
 	if why != "" {
-		return d, &obstacle{
-			problem: "a Trigger needs a subscriber: " + why,
-			hint:    "set spec.endpoint to the absolute URL that is to get the events, or delete the Subscription",
+		return d, &Obstacle{
+			Problem: "a Trigger needs a subscriber: " + why,
+			Hint:    "set spec.endpoint to the absolute URL that is to get the events, or delete the Subscription",
 		}
 	}
 	return d, nil
@@ -122,15 +122,15 @@ func endpoint(v any) (value, why string) {
 	return u.Scheme + value[len(u.Scheme):], ""
 }
 
-// unparsable says whether a Subscription has an endpoint that is no URL.
-func unparsable(sub *unstructured.Unstructured) bool {
+// Unparsable says whether a Subscription has an endpoint that is no URL.
+func Unparsable(sub *unstructured.Unstructured) bool {
 	_, err := url.Parse(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
 	return err != nil
 }
 
-// asksForNameHeader says whether the Subscription asks for its own name in a
+// AsksForNameHeader says whether the Subscription asks for its own name in a
 // header.
-func asksForNameHeader(sub *unstructured.Unstructured) bool {
+func AsksForNameHeader(sub *unstructured.Unstructured) bool {
 	asks, _ := kyma.MapAt(sub.Object, "spec")["include_subscription_name_header"].(bool)
 	return asks
 }
@@ -140,10 +140,10 @@ func asksForNameHeader(sub *unstructured.Unstructured) bool {
 // not in Git: a Trigger must not have it.
 var trackingLabels = []string{"app.kubernetes.io/instance", "argocd.argoproj.io/instance"}
 
-// newTrigger returns the Trigger that a Subscription becomes. others are equal
+// NewTrigger returns the Trigger that a Subscription becomes. others are equal
 // Subscriptions that share it: a label of theirs that it lacks is kept, too. It gets no
 // trackingLabels.
-func newTrigger(k migration.Kind, sub *unstructured.Unstructured, d delivery, others ...*unstructured.Unstructured) *unstructured.Unstructured {
+func NewTrigger(k migration.Kind, sub *unstructured.Unstructured, d Delivery, others ...*unstructured.Unstructured) *unstructured.Unstructured {
 	labels := map[string]any{}
 	for _, from := range append([]*unstructured.Unstructured{sub}, others...) {
 		for key, value := range from.GetLabels() {
@@ -155,7 +155,7 @@ func newTrigger(k migration.Kind, sub *unstructured.Unstructured, d delivery, ot
 	meta := map[string]any{
 		"name":        kyma.TriggerName(sub),
 		"namespace":   sub.GetNamespace(),
-		"annotations": map[string]any{originAnnotation: sub.GetName()},
+		"annotations": map[string]any{OriginAnnotation: sub.GetName()},
 	}
 	if len(labels) > 0 {
 		meta["labels"] = labels
@@ -167,11 +167,11 @@ func newTrigger(k migration.Kind, sub *unstructured.Unstructured, d delivery, ot
 		"spec": map[string]any{
 			"broker": kyma.DefaultBroker,
 			"filter": map[string]any{"attributes": map[string]any{
-				kyma.SourceAttribute:           d.source,
-				kyma.TypeAttribute:             d.eventType,
-				kyma.EventTypeVersionAttribute: d.version,
+				kyma.SourceAttribute:           d.Source,
+				kyma.TypeAttribute:             d.EventType,
+				kyma.EventTypeVersionAttribute: d.Version,
 			}},
-			"subscriber": map[string]any{"uri": d.endpoint},
+			"subscriber": map[string]any{"uri": d.Endpoint},
 		},
 	}}
 }
