@@ -75,6 +75,9 @@ var mechanics = []string{"k8sutil", "redact"}
 // severalJobs are the commands that are more than one job's binary.
 var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service"}
 
+// pure are packages that decide over what they are given.
+var pure = []string{"internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/jobs/trigger/route"}
+
 // rule is one of the rules of the house. breaks returns what a package of the
 // product should not import or use.
 type rule struct {
@@ -238,6 +241,16 @@ var rules = []rule{
 		},
 	},
 	{
+		name:   "WhatIsPureAsksNobody",
+		reason: "what only reads a body or an object is tested by tables and fuzzed; with a context it could wait for somebody",
+		breaks: func(p *goPackage) []string {
+			if !slices.Contains(pure, strings.TrimPrefix(p.ImportPath, module+"/")) {
+				return nil
+			}
+			return which(p.Imports, func(imported string) bool { return imported == "context" || isClient(imported) })
+		},
+	},
+	{
 		name:   "TheSuiteForOthersNeedsNoTest",
 		reason: "who imports pkg/migrationtest gets all that it imports: the stand-ins of our own tests, and what they need, are none of theirs",
 		breaks: func(p *goPackage) []string {
@@ -316,6 +329,26 @@ func TestExamplesCanBeCopied(t *testing.T) {
 	}
 	if files == 0 {
 		t.Error("there is no example: this test would hold for nothing")
+	}
+}
+
+// mostLines is how long a package may be without its tests.
+const mostLines = 2500
+
+// TestPackagesAreSmall: a package that nobody can read at once has borders inside that nothing holds.
+func TestPackagesAreSmall(t *testing.T) {
+	for _, p := range load(t) {
+		lines := 0
+		for _, f := range p.GoFiles {
+			raw, err := os.ReadFile(filepath.Join(p.Dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += bytes.Count(raw, []byte("\n"))
+		}
+		if lines > mostLines {
+			t.Errorf("%s has %d lines, more than %d: divide it where one half need not know the other", strings.TrimPrefix(p.ImportPath, module+"/"), lines, mostLines)
+		}
 	}
 }
 
@@ -450,7 +483,11 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the frame knows the registry", pkg: in("internal/cli", []string{"internal/registry"}, nil), want: []string{"ImportsPointDown"}},
 		{reason: "the registry knows the jobs", pkg: in("internal/registry", []string{"internal/jobs/a", "internal/jobs/b", "internal/kyma", "pkg/jobmanager"}, nil)},
 		{reason: "a job knows another", pkg: in("internal/jobs/trigger", []string{"internal/jobs/httpsource"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
-		{reason: "a part of a job is the job's", pkg: in("internal/jobs/trigger", []string{"internal/jobs/trigger/match"}, nil)},
+		{reason: "a part of a job is the job's", pkg: in("internal/jobs/trigger", []string{"internal/jobs/trigger/route"}, nil)},
+		{reason: "a part of a job knows another job", pkg: in("internal/jobs/trigger/eventbus", []string{"internal/jobs/scaledown"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
+		{reason: "a comparison waits", pkg: in("internal/jobs/trigger/route", []string{"context", "pkg/migration"}, nil), want: []string{"WhatIsPureAsksNobody"}},
+		{reason: "a decoder asks the API server", pkg: in("internal/eventservice/legacy", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"WhatIsPureAsksNobody"}},
+		{reason: "a decoder as it should be", pkg: in("internal/eventservice/legacy", []string{"encoding/json", "internal/eventservice/cloudevent"}, nil)},
 		{reason: "a job has a client", pkg: in("internal/jobs/trigger", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"JobsHaveNoClient"}},
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
