@@ -6,36 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Readiness is the condition Ready of an object in Knative's style.
-type Readiness struct {
-	// Status is "True", "False" or "Unknown"; "" while there is no condition.
-	Status string
-	// Reason and Message are its controller's, often empty.
-	Reason, Message string
-	// Current says that the condition is about the object as it is now. A
-	// controller that never sets status.observedGeneration (that of HTTPSources)
-	// gives no sign of it, and is believed.
-	Current bool
-}
-
-// OK says whether the object is ready as it is now.
-func (r Readiness) OK() bool { return r.Status == "True" && r.Current }
-
-// ReadinessOf reads the condition Ready.
-func ReadinessOf(obj *unstructured.Unstructured) Readiness {
-	status := MapAt(obj.Object, "status")
-	observed, _ := Integer(status["observedGeneration"])
-	r := Readiness{Current: observed == 0 || observed == obj.GetGeneration()}
-	conditions, _ := status["conditions"].([]any)
-	for _, c := range conditions {
-		condition, _ := c.(map[string]any)
-		if Text(condition["type"]) == "Ready" {
-			r.Status, r.Reason, r.Message = Text(condition["status"]), Text(condition["reason"]), Text(condition["message"])
-		}
-	}
-	return r
-}
-
 // Addressed says whether others can send to the object: v1alpha1 fills in
 // status.address.hostname, every version status.address.url.
 func Addressed(obj *unstructured.Unstructured) bool {

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"knative.dev/pkg/apis"
 	"sigs.k8s.io/yaml"
 )
 
@@ -34,22 +35,22 @@ func TestReadinessOf(t *testing.T) {
 			reason: "The condition Ready decides, wherever it stands in the list.",
 			manifest: `{apiVersion: v1, kind: X, metadata: {generation: 2}, status: {observedGeneration: 2, conditions: [
 				{type: Addressable, status: "False"}, {type: Ready, status: "True"}, {type: Other, status: "False"}]}}`,
-			want: Readiness{Status: "True", Current: true}, ok: true,
+			want: Readiness{Condition: Condition{apis.Condition{Type: "Ready", Status: "True"}}, Current: true}, ok: true,
 		},
 		"StaleGeneration": {
 			reason:   "A condition of an earlier generation says nothing about this one.",
 			manifest: `{apiVersion: v1, kind: X, metadata: {generation: 3}, status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}]}}`,
-			want:     Readiness{Status: "True"},
+			want:     Readiness{Condition: Condition{apis.Condition{Type: "Ready", Status: "True"}}},
 		},
 		"NeverObserves": {
 			reason:   "The HTTPSource controller never sets observedGeneration; its word must do.",
 			manifest: `{apiVersion: v1, kind: X, metadata: {generation: 3}, status: {conditions: [{type: Ready, status: "True"}]}}`,
-			want:     Readiness{Status: "True", Current: true}, ok: true,
+			want:     Readiness{Condition: Condition{apis.Condition{Type: "Ready", Status: "True"}}, Current: true}, ok: true,
 		},
 		"NotReady": {
 			reason:   "Reason and message are what a person needs.",
 			manifest: `{apiVersion: v1, kind: X, status: {conditions: [{type: Ready, status: "False", reason: SinkNotFound, message: no sink}]}}`,
-			want:     Readiness{Status: "False", Reason: "SinkNotFound", Message: "no sink", Current: true},
+			want:     Readiness{Condition: Condition{apis.Condition{Type: "Ready", Status: "False", Reason: "SinkNotFound", Message: "no sink"}}, Current: true},
 		},
 		"NoStatus": {
 			reason:   "A new object has none yet.",

@@ -140,37 +140,9 @@ func LinkURI(namespace string) string { return "http://" + DefaultBroker + "-bro
 // lets the Broker of a namespace take events from outside of the service mesh.
 func BrokerPolicyName(namespace string) string { return namespace + "-broker" }
 
-// CatalogCondition is a condition of an object of Service Catalog.
-type CatalogCondition struct{ Status, Reason, Message string }
-
-// True says whether the condition holds.
-func (c CatalogCondition) True() bool { return c.Status == "True" }
-
-func (c CatalogCondition) String() string {
-	switch {
-	case c.Reason == "":
-		return c.Message
-	case c.Message == "":
-		return c.Reason
-	}
-	return c.Reason + ": " + c.Message
-}
-
-// ConditionOf reads a condition, all empty if there is none.
-func ConditionOf(obj *unstructured.Unstructured, name string) CatalogCondition {
-	conditions, _ := MapAt(obj.Object, "status")["conditions"].([]any)
-	for _, c := range conditions {
-		condition, _ := c.(map[string]any)
-		if Text(condition["type"]) == name {
-			return CatalogCondition{Text(condition["status"]), Text(condition["reason"]), Text(condition["message"])}
-		}
-	}
-	return CatalogCondition{}
-}
-
 // Instance is what the status of a ServiceInstance says.
 type Instance struct {
-	Ready, Failed CatalogCondition
+	Ready, Failed Condition
 	// Provisioned says that its broker has it, whatever became of later updates.
 	Provisioned bool
 	// Operation is under way: "Provision", "Update", "Deprovision"; Polling says

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"knative.dev/pkg/apis"
 	"sigs.k8s.io/yaml"
 )
 
@@ -54,7 +55,7 @@ func TestLost(t *testing.T) {
 		{"its broker began later", Instance{Polling: true, Operation: "Provision", Since: began}, began.Add(time.Second), true},
 		{"its broker has run since before", Instance{Polling: true, Operation: "Provision", Since: began}, began.Add(-time.Second), false},
 		{"in the same second, there is no telling", Instance{Polling: true, Operation: "Provision", Since: began}, began, false},
-		{"but by its answer", Instance{Polling: true, Operation: "Provision", Since: began, Ready: CatalogCondition{Reason: ReasonPolling}}, began, true},
+		{"but by its answer", Instance{Polling: true, Operation: "Provision", Since: began, Ready: Condition{apis.Condition{Reason: ReasonPolling}}}, began, true},
 		{"a removal that nobody knows of has succeeded", Instance{Polling: true, Operation: "Deprovision", Since: began}, began.Add(time.Second), false},
 		{"nothing is asked for", Instance{Operation: "Provision", Since: began}, began.Add(time.Second), false},
 		{"no broker runs", Instance{Polling: true, Operation: "Provision", Since: began}, time.Time{}, false},

@@ -87,12 +87,7 @@ func ReadAccountsLeft(ctx context.Context, c inventory.Reader) (*AccountsLeft, e
 
 // ended says whether a Job has ended.
 func ended(job *unstructured.Unstructured) bool {
-	for _, kind := range []string{"Complete", "Failed"} {
-		if kyma.ConditionOf(job, kind).True() {
-			return true
-		}
-	}
-	return false
+	return kyma.ConditionOf(job, "Complete").True() || kyma.ConditionOf(job, "Failed").True()
 }
 
 // Sentences says what is left, a sentence for each release; none if nothing is.

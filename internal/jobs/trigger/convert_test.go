@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,7 @@ import (
 	eventingv1 "knative.dev/eventing/pkg/apis/eventing/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -213,4 +215,23 @@ func FuzzConversion(f *testing.F) {
 			t.Errorf("%s\nbecomes a Trigger that is not known again: %+v", raw, again)
 		}
 	})
+}
+
+// TestBrokerAsTheAPITypeHasIt compares a Broker with that of the type of knative.dev/eventing,
+// but for its empty status.
+func TestBrokerAsTheAPITypeHasIt(t *testing.T) {
+	for _, version := range []string{"v1", "v1beta1"} {
+		kind := migration.AssumedKind(kyma.Broker, version, "brokers")
+		want, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&eventingv1.Broker{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "eventing.knative.dev/" + version, Kind: "Broker"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(want, "status")
+		if diff := cmp.Diff(want, newBroker(kind, kind.Ref("shop", "default")).Object); diff != "" {
+			t.Errorf("%s (-the API type +ours):\n%s", version, diff)
+		}
+	}
 }

@@ -1,0 +1,48 @@
+package kyma
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"knative.dev/pkg/apis"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+)
+
+// TestConditionOf compares what is read with what the converter makes of the same status, and
+// reads on where that gives up.
+func TestConditionOf(t *testing.T) {
+	ready := apis.Condition{Type: "Ready", Status: "False", Reason: "Broken", Message: "no sink"}
+	for name, tc := range map[string]struct {
+		reason, status string
+		want           apis.Condition
+		refused        bool // by the converter
+	}{
+		"Knative":    {"as Knative's controllers write it", `{observedGeneration: 2, conditions: [{type: Other, status: "True"}, {type: Ready, status: "False", reason: Broken, message: no sink}]}`, ready, false},
+		"Annotated":  {"other fields do not matter", `{annotations: {a: b}, address: {url: "http://a"}, conditions: [{type: Ready, status: "False", reason: Broken, message: no sink}]}`, ready, false},
+		"Missing":    {"it has none of that name", `{conditions: [{type: Other, status: "True"}]}`, apis.Condition{}, false},
+		"OddTime":    {"a time that is none", `{conditions: [{type: Ready, status: "False", reason: Broken, message: no sink, lastTransitionTime: yesterday}]}`, ready, true},
+		"OddElement": {"an odd condition before it", `{conditions: [{type: Other, message: 7}, {type: Ready, status: "False", reason: Broken, message: no sink}]}`, ready, true},
+		"OddStatus":  {"an odd field of the status", `{annotations: 7, conditions: [{type: Ready, status: "False", reason: Broken, message: no sink}]}`, ready, true},
+		"OddReason":  {"the rest of a condition is read", `{conditions: [{type: Ready, status: "False", reason: 7, message: no sink}]}`, apis.Condition{Type: "Ready", Status: "False", Message: "no sink"}, true},
+		"OddState":   {"a state that is none does not hold", `{conditions: [{type: Ready, status: true}]}`, apis.Condition{Type: "Ready"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj := object(t, "{apiVersion: v1, kind: X, status: "+tc.status+"}")
+			got := ConditionOf(obj, apis.ConditionReady)
+			if diff := cmp.Diff(tc.want, got.Condition); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			var status duckv1.Status
+			err := runtime.DefaultUnstructuredConverter.FromUnstructured(MapAt(obj.Object, "status"), &status)
+			if (err != nil) != tc.refused {
+				t.Fatalf("%s: the converter says: %v", tc.reason, err)
+			}
+			if typed := status.GetCondition(apis.ConditionReady); err == nil && typed != nil {
+				if diff := cmp.Diff(*typed, got.Condition); diff != "" {
+					t.Errorf("%s (-the converter +ours):\n%s", tc.reason, diff)
+				}
+			}
+		})
+	}
+}
