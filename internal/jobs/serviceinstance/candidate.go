@@ -96,7 +96,7 @@ func (d *decision) candidateOf(obj *unstructured.Unstructured) (*candidate, *pro
 // classOf returns the class of an instance if application-broker provides it.
 // The class tells by its externalID, and not by its name, what it is of: names
 // are escaped.
-func (d *decision) classOf(obj *unstructured.Unstructured) (*unstructured.Unstructured, *problem) {
+func (s *snapshot) classOf(obj *unstructured.Unstructured) (*unstructured.Unstructured, *problem) {
 	var matches func(*unstructured.Unstructured) bool
 	ref := specOf(obj, "serviceClassRef", "name")
 	switch {
@@ -116,7 +116,7 @@ func (d *decision) classOf(obj *unstructured.Unstructured) (*unstructured.Unstru
 		return nil, nil // a cluster-wide class: application-broker has none
 	}
 	var found []*unstructured.Unstructured
-	for _, class := range d.classes[obj.GetNamespace()] {
+	for _, class := range s.classes[obj.GetNamespace()] {
 		if matches(class) && specOf(class, "serviceBrokerName") == kyma.ApplicationBroker {
 			found = append(found, class)
 		}
@@ -134,11 +134,11 @@ func (d *decision) classOf(obj *unstructured.Unstructured) (*unstructured.Unstru
 }
 
 // planOf returns the plan of an instance, or why there is no saying.
-func (d *decision) planOf(obj, class *unstructured.Unstructured) (*unstructured.Unstructured, *problem) {
+func (s *snapshot) planOf(obj, class *unstructured.Unstructured) (*unstructured.Unstructured, *problem) {
 	ref, name := specOf(obj, "servicePlanRef", "name"), specOf(obj, "servicePlanName")
 	externalID, externalName := specOf(obj, "servicePlanExternalID"), specOf(obj, "servicePlanExternalName")
 	var found []*unstructured.Unstructured
-	for _, plan := range d.plans[obj.GetNamespace()] {
+	for _, plan := range s.plans[obj.GetNamespace()] {
 		if specOf(plan, "serviceClassRef", "name") != class.GetName() {
 			continue
 		}

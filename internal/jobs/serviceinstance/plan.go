@@ -27,10 +27,15 @@ const (
 	restartTakes  = 30 * time.Second
 )
 
+// builder makes the changes of a plan from what was read. It decides nothing.
+type builder struct {
+	*snapshot
+	options options
+}
+
 // decision is a plan in the making.
 type decision struct {
-	*snapshot
-	options   options
+	builder
 	plan      *migration.Plan
 	dryRun    bool
 	offerings map[string][]offering
@@ -44,7 +49,7 @@ type decision struct {
 
 func newDecision(s *snapshot, o options, dryRun bool) *decision {
 	return &decision{
-		snapshot: s, options: o, dryRun: dryRun, plan: &migration.Plan{Parallelism: parallelism},
+		builder: builder{s, o}, dryRun: dryRun, plan: &migration.Plan{Parallelism: parallelism},
 		offerings: offeringsOf(s.applications), provided: map[id][]*unstructured.Unstructured{},
 	}
 }
@@ -65,7 +70,7 @@ func (d *decision) report(obj *unstructured.Unstructured, p *problem) {
 	d.find(p.severity, d.kinds.instance.RefTo(obj).String(), p.what, p.hint)
 }
 
-func (d *decision) optOut(obj *unstructured.Unstructured) string {
+func optOut(obj *unstructured.Unstructured) string {
 	return fmt.Sprintf("to leave it out: kubectl -n %s label serviceinstance %s %s=true", obj.GetNamespace(), obj.GetName(), kyma.OptOutLabel)
 }
 
@@ -84,7 +89,7 @@ func (d *decision) assess() {
 			d.find(migration.Info, d.kinds.instance.RefTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
 		case in.terminating:
 		case c == nil:
-			why.hint = cmp.Or(why.hint, d.optOut(obj))
+			why.hint = cmp.Or(why.hint, optOut(obj))
 			d.report(obj, why)
 		default:
 			candidates = append(candidates, c)
@@ -180,8 +185,8 @@ func (d *decision) compare(c *candidate) {
 
 // lacksPolicy says whether application-broker would make a Policy: that of 1.11
 // does.
-func (d *decision) lacksPolicy(c *candidate) bool {
-	return d.kinds.policy.Served && kyma.ApplicationBrokerVersion(d.applicationBroker) == "1.11" && d.policies[c.namespace()] == nil
+func (s *snapshot) lacksPolicy(c *candidate) bool {
+	return s.kinds.policy.Served && kyma.ApplicationBrokerVersion(s.applicationBroker) == "1.11" && s.policies[c.namespace()] == nil
 }
 
 // foreignOwner is the ServiceInstance that an EventActivation belongs to, if it
@@ -284,6 +289,6 @@ func (d *decision) unnameable(c *candidate) *problem {
 	}
 	return &problem{
 		migration.Error, fmt.Sprintf("the ID of its service, %q, can be no name of an EventActivation: %s", c.service.ID, strings.Join(why, "; ")),
-		"give the service another ID, or " + d.optOut(c.obj),
+		"give the service another ID, or " + optOut(c.obj),
 	}
 }

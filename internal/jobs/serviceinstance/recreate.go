@@ -59,8 +59,8 @@ func (d *decision) recreate() {
 //
 // The second cannot be seen beforehand, but afterwards: the Knative Subscription
 // is still there. Where there was none, there is no telling.
-func (d *decision) restarts(c *candidate) int {
-	if !c.state.Provisioned || len(d.links[c.pair()]) == 0 || !d.recreation.brokerStart.Before(since(c)) {
+func (s *snapshot) restarts(c *candidate) int {
+	if !c.state.Provisioned || len(s.links[c.pair()]) == 0 || !s.recreation.brokerStart.Before(since(c)) {
 		return 1
 	}
 	return 0
@@ -107,10 +107,10 @@ func secretOf(binding *unstructured.Unstructured) string {
 }
 
 // dependents are the bindings of an instance and the usages of those.
-func (d *decision) dependents(c *candidate) (bindings, usages []*unstructured.Unstructured) {
-	bindings = d.recreation.bindings[idOf(c.obj)]
+func (s *snapshot) dependents(c *candidate) (bindings, usages []*unstructured.Unstructured) {
+	bindings = s.recreation.bindings[idOf(c.obj)]
 	for _, binding := range bindings {
-		usages = append(usages, d.recreation.usages[idOf(binding)]...)
+		usages = append(usages, s.recreation.usages[idOf(binding)]...)
 	}
 	return bindings, usages
 }
@@ -122,9 +122,9 @@ func (d *decision) irretrievable(c *candidate) *problem {
 	_, noPlan := d.planOf(c.obj, c.class)
 	serviceBroker := d.serviceBrokers[id{namespace, kyma.ApplicationBroker}]
 	mapping := d.mappings[id{namespace, c.application}]
-	enable := fmt.Sprintf("enable the service in ApplicationMapping %s/%s, or %s", namespace, c.application, d.optOut(c.obj))
+	enable := fmt.Sprintf("enable the service in ApplicationMapping %s/%s, or %s", namespace, c.application, optOut(c.obj))
 	never := func(what, hint string) *problem {
-		return &problem{migration.Error, "could not be provisioned again: " + what, cmp.Or(hint, d.optOut(c.obj))}
+		return &problem{migration.Error, "could not be provisioned again: " + what, cmp.Or(hint, optOut(c.obj))}
 	}
 	later := func(what, hint string) *problem { return &problem{migration.Deferred, "left for later: " + what, hint} }
 	switch {
@@ -142,15 +142,15 @@ func (d *decision) irretrievable(c *candidate) *problem {
 		return never(fmt.Sprintf("ApplicationMapping %s/%s does not enable its service %s", namespace, c.application, c.service.ID), enable)
 	case c.state.Undeletable:
 		return never("its deprovisioning has failed for good, and its deletion would never end",
-			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; %s", namespace, c.obj.GetName(), d.optOut(c.obj)))
+			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; %s", namespace, c.obj.GetName(), optOut(c.obj)))
 	case !c.packages && parameters(c.obj):
-		return never("it has parameters, which application-broker does not accept", "remove spec.parameters and spec.parametersFrom, or "+d.optOut(c.obj))
+		return never("it has parameters, which application-broker does not accept", "remove spec.parameters and spec.parametersFrom, or "+optOut(c.obj))
 	}
 	if why := d.unnameable(c); why != nil {
 		return why
 	}
 	if others := d.others(c); len(others) > 0 && !c.packages {
-		return never(fmt.Sprintf("ServiceInstance %s provides the same service, and application-broker accepts one only", others[0].GetName()), "delete one of the two, or "+d.optOut(c.obj))
+		return never(fmt.Sprintf("ServiceInstance %s provides the same service, and application-broker accepts one only", others[0].GetName()), "delete one of the two, or "+optOut(c.obj))
 	}
 	if activation := d.activations[c.activation()]; activation != nil {
 		in := d.kinds.activation.RefTo(activation).String()
@@ -195,17 +195,17 @@ func (d *decision) unbindable(c *candidate) *problem {
 				return &problem{
 					migration.Error, fmt.Sprintf("may not come back: %s the Secret %s, and this account may not look whether that exists", what, source.secret),
 					fmt.Sprintf("run it as somebody who may, or kubectl -n %s create role eventmesh-migration --verb=get --resource=secrets --resource-name=%s, and bind it to the job's account; or %s",
-						obj.GetNamespace(), source.secret, d.optOut(c.obj)),
+						obj.GetNamespace(), source.secret, optOut(c.obj)),
 				}
 			case keys == nil:
 				return &problem{
 					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, does not exist", source.secret, what),
-					"create that Secret again, or " + d.optOut(c.obj),
+					"create that Secret again, or " + optOut(c.obj),
 				}
 			case !keys[source.key]:
 				return &problem{
 					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, has no key %q", source.secret, what, source.key),
-					fmt.Sprintf("add that key to Secret %s/%s, or %s", obj.GetNamespace(), source.secret, d.optOut(c.obj)),
+					fmt.Sprintf("add that key to Secret %s/%s, or %s", obj.GetNamespace(), source.secret, optOut(c.obj)),
 				}
 			}
 		}
@@ -326,15 +326,15 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 
 // delete carries the object along, which is its pre-image: what is deleted is
 // what was decided about, or nothing is.
-func (d *decision) delete(k migration.Kind, obj *unstructured.Unstructured, why string) migration.Change {
+func (b *builder) delete(k migration.Kind, obj *unstructured.Unstructured, why string) migration.Change {
 	return migration.Change{
-		Verb: migration.Delete, Ref: k.RefTo(obj), Object: obj, UID: obj.GetUID(), Timeout: d.options.deleteTimeout, Why: why,
+		Verb: migration.Delete, Ref: k.RefTo(obj), Object: obj, UID: obj.GetUID(), Timeout: b.options.deleteTimeout, Why: why,
 	}
 }
 
 // createAgain makes an object again from its pre-image. It may hold parameters, which
 // nobody else is to see.
-func (d *decision) createAgain(k migration.Kind, obj *unstructured.Unstructured) migration.Change {
+func (b *builder) createAgain(k migration.Kind, obj *unstructured.Unstructured) migration.Change {
 	return migration.Change{
 		Verb: migration.Recreate, Ref: k.RefTo(obj), Object: remade(obj), Hidden: true,
 		Why: "as it was: the same external ID, parameters, labels, annotations, owners and finalizers",
@@ -373,8 +373,8 @@ func entries(all []string) []any {
 
 // restoreAccess is the label of a namespace that application-broker removes when an
 // instance is deleted, and sets again with its resync only, up to half an hour later.
-func (d *decision) restoreAccess(c *candidate, access string) migration.Change {
-	in := d.namespaces[c.namespace()]
+func (b *builder) restoreAccess(c *candidate, access string) migration.Change {
+	in := b.namespaces[c.namespace()]
 	return migration.Change{
 		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: c.namespace()}, UID: in.basis.GetUID(), Guard: true,
 		// It is decided on the label's absence, which comes with the deletion.

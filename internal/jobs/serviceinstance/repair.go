@@ -75,7 +75,7 @@ func (d *decision) unrepairable(c *candidate) *problem {
 	if injection := d.namespaces[c.namespace()].injection; d.brokers[c.namespace()] == nil && injection != "" && injection != "enabled" {
 		return &problem{
 			migration.Deferred, fmt.Sprintf("left for later: its namespace has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, injection),
-			fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; %s", c.namespace(), kyma.InjectionLabel, d.optOut(c.obj)),
+			fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; %s", c.namespace(), kyma.InjectionLabel, optOut(c.obj)),
 		}
 	}
 	if len(d.links[c.pair()]) == 0 {
@@ -84,12 +84,12 @@ func (d *decision) unrepairable(c *candidate) *problem {
 	return nil
 }
 
-func (d *decision) newLink(c *candidate, why string) migration.Change {
-	k := d.kinds.link
-	ref := k.Ref(d.options.integrationNamespace, kyma.LinkName(c.application, c.namespace()))
+func (b *builder) newLink(c *candidate, why string) migration.Change {
+	k := b.kinds.link
+	ref := k.Ref(b.options.integrationNamespace, kyma.LinkName(c.application, c.namespace()))
 	link := object(k, ref, map[string]any{
 		"channel": map[string]any{
-			"apiVersion": d.kinds.channel.Resource.GroupVersion().String(), "kind": kyma.Channel.Kind, "name": d.channels[c.application][0].GetName(),
+			"apiVersion": b.kinds.channel.Resource.GroupVersion().String(), "kind": kyma.Channel.Kind, "name": b.channels[c.application][0].GetName(),
 		},
 		"subscriber": map[string]any{"uri": kyma.LinkURI(c.namespace())},
 	})
@@ -97,10 +97,10 @@ func (d *decision) newLink(c *candidate, why string) migration.Change {
 	return migration.Change{Verb: migration.Create, Ref: ref, Object: link, Why: why}
 }
 
-func (d *decision) newActivation(c *candidate, why string) migration.Change {
-	ref := d.kinds.activation.Ref(c.namespace(), c.service.ID)
-	activation := object(d.kinds.activation, ref, map[string]any{"displayName": c.service.DisplayName, "sourceId": c.application})
-	if owner := d.ownerOf(c); owner != nil {
+func (b *builder) newActivation(c *candidate, why string) migration.Change {
+	ref := b.kinds.activation.Ref(c.namespace(), c.service.ID)
+	activation := object(b.kinds.activation, ref, map[string]any{"displayName": c.service.DisplayName, "sourceId": c.application})
+	if owner := b.ownerOf(c); owner != nil {
 		activation.SetOwnerReferences([]metav1.OwnerReference{*owner})
 	}
 	return migration.Change{Verb: migration.Create, Ref: ref, Object: activation, Why: why}
@@ -110,12 +110,12 @@ func (d *decision) newActivation(c *candidate, why string) migration.Change {
 // garbage collector removes it with that; 1.11 removes it itself. The owner does
 // no harm there, and without it 1.10 would leave it behind: it is left out only
 // if the version is known.
-func (d *decision) ownerOf(c *candidate) *metav1.OwnerReference {
-	if kyma.ApplicationBrokerVersion(d.applicationBroker) == "1.11" {
+func (b *builder) ownerOf(c *candidate) *metav1.OwnerReference {
+	if kyma.ApplicationBrokerVersion(b.applicationBroker) == "1.11" {
 		return nil
 	}
 	return &metav1.OwnerReference{
-		APIVersion: d.kinds.instance.Resource.GroupVersion().String(), Kind: kyma.ServiceInstance.Kind, Name: c.obj.GetName(), UID: c.obj.GetUID(),
+		APIVersion: b.kinds.instance.Resource.GroupVersion().String(), Kind: kyma.ServiceInstance.Kind, Name: c.obj.GetName(), UID: c.obj.GetUID(),
 	}
 }
 
@@ -140,15 +140,15 @@ func (d *decision) adopt(activation *unstructured.Unstructured, c *candidate) mi
 }
 
 // label is what makes Knative create a Broker, where it does.
-func (d *decision) label(name string, in namespace, why string) migration.Change {
+func (b *builder) label(name string, in namespace, why string) migration.Change {
 	ch := migration.Change{
 		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, UID: in.basis.GetUID(), Object: in.basis,
 		Patch: mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]any{kyma.InjectionLabel: "enabled"}}}), Why: why,
 	}
-	if !d.kinds.injects() {
+	if !b.kinds.injects() {
 		return ch
 	}
-	ch.SideEffects = []migration.Ref{d.kinds.broker.Ref(name, kyma.DefaultBroker)}
+	ch.SideEffects = []migration.Ref{b.kinds.broker.Ref(name, kyma.DefaultBroker)}
 	for _, account := range kyma.BrokerAccounts() {
 		ch.SideEffects = append(ch.SideEffects,
 			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},
@@ -159,17 +159,17 @@ func (d *decision) label(name string, in namespace, why string) migration.Change
 }
 
 // newBroker makes a Broker where no label does, and awaits one where it does.
-func (d *decision) newBroker(namespace, why string) migration.Change {
-	ref := d.kinds.broker.Ref(namespace, kyma.DefaultBroker)
-	if d.kinds.injects() {
+func (b *builder) newBroker(namespace, why string) migration.Change {
+	ref := b.kinds.broker.Ref(namespace, kyma.DefaultBroker)
+	if b.kinds.injects() {
 		return migration.Change{Verb: migration.Await, Ref: ref, Why: "the namespace is labelled for a Broker, and has none yet"}
 	}
-	return migration.Change{Verb: migration.Create, Ref: ref, Object: object(d.kinds.broker, ref, map[string]any{}), Why: why}
+	return migration.Change{Verb: migration.Create, Ref: ref, Object: object(b.kinds.broker, ref, map[string]any{}), Why: why}
 }
 
-func (d *decision) newPolicy(namespace, why string) migration.Change {
-	ref := d.kinds.policy.Ref(namespace, kyma.BrokerPolicyName(namespace))
-	policy := object(d.kinds.policy, ref, map[string]any{
+func (b *builder) newPolicy(namespace, why string) migration.Change {
+	ref := b.kinds.policy.Ref(namespace, kyma.BrokerPolicyName(namespace))
+	policy := object(b.kinds.policy, ref, map[string]any{
 		"targets": []any{map[string]any{"name": kyma.DefaultBroker + "-broker"}, map[string]any{"name": kyma.DefaultBroker + "-broker-filter"}},
 		"peers":   []any{map[string]any{"mtls": map[string]any{"mode": "PERMISSIVE"}}},
 	})
