@@ -332,24 +332,63 @@ func TestExamplesCanBeCopied(t *testing.T) {
 	}
 }
 
-// mostLines is how long a package may be without its tests.
-const mostLines = 2500
+// mostLines is how long a package may be without its tests, mostMethods how many methods a type may have.
+const (
+	mostLines   = 2500
+	mostMethods = 25
+)
 
-// TestPackagesAreSmall: a package that nobody can read at once has borders inside that nothing holds.
+// TestPackagesAreSmall: a package that nobody can read at once has borders inside that nothing holds, and a type with many
+// methods is such a package.
 func TestPackagesAreSmall(t *testing.T) {
 	for _, p := range load(t) {
-		lines := 0
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		lines, methods := 0, map[string]int{}
 		for _, f := range p.GoFiles {
 			raw, err := os.ReadFile(filepath.Join(p.Dir, f))
 			if err != nil {
 				t.Fatal(err)
 			}
 			lines += bytes.Count(raw, []byte("\n"))
+			for _, receiver := range receivers(t, raw) {
+				methods[receiver]++
+			}
 		}
 		if lines > mostLines {
-			t.Errorf("%s has %d lines, more than %d: divide it where one half need not know the other", strings.TrimPrefix(p.ImportPath, module+"/"), lines, mostLines)
+			t.Errorf("%s has %d lines, more than %d: divide it where one half need not know the other", name, lines, mostLines)
+		}
+		for receiver, n := range methods {
+			if n > mostMethods {
+				t.Errorf("%s.%s has %d methods, more than %d: divide it where one half need not know the other", name, receiver, n, mostMethods)
+			}
 		}
 	}
+}
+
+// receivers returns the type of each method in a file.
+func receivers(t *testing.T, source []byte) (all []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Recv == nil {
+			continue
+		}
+		receiver := f.Recv.List[0].Type
+		if pointer, ok := receiver.(*ast.StarExpr); ok {
+			receiver = pointer.X
+		}
+		if generic, ok := receiver.(*ast.IndexExpr); ok {
+			receiver = generic.X
+		}
+		if name, ok := receiver.(*ast.Ident); ok {
+			all = append(all, name.Name)
+		}
+	}
+	return all
 }
 
 // load returns the packages of the product.

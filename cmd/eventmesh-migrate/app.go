@@ -90,8 +90,8 @@ Exit codes (docs/runbook.md says what to do at each). Of several jobs, the worst
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.AddCommand(
-		a.jobsCommand(), a.planCommand(), a.runCommand(), a.statusCommand(), a.undoCommand(), a.verifyCommand(),
-		a.mapCommand(), a.diagnoseCommand(), a.lintCommand(), a.jobCommand(), a.versionCommand(),
+		jobsCommand(a), planCommand(a), runCommand(a), statusCommand(a), undoCommand(a), verifyCommand(a),
+		mapCommand(a), diagnoseCommand(a), lintCommand(a), jobCommand(a), versionCommand(a),
 	)
 	root.SetUsageTemplate(strings.NewReplacer(
 		".LocalFlags.FlagUsages", ".LocalFlags.FlagUsagesWrapped 110", ".InheritedFlags.FlagUsages", ".InheritedFlags.FlagUsagesWrapped 110",
@@ -237,7 +237,7 @@ func (a *app) confirm(question, flag string) (bool, error) {
 	return false, nil
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func versionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the version of this program, and of Kyma that it is for", Args: noArguments,
 		Example: "  {name} version\n  {name} version -o json",
@@ -254,7 +254,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) lintCommand() *cobra.Command {
+func lintCommand(a *app) *cobra.Command {
 	release := registry.Release
 	cmd := &cobra.Command{
 		Use: "lint", Short: "Fail if a job must be removed in a Kyma version", Args: noArguments,
@@ -281,7 +281,7 @@ The tests do the same for the Kyma version that this source is for.`,
 	return cmd
 }
 
-func (a *app) jobCommand() *cobra.Command {
+func jobCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "job NAME [run|plan|undo] [flags]", Short: "Run one job's own command line",
 		Long: `Run the command line of one job: what follows the name are its own flags, and it
@@ -289,12 +289,12 @@ prints its own report. A link to this program with the name of a job does the sa
 		Example:            "  {name} job httpsource-sync --help\n  {name} job httpsource-sync plan --ready-timeout 5m",
 		DisableFlagParsing: true,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return a.jobNames(), cobra.ShellCompDirectiveNoFileComp
+			return jobNames(a.jobs), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 				if len(args) == 0 {
-					return cli.Usage("name a job (valid: " + strings.Join(a.jobNames(), ", ") + ")")
+					return cli.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + ")")
 				}
 				return cmd.Help()
 			}
@@ -306,14 +306,14 @@ prints its own report. A link to this program with the name of a job does the sa
 					return nil
 				}
 			}
-			return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(a.jobNames(), ", ")))
+			return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(jobNames(a.jobs), ", ")))
 		},
 	}
 }
 
-func (a *app) jobNames() []string {
+func jobNames(jobs []jobmanager.Registration) []string {
 	var names []string
-	for _, job := range a.jobs {
+	for _, job := range jobs {
 		names = append(names, job.Name())
 	}
 	return names

@@ -31,7 +31,7 @@ type jobRow struct {
 	Error     string             `json:"error,omitempty"`
 }
 
-func (a *app) jobsCommand() *cobra.Command {
+func jobsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "jobs", Aliases: []string{"job-list"}, Short: "List the jobs, their hooks, and whether each is needed now", Args: noArguments,
 		Long:    "List the jobs, their hooks (component and phase), and whether the state of the cluster\nneeds each of them now. It only reads.",
@@ -42,7 +42,7 @@ func (a *app) jobsCommand() *cobra.Command {
 				return err
 			}
 			if a.output == formName {
-				for _, name := range a.jobNames() {
+				for _, name := range jobNames(a.jobs) {
 					fmt.Fprintln(a.Stdout, "job/"+name)
 				}
 				return nil
@@ -129,13 +129,13 @@ func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
 		}
 		return nil
 	}
-	for flag, values := range map[string][]string{"component": append(registry.Components(), jobmanager.Global), "phase": {"pre", "post"}, "job": a.jobNames()} {
+	for flag, values := range map[string][]string{"component": append(registry.Components(), jobmanager.Global), "phase": {"pre", "post"}, "job": jobNames(a.jobs)} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flags exist
 	}
 	return s
 }
 
-func (a *app) planCommand() *cobra.Command {
+func planCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show each change that is left, and write nothing", Args: noArguments,
 		Long:    "Show what run would do: each job that is needed, and each change that it would make.\nIt writes nothing. -o wide also shows the content of the objects.",
@@ -155,7 +155,7 @@ func (a *app) plan(s jobmanager.Selection) error {
 	return a.work(c, s, true)
 }
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	dryRun := "none"
 	cmd := &cobra.Command{
 		Use: "run", Short: "Make the changes that are left, in the order of the hooks", Args: noArguments,
@@ -227,7 +227,7 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 	return nil
 }
 
-func (a *app) undoCommand() *cobra.Command {
+func undoCommand(a *app) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use: "undo JOB", Short: "Undo the newest run of a job, finished or interrupted",
@@ -237,16 +237,16 @@ it. Objects that were edited since the run are left as they are. Objects that ca
 live events are protected. The report names both.`,
 		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json",
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return a.jobNames(), cobra.ShellCompDirectiveNoFileComp
+			return jobNames(a.jobs), cobra.ShellCompDirectiveNoFileComp
 		},
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return cli.Usage("name a job (valid: " + strings.Join(a.jobNames(), ", ") + ")")
+				return cli.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + ")")
 			case len(args) > 1:
 				return cli.Usage("name one job at a time: you choose the order, and it matters")
-			case !slices.Contains(a.jobNames(), args[0]):
-				return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(a.jobNames(), ", ")))
+			case !slices.Contains(jobNames(a.jobs), args[0]):
+				return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(jobNames(a.jobs), ", ")))
 			}
 			return nil
 		},
@@ -326,7 +326,7 @@ func (a *app) statusOf(kept *engine.State, left *verify.AccountsLeft) status {
 	if s.Journals == nil {
 		s.Journals = []engine.StoredJournal{}
 	}
-	names := a.jobNames()
+	names := jobNames(a.jobs)
 	for _, other := range slices.Sorted(maps.Keys(kept.Reports)) {
 		if !slices.Contains(names, other) {
 			names = append(names, other) // of another version of this program
@@ -350,7 +350,7 @@ func (a *app) statusOf(kept *engine.State, left *verify.AccountsLeft) status {
 	return s
 }
 
-func (a *app) statusCommand() *cobra.Command {
+func statusCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the last reports, open runs, the lock, deferred work, and accounts that hooks left", Args: noArguments,
 		Long:    "Show the content of the state namespace: the last report of each job, interrupted runs,\nthe holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\".",

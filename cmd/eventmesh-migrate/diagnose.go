@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 )
 
-func (a *app) diagnoseCommand() *cobra.Command {
+func diagnoseCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "diagnose", Short: "Write one archive for a support ticket, without secrets", Args: noArguments,

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
-func (a *app) mapCommand() *cobra.Command {
+func mapCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "map", Short: "Show which events reach which subscribers, before and after", Args: noArguments,

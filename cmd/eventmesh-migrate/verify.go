@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-func (a *app) verifyCommand() *cobra.Command {
+func verifyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify", Short: "List everything that is wrong after a migration", Args: noArguments,
 		Long: `Check the whole event path, from Applications to subscribers, after the migration.

@@ -27,14 +27,14 @@ const pollInterval = 100 * time.Millisecond
 
 // read returns the objects of all kinds of the subject, as the API server has them, without
 // those that the engine stores for itself.
-func (s *suite) read(ctx context.Context) ([]*unstructured.Unstructured, error) {
+func (c *cluster) read(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, kind := range s.Kinds {
+	for _, kind := range c.Kinds {
 		list := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			return s.admin.Resource(kind).List(ctx, opts)
+			return c.admin.Resource(kind).List(ctx, opts)
 		})
 		err := list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-			if u, ok := obj.(*unstructured.Unstructured); ok && u.GetNamespace() != s.Options.StateNamespace {
+			if u, ok := obj.(*unstructured.Unstructured); ok && u.GetNamespace() != c.Options.StateNamespace {
 				all = append(all, u)
 			}
 			return nil
@@ -47,8 +47,8 @@ func (s *suite) read(ctx context.Context) ([]*unstructured.Unstructured, error) 
 }
 
 // content is what counts when a state is compared with another.
-func (s *suite) content(ctx context.Context) (state, error) {
-	all, err := s.read(ctx)
+func (c *cluster) content(ctx context.Context) (state, error) {
+	all, err := c.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *suite) content(ctx context.Context) (state, error) {
 	for _, obj := range all {
 		names[string(obj.GetUID())] = nameOf(obj)
 	}
-	ignored := s.ignored()
+	ignored := c.ignored()
 	content := state{}
 	for _, obj := range all {
 		content[nameOf(obj)] = stripped(obj.DeepCopy(), names, ignored)
@@ -65,8 +65,8 @@ func (s *suite) content(ctx context.Context) (state, error) {
 }
 
 // versions tell each write to an object, also one that changed nothing for long.
-func (s *suite) versions(ctx context.Context) (state, error) {
-	all, err := s.read(ctx)
+func (c *cluster) versions(ctx context.Context) (state, error) {
+	all, err := c.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func stripped(obj *unstructured.Unstructured, names map[any]any, ignored []strin
 }
 
 // ignored are the keys that controllers own, as the job says.
-func (s *suite) ignored() []string {
-	if ignorer, ok := s.Job().(migration.EditIgnorer); ok {
+func (c *cluster) ignored() []string {
+	if ignorer, ok := c.Job().(migration.EditIgnorer); ok {
 		return ignorer.IgnoredKeys()
 	}
 	return nil
@@ -138,9 +138,9 @@ func settled(ctx context.Context, read func(context.Context) (state, error)) (st
 
 // becomes waits until the state is the wanted one, and returns what is different if it
 // does not become so.
-func (s *suite) becomes(ctx context.Context, want state) (diff string, err error) {
+func (c *cluster) becomes(ctx context.Context, want state) (diff string, err error) {
 	err = wait.PollUntilContextTimeout(ctx, pollInterval, settleLimit, true, func(ctx context.Context) (bool, error) {
-		got, err := s.content(ctx)
+		got, err := c.content(ctx)
 		diff = cmp.Diff(want, got)
 		return diff == "", err
 	})

@@ -49,12 +49,17 @@ type Subject struct {
 	Options engine.Options
 }
 
-// suite is a Subject with what all its subtests know.
-type suite struct {
+// cluster is where a Subject runs: it is prepared, read and compared.
+type cluster struct {
 	Subject
 	config *rest.Config
 	admin  dynamic.Interface
 	core   kubernetes.Interface
+}
+
+// suite is a cluster with what all subtests know.
+type suite struct {
+	cluster
 	// before is the state that is to be migrated, after that of an undisturbed run.
 	before, after state
 	// undisturbed is the way of that run.
@@ -87,7 +92,7 @@ func newSuite(t *testing.T, cfg *rest.Config, subject Subject) *suite {
 	if subject.Job == nil || subject.Prepare == nil || subject.Done == nil || len(subject.Kinds) == 0 {
 		t.Fatal("the subject is incomplete: only Options is optional")
 	}
-	s := &suite{Subject: subject, config: rest.CopyConfig(cfg)}
+	s := &suite{cluster: cluster{Subject: subject, config: rest.CopyConfig(cfg)}}
 	s.config.QPS = -1
 	s.Options.StateNamespace = cmp.Or(s.Options.StateNamespace, engine.DefaultStateNamespace)
 	s.Options.Timeout = cmp.Or(s.Options.Timeout, 2*time.Minute)
@@ -373,10 +378,10 @@ func (s *suite) restores(t *testing.T) {
 }
 
 // reset removes what the engine stores, and prepares the cluster.
-func (s *suite) reset(t *testing.T) {
+func (c *cluster) reset(t *testing.T) {
 	t.Helper()
-	s.forget(t)
-	if err := s.Prepare(t.Context(), s.admin); err != nil {
+	c.forget(t)
+	if err := c.Prepare(t.Context(), c.admin); err != nil {
 		t.Fatalf("cannot prepare the cluster: %v", err)
 	}
 }
@@ -385,30 +390,30 @@ func (s *suite) reset(t *testing.T) {
 const leaseName = "eventmesh-migration"
 
 // forget removes what the engine stores: no earlier run is known.
-func (s *suite) forget(t *testing.T) {
+func (c *cluster) forget(t *testing.T) {
 	t.Helper()
-	ctx, state := t.Context(), s.Options.StateNamespace
+	ctx, state := t.Context(), c.Options.StateNamespace
 	// With the namespace in place, each first write of a run is the same.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: state}}
-	if _, err := s.core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("cannot create the state namespace: %v", err)
 	}
-	if err := s.core.CoordinationV1().Leases(state).Delete(ctx, leaseName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.core.CoordinationV1().Leases(state).Delete(ctx, leaseName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("cannot delete the Lease: %v", err)
 	}
-	ofJob := metav1.ListOptions{LabelSelector: migration.LabelPrefix + "job=" + s.Job().Name()}
-	if err := s.core.CoreV1().Secrets(state).DeleteCollection(ctx, metav1.DeleteOptions{}, ofJob); err != nil {
+	ofJob := metav1.ListOptions{LabelSelector: migration.LabelPrefix + "job=" + c.Job().Name()}
+	if err := c.core.CoreV1().Secrets(state).DeleteCollection(ctx, metav1.DeleteOptions{}, ofJob); err != nil {
 		t.Fatalf("cannot delete the journal: %v", err)
 	}
-	if err := s.core.CoreV1().ConfigMaps(state).DeleteCollection(ctx, metav1.DeleteOptions{}, ofJob); err != nil {
+	if err := c.core.CoreV1().ConfigMaps(state).DeleteCollection(ctx, metav1.DeleteOptions{}, ofJob); err != nil {
 		t.Fatalf("cannot delete the report: %v", err)
 	}
 }
 
 // freeLock ends the Lease of a killed run, as if it had expired.
-func (s *suite) freeLock(t *testing.T) {
+func (c *cluster) freeLock(t *testing.T) {
 	t.Helper()
-	_, err := s.core.CoordinationV1().Leases(s.Options.StateNamespace).Patch(t.Context(), leaseName, types.MergePatchType,
+	_, err := c.core.CoordinationV1().Leases(c.Options.StateNamespace).Patch(t.Context(), leaseName, types.MergePatchType,
 		[]byte(`{"spec":{"holderIdentity":""}}`), metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("cannot free the lock: %v", err)
@@ -528,9 +533,9 @@ func (s *suite) equals(t *testing.T, want state, what string) {
 	}
 }
 
-func (s *suite) atRest(t *testing.T) state {
+func (c *cluster) atRest(t *testing.T) state {
 	t.Helper()
-	versions, err := settled(t.Context(), s.versions)
+	versions, err := settled(t.Context(), c.versions)
 	if err != nil {
 		t.Fatal(err)
 	}
