@@ -19,7 +19,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
-	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy/legacytest"
+	"github.com/kyma-project/eventmesh-migration/test/eventservice/seeds"
 )
 
 // transport is an adapter without a network.
@@ -137,7 +137,7 @@ func seen(e *event.Event) identity {
 // The seeds with a datacontenttype of CloudEvents, and that of year 1, fail on the
 // commit before: the content's own attributes, or no time, were what was seen.
 func FuzzPublish(f *testing.F) {
-	v1, v2 := legacytest.Seeds()
+	v1, v2 := seeds.Bodies()
 	for _, body := range v1 {
 		f.Add([]byte(body), false, "ce-subject", "x")
 		f.Add([]byte(body), false, "ce-partitionkey", "7")

@@ -1,9 +1,12 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -251,6 +254,15 @@ type Plan struct {
 	// that may not fit into the run's timeout is refused, unless all of its units are
 	// Independent: then what is finished stays.
 	Estimate time.Duration
+}
+
+// SortFindings brings them into the order in which a person reads them: what refuses the plan
+// first, and what needs no action last.
+func (p *Plan) SortFindings() {
+	order := []Severity{Error, Deferred, Warning, Info}
+	slices.SortStableFunc(p.Findings, func(a, b Finding) int {
+		return cmp.Or(slices.Index(order, a.Severity)-slices.Index(order, b.Severity), strings.Compare(a.Object, b.Object))
+	})
 }
 
 // Severity of a Finding.

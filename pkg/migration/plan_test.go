@@ -47,3 +47,20 @@ func TestReversible(t *testing.T) {
 		}
 	}
 }
+
+// TestSortFindings: what refuses the plan comes first, and findings of one object stay in the
+// order in which they were found.
+func TestSortFindings(t *testing.T) {
+	p := &Plan{Findings: []Finding{
+		{Severity: Info, Object: "a"}, {Severity: Warning, Object: "b", Problem: "2"}, {Severity: Warning, Object: "b", Problem: "1"},
+		{Severity: Deferred, Object: "c"}, {Severity: Warning, Object: "a"}, {Severity: Error, Object: "d"},
+	}}
+	p.SortFindings()
+	want := []Finding{
+		{Severity: Error, Object: "d"}, {Severity: Deferred, Object: "c"}, {Severity: Warning, Object: "a"},
+		{Severity: Warning, Object: "b", Problem: "2"}, {Severity: Warning, Object: "b", Problem: "1"}, {Severity: Info, Object: "a"},
+	}
+	if diff := cmp.Diff(want, p.Findings); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -6,13 +6,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy/legacytest"
+	"github.com/kyma-project/eventmesh-migration/test/eventservice/seeds"
 )
 
 // FuzzScan: what scan reads, encoding/json reads the same way. What it leaves to
 // encoding/json is of no interest here.
 func FuzzScan(f *testing.F) {
-	v1, v2 := legacytest.Seeds()
+	v1, v2 := seeds.Bodies()
 	for _, body := range append(v1, v2...) {
 		f.Add([]byte(body))
 	}

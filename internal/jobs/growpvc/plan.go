@@ -241,11 +241,7 @@ func cannotGrow(claim *unstructured.Unstructured, classes map[string]*unstructur
 // recreate is the StatefulSet's unit: it goes without its pods, and comes back with
 // a larger template.
 func recreate(ref migration.Ref, set *unstructured.Unstructured, index int, size, former resource.Quantity) migration.Unit {
-	larger := set.DeepCopy()
-	delete(larger.Object, "status")
-	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"} {
-		unstructured.RemoveNestedField(larger.Object, "metadata", field)
-	}
+	larger := k8sutil.Restorable(set)
 	templates, _, _ := unstructured.NestedSlice(larger.Object, "spec", "volumeClaimTemplates")
 	template, _ := templates[index].(map[string]any)
 	delete(template, "status")

@@ -1,7 +1,6 @@
 package httpsource
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -353,14 +352,9 @@ func (d *decision) preconditions() {
 	})
 }
 
-// severities in the order in which findings are read.
-var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferred: 1, migration.Warning: 2, migration.Info: 3}
-
 func (d *decision) sort() {
 	slices.SortFunc(d.plan.Units, func(a, b migration.Unit) int { return strings.Compare(a.ID, b.ID) })
-	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
-		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
-	})
+	d.plan.SortFindings()
 }
 
 // spell names a kind with its group, as Knative's share their names with others.

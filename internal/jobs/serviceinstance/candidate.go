@@ -175,11 +175,7 @@ func (s *snapshot) planOf(obj, class *unstructured.Unstructured) (*unstructured.
 }
 
 func names(all []*unstructured.Unstructured) string {
-	list := make([]string, len(all))
-	for i, obj := range all {
-		list[i] = obj.GetName()
-	}
-	return strings.Join(list, ", ")
+	return strings.Join(idNames(all), ", ")
 }
 
 // offeringsOf lists the services of Applications by the external ID of their class:

@@ -233,14 +233,9 @@ func (d *decision) finish() *migration.Plan {
 	for _, c := range d.complete {
 		d.tell(d.kinds.instance.RefTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
 	}
-	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
-		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
-	})
+	d.plan.SortFindings()
 	return d.plan
 }
-
-// severities in the order in which findings are read.
-var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferred: 1, migration.Warning: 2, migration.Info: 3}
 
 // unusable says why the Channel of an Application cannot take a subscriber; nil
 // if it can. application-broker fails for good if it cannot.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -345,13 +346,7 @@ func (b *builder) createAgain(k migration.Kind, obj *unstructured.Unstructured) 
 // what the API server sets, and what the webhooks of Service Catalog set, and
 // refuse (docs/domain.md §4.6).
 func remade(obj *unstructured.Unstructured) *unstructured.Unstructured {
-	again := obj.DeepCopy()
-	for _, field := range []string{
-		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink",
-	} {
-		unstructured.RemoveNestedField(again.Object, "metadata", field)
-	}
-	unstructured.RemoveNestedField(again.Object, "status")
+	again := k8sutil.Restorable(obj)
 	for _, field := range []string{"serviceClassRef", "servicePlanRef", "clusterServiceClassRef", "clusterServicePlanRef", "userInfo"} {
 		unstructured.RemoveNestedField(again.Object, "spec", field)
 	}

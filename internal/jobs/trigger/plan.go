@@ -534,9 +534,7 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 	}
 	d.channels(going)
 	d.plan.Units = slices.Concat(d.units.controller, d.units.brokers, d.units.triggers, d.units.activations, d.units.deletions)
-	slices.SortStableFunc(d.plan.Findings, func(a, b migration.Finding) int {
-		return cmp.Or(cmp.Compare(severities[a.Severity], severities[b.Severity]), strings.Compare(a.Object, b.Object))
-	})
+	d.plan.SortFindings()
 	d.plan.Findings = append(d.first, d.plan.Findings...)
 	return d.plan
 }
@@ -618,9 +616,6 @@ func (d *decision) estimate(takes time.Duration) {
 		d.plan.Estimate = takes
 	}
 }
-
-// severities in the order in which findings are read.
-var severities = map[migration.Severity]int{migration.Error: 0, migration.Deferred: 1, migration.Warning: 2, migration.Info: 3}
 
 // drained says whether nothing is in flight for a Subscription, and reports it
 // if something is.

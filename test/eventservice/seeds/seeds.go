@@ -1,13 +1,13 @@
-// Package legacytest has bodies for the tests of the legacy API and of its server.
-package legacytest
+// Package seeds has bodies for the tests of the legacy API and of its server.
+package seeds
 
 import (
 	"encoding/json"
 	"strings"
 )
 
-// Seeds are bodies of v1 and v2 that once were, or might be, read in two ways.
-func Seeds() (v1, v2 []string) {
+// Bodies are those of v1 and v2 that once were, or might be, read in two ways.
+func Bodies() (v1, v2 []string) {
 	const valid = `{"event-type":"a","event-type-version":"v1","event-id":"31109198-4d69-4ae0-972d-76117f3748c8","event-time":"2018-11-02T22:08:41Z","data":{"a":1}}`
 	const validV2 = `{"type":"a","eventtypeversion":"v1","id":"31109198-4d69-4ae0-972d-76117f3748c8","time":"2018-11-02T22:08:41Z","specversion":"0.3","data":"AA==","datacontentencoding":"base64"}`
 	const other = `{"specversion":"1.0","id":"not a uuid","source":"other","type":"b c","eventtypeversion":"v9","sourceid":"other","knativebrokerttl":"0","data":{}}`
