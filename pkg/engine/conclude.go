@@ -54,8 +54,8 @@ func (rp *reporter) addReport(report migration.ChangeReport) {
 // changes are the reports of all changes, in the order of the journal.
 func (rp *reporter) changes() []migration.ChangeReport {
 	all := append([]migration.ChangeReport{}, rp.earlier...)
-	if rp.Journal != nil {
-		for _, e := range rp.Journal.Entries() {
+	if rp.Recorder.Journal != nil {
+		for _, e := range rp.Recorder.Journal.Entries() {
 			all = append(all, e.Reports...)
 		}
 	}
@@ -70,11 +70,11 @@ func (rp *reporter) snapshot(out outcome) *migration.Report {
 		Job: rp.Job.Name(), Command: rp.command, Result: out.result, Message: out.message,
 		StartedAt: rp.started.UTC().Truncate(time.Second), Seconds: execute.Seconds(time.Since(rp.started)),
 		Requests: migration.Requests{Reads: rp.e.counter.Reads() - rp.requests.Reads, Writes: rp.e.counter.Writes() - rp.requests.Writes},
-		Changes:  rp.changes(), Findings: nonNil(rp.AllFindings()),
+		Changes:  rp.changes(), Findings: nonNil(rp.Findings.All()),
 		Signal: out.signal, Unrestored: out.unrestored,
 	}
-	if rp.Journal != nil {
-		report.Run = rp.Journal.Run
+	if rp.Recorder.Journal != nil {
+		report.Run = rp.Recorder.Journal.Run
 	}
 	redacted(report)
 	return report
@@ -146,7 +146,7 @@ func (rp *reporter) publish(ctx context.Context, out outcome) {
 		rp.Log.Warn("cannot encode the report", zap.Error(err))
 		return
 	}
-	write := rp.Write
+	write := rp.Writer.Write
 	if !rp.lock.WasTaken() {
 		// Nothing was changed: the report is no part of the migration's state.
 		write = func(ctx context.Context, op func(context.Context) error) error {
@@ -265,7 +265,7 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 			Message: fmt.Sprintf("%s %s: %s in this namespace; %s: %s", rp.Job.Name(), rp.command, act.Count(n, "change"), report.Result, report.Message),
 		}
 		events.Go(func() error {
-			err := rp.Write(ctx, func(ctx context.Context) error {
+			err := rp.Writer.Write(ctx, func(ctx context.Context) error {
 				_, err := rp.e.core.Events(namespace).Create(ctx, event, metav1.CreateOptions{})
 				switch {
 				case apierrors.IsAlreadyExists(err):

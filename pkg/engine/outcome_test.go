@@ -3,6 +3,8 @@ package engine
 import (
 	"testing"
 
+	"go.uber.org/zap"
+
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -48,7 +50,9 @@ func TestFinished(t *testing.T) {
 		"DeferredFails": {deferred, DeferFail, migration.FailedResult},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &run{reporter: &reporter{e: &Engine{opts: Options{Defer: tc.policy}}, Actor: &act.Actor{List: &findings.List{List: tc.findings}}}}
+			found := findings.New(zap.NewNop())
+			found.Add(tc.findings...)
+			r := &run{reporter: &reporter{e: &Engine{opts: Options{Defer: tc.policy}}, Actor: &act.Actor{Findings: found}}}
 			if got := r.finished(outcome{result: migration.Succeeded}); got.result != tc.want {
 				t.Errorf("got %s", got.result)
 			}

@@ -130,7 +130,7 @@ func (pf *preflight) served(ctx context.Context, subjects []migration.Subject) (
 		if k == nil {
 			k = &migration.Kind{GroupKind: s.GroupKind}
 			kinds[s.GroupKind] = k
-			if err := migration.Discover(ctx, pf.Cluster, k); err != nil {
+			if err := migration.Discover(ctx, pf.Writer.Cluster, k); err != nil {
 				return nil, err
 			}
 		}
@@ -216,7 +216,7 @@ func (pf *preflight) allowed(ctx context.Context, p permission) (allowed bool, e
 			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		},
 	}}
-	err = pf.Read(ctx, func(ctx context.Context) error {
+	err = pf.Writer.Read(ctx, func(ctx context.Context) error {
 		answer, err := pf.reviews.Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)

@@ -33,7 +33,7 @@ func (r *run) probed(ctx context.Context, plan *migration.Plan, out outcome) out
 		return out
 	}
 	findings := plan.Probe(ctx)
-	r.AddFinding(findings...)
+	r.Findings.Add(findings...)
 	if hasErrors(&migration.Plan{Findings: findings}) {
 		return outcome{result: migration.FailedResult, message: firstError(findings) + "; nothing was changed"}
 	}
@@ -54,7 +54,7 @@ func (e *Engine) begin(command string, job migration.Job) *run {
 	if e.opts.Seat != nil {
 		lock = e.opts.Seat.Sit(own)
 	}
-	found := &findings.List{Log: log}
+	found := findings.New(log)
 	ignored := map[string]bool{}
 	if ignorer, ok := job.(migration.EditIgnorer); ok {
 		for _, key := range ignorer.IgnoredKeys() {
@@ -68,7 +68,7 @@ func (e *Engine) begin(command string, job migration.Job) *run {
 	}
 	rec.Journals.Write = w.Write
 	return &run{reporter: &reporter{
-		Actor: &act.Actor{List: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: e.newCluster, StateNamespace: e.opts.StateNamespace, UndoFlags: e.opts.Flags},
+		Actor: &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: e.newCluster, StateNamespace: e.opts.StateNamespace, UndoFlags: e.opts.Flags},
 		e:     e, lock: lock, command: command, started: time.Now(),
 		requests: migration.Requests{Reads: e.counter.Reads(), Writes: e.counter.Writes()},
 	}}
@@ -93,7 +93,7 @@ func (e *Engine) Run(ctx context.Context, job migration.Job) *migration.Report {
 // release gives the lock back. Its Lease says that a run of the job is open for as long
 // as a journal may be.
 func (r *run) release() {
-	if r.Journals.AllClosed() {
+	if r.Recorder.Journals.AllClosed() {
 		r.lock.Release(r.Job.Name())
 		return
 	}
@@ -144,7 +144,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 			r.addReport(report)
 		}
 	}
-	r.AddFinding(plan.Findings...)
+	r.Findings.Add(plan.Findings...)
 	if hasErrors(plan) {
 		return r.conclude(ctx, outcome{result: migration.Refused, message: "a run would be refused: " + firstError(plan.Findings)})
 	}
@@ -184,7 +184,7 @@ func limited(ctx context.Context, limit time.Duration, what, flag string) (conte
 func (r *run) observe(ctx context.Context) (plan *migration.Plan, open []journal.OpenJournal, err error) {
 	err = both(ctx, func(ctx context.Context) (err error) {
 		if !onlyReads(r.Job) {
-			open, err = r.Journals.Find(ctx, journal.OpenPhases...)
+			open, err = r.Recorder.Journals.Find(ctx, journal.OpenPhases...)
 		}
 		return err
 	}, func(ctx context.Context) (err error) {
@@ -239,14 +239,14 @@ func (r *run) findOpen(ctx context.Context) error {
 	if !readable {
 		for _, o := range lock.OpenRuns() {
 			if o.Job == r.Job.Name() {
-				r.AddFinding(migration.Finding{Severity: migration.Warning, Problem: fmt.Sprintf("a run of it goes on or was interrupted; the Lease says that it is open since %s", o.Since.Format(time.RFC3339)), Hint: hint})
+				r.Findings.Add(migration.Finding{Severity: migration.Warning, Problem: fmt.Sprintf("a run of it goes on or was interrupted; the Lease says that it is open since %s", o.Since.Format(time.RFC3339)), Hint: hint})
 			}
 		}
 		return nil
 	}
-	open, err := r.Journals.Find(ctx, journal.OpenPhases...)
+	open, err := r.Recorder.Journals.Find(ctx, journal.OpenPhases...)
 	for _, o := range open {
-		r.AddFinding(migration.Finding{Severity: migration.Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.Header.Run, o.Phase), Hint: hint})
+		r.Findings.Add(migration.Finding{Severity: migration.Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.Header.Run, o.Phase), Hint: hint})
 	}
 	return err
 }
@@ -258,8 +258,8 @@ func (r *run) plan(ctx context.Context, o migration.PlanOptions) (plan *migratio
 			err = k8sutil.Permanent(fmt.Errorf("the job %s failed to decide: panic: %v", r.Job.Name(), p))
 		}
 	}()
-	r.Cluster = r.e.clusterOf(r.Made)
-	if plan, err = r.Job.Plan(ctx, r.Cluster, o); err == nil && plan == nil {
+	r.Writer.Cluster = r.e.clusterOf(r.Recorder.Made)
+	if plan, err = r.Job.Plan(ctx, r.Writer.Cluster, o); err == nil && plan == nil {
 		plan = &migration.Plan{}
 	}
 	return plan, err
@@ -310,7 +310,7 @@ func (r *run) forward(parent context.Context) outcome {
 	}
 	var unfinished *journal.Journal
 	for _, o := range open {
-		j, err := r.Journals.Load(ctx, o.Header, o.Phase)
+		j, err := r.Recorder.Journals.Load(ctx, o.Header, o.Phase)
 		if err != nil {
 			return r.nothingChanged(ctx, err)
 		}
@@ -319,15 +319,15 @@ func (r *run) forward(parent context.Context) outcome {
 			continue
 		}
 		// A journal in rollback is always finished backwards.
-		r.Journal = j
+		r.Recorder.Journal = j
 		out, ok := r.finishBackwards(parent, o.Phase, min(r.e.opts.RollbackTimeout, time.Until(end)))
 		if !ok || r.e.opts.Resume == ResumeBack {
 			return out
 		}
 		r.earlier, r.earlierOutcome = r.changes(), out
-		r.unjournaled, r.Journal = nil, nil
+		r.unjournaled, r.Recorder.Journal = nil, nil
 	}
-	r.Journal = unfinished
+	r.Recorder.Journal = unfinished
 	if len(open) > 0 {
 		// What was planned beside an open journal did not know what is in it.
 		if plan, err = r.plan(ctx, migration.PlanOptions{}); err != nil {
@@ -356,7 +356,7 @@ func (r *run) forward(parent context.Context) outcome {
 		return r.nothingChanged(ctx, err)
 	}
 	plan.Findings = notUnderWay(plan.Findings, t.Entries)
-	r.AddFinding(plan.Findings...)
+	r.Findings.Add(plan.Findings...)
 	return r.execute(parent, ctx, plan, t)
 }
 
@@ -364,7 +364,7 @@ func (r *run) forward(parent context.Context) outcome {
 func (r *run) acquire(ctx context.Context) (contended bool, err error) {
 	contended, err = r.lock.Acquire(ctx, r.Job.Name(), r.e.opts.LockWait)
 	if contended {
-		r.Journals.Know(nil)
+		r.Recorder.Journals.Know(nil)
 	}
 	return contended, err
 }
@@ -377,7 +377,7 @@ func (r *run) clearMark(ctx context.Context) {
 	}
 	contended, err := r.acquire(ctx)
 	if err == nil && contended {
-		_, err = r.Journals.Find(ctx, journal.OpenPhases...)
+		_, err = r.Recorder.Journals.Find(ctx, journal.OpenPhases...)
 	}
 	if err != nil {
 		r.Log.Warn("the Lease still says that a run of this job is open, and none is; a later run corrects that", zap.Error(err))
@@ -397,8 +397,8 @@ func (r *run) executor(ctx context.Context, parallelism int, serial bool) *execu
 // checkBeforeStart is the last gate before the first write.
 func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units []migration.Unit) (outcome, bool) {
 	if plan.Estimate > r.e.opts.Timeout && !allIndependent(plan) {
-		r.AddFinding(plan.Findings...)
-		r.AddFinding(migration.Finding{
+		r.Findings.Add(plan.Findings...)
+		r.Findings.Add(migration.Finding{
 			Severity: migration.Error, Problem: fmt.Sprintf("the plan may take %s, longer than --timeout %s", plan.Estimate, r.e.opts.Timeout),
 			Hint: "give a longer --timeout (and Helm's, which must be longer still)",
 		})
@@ -409,12 +409,12 @@ func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units 
 		return r.nothingChanged(ctx, err), false
 	}
 	if len(missing) > 0 {
-		r.AddFinding(slices.Concat(plan.Findings, missing)...)
+		r.Findings.Add(slices.Concat(plan.Findings, missing)...)
 		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", act.Count(len(missing), "missing permission"))}, false
 	}
 	// An interrupted run is finished as far as it can be; it fails at its end.
-	if r.e.opts.Defer == DeferFail && hasDeferred(plan.Findings) && r.Journal == nil {
-		r.AddFinding(plan.Findings...)
+	if r.e.opts.Defer == DeferFail && hasDeferred(plan.Findings) && r.Recorder.Journal == nil {
+		r.Findings.Add(plan.Findings...)
 		return deferralFails(), false
 	}
 	return outcome{}, true
@@ -431,12 +431,12 @@ func deferralFails() outcome {
 
 // waitOnly is a run without a write: no lock, no journal.
 func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
-	r.AddFinding(plan.Findings...)
-	if r.e.opts.Defer == DeferFail && hasDeferred(r.AllFindings()) {
+	r.Findings.Add(plan.Findings...)
+	if r.e.opts.Defer == DeferFail && hasDeferred(r.Findings.All()) {
 		return deferralFails()
 	}
 	if len(plan.Units) == 0 {
-		if hasDeferred(r.AllFindings()) {
+		if hasDeferred(r.Findings.All()) {
 			return outcome{result: migration.DeferredResult, message: "nothing can be done now; what is left is deferred"}
 		}
 		return outcome{result: migration.NothingToDo, message: "there is nothing to do"}
@@ -453,7 +453,7 @@ func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
 		return out
 	}
 	out := outcome{result: migration.NothingToDo, message: fmt.Sprintf("%s ready now; nothing had to be changed", act.Count(len(plan.Units), "existing object")+act.VerbIs(len(plan.Units)))}
-	if hasDeferred(r.AllFindings()) {
+	if hasDeferred(r.Findings.All()) {
 		out.result = migration.DeferredResult
 		out.message += "; what is left is deferred"
 	}
@@ -465,7 +465,7 @@ func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
 // Recorder.Continues. The plan, which saw the cluster as it is, decides everything else.
 // It may write, and so comes after the preflight.
 func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, error) {
-	if r.Journal == nil {
+	if r.Recorder.Journal == nil {
 		t := execute.Todo{Last: plan.Last}
 		for _, u := range plan.Units {
 			if u.Writes() {
@@ -477,7 +477,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 		return t, nil
 	}
 	var t execute.Todo
-	journaled := r.Journal.Entries()
+	journaled := r.Recorder.Journal.Entries()
 	begun := map[string]bool{}
 	for _, e := range journaled {
 		if err := r.Inspect(ctx, e); err != nil {
@@ -492,7 +492,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 		for i := range e.Unit.Changes {
 			ch := &e.Unit.Changes[i]
 			want := wanted[journal.ChangeKey{Verb: migration.Create, Ref: ch.Ref}]
-			if ch.Verb != migration.Create || want == nil || !r.StateOf(e, i).Begun() || !e.MadeOrBegun(i) || sameObject(want.Built(), ch.Object) {
+			if ch.Verb != migration.Create || want == nil || !r.Recorder.StateOf(e, i).Begun() || !e.MadeOrBegun(i) || sameObject(want.Built(), ch.Object) {
 				continue
 			}
 			gone, err := rollback.Replaced(ctx, r.Actor, e, i)
@@ -510,7 +510,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 			continue
 		}
 		follows := slices.ContainsFunc(e.Unit.Follows, func(id string) bool { return begun[id] })
-		continues := r.Continues(e, wanted, follows, begun)
+		continues := r.Recorder.Continues(e, wanted, follows, begun)
 		if !continues {
 			changed = true
 			e.Done = true
@@ -518,7 +518,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 			continue
 		}
 		for i := range e.Unit.Changes {
-			if r.StateOf(e, i) != journal.StepLeft {
+			if r.Recorder.StateOf(e, i) != journal.StepLeft {
 				covered[e.Unit.Changes[i].Ref] = true
 				goOn[journal.ChangeKey{Verb: e.Unit.Changes[i].Verb, Ref: e.Unit.Changes[i].Ref}] = true
 			}
@@ -532,8 +532,8 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	}
 	if changed {
 		// What is given up is none of this run's any more, also if it is killed again.
-		for _, c := range r.Journal.All() {
-			if err := r.Journals.Mark(ctx, c.Name, r.Marks(c)); err != nil {
+		for _, c := range r.Recorder.Journal.All() {
+			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {
 				return t, err
 			}
 		}
@@ -593,12 +593,12 @@ func notUnderWay(findings []migration.Finding, entries []*journal.Entry) []migra
 }
 
 func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execute.Todo) outcome {
-	if r.Journal == nil {
-		r.Journal = journal.New(r.Job.Name(), r.e.opts.Version, max(r.lock.Acquisition(), r.Journals.Highest+1), plan)
+	if r.Recorder.Journal == nil {
+		r.Recorder.Journal = journal.New(r.Job.Name(), r.e.opts.Version, max(r.lock.Acquisition(), r.Recorder.Journals.Highest+1), plan)
 	} else {
-		r.Log.Info("finishing an interrupted run", zap.String("run", r.Journal.Run), zap.Int("openUnits", len(t.Entries)))
+		r.Log.Info("finishing an interrupted run", zap.String("run", r.Recorder.Journal.Run), zap.Int("openUnits", len(t.Entries)))
 	}
-	r.Log.Info("starting", zap.String("run", r.Journal.Run), zap.Int("units", t.Size()))
+	r.Log.Info("starting", zap.String("run", r.Recorder.Journal.Run), zap.Int("units", t.Size()))
 	r.e.opts.Progress.Start(t.Size())
 	defer r.e.opts.Progress.Stop()
 	x := r.executor(ctx, plan.Parallelism, plan.Serial)
@@ -613,9 +613,9 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 		return r.failed(parent, ctx, x, t.Units, err)
 	}
 	x.RecordLateEffects(ctx)
-	if r.Journal.Empty() {
+	if r.Recorder.Journal.Empty() {
 		// Every unit was left: nothing was written.
-		r.Journal = nil
+		r.Recorder.Journal = nil
 		return r.finished(outcome{result: migration.NothingToDo, message: "nothing was changed"})
 	}
 	made := 0
@@ -627,12 +627,12 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 	out := r.finished(outcome{result: migration.Succeeded, message: fmt.Sprintf("%s made", act.Count(made, "change"))})
 	// The report first: once the journal is closed, nothing leads back here.
 	r.publish(ctx, out)
-	if err := r.Journals.Enter(ctx, r.Journal, journal.PhaseDone, r.Marks(r.Journal.All()[0])); err != nil {
+	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, journal.PhaseDone, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {
 		if stopped, ok := r.interruption(parent, err); ok {
 			return stopped
 		}
-		r.Tell(migration.Finding{
-			Severity: migration.Warning, Problem: fmt.Sprintf("all changes are made, and the journal of run %s cannot be closed: %v", r.Journal.Run, err),
+		r.Findings.Tell(migration.Finding{
+			Severity: migration.Warning, Problem: fmt.Sprintf("all changes are made, and the journal of run %s cannot be closed: %v", r.Recorder.Journal.Run, err),
 			Hint: "run the job again: it finds nothing to do and closes the journal; until then, status shows the run as open",
 		})
 		return out
@@ -645,7 +645,7 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 // it a failure under --defer=fail, and what is done stays.
 func (r *run) finished(out outcome) outcome {
 	switch {
-	case !hasDeferred(r.AllFindings()):
+	case !hasDeferred(r.Findings.All()):
 	case r.e.opts.Defer == DeferFail:
 		out.result = migration.FailedResult
 		out.message += "; there is work that must wait, and --defer=fail makes that a failure; what is done stays"
@@ -658,7 +658,7 @@ func (r *run) finished(out outcome) outcome {
 
 // prune removes journals that nobody can need; failing to is no failure of the run.
 func (r *run) prune(ctx context.Context) {
-	if err := r.Journals.Prune(ctx); err != nil {
+	if err := r.Recorder.Journals.Prune(ctx); err != nil {
 		r.Log.Warn("cannot remove old journals; a later run will", zap.Error(err))
 	}
 }
@@ -670,7 +670,7 @@ func (r *run) leaveProgress(parent context.Context, x *execute.Executor, why str
 	defer cancel()
 	out := outcome{result: migration.TimedOut, message: fmt.Sprintf("%s; %d of %d are done and stay; run again to go on with the rest, or undo", why, done, all)}
 	if len(x.Last) > 0 {
-		ending := r.executor(ctx, r.Journal.Parallelism, r.Journal.Serial)
+		ending := r.executor(ctx, r.Recorder.Journal.Parallelism, r.Recorder.Journal.Serial)
 		ending.Last = x.Last
 		err := ending.Finally(ctx)
 		ending.Stop(nil)
@@ -678,7 +678,7 @@ func (r *run) leaveProgress(parent context.Context, x *execute.Executor, why str
 			out.message += "; what comes last could not be done: " + err.Error()
 		}
 	}
-	r.WriteMarks(parent)
+	r.Recorder.WriteMarks(parent)
 	return out
 }
 
@@ -688,19 +688,19 @@ func (r *run) failed(parent, ctx context.Context, x *execute.Executor, units []m
 		return out
 	}
 	if out, interrupted := r.interruption(parent, err); interrupted {
-		r.WriteMarks(parent)
+		r.Recorder.WriteMarks(parent)
 		return out
 	}
-	if r.Journal.Empty() {
+	if r.Recorder.Journal.Empty() {
 		out := r.nothingChanged(ctx, err)
-		r.Journal = nil
+		r.Recorder.Journal = nil
 		return out
 	}
 	if act.IsRefusal(act.FirstRefusal(err)) {
 		execute.DryRunRemaining(parent, r.Actor, units)
 	}
 	if r.e.opts.OnFailure == OnFailureLeave {
-		r.WriteMarks(parent)
+		r.Recorder.WriteMarks(parent)
 		out := r.nothingChanged(ctx, err)
 		out.unrestored = true
 		if out.result == migration.Refused {
@@ -710,7 +710,7 @@ func (r *run) failed(parent, ctx context.Context, x *execute.Executor, units []m
 		return out
 	}
 	why, timedOut := r.reason(ctx, err), ctx.Err() != nil
-	if done, all, changed := r.Progress(units); timedOut && changed {
+	if done, all, changed := r.Recorder.Progress(units); timedOut && changed {
 		return r.leaveProgress(parent, x, why, done, all)
 	}
 	r.Log.Warn("the run failed; rolling back", zap.String("reason", why))
@@ -743,45 +743,45 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 	if p == journal.PhaseForward {
 		p = journal.PhaseRollback
 	}
-	resumed := r.Journal.Phase == p
+	resumed := r.Recorder.Journal.Phase == p
 	if !resumed {
 		// What this process knows is written first: one that goes on after a kill knows no
 		// more than the marks.
-		for _, c := range r.Journal.All()[1:] {
+		for _, c := range r.Recorder.Journal.All()[1:] {
 			if c.Left == 0 {
 				continue
 			}
-			if err := r.Journals.Mark(ctx, c.Name, r.Marks(c)); err != nil {
+			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {
 				return r.cutOff(parent, err), false
 			}
 		}
-		if err := r.Journals.Enter(ctx, r.Journal, p, r.Marks(r.Journal.All()[0])); err != nil {
+		if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, p, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {
 			return r.cutOff(parent, err), false
 		}
 	}
-	r.FillReports()
+	r.Recorder.FillReports()
 	v, err := rollback.Run(ctx, r.Actor, p == journal.PhaseUndo, resumed)
 	if err != nil {
 		return r.cutOff(parent, err), false
 	}
-	out := outcome{result: migration.RolledBack, message: asBefore + " run " + r.Journal.Run}
+	out := outcome{result: migration.RolledBack, message: asBefore + " run " + r.Recorder.Journal.Run}
 	if p == journal.PhaseUndo {
 		// Later runs, and others, have changed more since.
-		out.message = fmt.Sprintf("all changes of run %s are undone", r.Journal.Run)
+		out.message = fmt.Sprintf("all changes of run %s are undone", r.Recorder.Journal.Run)
 	}
 	if v.Finished > 0 {
 		stay := "which stays as it is"
 		if v.Finished > 1 {
 			stay = "which stay as they are"
 		}
-		out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, %s", r.Journal.Run, act.Count(v.Finished, "finished unit"), stay)
+		out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, %s", r.Recorder.Journal.Run, act.Count(v.Finished, "finished unit"), stay)
 	}
 	if v.Unproven > 0 {
 		out.message = fmt.Sprintf("all changes of run %s are undone; %s restored or deleted without proof that the run had changed it: see the warnings",
-			r.Journal.Run, act.Count(v.Unproven, "object")+act.VerbWas(v.Unproven))
+			r.Recorder.Journal.Run, act.Count(v.Unproven, "object")+act.VerbWas(v.Unproven))
 	}
 	if left := int(r.LeftEffects.Load()); left > 0 {
-		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.Journal.Run, act.Count(left, "object")+act.VerbIs(left))
+		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.Recorder.Journal.Run, act.Count(left, "object")+act.VerbIs(left))
 	}
 	if v.Unrestored+v.Protected > 0 {
 		out.result = migration.PartlyRestored
@@ -802,7 +802,7 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 			closed = journal.PhaseDone // what is left may be undone later
 		}
 	}
-	if err := r.Journals.Enter(ctx, r.Journal, closed, r.Marks(r.Journal.All()[0])); err != nil {
+	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, closed, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {
 		return r.cutOff(parent, err), false
 	}
 	r.prune(ctx)
@@ -820,7 +820,7 @@ func (rp *reporter) cutOff(parent context.Context, err error) outcome {
 	if cut, ok := errors.AsType[*wait.CutOffError](err); ok && cut.Status.Hint != "" {
 		hint = cut.Status.Hint + "; " + hint
 	}
-	rp.AddFinding(migration.Finding{Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
+	rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
 	return outcome{result: migration.PartlyRestored, message: "the rollback did not end: " + err.Error() + "; the journal keeps everything"}
 }
 
@@ -829,11 +829,11 @@ func (rp *reporter) cutOff(parent context.Context, err error) outcome {
 func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) {
 	lost := rp.lock.LossCause()
 	err = errors.Join(err, lost)
-	if rp.Journal == nil || rp.Journal.Empty() {
+	if rp.Recorder.Journal == nil || rp.Recorder.Journal.Empty() {
 		return outcome{}, false
 	}
 	if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
-		rp.AddFinding(migration.Finding{
+		rp.Findings.Add(migration.Finding{
 			Severity: migration.Error, Problem: gone.Error(),
 			Hint: "recreate the account with its permissions, or use another one, and run the job again: it goes on where this run stopped. The next helm upgrade recreates the account of a hook; if one is running already, its Job goes on, and nothing is to do",
 		})
@@ -843,7 +843,7 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 	if locked, isLocked := errors.AsType[*lease.LockedError](err); !ok && isLocked && locked.Deleted {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), lease.CallTimeout)
 		defer cancel()
-		list, err := rp.Journals.Metadata(ctx, journal.LabelJob+"="+rp.Job.Name()+","+journal.LabelRun+"="+rp.Journal.Run)
+		list, err := rp.Recorder.Journals.Metadata(ctx, journal.LabelJob+"="+rp.Job.Name()+","+journal.LabelRun+"="+rp.Recorder.Journal.Run)
 		if err == nil && len(list) == 0 {
 			gone, ok = &journal.StateGoneError{Namespace: rp.e.opts.StateNamespace, Err: locked}, true
 		}
@@ -851,7 +851,7 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 	if !ok {
 		return outcome{}, false
 	}
-	rp.AddFinding(migration.Finding{
+	rp.Findings.Add(migration.Finding{
 		Severity: migration.Error, Object: "Namespace " + rp.e.opts.StateNamespace, Problem: gone.Error(),
 		Hint: "what this run changed is listed above, and cannot be undone by this tool; create the namespace again if it is gone, and run the job: it decides on the cluster as it is",
 	})
@@ -883,7 +883,7 @@ func (rp *reporter) interruption(parent context.Context, err error) (outcome, bo
 		number = signal.Signal
 	}
 	message := context.Cause(parent).Error()
-	if rp.Journal != nil && !rp.Journal.Empty() {
+	if rp.Recorder.Journal != nil && !rp.Recorder.Journal.Empty() {
 		message += "; the journal is open: run again to finish, or undo"
 	} else {
 		message += "; nothing was changed"
@@ -909,26 +909,26 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 	case ctx.Err() != nil:
 		return outcome{result: migration.Interrupted, signal: int(syscall.SIGTERM), message: context.Cause(ctx).Error() + "; nothing was changed"}
 	case IsDamaged(err) != nil:
-		rp.AddFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: IsDamaged(err).Hint()})
+		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: IsDamaged(err).Hint()})
 		return outcome{result: migration.Refused, message: err.Error() + "; nothing was changed"}
 	case errors.As(err, &home):
-		rp.AddFinding(migration.Finding{Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
+		rp.Findings.Add(migration.Finding{Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
 		return outcome{result: migration.Refused, message: home.Error() + "; nothing was changed"}
 	case apierrors.IsForbidden(err):
-		rp.AddFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
+		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
 		return outcome{result: migration.Refused, message: "a permission is missing; nothing was changed"}
 	case apierrors.IsUnauthorized(err):
-		rp.AddFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "the credentials are not accepted: log in again, or use another --context"})
+		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "the credentials are not accepted: log in again, or use another --context"})
 		return outcome{result: migration.FailedResult, message: "the API server " + rp.e.server + " does not accept the credentials; nothing was changed"}
 	case !rp.e.connected.Load() && k8sutil.IsTransient(err):
-		rp.AddFinding(migration.Finding{
+		rp.Findings.Add(migration.Finding{
 			Severity: migration.Error, Problem: fmt.Sprintf("cannot reach the API server %s: %v", rp.e.server, err),
 			Hint: "check the address in the kubeconfig (--kubeconfig, --context), the network, and that the server runs",
 		})
 		return outcome{result: migration.FailedResult, message: "cannot reach the API server " + rp.e.server + "; nothing was changed"}
 	}
-	if !rp.HasError() {
-		rp.AddFinding(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: act.HintFor(err)})
+	if !rp.Findings.HasError() {
+		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: act.HintFor(err)})
 	}
 	return outcome{result: migration.FailedResult, message: rp.reason(ctx, err) + "; nothing was changed"}
 }
@@ -939,7 +939,7 @@ func (rp *reporter) reason(ctx context.Context, err error) string {
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &timeout) {
 		return timeout.Error()
 	}
-	found := rp.AllFindings()
+	found := rp.Findings.All()
 	n := 0
 	for _, f := range found {
 		if f.Severity == migration.Error {
@@ -956,7 +956,7 @@ func (rp *reporter) reason(ctx context.Context, err error) string {
 }
 
 func (rp *reporter) refusal(plan *migration.Plan) outcome {
-	rp.AddFinding(plan.Findings...)
+	rp.Findings.Add(plan.Findings...)
 	n := 0
 	for _, f := range plan.Findings {
 		if f.Severity == migration.Error {
@@ -973,7 +973,7 @@ func (r *run) undo(parent context.Context) outcome {
 		return r.nothingChanged(ctx, err)
 	}
 	newest := func(ctx context.Context) (*journal.OpenJournal, error) {
-		found, err := r.Journals.Find(ctx, append(slices.Clone(journal.OpenPhases), journal.PhaseDone)...)
+		found, err := r.Recorder.Journals.Find(ctx, append(slices.Clone(journal.OpenPhases), journal.PhaseDone)...)
 		if err != nil || len(found) == 0 {
 			return nil, err
 		}
@@ -999,20 +999,20 @@ func (r *run) undo(parent context.Context) outcome {
 	case found == nil:
 		return outcome{result: migration.NothingToDo, message: "there is no run to undo"}
 	}
-	if r.Journal, err = r.Journals.Load(ctx, found.Header, found.Phase); err != nil {
+	if r.Recorder.Journal, err = r.Recorder.Journals.Load(ctx, found.Header, found.Phase); err != nil {
 		return r.nothingChanged(ctx, err)
 	}
 	var units []migration.Unit
-	for _, e := range r.Journal.Entries() {
+	for _, e := range r.Recorder.Journal.Entries() {
 		units = append(units, e.Unit)
 	}
 	if guard, ok := r.Job.(migration.UndoGuard); ok {
-		reasons, err := guard.RefuseUndo(ctx, r.Cluster, r.Journal.Changes())
+		reasons, err := guard.RefuseUndo(ctx, r.Writer.Cluster, r.Recorder.Journal.Changes())
 		if err != nil {
 			return r.nothingChanged(ctx, err)
 		}
 		if len(reasons) > 0 {
-			r.AddFinding(reasons...)
+			r.Findings.Add(reasons...)
 			return outcome{result: migration.Refused, message: "it is too early to undo this: " + reasons[0].Problem + "; nothing was changed"}
 		}
 	}
@@ -1021,7 +1021,7 @@ func (r *run) undo(parent context.Context) outcome {
 		return r.nothingChanged(ctx, err)
 	}
 	if len(missing) > 0 {
-		r.AddFinding(missing...)
+		r.Findings.Add(missing...)
 		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", act.Count(len(missing), "missing permission"))}
 	}
 	p := journal.PhaseUndo

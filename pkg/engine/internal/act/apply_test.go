@@ -219,7 +219,7 @@ func TestApply(t *testing.T) {
 		"RecreateBad":    {reason: "unless it cannot be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.recreated("bad") }, result: "unchanged", state: '-', value: "gone"},
 		"RecreateBadUnmarked": {reason: "the journal must know it before", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
 			o.recreated("bad")
-			o.a.Journals.Secrets = enginetest.Unwritable{SecretInterface: o.a.Journals.Secrets}
+			o.a.Recorder.Journals.Secrets = enginetest.Unwritable{SecretInterface: o.a.Recorder.Journals.Secrets}
 		}, result: "failed", err: "failed", state: '-', value: "bad"},
 		"RecreateBadRefused": {reason: "its deletion is refused", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
 			o.recreated("bad")
@@ -252,7 +252,7 @@ func TestApply(t *testing.T) {
 					tc.since(o)
 				}
 				result, err := o.a.Apply(t.Context(), o.e, tc.at)
-				if got := o.a.StateOf(o.e, tc.at); result != tc.result || kind(err) != tc.err || got != tc.state || enginetest.Value(o.api.Live(a)) != tc.value {
+				if got := o.a.Recorder.StateOf(o.e, tc.at); result != tc.result || kind(err) != tc.err || got != tc.state || enginetest.Value(o.api.Live(a)) != tc.value {
 					t.Errorf("%s: result %q, %v (%s), state %c, there is %q", tc.reason, result, err, kind(err), got, enginetest.Value(o.api.Live(a)))
 				}
 			})
@@ -274,16 +274,16 @@ func TestCreatedIsKnown(t *testing.T) {
 	o := newOne(t, &enginetest.Job{}, nil, migration.Change{Verb: migration.Create, Ref: a, Object: object})
 	o.apply(t, 0)
 	live := o.api.Live(a)
-	if diff := cmp.Diff(map[string]string{"note": "x", migration.MarkAnnotation: o.a.Mark(o.e, 0)}, live.GetAnnotations()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"note": "x", migration.MarkAnnotation: o.a.Recorder.Mark(o.e, 0)}, live.GetAnnotations()); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 	defaulted := live.DeepCopy()
 	defaulted.Object["spec"] = map[string]any{"x": "new", "y": "by default"}
-	if !o.a.Unedited(o.e, 0, live) || o.a.Unedited(o.e, 0, defaulted) {
+	if !o.a.Recorder.Unedited(o.e, 0, live) || o.a.Recorder.Unedited(o.e, 0, defaulted) {
 		t.Error("what the server returned is what was created, and what was added since is an edit")
 	}
 	o.apply(t, 0) // by a process that has lost the answer: it knows what was planned
-	if !o.a.Made(live) {
+	if !o.a.Recorder.Made(live) {
 		t.Error("it is not known any more")
 	}
 }
@@ -374,7 +374,7 @@ func TestInspect(t *testing.T) {
 		"Await":          {reason: "nor what writes nothing", changes: []migration.Change{{Verb: migration.Await, Ref: a}}, states: "?", made: "-", want: "?"},
 		"CreateNot":      {reason: "not created", changes: []migration.Change{create}, states: "?", made: "-", want: "-"},
 		"CreateBegunNot": {reason: "a request had no effect", changes: []migration.Change{create}, states: "b", made: "-", want: "-"},
-		"Create":         {reason: "created", changes: []migration.Change{create}, states: "?", since: func(o *one) { o.apply(t, 0); o.a.SetState(o.e, 0, '?') }, made: "+", want: "?"},
+		"Create":         {reason: "created", changes: []migration.Change{create}, states: "?", since: func(o *one) { o.apply(t, 0); o.a.Recorder.SetState(o.e, 0, '?') }, made: "+", want: "?"},
 		"CreateOther":    {reason: "somebody else's has no mark", changes: []migration.Change{create}, states: "?", since: func(o *one) { o.api.Put(thing("new")) }, made: "-", want: "-"},
 		"Delete":         {reason: "deleted", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove}, states: "?", since: func(o *one) { o.api.Remove(a) }, made: "+", want: "?"},
 		"DeleteNot":      {reason: "not deleted", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove}, states: "?", made: "-", want: "-"},
@@ -401,7 +401,7 @@ func TestInspect(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOne(t, &enginetest.Job{}, tc.before, tc.changes...)
 				for i, state := range tc.states {
-					o.a.SetState(o.e, i, journal.StepState(state))
+					o.a.Recorder.SetState(o.e, i, journal.StepState(state))
 				}
 				o.e.Done = tc.done
 				if tc.since != nil {
@@ -500,14 +500,14 @@ func TestApplyRestart(t *testing.T) {
 		"EarlyOther":   {reason: "and no others", since: func(o *one) { o.api.Remove(enginetest.RefTo(pod("p", time.Time{}))); o.api.Put(pod("p", time.Time{})) }, result: "done", state: 'b', left: true},
 		"Late":         {reason: "those that are there when its turn comes", late: &migration.DeferredRestart{}, since: func(o *one) { o.api.Remove(enginetest.RefTo(pod("p", time.Time{}))); o.api.Put(pod("p", time.Time{})) }, result: "done", state: '-'},
 		"LateSpared":   {reason: "but for those that are spared", late: &migration.DeferredRestart{After: time.Now()}, since: func(*one) {}, result: "unchanged", state: '-', left: true},
-		"LateUnusable": {reason: "none, once a recreated object was unusable", late: &migration.DeferredRestart{After: time.Now()}, since: func(o *one) { o.a.SetUnusable(o.e, 0, "u") }, result: "done", state: '-'},
+		"LateUnusable": {reason: "none, once a recreated object was unusable", late: &migration.DeferredRestart{After: time.Now()}, since: func(o *one) { o.a.Recorder.SetUnusable(o.e, 0, "u") }, result: "done", state: '-'},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOne(t, &enginetest.Job{}, []*unstructured.Unstructured{controller(), pod("p", time.Now().Add(-time.Hour))}, migration.Change{Verb: migration.Restart, Ref: deployment, Late: tc.late})
 			tc.since(o)
 			result, err := o.a.Apply(t.Context(), o.e, 0)
-			if left := o.api.Live(enginetest.RefTo(pod("p", time.Time{}))) != nil; err != nil || result != tc.result || o.a.StateOf(o.e, 0) != tc.state || left != tc.left {
-				t.Errorf("%s: %q, %v, state %c, pod left: %t", tc.reason, result, err, o.a.StateOf(o.e, 0), left)
+			if left := o.api.Live(enginetest.RefTo(pod("p", time.Time{}))) != nil; err != nil || result != tc.result || o.a.Recorder.StateOf(o.e, 0) != tc.state || left != tc.left {
+				t.Errorf("%s: %q, %v, state %c, pod left: %t", tc.reason, result, err, o.a.Recorder.StateOf(o.e, 0), left)
 			}
 		})
 	}
@@ -591,7 +591,7 @@ func TestAfter(t *testing.T) {
 			actor := actortest.New(enginetest.NewAPI(t), &enginetest.Job{})
 			e := journal.NewEntry(0, migration.Unit{Changes: []migration.Change{tc.ch}}, []journal.Preimage{tc.pre})
 			if tc.bad != "" {
-				actor.SetUnusable(e, 0, tc.bad)
+				actor.Recorder.SetUnusable(e, 0, tc.bad)
 			}
 			conditions := actor.After(e, 0)
 			if (len(conditions) == 0) != tc.none {
@@ -678,7 +678,7 @@ func TestNudging(t *testing.T) {
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
 				waited := errors.New("it did not end")
-				err := actor.Nudging(ctx, wait.New(ctx, actor.Cluster), &tc.ch, func() error {
+				err := actor.Nudging(ctx, wait.New(ctx, actor.Writer.Cluster), &tc.ch, func() error {
 					time.Sleep(3500 * time.Millisecond)
 					return waited
 				})

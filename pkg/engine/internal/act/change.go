@@ -27,11 +27,14 @@ import (
 
 // Actor makes the changes of one run, and undoes them.
 type Actor struct {
-	*findings.List
-	*write.Writer
-	*journal.Recorder
+	// Job is asked what to wait for, and what can still be used.
 	Job migration.Job
 	Log *zap.Logger
+	// Findings are what the run tells people.
+	Findings *findings.List
+	// Writer sends the requests, and Recorder knows what is known of each change.
+	Writer   *write.Writer
+	Recorder *journal.Recorder
 	// NewCluster returns a view of the cluster that has read nothing yet.
 	NewCluster     func() *migration.Cluster
 	StateNamespace string
@@ -80,7 +83,7 @@ func (a *Actor) preimage(ctx context.Context, ch *migration.Change, last bool) (
 		}
 		fallthrough
 	case migration.Patch:
-		obj, err := a.Get(ctx, ch.Ref, ch.Subresource)
+		obj, err := a.Writer.Get(ctx, ch.Ref, ch.Subresource)
 		if err != nil {
 			return pre, err
 		}
@@ -94,7 +97,7 @@ func (a *Actor) preimage(ctx context.Context, ch *migration.Change, last bool) (
 		}
 		pre.Object = obj
 	case migration.Restart:
-		deployment, err := a.Get(ctx, ch.Ref, "")
+		deployment, err := a.Writer.Get(ctx, ch.Ref, "")
 		if err != nil {
 			return pre, err
 		}
@@ -104,7 +107,7 @@ func (a *Actor) preimage(ctx context.Context, ch *migration.Change, last bool) (
 		if ch.Late != nil {
 			break // decided when its turn comes
 		}
-		if pre.Pods, err = a.PodsOf(ctx, deployment, nil); err != nil {
+		if pre.Pods, err = a.Writer.PodsOf(ctx, deployment, nil); err != nil {
 			return pre, err
 		}
 	}
@@ -112,7 +115,7 @@ func (a *Actor) preimage(ctx context.Context, ch *migration.Change, last bool) (
 		return pre, &write.ChangedError{Ref: ch.Ref, Problem: "is another object than when the plan was made"}
 	}
 	for _, ref := range ch.SideEffects {
-		obj, err := a.Get(ctx, ref, "")
+		obj, err := a.Writer.Get(ctx, ref, "")
 		if err != nil {
 			return pre, err
 		}
@@ -145,7 +148,7 @@ func asDecided(ch *migration.Change, live *unstructured.Unstructured) error {
 func (a *Actor) Apply(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	var err error
-	result, before := migration.ChangeDone, a.StateOf(e, i)
+	result, before := migration.ChangeDone, a.Recorder.StateOf(e, i)
 	switch ch.Verb {
 	case migration.Create:
 		result, err = a.create(ctx, e, i)
@@ -156,7 +159,7 @@ func (a *Actor) Apply(ctx context.Context, e *journal.Entry, i int) (string, err
 			result, err = a.deleteForRecreation(ctx, e, i)
 			break
 		}
-		result, err = a.Delete(ctx, ch.Ref, e.Pre[i].Object, e.Latest[ch.Ref], a.Beginning(e, i))
+		result, err = a.Writer.Delete(ctx, ch.Ref, e.Pre[i].Object, e.Latest[ch.Ref], a.Recorder.Beginning(e, i))
 	case migration.Patch:
 		if over, failed := a.alreadyReplaced(ctx, e, i); over || failed != nil {
 			result, err = migration.ChangeUnchanged, failed
@@ -168,14 +171,14 @@ func (a *Actor) Apply(ctx context.Context, e *journal.Entry, i int) (string, err
 			result, err = a.LateRestart(ctx, e, i, len(e.Unusable) > 0)
 			break
 		}
-		a.Beginning(e, i).Sending()
-		err = a.Restart(ctx, ch.Ref, e.Pre[i].Pods)
+		a.Recorder.Beginning(e, i).Sending()
+		err = a.Writer.Restart(ctx, ch.Ref, e.Pre[i].Pods)
 	default:
 		err = fmt.Errorf("unknown verb %q", ch.Verb)
 	}
 	if err != nil {
 		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
-			moved.NoEffect = a.StateOf(e, i) == before
+			moved.NoEffect = a.Recorder.StateOf(e, i) == before
 		}
 		return migration.ChangeFailed, &changeError{ch.Verb, ch.Ref, err}
 	}
@@ -196,7 +199,7 @@ func (e *changeError) Unwrap() error { return e.err }
 func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch := &e.Unit.Changes[i]
 	obj := ch.Object.DeepCopy()
-	mark := a.Mark(e, i)
+	mark := a.Recorder.Mark(e, i)
 	if e.Steps[i].Made {
 		return a.stillMade(ctx, ch.Ref, mark)
 	}
@@ -206,7 +209,7 @@ func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, er
 	}
 	annotations[migration.MarkAnnotation] = mark
 	obj.SetAnnotations(annotations)
-	created, existed, err := a.CreateOnce(ctx, ch.Ref, obj, mark, a.Beginning(e, i))
+	created, existed, err := a.Writer.CreateOnce(ctx, ch.Ref, obj, mark, a.Recorder.Beginning(e, i))
 	if err != nil {
 		return "", err
 	}
@@ -215,14 +218,14 @@ func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, er
 		// it is now, so that an undo compares it with what was planned.
 		return migration.ChangeUnchanged, nil
 	}
-	a.SetHash(e, i, created)
+	a.Recorder.SetHash(e, i, created)
 	return migration.ChangeDone, nil
 }
 
 // stillMade says whether an object is there that an interrupted run has created. Who
 // deleted it since has decided so: it is not created once more.
 func (a *Actor) stillMade(ctx context.Context, ref migration.Ref, mark string) (string, error) {
-	live, err := a.Get(ctx, ref, "")
+	live, err := a.Writer.Get(ctx, ref, "")
 	switch {
 	case err != nil:
 		return "", err
@@ -243,15 +246,15 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
-	client := ch.Ref.Resource.In(a.Client, ch.Ref.Namespace)
-	try := a.Beginning(e, i)
+	client := ch.Ref.Resource.In(a.Writer.Client, ch.Ref.Namespace)
+	try := a.Recorder.Beginning(e, i)
 	basis := pre
 	if latest := e.Latest[ch.Ref]; latest != nil && latest.GetUID() == pre.GetUID() && ch.Subresource == "" {
 		basis = latest
 	}
 	result := migration.ChangeDone
 	first := true
-	err := a.Write(ctx, func(ctx context.Context) error {
+	err := a.Writer.Write(ctx, func(ctx context.Context) error {
 		body, err := patch.For(ch, basis)
 		if err != nil {
 			return k8sutil.Permanent(err)
@@ -260,7 +263,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 		live, err := client.Patch(ctx, ch.Ref.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			k8sutil.Trim(live)
-			a.SetHash(e, i, live)
+			a.Recorder.SetHash(e, i, live)
 			if ch.Subresource == "" {
 				e.SetLatest(ch.Ref, live)
 			}
@@ -304,7 +307,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 				result = migration.ChangeUnchanged
 				try.Refused()
 			}
-			a.SetHash(e, i, live)
+			a.Recorder.SetHash(e, i, live)
 			return nil
 		}
 		decided := asDecided(ch, live)

@@ -22,13 +22,13 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 		edited := known.Hash != patch.Hash(live, a.Recorder.Ignored)
 		switch {
 		case known.UID == live.GetUID() && known.Hash == "":
-			a.Tell(DeletedUnproven(ref))
+			a.Findings.Tell(DeletedUnproven(ref))
 		case known.UID != live.GetUID():
 			return false, nil // it was deleted, and somebody made another one
 		case edited && careful:
 			return false, &write.ChangedError{Ref: ref, Problem: "was edited after the run; it is left alone"}
 		case edited:
-			a.Tell(migration.Finding{
+			a.Findings.Tell(migration.Finding{
 				Severity: migration.Warning, Object: ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after a controller had created it because of this run",
 			})
@@ -37,7 +37,7 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 	}
 	if careful && e.Done {
 		// It did not exist when the run ended: somebody made it later.
-		a.Tell(migration.Finding{
+		a.Findings.Tell(migration.Finding{
 			Severity: migration.Warning, Object: ref.String(),
 			Problem: "left: it did not exist before the run nor when the run ended, so that nobody can tell whether a controller made it because of the run",
 			Hint:    "delete it if nobody needs it",
@@ -51,7 +51,7 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 	if made.Before(&e.Chunk.Created) {
 		return false, nil
 	}
-	a.Tell(DeletedUnproven(ref))
+	a.Findings.Tell(DeletedUnproven(ref))
 	return true, nil
 }
 

@@ -62,10 +62,10 @@ func TestIsEffect(t *testing.T) {
 				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, UID: noted.GetUID(), Hash: patch.Hash(noted, nil)}}
 			}
 			e.Done = tc.state == journal.StepDone
-			a := &Actor{List: &findings.List{Log: zap.NewNop()}, Recorder: &journal.Recorder{}}
+			a := &Actor{Findings: findings.New(zap.NewNop()), Recorder: &journal.Recorder{}}
 			got, err := a.IsEffect(e, 0, broker, tc.live, tc.careful)
-			if got != tc.want || (err != nil) != tc.moved || (len(a.AllFindings()) > 0) != tc.told {
-				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, a.AllFindings())
+			if got != tc.want || (err != nil) != tc.moved || (len(a.Findings.All()) > 0) != tc.told {
+				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, a.Findings.All())
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func (a *Actor) Inspect(ctx context.Context, e *journal.Entry) error {
 	}
 	for i := range e.Unit.Changes {
 		ch := &e.Unit.Changes[i]
-		if state := a.StateOf(e, i); !ch.Writes() || state != journal.StepUnknown && state != journal.StepBegun {
+		if state := a.Recorder.StateOf(e, i); !ch.Writes() || state != journal.StepUnknown && state != journal.StepBegun {
 			continue
 		}
 		made, certain, err := a.isMade(ctx, e, i)
@@ -25,7 +25,7 @@ func (a *Actor) Inspect(ctx context.Context, e *journal.Entry) error {
 		}
 		e.Steps[i].Made = made
 		if !made && certain {
-			a.SetState(e, i, journal.StepNotBegun)
+			a.Recorder.SetState(e, i, journal.StepNotBegun)
 		}
 	}
 	return nil
@@ -38,7 +38,7 @@ func (a *Actor) isMade(ctx context.Context, e *journal.Entry, i int) (made, cert
 	if ch.Verb == migration.Restart {
 		return false, false, nil
 	}
-	live, err := a.Get(ctx, ch.Ref, ch.Subresource)
+	live, err := a.Writer.Get(ctx, ch.Ref, ch.Subresource)
 	if err != nil {
 		return false, false, err
 	}
@@ -48,7 +48,7 @@ func (a *Actor) isMade(ctx context.Context, e *journal.Entry, i int) (made, cert
 		return deleted >= 0 && e.Pre[deleted].Object != nil && e.Steps[deleted].Made && live != nil && live.GetUID() != e.Pre[deleted].Object.GetUID(), true, nil
 	case migration.Create:
 		// One that was made and is gone again leaves nothing to finish or to undo.
-		return live != nil && live.GetAnnotations()[migration.MarkAnnotation] == a.Mark(e, i), true, nil
+		return live != nil && live.GetAnnotations()[migration.MarkAnnotation] == a.Recorder.Mark(e, i), true, nil
 	case migration.Delete:
 		if pre == nil {
 			return false, true, nil

@@ -27,7 +27,7 @@ func (a *Actor) alreadyReplaced(ctx context.Context, e *journal.Entry, i int) (b
 	if journal.RecreationOf(&e.Unit, i) < 0 || e.Pre[i].Object == nil {
 		return false, nil
 	}
-	live, err := a.Get(ctx, e.Unit.Changes[i].Ref)
+	live, err := a.Writer.Get(ctx, e.Unit.Changes[i].Ref)
 	if err != nil {
 		return false, err
 	}
@@ -41,12 +41,12 @@ func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, 
 	if obj == nil {
 		return migration.ChangeUnchanged, nil // there was nothing to delete
 	}
-	created, existed, err := a.Recreate(ctx, e.Unit.Changes[i].Ref, obj, a.Beginning(e, i))
+	created, existed, err := a.Writer.Recreate(ctx, e.Unit.Changes[i].Ref, obj, a.Recorder.Beginning(e, i))
 	if err != nil {
 		return "", err
 	}
 	if !existed {
-		a.SetHash(e, i, created)
+		a.Recorder.SetHash(e, i, created)
 	}
 	return migration.ChangeDone, nil
 }
@@ -58,18 +58,18 @@ func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int
 	if pre == nil {
 		return migration.ChangeUnchanged, nil
 	}
-	live, err := a.Get(ctx, ch.Ref)
+	live, err := a.Writer.Get(ctx, ch.Ref)
 	if err != nil {
 		return "", err
 	}
 	if live == nil || live.GetUID() == pre.GetUID() {
-		return a.Delete(ctx, ch.Ref, pre, e.Latest[ch.Ref], a.Beginning(e, i))
+		return a.Writer.Delete(ctx, ch.Ref, pre, e.Latest[ch.Ref], a.Recorder.Beginning(e, i))
 	}
 	_, err = a.DeleteUnusable(ctx, ch.Ref, live, func() error {
 		// A run that goes on after a kill must know it: then the change that restarts the
 		// controller spares no pod.
-		a.SetUnusable(e, i, live.GetUID())
-		return a.Journals.Mark(ctx, e.Chunk.Name, a.Marks(e.Chunk))
+		a.Recorder.SetUnusable(e, i, live.GetUID())
+		return a.Recorder.Journals.Mark(ctx, e.Chunk.Name, a.Recorder.Marks(e.Chunk))
 	})
 	return migration.ChangeUnchanged, err
 }
@@ -80,7 +80,7 @@ func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int
 func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured, record func() error) (going bool, err error) {
 	var judged migration.Assessment
 	if recreator, ok := a.Job.(migration.Recreator); ok {
-		if judged, err = recreator.Assess(ctx, a.Cluster, live); err != nil {
+		if judged, err = recreator.Assess(ctx, a.Writer.Cluster, live); err != nil {
 			return false, err
 		}
 	}
@@ -92,7 +92,7 @@ func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *uns
 	}
 	if live.GetDeletionTimestamp() == nil {
 		a.Log.Warn("the recreated object is unusable; recreating it again", zap.String("object", ref.String()), zap.String("problem", judged.Unusable))
-		if _, err := a.Delete(ctx, ref, live, nil, write.NoAttempt); err != nil {
+		if _, err := a.Writer.Delete(ctx, ref, live, nil, write.NoAttempt); err != nil {
 			return false, err
 		}
 	}
@@ -100,7 +100,7 @@ func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *uns
 		return true, nil
 	}
 	a.Log.Warn("its deletion cannot end by itself; removing finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.RemoveFinalizers))
-	return true, a.RemoveFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
+	return true, a.Writer.RemoveFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
 }
 
 // LateRestart replaces the pods of a Deployment that have to be replaced now. Once
@@ -108,7 +108,7 @@ func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *uns
 func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnusable bool) (string, error) {
 	ch := &e.Unit.Changes[i]
 	if ch.Late.Unless != nil {
-		live, err := a.Get(ctx, *ch.Late.Unless)
+		live, err := a.Writer.Get(ctx, *ch.Late.Unless)
 		if err != nil {
 			return "", err
 		}
@@ -116,7 +116,7 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 			return migration.ChangeUnchanged, nil
 		}
 	}
-	deployment, err := a.Get(ctx, ch.Ref)
+	deployment, err := a.Writer.Get(ctx, ch.Ref)
 	if err != nil {
 		return "", err
 	}
@@ -125,7 +125,7 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 	}
 	all := wasUnusable || ch.Late.After.IsZero()
 	if traces := ch.Late.Leftovers; traces != nil && !all {
-		err := a.Cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, migration.ListOptions{LabelSelector: traces.LabelSelector},
+		err := a.Writer.Cluster.Each(ctx, traces.Ref.Resource, traces.Ref.Namespace, migration.ListOptions{LabelSelector: traces.LabelSelector},
 			func(obj *unstructured.Unstructured) error {
 				all = all || obj.GetDeletionTimestamp() == nil
 				return nil
@@ -134,7 +134,7 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 			return "", err
 		}
 	}
-	e.Pre[i].Pods, err = a.PodsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
+	e.Pre[i].Pods, err = a.Writer.PodsOf(ctx, deployment, func(pod *unstructured.Unstructured) bool {
 		return all || pod.GetDeletionTimestamp() != nil || k8sutil.PodStart(pod).After(ch.Late.After)
 	})
 	if err != nil {
@@ -143,7 +143,7 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 	if len(e.Pre[i].Pods) == 0 {
 		return migration.ChangeUnchanged, nil
 	}
-	return migration.ChangeDone, a.Restart(ctx, ch.Ref, e.Pre[i].Pods)
+	return migration.ChangeDone, a.Writer.Restart(ctx, ch.Ref, e.Pre[i].Pods)
 }
 
 // Nudging waits like wait, and touches the object of a deletion whenever that
@@ -167,7 +167,7 @@ func (a *Actor) Nudging(ctx context.Context, w *wait.Waiter, ch *migration.Chang
 				return
 			}
 			a.Log.Info("its deletion is stuck; updating an annotation so that its controller looks again", zap.String("object", ch.Ref.String()))
-			err := a.PatchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
+			err := a.Writer.PatchExactly(watching, ch.Ref, live.GetUID(), map[string]any{
 				"annotations": map[string]any{nudgeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
 			})
 			if err != nil && watching.Err() == nil {

@@ -21,7 +21,7 @@ import (
 // New returns the actor of a run of the job on the API. Its lock is always held.
 func New(api *enginetest.API, job migration.Job) *act.Actor {
 	log := zap.NewNop()
-	found := &findings.List{Log: log}
+	found := findings.New(log)
 	secrets := fake.NewClientset().CoreV1().Secrets("state")
 	rec := &journal.Recorder{Log: log, Journals: &journal.Store{
 		Job: job.Name(), Namespace: "state", Secrets: secrets, Meta: enginetest.Metadata{Secrets: secrets}, Read: enginetest.Direct,
@@ -36,7 +36,7 @@ func New(api *enginetest.API, job migration.Job) *act.Actor {
 	}
 	rec.Journals.Write = w.Write
 	rec.Journal = journal.New(job.Name(), "v1", 1, &migration.Plan{Parallelism: 2})
-	return &act.Actor{List: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: api.Cluster, StateNamespace: "state"}
+	return &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: api.Cluster, StateNamespace: "state"}
 }
 
 // Journaled puts units into the journal of the actor, with what there is now as their pre-images.
@@ -49,9 +49,9 @@ func Journaled(t *testing.T, a *act.Actor, units ...migration.Unit) []*journal.E
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, journal.NewEntry(a.NextSeq()+len(entries), u, pre))
+		entries = append(entries, journal.NewEntry(a.Recorder.NextSeq()+len(entries), u, pre))
 	}
-	if err := a.Journals.Append(t.Context(), a.Journal, entries); err != nil {
+	if err := a.Recorder.Journals.Append(t.Context(), a.Recorder.Journal, entries); err != nil {
 		t.Fatal(err)
 	}
 	return entries
@@ -66,9 +66,9 @@ func Done(t *testing.T, a *act.Actor, entries ...*journal.Entry) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.SetState(e, i, journal.StepDone)
+			a.Recorder.SetState(e, i, journal.StepDone)
 			e.Reports[i].Result = result
 		}
-		a.Complete(e)
+		a.Recorder.Complete(e)
 	}
 }

@@ -71,7 +71,7 @@ func New(ctx context.Context, a *act.Actor, o Options) *Executor {
 		o.Unready = 1
 	}
 	return &Executor{
-		r: a, waiter: wait.New(ctx, a.Cluster), serial: o.Serial, shared: wait.NewSharedReads(a.NewCluster),
+		r: a, waiter: wait.New(ctx, a.Writer.Cluster), serial: o.Serial, shared: wait.NewSharedReads(a.NewCluster),
 		progress: o.Progress, reported: o.Reported,
 		slots: make(chan struct{}, max(1, o.Parallelism)), unready: make(chan struct{}, o.Unready),
 		asking: make(chan struct{}, askingAtOnce), checked: make(chan struct{}, o.Unready),
@@ -151,7 +151,7 @@ func (x *Executor) journaled(units, last []migration.Unit) <-chan []*journal.Ent
 	batches := make(chan []*journal.Entry)
 	go func() {
 		defer close(batches)
-		next := x.r.NextSeq()
+		next := x.r.Recorder.NextSeq()
 		if len(last) > 0 {
 			entries, ok := x.journal(last, &next, true)
 			if !ok {
@@ -200,7 +200,7 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 	if len(entries) == 0 {
 		return nil, true
 	}
-	if err := x.r.Journals.Append(x.work, x.r.Journal, entries); err != nil {
+	if err := x.r.Recorder.Journals.Append(x.work, x.r.Recorder.Journal, entries); err != nil {
 		if x.work.Err() == nil {
 			x.failRun(err)
 		}
@@ -295,7 +295,7 @@ func (x *Executor) start(ctx context.Context, e *journal.Entry) bool {
 	if !p.take(x.work) {
 		return false
 	}
-	if err := x.r.Journals.Raise(x.work, e); err != nil {
+	if err := x.r.Recorder.Journals.Raise(x.work, e); err != nil {
 		p.leave()
 		if x.work.Err() == nil {
 			x.failRun(err)
@@ -333,7 +333,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 		}
 		began := time.Now()
 		report := &e.Reports[i]
-		switch state := x.r.StateOf(e, i); {
+		switch state := x.r.Recorder.StateOf(e, i); {
 		case state == journal.StepLeft:
 			if report.Result == migration.ChangeNotStarted {
 				report.Result = migration.ChangeLeft
@@ -347,7 +347,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 		if ch.Guard {
 			asked = time.Time{}
 		}
-		if ask, gaveUp := x.r.Undecided(e, i); ch.Guard && (ask || gaveUp) {
+		if ask, gaveUp := x.r.Recorder.Undecided(e, i); ch.Guard && (ask || gaveUp) {
 			if ch.Turn != "" && own.held == nil {
 				var ok bool
 				if own, ok = x.take(ch.Turn, journal.GuardEnd(&e.Unit, i), p); !ok {
@@ -413,24 +413,24 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 			waited = time.Now()
 		}
 		x.recordEffects(ctx, e, i)
-		switch state := x.r.StateOf(e, i); {
+		switch state := x.r.Recorder.StateOf(e, i); {
 		case ch.Writes() && state == journal.StepNotBegun:
 			// It was so already: this run has nothing to undo.
-			x.r.SetState(e, i, journal.StepLeft)
+			x.r.Recorder.SetState(e, i, journal.StepLeft)
 		case ch.Writes() && state == journal.StepUnknown:
-			x.r.SetState(e, i, journal.StepFound)
+			x.r.Recorder.SetState(e, i, journal.StepFound)
 		default:
-			x.r.SetState(e, i, journal.StepDone)
+			x.r.Recorder.SetState(e, i, journal.StepDone)
 		}
 		report.Result, report.Seconds = result, Seconds(time.Since(began))
 		if ch.Writes() {
 			x.r.Log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))
 		}
 	}
-	x.r.Unload(e)
-	if x.r.Complete(e) {
+	x.r.Recorder.Unload(e)
+	if x.r.Recorder.Complete(e) {
 		// Not in the unit's own slot: nothing waits for a mark.
-		x.units.Go(func() { x.r.MarkDone(x.work, e.Chunk) })
+		x.units.Go(func() { x.r.Recorder.MarkDone(x.work, e.Chunk) })
 	}
 	x.step(1, 0, e.Unit.ID)
 }
@@ -490,7 +490,7 @@ func (x *Executor) fail(u *migration.Unit, i int, err error) {
 	if !act.Ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
 		ref := u.Changes[i].Ref
 		finding := migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err), Hint: act.HintFor(err)}
-		x.r.AddFinding(finding)
+		x.r.Findings.Add(finding)
 		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Hint))
 	}
 	x.failRun(err)
@@ -540,7 +540,7 @@ func DryRunRemaining(ctx context.Context, a *act.Actor, units []migration.Unit) 
 	defer cancel()
 	var open []*migration.Unit
 	journaled := map[string]bool{}
-	for _, e := range a.Journal.Entries() {
+	for _, e := range a.Recorder.Journal.Entries() {
 		journaled[e.Unit.ID] = true
 		if !e.Done && len(e.Reports) > 0 && e.Reports[0].Result == migration.ChangeNotStarted {
 			open = append(open, &e.Unit)
@@ -563,10 +563,10 @@ func DryRunRemaining(ctx context.Context, a *act.Actor, units []migration.Unit) 
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			_, err := ch.Ref.Resource.In(a.Client, ch.Ref.Namespace).
+			_, err := ch.Ref.Resource.In(a.Writer.Client, ch.Ref.Namespace).
 				Create(ctx, ch.Built(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil && act.IsRefusal(err) && !act.LacksDryRun(err) {
-				a.AddFinding(migration.Finding{Severity: migration.Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: act.HintFor(err)})
+				a.Findings.Add(migration.Finding{Severity: migration.Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: act.HintFor(err)})
 			}
 		})
 	}

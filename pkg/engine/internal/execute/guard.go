@@ -99,7 +99,7 @@ func (x *Executor) leave(ctx context.Context, e *journal.Entry, i int, f migrati
 		e.Reports[k].Message = f.Problem
 	}
 	x.r.Recorder.Mu.Unlock()
-	x.r.AddFinding(f)
+	x.r.Findings.Add(f)
 	x.r.Log.Warn("not done: its reason does not hold any more", zap.String("object", f.Object), zap.String("problem", f.Problem))
 	return nil
 }
@@ -110,7 +110,7 @@ func (x *Executor) retreat(ctx context.Context, e *journal.Entry, i, end int) er
 	v := rollback.New(x.r, x.waiter, false)
 	for k := end - 1; k >= i; k-- {
 		ch := &e.Unit.Changes[k]
-		if !ch.Writes() || !x.r.StateOf(e, k).Begun() {
+		if !ch.Writes() || !x.r.Recorder.StateOf(e, k).Begun() {
 			continue
 		}
 		result, err := v.Change(ctx, e, k)
@@ -129,7 +129,7 @@ func (x *Executor) retreat(ctx context.Context, e *journal.Entry, i, end int) er
 // it was planned for any more.
 func (x *Executor) leaveUnit(u *migration.Unit, moved *write.ChangedError) {
 	f := act.NotAsDecided(moved)
-	x.r.AddFinding(f)
+	x.r.Findings.Add(f)
 	for i := range u.Changes {
 		report := migration.ReportOf(&u.Changes[i], migration.ChangeLeft)
 		report.Message = f.Problem
@@ -182,9 +182,9 @@ func (x *Executor) recordEffects(ctx context.Context, e *journal.Entry, i int) {
 
 // RecordLateEffects notes what controllers made only after the units had ended.
 func (x *Executor) RecordLateEffects(ctx context.Context) {
-	for _, e := range x.r.Journal.Entries() {
+	for _, e := range x.r.Recorder.Journal.Entries() {
 		for i := range e.Unit.Changes {
-			if len(e.Pre[i].Absent) > 0 && x.r.StateOf(e, i).IsDone() {
+			if len(e.Pre[i].Absent) > 0 && x.r.Recorder.StateOf(e, i).IsDone() {
 				x.recordEffects(ctx, e, i)
 			}
 		}

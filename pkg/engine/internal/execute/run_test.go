@@ -103,7 +103,7 @@ func (p *play) run(ctx context.Context, o Options, todo Todo) error {
 // results are those of the changes by their object, in the order of the journal.
 func (p *play) results() []string {
 	var all []string
-	for _, e := range p.a.Journal.Entries() {
+	for _, e := range p.a.Recorder.Journal.Entries() {
 		for i := range e.Reports {
 			all = append(all, fmt.Sprintf("%s:%s=%s", e.Reports[i].Verb, e.Reports[i].Name, e.Reports[i].Result))
 		}
@@ -264,8 +264,8 @@ func TestRun(t *testing.T) {
 					tc.since(p)
 				}
 				err := p.run(t.Context(), Options{Parallelism: 2, Serial: tc.serial}, tc.todo)
-				if (err != nil) != tc.fails || p.progress.done != tc.done || p.progress.waiting != 0 || len(p.a.AllFindings()) != tc.findings {
-					t.Errorf("%s: %v, %d units done, %d waiting, findings %v", tc.reason, err, p.progress.done, p.progress.waiting, p.a.AllFindings())
+				if (err != nil) != tc.fails || p.progress.done != tc.done || p.progress.waiting != 0 || len(p.a.Findings.All()) != tc.findings {
+					t.Errorf("%s: %v, %d units done, %d waiting, findings %v", tc.reason, err, p.progress.done, p.progress.waiting, p.a.Findings.All())
 				}
 				if diff := cmp.Diff(tc.want, p.results()); diff != "" {
 					t.Errorf("%s: results (-want +got):\n%s", tc.reason, diff)
@@ -317,8 +317,8 @@ func TestStops(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, &act.TimeoutError{What: "the run"})
 		defer cancel()
 		err := p.run(ctx, Options{Serial: true}, Todo{Units: []migration.Unit{unit(creating("a"), creating("b")), unit(creating("c"))}})
-		if _, cut := errors.AsType[*wait.CutOffError](err); !cut || len(p.a.AllFindings()) != 1 {
-			t.Errorf("got %v, %v", err, p.a.AllFindings())
+		if _, cut := errors.AsType[*wait.CutOffError](err); !cut || len(p.a.Findings.All()) != 1 {
+			t.Errorf("got %v, %v", err, p.a.Findings.All())
 		}
 		if diff := cmp.Diff([]string{"create:a=open", "create:b=not-started", "create:c=not-started"}, p.results()); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -386,7 +386,7 @@ func TestDryRunRemaining(t *testing.T) {
 		unit(patching("patched")), unit(await),
 	})
 	named := map[string]int{}
-	for _, f := range a.AllFindings() {
+	for _, f := range a.Findings.All() {
 		named[f.Object]++
 	}
 	if diff := cmp.Diff(map[string]int{"Thing shop/journaled": 1, "Thing shop/planned": 1, "Thing shop/awaits": 1}, named); diff != "" {

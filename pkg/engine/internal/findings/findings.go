@@ -1,3 +1,4 @@
+// Package findings collects what a command tells people about objects.
 package findings
 
 import (
@@ -9,33 +10,39 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// List are what a command tells people about objects.
+// List are the findings of one command. It may be used by several goroutines.
 type List struct {
-	Log *zap.Logger
+	log *zap.Logger
 
 	mu   sync.Mutex
-	List []migration.Finding
+	list []migration.Finding
 }
 
-func (fs *List) AddFinding(found ...migration.Finding) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	fs.List = append(fs.List, found...)
+// New returns a list without findings. What Tell is given goes to the log, too.
+func New(log *zap.Logger) *List { return &List{log: log} }
+
+// Add appends findings.
+func (l *List) Add(found ...migration.Finding) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, found...)
 }
 
-// Tell reports a finding, and logs it at once: a process that is killed before its
+// Tell adds a finding, and logs it at once: a process that is killed before its
 // report is written leaves its log.
-func (fs *List) Tell(f migration.Finding) {
-	fs.AddFinding(f)
-	fs.Log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Hint))
+func (l *List) Tell(f migration.Finding) {
+	l.Add(f)
+	l.log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Hint))
 }
 
-func (fs *List) AllFindings() []migration.Finding {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	return slices.Clone(fs.List)
+// All returns a copy of the findings so far.
+func (l *List) All() []migration.Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.list)
 }
 
-func (fs *List) HasError() bool {
-	return slices.ContainsFunc(fs.AllFindings(), func(f migration.Finding) bool { return f.Severity == migration.Error })
+// HasError says whether one of them has the severity error.
+func (l *List) HasError() bool {
+	return slices.ContainsFunc(l.All(), func(f migration.Finding) bool { return f.Severity == migration.Error })
 }

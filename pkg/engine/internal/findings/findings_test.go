@@ -10,14 +10,14 @@ import (
 
 // TestHasError: one error among the findings is enough, and nothing less is one.
 func TestHasError(t *testing.T) {
-	found := &List{Log: zap.NewNop()}
+	found := New(zap.NewNop())
 	found.Tell(migration.Finding{Severity: migration.Warning})
-	found.AddFinding(migration.Finding{Severity: migration.Deferred})
+	found.Add(migration.Finding{Severity: migration.Deferred})
 	if found.HasError() {
 		t.Error("neither is an error")
 	}
-	found.AddFinding(migration.Finding{Severity: migration.Error})
-	if !found.HasError() || len(found.AllFindings()) != 3 {
-		t.Errorf("got %v", found.AllFindings())
+	found.Add(migration.Finding{Severity: migration.Error})
+	if !found.HasError() || len(found.All()) != 3 {
+		t.Errorf("got %v", found.All())
 	}
 }

@@ -118,14 +118,14 @@ func TestEffects(t *testing.T) {
 		"Unproven": {
 			reason: "without proof of the change, there is a warning, and the journal says so", since: func(w *world) {
 				w.recorded()
-				w.a.SetState(w.e, 0, journal.StepUnknown)
+				w.a.Recorder.SetState(w.e, 0, journal.StepUnknown)
 			}, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}}, mark: "R",
 		},
 		"Killed": {
 			reason: "a rollback that was killed between the two goes on with what the controller made", since: func(w *world) {
 				w.recorded()
 				w.api.Edit(a, enginetest.Set("old"))
-				w.a.SetState(w.e, 0, journal.StepReverting)
+				w.a.Recorder.SetState(w.e, 0, journal.StepReverting)
 			}, want: result{A: "old", Reports: []string{"rolled-back"}}, mark: "",
 		},
 		"NotInForce": {
@@ -141,7 +141,7 @@ func TestEffects(t *testing.T) {
 		"NotMarked": {
 			reason: "nothing is undone before the journal says so", resumed: true, since: func(w *world) {
 				w.recorded()
-				w.a.Journals.Secrets = enginetest.Unwritable{SecretInterface: w.a.Journals.Secrets}
+				w.a.Recorder.Journals.Secrets = enginetest.Unwritable{SecretInterface: w.a.Recorder.Journals.Secrets}
 			}, want: result{A: "new", Broker: "made", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}}, mark: "",
 		},
 		"AgainUnread": {
@@ -182,17 +182,17 @@ func TestEffects(t *testing.T) {
 				change.SideEffects = []migration.Ref{broker}
 				w := newWorld(t, tc.job, []*unstructured.Unstructured{former("old")}, migration.Unit{ID: "u", Changes: []migration.Change{change}}, true)
 				w.e.Chunk.Created = metav1.Now()
-				w.a.Journal.Undone = 0
+				w.a.Recorder.Journal.Undone = 0
 				tc.since(w)
 				tc.want.B = "gone"
 				if tc.want.Broker == "" {
 					tc.want.Broker = "gone"
 				}
 				if diff := cmp.Diff(tc.want, w.run(tc.careful, tc.resumed)); diff != "" {
-					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.AllFindings())
+					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.Findings.All())
 				}
 				mark := ""
-				stored, err := w.a.Journals.Load(t.Context(), w.a.Journal.Header, journal.PhaseForward)
+				stored, err := w.a.Recorder.Journals.Load(t.Context(), w.a.Recorder.Journal.Header, journal.PhaseForward)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -243,7 +243,7 @@ func TestProtectorIsAskedAgain(t *testing.T) {
 				tc.since(w)
 				tc.want.Broker = "gone"
 				if diff := cmp.Diff(tc.want, w.run(false, false)); diff != "" {
-					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.AllFindings())
+					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.Findings.All())
 				}
 				if len(job.asked) < tc.asked || tc.asked == 1 && len(job.asked) != 1 {
 					t.Errorf("%s: it is asked %d times", tc.reason, len(job.asked))
@@ -257,7 +257,7 @@ func TestProtectorIsAskedAgain(t *testing.T) {
 }
 
 // careless makes the object as it is now that which the run has created.
-func (w *world) careless() { w.a.SetHash(w.e, 1, w.api.Live(b)) }
+func (w *world) careless() { w.a.Recorder.SetHash(w.e, 1, w.api.Live(b)) }
 
 // TestReplaced holds what becomes of an object of an interrupted run when the plan wants another one.
 func TestReplaced(t *testing.T) {
@@ -283,11 +283,11 @@ func TestReplaced(t *testing.T) {
 				w := newWorld(t, tc.job, nil, migration.Unit{ID: "u", Changes: []migration.Change{create}}, true)
 				tc.since(w)
 				gone, err := Replaced(t.Context(), w.a, w.e, 0)
-				if gone != tc.gone || (err != nil) != tc.fails || (w.api.Live(a) == nil) != tc.gone || (w.a.StateOf(w.e, 0) == journal.StepLeft) != tc.left {
-					t.Errorf("%s: gone: %t, %v, state %c", tc.reason, gone, err, w.a.StateOf(w.e, 0))
+				if gone != tc.gone || (err != nil) != tc.fails || (w.api.Live(a) == nil) != tc.gone || (w.a.Recorder.StateOf(w.e, 0) == journal.StepLeft) != tc.left {
+					t.Errorf("%s: gone: %t, %v, state %c", tc.reason, gone, err, w.a.Recorder.StateOf(w.e, 0))
 				}
 				var told []migration.Severity
-				for _, f := range w.a.AllFindings() {
+				for _, f := range w.a.Findings.All() {
 					told = append(told, f.Severity)
 				}
 				if diff := cmp.Diff(tc.told, told); diff != "" {
@@ -302,7 +302,7 @@ func TestReplaced(t *testing.T) {
 func TestWatermark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, &enginetest.Job{}, nil, migration.Unit{ID: "u", Changes: []migration.Change{create}}, true)
-		w.a.Journals.Secrets = enginetest.Unwritable{SecretInterface: w.a.Journals.Secrets}
+		w.a.Recorder.Journals.Secrets = enginetest.Unwritable{SecretInterface: w.a.Recorder.Journals.Secrets}
 		got := w.run(false, false)
 		if !got.Err || got.A != "new" {
 			t.Errorf("got %+v", got)
@@ -310,7 +310,7 @@ func TestWatermark(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, &enginetest.Job{}, nil, migration.Unit{ID: "u", Changes: []migration.Change{create}}, false)
-		w.a.Journals.Secrets = enginetest.Unwritable{SecretInterface: w.a.Journals.Secrets}
+		w.a.Recorder.Journals.Secrets = enginetest.Unwritable{SecretInterface: w.a.Recorder.Journals.Secrets}
 		if got := w.run(false, false); got.Err {
 			t.Errorf("a unit that was not begun needs no watermark: %+v", got)
 		}
@@ -322,10 +322,10 @@ func TestWatermark(t *testing.T) {
 		change.Ref = b
 		second := actortest.Journaled(t, w.a, migration.Unit{ID: "v", Changes: []migration.Change{change}})[0]
 		actortest.Done(t, w.a, second)
-		w.a.Journal.Undone = second.Seq
-		w.a.Journal.Serial = true
-		if got := w.run(false, true); got.A != "old" || got.B != "old" || len(got.Findings) != 1 || w.a.AllFindings()[0].Object != b.String() {
-			t.Errorf("got %+v, %v", got, w.a.AllFindings())
+		w.a.Recorder.Journal.Undone = second.Seq
+		w.a.Recorder.Journal.Serial = true
+		if got := w.run(false, true); got.A != "old" || got.B != "old" || len(got.Findings) != 1 || w.a.Findings.All()[0].Object != b.String() {
+			t.Errorf("got %+v, %v", got, w.a.Findings.All())
 		}
 	})
 }

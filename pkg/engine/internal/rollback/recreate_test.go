@@ -223,14 +223,14 @@ func TestRecreate(t *testing.T) {
 				u := migration.Unit{ID: "u", Changes: changes}
 				w := newWorld(t, job, before, u, false)
 				w.e.Reports[0].Result = migration.ChangeOpen
-				w.a.SetState(w.e, 0, journal.StepBegun)
+				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
 				tc.since(w)
 				if tc.want.B == "" {
 					tc.want.B = enginetest.Value(w.api.Live(b))
 				}
 				tc.want.Broker = "gone"
 				if diff := cmp.Diff(tc.want, w.run(false, false)); diff != "" {
-					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.AllFindings())
+					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.Findings.All())
 				}
 				uids := []types.UID{}
 				if obj := w.api.Live(enginetest.RefTo(pod())); obj != nil {

@@ -49,7 +49,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 	}
 	again := journal.RecreationOf(&e.Unit, i)
 	obj := e.Recreated(again)
-	live, err := v.r.Get(ctx, ch.Ref)
+	live, err := v.r.Writer.Get(ctx, ch.Ref)
 	if err != nil {
 		return false, err
 	}
@@ -77,7 +77,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		}
 		made = true
 	}
-	if _, _, err := v.r.Recreate(ctx, ch.Ref, obj, write.NoAttempt); err != nil {
+	if _, _, err := v.r.Writer.Recreate(ctx, ch.Ref, obj, write.NoAttempt); err != nil {
 		return made, err
 	}
 	return made, v.waitRestored(ctx, ch)
@@ -95,7 +95,7 @@ func (v *Rollback) betweenDeleteAndCreate(ctx context.Context, e *journal.Entry,
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				v.r.AddFinding(migration.Finding{Severity: migration.Warning, Object: step.Ref.String(), Problem: "stopped waiting for it: " + err.Error()})
+				v.r.Findings.Add(migration.Finding{Severity: migration.Warning, Object: step.Ref.String(), Problem: "stopped waiting for it: " + err.Error()})
 			}
 		case step.Verb == migration.Restart && step.Late != nil:
 			if _, err := v.r.LateRestart(ctx, e, i, true); err != nil {
@@ -181,19 +181,19 @@ func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
 // in the findings and in the changes' reports.
 func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, error) {
 	// The forward run's collections are stale or trimmed: look afresh.
-	a.Cluster = a.NewCluster()
-	v := New(a, wait.New(ctx, a.Cluster), careful)
-	v.undo, v.unsure = careful, a.Journal.Undone
+	a.Writer.Cluster = a.NewCluster()
+	v := New(a, wait.New(ctx, a.Writer.Cluster), careful)
+	v.undo, v.unsure = careful, a.Recorder.Journal.Undone
 	if !resumed {
-		v.unsure, a.Journal.Undone = math.MaxInt, math.MaxInt
+		v.unsure, a.Recorder.Journal.Undone = math.MaxInt, math.MaxInt
 	}
-	entries := a.Journal.Entries()
+	entries := a.Recorder.Journal.Entries()
 	slices.Reverse(entries)
 	v.askProtector(ctx, entries)
-	a.Log.Info("undoing the changes of the run", zap.String("run", a.Journal.Run), zap.Int("units", len(entries)))
+	a.Log.Info("undoing the changes of the run", zap.String("run", a.Recorder.Journal.Run), zap.Int("units", len(entries)))
 	var work errgroup.Group
-	work.SetLimit(max(1, a.Journal.Parallelism))
-	if a.Journal.Serial {
+	work.SetLimit(max(1, a.Recorder.Journal.Parallelism))
+	if a.Recorder.Journal.Serial {
 		work.SetLimit(1)
 	}
 	var unmarked error
@@ -201,11 +201,11 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 		if ctx.Err() != nil {
 			break
 		}
-		if unmarked = a.Reload(ctx, e); unmarked != nil {
+		if unmarked = a.Recorder.Reload(ctx, e); unmarked != nil {
 			break
 		}
-		if a.HasBegun(e) {
-			if unmarked = a.Journals.Lower(ctx, a.Journal, e); unmarked != nil {
+		if a.Recorder.HasBegun(e) {
+			if unmarked = a.Recorder.Journals.Lower(ctx, a.Recorder.Journal, e); unmarked != nil {
 				break
 			}
 		}
@@ -233,7 +233,7 @@ func (v *Rollback) awaitControllers(ctx context.Context) error {
 		effects := v.effects
 		v.effects = nil
 		var work errgroup.Group
-		work.SetLimit(max(1, v.r.Journal.Parallelism))
+		work.SetLimit(max(1, v.r.Recorder.Journal.Parallelism))
 		for _, e := range effects {
 			work.Go(func() error {
 				back, err := v.deleteReappeared(ctx, e)
@@ -274,7 +274,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 		return nil, nil // somebody has made the same change since: what comes of it is wanted
 	}
 	for _, ref := range e.refs {
-		live, err := v.r.Get(ctx, ref, "")
+		live, err := v.r.Writer.Get(ctx, ref, "")
 		if err != nil {
 			return nil, err
 		}
@@ -297,7 +297,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 			return nil, err
 		}
 		if late {
-			v.r.Tell(act.DeletedUnproven(ref))
+			v.r.Findings.Tell(act.DeletedUnproven(ref))
 		}
 		back = &ref
 	}
@@ -318,7 +318,7 @@ func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v.askProtectorAgain(ctx, v.r.Cluster)
+	v.askProtectorAgain(ctx, v.r.Writer.Cluster)
 }
 
 // askProtectorAgain is called with the protector's answer locked.
@@ -351,7 +351,7 @@ func (v *Rollback) mayDelete(ctx context.Context, ref migration.Ref) (asked time
 
 // entry reverses one unit, its last change first.
 func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
-	if e.Done && e.Unit.Commit && v.r.HasBegun(e) {
+	if e.Done && e.Unit.Commit && v.r.Recorder.HasBegun(e) {
 		v.count(&v.Finished)
 	}
 	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
@@ -363,7 +363,7 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 		if !ch.Writes() {
 			continue
 		}
-		state := v.r.StateOf(e, i)
+		state := v.r.Recorder.StateOf(e, i)
 		if !state.Begun() {
 			// Nothing was done: what happened to the object since is others' doing.
 			if report.Result == migration.ChangeOpen {
@@ -382,10 +382,10 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 			case !state.IsProven():
 				v.count(&v.Unproven)
 				f.Problem = "restored, although there is no proof that this run changed it before it was killed: somebody else may have"
-				v.r.Tell(f)
+				v.r.Findings.Tell(f)
 			case e.Seq >= v.unsure:
 				f.Problem = "restored by a rollback that goes on after an interruption: if the interrupted one had restored it already, somebody had deleted or changed it since"
-				v.r.Tell(f)
+				v.r.Findings.Tell(f)
 			}
 		}
 		switch {
@@ -423,8 +423,8 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 		if !state.IsProven() {
 			reverting = journal.StepRevertingUnproven
 		}
-		v.r.SetState(e, i, reverting)
-		if err := v.r.Journals.Mark(ctx, e.Chunk.Name, v.r.Marks(e.Chunk)); err != nil {
+		v.r.Recorder.SetState(e, i, reverting)
+		if err := v.r.Recorder.Journals.Mark(ctx, e.Chunk.Name, v.r.Recorder.Marks(e.Chunk)); err != nil {
 			return "", err
 		}
 		state = reverting
@@ -464,7 +464,7 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 // isInForce says whether the cluster shows a patch as this run made it.
 func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.r.Get(ctx, ch.Ref, ch.Subresource)
+	live, err := v.r.Writer.Get(ctx, ch.Ref, ch.Subresource)
 	return err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, ch) && !patch.IsMade(pre, ch)
 }
 
@@ -474,7 +474,7 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	if kept, ok := errors.AsType[*protectedError](err); ok {
 		v.count(&v.Protected)
 		report.Result, report.Message = migration.ChangeProtected, kept.Error()
-		v.r.Tell(migration.Finding{Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
+		v.r.Findings.Tell(migration.Finding{Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
 		return true, nil
 	}
 	if ctx.Err() != nil || act.Ended(err) {
@@ -491,10 +491,10 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 		fallthrough
 	case !v.undo && hint == v.r.RestoreHint():
 		// The journal is closed: there is nothing that could be undone once more.
-		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Journal.Run)
+		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Recorder.Journal.Run)
 	}
 	report.Result, report.Message = migration.ChangeNotRestored, err.Error()
-	v.r.Tell(migration.Finding{
+	v.r.Findings.Tell(migration.Finding{
 		Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Hint: hint,
 	})
 	v.r.Log.Error("cannot undo", zap.String("object", ref.String()), zap.Error(err))
@@ -525,16 +525,16 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 		return "", nil
 	case ch.Verb == migration.Create:
 		return v.deleteCreated(ctx, ch.Ref, func(live *unstructured.Unstructured) (bool, error) {
-			if live.GetAnnotations()[migration.MarkAnnotation] != v.r.Mark(e, i) {
+			if live.GetAnnotations()[migration.MarkAnnotation] != v.r.Recorder.Mark(e, i) {
 				return false, nil // ours is gone, this is somebody else's
 			}
-			if v.r.Unedited(e, i, live) {
+			if v.r.Recorder.Unedited(e, i, live) {
 				return true, nil
 			}
 			if v.careful {
 				return false, &write.ChangedError{Ref: ch.Ref, Problem: "was edited after the run; it is left alone"}
 			}
-			v.r.Tell(migration.Finding{
+			v.r.Findings.Tell(migration.Finding{
 				Severity: migration.Warning, Object: ch.Ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after this run had created it",
 			})
@@ -557,11 +557,11 @@ func (v *Rollback) made(ctx context.Context, e *journal.Entry, i int) (bool, err
 	if e.Reports[i].Result == migration.ChangeUnchanged {
 		return false, nil
 	}
-	if e.Done || v.r.StateOf(e, i).IsDone() {
+	if e.Done || v.r.Recorder.StateOf(e, i).IsDone() {
 		return true, nil
 	}
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.r.Get(ctx, ch.Ref, ch.Subresource)
+	live, err := v.r.Writer.Get(ctx, ch.Ref, ch.Subresource)
 	switch {
 	case err != nil:
 		return false, err
@@ -585,7 +585,7 @@ func (e *protectedError) Error() string { return e.reason }
 // deleteCreated deletes an object that exists because of the run, and waits until it
 // is gone. ours, if not nil, decides by the live object.
 func (v *Rollback) deleteCreated(ctx context.Context, ref migration.Ref, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
-	collection, err := v.r.Cluster.Collection(ctx, ref.Resource, ref.Namespace)
+	collection, err := v.r.Writer.Cluster.Collection(ctx, ref.Resource, ref.Namespace)
 	if apierrors.IsNotFound(err) {
 		return "", nil // its kind is not served any more: it went with it
 	}
@@ -607,12 +607,12 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		}
 	}
 	uid := live.GetUID()
-	client := ref.Resource.In(v.r.Client, ref.Namespace)
+	client := ref.Resource.In(v.r.Writer.Client, ref.Namespace)
 	remove := func(ctx context.Context) error {
 		version := live.GetResourceVersion()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-			PropagationPolicy: v.r.Propagation(ref),
+			PropagationPolicy: v.r.Writer.Propagation(ref),
 		})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -643,7 +643,7 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		if refused != nil {
 			return "", refused
 		}
-		err = v.r.Write(write.WithDecision(ctx, &write.Decision{Asked: asked}), remove)
+		err = v.r.Writer.Write(write.WithDecision(ctx, &write.Decision{Asked: asked}), remove)
 	}
 	if err != nil {
 		return "", err
@@ -659,7 +659,7 @@ func (v *Rollback) restoreDeleted(ctx context.Context, ch *migration.Change, pre
 	if pre == nil {
 		return "", nil
 	}
-	live, err := v.r.Get(ctx, ch.Ref, "")
+	live, err := v.r.Writer.Get(ctx, ch.Ref, "")
 	if err != nil {
 		return "", err
 	}
@@ -678,7 +678,7 @@ func (v *Rollback) restoreDeleted(ctx context.Context, ch *migration.Change, pre
 		}
 		return "", v.waitRestored(ctx, ch)
 	}
-	if _, _, err := v.r.Recreate(ctx, ch.Ref, k8sutil.Restorable(pre), write.NoAttempt); err != nil {
+	if _, _, err := v.r.Writer.Recreate(ctx, ch.Ref, k8sutil.Restorable(pre), write.NoAttempt); err != nil {
 		return "", goneForGood(ch.Ref, err)
 	}
 	return migration.ChangeRolledBack, v.waitRestored(ctx, ch)
@@ -707,24 +707,24 @@ func goneForGood(ref migration.Ref, err error) error {
 // revertPatch undoes a patch: our fields, unless somebody changed them since.
 func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.r.Get(ctx, ch.Ref, ch.Subresource)
+	live, err := v.r.Writer.Get(ctx, ch.Ref, ch.Subresource)
 	switch {
 	case err != nil:
 		return "", err
 	case live == nil && e.LeftToOthers(i):
 		return "", nil
-	case live == nil && v.r.RestoredUID(pre.GetUID()):
+	case live == nil && v.r.Recorder.RestoredUID(pre.GetUID()):
 		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was deleted by somebody else"}
 	case live == nil:
 		// Nothing of the patch is in force, and the deletion is none of this run's.
 		e.Reports[i].Message = "its object was deleted by somebody else"
-		v.r.Tell(migration.Finding{
+		v.r.Findings.Tell(migration.Finding{
 			Severity: migration.Warning, Object: ch.Ref.String(),
 			Problem: "was deleted by somebody else, so that there is nothing to undo on it",
-			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Journal.Run),
+			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Recorder.Journal.Run),
 		})
 		return "", nil
-	case live.GetUID() != pre.GetUID() && v.r.RestoredUID(pre.GetUID()):
+	case live.GetUID() != pre.GetUID() && v.r.Recorder.RestoredUID(pre.GetUID()):
 		// A later change of the journal deleted it, and it is back from a pre-image
 		// that was read before this patch.
 		return migration.ChangeRolledBack, nil
@@ -735,10 +735,10 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
-	client := ch.Ref.Resource.In(v.r.Client, ch.Ref.Namespace)
+	client := ch.Ref.Resource.In(v.r.Writer.Client, ch.Ref.Namespace)
 	outcome := ""
 	told := false
-	err = v.r.Write(ctx, func(ctx context.Context) error {
+	err = v.r.Writer.Write(ctx, func(ctx context.Context) error {
 		back, theirs, err := patch.Inverse(pre, live, ch.Patch)
 		switch {
 		case err != nil:
@@ -747,7 +747,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "was edited after the run; its fields are left alone"})
 		case theirs > 0 && !told:
 			told = true
-			v.r.Tell(migration.Finding{
+			v.r.Findings.Tell(migration.Finding{
 				Severity: migration.Warning, Object: ch.Ref.String(),
 				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", act.Count(theirs, "field")),
 			})
@@ -788,25 +788,25 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 // now wants to be another object: the plan's unit creates that. It returns false if
 // the object stays.
 func Replaced(ctx context.Context, a *act.Actor, e *journal.Entry, i int) (bool, error) {
-	v := New(a, wait.New(ctx, a.Cluster), true)
+	v := New(a, wait.New(ctx, a.Writer.Cluster), true)
 	v.askProtector(ctx, []*journal.Entry{e})
 	_, err := v.Change(ctx, e, i)
 	kept, isKept := errors.AsType[*protectedError](err)
 	moved, isMoved := errors.AsType[*write.ChangedError](err)
 	switch {
 	case isKept:
-		a.AddFinding(migration.Finding{
+		a.Findings.Add(migration.Finding{
 			Severity: migration.Deferred, Object: kept.ref.String(), Problem: "not replaced, although the plan wants another one: " + kept.reason,
 			Hint: "change the object by hand into what is wanted, or delete it when it carries no events",
 		})
 		return false, nil
 	case isMoved:
-		a.AddFinding(act.NotAsDecided(moved))
+		a.Findings.Add(act.NotAsDecided(moved))
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	a.SetState(e, i, journal.StepLeft)
+	a.Recorder.SetState(e, i, journal.StepLeft)
 	a.Log.Info("deleted what the interrupted run had made, since the plan wants another object", zap.String("object", e.Unit.Changes[i].Ref.String()))
 	return true, nil
 }

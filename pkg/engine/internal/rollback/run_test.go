@@ -96,7 +96,7 @@ func (w *world) run(careful, resumed bool) result {
 	for _, report := range w.e.Reports {
 		got.Reports = append(got.Reports, report.Result)
 	}
-	for _, f := range w.a.AllFindings() {
+	for _, f := range w.a.Findings.All() {
 		got.Findings = append(got.Findings, f.Severity)
 	}
 	return got
@@ -163,7 +163,7 @@ func TestRun(t *testing.T) {
 		"BegunNoEffect": {
 			reason: "a request without an effect leaves nothing to undo", changes: []migration.Change{create}, notDone: true,
 			since: func(w *world) {
-				w.a.SetState(w.e, 0, journal.StepBegun)
+				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
 				w.e.Reports[0].Result = migration.ChangeOpen
 			}, want: result{Reports: []string{"not-started"}},
 		},
@@ -254,7 +254,7 @@ func TestRun(t *testing.T) {
 		"Delete": {reason: "what was deleted is created again", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, want: result{A: "old", Reports: []string{"rolled-back"}}},
 		"DeleteUnproven": {
 			reason: "without proof that this run deleted it, it is restored with a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
-			since: func(w *world) { w.a.SetState(w.e, 0, journal.StepUnknown) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
+			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepUnknown) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
 		},
 		"DeleteResumed": {
 			reason: "a rollback that goes on may have restored it already: a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, resumed: true,
@@ -262,7 +262,7 @@ func TestRun(t *testing.T) {
 		},
 		"DeleteNever": {
 			reason: "it was never deleted", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, notDone: true,
-			since: func(w *world) { w.a.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"DeleteAbsent": {
 			reason: "there was nothing to delete", changes: []migration.Change{remove}, want: result{Reports: []string{"unchanged"}},
@@ -321,11 +321,11 @@ func TestRun(t *testing.T) {
 		"PatchUndo": {reason: "also by an undo", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched}, careful: true, want: result{A: "old", Reports: []string{"rolled-back"}}},
 		"PatchUnproven": {
 			reason: "without proof, with a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
-			since: func(w *world) { w.a.SetState(w.e, 0, journal.StepFound) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
+			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepFound) }, want: result{A: "old", Reports: []string{"rolled-back"}, Unproven: 1, Findings: []migration.Severity{warning}},
 		},
 		"PatchNever": {
 			reason: "it was never made", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched}, notDone: true,
-			since: func(w *world) { w.a.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"PatchEdited": {
 			reason: "what others changed since stays, with a warning", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
@@ -434,44 +434,44 @@ func TestRun(t *testing.T) {
 		},
 		"IrreversibleFailed": {
 			reason: "of what failed, the cluster tells that it was not made", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Patch, Ref: a, Patch: patched.Patch, Irreversible: true}}, notDone: true,
-			since: func(w *world) { w.a.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"IrreversibleMade": {
 			reason: "or that it was", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Patch, Ref: a, Patch: patched.Patch, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.SetState(w.e, 0, journal.StepBegun)
+				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
 				w.api.Edit(a, enginetest.Set("new"))
 			}, want: result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleDeletion": {
 			reason: "a deletion that goes on was made", before: []*unstructured.Unstructured{with("f", former("old"))}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.SetState(w.e, 0, journal.StepBegun)
+				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
 				w.api.Edit(a, func(obj *unstructured.Unstructured) { obj.SetDeletionTimestamp(new(metav1.Now())) })
 			}, want: result{A: "old", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleNotDeleted": {
 			reason: "an object that is there was not deleted", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
-			since: func(w *world) { w.a.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
+			since: func(w *world) { w.a.Recorder.SetState(w.e, 0, journal.StepBegun) }, want: result{A: "old", Reports: []string{"not-started"}},
 		},
 		"IrreversibleGone": {
 			reason: "one that is gone was", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.SetState(w.e, 0, journal.StepBegun)
+				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
 				w.api.Remove(a)
 			}, want: result{A: "gone", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleOther": {
 			reason: "also if somebody has created another one", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.SetState(w.e, 0, journal.StepBegun)
+				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
 				w.another("theirs")
 			}, want: result{A: "theirs", Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"IrreversibleUnread": {
 			reason: "what cannot be read may be restored by another attempt", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{{Verb: migration.Delete, Ref: a, Irreversible: true}}, notDone: true,
 			since: func(w *world) {
-				w.a.SetState(w.e, 0, journal.StepBegun)
+				w.a.Recorder.SetState(w.e, 0, journal.StepBegun)
 				w.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: forbidden})
 			}, want: result{A: "old", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
 		},
@@ -493,7 +493,7 @@ func TestRun(t *testing.T) {
 				if tc.since != nil {
 					tc.since(w)
 				}
-				w.a.Journal.Undone = 0
+				w.a.Recorder.Journal.Undone = 0
 				want := tc.want
 				if want.A == "" {
 					want.A = "gone"
@@ -503,7 +503,7 @@ func TestRun(t *testing.T) {
 				}
 				want.Broker = "gone"
 				if diff := cmp.Diff(want, w.run(tc.careful, tc.resumed)); diff != "" {
-					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.AllFindings())
+					t.Errorf("%s (-want +got):\n%s\nfindings: %v", tc.reason, diff, w.a.Findings.All())
 				}
 			})
 		})

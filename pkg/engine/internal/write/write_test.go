@@ -106,7 +106,7 @@ func TestCreateOnce(t *testing.T) {
 					obj = marked("new", tc.mark)
 				}
 				told := ""
-				live, existed, err := w.CreateOnce(t.Context(), a, obj, tc.mark, attempt(&told))
+				live, existed, err := w.Writer.CreateOnce(t.Context(), a, obj, tc.mark, attempt(&told))
 				if told != tc.told || existed != tc.existed || kind(err) != tc.err || enginetest.Value(api.Live(a)) != tc.value {
 					t.Errorf("%s: told %q, existed %t, %v, there is %q", tc.reason, told, existed, err, enginetest.Value(api.Live(a)))
 				}
@@ -198,7 +198,7 @@ func TestDelete(t *testing.T) {
 					}
 				}
 				told := ""
-				result, err := actortest.New(api, &enginetest.Job{}).Delete(t.Context(), a, pre, latest, attempt(&told))
+				result, err := actortest.New(api, &enginetest.Job{}).Writer.Delete(t.Context(), a, pre, latest, attempt(&told))
 				if told != tc.told || result != tc.result || kind(err) != tc.err || enginetest.Value(api.Live(a)) != tc.value {
 					t.Errorf("%s: told %q, result %q, %v, there is %q", tc.reason, told, result, err, enginetest.Value(api.Live(a)))
 				}
@@ -221,9 +221,9 @@ func TestPropagation(t *testing.T) {
 		got    *metav1.DeletionPropagation
 		want   metav1.DeletionPropagation
 	}{
-		"Job":      {"a job that says nothing", plain.Propagation(a), metav1.DeletePropagationBackground},
-		"Orphaner": {"a job that spares the dependents of this kind", sparing.Propagation(a), metav1.DeletePropagationOrphan},
-		"Other":    {"and not of another", sparing.Propagation(enginetest.Ref("Broker", "a")), metav1.DeletePropagationBackground},
+		"Job":      {"a job that says nothing", plain.Writer.Propagation(a), metav1.DeletePropagationBackground},
+		"Orphaner": {"a job that spares the dependents of this kind", sparing.Writer.Propagation(a), metav1.DeletePropagationOrphan},
+		"Other":    {"and not of another", sparing.Writer.Propagation(enginetest.Ref("Broker", "a")), metav1.DeletePropagationBackground},
 	} {
 		if *tc.got != tc.want {
 			t.Errorf("%s: %s: got %s", name, tc.reason, *tc.got)
@@ -257,7 +257,7 @@ func TestGet(t *testing.T) {
 			if tc.fault != nil {
 				api.Fail(enginetest.Fault{Verb: "get", Name: tc.ref.Name, Err: tc.fault})
 			}
-			obj, err := w.Get(t.Context(), tc.ref, tc.subresource...)
+			obj, err := w.Writer.Get(t.Context(), tc.ref, tc.subresource...)
 			actions := api.Actions()
 			if enginetest.Value(obj) != tc.value || (err != nil) != tc.fails || actions[len(actions)-1].GetSubresource() != tc.asked {
 				t.Errorf("%s: got %v, %v", tc.reason, obj, err)
@@ -310,12 +310,12 @@ func TestRestart(t *testing.T) {
 				w := actortest.New(api, &enginetest.Job{})
 				deployment := enginetest.Make("Deployment", "d", "")
 				deployment.Object["spec"] = map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "x"}}}
-				uids, err := w.PodsOf(t.Context(), deployment, nil)
+				uids, err := w.Writer.PodsOf(t.Context(), deployment, nil)
 				if err != nil || len(uids) != 1 {
 					t.Fatal(uids, err)
 				}
 				tc.since(api)
-				if err := w.Restart(t.Context(), enginetest.Ref("Deployment", "d"), append(uids, "gone")); (err != nil) != tc.fails {
+				if err := w.Writer.Restart(t.Context(), enginetest.Ref("Deployment", "d"), append(uids, "gone")); (err != nil) != tc.fails {
 					t.Errorf("%s: %v", tc.reason, err)
 				}
 				var left []string
@@ -338,13 +338,13 @@ func TestPodsOf(t *testing.T) {
 	w := actortest.New(api, &enginetest.Job{})
 	deployment := enginetest.Make("Deployment", "d", "")
 	deployment.Object["spec"] = map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "x"}}}
-	uids, err := w.PodsOf(t.Context(), deployment, func(pod *unstructured.Unstructured) bool { return pod.GetName() == "q" })
+	uids, err := w.Writer.PodsOf(t.Context(), deployment, func(pod *unstructured.Unstructured) bool { return pod.GetName() == "q" })
 	if diff := cmp.Diff([]types.UID{api.Live(enginetest.RefTo(pod("q", ""))).GetUID()}, uids); diff != "" || err != nil {
 		t.Errorf("-want +got:\n%s%v", diff, err)
 	}
 	for name, selector := range map[string]any{"NoMap": "x", "NoSelector": map[string]any{"matchLabels": int64(7)}, "Odd": map[string]any{"matchLabels": map[string]any{"app": "no label!"}}} {
 		deployment.Object["spec"] = map[string]any{"selector": selector}
-		if uids, err := w.PodsOf(t.Context(), deployment, nil); err == nil {
+		if uids, err := w.Writer.PodsOf(t.Context(), deployment, nil); err == nil {
 			t.Errorf("%s: a selector that cannot be read selects %v", name, uids)
 		}
 	}
@@ -437,16 +437,16 @@ func TestRecreate(t *testing.T) {
 					api.Put(tc.existing)
 				}
 				w := actortest.New(api, &enginetest.Job{})
-				w.Restored = func(uid types.UID) bool { return uid == tc.restored }
+				w.Writer.Restored = func(uid types.UID) bool { return uid == tc.restored }
 				if tc.faults != nil {
 					api.Fail(tc.faults(api)...)
 				}
 				obj := thing("old")
 				obj.SetFinalizers([]string{"f"})
 				obj.SetOwnerReferences([]metav1.OwnerReference{tc.owner})
-				_, existed, err := w.Recreate(t.Context(), a, obj, write.NoAttempt)
-				if kind(err) != tc.err || (len(w.AllFindings()) > 0) != tc.warns || existed != (tc.existing != nil) {
-					t.Fatalf("%s: existed %t, %v, findings %v", tc.reason, existed, err, w.AllFindings())
+				_, existed, err := w.Writer.Recreate(t.Context(), a, obj, write.NoAttempt)
+				if kind(err) != tc.err || (len(w.Findings.All()) > 0) != tc.warns || existed != (tc.existing != nil) {
+					t.Fatalf("%s: existed %t, %v, findings %v", tc.reason, existed, err, w.Findings.All())
 				}
 				if err != nil {
 					return
@@ -469,7 +469,7 @@ func TestFinalizersThatStand(t *testing.T) {
 	api := enginetest.NewAPI(t)
 	obj := thing("old")
 	obj.SetFinalizers([]string{"f"})
-	if _, _, err := actortest.New(api, &enginetest.Job{}).Recreate(t.Context(), a, obj, write.NoAttempt); err != nil {
+	if _, _, err := actortest.New(api, &enginetest.Job{}).Writer.Recreate(t.Context(), a, obj, write.NoAttempt); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"create a"}, api.Writes()); diff != "" {
@@ -485,7 +485,7 @@ func TestRecreateEnds(t *testing.T) {
 		api.Fail(enginetest.Fault{Verb: "get", Name: "default", Err: forbidden, Before: cancel})
 		obj := thing("old")
 		obj.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Broker", Name: "default", UID: "b"}})
-		if _, _, err := actortest.New(api, &enginetest.Job{}).Recreate(ctx, a, obj, write.NoAttempt); err == nil || api.Live(a) != nil {
+		if _, _, err := actortest.New(api, &enginetest.Job{}).Writer.Recreate(ctx, a, obj, write.NoAttempt); err == nil || api.Live(a) != nil {
 			t.Errorf("it is created: %v, %v", api.Live(a), err)
 		}
 	})
@@ -527,7 +527,7 @@ func TestRemoveFinalizers(t *testing.T) {
 				api := enginetest.NewAPI(t)
 				uid := api.Put(obj).GetUID()
 				tc.since(api)
-				err := actortest.New(api, &enginetest.Job{}).RemoveFinalizers(t.Context(), a, uid, []string{"f"})
+				err := actortest.New(api, &enginetest.Job{}).Writer.RemoveFinalizers(t.Context(), a, uid, []string{"f"})
 				var left []string
 				if live := api.Live(a); live != nil {
 					left = live.GetFinalizers()
@@ -563,7 +563,7 @@ func TestPatchExactly(t *testing.T) {
 			if tc.fault != nil {
 				api.Fail(enginetest.Fault{Verb: "patch", Name: "a", Err: tc.fault})
 			}
-			err := actortest.New(api, &enginetest.Job{}).PatchExactly(t.Context(), a, uid, map[string]any{"annotations": map[string]any{"note": "x"}})
+			err := actortest.New(api, &enginetest.Job{}).Writer.PatchExactly(t.Context(), a, uid, map[string]any{"annotations": map[string]any{"note": "x"}})
 			if got := api.Live(a).GetAnnotations()["note"]; got != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s: %q, %v", tc.reason, got, err)
 			}
@@ -598,7 +598,7 @@ func TestDecision(t *testing.T) {
 					ctx = write.WithDecision(ctx, &write.Decision{Asked: began, Once: tc.once})
 				}
 				time.Sleep(tc.age)
-				err := w.Write(ctx, func(context.Context) error {
+				err := w.Writer.Write(ctx, func(context.Context) error {
 					if time.Since(began) < tc.age+tc.busy {
 						return busy
 					}
@@ -615,10 +615,10 @@ func TestDecision(t *testing.T) {
 // TestWriteNeedsTheLock: nothing is sent without it.
 func TestWriteNeedsTheLock(t *testing.T) {
 	w := actortest.New(enginetest.NewAPI(t), &enginetest.Job{})
-	w.Guard = func(context.Context) (context.Context, context.CancelFunc, error) {
+	w.Writer.Guard = func(context.Context) (context.Context, context.CancelFunc, error) {
 		return nil, nil, k8sutil.Permanent(errors.New("it is lost"))
 	}
-	if err := w.Write(t.Context(), func(context.Context) error { t.Error("it is sent"); return nil }); err == nil {
+	if err := w.Writer.Write(t.Context(), func(context.Context) error { t.Error("it is sent"); return nil }); err == nil {
 		t.Error("no error")
 	}
 }
