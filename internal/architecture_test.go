@@ -28,6 +28,7 @@ const module = "github.com/kyma-project/eventmesh-migration"
 // goPackage is what a rule looks at. Tests are not part of it: they may reach
 // for whatever they need.
 type goPackage struct {
+	Doc        string
 	ImportPath string
 	Dir        string
 	GoFiles    []string
@@ -344,6 +345,9 @@ func TestPackagesAreSmall(t *testing.T) {
 	for _, p := range load(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		lines, methods := 0, map[string]int{}
+		if strings.HasPrefix(name, "pkg/") && p.Doc == "" {
+			t.Errorf("%s has no package comment", name)
+		}
 		for _, f := range p.GoFiles {
 			raw, err := os.ReadFile(filepath.Join(p.Dir, f))
 			if err != nil {
@@ -401,7 +405,7 @@ func load(t *testing.T) []*goPackage {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,GoFiles,Imports,Deps,Error", module+"/cmd/...", module+"/internal/...", module+"/pkg/...")
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Doc,GoFiles,Imports,Deps,Error", module+"/cmd/...", module+"/internal/...", module+"/pkg/...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -104,8 +104,11 @@ func (o *Options) setDefaults() {
 
 type noProgress struct{}
 
+// Start implements Progress.
 func (noProgress) Start(int) {}
 
+// Step implements Progress.
 func (noProgress) Step(int, int, string) {}
 
+// Stop implements Progress.
 func (noProgress) Stop() {}

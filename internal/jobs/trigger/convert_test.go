@@ -221,7 +221,7 @@ func FuzzConversion(f *testing.F) {
 // but for its empty status.
 func TestBrokerAsTheAPITypeHasIt(t *testing.T) {
 	for _, version := range []string{"v1", "v1beta1"} {
-		kind := migration.AssumedKind(kyma.Broker, version, "brokers")
+		kind := served(kyma.Broker, version, "brokers")
 		want, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&eventingv1.Broker{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "eventing.knative.dev/" + version, Kind: "Broker"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"},

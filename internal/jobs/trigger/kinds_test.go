@@ -7,21 +7,23 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
+// served is a kind as an API server would serve it.
+func served(gk schema.GroupKind, version, plural string) migration.Kind {
+	r := migration.Resource{GroupVersionResource: gk.WithVersion(version).GroupVersion().WithResource(plural), Kind: gk.Kind}
+	return migration.Kind{GroupKind: gk, Resource: r, Served: true}
+}
+
 // assumedKinds are the versions of Kyma 1.11's own kinds and of today's Knative.
 func assumedKinds() kinds {
-	assume := func(gk schema.GroupKind, version, plural string) migration.Kind {
-		r := migration.Resource{GroupVersionResource: gk.WithVersion(version).GroupVersion().WithResource(plural), Kind: gk.Kind}
-		return migration.Kind{GroupKind: gk, Resource: r, Served: true}
-	}
 	return kinds{
-		subscription: assume(kyma.Subscription, "v1alpha1", "subscriptions"),
-		application:  assume(kyma.Application, "v1alpha1", "applications"),
-		activation:   assume(kyma.EventActivation, "v1alpha1", "eventactivations"),
-		httpSource:   assume(kyma.HTTPSource, "v1alpha1", "httpsources"),
-		trigger:      assume(kyma.Trigger, "v1", "triggers"),
-		broker:       assume(kyma.Broker, "v1", "brokers"),
-		channel:      assume(kyma.Channel, "v1", "channels"),
-		link:         assume(kyma.ChannelSubscription, "v1", "subscriptions"),
-		service:      assume(kyma.Service, "v1", "services"),
+		subscription: served(kyma.Subscription, "v1alpha1", "subscriptions"),
+		application:  served(kyma.Application, "v1alpha1", "applications"),
+		activation:   served(kyma.EventActivation, "v1alpha1", "eventactivations"),
+		httpSource:   served(kyma.HTTPSource, "v1alpha1", "httpsources"),
+		trigger:      served(kyma.Trigger, "v1", "triggers"),
+		broker:       served(kyma.Broker, "v1", "brokers"),
+		channel:      served(kyma.Channel, "v1", "channels"),
+		link:         served(kyma.ChannelSubscription, "v1", "subscriptions"),
+		service:      served(kyma.Service, "v1", "services"),
 	}
 }

@@ -60,7 +60,8 @@ func TestTriggerAsTheAPITypeHasIt(t *testing.T) {
 			sub.SetNamespace("shop")
 			sub.SetName("orders")
 			sub.SetLabels(tc.labels)
-			kind := migration.AssumedKind(kyma.Trigger, tc.version, "triggers")
+			gvr := kyma.Trigger.WithVersion(tc.version).GroupVersion().WithResource("triggers")
+			kind := migration.Kind{GroupKind: kyma.Trigger, Served: true, Resource: migration.Resource{GroupVersionResource: gvr, Kind: kyma.Trigger.Kind}}
 			got := NewTrigger(kind, sub, Delivery{Source: "commerce", EventType: "order.created", Version: "v1", Endpoint: tc.endpoint})
 			uri, err := apis.ParseURL(tc.endpoint)
 			if err != nil {

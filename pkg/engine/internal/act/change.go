@@ -456,6 +456,7 @@ func (a *Actor) Waits(u *migration.Unit) bool {
 	return false
 }
 
+// RestoreHint says how to undo the run later, when the cause of a failure is fixed.
 func (a *Actor) RestoreHint() string {
 	command := append([]string{a.Job.Name(), "undo"}, a.UndoFlags...)
 	return "the journal keeps the former state; fix the cause, then: " + strings.Join(command, " ")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 )
 
+// Count spells a number of things: "1 change", "2 changes".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -11,6 +12,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// VerbWas is the verb that follows Count, in the past.
 func VerbWas(n int) string {
 	if n == 1 {
 		return " was"
@@ -18,6 +20,7 @@ func VerbWas(n int) string {
 	return " were"
 }
 
+// VerbIs is the verb that follows Count.
 func VerbIs(n int) string {
 	if n == 1 {
 		return " is"

@@ -79,14 +79,18 @@ type Job struct {
 	Awaited map[string][]migration.Condition
 }
 
+// Name implements migration.Job.
 func (*Job) Name() string { return "job" }
 
+// Doc implements migration.Job.
 func (*Job) Doc() (short, long string) { return "", "" }
 
+// Plan implements migration.Job.
 func (j *Job) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
 	return j.Planned, j.Err
 }
 
+// Await implements migration.Job.
 func (j *Job) Await(ch *migration.Change) []migration.Condition { return j.Awaited[ch.Ref.Name] }
 
 // Shows is the condition that an object has the value.

@@ -65,6 +65,7 @@ type Options struct {
 	Reported func(migration.ChangeReport)
 }
 
+// New returns an executor of the run that a belongs to. Its waits end with ctx.
 func New(ctx context.Context, a *act.Actor, o Options) *Executor {
 	work, stop := context.WithCancelCause(ctx)
 	if o.Serial {
@@ -95,6 +96,7 @@ type Todo struct {
 	Last        []migration.Unit
 }
 
+// Size is the number of units.
 func (t *Todo) Size() int {
 	return len(t.Entries) + len(t.Units) + len(t.Waits) + len(t.LastEntries) + len(t.Last)
 }
@@ -573,6 +575,7 @@ func DryRunRemaining(ctx context.Context, a *act.Actor, units []migration.Unit) 
 	all.Wait()
 }
 
+// Seconds is a duration as reports have it, to the millisecond.
 func Seconds(d time.Duration) float64 {
 	return float64(d.Round(time.Millisecond)) / float64(time.Second)
 }

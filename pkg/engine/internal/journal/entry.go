@@ -27,6 +27,7 @@ func (e *Entry) Recreated(i int) *unstructured.Unstructured {
 // Goes says whether a later change of the unit deletes the object of change i.
 func (e *Entry) Goes(i int) bool { return Deletes(&e.Unit, i) > i }
 
+// SetLatest keeps an object as the answer to the last write of it showed it.
 func (e *Entry) SetLatest(ref migration.Ref, live *unstructured.Unstructured) {
 	if e.Latest == nil {
 		e.Latest = map[migration.Ref]*unstructured.Unstructured{}
@@ -34,6 +35,7 @@ func (e *Entry) SetLatest(ref migration.Ref, live *unstructured.Unstructured) {
 	e.Latest[ref] = live
 }
 
+// NewEntry returns the entry of a unit of which nothing was begun.
 func NewEntry(seq int, u migration.Unit, pre []Preimage) *Entry {
 	e := &Entry{Record: Record{Seq: seq, Unit: u, Pre: pre}, Steps: make([]Step, len(u.Changes)), Reports: make([]migration.ChangeReport, 0, len(u.Changes))}
 	for i := range u.Changes {
@@ -238,6 +240,7 @@ func (e *Entry) MadeOrBegun(i int) bool {
 	return s.Made || s.State.IsDone() || s.State == StepBegun && !e.Read
 }
 
+// AnyBegun says whether any write of the unit has had an effect, as far as is known.
 func (e *Entry) AnyBegun() bool {
 	for i := range e.Unit.Changes {
 		if e.Unit.Changes[i].Writes() && e.MadeOrBegun(i) {
@@ -247,6 +250,7 @@ func (e *Entry) AnyBegun() bool {
 	return false
 }
 
+// AnyLeft says whether any change of the unit is left to others, or to the plan of now.
 func (e *Entry) AnyLeft() bool {
 	return slices.ContainsFunc(e.Steps, func(s Step) bool { return s.State == StepLeft })
 }

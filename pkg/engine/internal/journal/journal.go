@@ -164,6 +164,7 @@ type Journal struct {
 	chunks []*Chunk
 }
 
+// Header is what the first Secret of a journal says of its run.
 type Header struct {
 	Format int    `json:"format"`
 	Job    string `json:"job"`
@@ -188,6 +189,7 @@ const (
 	formerFormat  = 2
 )
 
+// New returns the journal of a new run. Nothing of it is stored before the first Append.
 func New(job, version string, number int, plan *migration.Plan) *Journal {
 	now := time.Now().UTC()
 	return &Journal{Phase: PhaseForward, Header: Header{
@@ -209,6 +211,7 @@ func (j *Journal) Empty() bool {
 	return len(j.chunks) == 0
 }
 
+// All returns the chunks, in order.
 func (j *Journal) All() []*Chunk {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -438,6 +441,7 @@ func (s *Store) Metadata(ctx context.Context, selector string) ([]metav1.Partial
 	return all, err
 }
 
+// List reads all Secrets that a selector selects, in pages.
 func (s *Store) List(ctx context.Context, selector string) ([]corev1.Secret, error) {
 	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		var page *corev1.SecretList

@@ -35,6 +35,7 @@ func (rec *Recorder) Beginning(e *Entry, i int) write.Attempt {
 	return write.Attempt{Sending: func() { set(StepBegun) }, Refused: func() { set(before) }}
 }
 
+// SetHash keeps the hash of the object as change i left it.
 func (rec *Recorder) SetHash(e *Entry, i int, live *unstructured.Unstructured) {
 	hash := patch.Hash(live, rec.Ignored)
 	rec.Mu.Lock()
@@ -51,6 +52,7 @@ func (rec *Recorder) FillReports() {
 	}
 }
 
+// NextSeq is the sequence number of the next unit.
 func (rec *Recorder) NextSeq() int {
 	if rec.Journal == nil {
 		return 0 // a run that only waits
@@ -62,6 +64,7 @@ func (rec *Recorder) NextSeq() int {
 	return next
 }
 
+// Marks are what is known of the units of a chunk, by their sequence number.
 func (rec *Recorder) Marks(c *Chunk) map[int]Marks {
 	rec.Mu.Lock()
 	defer rec.Mu.Unlock()
@@ -131,6 +134,7 @@ func (rec *Recorder) Reload(ctx context.Context, e *Entry) error {
 	return nil
 }
 
+// StateOf says what is known of change i.
 func (rec *Recorder) StateOf(e *Entry, i int) StepState {
 	rec.Mu.Lock()
 	defer rec.Mu.Unlock()
@@ -158,6 +162,7 @@ func (rec *Recorder) SetUnusable(e *Entry, i int, uid types.UID) {
 	e.Unusable[i] = uid
 }
 
+// SetState keeps what is known of change i. A change that is left stays so.
 func (rec *Recorder) SetState(e *Entry, i int, s StepState) {
 	rec.Mu.Lock()
 	defer rec.Mu.Unlock()
@@ -166,6 +171,8 @@ func (rec *Recorder) SetState(e *Entry, i int, s StepState) {
 	}
 }
 
+// MarkDone writes what is known of a chunk. Failing to is no failure of the run: without a
+// mark, a later run looks at the cluster.
 func (rec *Recorder) MarkDone(ctx context.Context, c *Chunk) {
 	rec.marking.Lock()
 	defer rec.marking.Unlock()

@@ -84,6 +84,7 @@ type Lock struct {
 	stopped chan struct{}
 }
 
+// New returns a lock that is not held. It keeps the Lease for duration at a time.
 func New(client coordinationv1.CoordinationV1Interface, namespace, identity string, duration time.Duration, log *zap.Logger,
 	read func(context.Context, func(context.Context) error) error, account *k8sutil.Account,
 ) *Lock {

@@ -137,6 +137,7 @@ func (s *Seat) Sit(own *Lock) Lease {
 	return s
 }
 
+// Peek implements Lease.
 func (s *Seat) Peek(ctx context.Context) error {
 	if err := s.shared.enter(ctx); err != nil {
 		return err
@@ -162,6 +163,7 @@ func (s *Seat) Peek(ctx context.Context) error {
 	return nil
 }
 
+// Acquire implements Lease.
 func (s *Seat) Acquire(ctx context.Context, job string, patience time.Duration) (contended bool, err error) {
 	began := time.Now()
 	s.mu.Lock()
@@ -196,6 +198,7 @@ func (s *Seat) Acquire(ctx context.Context, job string, patience time.Duration) 
 	return s.early && sh.contended, nil
 }
 
+// Guard implements Lease.
 func (s *Seat) Guard(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	s.mu.Lock()
 	revoked := s.revoked
@@ -211,8 +214,10 @@ func (s *Seat) Guard(ctx context.Context) (context.Context, context.CancelFunc, 
 // past the guard.
 func (s *Seat) WasTaken() bool { return s.isRevoked() || s.shared.lock.WasTaken() }
 
+// Acquisition implements Lease.
 func (s *Seat) Acquisition() int { return s.shared.lock.Acquisition() }
 
+// LossCause implements Lease.
 func (s *Seat) LossCause() error {
 	if s.isRevoked() {
 		return ErrRevoked

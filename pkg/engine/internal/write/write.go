@@ -56,6 +56,7 @@ func (w *Writer) Get(ctx context.Context, ref migration.Ref, subresources ...str
 	return obj, nil
 }
 
+// SelectorOf reads which pods a Deployment selects.
 func SelectorOf(deployment *unstructured.Unstructured) (labels.Selector, error) {
 	raw, _, err := unstructured.NestedMap(deployment.Object, "spec", "selector")
 	if err != nil {

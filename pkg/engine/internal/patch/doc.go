@@ -1,0 +1,3 @@
+// Package patch compares objects, and makes patches and their inverse. All of it is pure: it
+// sends no request.
+package patch
