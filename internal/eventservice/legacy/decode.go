@@ -55,41 +55,42 @@ type publishRequestV1 struct {
 
 // scan reads a body as decodeFirst does, false if it cannot.
 func (p *publishRequestV1) scan(body []byte) bool {
+	return scanInto(body, []field{
+		{"event-type", &p.EventType, nil}, {"event-type-version", &p.EventTypeVersion, nil}, {"event-id", &p.EventID, nil},
+		{"event-time", &p.EventTime, nil}, {"data", nil, &p.Data},
+	}, func(string, []byte) {})
+}
+
+// field is a member of a request that is read: as text, or as it was written.
+type field struct {
+	name string
+	text *string
+	raw  *json.RawMessage
+}
+
+// scanInto reads the fields of a body, and hands all other members to other.
+func scanInto(body []byte, fields []field, other func(name string, value []byte)) bool {
 	var room [16]member
 	members, ok := scanObject(body, room[:0])
 	if !ok {
 		return false
 	}
 	for _, m := range members {
-		var text *string
-		switch string(m.name) {
-		case "event-type":
-			text = &p.EventType
-		case "event-type-version":
-			text = &p.EventTypeVersion
-		case "event-id":
-			text = &p.EventID
-		case "event-time":
-			text = &p.EventTime
-		case "data":
-			p.Data = m.value
-			continue
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == string(m.name) }) // no copy of the name
+		switch {
+		case i < 0 && slices.ContainsFunc(fields, func(f field) bool { return strings.EqualFold(f.name, string(m.name)) }):
+			return false // encoding/json finds members whatever their case
+		case i < 0:
+			other(string(m.name), m.value)
+		case fields[i].raw != nil:
+			*fields[i].raw = m.value
 		default:
-			// encoding/json finds members whatever their case.
-			if anyFold(m.name, "event-type", "event-type-version", "event-id", "event-time", "data") {
+			if *fields[i].text, ok = plainText(m.value); !ok {
 				return false
 			}
-			continue
-		}
-		if *text, ok = plainText(m.value); !ok {
-			return false
 		}
 	}
 	return true
-}
-
-func anyFold(name []byte, of ...string) bool {
-	return slices.ContainsFunc(of, func(other string) bool { return strings.EqualFold(other, string(name)) })
 }
 
 // DecodeV1 checks a body in the order of docs/domain.md §3.4, so that a client with
@@ -142,56 +143,19 @@ type publishRequestV2 struct {
 
 // scan reads a body as decodeFirst does, false if it cannot.
 func (p *publishRequestV2) scan(body []byte) bool {
-	var room [16]member
-	members, ok := scanObject(body, room[:0])
-	if !ok {
-		return false
-	}
-	for _, m := range members {
-		var text *string
-		switch string(m.name) {
-		case "id":
-			text = &p.ID
-		case "type":
-			text = &p.Type
-		case "eventtypeversion":
-			text = &p.EventTypeVersion
-		case "time":
-			text = &p.Time
-		case "specversion":
-			text = &p.SpecVersion
-		case "datacontentencoding":
-			p.DataContentEncoding = m.value
-			continue
-		case "datacontenttype":
-			p.DataContentType = m.value
-			continue
-		case "subject":
-			p.Subject = m.value
-			continue
-		case "schemaurl":
-			p.SchemaURL = m.value
-			continue
-		case "data":
-			p.Data = m.value
-			continue
-		default:
-			if anyFold(m.name, "id", "type", "eventtypeversion", "time", "specversion", "datacontentencoding", "datacontenttype", "subject", "schemaurl", "data") {
-				return false
-			}
-			if name := string(m.name); isExtension(name) {
-				if p.extensions == nil {
-					p.extensions = map[string]json.RawMessage{}
-				}
-				p.extensions[name] = m.value
-			}
-			continue
+	return scanInto(body, []field{
+		{"id", &p.ID, nil}, {"type", &p.Type, nil}, {"eventtypeversion", &p.EventTypeVersion, nil}, {"time", &p.Time, nil}, {"specversion", &p.SpecVersion, nil},
+		{"datacontentencoding", nil, &p.DataContentEncoding}, {"datacontenttype", nil, &p.DataContentType},
+		{"subject", nil, &p.Subject}, {"schemaurl", nil, &p.SchemaURL}, {"data", nil, &p.Data},
+	}, func(name string, value []byte) {
+		if !isExtension(name) {
+			return
 		}
-		if *text, ok = plainText(m.value); !ok {
-			return false
+		if p.extensions == nil {
+			p.extensions = map[string]json.RawMessage{}
 		}
-	}
-	return true
+		p.extensions[name] = value
+	})
 }
 
 // DecodeV2 checks a body as 1.10 did, in its order, and makes a CloudEvent 1.0 of

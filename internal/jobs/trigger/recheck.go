@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -417,23 +418,12 @@ func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, w
 		first := r.job.looks.first(channel, now)
 		if wait := first.at.Add(r.options.observePublishers).Sub(now.At); wait > 0 {
 			// The next read is to begin after that; a shared one may be older.
-			if err := pause(ctx, max(wait-time.Since(now.At), 100*time.Millisecond)); err != nil {
+			if err := k8sutil.Sleep(ctx, max(wait-time.Since(now.At), 100*time.Millisecond)); err != nil {
 				return reason{}, err
 			}
 			continue
 		}
 		return published(first, look{now.Channels[channel].LastSequence, now.At}, wants), nil
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }
 

@@ -21,10 +21,11 @@ func Bodies() (v1, v2 []string) {
 		strings.Replace(valid, `"a"`, `"a\r\nce-id: 2"`, 1), strings.Replace(valid, `"v1"`, `"`+strings.Repeat("9", 300)+`"`, 1),
 		strings.Replace(valid, `"event-type":"a"`, `"event-type":"b","Event-Type":"a","EVENT-TYPE":null`, 1),
 		strings.Replace(valid, `"event-type"`, `"event\u002dtype"`, 1), strings.Replace(valid, `"event-id"`, `"event-ıd":"x","event-id"`, 1),
+		strings.Replace(valid, `"event-type"`, `"Event-Type"`, 1),
 	}, both...)
 	v2 = append([]string{
 		validV2, strings.Replace(validV2, `"data"`, `"x":"y\n","subject":"\u0000","data"`, 1), strings.Replace(validV2, `"data"`, `"x":1.50,"y":true,"z":[],"n":null,"Q":"q","data"`, 1),
-		strings.Replace(validV2, `"id"`, `"ID":"x","id"`, 1), strings.Replace(validV2, `"data"`, `"x":"1","\u0078":"2","data"`, 1),
+		strings.Replace(validV2, `"id"`, `"ID":"x","id"`, 1), strings.Replace(validV2, `"id"`, `"ID"`, 1), strings.Replace(validV2, `"data"`, `"x":"1","\u0078":"2","data"`, 1),
 		strings.Replace(validV2, `"data"`, `"subject":5,"schemaurl":{},"datacontenttype":[],"data"`, 1),
 	}, both...)
 	for _, contentType := range []string{
