@@ -111,6 +111,24 @@ func (m *mesh) send(ctx context.Context, ce *cloudevent.Event, from http.Header,
 	return refused(resp)
 }
 
+// traceHeaders are passed on to the adapter: those that 1.10 passed on, and what
+// has come into use since (W3C Trace Context, the single b3 header).
+var traceHeaders = []string{
+	"Traceparent", "Tracestate", "B3",
+	"X-B3-Traceid", "X-B3-Spanid", "X-B3-Parentspanid", "X-B3-Sampled", "X-B3-Flags",
+	"X-Ot-Span-Context",
+}
+
+// passTrace copies what ties the event to the trace of the request.
+func passTrace(from, to http.Header, requestID string) {
+	for _, name := range traceHeaders {
+		if values := from[name]; len(values) > 0 {
+			to[name] = values
+		}
+	}
+	to[requestIDHeader] = []string{requestID}
+}
+
 // unreachable is the answer when there was none: refused, reset, too slow.
 func unreachable(err error) *legacy.Problem {
 	var timeout interface{ Timeout() bool }

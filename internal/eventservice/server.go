@@ -15,6 +15,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/google/uuid"
+
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
@@ -188,6 +190,17 @@ type request struct {
 	last bool
 }
 
+const requestIDHeader = "X-Request-Id"
+
+// requestID is the client's own, if it can stand in a log, else a new one.
+func requestID(header http.Header) string {
+	id := header.Get(requestIDHeader)
+	if id == "" || len(id) > 128 || !cloudevent.Printable(id) {
+		return uuid.NewString()
+	}
+	return id
+}
+
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests.Add(1)
@@ -311,7 +324,7 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 		problem.Write(w)
 		return
 	}
-	legacy.Accepted{EventID: eventID}.Write(w)
+	legacy.WriteAccepted(w, eventID)
 }
 
 func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,

@@ -70,6 +70,19 @@ func Installed(obj *unstructured.Unstructured) bool {
 	return status != "" && status != installationSkipped
 }
 
+// InstallationFailed returns what application-operator says about an Application
+// whose Helm release has failed; false if it has not.
+func InstallationFailed(application *unstructured.Unstructured) (description string, failed bool) {
+	status := MapAt(application.Object, "status", "installationStatus")
+	if Text(status["status"]) != "FAILED" {
+		return "", false
+	}
+	if description = Text(status["description"]); description == "" {
+		description = "without a description"
+	}
+	return description, true
+}
+
 // Ended says whether a Pod has run to its end, well or not: an evicted one stays
 // for ever, and does nothing.
 func Ended(pod *unstructured.Unstructured) bool {

@@ -28,13 +28,10 @@ const (
 // adapter that restarts takes seconds, a burst passes in less.
 const RetryAfter = 2 * time.Second
 
-// Accepted is the answer to an event that was taken. Status and reason are empty
-// since 1.11, and were always there.
-type Accepted struct{ EventID string }
-
-// Write sends the answer. Nothing in an id needs an escape.
-func (a Accepted) Write(w http.ResponseWriter) {
-	writeRaw(w, http.StatusOK, []byte(`{"event-id":"`+a.EventID+`","status":"","reason":""}`+"\n"))
+// WriteAccepted is the answer to an event that was taken. Status and reason are empty
+// since 1.11, and were always there. Nothing in an id needs an escape.
+func WriteAccepted(w http.ResponseWriter, eventID string) {
+	writeRaw(w, http.StatusOK, []byte(`{"event-id":"`+eventID+`","status":"","reason":""}`+"\n"))
 }
 
 // Problem is the answer to an event that was not taken.
