@@ -30,7 +30,7 @@ func Read(file, repository string) (map[string]string, error) {
 		}
 		parts := reference.FindStringSubmatch(line)
 		if parts == nil {
-			return nil, fmt.Errorf("%s: %q is not registry/path/program@sha256: and 64 hexadecimal digits", file, line)
+			return nil, fmt.Errorf("%s: %q is no registry/path/program@sha256:... of 64 hexadecimal digits", file, line)
 		}
 		path, program, digest := parts[1], parts[2], parts[3]
 		if path != "" && repository != "" && path != repository {
