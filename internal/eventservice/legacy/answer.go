@@ -24,7 +24,7 @@ const (
 	TypeRefused             = "refused_by_mesh"
 )
 
-// RetryAfter is when a client is told to try again where nobody knows better: an
+// RetryAfter is when a client is asked to try again where nobody knows better: an
 // adapter that restarts takes seconds, a burst passes in less.
 const RetryAfter = 2 * time.Second
 
