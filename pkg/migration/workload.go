@@ -25,23 +25,38 @@ type Reader interface {
 
 var deployments = CoreResource("apps", "deployments", "Deployment")
 
+// workloads are the kinds that can carry live events, in the order in which they are read. Pods
+// are read besides Deployments: those of an older revision may have no Deployment any more.
+var workloads = []Resource{deployments, Pods}
+
 // Workloads are what EachWorkload reads of a namespace, as ProtectReader names it.
 func Workloads(namespace string) []Subject {
-	return []Subject{
-		{GroupKind: deployments.GroupKind(), Namespace: namespace},
-		{GroupKind: Pods.GroupKind(), Namespace: namespace},
+	subjects := make([]Subject, len(workloads))
+	for i, r := range workloads {
+		subjects[i] = SubjectOf(r.GVK().GroupKind(), namespace, "")
 	}
+	return subjects
 }
 
-// EachWorkload reads the Deployments of a namespace, and its Pods that have not
-// ended: those of an older revision may have no Deployment any more.
-func EachWorkload(ctx context.Context, r Reader, namespace string, visit func(Ref, *unstructured.Unstructured)) error {
-	for _, workload := range []Ref{{Resource: deployments, Namespace: namespace}, {Resource: Pods, Namespace: namespace}} {
+// WorkloadAccess is the permission that EachWorkload needs in a namespace. why is the reason
+// in the Roles.
+func WorkloadAccess(namespace, why string) []Access {
+	rows := make([]Access, len(workloads))
+	for i, r := range workloads {
+		rows[i] = Access{Group: r.Group, Resource: r.GroupVersionResource.Resource, Namespace: namespace, Verbs: []string{"list"}, Why: why}
+	}
+	return rows
+}
+
+// EachWorkload reads the workloads of a namespace; of its Pods, those that have not ended.
+func EachWorkload(ctx context.Context, reader Reader, namespace string, visit func(Ref, *unstructured.Unstructured)) error {
+	for _, r := range workloads {
+		workload := Ref{Resource: r, Namespace: namespace}
 		opts := ListOptions{PageSize: LargePage}
-		if workload.Kind == Pods.Kind {
+		if r == Pods {
 			opts.FieldSelector = UnfinishedPods
 		}
-		err := r.Each(ctx, workload.Resource, namespace, opts, func(obj *unstructured.Unstructured) error {
+		err := reader.Each(ctx, r, namespace, opts, func(obj *unstructured.Unstructured) error {
 			workload.Name = obj.GetName()
 			visit(workload, obj)
 			return nil

@@ -84,12 +84,12 @@ httpsource-sync:
 - {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an HTTPSource takes events
 - {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
+# says in each namespace that was changed that it was
+- {apiGroups: [""], resources: ["events"], verbs: ["create"], namespace: {{ .Values.namespaces.integration | quote }}}
 # what carries live events stays in a rollback
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # what carries live events stays in a rollback
 - {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
-# says in each namespace that was changed that it was
-- {apiGroups: [""], resources: ["events"], verbs: ["create"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether Tiller's release of an Application knows its HTTPSource
 - {apiGroups: [""], resources: ["configmaps"], verbs: ["list"], namespace: {{ .Values.namespaces.tiller | quote }}}
 # the journal
@@ -99,6 +99,10 @@ httpsource-sync:
 # the lock
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: {{ .Values.namespaces.state | quote }}}
 serviceinstance-recreate:
+# whether the event-services have switched
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
+# whether the event-services have switched
+- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # deleted and created again, where no repair can help
 - {apiGroups: ["servicecatalog.k8s.io"], resources: ["serviceinstances"], verbs: ["get","list","watch","create","delete","patch"]}
 # deleted and created again, where no repair can help
@@ -141,10 +145,10 @@ serviceinstance-recreate:
 - {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], resourceNames: ["eventing-broker-ingress","eventing-broker-filter"], knative: v1alpha1}
 # what Knative makes upon the label; a rollback removes it
 - {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], namespace: "knative-eventing", knative: v1alpha1}
-# application-broker, and whether the event-services have switched
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # restarts application-broker, where it would refuse an instance for good
-- {apiGroups: [""], resources: ["pods"], verbs: ["get","list","watch","delete"], namespace: {{ .Values.namespaces.integration | quote }}}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
+# restarts application-broker, where it would refuse an instance for good
+- {apiGroups: [""], resources: ["pods"], verbs: ["get","watch","delete"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an EventActivation could go
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get"], resourceNames: ["event-bus-subscription-controller"], namespace: "kyma-system"}
 # says in each namespace that was changed that it was
@@ -156,6 +160,10 @@ serviceinstance-recreate:
 # the lock
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get","create","update","watch"], namespace: {{ .Values.namespaces.state | quote }}}
 trigger-sync:
+# whether the event-services have switched
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
+# whether the event-services have switched
+- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # which are left out, and which are labelled for a Broker
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list"]}
 # whether events of a source can come through the mesh
@@ -190,10 +198,6 @@ trigger-sync:
 - {apiGroups: ["messaging.knative.dev"], resources: ["subscriptions"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether the mesh takes the events
 - {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
-# whether the event-services have switched
-- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
-# whether the event-services have switched
-- {apiGroups: [""], resources: ["pods"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # scales the subscription-controller to 0 while it does its part, and back
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","patch"], resourceNames: ["event-bus-subscription-controller"], namespace: "kyma-system"}
 # whether the subscription-controller runs

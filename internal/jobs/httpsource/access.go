@@ -13,10 +13,9 @@ func (j *Job) Access() []migration.Access {
 		{Group: "sources.kyma-project.io", Resource: "httpsources", Namespace: in, Verbs: []string{"get", "list", "watch", "create", "delete"}, Why: "created; deleted again by rollback and undo"},
 		{Group: "messaging.knative.dev", Resource: "channels", Namespace: in, Verbs: []string{"list", "watch"}, Why: "whether an HTTPSource takes events"},
 		{Group: "serving.knative.dev", Resource: "services", Namespace: in, Verbs: []string{"list", "watch"}, Why: "whether an HTTPSource takes events"},
-		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"list"}, Why: "what carries live events stays in a rollback"},
-		{Resource: "pods", Namespace: in, Verbs: []string{"list"}, Why: "what carries live events stays in a rollback"},
 		migration.EventAccess(in),
 	}
+	rows = append(rows, migration.WorkloadAccess(in, "what carries live events stays in a rollback")...)
 	if j.options.tillerNamespace != "" {
 		rows = append(rows, migration.Access{Resource: "configmaps", Namespace: j.options.tillerNamespace, Verbs: []string{"list"}, Why: "whether Tiller's release of an Application knows its HTTPSource"})
 	}

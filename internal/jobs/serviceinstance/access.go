@@ -29,7 +29,7 @@ func (j *Job) Access() []migration.Access {
 		again      = "deleted and created again, where no repair can help"
 		undone     = "what Knative makes upon the label; a rollback removes it"
 	)
-	return []migration.Access{
+	return slices.Concat(migration.WorkloadAccess(in, "whether the event-services have switched"), []migration.Access{
 		{Group: catalog, Resource: "serviceinstances", Verbs: remade, Why: again},
 		{Group: catalog, Resource: "servicebindings", Verbs: remade, Why: again},
 		{Group: "servicecatalog.kyma-project.io", Resource: "servicebindingusages", Verbs: remade, Why: again},
@@ -53,9 +53,9 @@ func (j *Job) Access() []migration.Access {
 		// eventing-config-reader-<namespace>-<account>: the namespaces are not known before.
 		{Group: rbac, Resource: "rolebindings", Namespace: kyma.EventingNamespace, Verbs: removed, Knative: v1alpha1, Why: undone},
 
-		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"get", "list", "watch"}, Why: "application-broker, and whether the event-services have switched"},
-		{Resource: "pods", Namespace: in, Verbs: []string{"get", "list", "watch", "delete"}, Why: "restarts application-broker, where it would refuse an instance for good"},
+		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"get", "watch"}, Why: "restarts application-broker, where it would refuse an instance for good"},
+		{Resource: "pods", Namespace: in, Verbs: []string{"get", "watch", "delete"}, Why: "restarts application-broker, where it would refuse an instance for good"},
 		{Group: "apps", Resource: "deployments", Namespace: kyma.SystemNamespace, Names: []string{kyma.SubscriptionController}, Verbs: []string{"get"}, Why: "whether an EventActivation could go"},
 		migration.EventAccess(""),
-	}
+	})
 }

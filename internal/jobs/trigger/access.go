@@ -24,7 +24,7 @@ func (j *Job) Access() []migration.Access {
 	deleted := []string{"get", "list", "watch", "create", "delete", "patch"}
 	reads, removed := []string{"list", "watch"}, []string{"get", "delete"}
 	const undone = "what Knative makes upon the label; a rollback removes it"
-	return []migration.Access{
+	return slices.Concat(migration.WorkloadAccess(in, "whether the event-services have switched"), []migration.Access{
 		{Resource: "namespaces", Verbs: []string{"list"}, Why: "which are left out, and which are labelled for a Broker"},
 		{Group: connector, Resource: "applications", Verbs: []string{"list"}, Why: "whether events of a source can come through the mesh"},
 		{Group: connector, Resource: "eventactivations", Verbs: []string{"list", "watch"}, Why: "whether the mesh brings the events to a namespace"},
@@ -44,8 +44,6 @@ func (j *Job) Access() []migration.Access {
 		{Group: messaging, Resource: "channels", Namespace: in, Verbs: []string{"list"}, Why: "whether the mesh takes the events"},
 		{Group: messaging, Resource: "subscriptions", Namespace: in, Verbs: []string{"list", "watch"}, Why: "whether the mesh brings the events to a namespace"},
 		{Group: "serving.knative.dev", Resource: "services", Namespace: in, Verbs: []string{"list"}, Why: "whether the mesh takes the events"},
-		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"list"}, Why: "whether the event-services have switched"},
-		{Resource: "pods", Namespace: in, Verbs: []string{"list"}, Why: "whether the event-services have switched"},
 
 		{Group: "apps", Resource: "deployments", Namespace: system, Names: []string{kyma.SubscriptionController}, Verbs: []string{"get", "patch"}, Why: "scales the subscription-controller to 0 while it does its part, and back"},
 		{Group: "apps", Resource: "deployments", Namespace: system, Verbs: []string{"list", "watch"}, Why: "whether the subscription-controller runs"},
@@ -56,5 +54,5 @@ func (j *Job) Access() []migration.Access {
 		{Resource: "pods", Namespace: kyma.NATSNamespace, Verbs: []string{"list"}, Why: "what is in flight"},
 		{Resource: "pods/proxy", Namespace: kyma.NATSNamespace, Names: []string{kyma.NATSMonitoring(kyma.NATSPod)}, Verbs: []string{"get"}, Why: "what is in flight"},
 		migration.EventAccess(""),
-	}
+	})
 }
