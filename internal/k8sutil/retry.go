@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,7 +136,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // NamespaceGone says whether the API server refuses an object because its namespace
 // does not exist or is being deleted.
 func NamespaceGone(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	return apierrors.IsNotFound(err) || NamespaceTerminating(err)
+}
+
+// NamespaceTerminating says whether the API server refuses an object because its namespace is
+// being deleted. Kubernetes 1.16 has no cause for that, only the text.
+func NamespaceTerminating(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
+		apierrors.IsForbidden(err) && strings.HasSuffix(err.Error(), "because it is being terminated")
 }
 
 // RetryConflict makes "conflict" and "not found" retryable: for writes without a

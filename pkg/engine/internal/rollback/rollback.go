@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -696,7 +695,7 @@ func (v *Rollback) waitRestored(ctx context.Context, ch *migration.Change) error
 // attempt cannot change: the object cannot be restored any more.
 func goneForGood(ref migration.Ref, err error) error {
 	switch {
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case k8sutil.NamespaceTerminating(err):
 		return &write.ChangedError{Ref: ref, Problem: "cannot be restored: its namespace is being deleted", ForGood: true}
 	case apierrors.IsNotFound(err):
 		return &write.ChangedError{Ref: ref, Problem: "cannot be restored: its namespace does not exist any more, or the API server does not serve its kind any more", ForGood: true}
