@@ -38,7 +38,9 @@ type app struct {
 	output    string
 	namespace string
 	all       bool
-	code      int
+	// exitCode: the exit code of plan says whether changes are left.
+	exitCode bool
+	code     int
 }
 
 // execute is the program under the name it was called by.
@@ -175,7 +177,7 @@ func (a *app) engine(c *cli.Connection) (*engine.Engine, error) {
 }
 
 // look does something that only reads, within --timeout. What fails is told on
-// stderr and is exit code 1.
+// stderr. If the cluster could not be read, the exit code is 7.
 func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 	var failed error
 	code, err := c.Supervise(false, func(ctx context.Context) {
@@ -187,6 +189,7 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 	})
 	var usage *jobmanager.UsageError
 	var signal engine.SignalError
+	var output *outputError
 	switch {
 	case err != nil:
 		a.tell(err)
@@ -196,9 +199,12 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 	case errors.As(failed, &signal):
 		a.tell(failed)
 		a.code = migration.ExitSignal + int(signal.Signal)
-	case failed != nil:
+	case errors.As(failed, &output):
 		a.tell(failed)
 		a.code = migration.ExitFailed
+	case failed != nil:
+		a.tell(failed)
+		a.code = migration.ExitNotChecked
 	}
 	return nil
 }

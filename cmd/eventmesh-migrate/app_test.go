@@ -151,7 +151,7 @@ func TestHelp(t *testing.T) {
 	if _, plugged, _ := called(t, plugin, "--help"); !strings.Contains(plugged, "\n  kubectl eventmesh-migrate plan\n") || strings.Contains(plugged, "{name}") {
 		t.Errorf("as a plugin of kubectl:\n%s", plugged)
 	}
-	for _, c := range []string{"0", "1", "2", "3", "4", "5", "124", "128+n"} {
+	for _, c := range []string{"0", "1", "2", "3", "4", "5", "6", "7", "124", "128+n"} {
 		if !strings.Contains(all, "\n  "+c+" ") {
 			t.Errorf("exit code %s is not in the help", c)
 		}
@@ -215,6 +215,29 @@ func TestUsage(t *testing.T) {
 		code, stdout, stderr := called(t, program, tc.args...)
 		if code != migration.ExitUsage || !strings.Contains(stderr, tc.want) || stdout != "" {
 			t.Errorf("%q: exit code %d, want %q\n%s%s", tc.args, code, tc.want, stdout, stderr)
+		}
+	}
+}
+
+// TestPending: plan --exit-code tells changes from a cluster that could not be read.
+func TestPending(t *testing.T) {
+	changes := &migration.Report{Result: migration.Planned, Changes: []migration.ChangeReport{{Kind: "Trigger"}}}
+	for reason, tc := range map[string]struct {
+		report jobmanager.Report
+		want   int
+	}{
+		"nothing is left":                 {jobmanager.Report{Jobs: []jobmanager.JobReport{{Job: "a"}}}, 0},
+		"deferred work alone":             {jobmanager.Report{Jobs: []jobmanager.JobReport{{Job: "a", Report: &migration.Report{Result: migration.DeferredResult}}}}, 0},
+		"a change is left":                {jobmanager.Report{Jobs: []jobmanager.JobReport{{Job: "a"}, {Job: "b", Report: changes}}}, 6},
+		"the cluster did not answer":      {jobmanager.Report{ExitCode: 1, Jobs: []jobmanager.JobReport{{Job: "a", Report: changes}}}, 7},
+		"no time was left":                {jobmanager.Report{ExitCode: 124}, 7},
+		"the state could not be read":     {jobmanager.Report{ExitCode: 4, Jobs: []jobmanager.JobReport{{Job: "a"}}}, 7},
+		"a run would refuse":              {jobmanager.Report{ExitCode: 4, Jobs: []jobmanager.JobReport{{Job: "a", Verdict: jobmanager.Blocked}}}, 4},
+		"a refused plan":                  {jobmanager.Report{ExitCode: 4, Jobs: []jobmanager.JobReport{{Job: "a", Report: &migration.Report{Result: migration.Refused}}}}, 4},
+		"a signal has its own exit codes": {jobmanager.Report{ExitCode: 143}, 143},
+	} {
+		if got := pending(&tc.report); got != tc.want {
+			t.Errorf("%s: exit code %d, want %d", reason, got, tc.want)
 		}
 	}
 }

@@ -143,6 +143,7 @@ func planCommand(a *app) *cobra.Command {
 	}
 	s := a.selection(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error { return a.plan(*s) }
+	cmd.Flags().BoolVar(&a.exitCode, "exit-code", false, "exit code 0: a run would change nothing; 6: it would make or await changes; 7: the cluster could not be read.")
 	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }
@@ -212,6 +213,9 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 		a.tell(failed)
 	}
 	a.code = report.ExitCode
+	if a.exitCode {
+		a.code = pending(report)
+	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s: %s (exit code %d)\n", program, report.Command, report.Message, report.ExitCode)
 	if failed != nil {
@@ -225,6 +229,25 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 		a.code = cmp.Or(a.code, migration.ExitFailed)
 	}
 	return nil
+}
+
+// pending is the exit code of plan --exit-code. A refusal, a signal and a wrong command
+// line have their own.
+func pending(r *jobmanager.Report) int {
+	switch {
+	case r.ExitCode == migration.ExitFailed, r.ExitCode == migration.ExitTimedOut:
+		return migration.ExitNotChecked
+	case r.ExitCode == migration.ExitRefused && !slices.ContainsFunc(r.Jobs, func(j jobmanager.JobReport) bool { return j.Verdict == jobmanager.Blocked || j.Report != nil && j.Report.Result == migration.Refused }):
+		return migration.ExitNotChecked // a permission to read is missing
+	case r.ExitCode != migration.ExitOK:
+		return r.ExitCode
+	}
+	for _, j := range r.Jobs {
+		if j.Report != nil && len(j.Report.Changes) > 0 {
+			return migration.ExitFindings
+		}
+	}
+	return migration.ExitOK
 }
 
 func undoCommand(a *app) *cobra.Command {

@@ -25,6 +25,12 @@ const (
 	formName = "name"
 )
 
+// outputError says that the cluster was read, and the result could not be written.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string { return e.err.Error() }
+func (e *outputError) Unwrap() error { return e.err }
+
 func (a *app) structured() bool { return a.output == formJSON || a.output == formYAML }
 
 // print writes a value as -o says: json or yaml.
@@ -37,7 +43,7 @@ func (a *app) print(v any) error {
 		_, err = fmt.Fprintln(a.Stdout, strings.TrimRight(string(raw), "\n"))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot print: %w", err)
+		return &outputError{fmt.Errorf("cannot print: %w", err)}
 	}
 	return nil
 }
@@ -183,7 +189,7 @@ func (a *app) toFile(name string, write func(io.Writer) error) error {
 	}
 	f, err := os.OpenFile(name+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", name, err)
+		return &outputError{fmt.Errorf("cannot write %s: %w", name, err)}
 	}
 	err = write(f)
 	if closed := f.Close(); err == nil {
@@ -194,7 +200,7 @@ func (a *app) toFile(name string, write func(io.Writer) error) error {
 	}
 	if err != nil {
 		_ = os.Remove(name + ".part") // the error that matters is told
-		return fmt.Errorf("cannot write %s: %w", name, err)
+		return &outputError{fmt.Errorf("cannot write %s: %w", name, err)}
 	}
 	fmt.Fprintln(a.Stderr, "wrote "+name)
 	return nil

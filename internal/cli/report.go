@@ -28,6 +28,8 @@ var exitCodes = []struct {
 	{"3", "failed, and NOT everything was restored: the report names what is not"},
 	{"4", "refused before the first change: the report names why"},
 	{"5", "another run holds the lock"},
+	{"6", "a check found errors, or changes are left to make (only commands that read)"},
+	{"7", "could not read the cluster: no connection, or no permission (only commands that read)"},
 	{"124", "time limit reached: rolled back, or finished deletions stay (run again)"},
 	{"128+n", "interrupted by signal n; the next run continues"},
 }

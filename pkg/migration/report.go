@@ -30,7 +30,11 @@ const (
 	ExitPartlyRestored = 3
 	ExitRefused        = 4
 	ExitLocked         = 5
-	ExitTimedOut       = 124
+	// ExitFindings and ExitNotChecked are of commands that only read: something is wrong or
+	// left to do, and what they ask for could not be read.
+	ExitFindings   = 6
+	ExitNotChecked = 7
+	ExitTimedOut   = 124
 	// ExitSignal is added to the number of the signal that interrupted the run.
 	ExitSignal = 128
 )

@@ -152,7 +152,7 @@ func TestForms(t *testing.T) {
 		remove(t, kind, standin.IntegrationNamespace, "commerce")
 	}
 	tool(t, "plan", "-o", "name").want(t, 0, "httpsource.sources.kyma-project.io/commerce\n")
-	tool(t, "verify", "-o", "name").want(t, migration.ExitFailed, "httpsource-missing\n")
+	tool(t, "verify", "-o", "name").want(t, migration.ExitFindings, "httpsource-missing\n")
 }
 
 // TestKubectl calls the program as kubectl does.
@@ -270,7 +270,7 @@ func TestKindMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := tool(t, "verify")
-	out.want(t, migration.ExitFailed, "kind-missing", "the API server serves no kind HTTPSource (sources.kyma-project.io), which component event-sources installs", "docs/runbook.md#verify-kind-missing")
+	out.want(t, migration.ExitFindings, "kind-missing", "the API server serves no kind HTTPSource (sources.kyma-project.io), which component event-sources installs", "docs/runbook.md#verify-kind-missing")
 	tool(t, "map").want(t, 0, "no HTTPSource")
 	tool(t, "jobs").want(t, 0, "httpsource-sync")
 	tool(t, "run", "--job=httpsource-sync").want(t, migration.ExitRefused, "event-sources")
