@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // jobsTemplate are the named templates that know the jobs.
@@ -46,7 +47,19 @@ func jobsTemplate(all []registry.Entry, tables []table) ([]byte, error) {
 	b.WriteString("{{- range . }}\n")
 	writeIf(&b, fmt.Sprintf("has . (list %s)", quoted(patching(tables))), "yes")
 	b.WriteString("{{- end }}\n{{- end -}}\n")
+
+	b.WriteString("\n{{/* Exit codes after which a pod of a Job is not started again: all failures but those by a signal. */}}\n")
+	fmt.Fprintf(&b, "{{- define \"eventmesh-migration.finalExitCodes\" -}}\n[%s]\n{{- end -}}\n", strings.Join(finalExitCodes(), ", "))
 	return b.Bytes(), nil
+}
+
+func finalExitCodes() (codes []string) {
+	for _, c := range migration.ExitCodes() {
+		if c.Rank > 0 && c.Code != migration.ExitOK && c.Code != migration.ExitSignal {
+			codes = append(codes, c.String())
+		}
+	}
+	return codes
 }
 
 func writeSteps(b *bytes.Buffer, phase string, steps []registry.Step) {

@@ -3,7 +3,8 @@
 //   - the chart's templates/_jobs.tpl, and the jobs in values.yaml, from internal/registry;
 //   - templates/_access.tpl from the table of each of these jobs, internal/jobs/*/access.go;
 //   - values.schema.json, and the table of values in the chart's README.md, from values.yaml;
-//   - the tables of jobs in the documentation, from internal/registry.
+//   - the tables of jobs in the documentation, from internal/registry;
+//   - the tables of exit codes in the documentation, and those in _jobs.tpl, from pkg/migration.
 //
 // With -check it writes nothing, and fails if anything would change.
 package main
@@ -65,7 +66,16 @@ func run(check bool) error {
 			}
 			return between(readme, beginValues, endValues, valuesTable(settings))
 		}),
-		update(check, "README.md", func(old []byte) ([]byte, error) { return between(old, beginJobs, endJobs, listTable(all)) }),
+		update(check, "README.md", func(old []byte) ([]byte, error) {
+			readme, err := between(old, beginJobs, endJobs, listTable(all))
+			if err != nil {
+				return nil, err
+			}
+			return between(readme, beginExitCodes, endExitCodes, exitCodesTable("docs/"))
+		}),
+		update(check, "docs/architecture.md", func(old []byte) ([]byte, error) {
+			return between(old, beginExitCodes, endExitCodes, exitCodesTable(""))
+		}),
 		update(check, "docs/eventmesh-migrate.md", func(old []byte) ([]byte, error) { return between(old, beginJobs, endJobs, hooksTable(all)) }),
 	)
 }

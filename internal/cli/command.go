@@ -123,9 +123,7 @@ func help(job migration.Job, cl *commandLine) string {
 	}
 
 	b.WriteString("Exit codes (docs/runbook.md says what to do at each):\n")
-	for _, c := range exitCodes {
-		fmt.Fprintf(&b, "  %-6s %s\n", c.name, c.meaning)
-	}
+	b.WriteString(ExitCodes())
 	return b.String()
 }
 

@@ -18,43 +18,17 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// exitCodes are those of docs/architecture.md, as the help and the report tell them.
-var exitCodes = []struct {
-	name, meaning string
-}{
-	{"0", "done, or nothing to do, or the rest is deferred"},
-	{"1", "failed, and rolled back (or nothing had been changed)"},
-	{"2", "the command line or the kubeconfig is wrong"},
-	{"3", "failed, and NOT everything was restored: the report names what is not"},
-	{"4", "refused before the first change: the report names why"},
-	{"5", "another run holds the lock"},
-	{"6", "a check found errors, or changes are left to make (only commands that read)"},
-	{"7", "could not read the cluster: no connection, or no permission (only commands that read)"},
-	{"124", "time limit reached: rolled back, or finished deletions stay (run again)"},
-	{"128+n", "interrupted by signal n; the next run continues"},
-}
-
 // meaning explains one exit code.
 func meaning(code int) string {
 	if code > migration.ExitSignal {
 		name := unix.SignalName(syscall.Signal(code - migration.ExitSignal))
 		return fmt.Sprintf("interrupted by %s; the next run continues", cmp.Or(name, "a signal"))
 	}
-	for _, c := range exitCodes {
-		if c.name == fmt.Sprint(code) {
-			return c.meaning
-		}
-	}
-	return exitCodes[len(exitCodes)-1].meaning
+	return migration.ExitCodeOf(code).Meaning
 }
 
 // anchor is the place in the runbook for an exit code.
-func anchor(code int) string {
-	if code >= migration.ExitSignal {
-		return "docs/runbook.md#exit-128n"
-	}
-	return fmt.Sprintf("docs/runbook.md#exit-%d", code)
-}
+func anchor(code int) string { return migration.ExitCodeOf(code).Page() }
 
 // writeJSON writes the report as docs/architecture.md has it: one object, with every list
 // present.

@@ -212,8 +212,8 @@ func Anchor(code int) string { return anchor(code) }
 // ExitCodes lists the contract, one line a code.
 func ExitCodes() string {
 	var b strings.Builder
-	for _, c := range exitCodes {
-		fmt.Fprintf(&b, "  %-6s %s\n", c.name, c.meaning)
+	for _, c := range migration.ExitCodes() {
+		fmt.Fprintf(&b, "  %-6s %s\n", c, c.Meaning)
 	}
 	return b.String()
 }

@@ -3,7 +3,6 @@ package jobmanager
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -101,27 +100,16 @@ type UsageError struct{ Problem string }
 
 func (e *UsageError) Error() string { return e.Problem }
 
-// worstFirst is the order of exit codes; ExitSignal is the place of those of signals.
-var worstFirst = []int{
-	migration.ExitPartlyRestored, migration.ExitSignal, migration.ExitTimedOut, migration.ExitFailed,
-	migration.ExitRefused, migration.ExitLocked, migration.ExitUsage, migration.ExitOK,
-}
-
 // Worst returns the exit code of several jobs: 3, 128+n, 124, 1, 4, 5, 2, 0.
 func Worst(codes ...int) int {
-	worst, at := migration.ExitOK, len(worstFirst)
+	worst := migration.ExitOK
 	for _, code := range codes {
-		class := code
-		if code > migration.ExitSignal {
-			class = migration.ExitSignal
+		class := migration.ExitCodeOf(code)
+		if class.Rank == 0 || class.Code != code && class.Code != migration.ExitSignal {
+			code = migration.ExitFailed // an unknown code is a failure
 		}
-		rank := slices.Index(worstFirst, class)
-		if rank < 0 {
-			rank = slices.Index(worstFirst, migration.ExitFailed) // an unknown code is a failure
-			code = migration.ExitFailed
-		}
-		if rank < at {
-			worst, at = code, rank
+		if migration.ExitCodeOf(code).Rank > migration.ExitCodeOf(worst).Rank {
+			worst = code
 		}
 	}
 	return worst

@@ -279,16 +279,10 @@ func codeOf(err error) int {
 	return migration.ExitFailed
 }
 
+// resultOf is the result of a job that ended with the code, which is not 0.
 func resultOf(code int) migration.Result {
-	switch {
-	case code > migration.ExitSignal:
-		return migration.Interrupted
-	case code == migration.ExitTimedOut:
-		return migration.TimedOut
-	case code == migration.ExitPartlyRestored:
-		return migration.PartlyRestored
-	case code == migration.ExitRefused:
-		return migration.Refused
+	if results := migration.ExitCodeOf(code).Results; len(results) > 0 {
+		return results[0]
 	}
 	return migration.FailedResult
 }

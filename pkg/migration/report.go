@@ -22,23 +22,6 @@ const (
 	Planned        Result = "planned"
 )
 
-// Exit codes of every job binary; docs/runbook.md explains each.
-const (
-	ExitOK             = 0
-	ExitFailed         = 1
-	ExitUsage          = 2
-	ExitPartlyRestored = 3
-	ExitRefused        = 4
-	ExitLocked         = 5
-	// ExitFindings and ExitNotChecked are of commands that only read: something is wrong or
-	// left to do, and what they ask for could not be read.
-	ExitFindings   = 6
-	ExitNotChecked = 7
-	ExitTimedOut   = 124
-	// ExitSignal is added to the number of the signal that interrupted the run.
-	ExitSignal = 128
-)
-
 // Requests counts the API requests of a process. Reads are GETs (get, list,
 // watch, discovery) and access reviews, which change nothing.
 type Requests struct {
@@ -104,27 +87,4 @@ type Report struct {
 	Signal int `json:"-"`
 	// Unrestored is set if a failed run left its changes in place, as asked.
 	Unrestored bool `json:"-"`
-}
-
-// ExitCode returns the exit code that docs/architecture.md has for the report's result.
-func (r *Report) ExitCode() int {
-	if r.Unrestored {
-		return ExitPartlyRestored
-	}
-	switch r.Result {
-	case Succeeded, NothingToDo, DeferredResult, Planned:
-		return ExitOK
-	case PartlyRestored:
-		return ExitPartlyRestored
-	case Refused:
-		return ExitRefused
-	case Locked:
-		return ExitLocked
-	case TimedOut:
-		return ExitTimedOut
-	case Interrupted:
-		return ExitSignal + r.Signal
-	default:
-		return ExitFailed
-	}
 }

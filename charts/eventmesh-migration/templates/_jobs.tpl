@@ -53,3 +53,8 @@ yes
 {{- end }}
 {{- end }}
 {{- end -}}
+
+{{/* Exit codes after which a pod of a Job is not started again: all failures but those by a signal. */}}
+{{- define "eventmesh-migration.finalExitCodes" -}}
+[1, 2, 3, 4, 5, 124]
+{{- end -}}

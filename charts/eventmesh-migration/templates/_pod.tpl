@@ -145,7 +145,7 @@ podFailurePolicy:
   - action: FailJob
     onExitCodes:
       operator: In
-      values: [1, 2, 3, 4, 5, 124]
+      values: {{ include "eventmesh-migration.finalExitCodes" . }}
 {{- end }}
 {{- end -}}
 
