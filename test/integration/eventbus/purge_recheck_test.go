@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -226,6 +227,10 @@ func TestRestorable(t *testing.T) {
 // keepsUnknown checks that the definition serves Kyma Subscriptions, and prunes nothing.
 func (l *leftovers) keepsUnknown(ctx context.Context, t *testing.T) {
 	t.Helper()
+	shop := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop"}}}
+	if _, err := l.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, shop, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
 	subs := l.dynamic.Resource(standin.KymaSubscriptions).Namespace("shop")
 	sub := standin.KymaSubscription("shop", "odd", "commerce", "order.created")
 	sub.SetFinalizers(nil)

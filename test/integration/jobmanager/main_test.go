@@ -160,7 +160,8 @@ func remove(t testing.TB, kind, namespace, name string) {
 	if err != nil && !(kind == "Namespace" && apierrors.IsConflict(err)) {
 		t.Fatal(err)
 	}
-	limit := time.After(time.Minute)
+	// The garbage collector of Kubernetes 1.16 starts again, kind by kind, whenever a test adds or removes one.
+	limit := time.After(5 * time.Minute)
 	for {
 		select {
 		case e := <-w.ResultChan():
