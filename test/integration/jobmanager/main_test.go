@@ -26,6 +26,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -142,11 +143,6 @@ func remove(t testing.TB, kind, namespace, name string) {
 			t.Fatal(err)
 		}
 	}
-	w, err := r.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: live.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
 	policy := metav1.DeletePropagationBackground
 	if kind == "Deployment" {
 		// A ReplicaSet that outlives its Deployment goes on making pods.
@@ -160,18 +156,11 @@ func remove(t testing.TB, kind, namespace, name string) {
 	if err != nil && !(kind == "Namespace" && apierrors.IsConflict(err)) {
 		t.Fatal(err)
 	}
-	// The garbage collector of Kubernetes 1.16 starts again, kind by kind, whenever a test adds or removes one.
-	limit := time.After(5 * time.Minute)
-	for {
-		select {
-		case e := <-w.ResultChan():
-			if e.Type == "DELETED" {
-				return
-			}
-		case <-limit:
-			t.Fatalf("%s %s/%s does not go", kind, namespace, name)
-		}
-	}
+	// Not watched: an object is older than the watch cache of Kubernetes 1.16 after 100 changes of its kind.
+	poll.Until(t, 2*time.Minute, fmt.Sprintf("%s %s/%s is gone", kind, namespace, name), func(ctx context.Context) error {
+		_, err := r.Get(ctx, name, metav1.GetOptions{})
+		return poll.Gone(err)
+	})
 }
 
 func patch(t testing.TB, kind, namespace, name, patch string, subresources ...string) {
