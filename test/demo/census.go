@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/samplecluster"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -51,10 +51,6 @@ func (c census) ready() int {
 	return n
 }
 
-func knative(group, resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: group + ".knative.dev", Version: string(kubernetes.KnativeV1alpha1), Resource: resource}
-}
-
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 const definition = "subscriptions.eventing.kyma-project.io"
@@ -63,7 +59,7 @@ func (d *demo) census(ctx context.Context) (census, error) {
 	var failed error
 	read := func(gvr schema.GroupVersionResource) []unstructured.Unstructured {
 		// The sample fits into a page.
-		list, err := d.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		list, err := d.cluster.Client.Resource(gvr).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			failed = fmt.Errorf("cannot list %s: %w", gvr.Resource, err)
 			return nil
@@ -77,7 +73,7 @@ func (d *demo) census(ctx context.Context) (census, error) {
 		return unstructured.Unstructured{}
 	}
 	c := census{applications: len(read(standin.Applications)), sources: map[string]source{}}
-	channels, adapters := read(knative("messaging", "channels")), read(knative("serving", "services"))
+	channels, adapters := read(samplecluster.Knative("messaging", "channels")), read(samplecluster.Knative("serving", "services"))
 	for _, u := range read(standin.HTTPSources) {
 		name := u.GetName()
 		c.sources[name] = source{u.GetUID(), u.GetGeneration(), ready(u) && ready(named(channels, name)) && ready(named(adapters, name))}
@@ -85,7 +81,7 @@ func (d *demo) census(ctx context.Context) (census, error) {
 	activations := read(standin.EventActivations)
 	for _, u := range read(standin.ServiceInstances) {
 		if slices.ContainsFunc(activations, func(a unstructured.Unstructured) bool {
-			return a.GetNamespace() == u.GetNamespace() && a.GetName() == oldService
+			return a.GetNamespace() == u.GetNamespace() && a.GetName() == samplecluster.OldService
 		}) {
 			c.knownInstances++
 		} else {
@@ -101,12 +97,12 @@ func (d *demo) census(ctx context.Context) (census, error) {
 	if c.definition {
 		c.subscriptions = len(read(standin.KymaSubscriptions))
 	}
-	for _, u := range read(knative("eventing", "brokers")) {
+	for _, u := range read(samplecluster.Knative("eventing", "brokers")) {
 		if ready(u) {
 			c.brokers++
 		}
 	}
-	for _, u := range read(knative("eventing", "triggers")) {
+	for _, u := range read(samplecluster.Knative("eventing", "triggers")) {
 		if ready(u) {
 			c.triggers++
 		}

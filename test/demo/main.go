@@ -16,19 +16,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
-
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/samplecluster"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -55,22 +53,14 @@ func main() {
 
 // demo is what the chapters share.
 type demo struct {
-	cp *kubernetes.ControlPlane
-	// cfg is the administrator's, with which the demo does what is not the jobs'.
-	cfg         *rest.Config
-	client      dynamic.Interface
-	controllers *standin.Controllers
-	mesh        *standin.Mesh
-	kubelet     *standin.Kubelet
+	cluster samplecluster.Cluster
 	// bin has the jobs, and nats is the monitoring port of NATS Streaming.
-	bin, nats string
-	sample    standin.Sample
-	out       io.Writer
-	before    census
+	bin    string
+	nats   *httptest.Server
+	out    io.Writer
+	before census
 	// log is where the demo is in the audit log.
 	log kubernetes.Mark
-	// stop ends what the demo has started.
-	stop []func()
 }
 
 // run tells the chapters in order, and cleans up whatever happens.
@@ -81,7 +71,7 @@ func run(ctx context.Context) (err error) {
 		title string
 		tell  func(*demo, context.Context) error
 	}{
-		{"A Kyma 1.10 cluster", (*demo).cluster},
+		{"A Kyma 1.10 cluster", (*demo).begin},
 		{"What is wrong with it", (*demo).sampleApplications},
 		{"What would be done: plan", (*demo).plan},
 		{"Kyma 1.11: before core is upgraded", (*demo).expand},
@@ -107,42 +97,22 @@ func (d *demo) chapter(title string) {
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
-func (d *demo) cluster(ctx context.Context) error {
+func (d *demo) begin(ctx context.Context) error {
 	d.say("A real control plane starts on this machine: etcd, kube-apiserver and kube-controller-manager.")
-	cp, err := kubernetes.Start(ctx)
+	if err := d.cluster.Start(ctx, samplecluster.Options{UserAgent: "eventmesh-demo", Starting: starting}); err != nil {
+		return err
+	}
+	d.nats = httptest.NewServer(&d.cluster)
+	d.say("It is Kubernetes 1.%d, and has the kinds of Kyma 1.10, and of the Knative that came with it.", d.cluster.Minor)
+	d.say("%d Applications are in it, and stand-ins for the controllers of Kyma and Knative are at work.", len(d.cluster.Sample))
+
+	// Not into bin/, which holds what "make build" has built.
+	cache, err := kubernetes.CacheDir()
 	if err != nil {
 		return err
 	}
-	d.cp, d.cfg = cp, cp.Config()
-	d.cfg.UserAgent, d.cfg.WarningHandler = "eventmesh-demo", rest.NoWarnings{}
-	if d.client, err = dynamic.NewForConfig(d.cfg); err != nil {
-		return err
-	}
-	if err := cp.InstallCRDs(ctx, kubernetes.KnativeV1alpha1); err != nil {
-		return err
-	}
-	d.say("It is Kubernetes 1.%d, and has the kinds of Kyma 1.10, and of the Knative that came with it.", cp.Minor)
-
-	if err := d.standIns(ctx); err != nil {
-		return err
-	}
-	// Real adapters take a while to start: it is what there is to wait for.
-	for i, app := range standin.SampleApplications().In(standin.DeletedByHand) {
-		d.controllers.Break(standin.AdapterNotReadyFor(time.Second+time.Duration(i)*400*time.Millisecond), app)
-	}
-	d.controllers.Break(starting, standin.SampleApplications().In(standin.Starting)...)
-	if d.sample, err = standin.LoadSample(ctx, d.cfg); err != nil {
-		return err
-	}
-	if err := d.eventBus(ctx); err != nil {
-		return err
-	}
-	if err := d.controllers.WaitReady(ctx, d.sample.In(standin.InPlace, standin.FrozenInPlace)...); err != nil {
-		return err
-	}
-	d.say("%d Applications are in it, and stand-ins for the controllers of Kyma and Knative are at work.", len(d.sample))
-
-	if d.bin, err = filepath.Abs("bin"); err != nil {
+	d.bin = filepath.Join(cache, "demo")
+	if err := os.MkdirAll(d.bin, 0o755); err != nil {
 		return err
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.bin+"/", "./cmd/...")
@@ -150,7 +120,7 @@ func (d *demo) cluster(ctx context.Context) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the jobs (run the demo from the repository's root): %w\n%s", err, out)
 	}
-	d.say("The jobs are built: bin/.")
+	d.say("The jobs are built: %s.", d.bin)
 	return nil
 }
 
@@ -166,19 +136,19 @@ func (d *demo) sampleApplications(ctx context.Context) error {
 	d.list(standin.UpgradeFailed, standin.InstallFailed)
 	d.say("And these are not to have one: never installed, or left out of the migration by a label:\n")
 	d.list(standin.NeverInstalled, standin.OptedOut)
-	d.say("%d Kyma Subscriptions are served by the Event Bus alone, which Kyma 1.12 removes. And one", len(d.subscriptions()))
-	d.say("ServiceInstance, shop/%s, is from before Kyma 1.9: the mesh does not know it.", oldInstance)
+	d.say("%d Kyma Subscriptions are served by the Event Bus alone, which Kyma 1.12 removes. And one", len(d.cluster.Subscriptions()))
+	d.say("ServiceInstance, shop/%s, is from before Kyma 1.9: the mesh does not know it.", samplecluster.OldInstance)
 	var err error
 	d.before, err = d.census(ctx)
 	return err
 }
 
 func (d *demo) list(states ...standin.State) {
-	d.say("  %s\n", strings.Join(d.sample.In(states...), ", "))
+	d.say("  %s\n", strings.Join(d.cluster.Sample.In(states...), ", "))
 }
 
 func (d *demo) mark(ctx context.Context) (err error) {
-	d.log, err = d.cp.Mark(ctx)
+	d.log, err = d.cluster.Mark(ctx)
 	return err
 }
 
@@ -186,7 +156,7 @@ func (d *demo) mark(ctx context.Context) (err error) {
 func (d *demo) wroteNothing(ctx context.Context, jobs ...string) error {
 	n := 0
 	for _, job := range jobs {
-		requests, err := d.cp.Requests(ctx, d.log, kubernetes.By(job))
+		requests, err := d.cluster.Requests(ctx, d.log, kubernetes.By(job))
 		if err != nil {
 			return err
 		}
@@ -206,14 +176,11 @@ func (d *demo) wroteNothing(ctx context.Context, jobs ...string) error {
 
 // cleanUp runs on a context of its own: it is due after a Ctrl-C, too.
 func (d *demo) cleanUp() error {
-	for _, stop := range slices.Backward(d.stop) {
-		stop()
+	if d.nats != nil {
+		d.nats.Close()
 	}
-	if d.cp == nil {
-		return nil
-	}
-	err := d.cp.Stop()
-	if err == nil {
+	err := d.cluster.Close()
+	if err == nil && d.cluster.ControlPlane != nil {
 		d.say("\nThe control plane is stopped, and its files are removed.")
 	}
 	return err

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,9 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -36,7 +33,7 @@ func (d *demo) plan(ctx context.Context) error {
 func (d *demo) expand(ctx context.Context) error {
 	d.say("Each change is journaled before it is made. What fails is put back; a run that is")
 	d.say("killed is finished by the next one. The adapters take some seconds to start.\n")
-	heal := time.AfterFunc(2*time.Second, func() { d.controllers.Heal(starting, d.sample.In(standin.Starting)...) })
+	heal := time.AfterFunc(2*time.Second, func() { d.cluster.Controllers.Heal(starting, d.cluster.Sample.In(standin.Starting)...) })
 	defer heal.Stop()
 	if err := d.job(ctx, migration.Succeeded, logged, "httpsource-sync", "run"); err != nil {
 		return err
@@ -45,7 +42,7 @@ func (d *demo) expand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, app := range d.sample {
+	for _, app := range d.cluster.Sample {
 		source, existed := after.sources[app.Name], d.before.sources[app.Name]
 		toBeReady := app.State == standin.DeletedByHand || app.State == standin.Starting
 		if toBeReady && !source.ready {
@@ -70,7 +67,7 @@ func (d *demo) expand(ctx context.Context) error {
 	if after, err = d.census(ctx); err != nil {
 		return err
 	}
-	n := len(d.subscriptions())
+	n := len(d.cluster.Subscriptions())
 	if after.triggers != n || after.subscriptions != n || after.oldServices != d.before.oldServices {
 		return fmt.Errorf("%d Triggers, %d Subscriptions, %d event-services on the Event Bus: old and new path do not stand side by side", after.triggers, after.subscriptions, after.oldServices)
 	}
@@ -103,34 +100,11 @@ func (d *demo) gate(ctx context.Context) error {
 // switchOver is what application-operator of the new version does: it upgrades the
 // release of each Application, with its event-service and its HTTPSource.
 func (d *demo) switchOver(ctx context.Context) error {
-	d.say("Application %s would keep the Event Bus up: with skipInstallation its event-service is", strings.Join(d.sample.In(standin.FrozenInPlace), ", "))
+	d.say("Application %s would keep the Event Bus up: with skipInstallation its event-service is", strings.Join(d.cluster.Sample.In(standin.FrozenInPlace), ", "))
 	d.say("not upgraded. Its owner sets that to false, as the report of eventbus-scaledown told.\n")
-	deployments := d.client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace)
-	upgraded := 0
-	for _, app := range d.sample {
-		if app.State == standin.NeverInstalled {
-			continue
-		}
-		if _, err := d.client.Resource(standin.Applications).Patch(ctx, app.Name, types.MergePatchType,
-			[]byte(`{"spec":{"skipInstallation":false},"status":{"installationStatus":{"status":"DEPLOYED"}}}`), metav1.PatchOptions{}); err != nil {
-			return err
-		}
-		if err := standin.PutHTTPSources(ctx, d.cfg, app.Name); err != nil {
-			return err
-		}
-		service := standin.EventService(app.Name, true)
-		raw, err := json.Marshal(map[string]any{"spec": service.Object["spec"]})
-		if err != nil {
-			return err
-		}
-		_, err = deployments.Patch(ctx, service.GetName(), types.MergePatchType, raw, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) {
-			_, err = deployments.Create(ctx, service, metav1.CreateOptions{})
-		}
-		if err != nil {
-			return err
-		}
-		upgraded++
+	upgraded, err := d.cluster.Switch(ctx)
+	if err != nil {
+		return err
 	}
 	d.say("application-operator upgrades the releases of %d Applications: each event-service posts to the", upgraded)
 	d.say("mesh from now on, and each release brings its HTTPSource, also those that were left to it.")
@@ -152,7 +126,7 @@ func (d *demo) contract(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if after.subscriptions != 0 || after.triggers != len(d.subscriptions()) || after.bus != 0 || after.oldServices != 0 {
+	if after.subscriptions != 0 || after.triggers != len(d.cluster.Subscriptions()) || after.bus != 0 || after.oldServices != 0 {
 		return fmt.Errorf("%d Subscriptions, %d Triggers, %d replicas of the Event Bus, %d event-services on it", after.subscriptions, after.triggers, after.bus, after.oldServices)
 	}
 	d.say("\nChecked: no Kyma Subscription is left, every Trigger is ready, and the Event Bus has no pod.")
@@ -179,7 +153,7 @@ func (d *demo) again(ctx context.Context) error {
 // purge is what is left to do with Kyma 1.12.
 func (d *demo) purge(ctx context.Context) error {
 	for _, u := range standin.EventBus() {
-		if err := d.client.Resource(standin.Deployments).Namespace(standin.SystemNamespace).Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil {
+		if err := d.cluster.Client.Resource(standin.Deployments).Namespace(standin.SystemNamespace).Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil {
 			return err
 		}
 	}
@@ -196,10 +170,10 @@ func (d *demo) summary(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lost := len(d.sample.In(standin.DeletedByHand))
-	left := len(d.sample.In(standin.UpgradeFailed, standin.InstallFailed))
-	installed := len(d.sample) - len(d.sample.In(standin.NeverInstalled))
-	subscriptions := len(d.subscriptions())
+	lost := len(d.cluster.Sample.In(standin.DeletedByHand))
+	left := len(d.cluster.Sample.In(standin.UpgradeFailed, standin.InstallFailed))
+	installed := len(d.cluster.Sample) - len(d.cluster.Sample.In(standin.NeverInstalled))
+	subscriptions := len(d.cluster.Subscriptions())
 	number := func(b bool) int {
 		if b {
 			return 1
@@ -211,12 +185,12 @@ func (d *demo) summary(ctx context.Context) error {
 		what                string
 		before, after, want int
 	}{
-		{"Applications", d.before.applications, after.applications, len(d.sample)},
+		{"Applications", d.before.applications, after.applications, len(d.cluster.Sample)},
 		{"HTTPSources, ready with Channel and adapter", d.before.ready(), after.ready(), installed},
 		{"Applications whose events would be lost after the switch", lost - d.present(d.before, standin.DeletedByHand), lost - d.present(after, standin.DeletedByHand), 0},
 		{"Applications left to their next Helm 2 upgrade", left - d.present(d.before, standin.UpgradeFailed, standin.InstallFailed), left - d.present(after, standin.UpgradeFailed, standin.InstallFailed), 0},
 		{"ServiceInstances that the mesh does not know", d.before.unknownInstances, after.unknownInstances, 0},
-		{"Brokers, ready", d.before.brokers, after.brokers, d.namespaces()},
+		{"Brokers, ready", d.before.brokers, after.brokers, d.cluster.Namespaces()},
 		{"Triggers, ready", d.before.triggers, after.triggers, subscriptions},
 		{"Kyma Subscriptions", d.before.subscriptions, after.subscriptions, 0},
 		{"event-services that post to the Event Bus", d.before.oldServices, after.oldServices, 0},
@@ -233,19 +207,10 @@ func (d *demo) summary(ctx context.Context) error {
 	return nil
 }
 
-// namespaces counts those that use an Application.
-func (d *demo) namespaces() int {
-	seen := map[string]bool{}
-	for _, u := range d.uses() {
-		seen[u.namespace] = true
-	}
-	return len(seen)
-}
-
 // present counts the Applications of these states that can take events.
 func (d *demo) present(c census, states ...standin.State) int {
 	n := 0
-	for _, app := range d.sample.In(states...) {
+	for _, app := range d.cluster.Sample.In(states...) {
 		if c.sources[app].ready {
 			n++
 		}
@@ -265,7 +230,7 @@ const (
 // job runs the real binary on this terminal, and expects exit code 0 and a report
 // with this result, of which it shows so many lines.
 func (d *demo) job(ctx context.Context, result migration.Result, lines int, job string, args ...string) error {
-	line := "$ bin/" + job
+	line := "$ " + job
 	if len(args) > 0 && args[0] == "run" {
 		line += strings.TrimPrefix(" "+strings.Join(args, " "), " run")
 	} else {
@@ -273,7 +238,7 @@ func (d *demo) job(ctx context.Context, result migration.Result, lines int, job 
 	}
 	if job == "trigger-sync" {
 		// The stand-in for NATS Streaming runs on this machine, and in no pod.
-		args = append(args, "--nats-monitoring-url="+d.nats, "--observe-publishers=1s")
+		args = append(args, "--nats-monitoring-url="+d.nats.URL, "--observe-publishers=1s")
 		line += " " + strings.Join(args[len(args)-2:], " ")
 	}
 	d.say("%s", line)
@@ -283,7 +248,7 @@ func (d *demo) job(ctx context.Context, result migration.Result, lines int, job 
 	}
 	var report bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, job), append(args, log...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+d.cp.Kubeconfig)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+d.cluster.Kubeconfig)
 	cmd.Stdout, cmd.Stderr = &report, os.Stderr
 	if lines >= all {
 		cmd.Stdout = io.MultiWriter(d.out, &report)
