@@ -32,6 +32,10 @@ help: ## Show this help
 demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by step
 	@go run ./test/demo
 
+.PHONY: sandbox
+sandbox: cluster build ## The demo's cluster that stays up, to try bin/eventmesh-migrate on; Ctrl-C ends it
+	@go run ./test/sandbox
+
 .PHONY: test
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go build -race ./... # with all cores, which -p 1 would not

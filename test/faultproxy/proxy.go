@@ -365,14 +365,19 @@ func Answer(status metav1.Status, retryAfter int) *http.Response {
 	if err != nil {
 		panic(err) // a Status is plain data
 	}
-	response := &http.Response{
-		StatusCode: int(status.Code), ProtoMajor: 1, ProtoMinor: 1,
-		Header:        http.Header{"Content-Type": {"application/json"}},
-		Body:          io.NopCloser(bytes.NewReader(body)),
-		ContentLength: int64(len(body)),
-	}
+	response := JSON(int(status.Code), body)
 	if retryAfter >= 0 {
 		response.Header.Set("Retry-After", strconv.Itoa(retryAfter))
 	}
 	return response
+}
+
+// JSON makes an answer with this body.
+func JSON(code int, body []byte) *http.Response {
+	return &http.Response{
+		StatusCode: code, ProtoMajor: 1, ProtoMinor: 1,
+		Header:        http.Header{"Content-Type": {"application/json"}},
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
+	}
 }

@@ -32,6 +32,10 @@ type Program struct {
 	Env []string
 	// Dir is the working directory, by default that of the test.
 	Dir string
+	// Stdin, if set, is what it reads, and Stdout gets what it writes there, while it
+	// runs. The one who writes to Stdin closes it at the end of the test at the latest.
+	Stdin  *os.File
+	Stdout io.Writer
 	// Terminal, if set, is stdin, stdout and stderr.
 	Terminal *os.File
 	// Limit is how long Wait waits before the program counts as hanging; 0: 3
@@ -67,6 +71,12 @@ func Start(t testing.TB, program Program) *Process {
 	p.cmd.Dir = program.Dir
 	p.cmd.Env = append([]string{"HOME=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, program.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if program.Stdin != nil {
+		p.cmd.Stdin = program.Stdin
+	}
+	if program.Stdout != nil {
+		p.cmd.Stdout = io.MultiWriter(&p.stdout, program.Stdout)
+	}
 	if program.Terminal != nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = program.Terminal, program.Terminal, program.Terminal
 	}
