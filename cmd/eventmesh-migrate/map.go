@@ -2,7 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,12 +20,15 @@ import (
 
 func mapCommand(a *app) *cobra.Command {
 	var file string
+	var force bool
 	cmd := &cobra.Command{
 		Use: "map", Short: "Show which events reach which subscribers, before and after", Args: noArguments,
 		Long: `Show which event of which Application reaches which subscriber: before, by Kyma
 Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only reads.
--o html writes one page with a picture. The page loads nothing from elsewhere.`,
-		Example: "  {name} map\n  {name} map -n shop -o mermaid\n  {name} map -o html --file events.html",
+-o html writes one page with pictures. The page loads nothing from elsewhere.
+With --file, the end of the file's name chooses the form: .html, .md or .mmd
+(Mermaid), .json, .yaml. -o overrides it.`,
+		Example: "  {name} map\n  {name} map -n shop -o mermaid\n  {name} map --file events.html",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
 				in, err := inventory.Read(ctx, e.Cluster(), c.Options.ExcludeNamespaces)
@@ -29,20 +38,70 @@ Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only read
 				if err := a.existing(in); err != nil {
 					return err
 				}
-				return a.toFile(file, func(w io.Writer) error { return a.writeMap(w, eventmap.New(in, a.namespace), c) })
+				return a.toFile(file, func(w io.Writer) error { return a.writeMap(w, eventmap.New(in, a.namespace), c, file) })
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write. Default: stdout.")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write. Default: stdout. Its name chooses the form if -o does not.")
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file if it exists")
 	a.namespaceFlags(cmd)
 	a.flags(cmd, []string{"table", "mermaid", "html", formJSON, formYAML}, a.ReadFlags())
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if a.output == "" {
+			a.output = formOfFile(file)
+		}
+		if err := check(cmd, args); err != nil {
+			return err
+		}
+		return refuseExisting(file, force)
+	}
 	return cmd
 }
 
-func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection) error {
+// formOfFile is the form of -o that the name of a file asks for, "" if it asks for none.
+func formOfFile(name string) string {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".html", ".htm":
+		return "html"
+	case ".md", ".mmd":
+		return "mermaid"
+	case ".json":
+		return formJSON
+	case ".yaml", ".yml":
+		return formYAML
+	}
+	return ""
+}
+
+// refuseExisting asks for --force before a file is overwritten.
+func refuseExisting(name string, force bool) error {
+	if name == "" || name == "-" || force {
+		return nil
+	}
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return cli.Usage(fmt.Sprintf("cannot write %s: %v", name, err))
+	}
+	return cli.Usage("--file " + name + ": the file exists, use --force to overwrite it")
+}
+
+func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file string) error {
 	switch a.output {
 	case "mermaid":
-		return m.WriteMermaid(w)
+		if strings.ToLower(filepath.Ext(file)) != ".md" {
+			return m.WriteMermaid(w)
+		}
+		// Markdown shows a picture only in a block of code.
+		if _, err := io.WriteString(w, "```mermaid\n"); err != nil {
+			return err
+		}
+		if err := m.WriteMermaid(w); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, "```\n")
+		return err
 	case "html":
 		return m.WriteHTML(w, c.Config.Host, now())
 	case "table":

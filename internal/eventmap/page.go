@@ -2,32 +2,145 @@ package eventmap
 
 import (
 	"cmp"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
+	"fmt"
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
-//go:embed page.html
-var pageText string
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed page.js
+	script string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(pageText))
+)
 
-// page is what the template is filled with. It holds plain values only: the template
-// escapes each for its place in the page.
-type page struct {
-	Cluster, At                 string
-	Map                         *Map
-	OnlyBefore, OnlyAfter, Both int
-	Picture                     picture
+// policy lets the page run its own script, known by its hash, and forbids every request.
+func policy() string {
+	hash := sha256.Sum256([]byte(script))
+	return "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
-// WriteHTML writes one page that needs nothing else: the picture is part of it,
-// and its policy forbids every request.
+const (
+	// openUpTo is the number of Applications up to which the sections begin open.
+	openUpTo = 50
+	// problemsUpTo is how many rows the table of problems has at most.
+	problemsUpTo = 200
+)
+
+// page is what the template is filled with. It holds plain values only, but for the script: the template escapes each for
+// its place in the page.
+type page struct {
+	Cluster, At, Summary, Policy string
+	Map                          *Map
+	OnlyBefore, OnlyAfter, Both  int
+	Problems                     []*row
+	// More are the problems that the table leaves out.
+	More     int
+	Sections []section
+	Open     bool
+	// Silent are the Applications whose events nobody gets.
+	Silent []string
+	Script template.JS
+	columns
+}
+
+// section is one namespace.
+type section struct {
+	Name          string
+	Color, Broken int
+	Rows          []*row
+	Picture       picture
+}
+
+// row is one flow.
+type row struct {
+	Flow
+	// ID numbers the flows of the page; A and S are the Application and the subscriber within the section.
+	ID, A, S int
+	App      string
+	Problem  string
+	Path     Path
+}
+
+// BeforeState and AfterState are the last two cells of the row.
+func (r *row) BeforeState() state { return stateOf(r.Before) }
+func (r *row) AfterState() state  { return stateOf(r.After) }
+
+// state is a route with its symbol: colour alone tells nothing to some readers.
+type state struct {
+	Route
+	Class, Mark string
+}
+
+// The page's styles have a word for each, which screen readers say instead of the symbol.
+var (
+	works  = state{Class: "y", Mark: "✓"}
+	broken = state{Class: "x", Mark: "✗"}
+	absent = state{Class: "o", Mark: "○"}
+)
+
+func stateOf(r Route) state {
+	s := works
+	switch {
+	case r.Object == "":
+		s = absent
+	case r.Problem != "":
+		s = broken
+	}
+	s.Route = r
+	return s
+}
+
+// problem says what stops the events of a flow, or will after the switch; "" if nothing does.
+func (f Flow) problem(path Path) string {
+	switch {
+	case f.After.Object != "":
+		return f.After.Problem
+	case path == PathMesh || path == PathBoth:
+		return "no Trigger, and the mesh takes the events"
+	}
+	return f.Before.Problem
+}
+
+// onMesh says whether the events of a flow take the mesh, and arrive.
+func (f Flow) onMesh(path Path) bool {
+	return path == PathMesh && f.After.Object != "" && f.After.Problem == ""
+}
+
+// WriteHTML writes one page that needs nothing else: pictures and script are part of it, and its policy forbids every
+// request.
 func (m *Map) WriteHTML(w io.Writer, cluster string, at time.Time) error {
-	p := page{Cluster: cluster, At: at.UTC().Format("2006-01-02 15:04 UTC"), Map: m, Picture: m.picture()}
-	for _, f := range m.Flows {
+	p := page{
+		Cluster: cluster, At: at.UTC().Format("2006-01-02 15:04 UTC"), Map: m, Policy: policy(), Script: template.JS(script), //nolint:gosec // it is ours
+		Open: len(m.Applications) <= openUpTo, columns: theColumns,
+	}
+	paths := map[string]Path{}
+	for _, a := range m.Applications {
+		paths[a.Name] = a.Path
+	}
+	of := map[string][]*row{}
+	heard := map[string]bool{}
+	onMesh := 0
+	var problems []*row
+	for i, f := range m.Flows {
+		app := cmp.Or(f.Application, "any")
+		r := &row{Flow: f, ID: i + 1, App: app, Path: paths[app], Problem: f.problem(paths[app])}
+		of[f.Namespace] = append(of[f.Namespace], r)
+		heard[app] = true
+		if f.onMesh(r.Path) {
+			onMesh++
+		}
+		if r.Problem != "" {
+			problems = append(problems, r)
+		}
 		switch {
 		case f.Before.Object != "" && f.After.Object != "":
 			p.Both++
@@ -37,152 +150,182 @@ func (m *Map) WriteHTML(w io.Writer, cluster string, at time.Time) error {
 			p.OnlyAfter++
 		}
 	}
+	p.Summary = summary(onMesh, len(m.Flows), problems)
+	p.Problems = problems[:min(len(problems), problemsUpTo)]
+	p.More = len(problems) - len(p.Problems)
+	namespaces, _ := m.subscribers()
+	for i, ns := range namespaces {
+		s := section{Name: ns, Color: i % 8, Rows: of[ns]}
+		s.Picture = arrange(ns, s.Rows)
+		for _, r := range s.Rows {
+			if r.Problem != "" {
+				s.Broken++
+			}
+		}
+		p.Sections = append(p.Sections, s)
+	}
+	for _, a := range m.Applications {
+		if !heard[a.Name] {
+			p.Silent = append(p.Silent, a.Name)
+		}
+	}
 	return pageTemplate.Execute(w, p)
 }
 
-// Measures of the picture, in pixels.
+// summary is the page in one sentence.
+func summary(onMesh, flows int, problems []*row) string {
+	s := fmt.Sprintf("%d of %d on the mesh, ", onMesh, flows)
+	if len(problems) == 0 {
+		return s + "nothing is broken"
+	}
+	const named = 3
+	var names []string
+	for _, r := range problems[:min(named, len(problems))] {
+		names = append(names, r.App+" → "+shorten(cmp.Or(host(r.Subscriber), "no endpoint"), 60))
+	}
+	s += fmt.Sprintf("%d broken: %s", len(problems), strings.Join(names, ", "))
+	if more := len(problems) - len(names); more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
+	return s
+}
+
+// host is an address without what is the same in most of them.
+func host(address string) string {
+	_, rest, found := strings.Cut(address, "://")
+	if !found {
+		rest = address
+	}
+	return strings.TrimSuffix(rest, "/")
+}
+
+// columns say where the parts of a picture are drawn, in pixels: Applications on the left, the namespace's Broker in the
+// middle, subscribers on the right.
+type columns struct {
+	// NameX is the right edge of the Applications' names, AppX the middle of their marks. BeforeX and AfterX are the left
+	// edges of a subscriber's marks.
+	NameX, AppX, BrokerX, BeforeX, AfterX int
+	// End is the left edge of the subscribers' names.
+	End int
+}
+
+var theColumns = columns{NameX: 228, AppX: 240, BrokerX: 440, BeforeX: 640, AfterX: 658, End: 678}
+
 const (
-	rowHeight    = 22
-	columnApp    = 240 // right edge of the Applications' names
-	columnBroker = 520
-	columnEnd    = 800 // left edge of the subscribers' names
-	width        = 1320
-	top          = 56
+	rowHeight = 22
+	width     = 1200
+	top       = 68
 )
 
-// picture says where everything is drawn: Applications on the left, the namespaces'
-// Brokers in the middle, subscribers on the right.
+// picture says where everything of one namespace is drawn.
 type picture struct {
-	Width, Height                       int
-	Lines                               []line
-	Applications, Brokers, Subscribers  []node
-	AppX, BrokerX, BeforeX, AfterX, End int
+	columns
+	Name, Short               string
+	Width, Height, BrokerY    int
+	Applications, Subscribers []node
 }
 
-// node is a name in the picture, at the height Y.
+// node is a name in the picture, at the height Y, with the line between it and the Broker.
 type node struct {
-	Y           int
-	Color       int
+	Y int
+	// Name may be shortened; Title then has all of it, and more on an Application.
 	Name, Title string
-	// Path is that of an Application.
-	Path Path
-	// Before and After are the classes of a subscriber's two dots.
-	Before, After string
+	// Row is a flow that takes the line.
+	Row int
+	// Line is as bad as the worst of the flows: 0 works, 1 before only, 2 broken.
+	Line int
+	// Class and Mark are those of an Application.
+	Class, Mark string
+	// Before and After are those of a subscriber. In the picture, one text has both and the name: the page stays small.
+	Before, After state
 }
 
-// line is how events go from one column to the next.
-type line struct {
-	X1, Y1, X2, Y2 int
-	Color          int
-	Class, Title   string
+// LineClass is the class of the line in the page.
+func (n node) LineClass() string { return []string{"", "before", "broken"}[n.Line] }
+
+// TextY is the base line of the texts.
+func (n node) TextY() int { return n.Y + 4 }
+
+// curve is a line from the right or left end of the Broker to the height of a node, over so many pixels.
+func (p picture) curve(x, wide int, n node) string {
+	return fmt.Sprintf("M%d %dc%d 0 %d %d %d %d", x, p.BrokerY, wide/2, wide/2, n.Y-p.BrokerY, wide, n.Y-p.BrokerY)
 }
 
-// Middle is where the line bends.
-func (l line) Middle() int { return (l.X1 + l.X2) / 2 }
-
-// picture puts together what belongs together: the subscribers by namespace, the
-// Applications by where most of their events go.
-func (m *Map) picture() picture {
-	p := picture{Width: width, AppX: columnApp, BrokerX: columnBroker, BeforeX: columnEnd + 6, AfterX: columnEnd + 22, End: columnEnd + 36}
-	before, after := m.states()
-	namespaces, of := m.subscribers()
-	colors, subY, nsY := map[string]int{}, map[string]int{}, map[string]int{}
-	y := top
-	for i, ns := range namespaces {
-		colors[ns] = i % 8
-		first := y
-		for _, s := range of[ns] {
-			key := ns + " " + s
-			subY[key] = y
-			p.Subscribers = append(p.Subscribers, node{
-				Y: y, Color: colors[ns], Name: shorten(cmp.Or(s, "(no endpoint)"), 66), Title: s + ", in namespace " + ns, Before: before[key], After: after[key],
-			})
-			y += rowHeight
-		}
-		nsY[ns] = (first + y - rowHeight) / 2
-		p.Brokers = append(p.Brokers, node{Y: nsY[ns], Color: colors[ns], Name: shorten(ns, 20)})
-		y += rowHeight / 2
-	}
-	rightEnd := y
-
-	// An Application is drawn at the mean height of what it reaches.
-	sum, n := map[string]int{}, map[string]int{}
-	for _, f := range m.Flows {
-		app := cmp.Or(f.Application, "any")
-		sum[app] += subY[f.Namespace+" "+f.Subscriber]
-		n[app]++
-	}
-	apps := slices.Clone(m.Applications)
-	mean := func(a Source) int {
-		if n[a.Name] == 0 {
-			return 1 << 30
-		}
-		return sum[a.Name] / n[a.Name]
-	}
-	slices.SortStableFunc(apps, func(a, b Source) int { return cmp.Or(cmp.Compare(mean(a), mean(b)), cmp.Compare(a.Name, b.Name)) })
-	leftEnd := top + len(apps)*rowHeight
-	p.Height = max(leftEnd, rightEnd) + rowHeight
-	// The shorter side is spread over the height.
-	step := float64(p.Height-top-rowHeight) / float64(max(1, len(apps)))
-	appY := map[string]int{}
-	for i, a := range apps {
-		appY[a.Name] = top + int(float64(i)*max(step, rowHeight))
-		p.Applications = append(p.Applications, node{
-			Y: appY[a.Name], Name: shorten(a.Name, 32), Title: a.Name + ": events take the path " + string(a.Path), Path: a.Path,
-		})
-	}
-
-	// Each line once, however many kinds of event take it.
-	drawn := map[line]bool{}
-	draw := func(l line) {
-		key := line{X1: l.X1, Y1: l.Y1, X2: l.X2, Y2: l.Y2, Class: l.Class}
-		if !drawn[key] {
-			drawn[key] = true
-			p.Lines = append(p.Lines, l)
-		}
-	}
-	for _, f := range m.Flows {
-		app := cmp.Or(f.Application, "any")
-		class := "after"
-		if f.After.Object == "" {
-			class = "before"
-		} else if f.After.Problem != "" {
-			class = "broken"
-		}
-		draw(line{
-			X1: columnApp + 6, Y1: appY[app], X2: columnBroker - 76, Y2: nsY[f.Namespace],
-			Color: colors[f.Namespace], Class: class, Title: app + " to namespace " + f.Namespace,
-		})
-		draw(line{
-			X1: columnBroker + 76, Y1: nsY[f.Namespace], X2: columnEnd - 4, Y2: subY[f.Namespace+" "+f.Subscriber],
-			Color: colors[f.Namespace], Class: class, Title: f.Event() + " of " + app + " to " + f.Subscriber,
-		})
-	}
-	return p
+// Left is the line of an Application, and Right that of a subscriber.
+func (p picture) Left(n node) string {
+	return p.curve(p.BrokerX-76, p.AppX+9-p.BrokerX+76, n)
+}
+func (p picture) Right(n node) string {
+	return p.curve(p.BrokerX+76, p.BeforeX-4-p.BrokerX-76, n)
 }
 
-// states are the classes of the two dots of each subscriber: how its events
-// arrive, the worst of them.
-func (m *Map) states() (before, after map[string]string) {
-	before, after = map[string]string{}, map[string]string{}
-	set := func(to map[string]string, key string, r Route) {
-		class := "yes"
+var marks = map[Path]node{
+	PathMesh:     {Class: "y", Mark: "✓", Title: "events take the mesh"},
+	PathBoth:     {Class: "o", Mark: "◐", Title: "the switch to the mesh is not finished"},
+	PathEventBus: {Class: "o", Mark: "●", Title: "events take the Event Bus"},
+	PathNone:     {Class: "o", Mark: "○", Title: "it has no event-service"},
+}
+
+// worse is the state of several routes at once: broken if one is, then absent if one is.
+func worse(a, b state) state {
+	rank := []string{"", works.Class, absent.Class, broken.Class}
+	if slices.Index(rank, a.Class) > slices.Index(rank, b.Class) {
+		return a
+	}
+	return b
+}
+
+// arrange lays out the picture of a namespace, and numbers the Applications and subscribers of its rows.
+func arrange(namespace string, rows []*row) picture {
+	p := picture{columns: theColumns, Width: width, Name: namespace, Short: shorten(namespace, 20)}
+	// Both sides are in the order of the rows, which is that of the Applications.
+	apps, subs := map[string]int{}, map[string]int{}
+	for _, r := range rows {
+		if _, known := apps[r.App]; !known {
+			apps[r.App] = len(p.Applications)
+			n, known := marks[r.Path]
+			if !known {
+				n = marks[PathNone]
+			}
+			n.Title, n.Name, n.Row = r.App+": "+n.Title, shorten(r.App, 30), r.ID
+			p.Applications = append(p.Applications, n)
+		}
+		if _, known := subs[r.Subscriber]; !known {
+			subs[r.Subscriber] = len(p.Subscribers)
+			n := node{Name: shorten(cmp.Or(r.Subscriber, "(no endpoint)"), 66), Row: r.ID}
+			if n.Name != r.Subscriber {
+				n.Title = r.Subscriber
+			}
+			p.Subscribers = append(p.Subscribers, n)
+		}
+		r.A, r.S = apps[r.App], subs[r.Subscriber]
+		s := &p.Subscribers[r.S]
+		s.Before, s.After = worse(s.Before, r.BeforeState()), worse(s.After, r.AfterState())
+		line := 0
 		switch {
-		case r.Object == "":
-			class = "no"
 		case r.Problem != "":
-			class = "bad"
+			line = 2
+		case r.After.Object == "":
+			line = 1
 		}
-		if old := to[key]; old == "" || old == "yes" || class == "bad" {
-			to[key] = class
+		for _, n := range []*node{&p.Applications[r.A], s} {
+			if line > n.Line {
+				n.Line, n.Row = line, r.ID
+			}
 		}
 	}
-	for _, f := range m.Flows {
-		key := f.Namespace + " " + f.Subscriber
-		set(before, key, f.Before)
-		set(after, key, f.After)
+	tall := max(len(p.Applications), len(p.Subscribers), 1)
+	p.Height = top + tall*rowHeight
+	// The shorter side is spread over the height.
+	spread := func(nodes []node) {
+		for i := range nodes {
+			nodes[i].Y = top + i*tall*rowHeight/len(nodes)
+		}
 	}
-	return before, after
+	spread(p.Applications)
+	spread(p.Subscribers)
+	p.BrokerY = top + (tall-1)*rowHeight/2
+	return p
 }
 
 func shorten(s string, n int) string {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -59,12 +61,28 @@ func (i *ids) get(name string) string {
 	return id
 }
 
-// WriteMermaid writes the map as a flow chart: dashed before, solid after.
+// mermaidEdges is how many edges a flow chart has at most: Mermaid refuses more than 500.
+const mermaidEdges = 400
+
+func quote(s string) string {
+	return `"` + strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;").Replace(s) + `"`
+}
+
+// WriteMermaid writes the map as a flow chart: dashed before, solid after. With too many edges for one chart, they are
+// grouped: by Application and namespace, or else by the path of the Applications and namespace.
 func (m *Map) WriteMermaid(w io.Writer) error {
-	var b strings.Builder
-	quote := func(s string) string {
-		return `"` + strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;").Replace(s) + `"`
+	edges := 0
+	for _, f := range m.Flows {
+		for _, r := range []Route{f.Before, f.After} {
+			if r.Object != "" {
+				edges++
+			}
+		}
 	}
+	if edges > mermaidEdges {
+		return m.writeGrouped(w, edges)
+	}
+	var b strings.Builder
 	b.WriteString("flowchart LR\n")
 	apps, subs := &ids{prefix: "a"}, &ids{prefix: "s"}
 	for _, a := range m.Applications {
@@ -89,6 +107,76 @@ func (m *Map) WriteMermaid(w io.Writer) error {
 		if f.After.Object != "" {
 			fmt.Fprintf(&b, "  %s -- %s --> %s\n", from, quote(label(f, "after", f.After)), to)
 		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeGrouped writes one edge for all flows with the same ends.
+func (m *Map) writeGrouped(w io.Writer, edges int) error {
+	paths := map[string]Path{}
+	count := map[Path]int{}
+	for _, a := range m.Applications {
+		paths[a.Name] = a.Path
+		count[a.Path]++
+	}
+	type ends struct{ from, to string }
+	type group struct{ before, after, broken int }
+	by := func(from func(app string) string) map[ends]*group {
+		groups := map[ends]*group{}
+		for _, f := range m.Flows {
+			app := cmp.Or(f.Application, "any")
+			key := ends{from(app), f.Namespace}
+			g := groups[key]
+			if g == nil {
+				g = &group{}
+				groups[key] = g
+			}
+			switch {
+			case f.problem(paths[app]) != "":
+				g.broken++
+			case f.After.Object != "":
+				g.after++
+			default:
+				g.before++
+			}
+		}
+		return groups
+	}
+	groups := by(func(app string) string { return app })
+	what := "by Application and namespace"
+	if len(groups) > mermaidEdges {
+		groups = by(func(app string) string { return fmt.Sprintf("%d Applications, path %s", count[paths[app]], paths[app]) })
+		what = "by path and namespace"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "flowchart LR\n  %%%% %d edges are grouped %s\n", edges, what)
+	sorted := slices.SortedFunc(maps.Keys(groups), func(a, b ends) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
+	left, right := &ids{prefix: "a"}, &ids{prefix: "n"}
+	for _, e := range sorted {
+		if _, known := left.of[e.from]; !known {
+			fmt.Fprintf(&b, "  %s[%s]\n", left.get(e.from), quote(e.from))
+		}
+		if _, known := right.of[e.to]; !known {
+			fmt.Fprintf(&b, "  %s(%s)\n", right.get(e.to), quote(e.to))
+		}
+	}
+	for _, e := range sorted {
+		g := groups[e]
+		var parts []string
+		for _, p := range []struct {
+			n    int
+			what string
+		}{{g.before, "before"}, {g.after, "after"}, {g.broken, "broken"}} {
+			if p.n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+			}
+		}
+		arrow := "-- %s -->"
+		if g.after == 0 {
+			arrow = "-. %s .->"
+		}
+		fmt.Fprintf(&b, "  %s "+arrow+" %s\n", left.get(e.from), quote(strings.Join(parts, ", ")), right.get(e.to))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

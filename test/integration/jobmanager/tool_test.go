@@ -314,8 +314,27 @@ func TestMap(t *testing.T) {
 	tool(t, "map", "-o", "json").want(t, 0, `"path": "mesh"`)
 	page := tool(t, "map", "-o", "html")
 	page.want(t, 0, "<svg", "default-src 'none'", "</html>")
-	if out := regexp.MustCompile(`(?i)(src|href)\s*=|url\(|@import|<script`).FindString(page.stdout); out != "" {
+	// Links lead to rows of the page, and the script is part of it.
+	if out := regexp.MustCompile(`(?i)src\s*=|href\s*=\s*"?[^"#]|url\(|@import|<script[^>]|fetch\(|XMLHttp`).FindString(page.stdout); out != "" {
 		t.Errorf("the page asks for something: %q", out)
+	}
+
+	// The name of a file chooses the form, and no file is overwritten unasked.
+	dir := t.TempDir()
+	for _, tc := range []struct{ name, begins string }{
+		{"map.html", "<!DOCTYPE html>"}, {"map.mmd", "flowchart LR"}, {"map.md", "```mermaid\nflowchart LR"}, {"map.json", "{"}, {"map.yaml", "applications:"}, {"map.txt", "APPLICATION"},
+	} {
+		file := filepath.Join(dir, tc.name)
+		tool(t, "map", "--file", file).want(t, 0)
+		if raw, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(raw), tc.begins) {
+			t.Errorf("%s begins with %.40q, want %q (%v)", tc.name, raw, tc.begins, err)
+		}
+	}
+	file := filepath.Join(dir, "map.html")
+	tool(t, "map", "--file", file, "-o", "json").want(t, migration.ExitUsage, "the file exists", "--force")
+	tool(t, "map", "--file", file, "-o", "json", "--force").want(t, 0)
+	if raw, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(raw), "{") {
+		t.Errorf("--force and -o json wrote %.40q (%v)", raw, err)
 	}
 }
 
