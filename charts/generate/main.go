@@ -46,6 +46,11 @@ func run(check bool) error {
 	if err != nil {
 		return err
 	}
+	// New ones: the namespaces of the others are templates now.
+	laptop, err := laptopRole(registry.All())
+	if err != nil {
+		return err
+	}
 	var values []byte
 	var settings []setting
 	return errors.Join(
@@ -76,6 +81,7 @@ func run(check bool) error {
 		update(check, "docs/architecture.md", func(old []byte) ([]byte, error) {
 			return between(old, beginExitCodes, endExitCodes, exitCodesTable(""))
 		}),
+		update(check, "docs/laptop-role.yaml", func([]byte) ([]byte, error) { return laptop, nil }),
 		update(check, "docs/eventmesh-migrate.md", func(old []byte) ([]byte, error) { return between(old, beginJobs, endJobs, hooksTable(all)) }),
 	)
 }

@@ -116,7 +116,7 @@ Five things to try there:
   bin/eventmesh-migrate plan                 # what would be done; writes nothing
   bin/eventmesh-migrate run --phase pre      # build the new path beside the old one
   bin/eventmesh-migrate run --phase post     # after "switch" (below): remove the old path
-  bin/eventmesh-migrate map -o html --file events.html
+  bin/eventmesh-migrate map --file events.html
 
 In this terminal: switch, break WHAT, heal, help, quit. Ctrl-C ends the cluster.`
 

@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -122,6 +125,51 @@ func (term *terminal) sees(answer string) {
 	}
 }
 
+// asLaptop turns the kubeconfig into one of an account that has only the permissions that docs/prerequisites.md gives it.
+func asLaptop(t *testing.T, kubeconfig string) {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile("../../docs/laptop-role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(u *unstructured.Unstructured) {
+		t.Helper()
+		gvr := u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
+		if _, err := client.Resource(gvr).Namespace(u.GetNamespace()).Create(t.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	create(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "eventmesh-migration"}}})
+	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(strings.ReplaceAll(string(raw), "USER", "laptop")), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if u.Object != nil {
+			create(u)
+		}
+	}
+	file, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.AuthInfos[contextName].Impersonate = "laptop"
+	if err := clientcmd.WriteToFile(*file, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAStrangerMigratesTheSandbox runs the README's commands, from the clone to a migrated cluster.
 func TestAStrangerMigratesTheSandbox(t *testing.T) {
 	checkout := t.TempDir()
@@ -153,6 +201,7 @@ func TestAStrangerMigratesTheSandbox(t *testing.T) {
 		case s.line == "make sandbox":
 			term = open(t, kubeconfig)
 			term.sees("In this terminal:")
+			asLaptop(t, kubeconfig)
 			if verify() == 0 {
 				t.Error("nothing is wrong before the migration")
 			}
