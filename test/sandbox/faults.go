@@ -136,7 +136,7 @@ func (s *sandbox) breakTriggers(ctx context.Context, name string) (func(context.
 		}
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("Application %q has no Trigger: run the phase pre first", name)
+		return nil, fmt.Errorf("no Trigger is for Application %q: run the phase pre first", name)
 	}
 	return s.mesh(standin.TriggerNeverReady, keys...), nil
 }
