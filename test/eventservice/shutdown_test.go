@@ -234,7 +234,7 @@ func TestDraining(t *testing.T) {
 			return poll.Stop(fmt.Errorf("it does not serve: %s", got))
 		}
 		// net/http's client takes the header "Connection: close" out of an answer.
-		if log := service.Log(); !strings.Contains(log, "ending:") {
+		if log := service.Log(); !strings.Contains(log, "shutting down:") {
 			return fmt.Errorf("its log:\n%s", log)
 		}
 		return nil
