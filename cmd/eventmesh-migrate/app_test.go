@@ -219,6 +219,26 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestUnconfirmed: a job that was named, and does nothing without another flag, is refused.
+func TestUnconfirmed(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		args   []string
+		code   int
+		want   string
+	}{
+		{"It deletes.", []string{"run", "--job", "eventbus-purge", "--context", "my prod"}, migration.ExitRefused, "\n  eventmesh-migrate run --job eventbus-purge --context 'my prod' --eventbus-purge.yes\n"},
+		{"It has nothing to work on.", []string{"run", "--job=grow-pvc"}, migration.ExitRefused, "does nothing without --grow-pvc.statefulset"},
+		{"It is confirmed, and the cluster is missing.", []string{"run", "--job=eventbus-purge", "--eventbus-purge.yes"}, migration.ExitUsage, "kubeconfig"},
+		{"Nobody named it.", []string{"run"}, migration.ExitUsage, "kubeconfig"},
+	} {
+		code, stdout, stderr := called(t, program, tc.args...)
+		if code != tc.code || !strings.Contains(stderr, tc.want) || stdout != "" {
+			t.Errorf("%s %q: exit code %d, want %d and %q\n%s", tc.reason, tc.args, code, tc.code, tc.want, stderr)
+		}
+	}
+}
+
 // TestPending: plan --exit-code tells changes from a cluster that could not be read.
 func TestPending(t *testing.T) {
 	changes := &migration.Report{Result: migration.Planned, Changes: []migration.ChangeReport{{Kind: "Trigger"}}}

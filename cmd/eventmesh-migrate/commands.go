@@ -153,11 +153,12 @@ func (a *app) plan(s jobmanager.Selection) error {
 	if err != nil {
 		return err
 	}
+	c.Announce()
 	return a.work(c, s, true)
 }
 
 func runCommand(a *app) *cobra.Command {
-	dryRun := "none"
+	dryRun, yes := "none", false
 	cmd := &cobra.Command{
 		Use: "run", Short: "Make the changes that are left, in the order of the hooks", Args: noArguments,
 		Long: `Run the jobs that are needed, in the order of the hooks: global jobs, jobs before and
@@ -175,12 +176,24 @@ that come after it do not run.`,
 		default:
 			return cli.Usage(fmt.Sprintf("--dry-run %q: must be server or none", dryRun))
 		}
+		if refusal := a.unconfirmed(s.Jobs); refusal != "" {
+			fmt.Fprintln(a.Stderr, refusal)
+			a.code = migration.ExitRefused
+			return nil
+		}
 		c, err := a.connect(false)
 		if err != nil {
 			return err
 		}
+		c.Announce()
+		if !yes && a.Asks(a.in) {
+			if ok, err := a.agreed("Change this cluster? \"" + a.name + " plan\" shows the changes first."); !ok {
+				return err
+			}
+		}
 		return a.work(c, *s, false)
 	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation. Without a terminal, and in a Pod, run never asks.")
 	cmd.Flags().StringVar(&dryRun, "dry-run", dryRun, "with `server`, only show the changes, as plan does.")
 	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
@@ -213,6 +226,7 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 		a.tell(failed)
 	}
 	a.code = report.ExitCode
+	report.Server, report.Context = c.Config.Host, c.Context
 	if a.exitCode {
 		a.code = pending(report)
 	}
@@ -231,13 +245,47 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 	return nil
 }
 
+// agreed asks a person, and says that nothing was changed if the answer is no.
+func (a *app) agreed(question string) (bool, error) {
+	ok, err := a.confirm(question, "--yes")
+	if err == nil && !ok {
+		fmt.Fprintln(a.Stderr, "Nothing was changed.")
+		a.code = migration.ExitFailed
+	}
+	return ok, err
+}
+
+// unconfirmed refuses jobs that are named, but do nothing without another flag. A person who
+// names one must not read that it is not needed.
+func (a *app) unconfirmed(names []string) string {
+	with := map[string]string{}
+	for _, e := range registry.All() {
+		with[e.Name()] = e.OnlyWith
+	}
+	for _, job := range a.jobs {
+		asked, ok := job.Job.(interface{ Asked() bool })
+		if !ok || asked.Asked() || !slices.Contains(names, job.Name()) || with[job.Name()] == "" {
+			continue
+		}
+		if flag := with[job.Name()]; strings.HasSuffix(flag, ".yes") {
+			return fmt.Sprintf("%s: job %s deletes objects, so you must confirm it. Nothing was changed. Run:\n  %s %s %s",
+				a.name, job.Name(), a.name, cli.ShellWords(a.Args), flag)
+		}
+		return fmt.Sprintf("%s: job %s does nothing without %s. Nothing was changed. See \"%s job %s --help\".",
+			a.name, job.Name(), with[job.Name()], a.name, job.Name())
+	}
+	return ""
+}
+
 // pending is the exit code of plan --exit-code. A refusal, a signal and a wrong command
 // line have their own.
 func pending(r *jobmanager.Report) int {
 	switch {
 	case r.ExitCode == migration.ExitFailed, r.ExitCode == migration.ExitTimedOut:
 		return migration.ExitNotChecked
-	case r.ExitCode == migration.ExitRefused && !slices.ContainsFunc(r.Jobs, func(j jobmanager.JobReport) bool { return j.Verdict == jobmanager.Blocked || j.Report != nil && j.Report.Result == migration.Refused }):
+	case r.ExitCode == migration.ExitRefused && !slices.ContainsFunc(r.Jobs, func(j jobmanager.JobReport) bool {
+		return j.Verdict == jobmanager.Blocked || j.Report != nil && j.Report.Result == migration.Refused
+	}):
 		return migration.ExitNotChecked // a permission to read is missing
 	case r.ExitCode != migration.ExitOK:
 		return r.ExitCode
@@ -278,15 +326,10 @@ live events are protected. The report names both.`,
 			if err != nil {
 				return err
 			}
+			c.Announce()
 			if !yes {
-				ok, err := a.confirm(fmt.Sprintf("Undo the newest run of %s on %s (%s)?", args[0], c.Config.Host, c.Source), "--yes")
-				if err != nil {
+				if ok, err := a.agreed(fmt.Sprintf("Undo the newest run of %s on %s?", args[0], c.Cluster())); !ok {
 					return err
-				}
-				if !ok {
-					fmt.Fprintln(a.Stderr, "Nothing was changed.")
-					a.code = migration.ExitFailed
-					return nil
 				}
 			}
 			m, err := a.manager(c, nil)
@@ -310,6 +353,7 @@ live events are protected. The report names both.`,
 				return cli.Usage(failed.Error())
 			}
 			a.code = report.ExitCode()
+			report.Server, report.Context = c.Config.Host, c.Context
 			switch a.output {
 			case formJSON, formYAML:
 				return a.print(report)
@@ -318,7 +362,7 @@ live events are protected. The report names both.`,
 			}
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation.")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation.")
 	a.flags(cmd, []string{formText, formJSON, formYAML}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }
@@ -404,7 +448,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	t.row("JOB", "LAST RESULT", "COMMAND", "STARTED", "TOOK", "MESSAGE")
 	for _, j := range s.Jobs {
 		if j.Result == "" {
-			t.row(j.Job, "-", "-", "-", "-", "has reported nothing")
+			t.row(j.Job, "-", "-", "-", "-", "never run")
 			continue
 		}
 		t.row(j.Job, string(j.Result), j.Command, j.StartedAt.Format(time.RFC3339), secondsOf(j.Seconds), j.Message)
@@ -456,7 +500,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 		if !s.Lock.Live(now()) {
 			state = fmt.Sprintf("by the clock of this machine, its %s are over, so its process is gone, and the next run takes the lock", s.Lock.Duration)
 		}
-		fmt.Fprintf(a.Stdout, "The lock is held by %q since %s, renewed %s: %s.\n", s.Lock.Holder, s.Lock.Acquired.UTC().Format(time.RFC3339), s.Lock.Renewed.UTC().Format(time.RFC3339), state)
+		fmt.Fprintf(a.Stdout, "The lock is held by %s since %s, renewed %s: %s.\n", s.Lock.Who(), s.Lock.Acquired.UTC().Format(time.RFC3339), s.Lock.Renewed.UTC().Format(time.RFC3339), state)
 	}
 	for _, sentence := range s.AccountsLeft.Sentences() {
 		fmt.Fprintf(a.Stdout, "\nWarning: %s.\n", sentence)

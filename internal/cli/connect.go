@@ -24,13 +24,14 @@ func (p *process) connect(o *options) (cfg *rest.Config, source string, err erro
 		cfg, err = p.inCluster()
 		switch {
 		case err == nil:
-			return p.tune(cfg, o), "the Pod's ServiceAccount", nil
+			p.user = "the Pod's ServiceAccount"
+			return p.tune(cfg, o), p.user, nil
 		case len(existing(files)) == 0:
 			return nil, "", fmt.Errorf("cannot use the Pod's ServiceAccount: %w."+
 				" Set automountServiceAccountToken, or give --kubeconfig", err)
 		}
 	}
-	cfg, source, err = fromKubeconfig(o, files)
+	cfg, source, err = p.fromKubeconfig(o, files)
 	if err != nil {
 		return nil, "", err
 	}
@@ -69,7 +70,7 @@ func existing(files []string) []string {
 	})
 }
 
-func fromKubeconfig(o *options, files []string) (*rest.Config, string, error) {
+func (p *process) fromKubeconfig(o *options, files []string) (*rest.Config, string, error) {
 	found := existing(files)
 	if len(found) == 0 {
 		switch {
@@ -114,5 +115,6 @@ func fromKubeconfig(o *options, files []string) (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("%s, context %q: %w. Correct the file, or choose another context with --context", where, name, err)
 	}
+	p.context, p.user = name, config.Contexts[name].AuthInfo
 	return cfg, fmt.Sprintf("%s, context %s", where, name), nil
 }

@@ -89,6 +89,15 @@ func shellWord(value string) string {
 	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
+// ShellWords writes arguments so that a shell takes them as they are.
+func ShellWords(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = shellWord(arg)
+	}
+	return strings.Join(quoted, " ")
+}
+
 func (cl *commandLine) clusterFlags(fs *pflag.FlagSet) {
 	o := &cl.options
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,

@@ -97,10 +97,10 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			if tr.command != tc.command {
 				t.Errorf("%s: did %q, want %q", tc.reason, tr.command, tc.command)
 			}
-			if tr.options.Log == nil || tr.options.Identity == "" || tr.options.Version == "" {
-				t.Errorf("%s: the engine got no logger, identity or version: %+v", tc.reason, tr.options)
+			if tr.options.Log == nil || tr.options.Identity == "" || tr.options.Version == "" || tr.options.User != "me" || tr.options.Host == "" {
+				t.Errorf("%s: the engine got no logger, identity, version, user or host: %+v", tc.reason, tr.options)
 			}
-			ignored := cmpopts.IgnoreFields(engine.Options{}, "Log", "Identity", "Version")
+			ignored := cmpopts.IgnoreFields(engine.Options{}, "Log", "Identity", "Version", "User", "Host")
 			if diff := cmp.Diff(tc.want, tr.options, ignored, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s: options (-want +got):\n%s", tc.reason, diff)
 			}

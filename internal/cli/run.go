@@ -139,6 +139,9 @@ type process struct {
 	inCluster      func() (*rest.Config, error)
 	isTerminal     func(io.Writer) bool
 	terminationLog string
+
+	// context and user are those of the kubeconfig, once it was read.
+	context, user string
 }
 
 // The commands that work on a cluster.
@@ -205,6 +208,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 
 	o := cl.engineOptions()
 	o.Log, o.Identity, o.Version, o.Flags = log, identity(), version(), cl.again()
+	o.User, o.Host = p.user, host()
 	if out.Live() {
 		o.Progress = out.Job(p.job.Name())
 	}
@@ -233,6 +237,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	if err != nil {
 		report = p.broken(verb, started, err, ours)
 	}
+	report.Server, report.Context = cfg.Host, p.context
 	return p.conclude(report, cl.output, ours), nil
 }
 
@@ -318,9 +323,14 @@ func intro(verb string, job migration.Job, o *options) string {
 // identity names this process as the holder of a lock, for those who wait for
 // it: the host, the process, and something that no other process has.
 func identity() string {
-	host, err := os.Hostname()
+	return fmt.Sprintf("%s_%d_%s", host(), os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+// host is the machine's name; in a Pod, it is the Pod's.
+func host() string {
+	name, err := os.Hostname()
 	if err != nil {
-		host = "unknown"
+		return "unknown"
 	}
-	return fmt.Sprintf("%s_%d_%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
+	return name
 }

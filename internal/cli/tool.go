@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"slices"
 	"strings"
@@ -109,6 +110,8 @@ type Connection struct {
 	Config *rest.Config
 	// Source says where the configuration came from.
 	Source string
+	// Context is that of the kubeconfig, "" in a Pod. User is the kubeconfig's.
+	Context, User string
 	// Options for engines, complete but for Progress.
 	Options engine.Options
 	Log     *zap.Logger
@@ -117,7 +120,8 @@ type Connection struct {
 	// Color: colours may be shown on stdout.
 	Color bool
 
-	p *process
+	p    *process
+	json bool
 }
 
 // Connect validates the flags and prepares everything; it does not call the
@@ -146,14 +150,51 @@ func (t *Tool) Connect() (*Connection, error) {
 	terminal := t.p.isTerminal(t.Stderr)
 	smart := func(w io.Writer) bool { return t.p.isTerminal(w) && t.Env("TERM") != "" && t.Env("TERM") != "dumb" }
 	c := &Connection{
-		Config: cfg, Source: source, Options: o.engineOptions(), p: t.p,
+		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(), p: t.p,
 		Status: NewStatusLine(t.Stderr, smart(t.Stderr) && !o.logJSON(terminal)),
 		Color:  smart(t.Stdout) && t.Env("NO_COLOR") == "",
 	}
+	c.json = o.logJSON(terminal)
 	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == ""})
 	klogTo(c.Log)
 	c.Options.Log, c.Options.Identity, c.Options.Version = c.Log, identity(), version()
+	c.Options.User, c.Options.Host = c.User, host()
 	return c, nil
+}
+
+// Cluster names the cluster and the account for people.
+func (c *Connection) Cluster() string {
+	var about []string
+	if c.Context != "" {
+		about = append(about, "context "+c.Context)
+	}
+	if c.User != "" {
+		about = append(about, "user "+c.User)
+	}
+	if len(about) == 0 {
+		return c.Config.Host
+	}
+	return fmt.Sprintf("%s (%s)", c.Config.Host, strings.Join(about, ", "))
+}
+
+// Announce names the cluster on stderr before anything is done. A log for machines has it
+// as a line of its own.
+func (c *Connection) Announce() {
+	if c.p.Stderr == nil {
+		return
+	}
+	if c.json {
+		c.Log.Info("working on a cluster", zap.String("server", c.Config.Host), zap.String("context", c.Context), zap.String("user", c.User))
+		return
+	}
+	fmt.Fprintln(c.Status, "Cluster "+c.Cluster())
+}
+
+// Asks says whether a person can be asked before the first write: at a terminal, and not in
+// a Pod.
+func (t *Tool) Asks(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	return ok && t.IsTerminal(f) && t.Env("KUBERNETES_SERVICE_HOST") == ""
 }
 
 // Quiet raises the level of the log, for commands that only read: lines that say

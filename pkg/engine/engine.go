@@ -133,6 +133,7 @@ func (e *Engine) journals(job string) *journal.Store {
 // newLock is the Lease as one run of this engine sees it.
 func (e *Engine) newLock(log *zap.Logger) *lease.Lock {
 	l := lease.New(e.leases, e.opts.StateNamespace, e.opts.Identity, e.opts.LeaseDuration, log, e.read, &e.account)
+	l.About = lease.About{User: e.opts.User, Host: e.opts.Host}
 	l.MakeNamespace, l.Past = e.makeStateNamespace, e.journals("").Past
 	return l
 }

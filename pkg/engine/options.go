@@ -55,6 +55,8 @@ type Options struct {
 	ExcludeNamespaces []string
 	// Identity names this process in the Lease; it must be unique.
 	Identity string
+	// User and Host tell people, on the Lease, who holds it. Neither is secret.
+	User, Host string
 	// Version of the program, for the journal and the report.
 	Version string
 	// Flags are those that a person has to give again, to go on where this run

@@ -54,7 +54,11 @@ type StoredReport struct {
 
 // HeldLock is a Lease that somebody holds, or held until he was killed.
 type HeldLock struct {
-	Holder   string        `json:"holder"`
+	Holder string `json:"holder"`
+	// User, Host and Jobs are what the holder says of itself; empty for older versions.
+	User     string        `json:"user,omitempty"`
+	Host     string        `json:"host,omitempty"`
+	Jobs     []string      `json:"jobs,omitempty"`
 	Acquired time.Time     `json:"acquired"`
 	Renewed  time.Time     `json:"renewed"`
 	Duration time.Duration `json:"-"`
@@ -65,9 +69,24 @@ type HeldLock struct {
 // clocks.
 func (l *HeldLock) Live(now time.Time) bool { return l != nil && now.Before(l.Renewed.Add(l.Duration)) }
 
+// Who names the holder for people: user, host and jobs, as far as they are known.
+func (l *HeldLock) Who() string {
+	who := fmt.Sprintf("%q", l.Holder)
+	if l.User != "" {
+		who = "user " + l.User + ", process " + who
+	}
+	if l.Host != "" {
+		who += " on " + l.Host
+	}
+	if len(l.Jobs) > 0 {
+		who += " (" + strings.Join(l.Jobs, ", ") + ")"
+	}
+	return who
+}
+
 // String is who holds it since when, for people.
 func (l *HeldLock) String() string {
-	return fmt.Sprintf("%q holds the lock since %s, and renewed it at %s", l.Holder, l.Acquired.UTC().Format(time.RFC3339), l.Renewed.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s holds the lock since %s, and renewed it at %s", l.Who(), l.Acquired.UTC().Format(time.RFC3339), l.Renewed.UTC().Format(time.RFC3339))
 }
 
 // State is what the jobs keep in the state namespace.
@@ -126,7 +145,9 @@ func (e *Engine) heldLock(ctx context.Context) (*HeldLock, error) {
 	if lock.Seen == nil || lock.Seen.HolderIdentity == "" {
 		return nil, nil
 	}
+	about := lock.Introduced()
 	return &HeldLock{
+		User: about.User, Host: about.Host, Jobs: about.Jobs,
 		Holder: lock.Seen.HolderIdentity, Acquired: lock.Seen.AcquireTime.Time, Renewed: lock.Seen.RenewTime.Time,
 		Duration: time.Duration(lock.Seen.LeaseDurationSeconds) * time.Second,
 	}, nil

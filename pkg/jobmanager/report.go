@@ -54,7 +54,10 @@ type ComponentReport struct {
 
 // Report is how a run of several jobs ended.
 type Report struct {
-	Command   string    `json:"command"`
+	Command string `json:"command"`
+	// Server and Context say which cluster was meant, where the caller knows it.
+	Server    string    `json:"server,omitempty"`
+	Context   string    `json:"context,omitempty"`
 	StartedAt time.Time `json:"startedAt"`
 	// Seconds of all; NeededSeconds and RunSeconds are sums over the jobs, which
 	// run side by side.

@@ -72,11 +72,14 @@ const (
 
 // Report is what a command prints, one object.
 type Report struct {
-	Job       string         `json:"job"`
-	Command   string         `json:"command"`
-	Run       string         `json:"run,omitempty"`
-	Result    Result         `json:"result"`
-	Message   string         `json:"message"`
+	Job     string `json:"job"`
+	Command string `json:"command"`
+	Run     string `json:"run,omitempty"`
+	Result  Result `json:"result"`
+	Message string `json:"message"`
+	// Server and Context say which cluster was meant, where the command knows it.
+	Server    string         `json:"server,omitempty"`
+	Context   string         `json:"context,omitempty"`
 	StartedAt time.Time      `json:"startedAt"`
 	Seconds   float64        `json:"seconds"`
 	Requests  Requests       `json:"requests"`

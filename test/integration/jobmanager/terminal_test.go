@@ -75,7 +75,7 @@ func TestTerminal(t *testing.T) {
 		{"a terminal that can do nothing", []string{"TERM=dumb"}, false, false},
 	} {
 		upgraded(t, 3) // a run with nothing to do may end before the line is drawn
-		screen, code := onTerminal(t, tc.env, "", "run", "--lease-duration=1s")
+		screen, code := onTerminal(t, tc.env, "", "run", "--yes", "--lease-duration=1s")
 		if code != 0 {
 			t.Fatalf("%s: exit code %d\n%s", tc.reason, code, screen)
 		}

@@ -100,7 +100,7 @@ func TestTool(t *testing.T) {
 	if n := count(); n != 0 {
 		t.Fatalf("a plan wrote: %d HTTPSources", n)
 	}
-	tool(t, "status").want(t, 0, "has reported nothing", "No run is open.", "Nobody holds the lock.")
+	tool(t, "status").want(t, 0, "never run", "No run is open.", "Nobody holds the lock.")
 
 	first := tool(t, "run", "--lease-duration=1s", "-o", "json")
 	first.want(t, 0)

@@ -75,6 +75,11 @@ type Lock struct {
 	// (false) is not to be on it any more: see marks.go.
 	marks map[string]bool
 
+	// About tells people who this process is, and working are the jobs that it works on:
+	// see holder.go.
+	About   About
+	working map[string]bool
+
 	// number of this acquisition, which puts runs in order: the transitions that the
 	// Lease counts.
 	number int
@@ -90,7 +95,7 @@ func New(client coordinationv1.CoordinationV1Interface, namespace, identity stri
 ) *Lock {
 	return &Lock{
 		client: client.Leases(namespace), namespace: namespace, identity: identity, log: log, read: read, account: account,
-		marks: map[string]bool{}, turn: make(chan struct{}, 1),
+		marks: map[string]bool{}, working: map[string]bool{}, turn: make(chan struct{}, 1),
 		holding: holding{duration: duration, renewed: make(chan struct{})},
 	}
 }
@@ -145,7 +150,7 @@ func (l *Lock) grace() time.Duration { return min(l.duration/4, time.Second) }
 func (l *Lock) Acquire(ctx context.Context, job string, patience time.Duration) (contended bool, err error) {
 	l.enter()
 	defer l.leave()
-	l.marks = map[string]bool{job: true}
+	l.marks, l.working = map[string]bool{job: true}, map[string]bool{job: true}
 	giveUp := time.Now().Add(patience)
 	for {
 		at, holder := l.free()
@@ -221,6 +226,7 @@ func (l *Lock) write(ctx context.Context, record *resourcelock.LeaderElectionRec
 	}
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(record)
 	applyMarks(lease, l.marks, record.RenewTime)
+	l.introduce(lease, record.HolderIdentity)
 	err := l.account.Watch(func(ctx context.Context) (err error) {
 		if l.Live != nil {
 			lease, err = l.client.Update(ctx, lease, metav1.UpdateOptions{})

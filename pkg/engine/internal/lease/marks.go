@@ -74,7 +74,7 @@ func (l *Lock) unmark(job string) { l.setMark(job, false) }
 func (l *Lock) setMark(job string, open bool) {
 	l.enter()
 	defer l.leave()
-	l.marks[job] = open
+	l.marks[job], l.working[job] = open, open
 }
 
 func (l *Lock) isOnLease(job string) bool {
