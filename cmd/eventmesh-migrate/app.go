@@ -183,6 +183,9 @@ func (a *app) look(c *cli.Connection, work func(context.Context) error) error {
 	code, err := c.Supervise(false, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, a.Timeout())
 		defer cancel()
+		if failed = c.Reach(ctx); failed != nil {
+			return
+		}
 		if failed = work(ctx); failed != nil && ctx.Err() != nil {
 			failed = errors.Join(context.Cause(ctx), failed)
 		}

@@ -208,6 +208,9 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 	var report *jobmanager.Report
 	var failed error
 	code, err := c.Supervise(!plans, func(ctx context.Context) {
+		if failed = c.Reach(ctx); failed != nil {
+			return
+		}
 		if plans {
 			report, failed = m.Plan(ctx, s)
 		} else {
@@ -222,6 +225,8 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 		return nil
 	case errors.As(failed, &usage):
 		return cli.Usage(usage.Problem)
+	case report == nil:
+		return a.unreached(failed)
 	case failed != nil:
 		a.tell(failed)
 	}
@@ -275,6 +280,21 @@ func (a *app) unconfirmed(names []string) string {
 			a.name, job.Name(), with[job.Name()], a.name, job.Name())
 	}
 	return ""
+}
+
+// unreached tells why nothing was begun.
+func (a *app) unreached(failed error) error {
+	a.tell(failed)
+	fmt.Fprintln(a.Stderr, "Nothing was changed.")
+	a.code = migration.ExitFailed
+	var signal engine.SignalError
+	switch {
+	case errors.As(failed, &signal):
+		a.code = migration.ExitSignal + int(signal.Signal)
+	case a.exitCode:
+		a.code = migration.ExitNotChecked
+	}
+	return nil
 }
 
 // pending is the exit code of plan --exit-code. A refusal, a signal and a wrong command
@@ -338,7 +358,13 @@ live events are protected. The report names both.`,
 			}
 			var report *migration.Report
 			var failed error
-			code, err := c.Supervise(true, func(ctx context.Context) { report, failed = m.Undo(ctx, args[0]) })
+			code, err := c.Supervise(true, func(ctx context.Context) {
+				if failed = c.Reach(ctx); failed == nil {
+					report, failed = m.Undo(ctx, args[0])
+				} else {
+					failed = &jobmanager.JobError{Job: args[0], Code: migration.ExitFailed, Err: failed}
+				}
+			})
 			var broken *jobmanager.JobError
 			switch {
 			case err != nil:

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
+)
+
+// reachWithin is how long a person waits until it is clear that the API server cannot be
+// reached. slowAfter is when the person is told that it is slow.
+const (
+	reachWithin = 10 * time.Second
+	slowAfter   = 5 * time.Second
+)
+
+// Reach asks the API server once whether it answers to this account, before any job does. Its
+// error is one message with one action. In a Pod it asks nothing: nobody waits, and the jobs
+// wait longer for a server that restarts.
+func (c *Connection) Reach(ctx context.Context) error {
+	if c.Context == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, reachWithin, errNoAnswer)
+	defer cancel()
+	slow := time.AfterFunc(slowAfter, func() {
+		fmt.Fprintf(c.Status, "the API server has not answered for %s; still waiting\n", duration(slowAfter))
+	})
+	defer slow.Stop()
+	if problem := unreachable(ctx, c.Config); problem != "" {
+		return fmt.Errorf("cannot reach the API server %s: %s", c.Config.Host, problem)
+	}
+	return nil
+}
+
+var errNoAnswer = fmt.Errorf("no answer within %s", duration(reachWithin))
+
+// unreachable says why the server cannot be used, and what to do; "" if it answers.
+func unreachable(ctx context.Context, cfg *rest.Config) string {
+	client, err := rest.HTTPClientFor(rest.CopyConfig(cfg))
+	if err != nil {
+		return err.Error() + ". Correct the kubeconfig"
+	}
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return err.Error() + ". Correct the server in the kubeconfig"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("version").String(), nil)
+	if err != nil {
+		return err.Error() + ". Correct the server in the kubeconfig"
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return action(context.Cause(ctx), err)
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<16)) // the connection can be used again
+	_ = res.Body.Close()
+	if res.StatusCode == http.StatusUnauthorized {
+		return "Unauthorized. Log in again, or use another --context"
+	}
+	// Every other answer is an answer. What this account may do, the jobs find out.
+	return ""
+}
+
+// action names the kind of a failed connection, and what to do.
+func action(cause, err error) string {
+	if cause != nil {
+		return cause.Error() + ". Check the VPN and the proxy, then: kubectl cluster-info"
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	text := redact.URLs(err.Error())
+	if name, ok := errors.AsType[*net.DNSError](err); ok {
+		return fmt.Sprintf("no such host %q. Correct the server in the kubeconfig, or check the VPN", name.Name)
+	}
+	if expired, ok := errors.AsType[x509.CertificateInvalidError](err); ok && expired.Reason == x509.Expired {
+		return text + ". Get a new kubeconfig"
+	}
+	_, verification := errors.AsType[*tls.CertificateVerificationError](err)
+	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
+	_, name := errors.AsType[x509.HostnameError](err)
+	_, record := errors.AsType[tls.RecordHeaderError](err)
+	if verification || authority || name || record {
+		return text + ". Check the server and its certificate authority in the kubeconfig"
+	}
+	return text + ". Check that the cluster runs: kubectl cluster-info"
+}
