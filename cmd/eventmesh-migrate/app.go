@@ -89,6 +89,9 @@ Exit codes (docs/runbook.md says what to do at each). Of several jobs, the worst
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: a.name},
 	}
 	root.Long = strings.TrimRight(strings.ReplaceAll(root.Long, "{name}", a.name), "\n")
+	root.Version = cli.Version()
+	root.SetVersionTemplate(program + " {{.Version}} for Kyma " + registry.Release + "\n")
+	root.Flags().Bool("version", false, "show the version of this program.") // without cobra's -v
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.AddCommand(

@@ -211,6 +211,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "--trigger-sync.ready-timeout=-1s"}, "--trigger-sync.ready-timeout must be positive"},
 		{[]string{"run", "--grow-pvc.size=x"}, "--grow-pvc.statefulset"},
 		{[]string{"jobs"}, "kubeconfig"},
+		{[]string{"jobs", "-v", "-q"}, "-v and -q: give one of them"},
+		{[]string{"run", "-q", "--no-color", "-y"}, "kubeconfig"},
 	} {
 		code, stdout, stderr := called(t, program, tc.args...)
 		if code != migration.ExitUsage || !strings.Contains(stderr, tc.want) || stdout != "" {
@@ -263,6 +265,9 @@ func TestPending(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	if code, out, stderr := called(t, program, "--version"); code != 0 || !strings.Contains(out, "for Kyma 1.11.0") || stderr != "" {
+		t.Errorf("--version: exit code %d\n%s%s", code, out, stderr)
+	}
 	for form, want := range map[string]string{"text": "for Kyma 1.11.0", "json": `"kyma": "1.11.0"`, "yaml": "kyma: 1.11.0"} {
 		if code, out, stderr := called(t, program, "version", "-o", form); code != 0 || !strings.Contains(out, want) || stderr != "" {
 			t.Errorf("%s: exit code %d\n%s%s", form, code, out, stderr)

@@ -176,7 +176,7 @@ that come after it do not run.`,
 		default:
 			return cli.Usage(fmt.Sprintf("--dry-run %q: must be server or none", dryRun))
 		}
-		if refusal := a.unconfirmed(s.Jobs); refusal != "" {
+		if refusal := unconfirmed(a, s.Jobs); refusal != "" {
 			fmt.Fprintln(a.Stderr, refusal)
 			a.code = migration.ExitRefused
 			return nil
@@ -187,7 +187,7 @@ that come after it do not run.`,
 		}
 		c.Announce()
 		if !yes && a.Asks(a.in) {
-			if ok, err := a.agreed("Change this cluster? \"" + a.name + " plan\" shows the changes first."); !ok {
+			if ok, err := agreed(a, "Change this cluster? \""+a.name+" plan\" shows the changes first."); !ok {
 				return err
 			}
 		}
@@ -226,7 +226,7 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 	case errors.As(failed, &usage):
 		return cli.Usage(usage.Problem)
 	case report == nil:
-		return a.unreached(failed)
+		return unreached(a, failed)
 	case failed != nil:
 		a.tell(failed)
 	}
@@ -251,7 +251,7 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 }
 
 // agreed asks a person, and says that nothing was changed if the answer is no.
-func (a *app) agreed(question string) (bool, error) {
+func agreed(a *app, question string) (bool, error) {
 	ok, err := a.confirm(question, "--yes")
 	if err == nil && !ok {
 		fmt.Fprintln(a.Stderr, "Nothing was changed.")
@@ -262,7 +262,7 @@ func (a *app) agreed(question string) (bool, error) {
 
 // unconfirmed refuses jobs that are named, but do nothing without another flag. A person who
 // names one must not read that it is not needed.
-func (a *app) unconfirmed(names []string) string {
+func unconfirmed(a *app, names []string) string {
 	with := map[string]string{}
 	for _, e := range registry.All() {
 		with[e.Name()] = e.OnlyWith
@@ -283,7 +283,7 @@ func (a *app) unconfirmed(names []string) string {
 }
 
 // unreached tells why nothing was begun.
-func (a *app) unreached(failed error) error {
+func unreached(a *app, failed error) error {
 	a.tell(failed)
 	fmt.Fprintln(a.Stderr, "Nothing was changed.")
 	a.code = migration.ExitFailed
@@ -348,7 +348,7 @@ live events are protected. The report names both.`,
 			}
 			c.Announce()
 			if !yes {
-				if ok, err := a.agreed(fmt.Sprintf("Undo the newest run of %s on %s?", args[0], c.Cluster())); !ok {
+				if ok, err := agreed(a, fmt.Sprintf("Undo the newest run of %s on %s?", args[0], c.Cluster())); !ok {
 					return err
 				}
 			}

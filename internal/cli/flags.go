@@ -145,6 +145,9 @@ func (cl *commandLine) outputFlags(fs *pflag.FlagSet) {
 		"form of the log on stderr. auto: console on a terminal, json elsewhere. The status line needs console and a terminal.")
 	wordVar(fs, &o.logLevel, "log-level",
 		"minimum log level. debug includes the log of client-go.")
+	fs.BoolVarP(&o.verbose, "verbose", "v", false, "the same as --log-level debug.")
+	fs.BoolVarP(&o.quiet, "quiet", "q", false, "the same as --log-level error.")
+	fs.BoolVar(&o.noColor, "no-color", false, "show no colors, as with NO_COLOR set.")
 	fs.BoolP("help", "h", false, "show help.")
 }
 
@@ -177,7 +180,11 @@ type word struct {
 }
 
 func wordVar(fs *pflag.FlagSet, value *string, name, usage string) {
-	fs.Var(&word{value: value, of: words[name]}, name, usage)
+	short := ""
+	if name == "output" {
+		short = "o"
+	}
+	fs.VarP(&word{value: value, of: words[name]}, name, short, usage)
 }
 
 // String is pflag.Value.

@@ -60,6 +60,7 @@ type options struct {
 	deferral          string
 
 	output, logFormat, logLevel string
+	verbose, quiet, noColor     bool
 }
 
 func defaultOptions() options {
@@ -110,6 +111,14 @@ func (o *options) validate() []string {
 		o.lockWait = o.leaseDuration + lockGrace
 	case o.lockWait < 0:
 		badf("--lock-wait %s: must not be negative; 0 means no wait", duration(o.lockWait))
+	}
+	switch {
+	case o.verbose && o.quiet:
+		badf("-v and -q: give one of them")
+	case o.verbose:
+		o.logLevel = "debug"
+	case o.quiet:
+		o.logLevel = "error"
 	}
 	if o.maxUnready < 1 {
 		badf("--max-unready %d: must be at least 1", o.maxUnready)

@@ -31,13 +31,18 @@ func (c *Connection) Reach(ctx context.Context) error {
 	if c.Context == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, reachWithin, errNoAnswer)
+	asked := ctx
+	ctx, cancel := context.WithTimeoutCause(asked, reachWithin, errNoAnswer)
 	defer cancel()
 	slow := time.AfterFunc(slowAfter, func() {
 		fmt.Fprintf(c.Status, "the API server has not answered for %s; still waiting\n", duration(slowAfter))
 	})
 	defer slow.Stop()
-	if problem := unreachable(ctx, c.Config); problem != "" {
+	problem := unreachable(ctx, c.Config)
+	if asked.Err() != nil {
+		return context.Cause(asked) // a signal
+	}
+	if problem != "" {
 		return fmt.Errorf("cannot reach the API server %s: %s", c.Config.Host, problem)
 	}
 	return nil

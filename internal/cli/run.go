@@ -201,7 +201,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	terminal := p.isTerminal(p.Stderr)
 	smart := terminal && p.Env("TERM") != "" && p.Env("TERM") != "dumb"
 	out := NewStatusLine(p.Stderr, smart && !cl.logJSON(terminal))
-	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == ""})
+	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == "" && !cl.noColor})
 	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
 	// Not undone at the end: watches that are ending may still log.
 	klogTo(ours)

@@ -48,7 +48,7 @@ func NewTool(name string, streams IO, jobs ...migration.Job) *Tool {
 	cl.group("Logging", func(fs *pflag.FlagSet) {
 		all := pflag.NewFlagSet("", pflag.ContinueOnError)
 		cl.outputFlags(all)
-		for _, flag := range []string{"log-format", "log-level"} {
+		for _, flag := range []string{"log-format", "log-level", "verbose", "quiet", "no-color"} {
 			fs.AddFlag(all.Lookup(flag))
 		}
 	})
@@ -152,10 +152,10 @@ func (t *Tool) Connect() (*Connection, error) {
 	c := &Connection{
 		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(), p: t.p,
 		Status: NewStatusLine(t.Stderr, smart(t.Stderr) && !o.logJSON(terminal)),
-		Color:  smart(t.Stdout) && t.Env("NO_COLOR") == "",
+		Color:  smart(t.Stdout) && t.Env("NO_COLOR") == "" && !o.noColor,
 	}
 	c.json = o.logJSON(terminal)
-	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == ""})
+	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == "" && !o.noColor})
 	klogTo(c.Log)
 	c.Options.Log, c.Options.Identity, c.Options.Version = c.Log, identity(), version()
 	c.Options.User, c.Options.Host = c.User, host()
