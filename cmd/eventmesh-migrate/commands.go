@@ -243,7 +243,7 @@ func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error 
 	if err := a.Terminate(text.String()); err != nil {
 		a.tell(err)
 	}
-	if err := a.writeRun(c, report); err != nil {
+	if err := a.writeRun(c, report, s); err != nil {
 		a.tell(err)
 		a.code = cmp.Or(a.code, migration.ExitFailed)
 	}

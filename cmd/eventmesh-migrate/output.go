@@ -116,7 +116,7 @@ func secondsOf(s float64) string {
 }
 
 // writeRun tells people how several jobs ended.
-func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report) error {
+func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Selection) error {
 	if a.structured() {
 		return a.print(r)
 	}
@@ -134,6 +134,10 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report) error {
 		}
 		return nil
 	}
+	if a.output != formWide {
+		_, err := io.WriteString(a.Stdout, painter(c.Color)(a.runText(c, r, s)))
+		return err
+	}
 	t := &table{}
 	head := []string{"JOB", "COMPONENT", "PHASE", "RESULT", "CHECK", "RUN", "WHY"}
 	t.row(head...)
@@ -144,9 +148,9 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report) error {
 		return err
 	}
 	for i := range r.Jobs {
-		if j := &r.Jobs[i]; j.Report != nil && (r.Command == "plan" || a.output == formWide || j.Report.ExitCode() != 0 || len(j.Report.Changes) > 0 || j.Result == migration.DeferredResult) {
+		if j := &r.Jobs[i]; j.Report != nil {
 			fmt.Fprintln(a.Stdout)
-			if err := a.writeReport(j.Report, r.Command == "plan" && a.output != formWide); err != nil {
+			if err := cli.WriteReport(a.Stdout, j.Report); err != nil {
 				return err
 			}
 		}
@@ -156,21 +160,6 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report) error {
 		fmt.Fprintf(a.Stdout, "Exit code %d: %s. What to do: %s\n", r.ExitCode, cli.Meaning(r.ExitCode), cli.Anchor(r.ExitCode))
 	}
 	return nil
-}
-
-// writeReport writes one job's report; short leaves out the content of changes.
-func (a *app) writeReport(r *migration.Report, short bool) error {
-	if !short {
-		return cli.WriteReport(a.Stdout, r)
-	}
-	without := *r
-	without.Changes = nil
-	for i := range r.Changes {
-		ch := r.Changes[i]
-		ch.Change = nil
-		without.Changes = append(without.Changes, ch)
-	}
-	return cli.WriteReport(a.Stdout, &without)
 }
 
 func objectName(ch *migration.ChangeReport) string {

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -88,40 +88,22 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 		}
 		return nil
 	}
-	if len(found) == 0 {
-		fmt.Fprintln(a.Stdout, "Nothing is wrong.")
-		return nil
+	if a.output != formWide {
+		_, err := io.WriteString(a.Stdout, painter(c.Color)(a.findingsText(found)))
+		return err
 	}
-	errors := 0
 	t := &table{}
-	if a.output == formWide {
-		t.row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "PAGE")
-	}
+	t.row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "PAGE")
+	errors := 0
 	for _, d := range found {
 		if d.Severity == migration.Error {
 			errors++
 		}
-		if a.output == formWide {
-			t.row(string(d.Severity), d.ID, d.Object, d.Problem, d.Hint, d.Page)
-			continue
-		}
-		problem := d.Problem
-		if d.Object != "" {
-			problem = d.Object + ": " + problem
-		}
-		mark := string(d.Severity)
-		if code := colours[mark]; c.Color && code != "" {
-			mark = "\x1b[" + code + "m" + mark + "\x1b[0m"
-		}
-		fmt.Fprintf(a.Stdout, "%s %s\n  %s\n  %s\n  %s\n", mark, d.ID, oneLine(problem), oneLine(d.Hint), d.Page)
+		t.row(string(d.Severity), d.ID, d.Object, d.Problem, d.Hint, d.Page)
 	}
-	if a.output == formWide {
-		if err := t.write(a.Stdout, painter(c.Color)); err != nil {
-			return err
-		}
+	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
+		return err
 	}
 	fmt.Fprintf(a.Stdout, "\n%d errors, %d warnings.\n", errors, len(found)-errors)
 	return nil
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -113,16 +113,6 @@ func TestFlagsBecomeOptions(t *testing.T) {
 	}
 }
 
-func TestShellWord(t *testing.T) {
-	for value, want := range map[string]string{
-		"shop": "shop", "/home/me/.kube/config": "/home/me/.kube/config", "": "''", "my config": "'my config'", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
-	} {
-		if got := shellWord(value); got != want {
-			t.Errorf("%q becomes %s, want %s", value, got, want)
-		}
-	}
-}
-
 func TestIdentitiesDiffer(t *testing.T) {
 	if a, b := identity(), identity(); a == b {
 		t.Errorf("two processes would both be %q: each would take the other's lock for its own", a)

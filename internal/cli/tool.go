@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -261,3 +262,34 @@ func ExitCodes() string {
 
 // Timeout is the limit of the work.
 func (t *Tool) Timeout() time.Duration { return t.cl.timeout }
+
+// Given are the flags that were given and that the next command on this cluster needs, too:
+// those of the cluster, and the settings of jobs.
+func (t *Tool) Given() (cluster, jobs []present.Flag) {
+	for _, g := range t.cl.groups {
+		g.flags.VisitAll(func(f *pflag.Flag) {
+			if !f.Changed {
+				return
+			}
+			given := present.Flag{Name: f.Name, Value: f.Value.String()}
+			if list, ok := f.Value.(pflag.SliceValue); ok {
+				given.Value = strings.Join(list.GetSlice(), ",")
+			}
+			switch {
+			case g.title == clusterGroup:
+				cluster = append(cluster, given)
+			case strings.HasPrefix(g.title, jobGroup):
+				jobs = append(jobs, given)
+			}
+		})
+	}
+	return cluster, jobs
+}
+
+// Width of stdout: that of the terminal, or one for files and pipes.
+func (t *Tool) Width() int {
+	if !t.p.isTerminal(t.Stdout) {
+		return present.DefaultWidth
+	}
+	return terminalWidth(t.Stdout)
+}

@@ -1,0 +1,79 @@
+package present
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Quote returns a word as a shell must read it.
+func Quote(word string) string {
+	special := func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:,=@%+", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Shell returns a command line of these words, ready to paste.
+func Shell(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = Quote(w)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// Flag is a flag as it was given: a list counts once, its values separated by commas.
+type Flag struct{ Name, Value string }
+
+func (f Flag) word() string { return "--" + f.Name + "=" + f.Value }
+
+// Caller is how the program was called.
+type Caller struct {
+	// Program is what a person has typed: one word, or "kubectl eventmesh-migrate".
+	Program string
+	// Cluster are the flags of every command that reaches the cluster, if they were given.
+	Cluster []Flag
+	// Work are the other flags that the next run needs, such as the settings of jobs.
+	Work []Flag
+}
+
+// line returns a command line of the program, with the flags of the cluster.
+func (c Caller) line(words ...string) string {
+	all := append(strings.Fields(c.Program), words...)
+	for _, f := range c.Cluster {
+		all = append(all, f.word())
+	}
+	return Shell(all...)
+}
+
+// work is line for plan, run and undo.
+func (c Caller) work(words ...string) string {
+	for _, f := range c.Work {
+		words = append(words, f.word())
+	}
+	return c.line(words...)
+}
+
+// Complete adds the flags of the cluster to a command of a finding, which knows only its
+// object. A flag that the command has already is not added.
+func (c Caller) Complete(command string) string {
+	var known func(flag string) bool
+	switch name, _, _ := strings.Cut(command, " "); name {
+	case "eventmesh-migrate":
+		command = c.Program + strings.TrimPrefix(command, name)
+		known = func(string) bool { return true }
+	case "kubectl":
+		known = func(flag string) bool { return flag == "context" || flag == "kubeconfig" }
+	default:
+		return command
+	}
+	for _, f := range c.Cluster {
+		if known(f.Name) && !strings.Contains(command, " --"+f.Name) {
+			command += " " + Quote(f.word())
+		}
+	}
+	return command
+}

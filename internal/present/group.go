@@ -1,0 +1,175 @@
+// Package present turns reports into text for people at a terminal: a summary, warnings,
+// errors, and the next command, in a limited number of lines. Its functions are pure: what
+// is known comes in, text goes out.
+package present
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Finding is one thing a person should know about one object, whatever command found it.
+type Finding struct {
+	Severity migration.Severity
+	// ID names what was found; findings without one are grouped by their problem.
+	ID              string
+	Object, Problem string
+	// Command is one complete command line, Note a sentence. Either may be empty.
+	Command, Note string
+}
+
+// Of returns the findings of a job.
+func Of(findings []migration.Finding) []Finding {
+	out := make([]Finding, len(findings))
+	for i, f := range findings {
+		out[i] = Finding{Severity: f.Severity, Object: f.Object, Problem: f.Problem, Note: f.Hint}
+	}
+	return out
+}
+
+// Group is all findings of one kind.
+type Group struct {
+	Severity migration.Severity
+	ID       string
+	// Problem is that of all of them; what differs is replaced by "…".
+	Problem string
+	// Objects are in the order in which they were found, each once.
+	Objects []string
+	Count   int
+	// Command and Note are those of the first finding. The others of the group differ in
+	// names only.
+	Command, Note string
+}
+
+var severities = []migration.Severity{migration.Info, migration.Warning, migration.Deferred, migration.Error}
+
+// Groups are the findings by kind: by ID if they have one, otherwise by the problem without
+// names and numbers. A finding that several jobs tell counts once. The order is that of
+// severity, errors last, and then that in which they were found.
+func Groups(findings []Finding) []Group {
+	type key struct {
+		severity  migration.Severity
+		id, about string
+	}
+	at, seen := map[key]int{}, map[Finding]bool{}
+	var groups []Group
+	for _, f := range findings {
+		same := f
+		same.Command, same.Note = "", ""
+		if seen[same] {
+			continue
+		}
+		seen[same] = true
+		kind := Kind(f.Problem, f.Object)
+		k := key{f.Severity, f.ID, kind}
+		if f.ID != "" {
+			k.about = ""
+		}
+		i, known := at[k]
+		if !known {
+			i = len(groups)
+			at[k] = i
+			groups = append(groups, Group{Severity: f.Severity, ID: f.ID, Problem: oneLine(f.Problem), Command: f.Command, Note: f.Note})
+		}
+		g := &groups[i]
+		g.Count++
+		if f.Object != "" && !slices.Contains(g.Objects[max(0, len(g.Objects)-1):], f.Object) {
+			g.Objects = append(g.Objects, f.Object)
+		}
+		if g.Problem != oneLine(f.Problem) {
+			g.Problem = kindOf(g.Problem, g.Objects[:min(1, len(g.Objects))]...)
+		}
+	}
+	slices.SortStableFunc(groups, func(a, b Group) int {
+		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
+	})
+	return groups
+}
+
+var names = regexp.MustCompile(`"[^"]*"` + // quoted
+	`|https?://[^\s,;)]+` +
+	`|\b(?:[Dd]eployment|[Nn]amespace|event-service|[Aa]pplication|[Ss]ource|[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|Broker|Trigger|Channel|Subscription|Service|Pod|Job|Secret|Application) ([a-z0-9][-a-z0-9./]*[a-z0-9]|[a-z0-9])` +
+	`|[^\s,;:("']*/[^\s,;:)"']+` + // namespace/name
+	`|\b[a-z][-a-z0-9.]*-[a-z0-9.]*[0-9][-a-z0-9]*\b` + // a name with a number
+	`|\b[0-9][0-9.,]*(?:[smhd]|ms|m[0-9]+s|h[0-9]+m)?\b`)
+
+// verbs follow a kind in a sentence, and are no names.
+var verbs = regexp.MustCompile(` (a|an|and|are|as|at|because|but|can|cannot|carries|delivers|did|does|exists|has|have|in|is|it|lacks|must|needs|not|of|on|or|posts|still|that|the|to|uses|was|were|which|will|with|without)$`)
+
+// Kind is a problem without the names and numbers in it, so that two objects with one
+// problem can be told together.
+func Kind(problem, object string) string { return kindOf(problem, object) }
+
+func kindOf(problem string, objects ...string) string {
+	problem = oneLine(problem)
+	for _, object := range objects {
+		_, path, found := strings.Cut(object, " ")
+		if !found {
+			continue
+		}
+		words := []string{path}
+		if namespace, name, both := strings.Cut(path, "/"); both {
+			words = append(words, name, namespace)
+		}
+		for _, w := range words {
+			problem = regexp.MustCompile(`(^|[\s"'(/=])`+regexp.QuoteMeta(w)+`($|[\s"'),;:/.])`).ReplaceAllString(problem, "${1}…${2}")
+		}
+	}
+	problem = names.ReplaceAllStringFunc(problem, func(found string) string {
+		if strings.HasPrefix(found, `"`) {
+			return `"…"`
+		}
+		kind, _, two := strings.Cut(found, " ")
+		switch {
+		case two && verbs.MatchString(found):
+			return found
+		case two:
+			return kind + " …"
+		}
+		return "…"
+	})
+	return problem
+}
+
+// some are three names and how many more there are. A kind that all share is said once.
+func some(objects []string, count int) string {
+	if len(objects) == 0 {
+		return ""
+	}
+	const shown = 3
+	kind, _, _ := strings.Cut(objects[0], " ")
+	names := slices.Clone(objects[:min(shown, len(objects))])
+	for i := range names {
+		if rest, same := strings.CutPrefix(names[i], kind+" "); same && i > 0 {
+			names[i] = rest
+		}
+	}
+	text := strings.Join(names, ", ")
+	if more := len(objects) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %s more", number(more))
+	}
+	return text
+}
+
+// number has separators, since nobody counts digits at night.
+func number(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return number(n) + " " + noun + "s"
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
