@@ -85,7 +85,8 @@ func (rp *reporter) snapshot(out outcome) *migration.Report {
 func redacted(r *migration.Report) {
 	r.Message = redact.URLs(r.Message)
 	for i := range r.Findings {
-		r.Findings[i].Problem, r.Findings[i].Hint = redact.URLs(r.Findings[i].Problem), redact.URLs(r.Findings[i].Hint)
+		f := &r.Findings[i]
+		f.Problem, f.Command, f.Note, f.Hint = redact.URLs(f.Problem), redact.URLs(f.Command), redact.URLs(f.Note), redact.URLs(f.Hint)
 	}
 	for i := range r.Changes {
 		r.Changes[i].Message = redact.URLs(r.Changes[i].Message)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -279,15 +280,35 @@ const (
 	Error Severity = "error"
 )
 
-// Finding is one thing a person should know about one object.
+// Finding is one thing a person should know about one object, and what to do about it.
 type Finding struct {
+	// ID names the kind of finding, in kebab-case. It never changes, and it is the anchor of its entry in the runbook. "" in
+	// reports of earlier versions.
+	ID       string   `json:"id,omitempty"`
 	Severity Severity `json:"severity"`
 	// Object is "Kind namespace/name"; empty if the finding is about the run.
 	Object string `json:"object,omitempty"`
 	// Problem is one clause, starting in lower case.
 	Problem string `json:"problem"`
-	// Hint is the next action.
+	// Command is the next command: one, complete, with all names filled in, and quoted for a shell (see ShellQuote). "" if no
+	// command helps.
+	Command string `json:"command,omitempty"`
+	// Note is a sentence for people: what to do, or what the command is for. It holds no command.
+	Note string `json:"note,omitempty"`
+	// Hint is the next action as one text, for readers that know neither Command nor Note. The engine sets it to Advice.
 	Hint string `json:"hint,omitempty"`
+}
+
+// Advice is the next action as one text: Hint, or if that is empty, Note and Command.
+func (f Finding) Advice() string {
+	switch {
+	case f.Hint != "":
+		return f.Hint
+	case f.Note == "" || f.Command == "":
+		return f.Note + f.Command
+	default:
+		return strings.TrimRight(f.Note, ".:") + ": " + f.Command
+	}
 }
 
 func (f Finding) String() string {
@@ -295,10 +316,30 @@ func (f Finding) String() string {
 	if f.Object != "" {
 		s = f.Object + ": " + s
 	}
-	if f.Hint != "" {
-		s = fmt.Sprintf("%s (%s)", s, f.Hint)
+	if advice := f.Advice(); advice != "" {
+		s = fmt.Sprintf("%s (%s)", s, advice)
 	}
 	return s
+}
+
+// plainWord is what no shell changes.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// ShellQuote returns a word as a shell reads it back: unchanged if it is plain, or in single quotes.
+func ShellQuote(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// CommandLine returns a command as it can be pasted into a shell.
+func CommandLine(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = ShellQuote(word)
+	}
+	return strings.Join(quoted, " ")
 }
 
 // State of a Condition.
@@ -318,8 +359,9 @@ type Status struct {
 	State State
 	// Message is the last state in words: what is missing, or why it failed.
 	Message string
-	// Hint is the next action for whoever reads that it failed or timed out.
-	Hint string
+	// ID, Command, Note and Hint are those of the Finding that says that the wait failed or timed out. An empty ID stands for
+	// the general one of the engine.
+	ID, Command, Note, Hint string
 }
 
 // Subject names what a Condition looks at: one object, or with an empty Name every object

@@ -2,6 +2,8 @@ package migration
 
 import (
 	"encoding/json"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,5 +64,34 @@ func TestSortFindings(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, p.Findings); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	for _, tc := range []struct {
+		f    Finding
+		want string
+	}{
+		{f: Finding{}, want: ""},
+		{f: Finding{Command: "true"}, want: "true"},
+		{f: Finding{Note: "Wait."}, want: "Wait."},
+		{f: Finding{Note: "Check its pods.", Command: "kubectl get pods"}, want: "Check its pods: kubectl get pods"},
+		{f: Finding{Note: "Wait.", Command: "true", Hint: "as before"}, want: "as before"},
+	} {
+		if got := tc.f.Advice(); got != tc.want {
+			t.Errorf("%+v: got %q, want %q", tc.f, got, tc.want)
+		}
+	}
+}
+
+// TestCommandLine: a shell reads back each word as it was given.
+func TestCommandLine(t *testing.T) {
+	words := []string{"", "a", "a b", "it's", "$HOME", "`true`", `{"spec":{"finalizers":[]}}`, "a=b/c:d", "*", "line\nline", "é"}
+	out, err := exec.Command("bash", "-c", CommandLine(append([]string{"printf", `%s\0`}, words...)...)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Join(words, "\x00")+"\x00", string(out)); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -21,18 +21,21 @@ type List struct {
 // New returns a list without findings. What Tell is given goes to the log, too.
 func New(log *zap.Logger) *List { return &List{log: log} }
 
-// Add appends findings.
+// Add appends findings, each with a hint for readers that know no other form of it.
 func (l *List) Add(found ...migration.Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.list = append(l.list, found...)
+	for _, f := range found {
+		f.Hint = f.Advice()
+		l.list = append(l.list, f)
+	}
 }
 
 // Tell adds a finding, and logs it at once: a process that is killed before its
 // report is written leaves its log.
 func (l *List) Tell(f migration.Finding) {
 	l.Add(f)
-	l.log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Hint))
+	l.log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Advice()))
 }
 
 // All returns a copy of the findings so far.
