@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -72,7 +71,7 @@ func (cl *commandLine) again() []string {
 			if list, ok := f.Value.(pflag.SliceValue); ok {
 				value = strings.Join(list.GetSlice(), ",")
 			}
-			given = append(given, "--"+f.Name+"="+present.Quote(value))
+			given = append(given, "--"+f.Name+"="+migration.ShellQuote(value))
 		})
 	}
 	return given

@@ -2,28 +2,9 @@ package present
 
 import (
 	"strings"
-	"unicode"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
-
-// Quote returns a word as a shell must read it.
-func Quote(word string) string {
-	special := func(r rune) bool {
-		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:,=@%+", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, special) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// Shell returns a command line of these words, ready to paste.
-func Shell(words ...string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = Quote(w)
-	}
-	return strings.Join(quoted, " ")
-}
 
 // Flag is a flag as it was given: a list counts once, its values separated by commas.
 type Flag struct{ Name, Value string }
@@ -46,7 +27,7 @@ func (c Caller) line(words ...string) string {
 	for _, f := range c.Cluster {
 		all = append(all, f.word())
 	}
-	return Shell(all...)
+	return migration.CommandLine(all...)
 }
 
 // work is line for plan, run and undo.
@@ -72,7 +53,7 @@ func (c Caller) Complete(command string) string {
 	}
 	for _, f := range c.Cluster {
 		if known(f.Name) && !strings.Contains(command, " --"+f.Name) {
-			command += " " + Quote(f.word())
+			command += " " + migration.ShellQuote(f.word())
 		}
 	}
 	return command

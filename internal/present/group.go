@@ -27,7 +27,10 @@ type Finding struct {
 func Of(findings []migration.Finding) []Finding {
 	out := make([]Finding, len(findings))
 	for i, f := range findings {
-		out[i] = Finding{Severity: f.Severity, Object: f.Object, Problem: f.Problem, Note: f.Hint}
+		out[i] = Finding{Severity: f.Severity, ID: f.ID, Object: f.Object, Problem: f.Problem, Command: f.Command, Note: f.Note}
+		if f.Command == "" && f.Note == "" {
+			out[i].Note = f.Hint // of an older build, or of a job that has no commands
+		}
 	}
 	return out
 }
@@ -44,6 +47,9 @@ type Group struct {
 	// Command and Note are those of the first finding. The others of the group differ in
 	// names only.
 	Command, Note string
+
+	// general is set if the problems of the group differ.
+	general bool
 }
 
 var severities = []migration.Severity{migration.Info, migration.Warning, migration.Deferred, migration.Error}
@@ -65,10 +71,9 @@ func Groups(findings []Finding) []Group {
 			continue
 		}
 		seen[same] = true
-		kind := Kind(f.Problem, f.Object)
-		k := key{f.Severity, f.ID, kind}
-		if f.ID != "" {
-			k.about = ""
+		k := key{severity: f.Severity, id: f.ID}
+		if f.ID == "" {
+			k.about = Kind(f.Problem, f.Object)
 		}
 		i, known := at[k]
 		if !known {
@@ -81,8 +86,9 @@ func Groups(findings []Finding) []Group {
 		if f.Object != "" && !slices.Contains(g.Objects[max(0, len(g.Objects)-1):], f.Object) {
 			g.Objects = append(g.Objects, f.Object)
 		}
-		if g.Problem != oneLine(f.Problem) {
-			g.Problem = kindOf(g.Problem, g.Objects[:min(1, len(g.Objects))]...)
+		if !g.general && g.Problem != oneLine(f.Problem) {
+			g.general = true
+			g.Problem = Kind(g.Problem, strings.Join(g.Objects[:min(1, len(g.Objects))], ""))
 		}
 	}
 	slices.SortStableFunc(groups, func(a, b Group) int {
@@ -92,6 +98,7 @@ func Groups(findings []Finding) []Group {
 }
 
 var names = regexp.MustCompile(`"[^"]*"` + // quoted
+	`|\bHelm [0-9]` + // no number of anything
 	`|https?://[^\s,;)]+` +
 	`|\b(?:[Dd]eployment|[Nn]amespace|event-service|[Aa]pplication|[Ss]ource|[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|Broker|Trigger|Channel|Subscription|Service|Pod|Job|Secret|Application) ([a-z0-9][-a-z0-9./]*[a-z0-9]|[a-z0-9])` +
 	`|[^\s,;:("']*/[^\s,;:)"']+` + // namespace/name
@@ -103,21 +110,12 @@ var verbs = regexp.MustCompile(` (a|an|and|are|as|at|because|but|can|cannot|carr
 
 // Kind is a problem without the names and numbers in it, so that two objects with one
 // problem can be told together.
-func Kind(problem, object string) string { return kindOf(problem, object) }
-
-func kindOf(problem string, objects ...string) string {
+func Kind(problem, object string) string {
 	problem = oneLine(problem)
-	for _, object := range objects {
-		_, path, found := strings.Cut(object, " ")
-		if !found {
-			continue
-		}
-		words := []string{path}
+	if _, path, found := strings.Cut(object, " "); found {
+		problem = without(problem, path)
 		if namespace, name, both := strings.Cut(path, "/"); both {
-			words = append(words, name, namespace)
-		}
-		for _, w := range words {
-			problem = regexp.MustCompile(`(^|[\s"'(/=])`+regexp.QuoteMeta(w)+`($|[\s"'),;:/.])`).ReplaceAllString(problem, "${1}…${2}")
+			problem = without(without(problem, name), namespace)
 		}
 	}
 	problem = names.ReplaceAllStringFunc(problem, func(found string) string {
@@ -126,6 +124,8 @@ func kindOf(problem string, objects ...string) string {
 		}
 		kind, _, two := strings.Cut(found, " ")
 		switch {
+		case kind == "Helm":
+			return found
 		case two && verbs.MatchString(found):
 			return found
 		case two:
@@ -134,6 +134,28 @@ func kindOf(problem string, objects ...string) string {
 		return "…"
 	})
 	return problem
+}
+
+// without replaces a name where it is a word.
+func without(text, name string) string {
+	const around = " \"'()/=,;:."
+	var b strings.Builder
+	for {
+		at := strings.Index(text, name)
+		if at < 0 || name == "" {
+			b.WriteString(text)
+			return b.String()
+		}
+		end := at + len(name)
+		whole := (at == 0 || strings.ContainsRune(around, rune(text[at-1]))) && (end == len(text) || strings.ContainsRune(around, rune(text[end])))
+		b.WriteString(text[:at])
+		if whole {
+			b.WriteString("…")
+		} else {
+			b.WriteString(name)
+		}
+		text = text[end:]
+	}
 }
 
 // some are three names and how many more there are. A kind that all share is said once.

@@ -236,5 +236,5 @@ func (s State) leaveOut() (what, command string) {
 	if namespace != "" {
 		words = append(words, "--namespace="+namespace)
 	}
-	return kind + " " + name, s.Complete(Shell(words...))
+	return kind + " " + name, s.Complete(migration.CommandLine(words...))
 }

@@ -1,6 +1,7 @@
 package present
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ func (j *Job) findings() []Finding {
 
 // jobs has one line for each job that did anything, and one for all others.
 func (r *Report) jobs(width int) []string {
-	var rows [][]string
+	var rows [][3]string
 	var idle []string
 	first := map[string]*Job{}
 	for i := range r.Jobs {
@@ -106,12 +107,34 @@ func (r *Report) jobs(width int) []string {
 		if j.Phase != "" {
 			name += " (" + j.Phase + ")"
 		}
-		rows = append(rows, []string{"  " + name, string(j.Result), what})
+		rows = append(rows, [3]string{name, string(j.Result), what})
 	}
-	lines := Table(rows, width)
+	lines := aligned(rows, width)
 	idle = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(idle))), func(name string) bool { return first[name] != nil })
 	if len(idle) > 0 {
 		lines = append(lines, indented("Nothing to do: "+strings.Join(idle, ", "), "  ", width, 2)...)
+	}
+	return lines
+}
+
+// aligned has the third cell wrapped to two lines.
+func aligned(rows [][3]string, width int) []string {
+	var name, result int
+	for _, row := range rows {
+		name, result = max(name, len(row[0])), max(result, len(row[1]))
+	}
+	var lines []string
+	for _, row := range rows {
+		first := fmt.Sprintf("  %-*s  %-*s  ", name, row[0], result, row[1])
+		for i, text := range indented(row[2], strings.Repeat(" ", len(first)), width, 2) {
+			if i == 0 {
+				text = first + strings.TrimLeft(text, " ")
+			}
+			lines = append(lines, text)
+		}
+		if row[2] == "" {
+			lines = append(lines, strings.TrimRight(first, " "))
+		}
 	}
 	return lines
 }
@@ -329,21 +352,23 @@ func (g *Group) lines(d detail, o Options) (lines []string, short bool) {
 	return lines, short || d < entire
 }
 
+// onlyIDs is for more kinds of errors than there are lines.
 func onlyIDs(groups []Group, o Options) []string {
-	var ids []string
-	lines := []string{}
-	count := 0
+	var lines, ids []string
+	count := map[migration.Severity]int{}
 	for i := range groups {
-		if g := &groups[i]; g.Severity == migration.Error {
-			count += g.Count
-			if g.ID != "" {
-				ids = append(ids, g.ID)
-				continue
-			}
-			ids = append(ids, Fit(g.Problem, 40))
+		g := &groups[i]
+		count[g.Severity] += g.Count
+		if g.Severity == migration.Error {
+			ids = append(ids, cmp.Or(g.ID, Fit(g.Problem, 40)))
 		}
 	}
-	lines = append(lines, "", fmt.Sprintf("Errors (%s, %s):", number(count), counted(len(ids), "kind")))
+	for _, severity := range severities {
+		if severity != migration.Error && count[severity] > 0 {
+			lines = append(lines, fmt.Sprintf("%s (%s)", titles[severity], number(count[severity])))
+		}
+	}
+	lines = append(lines, "", fmt.Sprintf("Errors (%s, %s):", number(count[migration.Error]), counted(len(ids), "kind")))
 	lines = append(lines, indented(strings.Join(ids, ", "), "  ", o.Width, 100)...)
 	if o.Full != "" {
 		lines = append(lines, Wrap("The full list: "+o.Full, o.Width)...)

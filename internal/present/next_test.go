@@ -1,0 +1,89 @@
+package present
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+func TestNext(t *testing.T) {
+	bus := Finding{Severity: migration.Deferred, Object: "Subscription shop/a", Problem: "not deleted yet", Note: "Upgrade application-connector, then run again."}
+	later := Finding{Severity: migration.Deferred, Problem: "it is being deleted already", Note: "Wait until it is gone."}
+	bad := Finding{Severity: migration.Error, ID: "trigger-not-ready", Problem: "is not ready"}
+	id := func(id string) []Finding { return []Finding{{Severity: migration.Error, ID: id}} }
+	source := change(migration.Create, "HTTPSource", "kyma-integration", "inventory", migration.ChangeFailed)
+	instance := migration.ChangeReport{Verb: migration.Recreate, Kind: "ServiceInstance", APIVersion: "servicecatalog.k8s.io/v1beta1", Namespace: "shop", Name: "crm"}
+	const upgrade = "Now upgrade application-connector. Then:"
+	for _, tc := range []struct {
+		reason string
+		state  State
+		want   []Step
+	}{
+		{"a plan before the upgrade", State{Command: "plan", Changes: 3, Findings: []Finding{bus}}, one("Make these changes:", "eventmesh-migrate run --phase=pre --context=prod")},
+		{"a plan after the upgrade", State{Command: "plan", Changes: 3}, one("Make these changes:", "eventmesh-migrate run --context=prod")},
+		{"a plan of one job", State{Command: "plan", Changes: 3, Jobs: []string{"trigger-sync"}, Findings: []Finding{bus}}, one("Make these changes:", "eventmesh-migrate run --job=trigger-sync --context=prod")},
+		{"a plan when only the upgrade is missing", State{Command: "plan", Findings: []Finding{bus}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
+		{"a plan that must wait", State{Command: "plan", Findings: []Finding{later}}, one("Wait for what is deferred above. Then plan again:", "eventmesh-migrate plan --context=prod")},
+		{"a plan with an error", State{Command: "plan", Changes: 1, Findings: []Finding{bad}}, one("Fix the errors above. Then plan again:", "eventmesh-migrate plan --context=prod")},
+		{"nothing to plan", State{Command: "plan"}, one("Nothing is left to change. Check the result:", "eventmesh-migrate verify --context=prod")},
+
+		{"the first phase", State{Command: "run", Phases: []string{"pre"}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
+		{"all phases before the upgrade", State{Command: "run", Findings: []Finding{bus}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
+		{"the second phase", State{Command: "run", Phases: []string{"post"}}, one("Check the result:", "eventmesh-migrate verify --context=prod")},
+		{"a run that must wait", State{Command: "run", Phases: []string{"post"}, Findings: []Finding{later}}, one("Wait for what is deferred above. Then run again:", "eventmesh-migrate run --phase=post --context=prod")},
+		{"a run that failed", State{Command: "run", Phases: []string{"pre"}, ExitCode: 1, Findings: []Finding{bad}}, one("Fix the errors above. Then run again:", "eventmesh-migrate run --phase=pre --context=prod")},
+		{"a locked run", State{Command: "run", ExitCode: migration.ExitLocked}, one("Another run holds the lock. Wait until it ends. See how far it is:", "eventmesh-migrate status --context=prod")},
+		{"a run out of time", State{Command: "run", ExitCode: migration.ExitTimedOut}, one("The time limit was reached. Continue:", "eventmesh-migrate run --context=prod")},
+		{"a signal", State{Command: "run", ExitCode: 130}, one("The run was interrupted. Continue it:", "eventmesh-migrate run --context=prod")},
+		{"an HTTPSource that was not ready", State{Command: "run", ExitCode: 1, Unready: &source}, []Step{
+			{"Fix the error above. Then run again:", "eventmesh-migrate run --context=prod"},
+			{"Or leave Application inventory out, and run again:", "kubectl label application.applicationconnector.kyma-project.io inventory eventmesh-migration.kyma-project.io/skip=true --context=prod"},
+			{"Or do not roll back what is ready:", "eventmesh-migrate run --on-failure=leave --context=prod"},
+		}},
+		{"a ServiceInstance that was not ready", State{Command: "run", ExitCode: 1, Unready: &instance}, []Step{
+			{"Fix the error above. Then run again:", "eventmesh-migrate run --context=prod"},
+			{"Or leave ServiceInstance crm out, and run again:", "kubectl label serviceinstance.servicecatalog.k8s.io crm eventmesh-migration.kyma-project.io/skip=true --namespace=shop --context=prod"},
+			{"Or do not roll back what is ready:", "eventmesh-migrate run --on-failure=leave --context=prod"},
+		}},
+
+		{"an undo", State{Command: "undo", Jobs: []string{"trigger-sync"}}, one("See what a run would change now:", "eventmesh-migrate plan --context=prod")},
+		{"an undo that failed", State{Command: "undo", Jobs: []string{"trigger-sync"}, ExitCode: 3}, one("Fix the errors above. Then undo again:", "eventmesh-migrate undo trigger-sync --context=prod")},
+
+		{"a migration that is finished", State{Command: "verify"}, one("The migration is finished.", "")},
+		{"one namespace is right", State{Command: "verify", Namespace: "shop"}, one("Check the whole cluster:", "eventmesh-migrate verify --context=prod")},
+		{"a migration that has not begun", State{Command: "verify", Findings: append(id("httpsource-missing"), id("eventservice-not-switched")...)}, one("The migration is not finished. See what is left:", "eventmesh-migrate plan --context=prod")},
+		{"before the upgrade", State{Command: "verify", Findings: append(id("subscription-left"), id("eventservice-not-switched")...)}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
+		{"after the upgrade", State{Command: "verify", Findings: id("subscription-left")}, one("The migration is not finished. Continue it:", "eventmesh-migrate run --context=prod")},
+		{"something broke", State{Command: "verify", Findings: id("trigger-not-ready")}, one("Fix the errors above. Then check again:", "eventmesh-migrate verify --context=prod")},
+		{"another run works", State{Command: "verify", Findings: append(id("run-running"), id("httpsource-missing")...)}, one("Another run is working. Wait until it ends. Then:", "eventmesh-migrate verify --context=prod")},
+		{"a run is open", State{Command: "verify", Findings: id("run-open")}, one("An interrupted run is open. Continue it:", "eventmesh-migrate run --context=prod")},
+
+		{"nothing has run", State{Command: "status"}, one("No job has run. See what a run would change:", "eventmesh-migrate plan --context=prod")},
+		{"a run is working", State{Command: "status", Open: true, Running: true}, one("A run is working. Wait until it ends. Then:", "eventmesh-migrate status --context=prod")},
+		{"a run was killed", State{Command: "status", Open: true}, one("A run was interrupted. Continue it:", "eventmesh-migrate run --context=prod")},
+		{"the state before the upgrade", State{Command: "status", Reported: true, Findings: []Finding{bus}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
+		{"the state of what has succeeded", State{Command: "status", Reported: true}, one("Check the result:", "eventmesh-migrate verify --context=prod")},
+	} {
+		tc.state.Caller = prod
+		if diff := cmp.Diff(tc.want, Next(tc.state)); diff != "" {
+			t.Errorf("after %s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+func TestFlagsAreRepeated(t *testing.T) {
+	c := Caller{Program: "kubectl eventmesh-migrate", Cluster: []Flag{{"context", "my prod"}, {"state-namespace", "state"}}, Work: []Flag{{"httpsource-sync.on-helm2-conflict", "create"}}}
+	for _, tc := range []struct{ reason, got, want string }{
+		{"settings of jobs are for work", c.work("run"), "kubectl eventmesh-migrate run --httpsource-sync.on-helm2-conflict=create '--context=my prod' --state-namespace=state"},
+		{"and not for verify", c.line("verify"), "kubectl eventmesh-migrate verify '--context=my prod' --state-namespace=state"},
+		{"kubectl knows the context only", c.Complete("kubectl -n shop get pods"), "kubectl -n shop get pods '--context=my prod'"},
+		{"a finding knows the program only", c.Complete("eventmesh-migrate verify"), "kubectl eventmesh-migrate verify '--context=my prod' --state-namespace=state"},
+		{"a pipe cannot be completed", c.Complete("helm list"), "helm list"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.reason, tc.got, tc.want)
+		}
+	}
+}
