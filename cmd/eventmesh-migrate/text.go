@@ -85,7 +85,7 @@ func (a *app) findingsText(found []verify.Finding) string {
 	count := map[migration.Severity]int{}
 	for _, d := range found {
 		count[d.Severity]++
-		state.Findings = append(state.Findings, present.Finding{Severity: d.Severity, ID: d.ID, Object: d.Object, Problem: d.Problem, Note: d.Hint})
+		state.Findings = append(state.Findings, present.Finding{Severity: d.Severity, ID: d.ID, Object: d.Object, Problem: d.Problem, Command: d.Command, Note: d.Note})
 	}
 	title := "Nothing is wrong."
 	if len(found) > 0 {

@@ -99,6 +99,10 @@ type Finding struct {
 	Object    string             `json:"object,omitempty"`
 	Namespace string             `json:"namespace,omitempty"`
 	Problem   string             `json:"problem"`
-	Hint      string             `json:"hint"`
-	Page      string             `json:"page"`
+	// Command is one command, complete, to paste; "" if there is none. Note is a sentence.
+	Command string `json:"command,omitempty"`
+	Note    string `json:"note,omitempty"`
+	// Hint is both as one text.
+	Hint string `json:"hint"`
+	Page string `json:"page"`
 }

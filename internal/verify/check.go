@@ -79,7 +79,11 @@ func (c *checker) findAt(id, namespace, object, problem string) {
 	if !ok {
 		panic("no entry " + id + " in the catalog") // every test of that check fails here
 	}
-	c.found = append(c.found, Finding{ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Hint: e.Hint, Page: e.Page()})
+	note, command := e.Advice(object)
+	c.found = append(c.found, Finding{
+		ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Page: e.Page(),
+		Note: note, Command: command, Hint: migration.Finding{Note: note, Command: command}.Advice(),
+	})
 }
 
 func (c *checker) kinds() {

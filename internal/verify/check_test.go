@@ -187,3 +187,29 @@ func TestOpenRun(t *testing.T) {
 		})
 	}
 }
+
+// TestAdviceIsOfTheCatalog: an advice that no entry has would never be read, and names are filled in.
+func TestAdviceIsOfTheCatalog(t *testing.T) {
+	known := map[string]Entry{}
+	for _, e := range Catalog() {
+		known[e.ID] = e
+		if note, command := e.Advice(""); note == "" && command == "" {
+			t.Errorf("%s: nothing to do", e.ID)
+		}
+	}
+	for id := range advices {
+		if _, ok := known[id]; !ok {
+			t.Errorf("no entry %s", id)
+		}
+	}
+	for _, tc := range []struct{ reason, id, object, want string }{
+		{"an object of a namespace", "trigger-not-ready", "Trigger shop/orders", "kubectl -n shop describe triggers.eventing.knative.dev orders"},
+		{"an object of the cluster", "broker-missing", "Namespace shop", "kubectl label namespace shop knative-eventing-injection=enabled"},
+		{"no object", "broker-missing", "", ""},
+		{"a name that a shell would change", "trigger-not-ready", "Trigger shop/a b", "kubectl -n shop describe triggers.eventing.knative.dev 'a b'"},
+	} {
+		if _, got := known[tc.id].Advice(tc.object); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)
+		}
+	}
+}
