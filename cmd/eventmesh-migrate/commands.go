@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -60,7 +61,7 @@ func jobsCommand(a *app) *cobra.Command {
 				if a.structured() {
 					return errors.Join(a.print(rows), failed)
 				}
-				t := &table{}
+				t := &table{width: a.tableWidth()}
 				head := []string{"NAME", "COMPONENT", "PHASE", "NEEDED", "WHY"}
 				if a.output == formWide {
 					head = append(head, "CHECK", "REMOVED IN")
@@ -384,7 +385,12 @@ live events are protected. The report names both.`,
 			case formJSON, formYAML:
 				return a.print(report)
 			default:
-				return cli.WriteReport(a.Stdout, report)
+				state := present.State{Caller: a.caller(), Command: "undo", Jobs: args, ExitCode: a.code}
+				err := cli.WriteReport(a.Stdout, report)
+				if err == nil {
+					_, err = fmt.Fprint(a.Stdout, "\n", present.NextText(a.present(state, "")))
+				}
+				return err
 			}
 		},
 	}
@@ -470,7 +476,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if a.structured() {
 		return a.print(s)
 	}
-	t := &table{}
+	t := &table{width: a.tableWidth()}
 	t.row("JOB", "LAST RESULT", "COMMAND", "STARTED", "TOOK", "MESSAGE")
 	for _, j := range s.Jobs {
 		if j.Result == "" {
@@ -482,12 +488,20 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
 		return err
 	}
+	if a.output != formWide {
+		if _, err := fmt.Fprint(a.Stdout, a.statusFindings(s)); err != nil {
+			return err
+		}
+	}
 	for _, list := range []struct {
 		title string
 		of    func(jobStatus) []migration.Finding
 	}{{"Deferred", func(j jobStatus) []migration.Finding { return j.Deferred }}, {"Errors", func(j jobStatus) []migration.Finding { return j.Errors }}} {
 		said := false
 		for _, j := range s.Jobs {
+			if a.output != formWide {
+				break
+			}
 			for _, f := range list.of(j) {
 				if !said {
 					fmt.Fprintf(a.Stdout, "\n%s:\n", list.title)
@@ -534,5 +548,6 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if len(s.AccountsLeft.Releases) > 0 {
 		fmt.Fprintf(a.Stdout, "The next upgrade that succeeds deletes them. If no upgrade follows: %s\n", verify.CleanUp)
 	}
-	return nil
+	_, err := fmt.Fprint(a.Stdout, "\n", a.statusNext(s))
+	return err
 }

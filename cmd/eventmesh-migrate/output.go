@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -52,6 +53,8 @@ func (a *app) print(v any) error {
 // take no room.
 type table struct {
 	rows [][]string
+	// width that the table must fit in; 0: any.
+	width int
 }
 
 func (t *table) row(cells ...string) {
@@ -62,6 +65,10 @@ func (t *table) row(cells ...string) {
 }
 
 func (t *table) write(w io.Writer, paint func(string) string) error {
+	if t.width > 0 {
+		_, err := io.WriteString(w, paint(strings.Join(present.Table(t.rows, t.width), "\n")+"\n"))
+		return err
+	}
 	var b strings.Builder
 	out := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, r := range t.rows {

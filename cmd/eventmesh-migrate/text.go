@@ -93,3 +93,38 @@ func (a *app) findingsText(found []verify.Finding) string {
 	}
 	return present.Findings(title, state.Findings, a.present(state, "add -o wide or -o json"))
 }
+
+// tableWidth is 0 where nothing is cut: with -o wide, and for pipes and files.
+func (a *app) tableWidth() int {
+	if a.output == formWide || !a.IsTerminal(a.Stdout) {
+		return 0
+	}
+	return a.Width()
+}
+
+// statusFindings are those of the last reports, by kind.
+func (a *app) statusFindings(s status) string {
+	state := a.stateOf(s)
+	if len(state.Findings) == 0 {
+		return ""
+	}
+	return present.Findings("", state.Findings, present.Options{Width: a.Width(), Full: "add -o wide or -o json", Caller: state.Caller, Lines: present.DefaultLines / 2})
+}
+
+func (a *app) statusNext(s status) string {
+	return present.NextText(a.present(a.stateOf(s), ""))
+}
+
+func (a *app) stateOf(s status) present.State {
+	state := present.State{Caller: a.caller(), Command: "status"}
+	for _, j := range s.Jobs {
+		state.Reported = state.Reported || j.Result != ""
+		state.Findings = append(state.Findings, present.Of(j.Errors)...)
+		state.Findings = append(state.Findings, present.Of(j.Deferred)...)
+	}
+	for _, j := range s.Journals {
+		state.Open = state.Open || j.Open
+	}
+	state.Running = state.Open && s.Lock.Live(now())
+	return state
+}

@@ -203,3 +203,18 @@ func TestTableFits(t *testing.T) {
 		t.Errorf("a narrow table: %q", lines[0])
 	}
 }
+
+// TestDocsShowWhatIsPrinted: the example of the documentation is the output of these tests.
+func TestDocsShowWhatIsPrinted(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/eventmesh-migrate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile(filepath.Join("testdata", "plan-sample.golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(docs), "```text\n"+string(example)+"```") {
+		t.Errorf("docs/eventmesh-migrate.md does not show plan-sample.golden:\n%s", example)
+	}
+}

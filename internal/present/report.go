@@ -285,6 +285,9 @@ func next(o Options) []string {
 	return lines
 }
 
+// NextText is only the next step, for output that is not assembled here.
+func NextText(o Options) string { return strings.Join(next(o.complete()), "\n") + "\n" }
+
 func sections(groups []Group, budget map[migration.Severity]detail, o Options) []string {
 	var lines []string
 	short := false

@@ -269,7 +269,8 @@ func TestKindMissing(t *testing.T) {
 	if err := cluster.RemoveCRD(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	out := tool(t, "verify")
+	tool(t, "verify").want(t, migration.ExitFindings, "kind-missing: the API server serves no kind HTTPSource", "Next: ")
+	out := tool(t, "verify", "-o", "wide")
 	out.want(t, migration.ExitFindings, "kind-missing", "the API server serves no kind HTTPSource (sources.kyma-project.io), which component event-sources installs", "docs/runbook.md#verify-kind-missing")
 	tool(t, "map").want(t, 0, "no HTTPSource")
 	tool(t, "jobs").want(t, 0, "httpsource-sync")

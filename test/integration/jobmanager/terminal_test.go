@@ -89,7 +89,7 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("%s: control characters\n%q", tc.reason, screen)
 		}
 		// What stays on the screen is the report, not the progress.
-		if last := screen[strings.LastIndex(screen, "\r")+1:]; strings.Contains(last, " ended |") || !strings.Contains(last, "in all:") {
+		if last := screen[strings.LastIndex(screen, "\r")+1:]; strings.Contains(last, " ended |") || !strings.Contains(last, "Next: ") {
 			t.Errorf("%s: at the end there is\n%q", tc.reason, last)
 		}
 	}
