@@ -61,7 +61,7 @@ func jobsCommand(a *app) *cobra.Command {
 				if a.structured() {
 					return errors.Join(a.print(rows), failed)
 				}
-				t := &table{width: a.tableWidth()}
+				t := &table{width: textOf(a, c).tableWidth()}
 				head := []string{"NAME", "COMPONENT", "PHASE", "NEEDED", "WHY"}
 				if a.output == formWide {
 					head = append(head, "CHECK", "REMOVED IN")
@@ -385,10 +385,10 @@ live events are protected. The report names both.`,
 			case formJSON, formYAML:
 				return a.print(report)
 			default:
-				state := present.State{Caller: a.caller(), Command: "undo", Jobs: args, ExitCode: a.code}
+				state := present.State{Command: "undo", Jobs: args, ExitCode: a.code}
 				err := cli.WriteReport(a.Stdout, report)
 				if err == nil {
-					_, err = fmt.Fprint(a.Stdout, "\n", present.NextText(a.present(state, "")))
+					_, err = fmt.Fprint(a.Stdout, "\n", textOf(a, c).next(state))
 				}
 				return err
 			}
@@ -476,7 +476,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if a.structured() {
 		return a.print(s)
 	}
-	t := &table{width: a.tableWidth()}
+	t := &table{width: textOf(a, c).tableWidth()}
 	t.row("JOB", "LAST RESULT", "COMMAND", "STARTED", "TOOK", "MESSAGE")
 	for _, j := range s.Jobs {
 		if j.Result == "" {
@@ -489,7 +489,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 		return err
 	}
 	if a.output != formWide {
-		if _, err := fmt.Fprint(a.Stdout, a.statusFindings(s)); err != nil {
+		if _, err := fmt.Fprint(a.Stdout, textOf(a, c).statusFindings(s)); err != nil {
 			return err
 		}
 	}
@@ -548,6 +548,6 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if len(s.AccountsLeft.Releases) > 0 {
 		fmt.Fprintf(a.Stdout, "The next upgrade that succeeds deletes them. If no upgrade follows: %s\n", verify.CleanUp)
 	}
-	_, err := fmt.Fprint(a.Stdout, "\n", a.statusNext(s))
+	_, err := fmt.Fprint(a.Stdout, "\n", textOf(a, c).statusNext(s))
 	return err
 }

@@ -142,7 +142,7 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 		return nil
 	}
 	if a.output != formWide {
-		_, err := io.WriteString(a.Stdout, painter(c.Color)(a.runText(c, r, s)))
+		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).run(r, s)))
 		return err
 	}
 	t := &table{}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/present"
@@ -11,21 +10,38 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// caller is how the program was called, for commands that are told.
-func (a *app) caller() present.Caller {
-	c := present.Caller{Program: a.name}
-	c.Cluster, c.Work = a.Given()
-	return c
+// text tells people what a command has found, and which is next.
+type text struct {
+	caller present.Caller
+	// name of the cluster, as people know it.
+	cluster string
+	// namespace that was selected.
+	namespace string
+	width     int
+	// uncut: tables are shown whole, with -o wide, and in pipes and files.
+	uncut bool
+	code  int
 }
 
-// present are the options of a text; full is the command whose -o wide has everything.
-func (a *app) present(state present.State, full string) present.Options {
-	return present.Options{Width: a.Width(), Full: full, Caller: state.Caller, Next: present.Next(state)}
+// textOf is for what the command prints; c may be nil.
+func textOf(a *app, c *cli.Connection) text {
+	t := text{caller: present.Caller{Program: a.name}, namespace: a.namespace, width: a.Width(), uncut: a.output == formWide || !a.IsTerminal(a.Stdout), code: a.code}
+	t.caller.Cluster, t.caller.Work = a.Given()
+	if c != nil {
+		t.cluster = fmt.Sprintf("%s (%s)", c.Config.Host, c.Source)
+	}
+	return t
 }
 
-// runText is the report of a run or a plan for people.
-func (a *app) runText(c *cli.Connection, r *jobmanager.Report, s jobmanager.Selection) string {
-	state := present.State{Caller: a.caller(), Command: r.Command, Components: s.Components, Jobs: s.Jobs, ExitCode: r.ExitCode}
+const full = "add -o wide or -o json"
+
+func (t text) options(state present.State) present.Options {
+	return present.Options{Width: t.width, Full: full, Caller: t.caller, Next: present.Next(state)}
+}
+
+// run is the report of a run or a plan for people.
+func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
+	state := present.State{Caller: t.caller, Command: r.Command, Components: s.Components, Jobs: s.Jobs, ExitCode: r.ExitCode}
 	for _, phase := range s.Phases {
 		state.Phases = append(state.Phases, string(phase))
 	}
@@ -36,7 +52,7 @@ func (a *app) runText(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sele
 		}
 		phases[r.Jobs[i].Job][r.Jobs[i].Phase] = true
 	}
-	text := present.Report{}
+	told := present.Report{}
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
 		row := present.Job{
@@ -49,24 +65,23 @@ func (a *app) runText(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sele
 		if j.Report != nil {
 			row.Changes, row.Findings = j.Report.Changes, j.Report.Findings
 		}
-		text.Jobs = append(text.Jobs, row)
+		told.Jobs = append(told.Jobs, row)
 		state.Findings = append(state.Findings, present.Of(row.Findings)...)
 		if state.Unready == nil {
 			state.Unready = unready(row.Changes)
 		}
 	}
-	changes := present.Changes(text.Jobs)
+	changes := present.Changes(told.Jobs)
 	state.Changes = changes.Writes
-	server := strings.TrimSpace(c.Config.Host)
 	if r.Command == "plan" {
-		text.Title = fmt.Sprintf("Plan for %s (%s): %s. Nothing was written", server, c.Source, changes)
+		told.Title = fmt.Sprintf("Plan for %s: %s. Nothing was written", t.cluster, changes)
 	} else {
-		text.Title = fmt.Sprintf("Run on %s (%s): %s, in %s", server, c.Source, r.Message, secondsOf(r.Seconds))
+		told.Title = fmt.Sprintf("Run on %s: %s, in %s", t.cluster, r.Message, secondsOf(r.Seconds))
 	}
 	if r.ExitCode != migration.ExitOK {
-		text.Last = []string{fmt.Sprintf("Exit code %d: %s. What to do: %s", r.ExitCode, cli.Meaning(r.ExitCode), cli.Anchor(r.ExitCode))}
+		told.Last = []string{fmt.Sprintf("Exit code %d: %s. What to do: %s", r.ExitCode, cli.Meaning(r.ExitCode), cli.Anchor(r.ExitCode))}
 	}
-	return present.Text(text, a.present(state, "add -o wide or -o json"))
+	return present.Text(told, t.options(state))
 }
 
 // unready is the first change whose object was not ready in time, nil if there is none.
@@ -79,9 +94,9 @@ func unready(changes []migration.ChangeReport) *migration.ChangeReport {
 	return nil
 }
 
-// findingsText is the result of verify for people.
-func (a *app) findingsText(found []verify.Finding) string {
-	state := present.State{Caller: a.caller(), Command: "verify", Namespace: a.namespace, ExitCode: a.code}
+// verified is the result of verify for people.
+func (t text) verified(found []verify.Finding) string {
+	state := present.State{Caller: t.caller, Command: "verify", Namespace: t.namespace, ExitCode: t.code}
 	count := map[migration.Severity]int{}
 	for _, d := range found {
 		count[d.Severity]++
@@ -91,32 +106,32 @@ func (a *app) findingsText(found []verify.Finding) string {
 	if len(found) > 0 {
 		title = fmt.Sprintf("%d errors, %d warnings.", count[migration.Error], count[migration.Warning])
 	}
-	return present.Findings(title, state.Findings, a.present(state, "add -o wide or -o json"))
+	return present.Findings(title, state.Findings, t.options(state))
 }
 
-// tableWidth is 0 where nothing is cut: with -o wide, and for pipes and files.
-func (a *app) tableWidth() int {
-	if a.output == formWide || !a.IsTerminal(a.Stdout) {
+// tableWidth is 0 where nothing is cut.
+func (t text) tableWidth() int {
+	if t.uncut {
 		return 0
 	}
-	return a.Width()
+	return t.width
 }
 
 // statusFindings are those of the last reports, by kind.
-func (a *app) statusFindings(s status) string {
-	state := a.stateOf(s)
+func (t text) statusFindings(s status) string {
+	state := t.state(s)
 	if len(state.Findings) == 0 {
 		return ""
 	}
-	return present.Findings("", state.Findings, present.Options{Width: a.Width(), Full: "add -o wide or -o json", Caller: state.Caller, Lines: present.DefaultLines / 2})
+	return present.Findings("", state.Findings, present.Options{Width: t.width, Full: full, Caller: t.caller, Lines: present.DefaultLines / 2})
 }
 
-func (a *app) statusNext(s status) string {
-	return present.NextText(a.present(a.stateOf(s), ""))
+func (t text) statusNext(s status) string {
+	return present.NextText(t.options(t.state(s)))
 }
 
-func (a *app) stateOf(s status) present.State {
-	state := present.State{Caller: a.caller(), Command: "status"}
+func (t text) state(s status) present.State {
+	state := present.State{Caller: t.caller, Command: "status"}
 	for _, j := range s.Jobs {
 		state.Reported = state.Reported || j.Result != ""
 		state.Findings = append(state.Findings, present.Of(j.Errors)...)
@@ -127,4 +142,10 @@ func (a *app) stateOf(s status) present.State {
 	}
 	state.Running = state.Open && s.Lock.Live(now())
 	return state
+}
+
+// next is only the next step.
+func (t text) next(state present.State) string {
+	state.Caller = t.caller
+	return present.NextText(t.options(state))
 }

@@ -89,7 +89,7 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 		return nil
 	}
 	if a.output != formWide {
-		_, err := io.WriteString(a.Stdout, painter(c.Color)(a.findingsText(found)))
+		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found)))
 		return err
 	}
 	t := &table{}
