@@ -32,18 +32,16 @@ func newLogger(w io.Writer, s logSettings) *zap.Logger {
 		EncodeDuration:   zapcore.StringDurationEncoder,
 		ConsoleSeparator: "  ",
 	}
-	var enc zapcore.Encoder
+	out := zapcore.AddSync(redacting{w})
 	if s.json {
-		enc = zapcore.NewJSONEncoder(cfg)
-	} else {
-		cfg.EncodeTime = zapcore.TimeEncoderOfLayout(time.TimeOnly)
-		cfg.EncodeLevel = zapcore.CapitalLevelEncoder
-		if s.color {
-			cfg.EncodeLevel = zapcore.CapitalColorLevelEncoder
-		}
-		enc = zapcore.NewConsoleEncoder(cfg)
+		return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(cfg), out, zapLevel(s.level)))
 	}
-	return zap.New(zapcore.NewCore(enc, zapcore.AddSync(redacting{w}), zapLevel(s.level)))
+	cfg.EncodeTime = zapcore.TimeEncoderOfLayout(time.TimeOnly)
+	cfg.EncodeLevel = zapcore.CapitalLevelEncoder
+	if s.color {
+		cfg.EncodeLevel = zapcore.CapitalColorLevelEncoder
+	}
+	return zap.New(&console{LevelEnabler: zapLevel(s.level), head: zapcore.NewConsoleEncoder(cfg), out: out})
 }
 
 // redacting leaves out of each line what others must not read: whatever a line quotes,

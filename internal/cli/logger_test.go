@@ -66,8 +66,8 @@ func TestJSONLines(t *testing.T) {
 
 func TestClientGoLogs(t *testing.T) {
 	for level, want := range map[string][]string{
-		"debug": {"DEBUG client-go connecting", "DEBUG client-go the API is deprecated", "WARN client-go cannot watch", "DEBUG client-go reconnecting"},
-		"info":  {"WARN client-go cannot watch"},
+		"debug": {"DEBUG client-go connecting", "DEBUG client-go the API is deprecated", "WARN client-go cannot watch: connection reset", "DEBUG client-go reconnecting"},
+		"info":  {"WARN client-go cannot watch: connection reset"},
 		"error": nil,
 	} {
 		t.Run(level, func(t *testing.T) {

@@ -100,7 +100,7 @@ func (rp *reporter) conclude(ctx context.Context, out outcome) *migration.Report
 	}
 	// Publishing took requests, too.
 	final := rp.snapshot(out)
-	rp.Log.Info("finished", zap.String("result", string(final.Result)), zap.String("message", final.Message),
+	rp.Log.Info("finished", zap.String("result", string(final.Result)), zap.String("summary", final.Message),
 		zap.Int("changes", len(final.Changes)), zap.Int("findings", len(final.Findings)), zap.Float64("seconds", final.Seconds),
 		zap.Int64("reads", final.Requests.Reads), zap.Int64("writes", final.Requests.Writes))
 	return final

@@ -77,7 +77,7 @@ func (e *Engine) CreateStateNamespace(ctx context.Context, job migration.Job) *m
 	ctx, cancel := limited(ctx, e.opts.Timeout, "it", "--timeout")
 	defer cancel()
 	out := r.ensureStateNamespace(ctx)
-	r.Log.Info("finished", zap.String("result", string(out.result)), zap.String("message", out.message))
+	r.Log.Info("finished", zap.String("result", string(out.result)), zap.String("summary", out.message))
 	return r.snapshot(out)
 }
 
