@@ -166,7 +166,7 @@ func (pf *preflight) missing(ctx context.Context, units []migration.Unit) ([]mig
 		if p.namespace == pf.StateNamespace {
 			hint += "; a Role needs its namespace: kubectl create namespace " + p.namespace
 		}
-		findings = append(findings, migration.Finding{Severity: migration.Error, Problem: "missing permission: " + p.String(), Hint: hint})
+		findings = append(findings, migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: "missing permission: " + p.String(), Hint: hint})
 	}
 	return findings, nil
 }

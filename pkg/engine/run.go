@@ -239,14 +239,14 @@ func (r *run) findOpen(ctx context.Context) error {
 	if !readable {
 		for _, o := range lock.OpenRuns() {
 			if o.Job == r.Job.Name() {
-				r.Findings.Add(migration.Finding{Severity: migration.Warning, Problem: fmt.Sprintf("a run of it goes on or was interrupted; the Lease says that it is open since %s", o.Since.Format(time.RFC3339)), Hint: hint})
+				r.Findings.Add(migration.Finding{ID: "run-may-be-open", Severity: migration.Warning, Problem: fmt.Sprintf("a run of it goes on or was interrupted; the Lease says that it is open since %s", o.Since.Format(time.RFC3339)), Hint: hint})
 			}
 		}
 		return nil
 	}
 	open, err := r.Recorder.Journals.Find(ctx, journal.OpenPhases...)
 	for _, o := range open {
-		r.Findings.Add(migration.Finding{Severity: migration.Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.Header.Run, o.Phase), Hint: hint})
+		r.Findings.Add(migration.Finding{ID: "run-open", Severity: migration.Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.Header.Run, o.Phase), Hint: hint})
 	}
 	return err
 }
@@ -399,7 +399,7 @@ func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units 
 	if plan.Estimate > r.e.opts.Timeout && !allIndependent(plan) {
 		r.Findings.Add(plan.Findings...)
 		r.Findings.Add(migration.Finding{
-			Severity: migration.Error, Problem: fmt.Sprintf("the plan may take %s, longer than --timeout %s", plan.Estimate, r.e.opts.Timeout),
+			ID: "plan-too-long", Severity: migration.Error, Problem: fmt.Sprintf("the plan may take %s, longer than --timeout %s", plan.Estimate, r.e.opts.Timeout),
 			Hint: "give a longer --timeout (and Helm's, which must be longer still)",
 		})
 		return outcome{result: migration.Refused, message: "the plan may not end within --timeout; nothing was changed"}, false
@@ -632,7 +632,7 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 			return stopped
 		}
 		r.Findings.Tell(migration.Finding{
-			Severity: migration.Warning, Problem: fmt.Sprintf("all changes are made, and the journal of run %s cannot be closed: %v", r.Recorder.Journal.Run, err),
+			ID: "journal-not-closed", Severity: migration.Warning, Problem: fmt.Sprintf("all changes are made, and the journal of run %s cannot be closed: %v", r.Recorder.Journal.Run, err),
 			Hint: "run the job again: it finds nothing to do and closes the journal; until then, status shows the run as open",
 		})
 		return out
@@ -820,7 +820,7 @@ func (rp *reporter) cutOff(parent context.Context, err error) outcome {
 	if cut, ok := errors.AsType[*wait.CutOffError](err); ok && cut.Status.Hint != "" {
 		hint = cut.Status.Hint + "; " + hint
 	}
-	rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
+	rp.Findings.Add(migration.Finding{ID: "rollback-not-finished", Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
 	return outcome{result: migration.PartlyRestored, message: "the rollback did not end: " + err.Error() + "; the journal keeps everything"}
 }
 
@@ -834,7 +834,7 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 	}
 	if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
 		rp.Findings.Add(migration.Finding{
-			Severity: migration.Error, Problem: gone.Error(),
+			ID: "account-gone", Severity: migration.Error, Problem: gone.Error(),
 			Hint: "recreate the account with its permissions, or use another one, and run the job again: it goes on where this run stopped. The next helm upgrade recreates the account of a hook; if one is running already, its Job goes on, and nothing is to do",
 		})
 		return outcome{result: migration.PartlyRestored, message: "this account is gone: nothing could be written any more; what was done stays, and the journal is open"}, true
@@ -852,7 +852,7 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 		return outcome{}, false
 	}
 	rp.Findings.Add(migration.Finding{
-		Severity: migration.Error, Object: "Namespace " + rp.e.opts.StateNamespace, Problem: gone.Error(),
+		ID: "state-gone", Severity: migration.Error, Object: "Namespace " + rp.e.opts.StateNamespace, Problem: gone.Error(),
 		Hint: "what this run changed is listed above, and cannot be undone by this tool; create the namespace again if it is gone, and run the job: it decides on the cluster as it is",
 	})
 	return outcome{result: migration.PartlyRestored, message: fmt.Sprintf("%v; this run stopped, and what was done stays", gone)}, true
@@ -909,26 +909,26 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 	case ctx.Err() != nil:
 		return outcome{result: migration.Interrupted, signal: int(syscall.SIGTERM), message: context.Cause(ctx).Error() + "; nothing was changed"}
 	case IsDamaged(err) != nil:
-		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: IsDamaged(err).Hint()})
+		rp.Findings.Add(migration.Finding{ID: "journal-damaged", Severity: migration.Error, Problem: err.Error(), Hint: IsDamaged(err).Hint()})
 		return outcome{result: migration.Refused, message: err.Error() + "; nothing was changed"}
 	case errors.As(err, &home):
-		rp.Findings.Add(migration.Finding{Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
+		rp.Findings.Add(migration.Finding{ID: "state-namespace-unusable", Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
 		return outcome{result: migration.Refused, message: home.Error() + "; nothing was changed"}
 	case apierrors.IsForbidden(err):
-		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
+		rp.Findings.Add(migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
 		return outcome{result: migration.Refused, message: "a permission is missing; nothing was changed"}
 	case apierrors.IsUnauthorized(err):
-		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: "the credentials are not accepted: log in again, or use another --context"})
+		rp.Findings.Add(migration.Finding{ID: "credentials-refused", Severity: migration.Error, Problem: err.Error(), Hint: "the credentials are not accepted: log in again, or use another --context"})
 		return outcome{result: migration.FailedResult, message: "the API server " + rp.e.server + " does not accept the credentials; nothing was changed"}
 	case !rp.e.connected.Load() && k8sutil.IsTransient(err):
 		rp.Findings.Add(migration.Finding{
-			Severity: migration.Error, Problem: fmt.Sprintf("cannot reach the API server %s: %v", rp.e.server, err),
+			ID: "api-server-unreachable", Severity: migration.Error, Problem: fmt.Sprintf("cannot reach the API server %s: %v", rp.e.server, err),
 			Hint: "check the address in the kubeconfig (--kubeconfig, --context), the network, and that the server runs",
 		})
 		return outcome{result: migration.FailedResult, message: "cannot reach the API server " + rp.e.server + "; nothing was changed"}
 	}
 	if !rp.Findings.HasError() {
-		rp.Findings.Add(migration.Finding{Severity: migration.Error, Problem: err.Error(), Hint: act.HintFor(err)})
+		rp.Findings.Add(act.Advised(migration.Finding{Severity: migration.Error, Problem: err.Error()}, err))
 	}
 	return outcome{result: migration.FailedResult, message: rp.reason(ctx, err) + "; nothing was changed"}
 }

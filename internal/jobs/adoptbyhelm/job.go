@@ -140,7 +140,7 @@ type found struct {
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	if !j.Asked() {
-		return &migration.Plan{Findings: []migration.Finding{{Severity: migration.Info, Problem: "no object is named, so there is nothing to do"}}}, nil
+		return &migration.Plan{Findings: []migration.Finding{{ID: "nothing-named", Severity: migration.Info, Problem: "no object is named, so there is nothing to do"}}}, nil
 	}
 	all := make([]found, len(j.options.objects))
 	g, ctx := errgroup.WithContext(ctx)
@@ -178,20 +178,20 @@ func (j *Job) Await(*migration.Change) []migration.Condition { return nil }
 
 func decide(all []found, o options) *migration.Plan {
 	plan := &migration.Plan{Parallelism: 8}
-	find := func(severity migration.Severity, f found, hint, format string, args ...any) {
-		plan.Findings = append(plan.Findings, migration.Finding{Severity: severity, Object: f.ref.String(), Problem: fmt.Sprintf(format, args...), Hint: hint})
+	find := func(id string, severity migration.Severity, f found, hint, format string, args ...any) {
+		plan.Findings = append(plan.Findings, migration.Finding{ID: id, Severity: severity, Object: f.ref.String(), Problem: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	seen := map[migration.Ref]bool{}
 	for _, f := range all {
 		switch {
 		case !f.served:
-			find(migration.Error, f, "check how the kind is written: KIND.GROUP, as in HTTPSource.sources.kyma-project.io", "the API server serves no kind %s", f.kind)
+			find("kind-not-served", migration.Error, f, "check how the kind is written: KIND.GROUP, as in HTTPSource.sources.kyma-project.io", "the API server serves no kind %s", f.kind)
 			continue
 		case f.live == nil:
-			find(migration.Info, f, "", "does not exist: the chart creates it")
+			find("object-missing", migration.Info, f, "", "does not exist: the chart creates it")
 			continue
 		case f.live.GetDeletionTimestamp() != nil:
-			find(migration.Error, f, "wait until it is gone", "is being deleted")
+			find("object-being-deleted", migration.Error, f, "wait until it is gone", "is being deleted")
 			continue
 		case seen[f.ref]:
 			continue
@@ -200,7 +200,7 @@ func decide(all []found, o options) *migration.Plan {
 		annotations := f.live.GetAnnotations()
 		release, namespace := annotations[kyma.HelmReleaseNameAnnotation], annotations[kyma.HelmReleaseNamespaceAnnotation]
 		if release != "" && release != o.release || namespace != "" && namespace != o.namespace {
-			find(migration.Error, f, "take it out of that release first, or out of --objects", "belongs to the Helm release %s/%s", namespace, release)
+			find("release-foreign", migration.Error, f, "take it out of that release first, or out of --objects", "belongs to the Helm release %s/%s", namespace, release)
 			continue
 		}
 		if patch := ownership(f.live, o); patch != nil {

@@ -19,14 +19,14 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 	find := func(f migration.Finding) { plan.Findings = append(plan.Findings, f) }
 	if slices.Contains(s.kinds.missing, kyma.Application) {
 		find(migration.Finding{
-			Severity: migration.Info,
-			Problem:  fmt.Sprintf("the API server serves no kind Application (%s): this is no Kyma cluster with %s", kyma.Application.Group, kyma.Component(kyma.Application)),
+			ID: "no-applications", Severity: migration.Info,
+			Problem: fmt.Sprintf("the API server serves no kind Application (%s): this is no Kyma cluster with %s", kyma.Application.Group, kyma.Component(kyma.Application)),
 		})
 		return plan, nil
 	}
 	for _, name := range s.migrations {
 		find(migration.Finding{
-			Severity: migration.Error, Object: "Job " + kyma.SystemNamespace + "/" + name,
+			ID: "stock-migration-runs", Severity: migration.Error, Object: "Job " + kyma.SystemNamespace + "/" + name,
 			Problem: "Kyma's own migration is running: what is verified now may not hold when it ends",
 			Hint: fmt.Sprintf("stop it (kubectl -n %s delete job %s) and take the sub-chart mesh-namespaces-migration out of the event-bus chart (docs/migration-guide-1.11.md), or wait until it has ended; then run again",
 				kyma.SystemNamespace, name),
@@ -38,7 +38,7 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 		ref := migration.Ref{Resource: s.kinds.application, Name: name}
 		switch {
 		case kyma.OptedOut(app):
-			find(migration.Finding{Severity: migration.Info, Object: ref.String(), Problem: fmt.Sprintf("left out: it carries the label %s=true", kyma.OptOutLabel)})
+			find(migration.Finding{ID: "left-out", Severity: migration.Info, Object: ref.String(), Problem: fmt.Sprintf("left out: it carries the label %s=true", kyma.OptOutLabel)})
 			continue
 		case app.GetDeletionTimestamp() != nil:
 			continue
@@ -57,7 +57,7 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 			plan.Units = append(plan.Units, await(deployment, st.Message))
 		} else if description, failed := kyma.InstallationFailed(app); failed {
 			f := migration.Finding{
-				Severity: migration.Warning, Object: ref.String(),
+				ID: "release-failed-on-mesh", Severity: migration.Warning, Object: ref.String(),
 				Problem: "its event-service posts to the mesh, but its Helm release has failed: " + description,
 				Hint:    "events flow; fix what it says before the release is upgraded again",
 			}
@@ -78,16 +78,16 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 	if len(plan.Units) > 0 {
 		for _, gk := range s.kinds.missing {
 			find(migration.Finding{
-				Severity: migration.Error,
-				Problem:  fmt.Sprintf("the API server serves no kind %s (%s), without which no event enters the mesh", gk.Kind, gk.Group),
-				Hint:     kyma.Install(gk),
+				ID: "kind-not-served", Severity: migration.Error,
+				Problem: fmt.Sprintf("the API server serves no kind %s (%s), without which no event enters the mesh", gk.Kind, gk.Group),
+				Hint:    kyma.Install(gk),
 			})
 		}
 	}
 	if len(expected) > 0 {
 		find(migration.Finding{
-			Severity: migration.Info,
-			Problem:  fmt.Sprintf("%d of %d Applications posted to the mesh, with all they need, when this began", ready, len(expected)),
+			ID: "verified", Severity: migration.Info,
+			Problem: fmt.Sprintf("%d of %d Applications posted to the mesh, with all they need, when this began", ready, len(expected)),
 		})
 	}
 	// Everything is waited for at once: one report names all that is not right.
@@ -106,17 +106,17 @@ func skipped(deployment *unstructured.Unstructured, pods []*unstructured.Unstruc
 	switch {
 	case deployment == nil && why.OK():
 		return migration.Finding{
-			Severity: migration.Info, Object: ref.String(),
+			ID: "skipped-installation", Severity: migration.Info, Object: ref.String(),
 			Problem: "spec.skipInstallation is true and it has no event-service: there are no events to take",
 		}
 	case why.OK():
 		return migration.Finding{
-			Severity: migration.Info, Object: ref.String(),
+			ID: "skipped-installation", Severity: migration.Info, Object: ref.String(),
 			Problem: "spec.skipInstallation is true: it is not upgraded any more, but its event-service posts to the mesh",
 		}
 	}
 	return migration.Finding{
-		Severity: migration.Warning, Object: ref.String(),
+		ID: "skipped-with-release", Severity: migration.Warning, Object: ref.String(),
 		Problem: fmt.Sprintf("spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: %s", why.About(eventpath.Deployment, o.namespace, kyma.EventServiceName(ref.Name))),
 		Hint: fmt.Sprintf("set spec.skipInstallation to false, or delete its release; until then eventbus-scaledown leaves the Event Bus up: kubectl -n %s get deployment %s",
 			o.namespace, kyma.EventServiceName(ref.Name)),

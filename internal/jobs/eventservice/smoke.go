@@ -57,8 +57,8 @@ func smoke(ctx context.Context, transport http.RoundTripper, namespace string, a
 		}
 	}
 	return append(findings, migration.Finding{
-		Severity: migration.Info,
-		Problem:  fmt.Sprintf("%d of %d event-services answered a legacy request as they must", answered, len(applications)),
+		ID: "smoke-answered", Severity: migration.Info,
+		Problem: fmt.Sprintf("%d of %d event-services answered a legacy request as they must", answered, len(applications)),
 	})
 }
 
@@ -67,9 +67,9 @@ func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app s
 	ctx, cancel := context.WithTimeout(ctx, smokeTimeout)
 	defer cancel()
 	url := fmt.Sprintf("http://%s.%s:%d/%s/v1/events", kyma.EventServiceName(app), namespace, externalPort, app)
-	finding := func(severity migration.Severity, problem, hint string) *migration.Finding {
+	finding := func(id string, severity migration.Severity, problem, hint string) *migration.Finding {
 		return &migration.Finding{
-			Severity: severity, Object: "Deployment " + namespace + "/" + kyma.EventServiceName(app),
+			ID: id, Severity: severity, Object: "Deployment " + namespace + "/" + kyma.EventServiceName(app),
 			Problem: fmt.Sprintf("POST %s: %s", url, problem), Hint: hint,
 		}
 	}
@@ -78,12 +78,12 @@ func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app s
 	var unknown *net.DNSError
 	switch {
 	case errors.As(err, &unknown):
-		return finding(migration.Warning, "not reachable from here: "+err.Error(), "run --smoke in the cluster: the names of Services are known there only")
+		return finding("smoke-unreachable", migration.Warning, "not reachable from here: "+err.Error(), "run --smoke in the cluster: the names of Services are known there only")
 	case notConnected(err):
-		return finding(migration.Warning, "not reachable from here: "+err.Error(),
+		return finding("smoke-unreachable", migration.Warning, "not reachable from here: "+err.Error(),
 			fmt.Sprintf("no pod of its Service takes connections from here: look for a NetworkPolicy, and at kubectl -n %s get endpoints %s", namespace, kyma.EventServiceName(app)))
 	case err != nil:
-		return finding(migration.Warning, "not reachable from outside the mesh: "+err.Error(), outside)
+		return finding("smoke-unreachable", migration.Warning, "not reachable from outside the mesh: "+err.Error(), outside)
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
@@ -96,9 +96,9 @@ func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app s
 		return nil
 	case resp.StatusCode == http.StatusForbidden,
 		resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(resp.Header.Get("Server"), "envoy"):
-		return finding(migration.Warning, "not reachable from outside the mesh: "+resp.Status, outside)
+		return finding("smoke-unreachable", migration.Warning, "not reachable from outside the mesh: "+resp.Status, outside)
 	}
-	return finding(migration.Error, fmt.Sprintf("answered %s, not 400 with validation_violation: %.200q", resp.Status, body),
+	return finding("smoke-wrong-answer", migration.Error, fmt.Sprintf("answered %s, not 400 with validation_violation: %.200q", resp.Status, body),
 		fmt.Sprintf("kubectl -n %s logs deployment/%s -c %s", namespace, kyma.EventServiceName(app), kyma.EventServiceName(app)))
 }
 

@@ -122,7 +122,7 @@ func (j *Job) Validate() error {
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster, _ migration.PlanOptions) (*migration.Plan, error) {
 	if !j.Asked() {
-		return &migration.Plan{Findings: []migration.Finding{{Severity: migration.Info, Problem: "no StatefulSet is named, so there is nothing to do"}}}, nil
+		return &migration.Plan{Findings: []migration.Finding{{ID: "nothing-named", Severity: migration.Info, Problem: "no StatefulSet is named, so there is nothing to do"}}}, nil
 	}
 	s, err := observe(ctx, c, j.options)
 	if err != nil {

@@ -147,19 +147,19 @@ func requested(obj map[string]any) (resource.Quantity, error) {
 
 func decide(s *snapshot, o options) *migration.Plan {
 	plan := &migration.Plan{Parallelism: 1, Serial: true}
-	find := func(severity migration.Severity, ref migration.Ref, hint, format string, args ...any) {
-		plan.Findings = append(plan.Findings, migration.Finding{Severity: severity, Object: ref.String(), Problem: fmt.Sprintf(format, args...), Hint: hint})
+	find := func(id string, severity migration.Severity, ref migration.Ref, hint, format string, args ...any) {
+		plan.Findings = append(plan.Findings, migration.Finding{ID: id, Severity: severity, Object: ref.String(), Problem: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	ref := refOf(o)
 	size := resource.MustParse(o.size) // Validate has parsed it
 	switch {
 	case s.set == nil && len(s.claims) == 0:
-		find(migration.Error, ref, "check the namespace and the name", "does not exist")
+		find("statefulset-missing", migration.Error, ref, "check the namespace and the name", "does not exist")
 		return plan
 	case s.set == nil || s.set.GetDeletionTimestamp() != nil:
 		// A run that was killed may have deleted it: its journal, which the engine
 		// finishes, creates it again. To refuse would be to leave it away.
-		find(migration.Warning, ref, "if no run of this job was interrupted, find out who deleted it", "does not exist now, or is being deleted; its claims grow all the same")
+		find("statefulset-missing", migration.Warning, ref, "if no run of this job was interrupted, find out who deleted it", "does not exist now, or is being deleted; its claims grow all the same")
 	default:
 		if !planSet(plan, s.set, o, size, find) {
 			return plan
@@ -169,11 +169,11 @@ func decide(s *snapshot, o options) *migration.Plan {
 		claimRef := migration.Ref{Resource: claims, Namespace: claim.GetNamespace(), Name: claim.GetName()}
 		has, err := requested(claim.Object)
 		if err != nil {
-			find(migration.Error, claimRef, "", "has no size: %v", err)
+			find("claim-without-size", migration.Error, claimRef, "", "has no size: %v", err)
 			continue
 		}
 		if has.Cmp(size) > 0 {
-			find(migration.Info, claimRef, "", "has %s already, which is not made smaller", has.String())
+			find("claim-larger", migration.Info, claimRef, "", "has %s already, which is not made smaller", has.String())
 		}
 		if has.Cmp(size) >= 0 {
 			if has.Cmp(size) == 0 && !isGrown(claim, size) {
@@ -182,7 +182,7 @@ func decide(s *snapshot, o options) *migration.Plan {
 			continue
 		}
 		if why, hint := cannotGrow(claim, s.classes); why != "" {
-			find(migration.Error, claimRef, hint, "cannot grow from %s to %s: %s", has.String(), size.String(), why)
+			find("claim-cannot-grow", migration.Error, claimRef, hint, "cannot grow from %s to %s: %s", has.String(), size.String(), why)
 			continue
 		}
 		plan.Units = append(plan.Units, grow(claimRef, claim, has, size))
@@ -193,27 +193,27 @@ func decide(s *snapshot, o options) *migration.Plan {
 // planSet decides about the StatefulSet itself; false if nothing can be decided
 // about its claims either.
 func planSet(plan *migration.Plan, set *unstructured.Unstructured, o options, size resource.Quantity,
-	find func(migration.Severity, migration.Ref, string, string, ...any),
+	find func(string, migration.Severity, migration.Ref, string, string, ...any),
 ) bool {
 	ref := refOf(o)
 	index, template, problem := templateOf(set, o.claim)
 	if problem != "" {
-		find(migration.Error, ref, "check --claim", "%s", problem)
+		find("template-not-found", migration.Error, ref, "check --claim", "%s", problem)
 		return false
 	}
 	now, err := requested(template)
 	if err != nil {
-		find(migration.Error, ref, "", "its volume claim template has no size: %v", err)
+		find("claim-without-size", migration.Error, ref, "", "its volume claim template has no size: %v", err)
 		return false
 	}
 	switch now.Cmp(size) {
 	case -1:
 		if policy, _, _ := unstructured.NestedString(set.Object, "spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted"); policy == "Delete" {
-			find(migration.Error, ref, "set persistentVolumeClaimRetentionPolicy.whenDeleted to Retain first", "its claims are deleted when it is deleted")
+			find("claims-deleted-with-set", migration.Error, ref, "set persistentVolumeClaimRetentionPolicy.whenDeleted to Retain first", "its claims are deleted when it is deleted")
 		}
 		plan.Units = append(plan.Units, recreate(ref, set, index, size, now))
 	case 1:
-		find(migration.Info, ref, "", "its volume claim template has %s already, which is not made smaller", now.String())
+		find("claim-larger", migration.Info, ref, "", "its volume claim template has %s already, which is not made smaller", now.String())
 	}
 	return true
 }

@@ -24,7 +24,7 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 // made now. It is pure.
 func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 	left := func(hint, format string, args ...any) *migration.Finding {
-		return &migration.Finding{Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + fmt.Sprintf(format, args...), Hint: hint}
+		return &migration.Finding{ID: "changed-meanwhile", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + fmt.Sprintf(format, args...), Hint: hint}
 	}
 	switch {
 	case s.set == nil || s.set.GetUID() != ch.UID || s.set.GetDeletionTimestamp() != nil:

@@ -33,8 +33,8 @@ const (
 func decide(s *snapshot, o options) *migration.Plan {
 	if !s.kinds.application.Served {
 		return &migration.Plan{Findings: []migration.Finding{{
-			Severity: migration.Info,
-			Problem:  fmt.Sprintf("the API server serves no %s: this is no Kyma cluster with %s", spell(s.kinds.application), kyma.Component(kyma.Application)),
+			ID: "no-applications", Severity: migration.Info,
+			Problem: fmt.Sprintf("the API server serves no %s: this is no Kyma cluster with %s", spell(s.kinds.application), kyma.Component(kyma.Application)),
 		}}}
 	}
 	d := &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, settled: map[string]bool{}}
@@ -80,21 +80,21 @@ func (s *snapshot) assess(app application, o options) (verdict, []migration.Find
 	ref := s.kinds.application.Ref("", app.name)
 	source := s.kinds.httpSource.Ref(o.namespace, app.name)
 	obj := s.sources[app.name]
-	say := func(severity migration.Severity, problem, hint string) []migration.Finding {
-		return []migration.Finding{{Severity: severity, Object: ref.String(), Problem: problem, Hint: hint}}
+	say := func(id string, severity migration.Severity, problem, hint string) []migration.Finding {
+		return []migration.Finding{{ID: id, Severity: severity, Object: ref.String(), Problem: problem, Hint: hint}}
 	}
 	switch {
 	case app.optedOut:
-		return nothing, say(migration.Info, fmt.Sprintf("skipped: it carries the label %s=true", kyma.OptOutLabel), "")
+		return nothing, say("left-out", migration.Info, fmt.Sprintf("skipped: it carries the label %s=true", kyma.OptOutLabel), "")
 	case app.terminating:
 		// Its release goes with it, and the HTTPSource with the release.
 		return nothing, nil
 	case obj != nil && obj.GetDeletionTimestamp() != nil:
-		return refused, say(migration.Error, fmt.Sprintf("%s is being deleted", source),
+		return refused, say("httpsource-being-deleted", migration.Error, fmt.Sprintf("%s is being deleted", source),
 			fmt.Sprintf("wait until it is gone and run again: kubectl -n %s wait --for=delete %s; if it stays, a finalizer holds it",
 				o.namespace, s.kinds.httpSource.Named(app.name)))
 	case obj != nil && kyma.SourceOf(obj) != app.name:
-		return refused, say(migration.Error, fmt.Sprintf("%s is of source %q, not of %q, and so takes the name of the one it needs", source, kyma.SourceOf(obj), app.name),
+		return refused, say("httpsource-name-taken", migration.Error, fmt.Sprintf("%s is of source %q, not of %q, and so takes the name of the one it needs", source, kyma.SourceOf(obj), app.name),
 			"rename or delete that HTTPSource, or "+optOut(s.kinds.application, app.name))
 	case obj != nil && s.ready(app.name).State == migration.Met:
 		return nothing, nil
@@ -102,7 +102,7 @@ func (s *snapshot) assess(app application, o options) (verdict, []migration.Find
 		return nothing, []migration.Finding{skipped(ref, source, app)}
 	}
 	if why := validation.IsDNS1035Label(app.name); len(why) > 0 {
-		return refused, say(migration.Error,
+		return refused, say("application-name-invalid", migration.Error,
 			fmt.Sprintf("%s cannot work: its adapter is a Knative Service of the same name, and %s", source, strings.Join(why, "; ")),
 			"create the Application under another name, or "+optOut(s.kinds.application, app.name))
 	}
@@ -120,13 +120,13 @@ func (s *snapshot) assess(app application, o options) (verdict, []migration.Find
 func skipped(ref, source migration.Ref, app application) migration.Finding {
 	if app.installed {
 		return migration.Finding{
-			Severity: migration.Warning, Object: ref.String(),
+			ID: "skipped-with-release", Severity: migration.Warning, Object: ref.String(),
 			Problem: fmt.Sprintf("spec.skipInstallation is true, but it has a Helm release from before: its event-service is not upgraded, goes on posting to the Event Bus, and its events are lost once that is gone; %s is not created, since a later upgrade of the release might fail on it", source),
 			Hint:    "set spec.skipInstallation to false so that the application-operator upgrades the release and creates the HTTPSource, or delete the release",
 		}
 	}
 	return migration.Finding{
-		Severity: migration.Info, Object: ref.String(),
+		ID: "skipped-installation", Severity: migration.Info, Object: ref.String(),
 		Problem: fmt.Sprintf("spec.skipInstallation is true: it has no event-service, so there are no events to take; %s is not created, since a later installation of the release would fail on it", source),
 		Hint:    "the installation creates the HTTPSource once spec.skipInstallation is false",
 	}
@@ -161,10 +161,10 @@ func (s *snapshot) foreign(app application, o options) []migration.Finding {
 			belongs = fmt.Sprintf("belongs to %s %s", owner.Kind, owner.Name)
 		}
 		findings = append(findings, migration.Finding{
-			Severity: migration.Error,
-			Object:   child.kind.Ref(o.namespace, app.name).String(),
-			Problem:  fmt.Sprintf("%s, but has the name of the one that Application %s needs: the controller of HTTPSources would overwrite it", belongs, app.name),
-			Hint:     "rename it, or delete it if nothing uses it, or " + optOut(s.kinds.application, app.name),
+			ID: "object-name-taken", Severity: migration.Error,
+			Object:  child.kind.Ref(o.namespace, app.name).String(),
+			Problem: fmt.Sprintf("%s, but has the name of the one that Application %s needs: the controller of HTTPSources would overwrite it", belongs, app.name),
+			Hint:    "rename it, or delete it if nothing uses it, or " + optOut(s.kinds.application, app.name),
 		})
 	}
 	return findings
@@ -251,14 +251,14 @@ func (d *decision) helm2Allows(app application) bool {
 	switch {
 	case found && record.err != nil && override:
 		d.find(migration.Finding{
-			Severity: migration.Warning, Object: stored.String(),
+			ID: "helm2-conflict-accepted", Severity: migration.Warning, Object: stored.String(),
 			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; %s is created all the same, as asked for", ref, record.err, source),
 			Hint:    `if the upgrade of the release fails with "already exists", delete the HTTPSource, and the application-operator's next attempt creates it`,
 		})
 		return true
 	case found && record.err != nil:
 		d.find(migration.Finding{
-			Severity: migration.Error, Object: stored.String(),
+			ID: "helm2-release-unreadable", Severity: migration.Error, Object: stored.String(),
 			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; whether %s may be created is unknown", ref, record.err, source),
 			Hint:    "repair or delete the record, or " + optOut(d.kinds.application, app.name) + ", or say --on-helm2-conflict=create",
 		})
@@ -274,14 +274,14 @@ func (d *decision) helm2Allows(app application) bool {
 	}
 	if override {
 		d.find(migration.Finding{
-			Severity: migration.Warning, Object: ref.String(),
+			ID: "helm2-conflict-accepted", Severity: migration.Warning, Object: ref.String(),
 			Problem: fmt.Sprintf("%s is created as asked for, although %s: %s", source, state, risk),
 			Hint:    "when that happens, delete the HTTPSource, and the application-operator's next attempt creates it",
 		})
 		return true
 	}
 	d.find(migration.Finding{
-		Severity: migration.Warning, Object: ref.String(),
+		ID: "left-to-operator", Severity: migration.Warning, Object: ref.String(),
 		Problem: fmt.Sprintf("left to the application-operator: %s, and if one is made here, %s; it makes both the HTTPSource and the event-service that posts to it, and events sent before the former is ready are refused", state, risk),
 		Hint: fmt.Sprintf("check it after the upgrade of application-connector: kubectl -n %s get %s; or create it now, at that price: --on-helm2-conflict=create",
 			d.options.namespace, d.kinds.httpSource.Named(app.name)),
@@ -317,21 +317,21 @@ func (d *decision) preconditions() {
 	}
 	for _, k := range d.unserved() {
 		d.find(migration.Finding{
-			Severity: migration.Error,
-			Problem:  fmt.Sprintf("the API server serves no %s, without which no HTTPSource becomes ready", spell(k)),
-			Hint:     kyma.Install(k.GroupKind),
+			ID: "kind-not-served", Severity: migration.Error,
+			Problem: fmt.Sprintf("the API server serves no %s, without which no HTTPSource becomes ready", spell(k)),
+			Hint:    kyma.Install(k.GroupKind),
 		})
 	}
 	namespace := migration.Ref{Resource: namespaces, Name: d.options.namespace}
 	switch d.namespace {
 	case namespaceMissing:
 		d.find(migration.Finding{
-			Severity: migration.Error, Object: namespace.String(), Problem: "does not exist, so no HTTPSource can be created in it",
+			ID: "integration-namespace-missing", Severity: migration.Error, Object: namespace.String(), Problem: "does not exist, so no HTTPSource can be created in it",
 			Hint: "install the component application-connector, or name another namespace by --integration-namespace",
 		})
 	case namespaceTerminating:
 		d.find(migration.Finding{
-			Severity: migration.Error, Object: namespace.String(), Problem: "is being deleted, so no HTTPSource can be created in it",
+			ID: "integration-namespace-terminating", Severity: migration.Error, Object: namespace.String(), Problem: "is being deleted, so no HTTPSource can be created in it",
 			Hint: "install the component application-connector again once it is gone",
 		})
 	}
@@ -341,13 +341,13 @@ func (d *decision) preconditions() {
 	problem := fmt.Sprintf("Tiller's releases cannot be read: no permission to list configmaps in namespace %s", d.options.tillerNamespace)
 	if d.options.onHelm2Conflict == create {
 		d.find(migration.Finding{
-			Severity: migration.Warning, Problem: problem + "; HTTPSources are created all the same, as asked for",
+			ID: "helm2-conflict-accepted", Severity: migration.Warning, Problem: problem + "; HTTPSources are created all the same, as asked for",
 			Hint: `if the upgrade of a release fails with "already exists", delete its HTTPSource, and the application-operator's next attempt creates it`,
 		})
 		return
 	}
 	d.find(migration.Finding{
-		Severity: migration.Error, Problem: problem + "; whether HTTPSources may be created is unknown",
+		ID: "tiller-unreadable", Severity: migration.Error, Problem: problem + "; whether HTTPSources may be created is unknown",
 		Hint: fmt.Sprintf("grant list on configmaps in namespace %s, or give --tiller-namespace=\"\" if the cluster has no Tiller", d.options.tillerNamespace),
 	})
 }

@@ -65,8 +65,8 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 
 	if len(plan.Units) > 0 && !m.dryRun && !m.yes {
 		plan.Findings = append(plan.Findings, migration.Finding{
-			Severity: migration.Error, Problem: "this deletes, and was not told to",
-			Hint: "look at it first (eventbus-purge plan), then: eventbus-purge run --yes",
+			ID: "purge-not-confirmed", Severity: migration.Error, Problem: "it deletes objects, and the deletion is not confirmed",
+			Note: "Read the plan. Then run it with --yes", Command: "eventmesh-migrate plan --job eventbus-purge",
 		})
 	}
 	return plan
@@ -79,7 +79,7 @@ func leaked(s *snapshot) []migration.Finding {
 	for _, f := range s.channels {
 		if !s.subscribed[f.ref.Name] && f.object.GetDeletionTimestamp() == nil {
 			findings = append(findings, migration.Finding{
-				Severity: migration.Info, Object: f.ref.String(),
+				ID: "channel-without-subscriber", Severity: migration.Info, Object: f.ref.String(),
 				Problem: "no Knative Subscription subscribes to it: the subscription-controller left it when it deleted several at once",
 			})
 		}
@@ -90,19 +90,19 @@ func leaked(s *snapshot) []migration.Finding {
 // inUse says what of the Event Bus is still used.
 func inUse(s *snapshot, o options) []migration.Finding {
 	var findings []migration.Finding
-	refuse := func(object, problem, hint string) {
-		findings = append(findings, migration.Finding{Severity: migration.Error, Object: object, Problem: problem, Hint: hint})
+	refuse := func(id, object, problem, hint string) {
+		findings = append(findings, migration.Finding{ID: id, Severity: migration.Error, Object: object, Problem: problem, Hint: hint})
 	}
 	for _, name := range s.migrations {
-		refuse("Job "+o.namespace+"/"+name, "Kyma's own migration is running",
+		refuse("stock-migration-runs", "Job "+o.namespace+"/"+name, "Kyma's own migration is running",
 			fmt.Sprintf("wait until it has ended, or stop it: kubectl -n %s delete job %s", o.namespace, name))
 	}
 	if s.helm2 != "" {
-		refuse("", fmt.Sprintf("the Helm 2 release %s exists (%s)", o.release, s.helm2),
+		refuse("helm-release-exists", "", fmt.Sprintf("the Helm 2 release %s exists (%s)", o.release, s.helm2),
 			fmt.Sprintf("remove it, which is not done here: helm delete --purge --tls %s", o.release))
 	}
 	if s.helm3 != "" {
-		refuse("", fmt.Sprintf("the Helm 3 release %s exists in namespace %s (%s)", o.release, o.namespace, s.helm3),
+		refuse("helm-release-exists", "", fmt.Sprintf("the Helm 3 release %s exists in namespace %s (%s)", o.release, o.namespace, s.helm3),
 			fmt.Sprintf("remove it, which is not done here: helm uninstall %s --namespace %s", o.release, o.namespace))
 	}
 	for _, ref := range s.running {
@@ -110,11 +110,11 @@ func inUse(s *snapshot, o options) []migration.Finding {
 		if ref.Kind == deployments.Kind {
 			what = "it is a part of the Event Bus, and not at 0 replicas"
 		}
-		refuse(ref.String(), what, "eventbus-scaledown scales the Event Bus to 0 once nothing uses it")
+		refuse("bus-still-up", ref.String(), what, "eventbus-scaledown scales the Event Bus to 0 once nothing uses it")
 	}
 	for _, f := range s.subscriptions {
 		if f.object.GetDeletionTimestamp() == nil {
-			refuse(f.ref.String(), "it is a Kyma Subscription, which only the Event Bus serves",
+			refuse("kyma-subscription-in-use", f.ref.String(), "it is a Kyma Subscription, which only the Event Bus serves",
 				"trigger-sync moves it to the mesh; or delete it")
 		}
 	}
@@ -124,7 +124,7 @@ func inUse(s *snapshot, o options) []migration.Finding {
 		if why == "" {
 			why = "it has no status yet"
 		}
-		refuse(f.ref.String(), "it is not ready, so the mesh may not deliver yet: "+why,
+		refuse("mesh-trigger-not-ready", f.ref.String(), "it is not ready, so the mesh may not deliver yet: "+why,
 			fmt.Sprintf("kubectl -n %s describe trigger %s; leave it out: kubectl -n %[1]s label trigger %[2]s %s=true", f.ref.Namespace, f.ref.Name, kyma.OptOutLabel))
 	}
 	return findings
@@ -169,7 +169,7 @@ func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Findin
 	}
 	f := *s.definition
 	keep := func(why string) ([]migration.Unit, []migration.Finding) {
-		return nil, []migration.Finding{{Severity: migration.Info, Object: f.ref.String(), Problem: "kept: " + why}}
+		return nil, []migration.Finding{{ID: "definition-left", Severity: migration.Info, Object: f.ref.String(), Problem: "kept: " + why}}
 	}
 	others := slices.DeleteFunc(versions(f.object), func(v string) bool { return v == legacyVersion })
 	switch {
@@ -187,18 +187,18 @@ func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Findin
 		Why: "nothing serves this kind any more",
 	}
 	var findings []migration.Finding
-	tell := func(severity migration.Severity, problem, hint string) {
-		findings = append(findings, migration.Finding{Severity: severity, Object: f.ref.String(), Problem: problem, Hint: hint})
+	tell := func(id string, severity migration.Severity, problem, hint string) {
+		findings = append(findings, migration.Finding{ID: id, Severity: severity, Object: f.ref.String(), Problem: problem, Hint: hint})
 	}
 	switch {
 	case f.refusal != "":
 		ch.Irreversible = true
-		tell(migration.Warning, "it is deleted for good: this API server would not create it again: "+f.refusal,
+		tell("definition-not-restorable", migration.Warning, "it is deleted for good: this API server would not create it again: "+f.refusal,
 			fmt.Sprintf("keep a copy: kubectl get crd %s -o yaml; to keep the kind: kubectl label crd %[1]s %s=true", definitionName, kyma.OptOutLabel))
 	case f.untried:
-		tell(migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted for good", "grant create on customresourcedefinitions")
+		tell("definition-maybe-not-restorable", migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted for good", "grant create on customresourcedefinitions")
 	case f.converted:
-		tell(migration.Info, "this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "")
+		tell("definition-converted", migration.Info, "this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "")
 	}
 	return []migration.Unit{{ID: f.ref.String(), Changes: []migration.Change{ch}}}, findings
 }

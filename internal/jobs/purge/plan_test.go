@@ -131,7 +131,7 @@ func TestDecide(t *testing.T) {
 		s:      snapshot{definition: crd(t, onlyV1alpha1)}, mode: mode{},
 		want: []string{
 			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete",
-			"error: this deletes, and was not told to (look at it first (eventbus-purge plan), then: eventbus-purge run --yes)",
+			"error: it deletes objects, and the deletion is not confirmed (Read the plan. Then run it with --yes: eventmesh-migrate plan --job eventbus-purge)",
 		},
 	}, {
 		reason: "a plan need not",

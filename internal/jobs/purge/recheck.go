@@ -39,7 +39,7 @@ func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 		if object != "" {
 			problem = object + ": " + problem
 		}
-		return &migration.Finding{Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + problem, Hint: hint}
+		return &migration.Finding{ID: "bus-in-use-again", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + problem, Hint: hint}
 	}
 	if used := inUse(s, o); len(used) > 0 {
 		return left(used[0].Object, used[0].Problem, used[0].Hint)

@@ -55,7 +55,7 @@ func decide(s *snapshot, o options) *migration.Plan {
 
 func optedOut(d busDeployment) migration.Finding {
 	return migration.Finding{
-		Severity: migration.Warning, Object: d.ref.String(),
+		ID: "bus-left-out", Severity: migration.Warning, Object: d.ref.String(),
 		Problem: fmt.Sprintf("it carries the label %s=true, so the Event Bus is left running", kyma.OptOutLabel),
 	}
 }
@@ -69,7 +69,7 @@ func irreversible(u migration.Unit) int {
 
 func stockMigration(namespace, name string) migration.Finding {
 	return migration.Finding{
-		Severity: migration.Error, Object: "Job " + namespace + "/" + name,
+		ID: "stock-migration-runs", Severity: migration.Error, Object: "Job " + namespace + "/" + name,
 		Problem: "Kyma's own migration is running: it recreates ServiceInstances and deletes the Kyma Subscriptions that are still needed",
 		Hint: fmt.Sprintf("stop it (kubectl -n %s delete job %s) and take the sub-chart mesh-namespaces-migration out of the event-bus chart (docs/migration-guide-1.11.md), or wait until it has ended; then run again",
 			namespace, name),
@@ -84,7 +84,7 @@ func holds(s *snapshot) []migration.Finding {
 	var findings []migration.Finding
 	for _, e := range s.eventServices {
 		f := migration.Finding{
-			Severity: migration.Deferred, Object: "Application " + e.application,
+			ID: "event-service-uses-bus", Severity: migration.Deferred, Object: "Application " + e.application,
 			Problem: "the Event Bus stays up: event-service " + kyma.EventServiceName(e.application) + " is not switched to the mesh: " + e.why,
 			Hint:    "wait until application-operator has upgraded it, and run again; eventservice-verify says what is wrong with it",
 		}
@@ -112,9 +112,9 @@ func holds(s *snapshot) []migration.Finding {
 	}
 	if len(waiting) > 0 {
 		f := migration.Finding{
-			Severity: migration.Deferred,
-			Problem:  fmt.Sprintf("the Event Bus stays up: %s: %s", count(len(waiting), "Kyma Subscription is left", "Kyma Subscriptions are left"), some(waiting)),
-			Hint:     "trigger-sync moves them to the mesh, or says why it cannot; run this job after it",
+			ID: "kyma-subscriptions-left", Severity: migration.Deferred,
+			Problem: fmt.Sprintf("the Event Bus stays up: %s: %s", count(len(waiting), "Kyma Subscription is left", "Kyma Subscriptions are left"), some(waiting)),
+			Hint:    "trigger-sync moves them to the mesh, or says why it cannot; run this job after it",
 		}
 		if terminating {
 			f.Hint += "; one that is being deleted is finished by the subscription-controller, which must run for that"
@@ -123,7 +123,7 @@ func holds(s *snapshot) []migration.Finding {
 	}
 	if len(left) > 0 {
 		findings = append(findings, migration.Finding{
-			Severity: migration.Warning,
+			ID: "subscriptions-left-out", Severity: migration.Warning,
 			Problem: fmt.Sprintf("the Event Bus stays up for %s no part of the migration (by the label %s=true, or by the namespace): %s",
 				count(len(left), "Kyma Subscription that is", "Kyma Subscriptions that are"), kyma.OptOutLabel, some(left)),
 			Hint: "delete them, or take them into the migration, before the Event Bus can go",
@@ -132,7 +132,7 @@ func holds(s *snapshot) []migration.Finding {
 	for _, d := range s.bus {
 		if n := d.keptReplicas(); n > 0 && d.replicas() == 0 && len(findings) > 0 {
 			findings = append(findings, migration.Finding{
-				Severity: migration.Warning, Object: d.ref.String(),
+				ID: "bus-down-but-needed", Severity: migration.Warning, Object: d.ref.String(),
 				Problem: "it is at 0 since an earlier run, while the Event Bus is needed",
 				Hint:    fmt.Sprintf("eventbus-scaledown undo, or kubectl -n %s scale deployment %s --replicas=%d", d.ref.Namespace, d.ref.Name, n),
 			})
@@ -183,15 +183,15 @@ func risks(d busDeployment) []migration.Finding {
 		return nil
 	}
 	var findings []migration.Finding
-	warn := func(problem, hint string) {
-		findings = append(findings, migration.Finding{Severity: migration.Warning, Object: d.ref.String(), Problem: problem, Hint: hint})
+	warn := func(id, problem, hint string) {
+		findings = append(findings, migration.Finding{ID: id, Severity: migration.Warning, Object: d.ref.String(), Problem: problem, Hint: hint})
 	}
 	if n := d.keptReplicas(); n > 0 {
-		warn(fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again: an upgrade of the event-bus chart does that, and whoever else manages it", n, d.replicas()),
+		warn("bus-scaled-up-again", fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again: an upgrade of the event-bus chart does that, and whoever else manages it", n, d.replicas()),
 			"it is scaled down once more; set its replicas to 0 where they come from, or remove the release (docs/migration-guide-1.12.md)")
 	}
 	for _, name := range d.autoscalers {
-		warn(fmt.Sprintf("HorizontalPodAutoscaler %s/%s targets it: it is out of work while the Deployment is at 0, and takes over again once it is not", d.ref.Namespace, name),
+		warn("autoscaler-targets-bus", fmt.Sprintf("HorizontalPodAutoscaler %s/%s targets it: it is out of work while the Deployment is at 0, and takes over again once it is not", d.ref.Namespace, name),
 			fmt.Sprintf("kubectl -n %s delete hpa %s", d.ref.Namespace, name))
 	}
 	said := map[string]bool{}
@@ -203,11 +203,11 @@ func risks(d busDeployment) []migration.Finding {
 	for _, key := range slices.Sorted(maps.Keys(owners)) {
 		if _, ok := marks[key]; ok && !said[owners[key]] {
 			said[owners[key]] = true
-			warn(fmt.Sprintf("%s manages it (%s) and may scale it up again", owners[key], key), "set its replicas to 0 there")
+			warn("gitops-manages-bus", fmt.Sprintf("%s manages it (%s) and may scale it up again", owners[key], key), "set its replicas to 0 there")
 		}
 	}
 	if owner := metav1.GetControllerOfNoCopy(d.object); owner != nil {
-		warn(fmt.Sprintf("%s %s controls it and may scale it up again", owner.Kind, owner.Name), "scale it down there")
+		warn("owner-controls-bus", fmt.Sprintf("%s %s controls it and may scale it up again", owner.Kind, owner.Name), "scale it down there")
 	}
 	return findings
 }

@@ -54,7 +54,7 @@ func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 		case ch.Ref.Name == o.controller && d.ref.Name == o.publisher && !d.down():
 			// The intake goes first: what it takes, the controller must serve.
 			return s.left(ch, migration.Finding{
-				Severity: migration.Deferred, Object: d.ref.String(), Problem: "it takes events for the Event Bus, and is not at 0 yet",
+				ID: "publisher-still-up", Severity: migration.Deferred, Object: d.ref.String(), Problem: "it takes events for the Event Bus, and is not at 0 yet",
 				Hint: "run the job again: eventbus-scaledown scales it down first",
 			})
 		}
@@ -65,7 +65,7 @@ func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 // left is the finding about what is left as it is, with what an earlier
 // change of the run has scaled already.
 func (s *snapshot) left(ch *migration.Change, why migration.Finding) *migration.Finding {
-	f := migration.Finding{Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + why.Problem, Hint: why.Hint}
+	f := migration.Finding{ID: why.ID, Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + why.Problem, Hint: why.Hint}
 	if why.Severity == migration.Warning {
 		f.Severity = migration.Warning
 	}
@@ -86,7 +86,7 @@ func (s *snapshot) left(ch *migration.Change, why migration.Finding) *migration.
 func recheckRelease(s *snapshot, ch *migration.Change) *migration.Finding {
 	stays := func(severity migration.Severity, hint, format string, args ...any) *migration.Finding {
 		return &migration.Finding{
-			Severity: severity, Object: ch.Ref.String(), Hint: hint,
+			ID: "finalizer-stays", Severity: severity, Object: ch.Ref.String(), Hint: hint,
 			Problem: "its finalizer " + kyma.EventActivationFinalizer + " stays: " + fmt.Sprintf(format, args...),
 		}
 	}

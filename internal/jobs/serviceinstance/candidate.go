@@ -33,6 +33,7 @@ func (c *candidate) activation() id    { return id{c.namespace(), c.service.ID} 
 
 // problem is why something cannot be done, and what to do about it.
 type problem struct {
+	id         string
 	severity   migration.Severity
 	what, hint string
 }
@@ -86,7 +87,7 @@ func (d *decision) candidateOf(obj *unstructured.Unstructured) (*candidate, *pro
 			names[i] = o.application
 		}
 		return nil, &problem{
-			migration.Error, fmt.Sprintf("its service %q is one of several Applications, and nothing says which: %s", c.service.ID, strings.Join(names, ", ")),
+			"service-ambiguous", migration.Error, fmt.Sprintf("its service %q is one of several Applications, and nothing says which: %s", c.service.ID, strings.Join(names, ", ")),
 			"give each service an ID of its own, or leave one ApplicationMapping for it in the namespace",
 		}
 	}
@@ -128,7 +129,7 @@ func (s *snapshot) classOf(obj *unstructured.Unstructured) (*unstructured.Unstru
 		return found[0], nil
 	}
 	return nil, &problem{
-		migration.Error, fmt.Sprintf("its ServiceClass is ambiguous: %s", names(found)),
+		"service-ambiguous", migration.Error, fmt.Sprintf("its ServiceClass is ambiguous: %s", names(found)),
 		"name the class by its external ID in the spec of the ServiceInstance, or opt the instance out",
 	}
 }
@@ -164,12 +165,12 @@ func (s *snapshot) planOf(obj, class *unstructured.Unstructured) (*unstructured.
 		return found[0], nil
 	case 0:
 		return nil, &problem{
-			migration.Error, "its ServicePlan does not exist any more: it could not be provisioned again",
+			"service-plan-missing", migration.Error, "its ServicePlan does not exist any more: it could not be provisioned again",
 			"enable the service again in an ApplicationMapping of the namespace, or delete the ServiceInstance",
 		}
 	}
 	return nil, &problem{
-		migration.Error, fmt.Sprintf("its ServicePlan is ambiguous: %s", names(found)),
+		"service-ambiguous", migration.Error, fmt.Sprintf("its ServicePlan is ambiguous: %s", names(found)),
 		"name the plan by its external ID in the spec of the ServiceInstance, or opt the instance out",
 	}
 }

@@ -54,20 +54,20 @@ func newDecision(s *snapshot, o options, dryRun bool) *decision {
 	}
 }
 
-func (d *decision) find(severity migration.Severity, object, problem, hint string) {
-	d.plan.Findings = append(d.plan.Findings, migration.Finding{Severity: severity, Object: object, Problem: problem, Hint: hint})
+func (d *decision) find(id string, severity migration.Severity, object, problem, hint string) {
+	d.plan.Findings = append(d.plan.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Hint: hint})
 }
 
 // tell is for whoever looks at a plan. A run says what it does by its changes: its
 // report would else differ from that of the next one, which finds nothing to do.
-func (d *decision) tell(object, what, hint string) {
+func (d *decision) tell(id, object, what, hint string) {
 	if d.dryRun {
-		d.find(migration.Info, object, what, hint)
+		d.find(id, migration.Info, object, what, hint)
 	}
 }
 
 func (d *decision) report(obj *unstructured.Unstructured, p *problem) {
-	d.find(p.severity, d.kinds.instance.RefTo(obj).String(), p.what, p.hint)
+	d.find(p.id, p.severity, d.kinds.instance.RefTo(obj).String(), p.what, p.hint)
 }
 
 func optOut(obj *unstructured.Unstructured) string {
@@ -86,7 +86,7 @@ func (d *decision) assess() {
 		switch {
 		case c == nil && why == nil:
 		case kyma.OptedOut(obj) || in.optedOut:
-			d.find(migration.Info, d.kinds.instance.RefTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
+			d.find("left-out", migration.Info, d.kinds.instance.RefTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
 		case in.terminating:
 		case c == nil:
 			why.hint = cmp.Or(why.hint, optOut(obj))
@@ -109,7 +109,7 @@ func (d *decision) decide(c *candidate) {
 	s := d.options.strategy
 	switch {
 	case c.obj.GetDeletionTimestamp() != nil:
-		why := &problem{migration.Warning, "left alone: it is being deleted", ""}
+		why := &problem{"instance-being-deleted", migration.Warning, "left alone: it is being deleted", ""}
 		if c.state.Undeletable {
 			why.what = "left alone: it is being deleted, and its deprovisioning has failed for good"
 			why.hint = fmt.Sprintf("Service Catalog does nothing about it any more: kubectl -n %s describe serviceinstance %s", c.namespace(), c.obj.GetName())
@@ -117,7 +117,7 @@ func (d *decision) decide(c *candidate) {
 		d.report(c.obj, why)
 	case c.state.Operation != "":
 		d.report(c.obj, &problem{
-			migration.Deferred, fmt.Sprintf("left for later: its %s is under way (%s)", strings.ToLower(c.state.Operation), c.state.Ready),
+			"instance-busy", migration.Deferred, fmt.Sprintf("left for later: its %s is under way (%s)", strings.ToLower(c.state.Operation), c.state.Ready),
 			"wait until it has ended, and run again",
 		})
 	case c.state.FailedForGood():
@@ -125,12 +125,12 @@ func (d *decision) decide(c *candidate) {
 		switch {
 		case len(others) > 0 && !c.packages:
 			d.report(c.obj, &problem{
-				migration.Warning, fmt.Sprintf("left alone: its provisioning has failed, and ServiceInstance %s provides the same service already", others[0].GetName()),
+				"instance-failed-twin", migration.Warning, fmt.Sprintf("left alone: its provisioning has failed, and ServiceInstance %s provides the same service already", others[0].GetName()),
 				"delete it if nobody needs it",
 			})
 		case s == repair:
 			d.report(c.obj, &problem{
-				migration.Deferred, "not provisioned, and never will be: " + c.state.Failed.String(),
+				"instance-needs-recreation", migration.Deferred, "not provisioned, and never will be: " + c.state.Failed.String(),
 				fmt.Sprintf("only a new one can be: run with --strategy=%s", auto),
 			})
 		default:
@@ -139,7 +139,7 @@ func (d *decision) decide(c *candidate) {
 		}
 	case !c.state.Provisioned:
 		d.report(c.obj, &problem{
-			migration.Deferred, fmt.Sprintf("left for later: it is not provisioned yet (%s)", cmp.Or(c.state.Ready.String(), "it has no status")),
+			"instance-not-provisioned", migration.Deferred, fmt.Sprintf("left for later: it is not provisioned yet (%s)", cmp.Or(c.state.Ready.String(), "it has no status")),
 			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; run again when it is", c.namespace(), c.obj.GetName()),
 		})
 	case s == always:
@@ -149,7 +149,7 @@ func (d *decision) decide(c *candidate) {
 	case s == recreate, c.broken != "" && s == auto:
 		d.recreations = append(d.recreations, c)
 	case c.broken != "":
-		d.report(c.obj, &problem{migration.Deferred, c.broken, fmt.Sprintf("no repair can help: run with --strategy=%s", auto)})
+		d.report(c.obj, &problem{"instance-needs-recreation", migration.Deferred, c.broken, fmt.Sprintf("no repair can help: run with --strategy=%s", auto)})
 	default:
 		d.repairs = append(d.repairs, c)
 	}
@@ -217,7 +217,7 @@ func (d *decision) served() bool {
 	for _, k := range []migration.Kind{d.kinds.activation, d.kinds.link, d.kinds.broker, d.kinds.channel} {
 		if !k.Served {
 			ok = false
-			d.find(migration.Error, "", fmt.Sprintf("the API server serves no kind %s (%s), without which no event gets through the mesh", k.Kind, k.Group),
+			d.find("kind-not-served", migration.Error, "", fmt.Sprintf("the API server serves no kind %s (%s), without which no event gets through the mesh", k.Kind, k.Group),
 				kyma.Install(k.GroupKind))
 		}
 	}
@@ -231,7 +231,7 @@ func (d *decision) finish() *migration.Plan {
 		d.recreate()
 	}
 	for _, c := range d.complete {
-		d.tell(d.kinds.instance.RefTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
+		d.tell("instance-complete", d.kinds.instance.RefTo(c.obj).String(), "nothing to do: it is provisioned, and has all that the mesh needs", "")
 	}
 	d.plan.SortFindings()
 	return d.plan
@@ -245,16 +245,16 @@ func (d *decision) unusable(application string) *problem {
 	switch {
 	case len(channels) == 0:
 		return &problem{
-			migration.Deferred, fmt.Sprintf("left for later: its Application %s has no Channel in %s yet", application, in), "run httpsource-sync first",
+			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: its Application %s has no Channel in %s yet", application, in), "run httpsource-sync first",
 		}
 	case len(channels) > 1:
 		return &problem{
-			migration.Deferred, fmt.Sprintf("left for later: %d Channels in %s are labelled %s=%s: %s", len(channels), in, kyma.ApplicationNameLabel, application, names(channels)),
+			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: %d Channels in %s are labelled %s=%s: %s", len(channels), in, kyma.ApplicationNameLabel, application, names(channels)),
 			"delete all but the one that belongs to the HTTPSource of that name",
 		}
 	case !kyma.ReadinessOf(channels[0]).OK():
 		return &problem{
-			migration.Deferred, fmt.Sprintf("left for later: the Channel %s/%s of its Application is not ready", in, channels[0].GetName()),
+			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: the Channel %s/%s of its Application is not ready", in, channels[0].GetName()),
 			fmt.Sprintf("kubectl -n %s describe %s.%s %s", in, d.kinds.channel.Resource.GroupVersionResource.Resource, d.kinds.channel.Group, channels[0].GetName()),
 		}
 	}
@@ -270,7 +270,7 @@ func (d *decision) duplicate(c *candidate) *problem {
 	}
 	in := d.options.integrationNamespace
 	return &problem{
-		migration.Deferred, fmt.Sprintf("left for later: %d Knative Subscriptions bring the events of %s to its namespace, each event %d times: %s", len(links), c.application, len(links), names(links)),
+		"link-duplicate", migration.Deferred, fmt.Sprintf("left for later: %d Knative Subscriptions bring the events of %s to its namespace, each event %d times: %s", len(links), c.application, len(links), names(links)),
 		fmt.Sprintf("delete all but one of them: kubectl -n %s get subscriptions.%s -l %s=%s,%s=%s", in, d.kinds.link.Group,
 			kyma.ApplicationNameLabel, c.application, kyma.BrokerNamespaceLabel, c.namespace()),
 	}
@@ -283,7 +283,7 @@ func (d *decision) unnameable(c *candidate) *problem {
 		return nil
 	}
 	return &problem{
-		migration.Error, fmt.Sprintf("the ID of its service, %q, can be no name of an EventActivation: %s", c.service.ID, strings.Join(why, "; ")),
+		"service-id-unusable", migration.Error, fmt.Sprintf("the ID of its service, %q, can be no name of an EventActivation: %s", c.service.ID, strings.Join(why, "; ")),
 		"give the service another ID, or " + optOut(c.obj),
 	}
 }

@@ -39,7 +39,7 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 // this is the plan. It is pure.
 func recheck(now *migration.Plan, u *migration.Unit) *migration.Finding {
 	left := func(hint, format string, args ...any) *migration.Finding {
-		return &migration.Finding{Severity: migration.Deferred, Object: u.ID, Problem: "left as it is: " + fmt.Sprintf(format, args...), Hint: hint}
+		return &migration.Finding{ID: "changed-meanwhile", Severity: migration.Deferred, Object: u.ID, Problem: "left as it is: " + fmt.Sprintf(format, args...), Hint: hint}
 	}
 	for k := range now.Units {
 		if now.Units[k].ID != u.ID {
@@ -89,7 +89,7 @@ func deletions(u *migration.Unit) []*migration.Change {
 // recheckAccess says why the label of a namespace is not to be set again.
 func recheckAccess(ns *unstructured.Unstructured, ch *migration.Change) *migration.Finding {
 	stays := func(problem string) *migration.Finding {
-		return &migration.Finding{Severity: migration.Info, Object: ch.Ref.String(), Problem: "its label " + kyma.AccessLabel + " is not set again: " + problem}
+		return &migration.Finding{ID: "access-label-left", Severity: migration.Info, Object: ch.Ref.String(), Problem: "its label " + kyma.AccessLabel + " is not set again: " + problem}
 	}
 	var sets unstructured.Unstructured
 	if err := json.Unmarshal(ch.Patch, &sets.Object); err != nil {

@@ -45,7 +45,7 @@ func (d *decision) recreate() {
 		return
 	}
 	d.plan.Serial, d.plan.Estimate = true, takes
-	d.tell("", fmt.Sprintf("the recreation of %s, one after the other, takes about %s, with %s of application-broker; --timeout has to be longer",
+	d.tell("recreation-takes", "", fmt.Sprintf("the recreation of %s, one after the other, takes about %s, with %s of application-broker; --timeout has to be longer",
 		count(len(wanted), "ServiceInstance"), takes, count(restarts, "restart")), "")
 }
 
@@ -98,7 +98,7 @@ func (d *decision) announce(c *candidate) int {
 	if len(usages) > 0 {
 		hint = "the workloads are without the credentials meanwhile, and their pods are replaced"
 	}
-	d.tell(d.kinds.instance.RefTo(c.obj).String(), problem, hint)
+	d.tell("instance-recreated", d.kinds.instance.RefTo(c.obj).String(), problem, hint)
 	return len(bindings) + len(usages)
 }
 
@@ -125,9 +125,11 @@ func (d *decision) irretrievable(c *candidate) *problem {
 	mapping := d.mappings[id{namespace, c.application}]
 	enable := fmt.Sprintf("enable the service in ApplicationMapping %s/%s, or %s", namespace, c.application, optOut(c.obj))
 	never := func(what, hint string) *problem {
-		return &problem{migration.Error, "could not be provisioned again: " + what, cmp.Or(hint, optOut(c.obj))}
+		return &problem{"instance-not-recreatable", migration.Error, "could not be provisioned again: " + what, cmp.Or(hint, optOut(c.obj))}
 	}
-	later := func(what, hint string) *problem { return &problem{migration.Deferred, "left for later: " + what, hint} }
+	later := func(what, hint string) *problem {
+		return &problem{"instance-waits", migration.Deferred, "left for later: " + what, hint}
+	}
 	switch {
 	case removed(c.class):
 		return never(fmt.Sprintf("its ServiceClass %s is removed from the catalog", c.class.GetName()), enable)
@@ -159,7 +161,7 @@ func (d *decision) irretrievable(c *candidate) *problem {
 		switch {
 		case specOf(activation, "sourceId") != c.application && !owned:
 			return &problem{
-				migration.Error, fmt.Sprintf("%s; it does not belong to the instance, and would stay as it is", c.broken),
+				"activation-foreign", migration.Error, fmt.Sprintf("%s; it does not belong to the instance, and would stay as it is", c.broken),
 				fmt.Sprintf("look who made %s; if nobody needs it, delete it and run again", in),
 			}
 		case activation.GetDeletionTimestamp() != nil:
@@ -194,18 +196,18 @@ func (d *decision) unbindable(c *candidate) *problem {
 			switch {
 			case d.recreation.unseen[key]:
 				return &problem{
-					migration.Error, fmt.Sprintf("may not come back: %s the Secret %s, and this account may not look whether that exists", what, source.secret),
+					"parameters-not-restorable", migration.Error, fmt.Sprintf("may not come back: %s the Secret %s, and this account may not look whether that exists", what, source.secret),
 					fmt.Sprintf("run it as somebody who may, or kubectl -n %s create role eventmesh-migration --verb=get --resource=secrets --resource-name=%s, and bind it to the job's account; or %s",
 						obj.GetNamespace(), source.secret, optOut(c.obj)),
 				}
 			case keys == nil:
 				return &problem{
-					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, does not exist", source.secret, what),
+					"parameters-not-restorable", migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, does not exist", source.secret, what),
 					"create that Secret again, or " + optOut(c.obj),
 				}
 			case !keys[source.key]:
 				return &problem{
-					migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, has no key %q", source.secret, what, source.key),
+					"parameters-not-restorable", migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, has no key %q", source.secret, what, source.key),
 					fmt.Sprintf("add that key to Secret %s/%s, or %s", obj.GetNamespace(), source.secret, optOut(c.obj)),
 				}
 			}
@@ -221,7 +223,7 @@ func (d *decision) unbindable(c *candidate) *problem {
 		default:
 			continue
 		}
-		return &problem{migration.Deferred, fmt.Sprintf("left for later: its %s %s %s", obj.GetKind(), obj.GetName(), busy), "wait until that has ended, and run again"}
+		return &problem{"instance-waits", migration.Deferred, fmt.Sprintf("left for later: its %s %s %s", obj.GetKind(), obj.GetName(), busy), "wait until that has ended, and run again"}
 	}
 	return nil
 }

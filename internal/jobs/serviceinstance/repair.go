@@ -28,7 +28,7 @@ func (d *decision) repair() {
 			d.report(c.obj, why)
 			continue
 		}
-		d.tell(d.kinds.instance.RefTo(c.obj).String(), "repaired in place: it lacks "+strings.Join(c.lacks, ", and "), "")
+		d.tell("instance-repaired", d.kinds.instance.RefTo(c.obj).String(), "repaired in place: it lacks "+strings.Join(c.lacks, ", and "), "")
 		why := d.kinds.instance.RefTo(c.obj).String() + " lacks it"
 		if len(d.links[c.pair()]) == 0 {
 			add(d.newLink(c, why))
@@ -63,18 +63,18 @@ func (d *decision) unrepairable(c *candidate) *problem {
 		}
 	} else if activation.GetDeletionTimestamp() != nil {
 		return &problem{
-			migration.Deferred, fmt.Sprintf("left for later: its %s is being deleted", d.kinds.activation.RefTo(activation)),
+			"instance-waits", migration.Deferred, fmt.Sprintf("left for later: its %s is being deleted", d.kinds.activation.RefTo(activation)),
 			"wait until it is gone, and run again; the subscription-controller takes off its finalizer",
 		}
 	}
 	for _, link := range d.links[c.pair()] {
 		if link.GetDeletionTimestamp() != nil {
-			return &problem{migration.Deferred, fmt.Sprintf("left for later: Knative %s is being deleted", d.kinds.link.RefTo(link)), "wait until it is gone, and run again"}
+			return &problem{"instance-waits", migration.Deferred, fmt.Sprintf("left for later: Knative %s is being deleted", d.kinds.link.RefTo(link)), "wait until it is gone, and run again"}
 		}
 	}
 	if injection := d.namespaces[c.namespace()].injection; d.brokers[c.namespace()] == nil && injection != "" && injection != "enabled" {
 		return &problem{
-			migration.Deferred, fmt.Sprintf("left for later: its namespace has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, injection),
+			"namespace-without-broker", migration.Deferred, fmt.Sprintf("left for later: its namespace has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, injection),
 			fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; %s", c.namespace(), kyma.InjectionLabel, optOut(c.obj)),
 		}
 	}

@@ -73,8 +73,9 @@ func activated(ch *migration.Change, integration string) migration.Condition {
 			}
 			return migration.Status{
 				Message: fmt.Sprintf("no Knative Subscription in %s brings the events of %s to namespace %s", integration, source, ch.Ref.Namespace),
-				Hint: fmt.Sprintf("application-broker makes it when it provisions a ServiceInstance: run serviceinstance-recreate, or kubectl -n %s logs deployment/application-broker; "+
-					"to leave the EventActivation out: label it %s=true", integration, kyma.OptOutLabel),
+				ID:      "link-not-created",
+				Note:    fmt.Sprintf("application-broker creates it when it provisions a ServiceInstance of Application %s in namespace %s. Its log says why not", source, ch.Ref.Namespace),
+				Command: migration.CommandLine("kubectl", "-n", integration, "logs", "deployment/"+kyma.ApplicationBroker),
 			}
 		},
 	}

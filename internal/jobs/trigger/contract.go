@@ -9,12 +9,20 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 )
 
-// reason is why something must wait; the zero value says that it need not.
-type reason struct{ problem, hint string }
+// reason is why something must wait; the zero value says that it need not. The id is that of the finding.
+type reason struct{ id, problem, hint string }
+
+// because is a reason that something changed after the plan was made.
+func because(problem, hint string) reason { return reason{"changed-meanwhile", problem, hint} }
 
 func (r reason) holds() bool { return r.problem == "" }
 
-func reasonOf(a eventpath.Answer) reason { return reason{a.Sentence(), a.Hint} }
+func reasonOf(a eventpath.Answer) reason {
+	if a.OK() {
+		return reason{}
+	}
+	return reason{"waits-for-" + string(a.Defect), a.Sentence(), a.Hint}
+}
 
 // meshTakes says whether the mesh takes the events of a source and brings them
 // to a namespace: the first half of what must hold before a Subscription goes.

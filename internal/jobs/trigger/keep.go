@@ -97,7 +97,7 @@ func refuseUndo(ctx context.Context, c reader, changes []migration.Change) ([]mi
 		return nil, nil
 	}
 	return []migration.Finding{{
-		Severity: migration.Error, Object: ref.String(),
+		ID: "undo-needs-controller", Severity: migration.Error, Object: ref.String(),
 		Problem: "does not run: without it, Subscriptions that are restored bring no events",
 		Hint:    "the safe order is: first eventbus-scaledown undo, then trigger-sync undo (the deleted Subscriptions), then the rest",
 	}}, nil

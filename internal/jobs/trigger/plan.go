@@ -73,8 +73,8 @@ func newDecision(s *snapshot, o options) *decision {
 	return d
 }
 
-func (d *decision) find(severity migration.Severity, object, problem, hint string) {
-	d.plan.Findings = append(d.plan.Findings, migration.Finding{Severity: severity, Object: object, Problem: problem, Hint: hint})
+func (d *decision) find(id string, severity migration.Severity, object, problem, hint string) {
+	d.plan.Findings = append(d.plan.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Hint: hint})
 }
 
 // untriggered is how bad it is that a Subscription gets no Trigger: after the
@@ -94,7 +94,7 @@ func (d *decision) ref(sub *unstructured.Unstructured) string {
 // pure.
 func (d *decision) expand() {
 	if !d.kinds.subscription.Served {
-		d.find(migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", spell(d.kinds.subscription)), "")
+		d.find("no-event-bus", migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", spell(d.kinds.subscription)), "")
 		return
 	}
 	d.crashes()
@@ -114,7 +114,7 @@ func (d *decision) crashes() {
 	for _, sub := range d.unparsable {
 		named := fmt.Sprintf("kubectl -n %s patch %s --type=merge -p ", sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()))
 		d.first = append(d.first, migration.Finding{
-			Severity: migration.Warning, Object: d.ref(sub),
+			ID: "endpoint-crashes-controller", Severity: migration.Warning, Object: d.ref(sub),
 			Problem: "spec.endpoint is not a URL: the subscription-controller of Kyma 1.10 crashes on it at every start, and then serves no Subscription at all",
 			Hint: fmt.Sprintf(`set the right one: %[1]s'{"spec":{"endpoint":"http://HOST:PORT/"}}'; or delete it: %[1]s'{"metadata":{"finalizers":null}}' && kubectl -n %[2]s delete %[3]s --ignore-not-found`,
 				named, sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName())),
@@ -127,7 +127,7 @@ func (d *decision) group() {
 	byTerms := map[string]map[route.Terms]*group{}
 	for _, sub := range d.subscriptions {
 		if kyma.OptedOut(sub) || d.namespaces[sub.GetNamespace()].optedOut {
-			d.find(migration.Info, d.ref(sub), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
+			d.find("left-out", migration.Info, d.ref(sub), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
 			continue
 		}
 		wants, why := d.assess(sub)
@@ -141,11 +141,11 @@ func (d *decision) group() {
 			if why.Passes {
 				severity = migration.Deferred
 			}
-			d.find(severity, d.ref(sub), "left as it is: "+why.Problem, hint)
+			d.find("subscription-not-convertible", severity, d.ref(sub), "left as it is: "+why.Problem, hint)
 			continue
 		}
 		if route.AsksForNameHeader(sub) {
-			d.find(migration.Warning, d.ref(sub), "spec.include_subscription_name_header is set, and no Trigger can add such a header; nothing in Kyma 1.10 and 1.11 does, either",
+			d.find("name-header", migration.Warning, d.ref(sub), "spec.include_subscription_name_header is set, and no Trigger can add such a header; nothing in Kyma 1.10 and 1.11 does, either",
 				"if the subscriber relies on it, tell it by the URL which Subscription it was")
 		}
 		namespace := sub.GetNamespace()
@@ -266,7 +266,7 @@ func (d *decision) served() bool {
 	}
 	for _, key := range slices.Sorted(maps.Keys(missing)) {
 		k := missing[key]
-		d.find(migration.Error, "", fmt.Sprintf("the API server serves no %s, without which no event gets through the mesh", spell(k)),
+		d.find("kind-not-served", migration.Error, "", fmt.Sprintf("the API server serves no %s, without which no event gets through the mesh", spell(k)),
 			kyma.Install(k.GroupKind))
 	}
 	return len(missing) == 0
@@ -296,7 +296,7 @@ func (d *decision) broker() {
 			ch = migration.Change{Verb: migration.Await, Ref: ref, Why: fmt.Sprintf("namespace %s is labelled for a Broker, and has none yet", g.namespace)}
 		case namespace.injection != "":
 			impossible[g.namespace] = true
-			d.find(d.untriggered(), migration.Ref{Resource: namespaces, Name: g.namespace}.String(),
+			d.find("namespace-without-broker", d.untriggered(), migration.Ref{Resource: namespaces, Name: g.namespace}.String(),
 				fmt.Sprintf("its Subscriptions are left as they are: it has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, namespace.injection),
 				fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; to leave it out for good: kubectl label namespace %s %s=true",
 					g.namespace, kyma.InjectionLabel, g.namespace, kyma.OptOutLabel))
@@ -368,7 +368,7 @@ func (d *decision) match(g *group) bool {
 		}
 	}
 	if len(wide) > 0 {
-		d.find(migration.Warning, d.ref(first), fmt.Sprintf("Trigger %s brings the same events to the same address, and others besides: they will come twice", strings.Join(wide, ", ")),
+		d.find("trigger-overlaps", migration.Warning, d.ref(first), fmt.Sprintf("Trigger %s brings the same events to the same address, and others besides: they will come twice", strings.Join(wide, ", ")),
 			"delete that Trigger if it was made to replace the Subscription, or opt the Subscription out")
 	}
 	switch {
@@ -393,7 +393,7 @@ func (d *decision) match(g *group) bool {
 			for i, t := range equal[1:] {
 				others[i] = t.name
 			}
-			d.find(migration.Warning, g.ref(d.kinds).String(),
+			d.find("trigger-duplicate", migration.Warning, g.ref(d.kinds).String(),
 				fmt.Sprintf("the same is done by %s: each event comes %d times", strings.Join(others, ", "), len(equal)),
 				"delete all but one of them")
 		}
@@ -408,14 +408,14 @@ func (d *decision) match(g *group) bool {
 			problem, hint = fmt.Sprintf("left as it is: %s, which has the name of its Trigger, is being deleted", ref), "wait until it is gone, and run again"
 		}
 		for _, sub := range g.subscriptions {
-			d.find(d.untriggered(), d.ref(sub), problem, hint)
+			d.find("trigger-name-taken", d.untriggered(), d.ref(sub), problem, hint)
 		}
 		return false
 	default:
 		g.wanted = wanted
 	}
 	if len(g.subscriptions) > 1 {
-		d.find(migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.ref(d.kinds).Name), "")
+		d.find("subscriptions-equal", migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.ref(d.kinds).Name), "")
 	}
 	return true
 }
@@ -471,7 +471,7 @@ func (d *decision) candidates() []*group {
 			continue
 		}
 		for _, sub := range g.subscriptions {
-			d.find(migration.Deferred, d.ref(sub), "not deleted yet: "+why.problem, why.hint)
+			d.find(why.id, migration.Deferred, d.ref(sub), "not deleted yet: "+why.problem, why.hint)
 		}
 	}
 	return all
@@ -563,14 +563,14 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	case d.bus.Problem != "" && optedOut:
 		for _, g := range d.groups {
 			for _, sub := range goes[g] {
-				d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, d.bus.Problem),
+				d.find("controller-not-running", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, d.bus.Problem),
 					fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; fix it and run again, or scale it to 0, and this job does its part: kubectl -n %[1]s scale deployment/%[2]s --replicas=0",
 						eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name))
 			}
 		}
 		clear(goes)
 	case d.bus.Problem != "":
-		d.find(migration.Warning, eventbus.ControllerRef.String(),
+		d.find("controller-scaled-down", migration.Warning, eventbus.ControllerRef.String(),
 			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.Problem, c.Replicas()),
 			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous", eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name))
 		d.stop(c, "it does not run, and must not start in the middle of the deletions")
@@ -581,10 +581,10 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 		const pace = "it deletes about 1.5 Subscriptions a second: %d take %s, and --timeout leaves %s"
 		switch {
 		case long && optedOut:
-			d.find(migration.Warning, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it carries the label %s=true, so it is not scaled to 0", n, round(takes), round(d.left.Round(time.Second)), kyma.OptOutLabel),
+			d.find("controller-slow", migration.Warning, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it carries the label %s=true, so it is not scaled to 0", n, round(takes), round(d.left.Round(time.Second)), kyma.OptOutLabel),
 				"what is finished stays when the time is over (exit code 124): run again until nothing is left, or give a longer --timeout")
 		case long:
-			d.find(migration.Info, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it is scaled to 0 while this job does its part, and to %d again afterwards", n, round(takes), round(d.left.Round(time.Second)), c.Replicas()),
+			d.find("controller-scaled-down", migration.Info, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it is scaled to 0 while this job does its part, and to %d again afterwards", n, round(takes), round(d.left.Round(time.Second)), c.Replicas()),
 				fmt.Sprintf("to leave it running, give a longer --timeout, or: kubectl -n %s label deployment/%s %s=true, and run again as often as it ends with exit code 124; without the label afterwards: %[3]s-",
 					eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name, kyma.OptOutLabel))
 			d.stop(c, "it is too slow for this many deletions")
@@ -627,20 +627,20 @@ func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
 		moved := d.switched(g.pair().source, d.options)
 		switch {
 		case !moved.holds():
-			d.find(migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s), although %s: from now on these events are dropped", ignore, moved.problem), "")
+			d.find("events-dropped", migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s), although %s: from now on these events are dropped", ignore, moved.problem), "")
 			fallthrough
 		case why == "" && n > 0 || why != "":
-			d.find(migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s); it drops %s on the way to %s", ignore, messages(n, why), to), "")
+			d.find("events-dropped", migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s); it drops %s on the way to %s", ignore, messages(n, why), to), "")
 		}
 		return true
 	}
 	switch {
 	case why != "":
-		d.find(migration.Deferred, d.ref(sub), "not deleted yet: what is in flight for it is unknown: "+why,
+		d.find("in-flight-unknown", migration.Deferred, d.ref(sub), "not deleted yet: what is in flight for it is unknown: "+why,
 			"let this account get pods/proxy in namespace "+kyma.NATSNamespace+", or give --nats-monitoring-url; "+override)
 		return false
 	case n > 0:
-		d.find(migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s still in flight to %s after %s", messages(n, ""), to, round(d.options.drainTimeout)),
+		d.find("events-in-flight", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s still in flight to %s after %s", messages(n, ""), to, round(d.options.drainTimeout)),
 			"look whether the endpoint takes events: one that does not answer never drains; "+override)
 		return false
 	}
@@ -677,7 +677,7 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 		}
 	}
 	if len(foreign) > 0 {
-		d.find(migration.Warning, d.ref(sub), "is gone only once these finalizers are, which this job leaves to their owners: "+owners(foreign),
+		d.find("foreign-finalizers", migration.Warning, d.ref(sub), "is gone only once these finalizers are, which this job leaves to their owners: "+owners(foreign),
 			"if an owner does not exist any more, remove its finalizer by hand")
 	}
 	why := "its Trigger takes over"

@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,12 +40,12 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 		why, err = r.subscription(ctx, u, i, subject)
 	default:
 		// Of a plan of another version of this job.
-		why = reason{"this version does not know why it was to be deleted", "run again"}
+		why = because("this version does not know why it was to be deleted", "run again")
 	}
 	if err != nil || why.holds() {
 		return nil, err
 	}
-	return &migration.Finding{Severity: migration.Deferred, Object: subject.Ref.String(), Problem: "not deleted: " + why.problem, Hint: why.hint}, nil
+	return &migration.Finding{ID: cmp.Or(why.id, "changed-meanwhile"), Severity: migration.Deferred, Object: subject.Ref.String(), Problem: "not deleted: " + why.problem, Hint: why.hint}, nil
 }
 
 // subjectOf is the change that a guard is about: of those that belong to the guarded
@@ -78,7 +79,7 @@ func (r *recheck) restoration(ctx context.Context, ch *migration.Change) (*migra
 		return nil, err
 	}
 	return &migration.Finding{
-		Severity: migration.Warning, Object: ch.Ref.String(),
+		ID: "replicas-not-restored", Severity: migration.Warning, Object: ch.Ref.String(),
 		Problem: fmt.Sprintf("its replicas are not restored: somebody scaled it meanwhile, to %d", c.Replicas()),
 		Hint:    fmt.Sprintf("check that this is right: kubectl -n %s get deployment %s", ch.Ref.Namespace, ch.Ref.Name),
 	}, nil
@@ -98,7 +99,7 @@ func (r *recheck) channel(ctx context.Context, ch *migration.Change) (reason, er
 		return reason{}, err
 	}
 	if link := subscribers[ch.Ref.Name]; link != nil {
-		return reason{fmt.Sprintf("%s subscribes to it", r.kinds.link.RefTo(link)), again}, nil
+		return because(fmt.Sprintf("%s subscribes to it", r.kinds.link.RefTo(link)), again), nil
 	}
 	c, err := r.controller(ctx)
 	if err != nil {
@@ -120,14 +121,14 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	}
 	wants, obstacle := route.DeliveryOf(sub)
 	if obstacle != nil {
-		return reason{obstacle.Problem, obstacle.Hint}, nil
+		return because(obstacle.Problem, obstacle.Hint), nil
 	}
 	s, err := r.snapshot(ctx)
 	if err != nil {
 		return reason{}, err
 	}
 	if s.namespaces[ch.Ref.Namespace].optedOut {
-		return reason{fmt.Sprintf("its namespace carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration"}, nil
+		return because(fmt.Sprintf("its namespace carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration"), nil
 	}
 	ref := r.kinds.broker.Ref(ch.Ref.Namespace, kyma.DefaultBroker)
 	broker, err := r.fresh.WatchedOne(ctx, ref)
@@ -195,7 +196,7 @@ func (r *recheck) alone(ctx context.Context, u *migration.Unit, i int, ch *migra
 			})
 		}
 	}
-	why := reason{fmt.Sprintf("%s began to serve it after the plan was made, and does not run any more", eventbus.ControllerRef), again}
+	why := because(fmt.Sprintf("%s began to serve it after the plan was made, and does not run any more", eventbus.ControllerRef), again)
 	if !released {
 		live, err := get(ctx, ch.Ref)
 		if err != nil || live != nil && slices.Contains(live.GetFinalizers(), kyma.SubscriptionFinalizer) {
@@ -217,17 +218,17 @@ func unchanged(ch *migration.Change, live *unstructured.Unstructured) (*unstruct
 	was := ch.Object
 	switch {
 	case was == nil && live == nil:
-		return nil, reason{"it does not exist any more", again}
+		return nil, because("it does not exist any more", again)
 	case was == nil:
-		return nil, reason{"what it was when its deletion was decided is not known", again}
+		return nil, because("what it was when its deletion was decided is not known", again)
 	case live == nil:
 		return was, reason{}
 	case live.GetUID() != was.GetUID():
-		return nil, reason{"it was deleted and created again meanwhile", again}
+		return nil, because("it was deleted and created again meanwhile", again)
 	case !equality.Semantic.DeepEqual(live.Object["spec"], was.Object["spec"]):
-		return nil, reason{"its spec was changed meanwhile", again}
+		return nil, because("its spec was changed meanwhile", again)
 	case kyma.OptedOut(live):
-		return nil, reason{fmt.Sprintf("it carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration"}
+		return nil, because(fmt.Sprintf("it carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration")
 	}
 	return live, reason{}
 }
@@ -235,10 +236,10 @@ func unchanged(ch *migration.Change, live *unstructured.Unstructured) (*unstruct
 // present says whether an object exists and is ready.
 func present(ref migration.Ref, obj *unstructured.Unstructured, k migration.Kind) reason {
 	if obj == nil {
-		return reason{fmt.Sprintf("%s does not exist any more", ref), again}
+		return because(fmt.Sprintf("%s does not exist any more", ref), again)
 	}
 	if why := unready(ref, obj); why != "" {
-		return reason{why, k.Describe(ref.Namespace, ref.Name)}
+		return because(why, k.Describe(ref.Namespace, ref.Name))
 	}
 	return reason{}
 }
@@ -253,13 +254,13 @@ func fits(c eventbus.Controller, ch *migration.Change, byHand bool, now time.Tim
 	case !held && c.Replicas() == 0:
 		return reason{} // the controller never knew it
 	case c.Replicas() == 0:
-		return reason{fmt.Sprintf("%s, which is to clean up after it, was scaled to 0 or deleted meanwhile", eventbus.ControllerRef), again}
+		return because(fmt.Sprintf("%s, which is to clean up after it, was scaled to 0 or deleted meanwhile", eventbus.ControllerRef), again)
 	}
 	if why := c.Problem(now); why != "" {
-		return reason{
+		return because(
 			fmt.Sprintf("%s, which is to clean up after it, does not run any more: %s", eventbus.ControllerRef, why),
 			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; then run again", eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name),
-		}
+		)
 	}
 	return reason{}
 }
@@ -270,7 +271,7 @@ func interferes(c eventbus.Controller) reason {
 	if c.Stopped() {
 		return reason{}
 	}
-	return reason{fmt.Sprintf("%s was started meanwhile, and would do the same at the same time", eventbus.ControllerRef), again}
+	return because(fmt.Sprintf("%s was started meanwhile, and would do the same at the same time", eventbus.ControllerRef), again)
 }
 
 // controller is the subscription-controller as watches show it now.
@@ -362,7 +363,7 @@ func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, n
 			return why, nil
 		}
 		if selected, ours := route.SelectionOf(obj, s.isNamespace); !ours || selected.Compare(t) != route.Same {
-			return reason{fmt.Sprintf("%s does not bring these events to the same address any more", ref), again}, nil
+			return because(fmt.Sprintf("%s does not bring these events to the same address any more", ref), again), nil
 		}
 		return reason{}, nil
 	}
@@ -390,7 +391,7 @@ func (r *recheck) trigger(ctx context.Context, s *snapshot, u *migration.Unit, n
 	if why, known := all[key{t, namespace}]; known {
 		return why, nil
 	}
-	return reason{"no Trigger brings the same events to the same address any more", again}, nil
+	return because("no Trigger brings the same events to the same address any more", again), nil
 }
 
 // traffic says whether nothing is in flight for a Subscription, and nobody
@@ -432,15 +433,15 @@ func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, w
 func undelivered(n uint64, unknown, endpoint string) reason {
 	switch {
 	case unknown != "":
-		return reason{
-			"what is in flight for it is unknown: " + unknown,
+		return because(
+			"what is in flight for it is unknown: "+unknown,
 			fmt.Sprintf("let this account get pods/proxy in namespace %s, or give --nats-monitoring-url; to delete it all the same, and drop them: --legacy-traffic=%s", kyma.NATSNamespace, ignore),
-		}
+		)
 	case n > 0:
-		return reason{
+		return because(
 			fmt.Sprintf("%s in flight to %s", messages(n, ""), redact.URL(endpoint)),
 			fmt.Sprintf("run again, which waits for them; to delete it all the same, and drop them: --legacy-traffic=%s", ignore),
-		}
+		)
 	}
 	return reason{}
 }
@@ -486,17 +487,17 @@ func (l *looks) first(channel string, f eventbus.InFlight) look {
 func published(first, second look, wants route.Delivery) reason {
 	switch {
 	case second.sequence < first.sequence:
-		return reason{
+		return because(
 			fmt.Sprintf("NATS Streaming counts fewer events of %s %s than before: whether somebody still publishes them is unknown", wants.EventType, wants.Version),
 			"it has lost its store, or another server answers: run again",
-		}
+		)
 	case second.sequence > first.sequence:
-		return reason{
+		return because(
 			fmt.Sprintf("somebody still publishes %s to event-publish-service as %s: %s of %s %s within %s", wants.EventType, wants.Source,
 				messages(second.sequence-first.sequence, ""), wants.EventType, wants.Version, round(second.at.Sub(first.at).Round(time.Second))),
 			fmt.Sprintf("find who posts to event-publish-service.%s with source-id %s, let it post to the event-service of the Application, and run again; to delete it all the same, and drop them: --legacy-traffic=%s",
 				kyma.SystemNamespace, wants.Source, ignore),
-		}
+		)
 	}
 	return reason{}
 }

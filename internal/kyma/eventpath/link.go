@@ -44,7 +44,7 @@ func (l Link) Defects() []Answer {
 	if len(l.Links) == 0 {
 		return []Answer{{LinkMissing, Object{},
 			fmt.Sprintf("no Knative Subscription in %s brings the events of %s to namespace %s", l.Integration, l.Source, l.Namespace),
-			fmt.Sprintf("application-broker creates it for a ServiceInstance of the Application: run serviceinstance-recreate, or kubectl -n %s logs deployment/application-broker", l.Integration)}}
+			fmt.Sprintf("create a ServiceInstance of Application %s in namespace %s; its classes are listed by: kubectl -n %s get serviceclasses", l.Source, l.Namespace, l.Namespace)}}
 	}
 	var all []Answer
 	if len(l.Links) > 1 {

@@ -29,7 +29,7 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 			return false, &write.ChangedError{Ref: ref, Problem: "was edited after the run; it is left alone"}
 		case edited:
 			a.Findings.Tell(migration.Finding{
-				Severity: migration.Warning, Object: ref.String(),
+				ID: "edit-deleted", Severity: migration.Warning, Object: ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after a controller had created it because of this run",
 			})
 		}
@@ -38,7 +38,7 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 	if careful && e.Done {
 		// It did not exist when the run ended: somebody made it later.
 		a.Findings.Tell(migration.Finding{
-			Severity: migration.Warning, Object: ref.String(),
+			ID: "effect-left", Severity: migration.Warning, Object: ref.String(),
 			Problem: "left: it did not exist before the run nor when the run ended, so that nobody can tell whether a controller made it because of the run",
 			Hint:    "delete it if nobody needs it",
 		})
@@ -59,7 +59,7 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 // although there is no proof that it is one.
 func DeletedUnproven(ref migration.Ref) migration.Finding {
 	return migration.Finding{
-		Severity: migration.Warning, Object: ref.String(),
+		ID: "deleted-unproven", Severity: migration.Warning, Object: ref.String(),
 		Problem: "deleted: it was created after this run began, and the journal has no note whether a controller created it because of this run",
 		Hint:    "recreate it if a person had created it",
 	}

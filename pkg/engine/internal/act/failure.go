@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,26 +44,36 @@ func ProblemOf(ref migration.Ref, err error) string {
 	return strings.TrimPrefix(err.Error(), ref.String()+": ")
 }
 
-// HintFor returns the next action for an error; "" if there is none but reading it.
-func HintFor(err error) string {
+// Advised returns the finding about an error with its ID and the next action; there may be none but reading it.
+func Advised(f migration.Finding, err error) migration.Finding {
 	var waited *wait.Error
 	var cutOff *wait.CutOffError
 	var moved *write.ChangedError
+	of := func(st migration.Status) migration.Finding {
+		f.ID, f.Command, f.Note, f.Hint = cmp.Or(st.ID, "not-ready"), st.Command, st.Note, st.Hint
+		return f
+	}
 	switch {
 	case errors.As(err, &waited):
-		return waited.Hint
+		return of(waited.Status)
 	case errors.As(err, &cutOff):
-		return cutOff.Status.Hint
+		return of(cutOff.Status)
 	case errors.As(err, &moved):
-		return "look at the object, and run the job again: it plans afresh"
+		f.ID, f.Note = "changed-meanwhile", "Check the object, and run the job again: it makes a new plan"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot"):
-		return "grant the missing verb to the account that runs the job, and run it again"
+		f.ID, f.Note = "permission-missing", "Grant the missing verb to the account that runs the job, and run it again"
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return "an admission policy, a quota or the schema refuses the object: change that, and run the job again"
+		f.ID, f.Note = "refused", "An admission policy, a quota or the schema refuses the object. Change that, and run the job again"
+	case strings.Contains(err.Error(), "failed calling webhook"):
+		f.ID, f.Command = "webhook-down", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+		f.Note = "An admission webhook does not answer. Start its pods, and run the job again. To find it"
 	case k8sutil.IsTransient(err):
-		return "the API server did not answer well for a while: look at its health, and run the job again"
+		f.ID, f.Command = "api-server-trouble", "kubectl get --raw '/readyz?verbose'"
+		f.Note = "The API server failed for longer than the job retries. Check its health, and run the job again"
+	default:
+		f.ID = "failed"
 	}
-	return ""
+	return f
 }
 
 // IsRefusal says whether the server refused on the merits.
@@ -95,7 +106,7 @@ func (e *TimeoutError) Error() string {
 
 // NotAsDecided is the finding about an object that somebody changed since the plan.
 func NotAsDecided(moved *write.ChangedError) migration.Finding {
-	return migration.Finding{Severity: migration.Deferred, Object: moved.Ref.String(), Problem: "not done: it " + moved.Problem, Hint: "run the job again: it decides on the object as it is then"}
+	return migration.Finding{ID: "changed-meanwhile", Severity: migration.Deferred, Object: moved.Ref.String(), Problem: "not done: it " + moved.Problem, Hint: "run the job again: it decides on the object as it is then"}
 }
 
 // SignalError is the cause of a context that a signal ended.

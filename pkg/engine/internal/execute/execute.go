@@ -491,9 +491,9 @@ func (x *Executor) fail(u *migration.Unit, i int, err error) {
 	// What was still waited for when the time ran out has a name, too.
 	if !act.Ended(err) || errors.As(err, &cutOff) && errors.As(err, &timeout) {
 		ref := u.Changes[i].Ref
-		finding := migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err), Hint: act.HintFor(err)}
+		finding := act.Advised(migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err)}, err)
 		x.r.Findings.Add(finding)
-		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Hint))
+		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Advice()))
 	}
 	x.failRun(err)
 }
@@ -568,7 +568,7 @@ func DryRunRemaining(ctx context.Context, a *act.Actor, units []migration.Unit) 
 			_, err := ch.Ref.Resource.In(a.Writer.Client, ch.Ref.Namespace).
 				Create(ctx, ch.Built(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil && act.IsRefusal(err) && !act.LacksDryRun(err) {
-				a.Findings.Add(migration.Finding{Severity: migration.Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error(), Hint: act.HintFor(err)})
+				a.Findings.Add(act.Advised(migration.Finding{Severity: migration.Error, Object: ch.Ref.String(), Problem: "would be refused too: " + err.Error()}, err))
 			}
 		})
 	}

@@ -23,7 +23,7 @@ import (
 // answered.
 func (x *Executor) decide(ctx context.Context, e *journal.Entry, i int, p *place, waited time.Time, gaveUp bool) (left bool, asked time.Time, err error) {
 	finding := &migration.Finding{
-		Severity: migration.Warning, Object: e.Unit.Changes[journal.GuardEnd(&e.Unit, i)-1].Ref.String(),
+		ID: "interrupted-change-undone", Severity: migration.Warning, Object: e.Unit.Changes[journal.GuardEnd(&e.Unit, i)-1].Ref.String(),
 		Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
 	}
 	if !gaveUp {
@@ -43,7 +43,7 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 	rechecker, ok := x.r.Job.(migration.Rechecker)
 	if !ok {
 		return &migration.Finding{
-			Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
+			ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
 			Hint: "run it with the version that began it",
 		}, time.Time{}, nil
 	}
@@ -74,7 +74,7 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 			return nil, asked, context.Cause(x.work)
 		case err != nil:
 			return &migration.Finding{
-				Severity: migration.Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done: cannot check whether the reason for it still holds: %v", err),
+				ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done: cannot check whether the reason for it still holds: %v", err),
 				Hint: "fix the error, and run the job again",
 			}, asked, nil
 		case finding != nil || time.Since(asked) <= wait.FreshFor:

@@ -94,7 +94,7 @@ func (v *Rollback) betweenDeleteAndCreate(ctx context.Context, e *journal.Entry,
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				v.r.Findings.Add(migration.Finding{Severity: migration.Warning, Object: step.Ref.String(), Problem: "stopped waiting for it: " + err.Error()})
+				v.r.Findings.Add(migration.Finding{ID: "wait-given-up", Severity: migration.Warning, Object: step.Ref.String(), Problem: "stopped waiting for it: " + err.Error()})
 			}
 		case step.Verb == migration.Restart && step.Late != nil:
 			if _, err := v.r.LateRestart(ctx, e, i, true); err != nil {
@@ -376,7 +376,7 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 		}
 		outcome, err := v.reverse(ctx, e, i, state)
 		if err == nil && outcome == migration.ChangeRolledBack && (ch.Verb == migration.Delete || ch.Verb == migration.Patch) {
-			f := migration.Finding{Severity: migration.Warning, Object: ch.Ref.String(), Hint: "check the object, and change it again if that was intended"}
+			f := migration.Finding{ID: "restored-unproven", Severity: migration.Warning, Object: ch.Ref.String(), Hint: "check the object, and change it again if that was intended"}
 			switch {
 			case !state.IsProven():
 				v.count(&v.Unproven)
@@ -473,7 +473,7 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	if kept, ok := errors.AsType[*protectedError](err); ok {
 		v.count(&v.Protected)
 		report.Result, report.Message = migration.ChangeProtected, kept.Error()
-		v.r.Findings.Tell(migration.Finding{Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
+		v.r.Findings.Tell(migration.Finding{ID: "protected", Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
 		return true, nil
 	}
 	if ctx.Err() != nil || act.Ended(err) {
@@ -494,7 +494,7 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	}
 	report.Result, report.Message = migration.ChangeNotRestored, err.Error()
 	v.r.Findings.Tell(migration.Finding{
-		Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Hint: hint,
+		ID: "not-restored", Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Hint: hint,
 	})
 	v.r.Log.Error("cannot undo", zap.String("object", ref.String()), zap.Error(err))
 	// What came before it in the unit is built upon: leave it.
@@ -534,7 +534,7 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 				return false, &write.ChangedError{Ref: ch.Ref, Problem: "was edited after the run; it is left alone"}
 			}
 			v.r.Findings.Tell(migration.Finding{
-				Severity: migration.Warning, Object: ch.Ref.String(),
+				ID: "edit-deleted", Severity: migration.Warning, Object: ch.Ref.String(),
 				Problem: "deleted by the rollback, although somebody edited it after this run had created it",
 			})
 			return true, nil
@@ -718,7 +718,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		// Nothing of the patch is in force, and the deletion is none of this run's.
 		e.Reports[i].Message = "its object was deleted by somebody else"
 		v.r.Findings.Tell(migration.Finding{
-			Severity: migration.Warning, Object: ch.Ref.String(),
+			ID: "deleted-by-others", Severity: migration.Warning, Object: ch.Ref.String(),
 			Problem: "was deleted by somebody else, so that there is nothing to undo on it",
 			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Recorder.Journal.Run),
 		})
@@ -747,7 +747,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		case theirs > 0 && !told:
 			told = true
 			v.r.Findings.Tell(migration.Finding{
-				Severity: migration.Warning, Object: ch.Ref.String(),
+				ID: "edited-fields-left", Severity: migration.Warning, Object: ch.Ref.String(),
 				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", act.Count(theirs, "field")),
 			})
 		}
@@ -795,7 +795,7 @@ func Replaced(ctx context.Context, a *act.Actor, e *journal.Entry, i int) (bool,
 	switch {
 	case isKept:
 		a.Findings.Add(migration.Finding{
-			Severity: migration.Deferred, Object: kept.ref.String(), Problem: "not replaced, although the plan wants another one: " + kept.reason,
+			ID: "not-replaced", Severity: migration.Deferred, Object: kept.ref.String(), Problem: "not replaced, although the plan wants another one: " + kept.reason,
 			Hint: "change the object by hand into what is wanted, or delete it when it carries no events",
 		})
 		return false, nil

@@ -335,7 +335,7 @@ func (w *Writer) remapOwners(ctx context.Context, obj *unstructured.Unstructured
 			w.Log.Warn("cannot check whether the owner exists; keeping the ownerReference", zap.String("owner", owner.Kind+" "+owner.Name), zap.Error(err))
 		case live == nil || live.GetUID() != owner.UID && !w.Restored(owner.UID):
 			w.Findings.Add(migration.Finding{
-				Severity: migration.Warning, Object: obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName(),
+				ID: "owner-gone", Severity: migration.Warning, Object: obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName(),
 				Problem: fmt.Sprintf("restored without its owner %s %s, which is gone", owner.Kind, owner.Name),
 			})
 			continue

@@ -1,0 +1,140 @@
+package internal_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var (
+	findingID = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	// findingCalls are the functions that make a finding, and take its ID first.
+	findingCalls = []string{"find", "say", "tell", "refuse", "warn", "finding"}
+)
+
+// literal returns a constant text, "" if it is none.
+func literal(e ast.Expr) string {
+	if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+		if s, err := strconv.Unquote(lit.Value); err == nil {
+			return s
+		}
+	}
+	return ""
+}
+
+// identifier is the last part of a name, "" if it is none.
+func identifier(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	}
+	return ""
+}
+
+// findingIDs returns the IDs of findings in a file, and the lines of findings without one.
+func findingIDs(text string) (ids []string, without []int, err error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "", text, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	add := func(e ast.Expr) {
+		if id := literal(e); findingID.MatchString(id) {
+			ids = append(ids, id)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if len(n.Args) > 0 && (slices.Contains(findingCalls, identifier(n.Fun)) || identifier(n.Fun) == "Or") {
+				add(n.Args[len(n.Args)-1:][0])
+				add(n.Args[0])
+			}
+		case *ast.AssignStmt:
+			for i, to := range n.Lhs {
+				if identifier(to) == "ID" && i < len(n.Rhs) {
+					add(n.Rhs[i])
+				}
+			}
+		case *ast.CompositeLit:
+			kind, keys := identifier(n.Type), map[string]ast.Expr{}
+			for _, element := range n.Elts {
+				if kv, ok := element.(*ast.KeyValueExpr); ok {
+					keys[identifier(kv.Key)] = kv.Value
+				}
+			}
+			switch {
+			case len(n.Elts) > 0 && (kind == "problem" || kind == "reason"):
+				add(n.Elts[0])
+			case (keys["Severity"] != nil || keys["Message"] != nil) && keys["ID"] != nil:
+				add(keys["ID"])
+			case keys["Severity"] != nil && keys["Object"] != nil || keys["Severity"] != nil && keys["Problem"] != nil:
+				without = append(without, set.Position(n.Pos()).Line)
+			}
+		}
+		return true
+	})
+	return ids, without, nil
+}
+
+// TestRunbookKnowsEveryFinding: each ID of a job and of the engine has its entry in the runbook, and each entry an ID.
+func TestRunbookKnowsEveryFinding(t *testing.T) {
+	r := checkout(t)
+	used := map[string]string{}
+	for file, text := range r {
+		if !product(file) || !strings.HasPrefix(file, "internal/jobs/") && !strings.HasPrefix(file, "pkg/engine/") {
+			continue
+		}
+		ids, without, err := findingIDs(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			used[id] = file
+		}
+		for _, line := range without {
+			if file != "pkg/engine/run.go" && file != "pkg/engine/internal/execute/execute.go" { // act.Advised adds it
+				t.Errorf("%s:%d: a finding without an ID", file, line)
+			}
+		}
+	}
+	for _, match := range regexp.MustCompile(`Defect += "([a-z-]+)"`).FindAllStringSubmatch(r["internal/kyma/eventpath/answer.go"], -1) {
+		used["waits-for-"+match[1]] = "internal/kyma/eventpath/answer.go"
+	}
+	_, section, _ := strings.Cut(r["docs/runbook.md"], "\n## Findings by ID\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^\| <a id="([^"]+)"></a>`+"`([^`]+)`"+` \| \S.* \| \S.* \|$`).FindAllStringSubmatch(section, -1) {
+		if match[1] != match[2] || documented[match[1]] {
+			t.Errorf("docs/runbook.md: the entry of %s is there twice, or has another anchor", match[2])
+		}
+		documented[match[1]] = true
+	}
+	if len(documented) == 0 || len(used) == 0 {
+		t.Fatal("nothing found: this test would hold for nothing")
+	}
+	for id, file := range used {
+		if !documented[id] {
+			t.Errorf("%s: docs/runbook.md has no entry %s", file, id)
+		}
+	}
+	for id := range documented {
+		if used[id] == "" {
+			t.Errorf("docs/runbook.md: no finding has the ID %s", id)
+		}
+	}
+}
+
+func TestFindingIDsCatch(t *testing.T) {
+	ids, without, err := findingIDs("package a\n\nvar a = f.Finding{ID: \"one\", Severity: e}\nvar b = f.Finding{Severity: e, Problem: p}\nvar c = &problem{\"two\", e}\nfunc d() { x.find(\"three\", e); f.ID = \"four\" }\n")
+	if err != nil || !slices.Equal(ids, []string{"one", "two", "three", "four"}) || !slices.Equal(without, []int{4}) {
+		t.Errorf("got %v, without one %v, %v", ids, without, err)
+	}
+}
