@@ -51,7 +51,7 @@ type Options struct {
 	LeaseDuration, LockWait time.Duration
 	// MaxUnready is how many new objects may be waited for at once; default 50.
 	MaxUnready int
-	// ExcludeNamespaces are left alone, besides the built-in system namespaces.
+	// ExcludeNamespaces are left alone, in addition to the built-in system namespaces.
 	ExcludeNamespaces []string
 	// Identity names this process in the Lease; it must be unique.
 	Identity string

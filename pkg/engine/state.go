@@ -65,7 +65,7 @@ type HeldLock struct {
 }
 
 // Live says whether the holder renewed the Lease within its duration, by the
-// clock of whoever asks: for what is told to people. Who takes the lock compares no
+// clock of the one that asks: for messages to people. Who takes the lock compares no
 // clocks.
 func (l *HeldLock) Live(now time.Time) bool { return l != nil && now.Before(l.Renewed.Add(l.Duration)) }
 

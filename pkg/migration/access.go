@@ -22,7 +22,7 @@ type Access struct {
 	// Served limits the row to clusters that serve this API, "" for all:
 	// "authentication.istio.io/v1alpha1".
 	Served string
-	// Why is one clause for whoever reads the Role.
+	// Why is one clause for the one that reads the Role.
 	Why string
 }
 

@@ -32,8 +32,8 @@ type ListOptions struct {
 type Cluster struct {
 	// ExcludeNamespaces are the user's, added to the built-in system namespaces.
 	ExcludeNamespaces []string
-	// Budget is how long the run may take in all, its --timeout; 0 if there is no
-	// saying.
+	// Budget is how long the run may take in all, its --timeout; 0 if it is
+	// unknown.
 	Budget time.Duration
 
 	connection Connection
@@ -130,7 +130,7 @@ func (c *Cluster) ListEach(ctx context.Context, r Resource, namespace string, op
 
 // Each is List for collections that are not awaited: it hands over one object
 // after the other and keeps none. fn may see an object twice, when the server
-// makes the list begin again.
+// makes the list start over.
 func (c *Cluster) Each(ctx context.Context, r Resource, namespace string, opts ListOptions, fn func(*unstructured.Unstructured) error) error {
 	_, err := k8sutil.Page(ctx, c.connection.Lister.Source(r.GroupVersionResource, namespace), listOptions(opts), c.connection.Read, func() {},
 		func(obj *unstructured.Unstructured) error {

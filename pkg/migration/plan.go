@@ -199,7 +199,7 @@ type Unit struct {
 	Independent bool `json:"independent,omitempty"`
 	// Follows are the IDs of units that are the reason for this one: when one of
 	// them is begun, no plan shows any more that this one is to be done, and a run
-	// that finishes an interrupted one does it all the same.
+	// that finishes an interrupted one still does it.
 	Follows []string `json:"follows,omitempty"`
 }
 
@@ -251,7 +251,7 @@ type Plan struct {
 	// for holds. It tries that out by other means than the API server, and changes nothing.
 	// A finding of severity error fails the run.
 	Probe func(context.Context) []Finding `json:"-"`
-	// Estimate is the longest the plan may take, 0 if there is no saying. A plan
+	// Estimate is the longest the plan may take, 0 if it is unknown. A plan
 	// that may not fit into the run's timeout is refused, unless all of its units are
 	// Independent: then what is finished stays.
 	Estimate time.Duration
@@ -365,7 +365,7 @@ type Status struct {
 }
 
 // Subject names what a Condition looks at: one object, or with an empty Name every object
-// of the kind in the namespace, or with an empty Namespace besides, of the whole cluster.
+// of the kind in the namespace, or with an empty Namespace too, of the whole cluster.
 // It has no version: the engine reads the best one that the API server serves.
 type Subject struct {
 	schema.GroupKind

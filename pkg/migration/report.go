@@ -44,7 +44,7 @@ type ChangeReport struct {
 	// Replaces is set in a plan only, by jobs that turn one kind into another.
 	Replaces *Replacement `json:"replaces,omitempty"`
 
-	// Change is what is reported on, for whoever prints a plan.
+	// Change is what is reported on, for the one that prints a plan.
 	Change *Change `json:"-"`
 }
 

@@ -30,7 +30,7 @@
 //
 // # What killed means
 //
-// At the chosen write the transport of the run closes for good, before the request is
+// At the chosen write the transport of the run closes permanently, before the request is
 // sent or after it was answered. Nothing of the run reaches the API server any more: no
 // rollback, no mark in the journal, no release of the lock. The lock is then freed as if
 // its Lease had expired.

@@ -361,7 +361,7 @@ func (u *upgrade) brokerController(t *testing.T, replicas int) {
 	})
 }
 
-// unrecreatable makes a ServiceInstance whose provisioning has failed for good, and
+// unrecreatable makes a ServiceInstance whose provisioning has failed permanently, and
 // which could not come back.
 func (u *upgrade) unrecreatable(t *testing.T) (remove func()) {
 	t.Helper()

@@ -205,7 +205,7 @@ func TestRestartTrap(t *testing.T) {
 }
 
 // TestUnknownApplication holds that an instance whose service has gone from its Application meanwhile is answered 500, and
-// asked for again: it is not failed for good.
+// asked for again: it is not failed permanently.
 func TestUnknownApplication(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	w.broker.Break(standin.UnknownService, w.ns+"/"+orders)
@@ -216,7 +216,7 @@ func TestUnknownApplication(t *testing.T) {
 		})
 	})
 	if failed := condition(w.get(standin.ServiceInstances, "orders"), "Failed"); failed.status == "True" {
-		t.Errorf("it has failed for good: %v", failed)
+		t.Errorf("it has failed permanently: %v", failed)
 	}
 }
 

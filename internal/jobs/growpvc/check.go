@@ -25,7 +25,7 @@ func adopted(ch *migration.Change) migration.Condition {
 				return migration.Status{Message: "it is not there", Hint: "find out who deletes it, and run again"}
 			}
 			if seen, _, _ := unstructured.NestedInt64(set.Object, "status", "observedGeneration"); seen < set.GetGeneration() {
-				return migration.Status{Message: "its controller has not seen it yet", Hint: "look whether kube-controller-manager runs"}
+				return migration.Status{Message: "its controller has not seen it yet", Hint: "check whether kube-controller-manager runs"}
 			}
 			for _, pod := range v.List(pods.GroupKind(), ref.Namespace) {
 				if !selector.Matches(labels.Set(pod.GetLabels())) || pod.GetDeletionTimestamp() != nil {

@@ -159,7 +159,7 @@ func decide(s *snapshot, o options) *migration.Plan {
 	case s.set == nil || s.set.GetDeletionTimestamp() != nil:
 		// A run that was killed may have deleted it: its journal, which the engine
 		// finishes, creates it again. To refuse would be to leave it away.
-		find("statefulset-missing", migration.Warning, ref, "if no run of this job was interrupted, find out who deleted it", "does not exist now, or is being deleted; its claims grow all the same")
+		find("statefulset-missing", migration.Warning, ref, "if no run of this job was interrupted, find out who deleted it", "does not exist now, or is being deleted; its claims still grow")
 	default:
 		if !planSet(plan, s.set, o, size, find) {
 			return plan

@@ -150,7 +150,7 @@ func TestDecide(t *testing.T) {
 			want: []string{again, c0 + grows, c1 + grows, "error: StatefulSet data/db its claims are deleted when it is deleted"},
 		},
 		"Missing":   {reason: "A typing error.", want: []string{"error: StatefulSet data/db does not exist"}},
-		"Meanwhile": {reason: "An interrupted run has deleted it: its journal creates it.", claims: two("5Gi", "5Gi"), class: class(t, true), want: []string{"warning: StatefulSet data/db does not exist now, or is being deleted; its claims grow all the same"}},
+		"Meanwhile": {reason: "An interrupted run has deleted it: its journal creates it.", claims: two("5Gi", "5Gi"), class: class(t, true), want: []string{"warning: StatefulSet data/db does not exist now, or is being deleted; its claims still grow"}},
 		"Several": {
 			reason: "Which of them is not ours to guess.", set: object(t, `{kind: StatefulSet, metadata: {namespace: data, name: db}, spec: {volumeClaimTemplates: [{metadata: {name: a}}, {metadata: {name: b}}]}}`),
 			want: []string{"error: StatefulSet data/db has several volume claim templates: choose one with --claim: a, b"},

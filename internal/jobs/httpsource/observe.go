@@ -212,7 +212,7 @@ var (
 // little is in it, and what is left of a ready Channel or adapter is three.
 //
 // Of an HTTPSource all that people edit is kept, too: it is the kind that is
-// written, and the engine compares it with its journal before it takes one away.
+// written, and the engine compares it with its journal before it deletes one.
 func trimTo(k migration.Kind, namespace string) func(*unstructured.Unstructured) {
 	written := k.GroupKind == kyma.HTTPSource
 	// Made once, since turning a string into an interface value allocates.

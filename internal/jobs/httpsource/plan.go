@@ -252,7 +252,7 @@ func (d *decision) helm2Allows(app application) bool {
 	case found && record.err != nil && override:
 		d.find(migration.Finding{
 			ID: "helm2-conflict-accepted", Severity: migration.Warning, Object: stored.String(),
-			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; %s is created all the same, as asked for", ref, record.err, source),
+			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; %s is created, as asked for", ref, record.err, source),
 			Hint:    `if the upgrade of the release fails with "already exists", delete the HTTPSource, and the application-operator's next attempt creates it`,
 		})
 		return true
@@ -283,7 +283,7 @@ func (d *decision) helm2Allows(app application) bool {
 	d.find(migration.Finding{
 		ID: "left-to-operator", Severity: migration.Warning, Object: ref.String(),
 		Problem: fmt.Sprintf("left to the application-operator: %s, and if one is made here, %s; it makes both the HTTPSource and the event-service that posts to it, and events sent before the former is ready are refused", state, risk),
-		Hint: fmt.Sprintf("check it after the upgrade of application-connector: kubectl -n %s get %s; or create it now, at that price: --on-helm2-conflict=create",
+		Hint: fmt.Sprintf("check it after the upgrade of application-connector: kubectl -n %s get %s; or create it now and accept the conflict: --on-helm2-conflict=create",
 			d.options.namespace, d.kinds.httpSource.Named(app.name)),
 	})
 	return false
@@ -341,7 +341,7 @@ func (d *decision) preconditions() {
 	problem := fmt.Sprintf("Tiller's releases cannot be read: no permission to list configmaps in namespace %s", d.options.tillerNamespace)
 	if d.options.onHelm2Conflict == create {
 		d.find(migration.Finding{
-			ID: "helm2-conflict-accepted", Severity: migration.Warning, Problem: problem + "; HTTPSources are created all the same, as asked for",
+			ID: "helm2-conflict-accepted", Severity: migration.Warning, Problem: problem + "; HTTPSources are created, as asked for",
 			Hint: `if the upgrade of a release fails with "already exists", delete its HTTPSource, and the application-operator's next attempt creates it`,
 		})
 		return

@@ -325,10 +325,10 @@ func TestDecide(t *testing.T) {
 			kinds:        assumedKinds(),
 			applications: []application{{name: "a"}},
 			namespace:    namespaceActive, tiller: &tiller{denied: true}, conflict: create,
-			words: []string{"HTTPSources are created all the same, as asked for"},
+			words: []string{"HTTPSources are created, as asked for"},
 			want: brief{
 				Units:    []string{"create HTTPSource kyma-integration/a"},
-				Findings: []string{"warning : HTTPSources are created all the same, as asked for"},
+				Findings: []string{"warning : HTTPSources are created, as asked for"},
 			},
 		},
 	}

@@ -93,7 +93,7 @@ EventActivations stay; Kyma 1.12 uses them.
 A CustomResourceDefinition that was made at apiextensions v1beta1 is restored at that
 version. Where the API server serves v1 only (Kubernetes 1.22 and later), it is
 restored in the form that v1 accepts; if the API server would refuse that, too, the
-plan says that it is deleted for good.
+plan says that it is deleted permanently.
 
 Called without a command, it plans. It deletes only with: run --yes. With
 "plan --fail-if-in-use" the exit code says whether a run would be refused.

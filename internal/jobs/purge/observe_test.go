@@ -347,7 +347,7 @@ func TestDecideMore(t *testing.T) {
 		{"which does not count beside a list", snapshot{definition: crd(t, "version: v1alpha2, "+onlyV1alpha1)}, []string{name + ": delete"}},
 		{"an account that may not ask whether it comes back", snapshot{definition: with(func(d *definitionFound) { d.untried = true })}, []string{
 			name + ": delete",
-			"warning: " + name + ": this account may not find out whether the API server would create it again; if not, it is deleted for good (grant create on customresourcedefinitions)",
+			"warning: " + name + ": this account may not find out whether the API server would create it again; if not, it is deleted permanently (grant create on customresourcedefinitions)",
 		}},
 		{"a Channel that is being deleted and that nothing here holds", snapshot{channels: []found{one(t, "Channel", beingDeleted)}}, []string{}},
 		{"finalizers of others on a Subscription that is not being deleted: it is in use anyway", snapshot{subscriptions: []found{one(t, "KymaSubscription", busFinalizer)}}, []string{

@@ -193,10 +193,10 @@ func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Findin
 	switch {
 	case f.refusal != "":
 		ch.Irreversible = true
-		tell("definition-not-restorable", migration.Warning, "it is deleted for good: this API server would not create it again: "+f.refusal,
+		tell("definition-not-restorable", migration.Warning, "it is deleted permanently: this API server would not create it again: "+f.refusal,
 			fmt.Sprintf("keep a copy: kubectl get crd %s -o yaml; to keep the kind: kubectl label crd %[1]s %s=true", definitionName, kyma.OptOutLabel))
 	case f.untried:
-		tell("definition-maybe-not-restorable", migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted for good", "grant create on customresourcedefinitions")
+		tell("definition-maybe-not-restorable", migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted permanently", "grant create on customresourcedefinitions")
 	case f.converted:
 		tell("definition-converted", migration.Info, "this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "")
 	}

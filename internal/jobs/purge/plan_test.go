@@ -172,7 +172,7 @@ func TestDecide(t *testing.T) {
 		s:      snapshot{definition: crd(t, newerUnserved)}, mode: run,
 		want: []string{"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete"},
 	}, {
-		reason: "what the API server would not create again is deleted for good, and that is said",
+		reason: "what the API server would not create again is deleted permanently, and that is said",
 		s: snapshot{definition: func() *definitionFound {
 			d := crd(t, onlyV1alpha1)
 			d.refusal = "spec.versions[0].schema: Required value"
@@ -180,7 +180,7 @@ func TestDecide(t *testing.T) {
 		}()}, mode: run,
 		want: []string{
 			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete for good",
-			"warning: CustomResourceDefinition subscriptions.eventing.kyma-project.io: it is deleted for good: this API server would not create it again: spec.versions[0].schema: Required value (keep a copy: kubectl get crd subscriptions.eventing.kyma-project.io -o yaml; to keep the kind: kubectl label crd subscriptions.eventing.kyma-project.io eventmesh-migration.kyma-project.io/skip=true)",
+			"warning: CustomResourceDefinition subscriptions.eventing.kyma-project.io: it is deleted permanently: this API server would not create it again: spec.versions[0].schema: Required value (keep a copy: kubectl get crd subscriptions.eventing.kyma-project.io -o yaml; to keep the kind: kubectl label crd subscriptions.eventing.kyma-project.io eventmesh-migration.kyma-project.io/skip=true)",
 		},
 	}, {
 		reason: "one that comes back in another form",

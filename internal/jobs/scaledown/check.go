@@ -84,10 +84,10 @@ func stillThere(left []*unstructured.Unstructured) migration.Status {
 		message += " is not terminating"
 	case len(finalizers) > 0:
 		message += fmt.Sprintf(" is terminating and has the finalizers %q", finalizers)
-		hint += "; the controller that owns a finalizer removes it: look whether it runs"
+		hint += "; the controller that owns a finalizer removes it: check whether it runs"
 	default:
 		message += " is terminating"
-		hint += fmt.Sprintf("; if its node is gone for good: kubectl -n %s delete pod %s --grace-period=0 --force", first.GetNamespace(), first.GetName())
+		hint += fmt.Sprintf("; if its node is gone permanently: kubectl -n %s delete pod %s --grace-period=0 --force", first.GetNamespace(), first.GetName())
 	}
 	return migration.Status{Message: message, Hint: hint}
 }

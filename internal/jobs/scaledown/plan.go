@@ -18,7 +18,7 @@ import (
 // decide makes the plan. It is pure.
 func decide(s *snapshot, o options) *migration.Plan {
 	// In order: the intake first, then what serves it, and the finalizers once
-	// nobody is left to put them back. A rollback goes the other way.
+	// nobody is left to restore them. A rollback goes the other way.
 	plan := &migration.Plan{Serial: true}
 	if len(s.migrations) > 0 {
 		for _, name := range s.migrations {
@@ -165,7 +165,7 @@ func scale(d busDeployment) migration.Change {
 	}
 }
 
-// owners of a Deployment who may put its replicas back, by the label or
+// owners of a Deployment who may restore its replicas, by the label or
 // annotation they leave on it.
 var owners = map[string]string{
 	"argocd.argoproj.io/instance":        "Argo CD",
@@ -187,7 +187,7 @@ func risks(d busDeployment) []migration.Finding {
 		findings = append(findings, migration.Finding{ID: id, Severity: migration.Warning, Object: d.ref.String(), Problem: problem, Hint: hint})
 	}
 	if n := d.keptReplicas(); n > 0 {
-		warn("bus-scaled-up-again", fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again: an upgrade of the event-bus chart does that, and whoever else manages it", n, d.replicas()),
+		warn("bus-scaled-up-again", fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again: an upgrade of the event-bus chart does that, and any other tool that manages it", n, d.replicas()),
 			"it is scaled down once more; set its replicas to 0 where they come from, or remove the release (docs/migration-guide-1.12.md)")
 	}
 	for _, name := range d.autoscalers {

@@ -134,7 +134,7 @@ func (s *snapshot) classOf(obj *unstructured.Unstructured) (*unstructured.Unstru
 	}
 }
 
-// planOf returns the plan of an instance, or why there is no saying.
+// planOf returns the plan of an instance, or why it cannot be told.
 func (s *snapshot) planOf(obj, class *unstructured.Unstructured) (*unstructured.Unstructured, *problem) {
 	ref, name := specOf(obj, "servicePlanRef", "name"), specOf(obj, "servicePlanName")
 	externalID, externalName := specOf(obj, "servicePlanExternalID"), specOf(obj, "servicePlanExternalName")

@@ -119,7 +119,7 @@ func (c checks) deletable(ref migration.Ref) migration.Condition {
 			}
 			if s := kyma.InstanceOf(obj); s.Undeletable {
 				return migration.Status{
-					State: migration.Failed, Message: "its deprovisioning has failed for good: " + s.Ready.String(),
+					State: migration.Failed, Message: "its deprovisioning has failed permanently: " + s.Ready.String(),
 					Hint: fmt.Sprintf("kubectl -n %s logs deployment/%s", c.options.integrationNamespace, kyma.ApplicationBroker),
 				}
 			}
@@ -145,7 +145,7 @@ func (c checks) gone(activation migration.Ref, e expectation) migration.Conditio
 					Hint:    fmt.Sprintf("kubectl -n %s logs deployment/%s: it takes off %s", kyma.SystemNamespace, kyma.SubscriptionController, kyma.EventActivationFinalizer),
 				}
 			case slices.ContainsFunc(obj.GetOwnerReferences(), ownedBy(e.UID)):
-				return migration.Status{Message: "the garbage collector has not deleted it yet", Hint: "look whether kube-controller-manager runs"}
+				return migration.Status{Message: "the garbage collector has not deleted it yet", Hint: "check whether kube-controller-manager runs"}
 			}
 			for _, link := range v.List(links.GroupKind, links.Namespace) {
 				if pairOf(link) == (pair{e.Application, activation.Namespace}) && link.GetDeletionTimestamp() != nil {
@@ -186,11 +186,11 @@ func (c checks) provisioned(ref migration.Ref) migration.Condition {
 			case s.FailedForGood():
 				return migration.Status{State: migration.Failed, Message: s.Failed.String(), Hint: describe}
 			case s.Lost(brokerStart(v.List(broker.GroupKind, broker.Namespace))):
-				return migration.Status{State: migration.Failed, Message: "application-broker was restarted in the midst of it, and has forgotten it", Hint: describe}
+				return migration.Status{State: migration.Failed, Message: "application-broker was restarted during the operation, and has no record of it", Hint: describe}
 			case s.Ready.Status == "":
-				return migration.Status{Message: "it has no status yet", Hint: "look whether Service Catalog's controller-manager runs"}
+				return migration.Status{Message: "it has no status yet", Hint: "check whether Service Catalog's controller-manager runs"}
 			case s.Unknown:
-				// It is waited for all the same: the rollback creates it again, which helps
+				// It is still waited for: the rollback creates it again, which helps
 				// only if application-broker knows the Application by then.
 				return migration.Status{
 					Message: unknown + ": " + s.Ready.String(),
@@ -295,7 +295,7 @@ func (c checks) ready(ref migration.Subject, timeout time.Duration, hint string)
 }
 
 // single is met when exactly one Knative Subscription brings the events of an
-// Application to a namespace: application-broker may have made one besides.
+// Application to a namespace: application-broker may have made one in addition.
 func (c checks) single(link *unstructured.Unstructured) migration.Condition {
 	in, p := c.links(), pairOf(link)
 	return migration.Condition{

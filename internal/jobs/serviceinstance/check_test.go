@@ -92,7 +92,7 @@ func TestConditions(t *testing.T) {
 		{
 			"its deletion will never end", deleted,
 			[]edit{patch("ServiceInstance orders", "metadata: {deletionTimestamp: \"2020-03-04T00:00:00Z\"}\nstatus: {deprovisionStatus: Failed, conditions: [{type: Ready, status: Unknown, reason: DeprovisionCallFailed}]}")},
-			[]string{"failed: its deprovisioning has failed for good: DeprovisionCallFailed"},
+			[]string{"failed: its deprovisioning has failed permanently: DeprovisionCallFailed"},
 		},
 		{"it is gone", deleted, []edit{drop("ServiceInstance orders")}, []string{"met"}},
 
@@ -117,12 +117,12 @@ func TestConditions(t *testing.T) {
 		{
 			"application-broker was restarted meanwhile", provisioned,
 			[]edit{patch("ServiceInstance orders", fmt.Sprintf(polling, "Provisioning")), patch("Pod application-broker-5d-x", `status: {startTime: "2020-03-05T10:00:01Z"}`)},
-			[]string{"failed: application-broker was restarted in the midst of it, and has forgotten it", "met"},
+			[]string{"failed: application-broker was restarted during the operation, and has no record of it", "met"},
 		},
 		{
 			"application-broker was restarted in the same second, and knows nothing", provisioned,
 			[]edit{patch("ServiceInstance orders", fmt.Sprintf(polling, kyma.ReasonPolling)), patch("Pod application-broker-5d-x", `status: {startTime: "2020-03-05T10:00:00Z"}`)},
-			[]string{"failed: application-broker was restarted in the midst of it, and has forgotten it", "met"},
+			[]string{"failed: application-broker was restarted during the operation, and has no record of it", "met"},
 		},
 		{"application-broker does not answer", provisioned, []edit{patch("ServiceInstance orders", fmt.Sprintf(polling, kyma.ReasonPolling))}, []string{"pending: ErrorPollingLastOperation", "met"}},
 		{
@@ -134,7 +134,7 @@ func TestConditions(t *testing.T) {
 			[]edit{patch("ServiceInstance orders", strings.Replace(refused, "getting instance ext-1", "getting application", 1))},
 			[]string{"pending: DeprovisionCallFailed: Status: 400; ErrorMessage: getting application from storage: element not found", "met"},
 		},
-		{"it has failed for good", provisioned, []edit{failed}, []string{"failed: ProvisionCallFailed: refused", "met"}},
+		{"it has failed permanently", provisioned, []edit{failed}, []string{"failed: ProvisionCallFailed: refused", "met"}},
 		{"the mesh objects are missing", provisioned, []edit{withoutMesh}, []string{"met", "pending: there is no EventActivation shop/orders"}},
 		{"the Knative Subscription is missing", provisioned, []edit{drop("Subscription brokersub-x")}, []string{"met", "pending: no Knative Subscription in kyma-integration brings them"}},
 		{
@@ -204,7 +204,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"it is provisioned", "ServiceInstance orders", nil, migration.Assessment{}},
 		{"it may yet be", "ServiceInstance orders", []edit{patch("ServiceInstance orders", "status: null")}, migration.Assessment{}},
-		{"it never will be", "ServiceInstance orders", []edit{failed}, migration.Assessment{Unusable: "its provisioning has failed for good: ProvisionCallFailed: refused"}},
+		{"it never will be", "ServiceInstance orders", []edit{failed}, migration.Assessment{Unusable: "its provisioning has failed permanently: ProvisionCallFailed: refused"}},
 		{"nobody knows of its operation", "ServiceInstance orders", []edit{patch("ServiceInstance orders", lost)}, migration.Assessment{
 			Unusable: "application-broker was restarted while it provisioned it, and has forgotten that", RemoveFinalizers: catalog,
 		}},
@@ -262,13 +262,13 @@ func TestJudge(t *testing.T) {
 		{
 			"nobody else is to keep what is of no use: it gets its finalizers again", "ServiceInstance orders",
 			[]edit{failed, patch("ServiceInstance orders", "metadata: {finalizers: [kubernetes-incubator/service-catalog, example.com/audit]}")},
-			migration.Assessment{Unusable: "its provisioning has failed for good: ProvisionCallFailed: refused", RemoveFinalizers: []string{"example.com/audit"}},
+			migration.Assessment{Unusable: "its provisioning has failed permanently: ProvisionCallFailed: refused", RemoveFinalizers: []string{"example.com/audit"}},
 		},
 		{"a binding that works", "ServiceBinding orders-binding", nil, migration.Assessment{}},
 		{
 			"a binding that never will", "ServiceBinding orders-binding",
 			[]edit{patch("ServiceBinding orders-binding", `status: {conditions: [{type: Failed, status: "True", reason: Refused}]}`)},
-			migration.Assessment{Unusable: "its binding has failed for good: Refused"},
+			migration.Assessment{Unusable: "its binding has failed permanently: Refused"},
 		},
 		{"a usage", "ServiceBindingUsage orders-usage", []edit{patch("ServiceBindingUsage orders-usage", "status: null")}, migration.Assessment{}},
 	} {

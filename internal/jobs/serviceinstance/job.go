@@ -78,7 +78,7 @@ this job looks what is there, and does one of these:
   repair    if the instance is provisioned: what is missing is created as
             application-broker would have done, which finds it and uses it. The
             instance itself is not touched.
-  recreate  if no repair can help, since its provisioning has failed for good or
+  recreate  if no repair can help, since its provisioning has failed permanently or
             its EventActivation belongs to another Application: its bindings and
             their usages are deleted, then the instance; application-broker is
             restarted if it would refuse the instance otherwise; and all of it is

@@ -10,14 +10,14 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// judge says whether an object that was made again is of any use, and whether one
+// judge says whether an object that was recreated is of any use, and whether one
 // that is being deleted can go.
 func (c checks) judge(ctx context.Context, r reader, live *unstructured.Unstructured) (migration.Assessment, error) {
 	var j migration.Assessment
 	s := kyma.InstanceOf(live)
 	switch {
 	case live.GetKind() == kyma.ServiceBinding.Kind && s.Failed.True():
-		j.Unusable = "its binding has failed for good: " + s.Failed.String()
+		j.Unusable = "its binding has failed permanently: " + s.Failed.String()
 		return j, nil
 	case live.GetKind() != kyma.ServiceInstance.Kind:
 		return j, nil
@@ -28,7 +28,7 @@ func (c checks) judge(ctx context.Context, r reader, live *unstructured.Unstruct
 		j.Unusable = "Service Catalog does nothing about it any more: " + s.Ready.String()
 		j.RemoveFinalizers = []string{kyma.ServiceCatalogFinalizer}
 	case s.FailedForGood():
-		j.Unusable = "its provisioning has failed for good: " + s.Failed.String()
+		j.Unusable = "its provisioning has failed permanently: " + s.Failed.String()
 	case s.Unknown:
 		start, err := c.brokerStart(ctx, r)
 		if err != nil {

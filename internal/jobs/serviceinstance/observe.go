@@ -73,7 +73,7 @@ type recreation struct {
 	brokerStart time.Time
 	// brokerReady says that a pod of it is.
 	brokerReady bool
-	// controlled says that somebody takes finalizers off EventActivations.
+	// controlled says that somebody removes finalizers of EventActivations.
 	controlled bool
 	// secrets are those that parameters come from: the keys of each, nil for one that
 	// does not exist. unseen are those that this account may not read.

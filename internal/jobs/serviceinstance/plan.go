@@ -58,7 +58,7 @@ func (d *decision) find(id string, severity migration.Severity, object, problem,
 	d.plan.Findings = append(d.plan.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Hint: hint})
 }
 
-// tell is for whoever looks at a plan. A run says what it does by its changes: its
+// tell is for the one that looks at a plan. A run says what it does by its changes: its
 // report would else differ from that of the next one, which finds nothing to do.
 func (d *decision) tell(id, object, what, hint string) {
 	if d.dryRun {
@@ -111,7 +111,7 @@ func (d *decision) decide(c *candidate) {
 	case c.obj.GetDeletionTimestamp() != nil:
 		why := &problem{"instance-being-deleted", migration.Warning, "left alone: it is being deleted", ""}
 		if c.state.Undeletable {
-			why.what = "left alone: it is being deleted, and its deprovisioning has failed for good"
+			why.what = "left alone: it is being deleted, and its deprovisioning has failed permanently"
 			why.hint = fmt.Sprintf("Service Catalog does nothing about it any more: kubectl -n %s describe serviceinstance %s", c.namespace(), c.obj.GetName())
 		}
 		d.report(c.obj, why)
@@ -134,7 +134,7 @@ func (d *decision) decide(c *candidate) {
 				fmt.Sprintf("only a new one can be: run with --strategy=%s", auto),
 			})
 		default:
-			c.broken = "its provisioning has failed for good: " + c.state.Failed.String()
+			c.broken = "its provisioning has failed permanently: " + c.state.Failed.String()
 			d.recreations = append(d.recreations, c)
 		}
 	case !c.state.Provisioned:
@@ -238,7 +238,7 @@ func (d *decision) finish() *migration.Plan {
 }
 
 // unusable says why the Channel of an Application cannot take a subscriber; nil
-// if it can. application-broker fails for good if it cannot.
+// if it can. application-broker fails permanently if it cannot.
 func (d *decision) unusable(application string) *problem {
 	channels := d.channels[application]
 	in := d.options.integrationNamespace

@@ -145,7 +145,7 @@ func TestDecide(t *testing.T) {
 			reason: "the same, and it would stay", edits: []edit{patch("EventActivation orders", "spec: {sourceId: other}\nmetadata: {ownerReferences: null}")},
 			want: []string{"error: " + si + `its EventActivation is of the Application "other", and not of store; it does not belong to the instance, and would stay as it is`},
 		},
-		{reason: "provisioning has failed for good", edits: []edit{withoutDependents, withoutMesh, failed}, want: alone},
+		{reason: "provisioning has failed permanently", edits: []edit{withoutDependents, withoutMesh, failed}, want: alone},
 		{
 			reason: "the same, and no recreation is wanted", strategy: repair, edits: []edit{withoutDependents, withoutMesh, failed},
 			want: []string{"deferred: " + si + "not provisioned, and never will be: ProvisionCallFailed: refused"},
@@ -178,7 +178,7 @@ status: {provisionStatus: Provisioned, conditions: [{type: Ready, status: "True"
 		},
 		{
 			reason: "being deleted for ever", edits: []edit{withoutMesh, patch("ServiceInstance orders", "metadata: {deletionTimestamp: \"2020-03-04T00:00:00Z\"}\nstatus: {deprovisionStatus: Failed}")},
-			want: []string{"warning: " + si + "left alone: it is being deleted, and its deprovisioning has failed for good"},
+			want: []string{"warning: " + si + "left alone: it is being deleted, and its deprovisioning has failed permanently"},
 		},
 		{reason: "opted out", edits: []edit{withoutMesh, patch("ServiceInstance orders", `metadata: {labels: {eventmesh-migration.kyma-project.io/skip: "true"}}`)}, want: []string{}},
 		{reason: "its namespace is opted out", edits: []edit{withoutMesh, patch("Namespace shop", `metadata: {labels: {eventmesh-migration.kyma-project.io/skip: "true"}}`)}, want: []string{}},
@@ -334,7 +334,7 @@ func TestRefuse(t *testing.T) {
 		{"no mapping", []edit{drop("ApplicationMapping store")}, "error: " + si + "could not be provisioned again: there is no ApplicationMapping shop/store"},
 		{"a mapping of other services", []edit{patch("ApplicationMapping store", "spec: {services: [{id: prices}]}")}, "error: " + si + "could not be provisioned again: ApplicationMapping shop/store does not enable its service orders"},
 		{"a mapping of no service", []edit{patch("ApplicationMapping store", "spec: {services: []}")}, "error: " + si + "could not be provisioned again: ApplicationMapping shop/store does not enable its service orders"},
-		{"deprovisioning failed", []edit{patch("ServiceInstance orders", "status: {deprovisionStatus: Failed}")}, "error: " + si + "could not be provisioned again: its deprovisioning has failed for good, and its deletion would never end"},
+		{"deprovisioning failed", []edit{patch("ServiceInstance orders", "status: {deprovisionStatus: Failed}")}, "error: " + si + "could not be provisioned again: its deprovisioning has failed permanently, and its deletion would never end"},
 		{"parameters, which application-broker refuses", []edit{patch("ServiceInstance orders", "spec: {parameters: {a: b}}")}, "error: " + si + "could not be provisioned again: it has parameters, which application-broker does not accept"},
 		{
 			"the Secret of a binding's parameters is gone", []edit{patch("ServiceBinding orders-binding", "spec: {parametersFrom: [{secretKeyRef: {name: params, key: json}}]}")},
@@ -345,7 +345,7 @@ func TestRefuse(t *testing.T) {
 				patch("ServiceBinding orders-binding", "spec: {parametersFrom: [{secretKeyRef: {name: params, key: json}}]}"),
 				func(_ *testing.T, w *world) { w.forbidden = "Secret" },
 			},
-			"error: " + si + "may not come back: the parameters of ServiceBinding orders-binding come from the Secret params, and this account may not look whether that exists",
+			"error: " + si + "may not come back: the parameters of ServiceBinding orders-binding come from the Secret params, and this account may not check whether that exists",
 		},
 		{
 			"the Secret is there, and its key is not", []edit{
@@ -373,7 +373,7 @@ status: {provisionStatus: Provisioned, currentOperation: Update}`)},
 		{
 			"nobody takes the finalizer off the EventActivation", []edit{
 				patch("EventActivation orders", "metadata: {finalizers: [eventactivation.finalizers.kyma-project.io]}"), patch("Deployment event-bus-subscription-controller", "spec: {replicas: 0}"),
-			}, "deferred: " + si + "left for later: EventActivation shop/orders could not go: nobody would take off its finalizer",
+			}, "deferred: " + si + "left for later: EventActivation shop/orders could not go: nothing would remove its finalizer",
 		},
 		{"a binding goes", []edit{patch("ServiceBinding orders-binding", `metadata: {deletionTimestamp: "2020-03-04T00:00:00Z"}`)}, "deferred: " + si + "left for later: its ServiceBinding orders-binding is being deleted"},
 		{"a binding is being made", []edit{patch("ServiceBinding orders-binding", `status: {currentOperation: Bind}`)}, "deferred: " + si + "left for later: its ServiceBinding orders-binding is being bound or unbound"},

@@ -19,7 +19,7 @@ import (
 // instance created around the start of application-broker counts as older.
 const skew = 5 * time.Second
 
-// recreate deletes instances and makes them again, one after the other.
+// recreate deletes instances and recreates them, one after the other.
 func (d *decision) recreate() {
 	var wanted []*candidate
 	for _, c := range d.recreations {
@@ -51,7 +51,7 @@ func (d *decision) recreate() {
 
 // restarts is 1 if application-broker will have to be restarted between deletion
 // and creation, for what it remembers of the former instance: it would refuse the
-// new one for good (docs/domain.md §4.3).
+// new one permanently (docs/domain.md §4.3).
 //
 //   - If it began after the instance was provisioned, it has forgotten the
 //     operation, but not the instance, and answers its deletion with "gone".
@@ -59,7 +59,7 @@ func (d *decision) recreate() {
 //   - It remembers an instance that failed, of whose deletion it is not told.
 //
 // The second cannot be seen beforehand, but afterwards: the Knative Subscription
-// is still there. Where there was none, there is no telling.
+// is still there. Where there was none, it is unknown.
 func (s *snapshot) restarts(c *candidate) int {
 	if !c.state.Provisioned || len(s.links[c.pair()]) == 0 || !s.recreation.brokerStart.Before(since(c)) {
 		return 1
@@ -71,7 +71,7 @@ func (s *snapshot) restarts(c *candidate) int {
 // operation the instance was provisioned.
 func since(c *candidate) time.Time { return c.obj.GetCreationTimestamp().Add(-skew) }
 
-// announce says what a recreation touches, and returns the number of bindings and
+// announce says what a recreation changes, and returns the number of bindings and
 // usages.
 func (d *decision) announce(c *candidate) int {
 	bindings, usages := d.dependents(c)
@@ -144,7 +144,7 @@ func (d *decision) irretrievable(c *candidate) *problem {
 	case !kyma.Enables(mapping, c.service.ID):
 		return never(fmt.Sprintf("ApplicationMapping %s/%s does not enable its service %s", namespace, c.application, c.service.ID), enable)
 	case c.state.Undeletable:
-		return never("its deprovisioning has failed for good, and its deletion would never end",
+		return never("its deprovisioning has failed permanently, and its deletion would never end",
 			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; %s", namespace, c.obj.GetName(), optOut(c.obj)))
 	case !c.packages && parameters(c.obj):
 		return never("it has parameters, which application-broker does not accept", "remove spec.parameters and spec.parametersFrom, or "+optOut(c.obj))
@@ -167,8 +167,8 @@ func (d *decision) irretrievable(c *candidate) *problem {
 		case activation.GetDeletionTimestamp() != nil:
 			return later(fmt.Sprintf("its %s is being deleted", in), "wait until it is gone, and run again")
 		case slices.Contains(activation.GetFinalizers(), kyma.EventActivationFinalizer) && !d.recreation.controlled:
-			return later(fmt.Sprintf("%s could not go: nobody would take off its finalizer", in),
-				fmt.Sprintf("scale Deployment %s/%s to 1, or run eventbus-scaledown, which takes it off", kyma.SystemNamespace, kyma.SubscriptionController))
+			return later(fmt.Sprintf("%s could not go: nothing would remove its finalizer", in),
+				fmt.Sprintf("scale Deployment %s/%s to 1, or run eventbus-scaledown, which removes it", kyma.SystemNamespace, kyma.SubscriptionController))
 		}
 	}
 	if why := d.duplicate(c); why != nil {
@@ -185,7 +185,7 @@ func (d *decision) irretrievable(c *candidate) *problem {
 }
 
 // unbindable says why the bindings and usages of an instance could not come back,
-// or not be taken away now.
+// or not be removed now.
 func (d *decision) unbindable(c *candidate) *problem {
 	bindings, usages := d.dependents(c)
 	for _, obj := range append([]*unstructured.Unstructured{c.obj}, bindings...) {
@@ -196,7 +196,7 @@ func (d *decision) unbindable(c *candidate) *problem {
 			switch {
 			case d.recreation.unseen[key]:
 				return &problem{
-					"parameters-not-restorable", migration.Error, fmt.Sprintf("may not come back: %s the Secret %s, and this account may not look whether that exists", what, source.secret),
+					"parameters-not-restorable", migration.Error, fmt.Sprintf("may not come back: %s the Secret %s, and this account may not check whether that exists", what, source.secret),
 					fmt.Sprintf("run it as somebody who may, or kubectl -n %s create role eventmesh-migration --verb=get --resource=secrets --resource-name=%s, and bind it to the job's account; or %s",
 						obj.GetNamespace(), source.secret, optOut(c.obj)),
 				}
@@ -245,7 +245,7 @@ func (d *decision) others(c *candidate) []*unstructured.Unstructured {
 }
 
 // recreation1 is the unit that deletes one instance with what depends on it, and
-// makes all of it again. Usages and bindings are deleted before the instance, so
+// recreates all of it. Usages and bindings are deleted before the instance, so
 // that nothing is left to a cascade, and nothing waits for anything else: it is
 // the same with and without Service Catalog's CascadingDeletion.
 func (d *decision) recreation1(c *candidate) migration.Unit {
@@ -265,7 +265,7 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 		add(d.delete(d.kinds.binding, binding, "it is of "+ref.String()))
 	}
 	if foreign := foreignFinalizers(c.obj); len(foreign) > 0 {
-		// They would keep the instance, which is not meant to go for good.
+		// They would keep the instance, which is not meant to go permanently.
 		add(migration.Change{
 			Verb: migration.Patch, Ref: ref, UID: c.obj.GetUID(),
 			Lists: []migration.ListEdit{{Path: []string{"metadata", "finalizers"}, Remove: entries(foreign)}},
@@ -335,7 +335,7 @@ func (b *builder) delete(k migration.Kind, obj *unstructured.Unstructured, why s
 	}
 }
 
-// createAgain makes an object again from its pre-image. It may hold parameters, which
+// createAgain recreates an object from its pre-image. It may hold parameters, which
 // nobody else is to see.
 func (b *builder) createAgain(k migration.Kind, obj *unstructured.Unstructured) migration.Change {
 	return migration.Change{

@@ -64,7 +64,7 @@ func (d *decision) unrepairable(c *candidate) *problem {
 	} else if activation.GetDeletionTimestamp() != nil {
 		return &problem{
 			"instance-waits", migration.Deferred, fmt.Sprintf("left for later: its %s is being deleted", d.kinds.activation.RefTo(activation)),
-			"wait until it is gone, and run again; the subscription-controller takes off its finalizer",
+			"wait until it is gone, and run again; the subscription-controller removes its finalizer",
 		}
 	}
 	for _, link := range d.links[c.pair()] {

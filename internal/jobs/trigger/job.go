@@ -31,7 +31,7 @@ type Job struct {
 
 	// looks are all that is left between Plan and Recheck. They are what this process has
 	// observed, and no decision: in another process nobody has looked in between, so that
-	// it must begin anew. A change that is journaled must not hold them.
+	// it must begin again. A change that is journaled must not hold them.
 	looks looks
 }
 

@@ -49,7 +49,7 @@ func servedKinds(ctx context.Context, c migration.Discovery) (kinds, error) {
 
 // injects says whether a label on a namespace makes Knative create the Broker in
 // it. It did up to 0.13, which served v1alpha1 alone; later releases do so only
-// where they are told to, by another label.
+// where they must, by another label.
 func (k *kinds) injects() bool { return k.broker.Resource.Version == "v1alpha1" }
 
 // Core kinds are at v1 on every server this runs against; asking discovery for

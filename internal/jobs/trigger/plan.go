@@ -49,7 +49,7 @@ type decision struct {
 	// change that makes or awaits it.
 	pending map[string]migration.Change
 	units   struct{ controller, brokers, triggers, activations, deletions []migration.Unit }
-	// left is how long the run may take from now on, 0 if there is no saying.
+	// left is how long the run may take from now on, 0 if it is unknown.
 	left time.Duration
 	// byHand: the job does what the subscription-controller would have done with a
 	// deleted Subscription. awaitStop: the controller may still have pods.
@@ -134,7 +134,7 @@ func (d *decision) group() {
 		if why != nil {
 			hint := why.Hint
 			if !why.Passes {
-				hint += fmt.Sprintf("; to leave it out for good: kubectl -n %s label %s %s=true",
+				hint += fmt.Sprintf("; to leave it out permanently: kubectl -n %s label %s %s=true",
 					sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()), kyma.OptOutLabel)
 			}
 			severity := d.untriggered()
@@ -185,7 +185,7 @@ func (d *decision) assess(sub *unstructured.Unstructured) (route.Delivery, *rout
 			why.Hint = "check that they run, and run again"
 			if slices.Equal(finalizers, []string{kyma.SubscriptionFinalizer}) {
 				why.Hint = fmt.Sprintf(`check that it runs (kubectl -n %s get deployment,pods -l app.kubernetes.io/name=subscription-controller), and run again; `+
-					`if it is gone for good: kubectl -n %s patch %s --type=merge -p '{"metadata":{"finalizers":null}}'`,
+					`if it is gone permanently: kubectl -n %s patch %s --type=merge -p '{"metadata":{"finalizers":null}}'`,
 					kyma.SystemNamespace, sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()))
 			}
 		}
@@ -201,7 +201,7 @@ func (d *decision) assess(sub *unstructured.Unstructured) (route.Delivery, *rout
 	if _, ok := d.applications[wants.Source]; !ok && d.sources[wants.Source] == nil {
 		return wants, &route.Obstacle{
 			Problem: fmt.Sprintf("spec.source_id %q is no Application and has no HTTPSource: its events reach the Event Bus by another way, and there is none into the mesh", wants.Source),
-			Hint:    fmt.Sprintf("create the Application %q and let whoever posts to event-publish-service.%s post to it, or delete the Subscription", wants.Source, kyma.SystemNamespace),
+			Hint:    fmt.Sprintf("create the Application %q and let the client that posts to event-publish-service.%s post to it, or delete the Subscription", wants.Source, kyma.SystemNamespace),
 		}
 	}
 	return wants, nil
@@ -298,7 +298,7 @@ func (d *decision) broker() {
 			impossible[g.namespace] = true
 			d.find("namespace-without-broker", d.untriggered(), migration.Ref{Resource: namespaces, Name: g.namespace}.String(),
 				fmt.Sprintf("its Subscriptions are left as they are: it has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, namespace.injection),
-				fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; to leave it out for good: kubectl label namespace %s %s=true",
+				fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; to leave it out permanently: kubectl label namespace %s %s=true",
 					g.namespace, kyma.InjectionLabel, g.namespace, kyma.OptOutLabel))
 			continue
 		default:
@@ -368,7 +368,7 @@ func (d *decision) match(g *group) bool {
 		}
 	}
 	if len(wide) > 0 {
-		d.find("trigger-overlaps", migration.Warning, d.ref(first), fmt.Sprintf("Trigger %s brings the same events to the same address, and others besides: they will come twice", strings.Join(wide, ", ")),
+		d.find("trigger-overlaps", migration.Warning, d.ref(first), fmt.Sprintf("Trigger %s brings the same events to the same address, and other events too: they will come twice", strings.Join(wide, ", ")),
 			"delete that Trigger if it was made to replace the Subscription, or opt the Subscription out")
 	}
 	switch {
@@ -622,7 +622,7 @@ func (d *decision) estimate(takes time.Duration) {
 func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
 	n, why := d.bus.Waiting(sub)
 	to := redact.URL(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
-	override := fmt.Sprintf("to delete it all the same, and drop them: --legacy-traffic=%s", ignore)
+	override := fmt.Sprintf("to delete it now and drop them: --legacy-traffic=%s", ignore)
 	if d.options.legacyTraffic == ignore {
 		moved := d.switched(g.pair().source, d.options)
 		switch {
@@ -641,7 +641,7 @@ func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
 		return false
 	case n > 0:
 		d.find("events-in-flight", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s still in flight to %s after %s", messages(n, ""), to, round(d.options.drainTimeout)),
-			"look whether the endpoint takes events: one that does not answer never drains; "+override)
+			"check whether the endpoint takes events: one that does not answer never drains; "+override)
 		return false
 	}
 	return true

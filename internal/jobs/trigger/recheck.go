@@ -69,7 +69,7 @@ type recheck struct {
 	options options
 }
 
-const again = "run again, which decides anew"
+const again = "run again: the job makes a new plan"
 
 // restoration says whether the controller is still as this job left it. If not,
 // somebody has decided, and there is nothing to restore.
@@ -435,12 +435,12 @@ func undelivered(n uint64, unknown, endpoint string) reason {
 	case unknown != "":
 		return because(
 			"what is in flight for it is unknown: "+unknown,
-			fmt.Sprintf("let this account get pods/proxy in namespace %s, or give --nats-monitoring-url; to delete it all the same, and drop them: --legacy-traffic=%s", kyma.NATSNamespace, ignore),
+			fmt.Sprintf("let this account get pods/proxy in namespace %s, or give --nats-monitoring-url; to delete it now and drop them: --legacy-traffic=%s", kyma.NATSNamespace, ignore),
 		)
 	case n > 0:
 		return because(
 			fmt.Sprintf("%s in flight to %s", messages(n, ""), redact.URL(endpoint)),
-			fmt.Sprintf("run again, which waits for them; to delete it all the same, and drop them: --legacy-traffic=%s", ignore),
+			fmt.Sprintf("run again, which waits for them; to delete it now and drop them: --legacy-traffic=%s", ignore),
 		)
 	}
 	return reason{}
@@ -495,7 +495,7 @@ func published(first, second look, wants route.Delivery) reason {
 		return because(
 			fmt.Sprintf("somebody still publishes %s to event-publish-service as %s: %s of %s %s within %s", wants.EventType, wants.Source,
 				messages(second.sequence-first.sequence, ""), wants.EventType, wants.Version, round(second.at.Sub(first.at).Round(time.Second))),
-			fmt.Sprintf("find who posts to event-publish-service.%s with source-id %s, let it post to the event-service of the Application, and run again; to delete it all the same, and drop them: --legacy-traffic=%s",
+			fmt.Sprintf("find who posts to event-publish-service.%s with source-id %s, let it post to the event-service of the Application, and run again; to delete it now and drop them: --legacy-traffic=%s",
 				kyma.SystemNamespace, wants.Source, ignore),
 		)
 	}

@@ -239,7 +239,7 @@ func trimScaled(obj *unstructured.Unstructured) {
 	delete(kyma.MapAt(obj.Object, "spec"), "template")
 }
 
-// Replicas is what a Deployment is told to have; the API server's default is 1.
+// Replicas is what a Deployment must have; the API server's default is 1.
 func Replicas(deployment *unstructured.Unstructured) int64 {
 	n, found, err := unstructured.NestedInt64(deployment.Object, "spec", "replicas")
 	if err != nil || !found {

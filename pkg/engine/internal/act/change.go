@@ -335,7 +335,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 	return result, err
 }
 
-// After returns what the engine itself waits for after a change, besides the
+// After returns what the engine itself waits for after a change, in addition to the
 // job's conditions.
 func (a *Actor) After(e *journal.Entry, i int) []migration.Condition {
 	ch := &e.Unit.Changes[i]

@@ -51,7 +51,7 @@ func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, 
 	return migration.ChangeDone, nil
 }
 
-// deleteForRecreation is the deletion of an object that the unit makes again. What an
+// deleteForRecreation is the deletion of an object that the unit recreates. What an
 // earlier attempt created stays, unless it is unusable.
 func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
@@ -146,7 +146,7 @@ func (a *Actor) LateRestart(ctx context.Context, e *journal.Entry, i int, wasUnu
 	return migration.ChangeDone, a.Writer.Restart(ctx, ch.Ref, e.Pre[i].Pods)
 }
 
-// Nudging waits like wait, and touches the object of a deletion whenever that
+// Nudging waits like wait, and changes the object of a deletion whenever that
 // stalls.
 func (a *Actor) Nudging(ctx context.Context, w *wait.Waiter, ch *migration.Change, wait func() error) error {
 	recreator, ok := a.Job.(migration.Recreator)

@@ -81,7 +81,7 @@ type Fault struct {
 	Verb, Name string
 	// Err is its answer.
 	Err error
-	// Lost: the request is carried out all the same.
+	// Lost: the request is still carried out.
 	Lost bool
 	// Before is what somebody else does before the request arrives; nil: nothing.
 	Before func()

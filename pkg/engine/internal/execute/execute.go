@@ -260,7 +260,7 @@ func (t *turn) end() {
 }
 
 // take waits for the turn of that name; false if no more may begin. While it waits, the
-// unit gives up its place: whoever has the turn may need it.
+// unit gives up its place: the one that has the turn may need it.
 func (x *Executor) take(name string, until int, p *place) (turn, bool) {
 	x.mu.Lock()
 	held := x.turns[name]
@@ -322,7 +322,7 @@ func (x *Executor) recovered(u *migration.Unit) {
 }
 
 // unit makes the changes of one unit in order. p is its place; a unit that is
-// among the unready takes a write slot for each write besides.
+// among the unready takes a write slot for each write in addition.
 func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 	begun := false
 	var waited, asked time.Time

@@ -193,7 +193,7 @@ type EffectMark struct {
 	Hash string        `json:"hash"`
 }
 
-// Marks is what the journal keeps of an entry besides the entry itself: format 2.
+// Marks is what the journal keeps of an entry in addition to the entry itself: format 2.
 type Marks struct {
 	// Steps has one byte for each change, a stepState.
 	Steps  string   `json:"steps"`

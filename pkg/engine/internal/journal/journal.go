@@ -383,7 +383,7 @@ func (s *Store) runs(ctx context.Context) ([]*stored, error) {
 }
 
 func (s *Store) header(ctx context.Context, one *stored) (h Header, found bool, err error) {
-	// A list: no account needs to get Secrets besides.
+	// A list: no account needs to get Secrets in addition.
 	list, err := s.List(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+one.run+","+LabelPhase)
 	if err != nil || len(list) == 0 {
 		return h, false, err
@@ -574,8 +574,8 @@ func (s *Store) readChunk(h Header, index int, secret *corev1.Secret, byName map
 	return c, nil
 }
 
-// formerRecord is what formats 1 and 2 say besides of a unit: a Create of what the unit deletes
-// before makes the same object again, unless it says that it replaces the former one.
+// formerRecord is what formats 1 and 2 say of a unit in addition: a Create of what the unit deletes
+// before recreates the same object, unless it says that it replaces the former one.
 type formerRecord struct {
 	Unit struct {
 		Changes []struct {
@@ -616,7 +616,7 @@ func (s *Store) loadChunk(ctx context.Context, h Header, c *Chunk) (*Chunk, erro
 			name = partName(c.Name, part)
 		}
 		err := s.Read(ctx, func(ctx context.Context) error {
-			// A list: no account needs to get Secrets besides.
+			// A list: no account needs to get Secrets in addition.
 			list, err := s.Secrets.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 			if err != nil {
 				return err

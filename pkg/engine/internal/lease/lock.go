@@ -63,7 +63,7 @@ type Lock struct {
 	// there is no past.
 	Past func(context.Context) (open []string, highest int, err error)
 
-	// turn is taken, for as long as a call takes, by whoever reads or writes the Lease:
+	// turn is taken, for as long as a call takes, by the one that reads or writes the Lease:
 	// while it is held, the renewal and the jobs that share it.
 	turn chan struct{}
 	// Live is the Lease as it was read or written last, nil if there was none; seen is
@@ -316,7 +316,7 @@ func (l *Lock) renew(ctx context.Context) {
 	}
 }
 
-// renewOnce writes the Lease once more, with the marks as they are to be. Whoever
+// renewOnce writes the Lease once more, with the marks as they are to be. The one that
 // finds that somebody else has it has lost it.
 func (l *Lock) renewOnce(ctx context.Context) error {
 	l.enter()

@@ -21,7 +21,7 @@ import (
 // The mark is written with the Lease itself, before the job's journal. It is removed
 // when the Lease is released and the journal is closed. So it may be there without a
 // journal (the process was killed between the two), never the other way round: a Lease
-// that has to be created anew gets the marks of all open journals. Who may read
+// that has to be created again gets the marks of all open journals. Who may read
 // journals believes them.
 
 // markPrefix begins the annotation of a job: the job's name follows. Its value is

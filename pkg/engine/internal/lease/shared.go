@@ -28,12 +28,12 @@ var (
 	_ Lease = (*Seat)(nil)
 )
 
-// SharedLock lets several jobs of one process write under one Lease: whoever
+// SharedLock lets several jobs of one process write under one Lease: the one that
 // writes first takes it, and it is held until Release. Runs of one process that
 // had a lock each would take it from one another, or wait for one another for
 // ever.
 type SharedLock struct {
-	// turn is taken by whoever reads, takes or releases the Lease.
+	// turn is taken by the one that reads, takes or releases the Lease.
 	turn chan struct{}
 
 	lock *Lock

@@ -362,7 +362,7 @@ func WithListEdits(back []byte, live *unstructured.Unstructured, edits []migrati
 	return json.Marshal(operations)
 }
 
-// entryOf returns the operation that puts a string back into a list, such as that of
+// entryOf returns the operation that restores a string into a list, such as that of
 // finalizers, and the list as it is now.
 func entryOf(after, live *unstructured.Unstructured, field jsondiff.Patch) (entry jsondiff.Operation, list []any, ok bool) {
 	entry = field[len(field)-1]

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// recreate brings back an object that a unit deletes and recreates.
+// recreate restores an object that a unit deletes and recreates.
 func (v *Rollback) recreate(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	outcome := ""
 	for attempt := 1; ; attempt++ {
@@ -220,7 +220,7 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 	return v, err
 }
 
-// awaitControllers waits until controllers have seen what was undone, and takes away
+// awaitControllers waits until controllers have seen what was undone, and deletes
 // again what they made before they did: with the label of a namespace gone,
 // Knative's controller may still answer the deletion of its Broker with a new one.
 func (v *Rollback) awaitControllers(ctx context.Context) error {
@@ -410,7 +410,7 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 }
 
 // reverse undoes one change, and with it what a controller made because of it: only
-// if the change is in force, and only what is known to come from it.
+// if the change has an effect now, and only what is known to come from it.
 func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state journal.StepState) (string, error) {
 	absent := e.Pre[i].Absent
 	if len(absent) == 0 {
@@ -715,7 +715,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 	case live == nil && v.r.Recorder.RestoredUID(pre.GetUID()):
 		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was deleted by somebody else"}
 	case live == nil:
-		// Nothing of the patch is in force, and the deletion is none of this run's.
+		// The patch has no effect now, and the deletion is none of this run's.
 		e.Reports[i].Message = "its object was deleted by somebody else"
 		v.r.Findings.Tell(migration.Finding{
 			ID: "deleted-by-others", Severity: migration.Warning, Object: ch.Ref.String(),

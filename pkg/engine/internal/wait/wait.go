@@ -160,7 +160,7 @@ type Error struct {
 	// Text is the condition's.
 	Text string
 	migration.Status
-	// After is the limit that ran out; 0 if the condition failed for good, or
+	// After is the limit that ran out; 0 if the condition failed permanently, or
 	// the wait was cut off.
 	After time.Duration
 }

@@ -256,7 +256,7 @@ func runtimeConvert(from map[string]any, into any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(from, into)
 }
 
-// RemoveFinalizers takes finalizers off an object. Others take off theirs meanwhile, and
+// RemoveFinalizers removes finalizers of an object. Others remove theirs meanwhile, and
 // none may be added to an object that is being deleted.
 func (w *Writer) RemoveFinalizers(ctx context.Context, ref migration.Ref, uid types.UID, finalizers []string) error {
 	client := ref.Resource.In(w.Client, ref.Namespace)
