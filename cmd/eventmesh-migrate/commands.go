@@ -275,7 +275,7 @@ func unconfirmed(a *app, names []string) string {
 		}
 		if flag := with[job.Name()]; strings.HasSuffix(flag, ".yes") {
 			return fmt.Sprintf("%s: job %s deletes objects, so you must confirm it. Nothing was changed. Run:\n  %s %s %s",
-				a.name, job.Name(), a.name, cli.ShellWords(a.Args), flag)
+				a.name, job.Name(), a.name, migration.CommandLine(a.Args...), flag)
 		}
 		return fmt.Sprintf("%s: job %s does nothing without %s. Nothing was changed. See \"%s job %s --help\".",
 			a.name, job.Name(), with[job.Name()], a.name, job.Name())

@@ -77,26 +77,6 @@ func (cl *commandLine) again() []string {
 	return given
 }
 
-// shellWord quotes a value that a shell would not take for one word.
-func shellWord(value string) string {
-	special := func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:,=@%+", r)
-	}
-	if value != "" && !strings.ContainsFunc(value, special) {
-		return value
-	}
-	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
-}
-
-// ShellWords writes arguments so that a shell takes them as they are.
-func ShellWords(args []string) string {
-	quoted := make([]string, len(args))
-	for i, arg := range args {
-		quoted[i] = shellWord(arg)
-	}
-	return strings.Join(quoted, " ")
-}
-
 func (cl *commandLine) clusterFlags(fs *pflag.FlagSet) {
 	o := &cl.options
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,

@@ -26,7 +26,7 @@ type Reader interface {
 var deployments = CoreResource("apps", "deployments", "Deployment")
 
 // workloads are the kinds that can carry live events, in the order in which they are read. Pods
-// are read besides Deployments: those of an older revision may have no Deployment any more.
+// are read in addition to Deployments: those of an older revision may have no Deployment any more.
 var workloads = []Resource{deployments, Pods}
 
 // Workloads are what EachWorkload reads of a namespace, as ProtectReader names it.
