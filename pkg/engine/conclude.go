@@ -113,7 +113,7 @@ type published struct {
 }
 
 // publish writes the report into its ConfigMap, if that says something else
-// than the truth, and one Event into each namespace touched. A report that
+// than the truth, and one Event into each namespace with changes. A report that
 // cannot be written is no failure of the migration.
 func (rp *reporter) publish(ctx context.Context, out outcome) {
 	rp.lastPublished = out
@@ -202,7 +202,7 @@ func upToDate(stored *corev1.ConfigMap, report *migration.Report) bool {
 		return old.Command != "undo"
 	}
 	if report.Result == migration.DeferredResult && report.Run == "" && old.Result == migration.DeferredResult {
-		return old.Command != "undo" // the run before deferred the same, and said what it did besides
+		return old.Command != "undo" // the run before deferred the same, and said what else it did
 	}
 	return old.Result == report.Result && old.Message == report.Message && old.Run == report.Run
 }
@@ -241,7 +241,7 @@ func shortened(report *migration.Report) (published, []byte, error) {
 	}
 }
 
-// emitEvents leaves one Event in each namespace that the run touched.
+// emitEvents leaves one Event in each namespace that the run changed objects in.
 func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 	touched := map[string]int{}
 	for _, ch := range report.Changes {
@@ -272,7 +272,7 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 				case apierrors.IsAlreadyExists(err):
 					return nil
 				case k8sutil.NamespaceGone(err):
-					return err // the namespace that the run touched is gone
+					return err // the namespace of the changes is gone
 				}
 				return k8sutil.RetryConflict(err)
 			})

@@ -121,8 +121,8 @@ func (c *cluster) ignored() []string {
 	return nil
 }
 
-// settled reads a state until two reads in a row agree: controllers may still be at work.
-func settled(ctx context.Context, read func(context.Context) (state, error)) (state, error) {
+// stable reads a state until two reads in a row agree: controllers may still be at work.
+func stable(ctx context.Context, read func(context.Context) (state, error)) (state, error) {
 	var last state
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, settleLimit, true, func(ctx context.Context) (bool, error) {
 		now, err := read(ctx)

@@ -111,7 +111,7 @@ func (s *suite) baseline(t *testing.T) {
 	t.Helper()
 	s.reset(t)
 	var err error
-	if s.before, err = settled(t.Context(), s.content); err != nil {
+	if s.before, err = stable(t.Context(), s.content); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := s.engine(t, &wire{}).Decide(t.Context(), s.Job())
@@ -121,7 +121,7 @@ func (s *suite) baseline(t *testing.T) {
 	s.stays = staying(plan)
 	s.undisturbed = &wire{}
 	s.finishes(t, s.undisturbed)
-	if s.after, err = settled(t.Context(), s.content); err != nil {
+	if s.after, err = stable(t.Context(), s.content); err != nil {
 		t.Fatal(err)
 	}
 	if gocmp.Equal(s.before, s.after) {
@@ -535,7 +535,7 @@ func (s *suite) equals(t *testing.T, want state, what string) {
 
 func (c *cluster) atRest(t *testing.T) state {
 	t.Helper()
-	versions, err := settled(t.Context(), c.versions)
+	versions, err := stable(t.Context(), c.versions)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (b *bench) teamwork(ctx context.Context, sizes, toTheEnd []int, pairs int) 
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(b.out, "\nSubscriptions (40 % with a Trigger)\tjob / floor, median\tmin … max\tfloor, median\tjob, median\trequests besides the creations")
+	fmt.Fprintln(b.out, "\nSubscriptions (40 % with a Trigger)\tjob / floor, median\tmin … max\tfloor, median\tjob, median\trequests without the creations")
 	for _, n := range sizes {
 		if err := s.reset(ctx); err != nil {
 			return err

@@ -75,7 +75,7 @@ func run(ctx context.Context) (err error) {
 		{"What is wrong with it", (*demo).sampleApplications},
 		{"What would be done: plan", (*demo).plan},
 		{"Kyma 1.11: before core is upgraded", (*demo).expand},
-		{"After core: too early to take anything away", (*demo).tooEarly},
+		{"After core: too early to remove anything", (*demo).tooEarly},
 		{"Before application-connector: the last gate", (*demo).gate},
 		{"application-connector: the switch", (*demo).switchOver},
 		{"After application-connector: the Event Bus goes", (*demo).contract},

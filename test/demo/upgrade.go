@@ -31,7 +31,7 @@ func (d *demo) plan(ctx context.Context) error {
 
 // expand is what the hooks of core do before it is upgraded.
 func (d *demo) expand(ctx context.Context) error {
-	d.say("Each change is journaled before it is made. What fails is put back; a run that is")
+	d.say("Each change is journaled before it is made. What fails is rolled back; a run that is")
 	d.say("killed is finished by the next one. The adapters take some seconds to start.\n")
 	heal := time.AfterFunc(2*time.Second, func() { d.cluster.Controllers.Heal(starting, d.cluster.Sample.In(standin.Starting)...) })
 	defer heal.Stop()
@@ -49,13 +49,13 @@ func (d *demo) expand(ctx context.Context) error {
 			return fmt.Errorf("the HTTPSource of %s, its Channel or its adapter is not ready after the run", app.Name)
 		}
 		if app.State != standin.DeletedByHand && (source.uid != existed.uid || source.generation != existed.generation) {
-			return fmt.Errorf("the HTTPSource of %s (%s) was touched", app.Name, app.State)
+			return fmt.Errorf("the HTTPSource of %s (%s) was changed", app.Name, app.State)
 		}
 	}
 	d.say("\nChecked: every HTTPSource that was missing is there and ready, with Channel and adapter,")
-	d.say("and none of the others was touched.\n")
+	d.say("and none of the others was changed.\n")
 
-	d.say("The old ServiceInstance gets what it lacks in the mesh, and is not touched itself:\n")
+	d.say("The old ServiceInstance gets what it lacks in the mesh, and is not changed itself:\n")
 	if err := d.job(ctx, migration.Succeeded, all, "serviceinstance-recreate", "run"); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (d *demo) purge(ctx context.Context) error {
 		}
 	}
 	d.say("Kyma 1.12 removes the release event-bus. The rest is asked about first, by the hook of the")
-	d.say("chart cluster-essentials, and removed by hand, since nothing brings it back for good:\n")
+	d.say("chart cluster-essentials, and removed by hand, since nothing restores it permanently:\n")
 	if err := d.job(ctx, migration.Planned, some, "eventbus-purge", "plan", "--fail-if-in-use", "--ignore-release"); err != nil {
 		return err
 	}

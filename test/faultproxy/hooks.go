@@ -170,7 +170,7 @@ func (h *Hold) Release() {
 }
 
 // Deny answers matching requests with status, as an admission policy or a
-// missing permission would. It returns what takes the refusal away again.
+// missing permission would. It returns the function that ends the refusal.
 func (p *Proxy) Deny(match func(Request) bool, status metav1.Status) (allow func()) {
 	return p.Use(func(_ context.Context, r Request, next Next) (*http.Response, error) {
 		if match(r) {

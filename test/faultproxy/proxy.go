@@ -194,7 +194,7 @@ func (p *Proxy) certificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 }
 
-// Use adds a hook, and returns what takes it away again.
+// Use adds a hook, and returns the function that removes it.
 func (p *Proxy) Use(hook Hook) (remove func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

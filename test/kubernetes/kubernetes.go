@@ -201,7 +201,7 @@ func (c *ControlPlane) Own() bool {
 }
 
 // Stop ends the control plane and removes its files. On a cluster of somebody else it deletes the users it made and leaves
-// the rest alone. With EVENTMESH_TEST_KEEP set the files stay, for whoever wants to read the logs.
+// the rest alone. With EVENTMESH_TEST_KEEP set the files stay, for people who want to read the logs.
 func (c *ControlPlane) Stop() error {
 	var errs []error
 	if c.launcher != nil {

@@ -42,7 +42,7 @@ func Knative() Option {
 
 // Push builds a command of this repository and pushes it as an image that holds nothing else: its entrypoint is the
 // program, its user a number that is not root's. It returns the image's name for the specification of a pod. A name without
-// tag gets one that tells the program's content, so that what was built anew is pulled anew.
+// tag gets one that tells the program's content, so that what was built again is pulled again.
 func (c *ControlPlane) Push(ctx context.Context, image, pkg string) (string, error) {
 	if c.Registry == "" {
 		return "", fmt.Errorf("cannot push %s: the cluster was started without Node", image)

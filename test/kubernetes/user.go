@@ -24,7 +24,7 @@ import (
 const userNamespace = "default"
 
 // User makes a user who may do what the rules say, in all namespaces, and nothing else. It returns the path of a
-// kubeconfig, with rules in force. The user is a ServiceAccount, as the migration's jobs are, and a new one with every
+// kubeconfig, with rules that the API server knows. The user is a ServiceAccount, as the migration's jobs are, and a new one with every
 // call: rules that change behind a test's back would prove nothing.
 func (c *ControlPlane) User(ctx context.Context, name string, rules ...rbacv1.PolicyRule) (string, error) {
 	unique := "eventmesh-test-" + name + "-" + utilrand.String(5)
@@ -148,7 +148,7 @@ func (c *ControlPlane) awaitRules(ctx context.Context, token string, rules []rba
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the rules are not in force: %w", ctx.Err())
+			return fmt.Errorf("the API server does not know the rules yet: %w", ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

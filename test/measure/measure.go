@@ -23,7 +23,7 @@ const sampling = 5 * time.Millisecond
 
 // Run runs cmd, which must not have been started. The error is that of cmd.Run:
 // an *exec.ExitError if the program ended with another code than 0, and then
-// Usage is valid all the same.
+// Usage is valid nevertheless.
 //
 // The kernel's own figure for a finished child (ru_maxrss) includes what its
 // parent had when it forked, so that the high-water mark (VmHWM) is read while

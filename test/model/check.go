@@ -408,8 +408,8 @@ func (c *checker) decided(w Write, r *record, plan span) {
 	}
 }
 
-// labelledAt says whether a run's label was in force when an object was created, or
-// was to be within a moment. Whoever creates a side effect then cannot be told from the
+// labelledAt says whether a run's label was there when an object was created, or
+// was to be within a moment. The controller that creates a side effect then cannot be told from the
 // controllers: what is there after the label, and was not there when the run looked, is
 // taken for theirs, also if it is a user's.
 func (c *checker) labelledAt(space string, created Write) bool {
@@ -678,7 +678,7 @@ func (c *checker) asBefore(p *process) {
 			continue
 		}
 		if then[key] != nil && deleting(then[key]) {
-			continue // it had to go, whoever wanted it
+			continue // it had to go, whichever actor wanted it
 		}
 		if effect && slices.ContainsFunc(slices.Collect(maps.Keys(left)), func(object string) bool {
 			return left[object] && strings.EqualFold(object, strings.TrimSuffix(key.Plural, "s")+" "+key.Namespace+"/"+key.Name)

@@ -206,7 +206,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 // that of the run.
 func (c *Client) latencies(r *Request) (there, back time.Duration, applied bool) {
 	// Reviews are asked for side by side in the order of a map. The engine holds a
-	// mutex while it marks its journal, and whoever waits for a mutex keeps the clock of
+	// mutex while it marks its journal, and a goroutine that waits for a mutex keeps the clock of
 	// a bubble from going on: see testing/synctest.
 	if c.slow == 0 || r.Group == "authorization.k8s.io" || r.Plural == "secrets" {
 		return 0, 0, false

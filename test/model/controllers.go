@@ -36,7 +36,7 @@ type controllers struct {
 	orphans map[migration.Ref]types.UID
 }
 
-// repair makes ready again what is new.
+// repair makes what is new ready.
 func (c *controllers) repair() {
 	c.broken.Store(false)
 	select {

@@ -77,7 +77,7 @@ type process struct {
 	command string
 	opts    engine.Options
 	deeds   []deed
-	// kill and term say when the process is killed, or told to stop.
+	// kill and term say when the process is killed, or asked to stop.
 	kill, term *moment
 	// after: when the call that kills it took effect, but before it is answered.
 	after bool
@@ -358,7 +358,7 @@ func (s *Schedule) Play(ctx context.Context, place Place) error {
 			return err
 		}})
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.finish(ctx); err != nil {
 		return err
 	}
 	if s.undo != nil {
@@ -377,8 +377,8 @@ func (s *Schedule) Play(ctx context.Context, place Place) error {
 // converged are the results after which a run has nothing more to do.
 var converged = []migration.Result{migration.Succeeded, migration.NothingToDo, migration.DeferredResult, migration.RolledBack}
 
-// settle runs until nothing is open any more, which must not take more than five runs.
-func (s *Schedule) settle(ctx context.Context) error {
+// finish runs until nothing is open any more, which must not take more than five runs.
+func (s *Schedule) finish(ctx context.Context) error {
 	var told []string
 	for range 5 {
 		p := &process{command: "run", pause: time.Second, opts: engine.Options{LeaseDuration: 15 * time.Second}}
@@ -475,7 +475,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 			kill(r)
 		}
 		if hits(p.term, r, n) {
-			s.note("%s is told to stop: %s", p.name, r)
+			s.note("%s is asked to stop: %s", p.name, r)
 			stop(engine.SignalError{Signal: syscall.SIGTERM})
 		}
 	})
@@ -578,7 +578,7 @@ func (s *Schedule) Quicken() {
 func (s *Schedule) Problems() []string { return s.problems }
 
 // Story is the history of the schedule, one line for each write to the world and
-// each thing that happened besides.
+// each thing that happened in addition.
 func (s *Schedule) Story() string {
 	type line struct {
 		at   time.Time

@@ -28,7 +28,7 @@ func kind(name, plural string) Kind {
 	}
 }
 
-// Kinds are those that a world needs besides the built-in ones.
+// Kinds are those that a world needs in addition to the built-in ones.
 var Kinds = []Kind{
 	kind("Source", "sources"), kind("Sink", "sinks"), kind("Broker", "brokers"), kind("Worker", "workers"),
 	kind("Instance", "instances"), kind("Registry", "registries"), kind("Entry", "entries"),

@@ -7,7 +7,7 @@
 //	go run ./test/mutation -reverts                           the fixes of reverts.yaml
 //
 // All mutants are compiled into one test binary for each package, and the variable MUTANT of the environment turns one on:
-// what takes time is running tests, not building them. The sources are not touched: the go command gets the rewritten ones
+// what takes time is running tests, not building them. The sources are not changed: the go command gets the rewritten ones
 // by -overlay. Mutants are
 //
 //   - conditions of if and for, cases of a switch without a tag, operands of && and ||, and comparisons elsewhere, each

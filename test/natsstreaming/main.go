@@ -1,5 +1,5 @@
 // Command natsstreaming is NATS Streaming, in which Kyma's Event Bus stores events, for tests: the real server and, since
-// its client is as archived as it is, a client that works for whoever calls it over HTTP.
+// its client is as archived as it is, a client that works for anyone who calls it over HTTP.
 //
 //	go -C test/natsstreaming run . [--cluster ID] [--host ADDRESS]
 //

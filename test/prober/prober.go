@@ -245,9 +245,9 @@ func (p *Prober) tell(change func()) {
 
 // Await returns when every accepted event has arrived, or ctx ends.
 func (p *Prober) Await(ctx context.Context) error {
-	settled := p.settled(func(e *Event) bool { return e.Accepted.IsZero() && e.givenUp || len(e.Arrived) > 0 })
+	stable := p.stable(func(e *Event) bool { return e.Accepted.IsZero() && e.givenUp || len(e.Arrived) > 0 })
 	return p.until(ctx, func() int {
-		return settled(len(p.events), func(e *Event) bool { return !e.Accepted.IsZero() && len(e.Arrived) == 0 })
+		return stable(len(p.events), func(e *Event) bool { return !e.Accepted.IsZero() && len(e.Arrived) == 0 })
 	},
 		"%d accepted events have not arrived")
 }
@@ -259,16 +259,16 @@ func (p *Prober) AwaitAccepted(ctx context.Context, more int) error {
 	want := len(p.events) + more
 	p.mu.Unlock()
 	done := func(e *Event) bool { return !e.Accepted.IsZero() || e.givenUp }
-	settled := p.settled(done)
+	stable := p.stable(done)
 	return p.until(ctx, func() int {
-		return max(0, want-len(p.events)) + settled(min(want, len(p.events)), func(e *Event) bool { return !done(e) })
+		return max(0, want-len(p.events)) + stable(min(want, len(p.events)), func(e *Event) bool { return !done(e) })
 	}, "%d events are not accepted")
 }
 
-// settled returns what counts events under the lock. It does not look again at the
+// stable returns what counts events under the lock. It does not look again at the
 // first ones, up to which nothing can change any more: it is asked whenever
 // something changes, and events become many.
-func (p *Prober) settled(final func(*Event) bool) func(end int, counts func(*Event) bool) int {
+func (p *Prober) stable(final func(*Event) bool) func(end int, counts func(*Event) bool) int {
 	from := 0
 	return func(end int, counts func(*Event) bool) int {
 		for from < end && final(p.events[from]) {

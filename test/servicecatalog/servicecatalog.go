@@ -114,7 +114,7 @@ func build(ctx context.Context) (string, error) {
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// Stop ends both processes and takes the webhooks back.
+// Stop ends both processes and removes the webhooks.
 func (c *Catalog) Stop() error {
 	c.KillController()
 	c.KillWebhook()
@@ -139,8 +139,8 @@ func (c *Catalog) KillWebhook() {
 	c.webhook = nil
 }
 
-// StartController starts the controller manager anew, killing the one that runs. It returns when it has read everything.
-// Should it crash, it is started anew, as a kubelet would: version 0.3.1 does crash, when an instance becomes ready that has a
+// StartController starts the controller manager again, killing the one that runs. It returns when it has read everything.
+// Should it crash, it is started again, as a kubelet would: version 0.3.1 does crash, when an instance becomes ready that has a
 // binding which is not and has no annotations.
 func (c *Catalog) StartController(ctx context.Context) error {
 	c.mu.Lock()
@@ -166,21 +166,21 @@ func (c *Catalog) startController() error {
 		defer c.mu.Unlock()
 		if c.controller == p {
 			c.crashes++
-			// Whoever waits for something will miss it if this fails, and finds why in the log.
+			// A test that waits for something will miss it if this fails, and finds why in the log.
 			_ = c.startController()
 		}
 	}()
 	return nil
 }
 
-// Crashes is how often the controller manager ended unasked, and was started anew.
+// Crashes is how often the controller manager ended unasked, and was started again.
 func (c *Catalog) Crashes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.crashes
 }
 
-// SetCascadingDeletion switches the feature gate, for which the controller manager has to be started anew.
+// SetCascadingDeletion switches the feature gate, for which the controller manager has to be started again.
 func (c *Catalog) SetCascadingDeletion(ctx context.Context, on bool) error {
 	c.mu.Lock()
 	running := c.controller != nil && c.opts.CascadingDeletion == on
@@ -195,7 +195,7 @@ func (c *Catalog) SetCascadingDeletion(ctx context.Context, on bool) error {
 // portAttempts is how often somebody else may be quicker to take a free port.
 const portAttempts = 5
 
-// StartWebhook starts the webhook server anew, killing the one that runs. It returns when the API server asks it.
+// StartWebhook starts the webhook server again, killing the one that runs. It returns when the API server asks it.
 func (c *Catalog) StartWebhook(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

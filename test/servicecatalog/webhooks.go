@@ -83,7 +83,7 @@ func (c *Catalog) unregister(ctx context.Context) error {
 		api.ValidatingWebhookConfigurations().Delete(ctx, validatingName, metav1.DeleteOptions{}),
 	} {
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("cannot take the webhooks back: %w", err)
+			return fmt.Errorf("cannot remove the webhooks: %w", err)
 		}
 	}
 	return nil

@@ -76,7 +76,7 @@ func TestRealCluster(t *testing.T) {
 	}
 	settles := func(before Snapshot) {
 		t.Helper()
-		diff, err := Settled(ctx, config, before, only)
+		diff, err := AwaitEqual(ctx, config, before, only)
 		if err != nil {
 			t.Fatal(err)
 		}

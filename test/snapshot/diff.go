@@ -50,9 +50,9 @@ func Diff(before, after Snapshot) string {
 // settleTime bounds the wait for controllers and the garbage collector.
 const settleTime = 30 * time.Second
 
-// Settled returns "" once the cluster equals before. It gives controllers and
+// AwaitEqual returns "" once the cluster equals before. It gives controllers and
 // the garbage collector half a minute, then returns what still differs.
-func Settled(ctx context.Context, config *rest.Config, before Snapshot, opts Options) (diff string, err error) {
+func AwaitEqual(ctx context.Context, config *rest.Config, before Snapshot, opts Options) (diff string, err error) {
 	now, err := Take(ctx, config, opts)
 	if err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func Stable(ctx context.Context, config *rest.Config, opts Options) (Snapshot, e
 }
 
 // retake takes snapshots with growing pauses until one is good or settleTime is
-// over. There is no one thing to watch: any kind may be the last to settle.
+// over. There is no one thing to watch: any kind may be the last to become stable.
 func retake(ctx context.Context, config *rest.Config, opts Options, good func(Snapshot) bool) error {
 	giveUp := time.Now().Add(settleTime)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {

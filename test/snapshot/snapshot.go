@@ -2,10 +2,10 @@
 // object of every kind that can be listed.
 //
 // Two clusters are equal as docs/architecture.md defines it: after garbage
-// collection has settled, ignoring uid, resourceVersion, generation, timestamps,
+// collection has become stable, ignoring uid, resourceVersion, generation, timestamps,
 // managedFields, status, owner UIDs (remapped) and the migration's own state
 // objects. Labels and annotations count: a mark left behind is a difference.
-// Left out are, besides, the kinds that a control plane churns by itself.
+// Also left out are the kinds that a control plane churns by itself.
 package snapshot
 
 import (
@@ -46,7 +46,7 @@ type Options struct {
 	// Status includes the status, without its timestamps.
 	Status bool
 	// Raw changes nothing in the objects: the same UIDs and resource versions
-	// prove that nothing was touched at all. It includes the migration's own
+	// prove that nothing was changed at all. It includes the migration's own
 	// state objects.
 	Raw bool
 	// Ignore leaves out more objects. It sees them as the API server has them.
@@ -158,7 +158,7 @@ func listable(ctx context.Context, config *rest.Config) ([]schema.GroupVersionRe
 	return kinds, nil
 }
 
-// churning are kinds that change by themselves, whoever does what.
+// churning are kinds that change by themselves, whatever users do.
 var churning = map[schema.GroupResource]bool{
 	{Resource: "events"}:                                    true, // they expire
 	{Group: "events.k8s.io", Resource: "events"}:            true, // the same again
@@ -253,7 +253,7 @@ func leaveOut(obj *unstructured.Unstructured, opts Options) bool {
 		return false
 	}
 	if secretType, _, _ := unstructured.NestedString(obj.Object, "type"); kind == "Secret" && secretType == serviceAccountToken {
-		return true // made anew, under a random name, whenever its ServiceAccount is
+		return true // recreated, under a random name, whenever its ServiceAccount is
 	}
 	if namespace != opts.StateNamespace {
 		return namespace == "" && kind == "Namespace" && name == opts.StateNamespace // the first write creates it

@@ -25,10 +25,10 @@ import (
 //   - It registers the ServiceBroker "application-broker" in each namespace with an ApplicationMapping, and has Service
 //     Catalog read its catalog again when mappings or Applications change. When a ServiceInstance is deleted, it removes the
 //     label accessLabel from the namespace, and the ServiceBroker if there is neither a mapping nor an instance left.
-//   - It provisions and deprovisions asynchronously. What fails, fails for good; what is made twice at once, is made twice.
+//   - It provisions and deprovisions asynchronously. What fails, fails permanently; what is made twice at once, is made twice.
 //   - It answers version 2.13 of the Open Service Broker API, and 412 to any other.
 //   - After a restart it knows the instances of the cluster, but no operation: it answers 410 to their deletion, remembers
-//     them all the same, and refuses whoever takes their place (§4.3). Without a restart it asks the newest operation of an
+//     them nevertheless, and refuses the instance that takes their place (§4.3). Without a restart it asks the newest operation of an
 //     instance: the same external ID can be deprovisioned and provisioned any number of times.
 //
 // Left out: the resync of mappings at its start and after half an hour, which sets the label accessLabel again, and
@@ -72,7 +72,7 @@ type ApplicationBrokerOptions struct {
 	Version BrokerVersion
 	// APIPackages makes a class of each Application and a plan of each service (1.11 only, off by default).
 	APIPackages bool
-	// InCluster makes the Deployment application-broker in kyma-integration. The broker then lives in its pods: whoever
+	// InCluster makes the Deployment application-broker in kyma-integration. The broker then lives in its pods: anyone who
 	// deletes the pod restarts it. The stand-in plays the kubelet of these pods.
 	InCluster bool
 	// MappingTimeout is how long a provisioning waits for its ApplicationMapping; 0: a minute.
@@ -385,7 +385,7 @@ func (b *ApplicationBroker) mapping(ctx context.Context, key string) error {
 	return b.register(ctx, namespace)
 }
 
-// labelNamespace sets the label accessLabel, or takes it off.
+// labelNamespace sets the label accessLabel, or removes it.
 func (b *ApplicationBroker) labelNamespace(ctx context.Context, ns *unstructured.Unstructured, label string) error {
 	value, is := ns.GetLabels()["accessLabel"]
 	if value == label && is == (label != "") {

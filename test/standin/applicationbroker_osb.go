@@ -136,7 +136,7 @@ func badRequest(format string, args ...any) error {
 	return &osbError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// errGone is the answer to whoever asks for what is not known.
+// errGone is the answer to a request for an unknown operation.
 var errGone = &osbError{status: http.StatusGone}
 
 // osbVersion is the only one that the broker answers, versionHeader says which one is

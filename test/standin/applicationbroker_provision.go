@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// provision accepts an instance, or refuses it for good. The operation is stored before it is known whether the instance
+// provision accepts an instance, or refuses it permanently. The operation is stored before it is known whether the instance
 // can be: where it cannot, it stays in progress for ever (docs/domain.md §4.3).
 func (b *ApplicationBroker) provision(_ context.Context, m *memory, r request) (int, any, error) {
 	if len(r.parameters) > 0 && !b.opts.APIPackages {
@@ -46,7 +46,7 @@ func (b *ApplicationBroker) provision(_ context.Context, m *memory, r request) (
 	}
 	m.instances[r.instance] = &storedInstance{id: r.instance, namespace: r.namespace, service: r.class, plan: r.plan, state: inProgress}
 	b.running.Go(func() {
-		err := b.settle(m, HangProvision, r.namespace, s.id)
+		err := b.takeTime(m, HangProvision, r.namespace, s.id)
 		if err == nil {
 			err = b.makeMesh(m, r, s)
 		}
@@ -58,8 +58,8 @@ func (b *ApplicationBroker) provision(_ context.Context, m *memory, r request) (
 	return http.StatusAccepted, map[string]any{"operation": op.id}, nil
 }
 
-// settle takes as long as operations are to take.
-func (b *ApplicationBroker) settle(m *memory, hang BrokerFault, namespace, service string) error {
+// takeTime takes as long as operations are to take.
+func (b *ApplicationBroker) takeTime(m *memory, hang BrokerFault, namespace, service string) error {
 	b.state.Lock()
 	delay := b.delay
 	b.state.Unlock()
@@ -274,7 +274,7 @@ func (b *ApplicationBroker) deprovision(_ context.Context, m *memory, r request)
 		delete(m.instances, r.instance)
 	}
 	b.running.Go(func() {
-		err := b.settle(m, HangDeprovision, r.namespace, s.id)
+		err := b.takeTime(m, HangDeprovision, r.namespace, s.id)
 		if err == nil && b.has(FailDeprovision, r.namespace, s.id) {
 			err = errors.New("failed to deprovision Subscription: injected")
 		}

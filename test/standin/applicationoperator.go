@@ -190,7 +190,7 @@ func (a *ApplicationOperator) Terminate() {
 	a.Still.Terminate()
 }
 
-// Kill implements Container. It ends in good order all the same.
+// Kill implements Container. It ends in good order nevertheless.
 func (a *ApplicationOperator) Kill() {
 	a.stop()
 	a.running.Wait()

@@ -24,8 +24,8 @@ import (
 // then it is Ready. When the usage goes, both go.
 //
 // The usage gets a plain owner reference to its binding, told by kind and name: one with the UID of an earlier binding of
-// that name stays, and lets the garbage collector take the usage. If the controller does not see the binding, it takes the
-// reference away.
+// that name stays, and lets the garbage collector take the usage. If the controller does not see the binding, it
+// removes the reference.
 //
 // It looks at a usage when that is new, or its spec changes, and never because of its binding: a usage that waits for its
 // binding is tried 15 times, the last time after almost three minutes, and then not again.
@@ -170,7 +170,7 @@ func (u *BindingUsages) revert(ctx context.Context, preset *unstructured.Unstruc
 	return remove(ctx, u.presets, preset)
 }
 
-// label sets the labels by which a PodPreset finds the pods of the workload, or takes them off.
+// label sets the labels by which a PodPreset finds the pods of the workload, or removes them.
 func (u *BindingUsages) label(ctx context.Context, preset *unstructured.Unstructured, on bool) error {
 	key := preset.GetNamespace() + "/" + preset.GetAnnotations()[workloadAnnotation]
 	workload := u.workloads.get(key)

@@ -127,7 +127,7 @@ func ensure(ctx context.Context, client dynamic.ResourceInterface, obj *unstruct
 	return err
 }
 
-// awaitPods takes finalizers off the pods of a Deployment, and waits until it has
+// awaitPods removes finalizers from the pods of a Deployment, and waits until it has
 // as many as it wants, none of them terminating.
 func awaitPods(ctx context.Context, client dynamic.Interface, d *unstructured.Unstructured) error {
 	want, _, _ := unstructured.NestedInt64(d.Object, "spec", "replicas")

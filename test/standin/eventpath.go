@@ -63,7 +63,7 @@ type EventPath struct {
 	mu            sync.Mutex
 	subscriptions map[string]*durable // by UID of the Knative Subscription
 	changed       chan struct{}
-	// turn is for whoever asks for one of several pods.
+	// turn is for callers that ask for one of several pods.
 	turn atomic.Uint64
 
 	ctx     context.Context

@@ -38,12 +38,12 @@ var (
 	ControllerDown = Fault{kind: "controller down"}
 	// StatusLies makes an adapter without a Channel whose status denies it: the
 	// HTTPSource says Ready=True and the adapter is ready, but the Channel is
-	// gone and the controller, which would make it anew, is down. At no time
+	// gone and the controller, which would recreate it, is down. At no time
 	// are HTTPSource, Channel and adapter ready together, unless they were so
 	// before the fault.
 	StatusLies = Fault{kind: "status lies"}
 	// DeleteChannelOnce deletes the Channel the first time the HTTPSource is
-	// Ready; the controller makes it anew.
+	// Ready; the controller recreates it.
 	DeleteChannelOnce = Fault{kind: "delete channel once"}
 )
 
@@ -102,7 +102,7 @@ func (f *faults) unset(fault Fault, apps []string) {
 	}
 }
 
-// forget that the fault had its effect: switched on anew, it has it again.
+// forget that the fault had its effect: switched on again, it has it again.
 func (f *faults) forget(kind, app string) {
 	if app == everyApplication {
 		delete(f.acted, kind)

@@ -24,7 +24,7 @@ type loop struct {
 	running sync.WaitGroup
 }
 
-// newLoop makes one that tries again after 5 ms, and then after twice as long each time, up to backoff.
+// newLoop makes one that retries after 5 ms, and then after twice as long each time, up to backoff.
 func newLoop(ctx context.Context, log func(format string, args ...any), backoff time.Duration) *loop {
 	if log == nil {
 		log = func(string, ...any) {}
@@ -79,7 +79,7 @@ func (l *loop) end() {
 	l.running.Wait()
 }
 
-// tell whoever waits that something has changed.
+// tell the waiting callers that something has changed.
 func (l *loop) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ type Container interface {
 	Terminate()
 	Kill()
 	Exited() <-chan struct{}
-	// Ended is asked when it has: for the exit code, and its last words.
+	// Ended is asked when it has: for the exit code, and its last output.
 	Ended() (code int32, message string)
 }
 
@@ -376,7 +376,7 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 // Output is all that the process has written, once it has ended.
 func (p *Process) Output() string { return p.out.String() }
 
-// Ended implements Container. Its last words are those that fit into a status.
+// Ended implements Container. Its last output are those that fit into a status.
 func (p *Process) Ended() (int32, string) {
 	said := p.out.String()
 	if most := 4096; len(said) > most {

@@ -77,7 +77,7 @@ func Clear(ctx context.Context, cfg *rest.Config) error {
 	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	events := schema.GroupVersionResource{Version: "v1", Resource: "events"}
-	// Sources go first: while one is there, its controller makes the rest anew.
+	// Sources go first: while one is there, its controller recreates the rest.
 	rounds := [][]collection{
 		{
 			{gvr: HTTPSources}, {gvr: Applications}, {gvr: ApplicationMappings},

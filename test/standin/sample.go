@@ -21,7 +21,7 @@ type State string
 const (
 	// InPlace has its HTTPSource.
 	InPlace State = "in place"
-	// Starting has its HTTPSource, whose adapter is to take a while: whoever loads
+	// Starting has its HTTPSource, whose adapter is to take a while: a test that loads
 	// the sample breaks it, by AdapterNotReadyFor.
 	Starting State = "HTTPSource not ready yet"
 	// DeletedByHand had an HTTPSource: it is in the release's manifest.

@@ -172,7 +172,7 @@ func (c *Controllers) observed(key string) {
 	c.tell(func() {})
 }
 
-// tell whoever waits about a change.
+// tell the waiting callers about a change.
 func (c *Controllers) tell(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *Controllers) tell(change func()) {
 // WaitReady returns once HTTPSource, Channel and adapter of all the Applications
 // are there and ready in the eyes of the controllers' own watches.
 func (c *Controllers) WaitReady(ctx context.Context, apps ...string) error {
-	// Whoever was ready is not asked again until all are: thousands of
+	// An Application that was ready is not asked again until all are: thousands of
 	// Applications times thousands of changes are too many questions.
 	next := 0
 	err := c.wait(ctx, func() bool {

@@ -30,7 +30,7 @@ type store struct {
 	mu      sync.Mutex
 	written map[string]*unstructured.Unstructured
 	// gone are the objects whose deletion was seen: the answer to a create or
-	// update may come in later than that, and must not bring them back.
+	// update may come in later than that, and must not restore them.
 	gone map[types.UID]struct{}
 }
 

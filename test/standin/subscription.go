@@ -253,7 +253,7 @@ func remove(ctx context.Context, s *store, u *unstructured.Unstructured) error {
 	return nil
 }
 
-// unfinalize takes off the finalizer of the Event Bus.
+// unfinalize removes the finalizer of the Event Bus.
 func unfinalize(ctx context.Context, s *store, u *unstructured.Unstructured) error {
 	live, err := s.resource.Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

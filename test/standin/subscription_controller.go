@@ -35,7 +35,7 @@ type busController struct {
 	// pods: the stand-in plays controller of Deployments and kubelet for it.
 	pods bool
 
-	// turn is held by whoever writes its pods.
+	// turn is held by the goroutine that writes its pods.
 	turn sync.Mutex
 
 	mu     sync.Mutex

@@ -17,8 +17,8 @@ const faultRate = 0.2
 const faultLease = "--lease-duration=15s"
 
 // RandomFaults runs the job through a proxy that lets one request in five fail,
-// in all the ways of faultproxy.Kinds. The job must succeed all the same; and if
-// it is broken besides, put everything back. Rounds take the seeds from seed on,
+// in all the ways of faultproxy.Kinds. The job must succeed nevertheless; and if
+// it is also broken, restore everything. Rounds take the seeds from seed on,
 // odd ones over HTTP/1.1, even ones over HTTP/2.
 func RandomFaults(t *testing.T, subject Subject, seed uint64, rounds int) {
 	s := subject.with(t)

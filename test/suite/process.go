@@ -223,7 +223,7 @@ type outcome struct {
 }
 
 // start starts "<job> <command> <args>" on the cluster of the kubeconfig. The
-// lease is short, for whoever comes after a killed run has to wait for its end.
+// lease is short, for the run that comes after a killed one has to wait for its end.
 func (s *Subject) start(t testing.TB, kubeconfig, command string, args ...string) *Process {
 	t.Helper()
 	all := []string{

@@ -39,7 +39,7 @@ func SIGTERM(t *testing.T, subject Subject) {
 	}
 	for _, e := range log[mark:] {
 		if s.works(e.Request) {
-			t.Errorf("the run went on after it was told to stop: %s", e.Request)
+			t.Errorf("the run went on after it was asked to stop: %s", e.Request)
 		}
 	}
 	if open := s.openJournals(t); len(open) != 1 {

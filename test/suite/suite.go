@@ -1,6 +1,6 @@
 // Package suite holds the tests that every job must pass, whatever it does: it is
 // killed at every write, meets a bad API server, is run twice at once, loses its
-// lock, is told to stop. A job's own tests describe it as a Subject and call
+// lock, is asked to stop. A job's own tests describe it as a Subject and call
 // these functions; none of them is copied.
 //
 // All of them run the job's binary as a process, against a real API server, and
@@ -44,7 +44,7 @@ type Subject struct {
 	Kubeconfig string
 	// Admin looks at the cluster and cleans up after the job.
 	Admin *rest.Config
-	// Audit, if set, is asked besides for what the job has requested.
+	// Audit, if set, is also asked for what the job has requested.
 	Audit *kubernetes.ControlPlane
 	// StateNamespace is the job's --state-namespace; default
 	// migration.DefaultStateNamespace.
@@ -62,7 +62,7 @@ type Subject struct {
 	Done func(ctx context.Context, t testing.TB)
 	// Break lets every run fail, late and soon: when all its changes are made,
 	// without a long wait. A run must make the same number of writes each time,
-	// or some are not tried. What it returns mends that.
+	// or some are not tried. What it returns ends that.
 	Break func(ctx context.Context, t testing.TB) (mend func())
 	// BrokenArgs come after Args for runs that are broken, such as a limit that
 	// makes them fail sooner.
@@ -180,7 +180,7 @@ func (s *Subject) forget(t testing.TB) {
 	}
 }
 
-// breakIt switches the fault on; it is mended at the end of the test at the
+// breakIt switches the fault on; it is switched off at the end of the test at the
 // latest.
 func (s *Subject) breakIt(t testing.TB) (mend func()) {
 	t.Helper()
@@ -208,7 +208,7 @@ func (s *Subject) stable(t testing.TB) snapshot.Snapshot {
 // equals checks that the whole cluster is, or becomes, as it was.
 func (s *Subject) equals(t testing.TB, want snapshot.Snapshot, what string) {
 	t.Helper()
-	diff, err := snapshot.Settled(t.Context(), s.Admin, want, s.Snapshot)
+	diff, err := snapshot.AwaitEqual(t.Context(), s.Admin, want, s.Snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,8 +217,8 @@ func (s *Subject) equals(t testing.TB, want snapshot.Snapshot, what string) {
 	}
 }
 
-// openJournals returns the job's journals that are neither finished nor taken
-// back, with their phases.
+// openJournals returns the job's journals that are neither finished nor undone,
+// with their phases.
 func (s *Subject) openJournals(t testing.TB) []string {
 	t.Helper()
 	var open []string
@@ -309,7 +309,7 @@ func (o outcome) mustExit(t testing.TB, code int) {
 	}
 }
 
-// mustRollBack checks an outcome of a broken run. One that finds nothing to take
+// mustRollBack checks an outcome of a broken run. One that finds nothing to roll
 // back has failed; both exit alike.
 func (o outcome) mustRollBack(t testing.TB) {
 	t.Helper()

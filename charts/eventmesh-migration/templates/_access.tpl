@@ -46,7 +46,7 @@ eventbus-scaledown:
 - {apiGroups: ["eventing.kyma-project.io"], resources: ["subscriptions"], verbs: ["list"]}
 # which are left out
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list"]}
-# takes off the finalizer of the subscription-controller
+# removes the finalizer of the subscription-controller
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["eventactivations"], verbs: ["get","list","patch"]}
 # says in each namespace that was changed that it was
 - {apiGroups: [""], resources: ["events"], verbs: ["create"]}
@@ -145,9 +145,9 @@ serviceinstance-recreate:
 - {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], resourceNames: ["eventing-broker-ingress","eventing-broker-filter"], knative: v1alpha1}
 # what Knative makes upon the label; a rollback removes it
 - {apiGroups: ["rbac.authorization.k8s.io"], resources: ["rolebindings"], verbs: ["get","delete"], namespace: "knative-eventing", knative: v1alpha1}
-# restarts application-broker, where it would refuse an instance for good
+# restarts application-broker, where it would refuse an instance permanently
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
-# restarts application-broker, where it would refuse an instance for good
+# restarts application-broker, where it would refuse an instance permanently
 - {apiGroups: [""], resources: ["pods"], verbs: ["get","watch","delete"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an EventActivation could go
 - {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get"], resourceNames: ["event-bus-subscription-controller"], namespace: "kyma-system"}
@@ -170,7 +170,7 @@ trigger-sync:
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["applications"], verbs: ["list"]}
 # whether the mesh brings the events to a namespace
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["eventactivations"], verbs: ["list","watch"]}
-# deleted once their Trigger delivers; rollback and undo bring them back
+# deleted once their Trigger delivers; rollback and undo restore them
 - {apiGroups: ["eventing.kyma-project.io"], resources: ["subscriptions"], verbs: ["get","list","watch","create","delete","patch"]}
 # created; deleted again by rollback and undo
 - {apiGroups: ["eventing.knative.dev"], resources: ["triggers"], verbs: ["get","list","watch","create","delete"]}

@@ -56,8 +56,8 @@ KIND.GROUP/NAME if the kind has no namespaces; a kind of the core group has no g
 An object that does not exist is left to the chart. One that belongs to another
 release refuses the run (exit code 4): it has to be taken out of that one first.
 
-It never touches anything but this label and these two annotations. It is safe to
-run again; what it set is put back by undo.
+It changes nothing but this label and these two annotations. It is safe to run
+again; undo restores their former values.
 `
 
 // Settings implements migration.Configurable.

@@ -67,12 +67,12 @@ Application's HTTPSource, its Channel and its adapter are ready, which an
 operator's upgrade may have made only now.
 
 It may start before application-operator has begun. So it waits for
---per-application-timeout times the number of Applications, and --rollout-timeout
-besides, within --timeout: give a --timeout that is long enough.
+--per-application-timeout times the number of Applications, plus --rollout-timeout.
+Both must fit into --timeout: give a --timeout that is long enough.
 
-What cannot become right any more fails at once, what is not right at the limit
-fails then, and one report names every Application with the reason: a container
-that crashes, with its last words; an image that cannot be pulled; a pod without a
+A state that cannot become right fails at once. A state that is not right at the limit
+fails then. One report names every Application with the reason: a container
+that crashes, with its last output; an image that cannot be pulled; a pod without a
 node; a Helm release that failed, with the operator's own description; a
 Deployment or an HTTPSource that is not there.
 
@@ -104,7 +104,7 @@ func (j *Job) Settings() []migration.Setting {
 		Value: &j.perApplication,
 	}, {
 		Name:  "rollout-timeout",
-		Usage: "how long besides the operator may take to start, and the last pods to be replaced",
+		Usage: "the time, in addition, that the operator may take to start, and the last pods to be replaced",
 		Value: &j.rollout,
 	}, {
 		Name:  "smoke",

@@ -49,17 +49,17 @@ func (j *Job) Doc() (short, long string) {
 
 const manual = `
 The template by which a StatefulSet makes its volume claims cannot be changed. This
-job creates the StatefulSet again, with a larger size in its template, without
-touching its pods: it is deleted without them, and the new one adopts them. Then
-each claim that exists is told to grow, and awaited.
+job replaces the StatefulSet by one with a larger size in its template. The pods stay
+as they are: the StatefulSet is deleted without them, and the new one adopts them.
+Then the job enlarges each claim that exists, and waits for it.
 
-It is told what to do by --statefulset and --size; without them it does nothing.
+--statefulset and --size name the object and the size; without them it does nothing.
 
 Before anything is deleted it checks that every claim is bound, and that its
 StorageClass can expand volumes; otherwise it refuses (exit code 4). It decides again
 right before it deletes the StatefulSet: one that was edited since is left alone.
 
-It never touches:
+It never changes:
   - pods. A volume whose file system grows only when its pod starts again does so
     when somebody restarts the pod; that counts as done.
   - claims and templates that are as large already, or larger: it only ever grows.
@@ -67,7 +67,7 @@ It never touches:
     (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete); it refuses those.
 
 It is safe to run again, also after it was killed: the StatefulSet is in the journal
-before it is deleted, and the next run creates it. A run that fails brings back the
+before it is deleted, and the next run creates it. A run that fails restores the
 former StatefulSet; a claim that has grown stays as large as it is, which no system
 can undo.
 `

@@ -77,7 +77,7 @@ without a Channel, which would lose events; normally Kyma and Knative heal both
 by themselves. What is not ready after --ready-timeout fails the run, and what
 the run created is deleted again.
 
-It never touches:
+It never changes:
   - an HTTPSource, Channel or Knative Service it did not create. One of the
     name it needs, which belongs to something else, refuses the run.
   - Applications with spec.skipInstallation: a later installation of their

@@ -44,7 +44,7 @@ type application struct {
 	terminating bool
 	optedOut    bool
 	skips       bool // spec.skipInstallation
-	installed   bool // it has a Helm release all the same
+	installed   bool // it has a Helm release nevertheless
 }
 
 // objects are by name, all in the integration namespace.

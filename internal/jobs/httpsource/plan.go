@@ -37,7 +37,7 @@ func decide(s *snapshot, o options) *migration.Plan {
 			Problem: fmt.Sprintf("the API server serves no %s: this is no Kyma cluster with %s", spell(s.kinds.application), kyma.Component(kyma.Application)),
 		}}}
 	}
-	d := &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, settled: map[string]bool{}}
+	d := &decision{snapshot: s, options: o, plan: &migration.Plan{Parallelism: parallelism}, decided: map[string]bool{}}
 	for _, app := range s.applications {
 		d.application(app)
 	}
@@ -179,9 +179,9 @@ type decision struct {
 	*snapshot
 	options options
 	plan    *migration.Plan
-	// settled are the names with a unit or a refusal, and those left out: their
+	// decided are the names with a unit or a refusal, and those left out: their
 	// adapters need no unit of their own.
-	settled map[string]bool
+	decided map[string]bool
 	// work says that something is to be created or waited for.
 	work bool
 }
@@ -191,7 +191,7 @@ func (d *decision) find(findings ...migration.Finding) {
 }
 
 func (d *decision) unit(ch migration.Change) {
-	d.settled[ch.Ref.Name] = true
+	d.decided[ch.Ref.Name] = true
 	d.plan.Units = append(d.plan.Units, migration.Unit{ID: ch.Ref.String(), Changes: []migration.Change{ch}})
 }
 
@@ -199,7 +199,7 @@ func (d *decision) application(app application) {
 	v, findings := d.assess(app, d.options)
 	d.find(findings...)
 	if v == refused || app.optedOut {
-		d.settled[app.name] = true
+		d.decided[app.name] = true
 	}
 	ref := d.kinds.httpSource.Ref(d.options.namespace, app.name)
 	switch v {
@@ -262,7 +262,7 @@ func (d *decision) helm2Allows(app application) bool {
 			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; whether %s may be created is unknown", ref, record.err, source),
 			Hint:    "repair or delete the record, or " + optOut(d.kinds.application, app.name) + ", or say --on-helm2-conflict=create",
 		})
-		d.settled[app.name] = true
+		d.decided[app.name] = true
 		return false
 	case found && record.hasSource:
 		return true
@@ -294,7 +294,7 @@ func (d *decision) helm2Allows(app application) bool {
 // was made by hand.
 func (d *decision) adapters() {
 	for _, name := range slices.Sorted(maps.Keys(d.services)) {
-		if d.settled[name] || d.channels[name] != nil {
+		if d.decided[name] || d.channels[name] != nil {
 			continue
 		}
 		service, source := d.services[name], d.sources[name]

@@ -13,10 +13,10 @@ func (j *Job) Access() []migration.Access {
 	}
 	return append(rows, []migration.Access{
 		{Resource: "secrets", Namespace: bus, Verbs: []string{"list"}, Why: "whether Helm 3's release of the Event Bus exists"},
-		{Group: "messaging.knative.dev", Resource: "channels", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo bring them back"},
-		{Group: "messaging.knative.dev", Resource: "subscriptions", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo bring them back"},
-		{Group: "applicationconnector.kyma-project.io", Resource: "eventactivations", Verbs: []string{"get", "patch"}, Why: "takes off the finalizer of the subscription-controller"},
-		{Group: "eventing.kyma-project.io", Resource: "subscriptions", Verbs: []string{"get", "patch"}, Why: "takes off the finalizer of the subscription-controller"},
+		{Group: "messaging.knative.dev", Resource: "channels", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo restore them"},
+		{Group: "messaging.knative.dev", Resource: "subscriptions", Namespace: bus, Verbs: []string{"get", "watch", "create", "delete", "patch"}, Why: "deleted; rollback and undo restore them"},
+		{Group: "applicationconnector.kyma-project.io", Resource: "eventactivations", Verbs: []string{"get", "patch"}, Why: "removes the finalizer of the subscription-controller"},
+		{Group: "eventing.kyma-project.io", Resource: "subscriptions", Verbs: []string{"get", "patch"}, Why: "removes the finalizer of the subscription-controller"},
 		{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Verbs: []string{"list", "watch", "create", "delete", "patch"}, Why: "that of Kyma Subscriptions goes last"},
 		migration.EventAccess(""),
 	}...)

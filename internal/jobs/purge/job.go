@@ -73,9 +73,9 @@ const manual = `
 When the Helm release event-bus is removed (Kyma 1.12 does that), its controller
 goes with it, and what that controller made stays: Channels and Knative
 Subscriptions in kyma-system, and finalizers on EventActivations and Kyma
-Subscriptions that nobody takes off any more, so that they, and their namespaces,
+Subscriptions that nobody removes any more, so that they, and their namespaces,
 cannot be deleted. This job removes the Channels and Knative Subscriptions that
-carry the label kyma-source-id, takes off these two finalizers and no others, and
+carry the label kyma-source-id, removes these two finalizers and no others, and
 last removes the CustomResourceDefinition subscriptions.eventing.kyma-project.io.
 Channels that the controller left although nobody subscribed to them any more are
 named.
@@ -98,9 +98,9 @@ plan says that it is deleted permanently.
 Called without a command, it plans. It deletes only with: run --yes. With
 "plan --fail-if-in-use" the exit code says whether a run would be refused.
 
-It is safe to run again, also after it was killed. A run that fails brings back
-what it removed, with new UIDs. What was being deleted already, and hung on a
-finalizer, goes for good.
+It is safe to run again, also after it was killed. A run that fails restores
+the objects that it deleted, with new UIDs. Objects that were being deleted already,
+and waited for a finalizer, are not restored.
 
 Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 in use, or --yes
 is missing; docs/runbook.md explains the others.

@@ -225,7 +225,7 @@ func newest(ctx context.Context, c reader, storage migration.Resource, namespace
 		labels := obj.GetLabels()
 		n, err := strconv.Atoi(labels[version])
 		if err != nil {
-			n = 0 // it exists all the same
+			n = 0 // it exists nevertheless
 		}
 		if n >= last {
 			last, found = n, labels[state]

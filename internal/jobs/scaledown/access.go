@@ -19,7 +19,7 @@ func (j *Job) Access() []migration.Access {
 		{Group: "applicationconnector.kyma-project.io", Resource: "applications", Verbs: []string{"get"}, Why: "why an event-service has not switched"},
 		{Group: "eventing.kyma-project.io", Resource: "subscriptions", Verbs: []string{"list"}, Why: "whether one still needs the Event Bus"},
 		{Resource: "namespaces", Verbs: []string{"list"}, Why: "which are left out"},
-		{Group: "applicationconnector.kyma-project.io", Resource: "eventactivations", Verbs: []string{"get", "list", "patch"}, Why: "takes off the finalizer of the subscription-controller"},
+		{Group: "applicationconnector.kyma-project.io", Resource: "eventactivations", Verbs: []string{"get", "list", "patch"}, Why: "removes the finalizer of the subscription-controller"},
 		migration.EventAccess(""),
 	}
 }

@@ -78,7 +78,7 @@ again by then, the rest is left as it is and reported as deferred.
 The former number of replicas is kept in the journal, for rollback and undo, and
 in the label eventmesh-migration.kyma-project.io/replicas of the Deployment,
 written in the same request; a number of 0 is never kept. If a pod does not end
-within --pods-timeout, everything is put back.
+within --pods-timeout, everything is rolled back.
 
 It is safe to run again, also after it was killed: what is at 0 stays at 0, and
 costs reads only. If something scales a Deployment up again (an upgrade of the

@@ -21,7 +21,7 @@ func (j *Job) Access() []migration.Access {
 		v1        = "v1"
 		v1alpha1  = "v1alpha1"
 	)
-	remade := []string{"get", "list", "watch", "create", "delete", "patch"}
+	recreated := []string{"get", "list", "watch", "create", "delete", "patch"}
 	created := []string{"get", "list", "watch", "create", "delete"}
 	reads, removed := []string{"list", "watch"}, []string{"get", "delete"}
 	const (
@@ -30,16 +30,16 @@ func (j *Job) Access() []migration.Access {
 		undone     = "what Knative makes upon the label; a rollback removes it"
 	)
 	return slices.Concat(migration.WorkloadAccess(in, "whether the event-services have switched"), []migration.Access{
-		{Group: catalog, Resource: "serviceinstances", Verbs: remade, Why: again},
-		{Group: catalog, Resource: "servicebindings", Verbs: remade, Why: again},
-		{Group: "servicecatalog.kyma-project.io", Resource: "servicebindingusages", Verbs: remade, Why: again},
+		{Group: catalog, Resource: "serviceinstances", Verbs: recreated, Why: again},
+		{Group: catalog, Resource: "servicebindings", Verbs: recreated, Why: again},
+		{Group: "servicecatalog.kyma-project.io", Resource: "servicebindingusages", Verbs: recreated, Why: again},
 		{Group: catalog, Resource: "serviceclasses", Verbs: []string{"list", "watch"}, Why: candidates},
 		{Group: catalog, Resource: "serviceplans", Verbs: []string{"list"}, Why: candidates},
 		{Group: catalog, Resource: "servicebrokers", Verbs: []string{"list"}, Why: "whether what is deleted could come back"},
 		{Group: connector, Resource: "applications", Verbs: []string{"list"}, Why: candidates},
 		{Group: connector, Resource: "applicationmappings", Verbs: []string{"list"}, Why: "whether what is deleted could come back"},
 
-		{Group: connector, Resource: "eventactivations", Verbs: remade, Why: "created, or given the right owner, where an instance lacks it"},
+		{Group: connector, Resource: "eventactivations", Verbs: recreated, Why: "created, or given the right owner, where an instance lacks it"},
 		{Group: messaging, Resource: "subscriptions", Namespace: in, Verbs: created, Why: "created where an instance lacks it"},
 		{Group: messaging, Resource: "channels", Namespace: in, Verbs: []string{"list"}, Why: "what a Knative Subscription subscribes to"},
 		{Group: eventing, Resource: "brokers", Verbs: created, Knative: v1, Why: "created where a namespace has none; deleted again by rollback and undo"},
@@ -53,8 +53,8 @@ func (j *Job) Access() []migration.Access {
 		// eventing-config-reader-<namespace>-<account>: the namespaces are not known before.
 		{Group: rbac, Resource: "rolebindings", Namespace: kyma.EventingNamespace, Verbs: removed, Knative: v1alpha1, Why: undone},
 
-		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"get", "watch"}, Why: "restarts application-broker, where it would refuse an instance for good"},
-		{Resource: "pods", Namespace: in, Verbs: []string{"get", "watch", "delete"}, Why: "restarts application-broker, where it would refuse an instance for good"},
+		{Group: "apps", Resource: "deployments", Namespace: in, Verbs: []string{"get", "watch"}, Why: "restarts application-broker, where it would refuse an instance permanently"},
+		{Resource: "pods", Namespace: in, Verbs: []string{"get", "watch", "delete"}, Why: "restarts application-broker, where it would refuse an instance permanently"},
 		{Group: "apps", Resource: "deployments", Namespace: kyma.SystemNamespace, Names: []string{kyma.SubscriptionController}, Verbs: []string{"get"}, Why: "whether an EventActivation could go"},
 		migration.EventAccess(""),
 	})

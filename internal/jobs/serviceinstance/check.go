@@ -142,7 +142,7 @@ func (c checks) gone(activation migration.Ref, e expectation) migration.Conditio
 			case obj.GetDeletionTimestamp() != nil:
 				return migration.Status{
 					Message: fmt.Sprintf("it still has the finalizers %q", obj.GetFinalizers()),
-					Hint:    fmt.Sprintf("kubectl -n %s logs deployment/%s: it takes off %s", kyma.SystemNamespace, kyma.SubscriptionController, kyma.EventActivationFinalizer),
+					Hint:    fmt.Sprintf("kubectl -n %s logs deployment/%s: it removes %s", kyma.SystemNamespace, kyma.SubscriptionController, kyma.EventActivationFinalizer),
 				}
 			case slices.ContainsFunc(obj.GetOwnerReferences(), ownedBy(e.UID)):
 				return migration.Status{Message: "the garbage collector has not deleted it yet", Hint: "check whether kube-controller-manager runs"}

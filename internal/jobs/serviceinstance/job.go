@@ -77,7 +77,7 @@ this job looks what is there, and does one of these:
   nothing   if nothing is missing.
   repair    if the instance is provisioned: what is missing is created as
             application-broker would have done, which finds it and uses it. The
-            instance itself is not touched.
+            instance itself is not changed.
   recreate  if no repair can help, since its provisioning has failed permanently or
             its EventActivation belongs to another Application: its bindings and
             their usages are deleted, then the instance; application-broker is
@@ -89,7 +89,7 @@ this job looks what is there, and does one of these:
 leaves each workload without its credentials for a while.
 
 The plan names for each instance what would happen and why, the bindings and
-workloads that are touched, and the time it takes: if that is longer than --timeout,
+workloads that are restarted or lose their credentials for a while, and the time it takes: if that is longer than --timeout,
 the run is refused. An instance that is deleted but could not come back is not
 deleted: a class or plan that is removed from the catalog, no ApplicationMapping, a
 second instance of the same service, and others; the plan says which. All of this is
@@ -98,7 +98,7 @@ decided once more right before the first deletion of each recreation.
 application-broker removes the label accessLabel of the namespace with an instance.
 If it was there, a recreation sets it again, unless somebody else has set it by then.
 
-It never touches:
+It never changes:
   - cluster-wide service classes, and classes of other brokers;
   - system namespaces, and what is labelled
     eventmesh-migration.kyma-project.io/skip=true;

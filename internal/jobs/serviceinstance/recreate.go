@@ -291,7 +291,7 @@ func (d *decision) recreation1(c *candidate) migration.Unit {
 	restart := migration.Change{
 		Verb: migration.Restart, Ref: migration.Ref{Resource: deployments, Namespace: d.options.integrationNamespace, Name: kyma.ApplicationBroker},
 		Timeout: d.options.restartTimeout, Late: &migration.DeferredRestart{Unless: &ref},
-		Why: "unless it has deprovisioned the instance properly: else it would refuse the new one for good, in the place of the former one",
+		Why: "unless it has deprovisioned the instance properly: else it would refuse the new one permanently, in the place of the former one",
 	}
 	if c.state.Provisioned && len(d.links[c.pair()]) > 0 {
 		restart.Late.After = since(c)
@@ -339,15 +339,15 @@ func (b *builder) delete(k migration.Kind, obj *unstructured.Unstructured, why s
 // nobody else is to see.
 func (b *builder) createAgain(k migration.Kind, obj *unstructured.Unstructured) migration.Change {
 	return migration.Change{
-		Verb: migration.Recreate, Ref: k.RefTo(obj), Object: remade(obj), Hidden: true,
+		Verb: migration.Recreate, Ref: k.RefTo(obj), Object: recreatable(obj), Hidden: true,
 		Why: "as it was: the same external ID, parameters, labels, annotations, owners and finalizers",
 	}
 }
 
-// remade is what is created to bring an object of Service Catalog back: without
+// recreatable is what is created to restore an object of Service Catalog: without
 // what the API server sets, and what the webhooks of Service Catalog set, and
 // refuse (docs/domain.md §4.6).
-func remade(obj *unstructured.Unstructured) *unstructured.Unstructured {
+func recreatable(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	again := k8sutil.Restorable(obj)
 	for _, field := range []string{"serviceClassRef", "servicePlanRef", "clusterServiceClassRef", "clusterServicePlanRef", "userInfo"} {
 		unstructured.RemoveNestedField(again.Object, "spec", field)

@@ -124,7 +124,7 @@ A Subscription that has no equivalent in the mesh is reported, and keeps none of
 the others: without an absolute endpoint, of a source that is no Application, with
 values that no filter can carry, in a namespace that is being deleted.
 
-It never touches:
+It never changes:
   - a Trigger, Broker or Subscription of somebody else, system namespaces, and
     what carries the label eventmesh-migration.kyma-project.io/skip=true, or is in
     a namespace that does.

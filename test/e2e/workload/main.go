@@ -3,7 +3,7 @@
 //	workload api            asks the API server with the pod's own token, at its ClusterIP, and prints what it is
 //	workload crash WORDS    writes the words to stderr and fails
 //	workload serve ADDRESS  answers every request with 200; the pod's readiness probe decides when it counts. What follows
-//	                        is for whoever reads the arguments of a pod.
+//	                        is for people who read the arguments of a pod.
 //	workload relay URL      listens at :8080, or at the address that follows, and hands every request on to the URL, answering what that answers
 //	workload hang           ignores SIGTERM, as a program that does not want to end
 package main

@@ -273,7 +273,7 @@ func TestPurge(t *testing.T) {
 			t.Errorf("a second run wrote %d times", again.Requests.Writes)
 		}
 		want(t, l.run(t, "undo"), migration.Succeeded, migration.ExitOK)
-		diff, err := snapshot.Settled(ctx, cluster.Config(), before, snapshot.Options{})
+		diff, err := snapshot.AwaitEqual(ctx, cluster.Config(), before, snapshot.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -217,7 +217,7 @@ func TestScaleDown(t *testing.T) {
 		want(t, b.run(t, "undo", nil), migration.Succeeded, migration.ExitOK)
 		up(t)
 		// Nothing is left of it, not on the ReplicaSets either.
-		diff, err := snapshot.Settled(ctx, cluster.Config(), before, snapshot.Options{})
+		diff, err := snapshot.AwaitEqual(ctx, cluster.Config(), before, snapshot.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

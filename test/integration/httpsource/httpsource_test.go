@@ -171,7 +171,7 @@ func TestFailureConditions(t *testing.T) {
 					}) {
 						t.Errorf("%s: no finding names %s, says %q and gives a hint: %+v", tc.reason, tc.object, tc.says, r.Findings)
 					}
-					diff, err := snapshot.Settled(t.Context(), p.Config(), before, snapshot.Options{Status: true})
+					diff, err := snapshot.AwaitEqual(t.Context(), p.Config(), before, snapshot.Options{Status: true})
 					if err != nil || diff != "" {
 						t.Errorf("%s: the cluster differs from before: %v\n%s", tc.reason, err, diff)
 					}

@@ -269,7 +269,7 @@ func TestWithoutController(t *testing.T) {
 		}
 		r, code = p.run(t, "undo")
 		want(t, r, code, migration.PartlyRestored, 3) // Triggers carry live events
-		settled, err := snapshot.Settled(ctx, p.Config(), before, snapshot.Options{Ignore: created})
+		settled, err := snapshot.AwaitEqual(ctx, p.Config(), before, snapshot.Options{Ignore: created})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +327,7 @@ func TestFailures(t *testing.T) {
 				}
 				want(t, r, code, migration.RolledBack, 1)
 				finds(t, r, migration.Error, object, tc.words)
-				diff, err := snapshot.Settled(ctx, p.Config(), before, snapshot.Options{})
+				diff, err := snapshot.AwaitEqual(ctx, p.Config(), before, snapshot.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

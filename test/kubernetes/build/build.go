@@ -102,7 +102,7 @@ var components = []component{
 	{name: "pause", origin: own, pkg: ".", ldflags: stripped, typical: "a second"},
 }
 
-// nodeComponents are what "up --node" runs besides the control plane.
+// nodeComponents are what "up --node" runs in addition to the control plane.
 var nodeComponents = []string{"kube-scheduler", "kubelet", "kube-proxy", "coredns", "registry", "crane", "pause"}
 
 func stripped(string) string { return "-s -w" }
@@ -174,7 +174,7 @@ func buildIn(ctx context.Context, dir string, wanted []component, stderr io.Writ
 		return err
 	}
 	defer unlock()
-	// Whoever held the lock may have built them meanwhile.
+	// The process that held the lock may have built them meanwhile.
 	if missing, err = absent(dir, wanted); err != nil {
 		return err
 	}

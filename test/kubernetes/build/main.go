@@ -14,7 +14,7 @@
 // The cluster ends with SIGTERM, SIGINT or the end of stdin, so that a parent that dies takes it down. SIGHUP restarts the
 // controller manager alone, after which stdout gets the same line again.
 //
-// It touches nothing but DIR, the cache ($EVENTMESH_CACHE, else eventmesh-migration in the user's cache directory) and
+// It changes nothing but DIR, the cache ($EVENTMESH_CACHE, else eventmesh-migration in the user's cache directory) and
 // its own processes. DIR is kept: starting again with the same DIR continues with the same data (not with --node).
 //
 // With --kubernetes 1.16, or EVENTMESH_TEST_KUBERNETES=1.16, the API server and the controller manager are of the last

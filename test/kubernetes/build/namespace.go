@@ -253,7 +253,7 @@ func removeCgroups(ctx context.Context, l link) error {
 }
 
 // nodeInit is the first process of the node's PID namespace. It gives the namespaces their content, starts the cluster and
-// adopts and buries what the cluster's processes leave behind: a container's shim outlives whoever started it.
+// adopts and buries what the cluster's processes leave behind: a container's shim outlives the process that started it.
 func nodeInit(args []string) error {
 	var l link
 	if _, err := fmt.Fscanln(os.NewFile(3, "connected"), &l); err != nil {

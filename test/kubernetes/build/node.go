@@ -108,7 +108,7 @@ const pauseImage = "pause:1"
 
 func (c *cluster) startContainerd(ctx context.Context) error {
 	// A pod is connected to the node by a pair of interfaces of its own, not by a bridge: replies of Services then always
-	// pass where their addresses are put back, whether or not the kernel lets a bridge's packets see netfilter.
+	// pass where their addresses are restored, whether or not the kernel lets a bridge's packets see netfilter.
 	if err := c.write("cni.d/10-eventmesh.conflist", fmt.Sprintf(`{
   "cniVersion": "1.0.0",
   "name": "eventmesh",

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// kubernetesEnv names the variable that chooses the release of whoever does not say --kubernetes: tests and the demo are
+// kubernetesEnv names the variable that chooses the release of those who do not give --kubernetes: tests and the demo are
 // run on another one without a word of it in them.
 const kubernetesEnv = "EVENTMESH_TEST_KUBERNETES"
 

@@ -43,8 +43,8 @@ var defaultControllers = strings.Join([]string{
 	"ttl-after-finished-controller",
 }, ",")
 
-// nodeControllers are what a cluster with a node needs besides: the node's taints go, pods of a node that is gone go, and
-// Endpoints are there for whoever has not learned of EndpointSlices (Knative's channel controller).
+// nodeControllers are what a cluster with a node needs in addition: the node's taints go, pods of a node that is gone go, and
+// Endpoints are there for programs that do not know EndpointSlices (Knative's channel controller).
 var nodeControllers = strings.Join([]string{
 	"endpoints-controller",
 	"node-lifecycle-controller",
@@ -183,7 +183,7 @@ func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Wri
 
 var errStdinClosed = errors.New("stdin closed")
 
-// ended tells an end that was asked for from a failure. Why it ends is said: whoever puts it into the background of a
+// ended tells an end that was asked for from a failure. Why it ends is said: the person who puts it into the background of a
 // shell without a stdin would wonder.
 func ended(ctx context.Context, err error, stderr io.Writer) error {
 	if ctx.Err() != nil {
@@ -354,7 +354,7 @@ func (c *cluster) startOnce(ctx context.Context) error {
 	if err := c.startControllerManager(ctx); err != nil {
 		return err
 	}
-	// Whoever took a port may have answered in the place of the one that should have.
+	// Another process that took a port may have answered in the place of the one that should have.
 	for _, p := range []*process{c.etcd, c.apiserver} {
 		select {
 		case <-p.exited:

@@ -63,7 +63,7 @@ func build(stderr io.Writer) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("cannot lock the cache: %w", err)
 	}
-	// Whoever held the lock may have built it meanwhile.
+	// The process that held the lock may have built it meanwhile.
 	if exists, err := regular(binary); exists || err != nil {
 		return binary, err
 	}

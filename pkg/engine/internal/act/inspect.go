@@ -65,7 +65,7 @@ func (a *Actor) isMade(ctx context.Context, e *journal.Entry, i int) (made, cert
 		case pre != nil && live.GetUID() != pre.GetUID():
 			return journal.RecreationOf(&e.Unit, i) >= 0 || e.Goes(i), true, nil
 		case pre != nil && patch.IsMade(pre, ch):
-			return false, false, nil // it would change nothing: there is no telling
+			return false, false, nil // it would change nothing: it is unknown
 		}
 		return patch.IsMade(live, ch), true, nil
 	}

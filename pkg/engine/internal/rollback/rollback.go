@@ -160,8 +160,8 @@ type effect struct {
 }
 
 const (
-	// controllerPause is how long a controller may take to see that a change was taken
-	// back: a reconciliation that began before still makes its objects, some of them
+	// controllerPause is how long a controller may take to see that a change was
+	// undone: a reconciliation that began before still makes its objects, some of them
 	// several, at client-go's default of 5 requests a second.
 	controllerPause = 3 * time.Second
 	// recreateAttempts is how often a rollback tries to recreate an object.
