@@ -1,4 +1,4 @@
-// What an importer of pkg/engine writes. It is a module of its own, to prove that nothing internal is needed.
+// What an importer of pkg/jobmanager writes. It is a module of its own, to prove that nothing internal is needed.
 module example.org/installer
 
 go 1.26.0

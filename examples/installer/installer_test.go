@@ -23,6 +23,7 @@ import (
 	"example.org/installer/ingressclass"
 	"example.org/installer/relabel"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/pkg/migrationtest"
 )
@@ -93,29 +94,29 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		reason     string
-		components []component
+		reason string
+		jobs   []jobmanager.Registration
 		// want are parts of the error; none: it succeeds.
 		want []string
-		// done are the results and findings of the jobs, and the components that are installed.
+		// done are the results and findings of the jobs, and those of the components.
 		done []string
 	}{
 		{
-			reason:     "a job that fails stops its component, and no other one",
-			components: []component{{name: "gateway", jobs: []migration.Job{failing{}}}, {name: "billing"}},
-			want:       []string{"cannot install gateway", "job failing: "}, done: []string{"failing: failed", "failing: error", "billing: installed"},
+			reason: "a job that fails stops its component, and no other one",
+			jobs:   []jobmanager.Registration{{Job: failing{}, Hooks: []jobmanager.Hook{jobmanager.Before("gateway")}}},
+			want:   []string{"job failing (gateway/pre): "}, done: []string{"failing: failed", "gateway: not-started", "shop: deployed", "billing: deployed"},
 		},
 		{
-			reason: "jobs migrate, and the components are installed on what they leave", components: components,
-			done: []string{"ingress-class: succeeded", "relabel: succeeded", "gateway: installed", "shop: installed", "billing: installed"},
+			reason: "jobs migrate, and the components are installed on what they leave", jobs: jobs,
+			done: []string{"ingress-class: succeeded", "relabel: succeeded", "gateway: deployed", "shop: deployed", "billing: deployed"},
 		},
 		{
-			reason: "a second installation finds nothing to migrate", components: components,
-			done: []string{"ingress-class: nothing-to-do", "relabel: nothing-to-do", "gateway: installed", "shop: installed", "billing: installed"},
+			reason: "a second installation finds nothing to migrate", jobs: jobs,
+			done: []string{"ingress-class: not-needed", "relabel: not-needed", "gateway: deployed", "shop: deployed", "billing: deployed"},
 		},
 	} {
 		lines := make(chan string, 100)
-		err := install(ctx, rest.CopyConfig(cluster), func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) }, tc.components)
+		err := install(ctx, rest.CopyConfig(cluster), func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) }, tc.jobs)
 		close(lines)
 		if (err != nil) != (len(tc.want) > 0) {
 			t.Fatalf("%s: %v", tc.reason, err)

@@ -1,22 +1,23 @@
 // Installer installs three components, two at a time. Before a component is installed, its
 // migration jobs run.
 //
-// It is an example of how to use package engine: copy it. What an installer needs is in
-// [install] and [migrate]:
+// It is an example of how to use package jobmanager: copy it. What an installer needs is in
+// [install] and [worker]:
 //
-//   - One [engine.SharedLock] for the whole installation. The workers share its Lease, so
-//     that no other installer writes meanwhile, and none of them waits for another.
-//   - An engine for each run of a job, with a seat at that lock.
-//   - The exit code of the report decides whether the component is installed. A failed job
-//     has been rolled back by then.
+//   - A [jobmanager.Registration] for each job: before or after which component it runs.
+//   - One [jobmanager.Deployment] for the whole installation. Its workers call Pre and Post of
+//     a component from their own goroutines. The jobs share one Lease, so that no other
+//     installer writes at the same time.
+//   - The error of Pre decides whether the component is installed. A failed job is rolled back
+//     by then.
 //
 // A job decides by the state of the cluster whether there is anything to do. So an installer
-// needs no record of which jobs have run: it runs them all, each time.
+// needs no record of which jobs have run: it calls the hooks each time.
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -31,22 +32,19 @@ import (
 	"example.org/installer/ingressclass"
 	"example.org/installer/relabel"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 )
 
 // workers is how many components are installed at a time.
 const workers = 2
 
-// component is what is installed: manifests/<name>.yaml, after its jobs.
-type component struct {
-	name string
-	jobs []migration.Job
-}
+// components are installed from manifests/<name>.yaml.
+var components = []string{"gateway", "shop", "billing"}
 
-var components = []component{
-	{name: "gateway", jobs: []migration.Job{ingressclass.Job{}}},
-	{name: "shop", jobs: []migration.Job{relabel.Job{Namespace: "shop"}}},
-	{name: "billing"},
+// jobs are the migrations, each with the component before which it runs.
+var jobs = []jobmanager.Registration{
+	{Job: ingressclass.Job{}, Hooks: []jobmanager.Hook{jobmanager.Before("gateway")}},
+	{Job: relabel.Job{Namespace: "shop"}, Hooks: []jobmanager.Hook{jobmanager.Before("shop")}, RemoveBy: "2.0.0"},
 }
 
 func main() {
@@ -64,7 +62,7 @@ func main() {
 	}()
 	cfg, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err == nil {
-		err = install(ctx, cfg, log.Printf, components)
+		err = install(ctx, cfg, log.Printf, jobs)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -72,58 +70,53 @@ func main() {
 }
 
 // install installs all components. One that fails stops no other one.
-func install(ctx context.Context, cfg *rest.Config, logf func(string, ...any), components []component) error {
+func install(ctx context.Context, cfg *rest.Config, logf func(string, ...any), jobs []jobmanager.Registration) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	lock := engine.NewSharedLock()
-	defer lock.Release()
-	errs := make([]error, len(components))
-	var group errgroup.Group
-	group.SetLimit(workers)
-	for i, c := range components {
-		group.Go(func() error {
-			// The identity must be unique: of two installers with one name, each would take the lock for its own.
-			opts := engine.Options{Identity: fmt.Sprintf("installer-%s-%d", host, os.Getpid())}
-			if err := c.install(ctx, cfg, opts, lock, logf); err != nil {
-				errs[i] = fmt.Errorf("cannot install %s: %w", c.name, err)
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // the errors are in errs
-	return errors.Join(errs...)
-}
-
-// install runs the jobs of the component, and installs it if all of them ended well.
-func (c component) install(ctx context.Context, cfg *rest.Config, opts engine.Options, lock *engine.SharedLock, logf func(string, ...any)) error {
-	for _, job := range c.jobs {
-		opts.Seat = lock.Seat()
-		if err := migrate(ctx, cfg, opts, job, logf); err != nil {
-			return err
-		}
-	}
-	if err := apply(ctx, cfg, "manifests/"+c.name+".yaml"); err != nil {
-		return err
-	}
-	logf("%s: installed", c.name)
-	return nil
-}
-
-// migrate runs one job.
-func migrate(ctx context.Context, cfg *rest.Config, opts engine.Options, job migration.Job, logf func(string, ...any)) error {
-	e, err := engine.New(cfg, opts)
+	m, err := jobmanager.New(jobmanager.Options{
+		Engine: jobmanager.ForCluster(cfg),
+		// The identity must be unique: of two installers with one name, each would take the lock for its own.
+		Migration: engine.Options{Identity: fmt.Sprintf("installer-%s-%d", host, os.Getpid())},
+	}, components, jobs...)
 	if err != nil {
 		return err
 	}
-	report := e.Run(ctx, job)
-	logf("%s: %s: %s", report.Job, report.Result, report.Message)
-	for _, f := range report.Findings {
-		logf("%s: %s: %s", report.Job, f.Severity, f)
+	d, err := m.Begin(components)
+	if err != nil {
+		return err
 	}
-	if report.ExitCode() != migration.ExitOK {
-		return fmt.Errorf("job %s: %s", report.Job, report.Message)
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for _, component := range components {
+		group.Go(func() error {
+			_ = worker(ctx, cfg, d, component) // End returns all errors
+			return nil
+		})
 	}
-	return nil
+	_ = group.Wait()                   // no worker returns an error
+	_ = d.Post(ctx, jobmanager.Global) // its error is one of End's, too
+	report, err := d.End()
+	for _, j := range report.Jobs {
+		logf("%s: %s: %s", j.Job, j.Result, cmp.Or(j.Message, j.Reason))
+		for _, f := range j.Findings {
+			logf("%s: %s: %s", j.Job, f.Severity, f)
+		}
+	}
+	for _, c := range report.Components {
+		logf("%s: %s: %s", c.Component, c.Result, c.Message)
+	}
+	return err
+}
+
+// worker installs one component, with the jobs before and after it.
+func worker(ctx context.Context, cfg *rest.Config, d *jobmanager.Deployment, component string) error {
+	if err := d.Pre(ctx, component); err != nil {
+		return err
+	}
+	if err := apply(ctx, cfg, "manifests/"+component+".yaml"); err != nil {
+		return d.Fail(component, err)
+	}
+	return d.Post(ctx, component)
 }

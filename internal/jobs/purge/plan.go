@@ -66,7 +66,7 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 	if len(plan.Units) > 0 && !m.dryRun && !m.yes {
 		plan.Findings = append(plan.Findings, migration.Finding{
 			ID: "purge-not-confirmed", Severity: migration.Error, Problem: "it deletes objects, and the deletion is not confirmed",
-			Note: "Read the plan. Then run it with --yes", Command: "eventmesh-migrate plan --job eventbus-purge",
+			Note: "Read the plan first", Command: "eventmesh-migrate run --job eventbus-purge --eventbus-purge.yes",
 		})
 	}
 	return plan

@@ -131,7 +131,7 @@ func TestDecide(t *testing.T) {
 		s:      snapshot{definition: crd(t, onlyV1alpha1)}, mode: mode{},
 		want: []string{
 			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete",
-			"error: it deletes objects, and the deletion is not confirmed (Read the plan. Then run it with --yes: eventmesh-migrate plan --job eventbus-purge)",
+			"error: it deletes objects, and the deletion is not confirmed (Read the plan first: eventmesh-migrate run --job eventbus-purge --eventbus-purge.yes)",
 		},
 	}, {
 		reason: "a plan need not",
