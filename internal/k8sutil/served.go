@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +21,8 @@ type Served struct {
 	client *discovery.DiscoveryClient
 	retry  func(context.Context, func(context.Context) error) error
 
-	mu        sync.Mutex
+	// turn is taken while a request is on its way, too. A caller that waits for it can be cancelled.
+	turn      chan struct{}
 	loaded    bool
 	groups    map[string][]string // versions, best first
 	resources map[schema.GroupVersion]*metav1.APIResourceList
@@ -31,7 +31,7 @@ type Served struct {
 
 // NewServed asks through client; retry repeats what fails for a moment.
 func NewServed(client *discovery.DiscoveryClient, retry func(context.Context, func(context.Context) error) error) *Served {
-	return &Served{client: client, retry: retry}
+	return &Served{client: client, retry: retry, turn: make(chan struct{}, 1)}
 }
 
 // Find returns the resource of the best served version of gk, by Kubernetes'
@@ -39,8 +39,12 @@ func NewServed(client *discovery.DiscoveryClient, retry func(context.Context, fu
 // served. A group whose discovery failed is an error, never "not served", and the next
 // Find asks again.
 func (s *Served) Find(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return schema.GroupVersionResource{}, false, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
 	if err := s.load(ctx); err != nil {
 		return schema.GroupVersionResource{}, false, err
 	}
@@ -71,8 +75,8 @@ func (s *Served) Find(ctx context.Context, gk schema.GroupKind) (schema.GroupVer
 
 // Forget makes the next Find ask the server again.
 func (s *Served) Forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	s.loaded = false
 }
 
