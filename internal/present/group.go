@@ -159,7 +159,7 @@ func without(text, name string) string {
 }
 
 // some are three names and how many more there are. A kind that all share is said once.
-func some(objects []string, count int) string {
+func some(objects []string) string {
 	if len(objects) == 0 {
 		return ""
 	}

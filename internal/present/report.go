@@ -260,7 +260,7 @@ func assemble(head []string, groups []Group, last []string, o Options) string {
 	if len(wrapped)+len(body)+len(end)+1 > o.Lines {
 		body = onlyIDs(groups, o)
 	}
-	lines := append(wrapped, body...)
+	lines := slices.Concat(wrapped, body)
 	if len(end) > 0 {
 		lines = append(append(lines, ""), end...)
 	}
@@ -344,7 +344,7 @@ func (g *Group) lines(d detail, o Options) (lines []string, short bool) {
 	lines = indented(head, "  ", o.Width, most)
 	short = g.Count > 3 || len(indented(head, "  ", o.Width, 100)) > most
 	if d >= named && !alone && len(g.Objects) > 0 {
-		lines = append(lines, indented(some(g.Objects, g.Count), "    ", o.Width, 2)...)
+		lines = append(lines, indented(some(g.Objects), "    ", o.Width, 2)...)
 	}
 	if d >= entire && g.Note != "" {
 		lines = append(lines, indented(g.Note, "    ", o.Width, 3)...)

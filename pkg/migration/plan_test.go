@@ -86,7 +86,7 @@ func TestAdvice(t *testing.T) {
 
 // TestCommandLine: a shell reads back each word as it was given.
 func TestCommandLine(t *testing.T) {
-	words := []string{"", "a", "a b", "it's", "$HOME", "`true`", `{"spec":{"finalizers":[]}}`, "a=b/c:d", "*", "line\nline", "é"}
+	words := []string{"", "a", "a b", "it's", "$HOME", "`true`", `{"spec":{"finalizers":[]}}`, "a=b/c:d", "*", "line\nbreak", "é"}
 	out, err := exec.Command("bash", "-c", CommandLine(append([]string{"printf", `%s\0`}, words...)...)).Output()
 	if err != nil {
 		t.Fatal(err)
