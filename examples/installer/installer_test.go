@@ -94,29 +94,30 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		reason string
-		jobs   []jobmanager.Registration
+		reason     string
+		components []string
+		jobs       []jobmanager.Registration
 		// want are parts of the error; none: it succeeds.
 		want []string
 		// done are the results and findings of the jobs, and those of the components.
 		done []string
 	}{
 		{
-			reason: "a job that fails stops its component, and no other one",
-			jobs:   []jobmanager.Registration{{Job: failing{}, Hooks: []jobmanager.Hook{jobmanager.Before("gateway")}}},
-			want:   []string{"job failing (gateway/pre): "}, done: []string{"failing: failed", "gateway: not-started", "shop: deployed", "billing: deployed"},
+			reason: "a job that fails stops its component, and no other one", components: []string{"gateway", "billing"},
+			jobs: []jobmanager.Registration{{Job: failing{}, Hooks: []jobmanager.Hook{jobmanager.Before("gateway")}}},
+			want: []string{"job failing (gateway/pre): "}, done: []string{"failing: failed", "gateway: not-started", "billing: deployed"},
 		},
 		{
-			reason: "jobs migrate, and the components are installed on what they leave", jobs: jobs,
+			reason: "jobs migrate, and the components are installed on what they leave", components: components, jobs: jobs,
 			done: []string{"ingress-class: succeeded", "relabel: succeeded", "gateway: deployed", "shop: deployed", "billing: deployed"},
 		},
 		{
-			reason: "a second installation finds nothing to migrate", jobs: jobs,
+			reason: "a second installation finds nothing to migrate", components: components, jobs: jobs,
 			done: []string{"ingress-class: not-needed", "relabel: not-needed", "gateway: deployed", "shop: deployed", "billing: deployed"},
 		},
 	} {
 		lines := make(chan string, 100)
-		err := install(ctx, rest.CopyConfig(cluster), func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) }, tc.jobs)
+		err := install(ctx, rest.CopyConfig(cluster), func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) }, tc.components, tc.jobs)
 		close(lines)
 		if (err != nil) != (len(tc.want) > 0) {
 			t.Fatalf("%s: %v", tc.reason, err)

@@ -62,15 +62,15 @@ func main() {
 	}()
 	cfg, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err == nil {
-		err = install(ctx, cfg, log.Printf, jobs)
+		err = install(ctx, cfg, log.Printf, components, jobs)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// install installs all components. One that fails stops no other one.
-func install(ctx context.Context, cfg *rest.Config, logf func(string, ...any), jobs []jobmanager.Registration) error {
+// install installs the components, with the jobs around them. One that fails stops no other one.
+func install(ctx context.Context, cfg *rest.Config, logf func(string, ...any), components []string, jobs []jobmanager.Registration) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
