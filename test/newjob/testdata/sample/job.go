@@ -21,7 +21,7 @@ func (j *Job) Name() string { return "sample-sync" }
 
 // Doc implements migration.Job.
 func (j *Job) Doc() (short, long string) {
-	return "Create the sample where it is missing", "It creates ConfigMap sample in the integration namespace, and touches nothing else."
+	return "Create the sample where it is missing", "It creates ConfigMap sample in the integration namespace, and changes nothing else."
 }
 
 // Settings implements migration.Configurable.
