@@ -77,7 +77,7 @@ func play(t *testing.T, seed uint64) *model.Schedule {
 //	    edit of an Instance right after the plan is lost.
 //	A6, 3 times (28, 200, 331): a Registry is deleted with an Entry that somebody added after the
 //	    plan.
-//	A7, twice (20, 220): killed when the Sink was created, edited, resumed; undo deletes it.
+//	A7, in none of them, and in two of the next 1,000 (1039, 1484): killed when the Sink was created, edited, resumed; undo deletes it.
 //	B3, 5 times (24, 33, 234, 473, 487): ends with exit code 0 after a rollback that left something.
 func TestModelSchedules(t *testing.T) {
 	if testing.Short() {

@@ -109,7 +109,7 @@ func main() {
 	flag.IntVar(&o.memory, "memory", 6<<20, "KiB of address space of a test binary: a loop that does not end may fill the memory before its time is over")
 	flag.StringVar(&o.skip, "skip", "", "`regular expression` of tests to leave out, as go test -skip: those that fail without a mutant, until they do not")
 	reverts := flag.Bool("reverts", false, "revert the fixes of test/mutation/reverts.yaml, or those whose name matches -only, and play -schedules of test/model with each")
-	schedules := flag.Int("schedules", 500, "of test/model, with -reverts")
+	schedules := flag.Int("schedules", 500, "of test/model, with -reverts; up to ten times as many until a fault is found")
 	flag.BoolVar(&o.verbose, "v", false, "print each mutant as it is run")
 	flag.Parse()
 	o.packages = strings.Split(*packages, ",")

@@ -76,6 +76,10 @@ type verdict struct {
 	err   error
 }
 
+// plays is how often the schedules of a fix are played at most, with other seeds each time,
+// until they find that it is reverted.
+const plays = 10
+
 // playReverts reverts each fix alone, and plays the schedules of test/model. The result is
 // the exit code: 1 if one is not found.
 func playReverts(ctx context.Context, o options, file string, schedules int, out io.Writer) (int, error) {
@@ -117,14 +121,19 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 	fmt.Fprintf(out, "%d schedules, nothing found with all fixes in place, %s\n", schedules, time.Since(began).Round(time.Second))
 	verdicts := make([]verdict, len(reverts))
 	err = o.each(ctx, len(reverts), func(i int) {
-		said, err := model.output(ctx, o, limit, []string{"MUTANT=" + strconv.Itoa(i)})
-		verdicts[i] = judged(reverts[i], said, err)
+		// A fault that few schedules meet gets further ones, until one finds it.
+		for play := range plays {
+			said, err := model.output(ctx, o, limit, []string{"MUTANT=" + strconv.Itoa(i), fmt.Sprintf("MODEL_FIRST=%d", 1+play*schedules)})
+			if verdicts[i] = judged(reverts[i], said, err); verdicts[i].err != nil || len(verdicts[i].seeds) > 0 {
+				break
+			}
+		}
 		fmt.Fprintln(out, verdicts[i].line())
 	})
 	if err != nil {
 		return 2, err
 	}
-	fmt.Fprintf(out, "\n%d schedules for each, %s. One seed alone: MODEL_SEED\n", schedules, time.Since(began).Round(time.Second))
+	fmt.Fprintf(out, "\n%d schedules for each, and up to %d until a fault is found, %s. One seed alone: MODEL_SEED\n", schedules, plays*schedules, time.Since(began).Round(time.Second))
 	code := 0
 	for _, v := range verdicts {
 		fmt.Fprintf(out, "%s\n  reverted: %s\n", v.line(), v.Fix)
