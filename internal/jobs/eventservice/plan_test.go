@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
 const (
@@ -199,28 +200,6 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 	}
 }
 
-// view is a migration.View over lists.
-type view []*unstructured.Unstructured
-
-func (v view) Get(s migration.Subject) *unstructured.Unstructured {
-	for _, obj := range v.List(s.GroupKind, s.Namespace) {
-		if obj.GetName() == s.Name {
-			return obj
-		}
-	}
-	return nil
-}
-
-func (v view) List(gk schema.GroupKind, _ string) []*unstructured.Unstructured {
-	var all []*unstructured.Unstructured
-	for _, obj := range v {
-		if obj.GetKind() == gk.Kind {
-			all = append(all, obj)
-		}
-	}
-	return all
-}
-
 func TestOnTheMesh(t *testing.T) {
 	failed := func(description string) *unstructured.Unstructured {
 		return application(t, fmt.Sprintf(", status: {installationStatus: {status: FAILED, description: %q}}", description))
@@ -229,15 +208,15 @@ func TestOnTheMesh(t *testing.T) {
 	old := deployment(t, container(oldImage, false), rolledOut)
 	for _, step := range []struct {
 		reason string
-		v      view
+		v      view.Of
 		want   migration.State
 	}{
-		{"a release that had failed before is tried again", view{failed("long ago"), old}, migration.Pending},
-		{"and still", view{failed("long ago"), old}, migration.Pending},
-		{"one that fails now is not", view{failed("now"), old}, migration.Failed},
-		{"an Application that is gone is nobody's business", view{old}, migration.Met},
-		{"nor one that is not to be installed any more", view{application(t, ", spec: {skipInstallation: true}"), old}, migration.Met},
-		{"on the mesh, whatever the release says", view{failed("other"), deployment(t, container(newImage, true), rolledOut)}, migration.Met},
+		{"a release that had failed before is tried again", view.Of{failed("long ago"), old}, migration.Pending},
+		{"and still", view.Of{failed("long ago"), old}, migration.Pending},
+		{"one that fails now is not", view.Of{failed("now"), old}, migration.Failed},
+		{"an Application that is gone is nobody's business", view.Of{old}, migration.Met},
+		{"nor one that is not to be installed any more", view.Of{application(t, ", spec: {skipInstallation: true}"), old}, migration.Met},
+		{"on the mesh, whatever the release says", view.Of{failed("other"), deployment(t, container(newImage, true), rolledOut)}, migration.Met},
 	} {
 		if got := c.Eval(step.v); got.State != step.want {
 			t.Errorf("%s: got %v: %s", step.reason, got.State, got.Message)

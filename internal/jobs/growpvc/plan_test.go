@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -242,20 +242,6 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// view is what a condition sees.
-type view map[string]*unstructured.Unstructured
-
-func (v view) Get(s migration.Subject) *unstructured.Unstructured { return v[s.String()] }
-func (v view) List(schema.GroupKind, string) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, u := range v {
-		if u.GetKind() == "Pod" {
-			out = append(out, u)
-		}
-	}
-	return out
-}
-
 func TestAwait(t *testing.T) {
 	pod := func(labels, owner string) *unstructured.Unstructured {
 		return object(t, `{kind: Pod, metadata: {namespace: data, name: p, labels: {`+labels+`}, ownerReferences: [{kind: StatefulSet, name: db, uid: `+owner+`, controller: true}]}}`)
@@ -271,26 +257,26 @@ func TestAwait(t *testing.T) {
 	create := migration.Change{Verb: migration.Create, Ref: ref, Object: set(t, "5Gi", "")}
 	patch := grow(claimRef, claim(t, "store-db-0", "1Gi", "1Gi", ""), size(t, "1Gi"), size(t, "5Gi")).Changes[0]
 	await := migration.Change{Verb: migration.Await, Ref: claimRef}
-	at := func(c *unstructured.Unstructured) view { return view{claimRef.String(): c} }
+	at := func(c *unstructured.Unstructured) view.Of { return view.Of{c} }
 	j := New()
 	j.options.size = "5Gi"
 	for name, tc := range map[string]struct {
 		change  migration.Change
-		view    view
+		view    view.Of
 		state   migration.State
 		message string
 	}{
-		"NotThereYet":   {create, view{}, migration.Pending, "it is not there"},
-		"NotSeen":       {create, view{ref.String(): seen(0)}, migration.Pending, "its controller has not seen it yet"},
-		"Adopted":       {create, view{ref.String(): seen(1), "p": pod("app: db", "u1")}, migration.Met, ""},
-		"NotAdopted":    {create, view{ref.String(): seen(1), "p": pod("app: db", "former")}, migration.Pending, "Pod data/p is not adopted yet"},
-		"AnotherPod":    {create, view{ref.String(): seen(1), "p": pod("app: web", "other")}, migration.Met, ""},
+		"NotThereYet":   {create, view.Of{}, migration.Pending, "it is not there"},
+		"NotSeen":       {create, view.Of{seen(0)}, migration.Pending, "its controller has not seen it yet"},
+		"Adopted":       {create, view.Of{seen(1), pod("app: db", "u1")}, migration.Met, ""},
+		"NotAdopted":    {create, view.Of{seen(1), pod("app: db", "former")}, migration.Pending, "Pod data/p is not adopted yet"},
+		"AnotherPod":    {create, view.Of{seen(1), pod("app: web", "other")}, migration.Met, ""},
 		"Grown":         {patch, at(claim(t, "store-db-0", "5Gi", "5Gi", "")), migration.Met, ""},
 		"FurtherGrown":  {patch, at(claim(t, "store-db-0", "9Gi", "8Gi", "")), migration.Met, ""},
 		"Growing":       {patch, at(claim(t, "store-db-0", "5Gi", "1Gi", "")), migration.Pending, "its volume has 1Gi"},
 		"GrowingByHand": {await, at(claim(t, "store-db-0", "5Gi", "1Gi", "")), migration.Pending, "its volume has 1Gi"},
 		"Refused":       {patch, at(claim(t, "store-db-0", "5Gi", "1Gi", `, conditions: [{type: ControllerResizeError, status: "True", message: quota}]`)), migration.Pending, "ControllerResizeError: quota"},
-		"Deleted":       {patch, view{}, migration.Failed, "it was deleted meanwhile"},
+		"Deleted":       {patch, view.Of{}, migration.Failed, "it was deleted meanwhile"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conditions := j.Await(&tc.change)

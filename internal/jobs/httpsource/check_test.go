@@ -11,6 +11,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
 func TestReadiness(t *testing.T) {
@@ -119,7 +120,7 @@ func TestReadiness(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			ch := &migration.Change{Verb: migration.Await, Ref: k.httpSource.Ref(namespace, "a")}
-			if diff := cmp.Diff(tc.want, sourceReady(ch).Eval(view{tc.objects})); diff != "" {
+			if diff := cmp.Diff(tc.want, sourceReady(ch).Eval(view.Of(tc.objects))); diff != "" {
 				t.Errorf("%s\nEval(): -want +got:\n%s", tc.reason, diff)
 			}
 			// Memory is saved without a change of mind.
@@ -128,7 +129,7 @@ func TestReadiness(t *testing.T) {
 				trim(obj)
 				trim(obj) // an object may come from the list and be trimmed again
 			}
-			if diff := cmp.Diff(tc.want, sourceReady(ch).Eval(view{tc.objects})); diff != "" {
+			if diff := cmp.Diff(tc.want, sourceReady(ch).Eval(view.Of(tc.objects))); diff != "" {
 				t.Errorf("%s\nEval() of trimmed objects: -want +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -158,7 +159,7 @@ func TestSourceReadyOverTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := sourceReady(&migration.Change{Verb: tc.verb, Ref: k.httpSource.Ref(namespace, "a")})
 			for i, s := range tc.steps {
-				got := c.Eval(view{s.objects})
+				got := c.Eval(view.Of(s.objects))
 				if got.State != s.want || got.Message != s.message {
 					t.Errorf("%s\nstep %d: got state %d %q, want %d %q", tc.reason, i, got.State, got.Message, s.want, s.message)
 				}
@@ -182,7 +183,7 @@ func TestAdapterHasChannel(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")})
-			got := c.Eval(view{tc.objects})
+			got := c.Eval(view.Of(tc.objects))
 			if got.State != tc.want {
 				t.Errorf("%s\nstate %d (%s), want %d", tc.reason, got.State, got.Message, tc.want)
 			}

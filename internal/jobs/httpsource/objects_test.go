@@ -2,7 +2,6 @@ package httpsource
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -89,28 +88,6 @@ func service(name string, edits ...edit) *unstructured.Unstructured {
 		}}}},
 		"status": map[string]any{"url": "http://" + name + "." + namespace},
 	}, append([]edit{says("True", "", ""), generation(1, 1), ownedBy("sources.kyma-project.io/v1alpha1", "HTTPSource", name, "uid-"+name)}, edits...))
-}
-
-// view is a migration.View over the objects of a test.
-type view struct{ objects []*unstructured.Unstructured }
-
-func (v view) Get(s migration.Subject) *unstructured.Unstructured {
-	for _, obj := range v.objects {
-		if obj != nil && obj.GetKind() == s.Kind && obj.GetNamespace() == s.Namespace && obj.GetName() == s.Name {
-			return obj
-		}
-	}
-	return nil
-}
-
-func (v view) List(gk schema.GroupKind, _ string) []*unstructured.Unstructured {
-	var list []*unstructured.Unstructured
-	for _, obj := range v.objects {
-		if obj != nil && obj.GetKind() == gk.Kind {
-			list = append(list, obj)
-		}
-	}
-	return list
 }
 
 // unserve returns the kinds with some that are not served.

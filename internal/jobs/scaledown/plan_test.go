@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -190,28 +191,6 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// view is a migration.View over lists.
-type view []*unstructured.Unstructured
-
-func (v view) Get(s migration.Subject) *unstructured.Unstructured {
-	for _, obj := range v.List(s.GroupKind, s.Namespace) {
-		if obj.GetName() == s.Name {
-			return obj
-		}
-	}
-	return nil
-}
-
-func (v view) List(gk schema.GroupKind, _ string) []*unstructured.Unstructured {
-	var all []*unstructured.Unstructured
-	for _, obj := range v {
-		if obj.GetKind() == gk.Kind {
-			all = append(all, obj)
-		}
-	}
-	return all
-}
-
 func TestNoPods(t *testing.T) {
 	const (
 		zero    = "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: pub, generation: 2}, spec: {replicas: 0, selector: {matchLabels: {app: pub}}}, status: {observedGeneration: 2}}"
@@ -255,7 +234,7 @@ func TestNoPods(t *testing.T) {
 			want:    migration.Met,
 		},
 	} {
-		var v view
+		var v view.Of
 		for _, text := range tc.objects {
 			v = append(v, object(t, text))
 		}
@@ -267,10 +246,10 @@ func TestNoPods(t *testing.T) {
 	}
 
 	c := noPods(&migration.Change{Ref: migration.Ref{Resource: deployments, Namespace: "kyma-system", Name: "pub"}})
-	if got := c.Eval(view{object(t, unseen)}); got.State != migration.Pending {
+	if got := c.Eval(view.Of{object(t, unseen)}); got.State != migration.Pending {
 		t.Errorf("got %v", got)
 	}
-	if got := c.Eval(view{object(t, two)}); got.State != migration.Failed || got.Message != "somebody scaled it up again, to 2" {
+	if got := c.Eval(view.Of{object(t, two)}); got.State != migration.Failed || got.Message != "somebody scaled it up again, to 2" {
 		t.Errorf("once it was seen at 0, more than that is somebody's doing: %v %q", got.State, got.Message)
 	}
 }

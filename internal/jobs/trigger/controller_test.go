@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
@@ -174,28 +173,6 @@ func TestRestoredWithoutSubscriptions(t *testing.T) {
 	if eventbus.Stops(&ch) {
 		t.Error("to scale up counts as a stop")
 	}
-}
-
-// view is a migration.View over some objects.
-type view []*unstructured.Unstructured
-
-func (v view) Get(s migration.Subject) *unstructured.Unstructured {
-	for _, obj := range v.List(s.GroupKind, s.Namespace) {
-		if obj.GetName() == s.Name {
-			return obj
-		}
-	}
-	return nil
-}
-
-func (v view) List(gk schema.GroupKind, namespace string) []*unstructured.Unstructured {
-	var all []*unstructured.Unstructured
-	for _, obj := range v {
-		if obj.GetKind() == gk.Kind && (namespace == "" || obj.GetNamespace() == namespace) && strings.HasPrefix(obj.GetAPIVersion(), gk.Group) {
-			all = append(all, obj)
-		}
-	}
-	return all
 }
 
 // TestCrashingEndpoint: a Subscription at which the controller crashes is named

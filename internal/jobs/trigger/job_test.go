@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
 func TestValidate(t *testing.T) {
@@ -76,7 +77,7 @@ func TestReady(t *testing.T) {
 	k := assumedKinds()
 	ref := k.trigger.Ref("shop", "t")
 	stands := func(verb migration.Verb, obj *unstructured.Unstructured) migration.Status {
-		v := view{}
+		v := view.Of{}
 		if obj != nil {
 			v = append(v, obj)
 		}

@@ -16,12 +16,13 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
 // world is a reader over some objects, with every kind at the version that the job
 // assumes.
 type world struct {
-	view
+	objects view.Of
 	// channels is what NATS Streaming answers, once for each read; the last one stays.
 	channels []string
 	reads    int
@@ -54,7 +55,7 @@ func (w *world) ListEach(ctx context.Context, r migration.Resource, namespace st
 }
 
 func (w *world) Each(_ context.Context, r migration.Resource, namespace string, opts migration.ListOptions, fn func(*unstructured.Unstructured) error) error {
-	for _, obj := range w.view.List(r.GroupKind(), namespace) {
+	for _, obj := range w.objects.List(r.GroupKind(), namespace) {
 		obj = obj.DeepCopy()
 		if opts.Trim != nil {
 			opts.Trim(obj)
@@ -67,7 +68,7 @@ func (w *world) Each(_ context.Context, r migration.Resource, namespace string, 
 }
 
 func (w *world) Get(_ context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
-	return w.view.Get(ref.Subject()), nil
+	return w.objects.Get(ref.Subject()), nil
 }
 
 func (w *world) PodGet(context.Context, string, string, int, string, url.Values) ([]byte, error) {
@@ -88,7 +89,7 @@ func natsAnswer(last, waiting int) string {
 func live() *world {
 	s := contracted()
 	w := &world{channels: []string{natsAnswer(7, 0)}}
-	add := func(objects ...*unstructured.Unstructured) { w.view = append(w.view, objects...) }
+	add := func(objects ...*unstructured.Unstructured) { w.objects = append(w.objects, objects...) }
 	add(obj("v1", "Namespace", "", "shop", nil), obj("v1", "Namespace", "", "kyma-integration", nil))
 	add(obj("applicationconnector.kyma-project.io/v1alpha1", "Application", "", "commerce", nil))
 	add(s.subscriptions...)
@@ -132,7 +133,7 @@ func TestRead(t *testing.T) {
 		waits  string
 	}{
 		"All":       {"nothing is missing", func(*world) {}, gone, ""},
-		"FormerPod": {"it posts until it ends", func(w *world) { w.view = append(w.view, formerPod("Running", ago(0))) }, nil, "Pod kyma-integration/old"},
+		"FormerPod": {"it posts until it ends", func(w *world) { w.objects = append(w.objects, formerPod("Running", ago(0))) }, nil, "Pod kyma-integration/old"},
 		"LaterKind": {"later versions of Kyma use the kind for something else", func(w *world) {
 			w.object("Subscription", "shop", "orders").Object["spec"] = map[string]any{"sink": "http://fn.shop", "types": []any{"order.created"}}
 		}, nil, ""},
@@ -171,7 +172,7 @@ func TestRead(t *testing.T) {
 
 // object finds an object by kind and name.
 func (w *world) object(kind, namespace, name string) *unstructured.Unstructured {
-	for _, obj := range w.view {
+	for _, obj := range w.objects {
 		if obj.GetKind() == kind && obj.GetNamespace() == namespace && obj.GetName() == name {
 			return obj
 		}
@@ -267,13 +268,13 @@ func TestTriggerVanishes(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		verb   migration.Verb
-		views  []view
+		views  []view.Of
 		want   migration.State
 	}{
-		{"a view lags behind a create", migration.Create, []view{nil}, migration.Pending},
-		{"somebody deletes it", migration.Create, []view{nil, {trigger}, nil}, migration.Failed},
-		{"somebody deletes it", migration.Await, []view{{trigger}, nil}, migration.Failed},
-		{"it is to come", migration.Await, []view{nil}, migration.Pending},
+		{"a view lags behind a create", migration.Create, []view.Of{nil}, migration.Pending},
+		{"somebody deletes it", migration.Create, []view.Of{nil, {trigger}, nil}, migration.Failed},
+		{"somebody deletes it", migration.Await, []view.Of{{trigger}, nil}, migration.Failed},
+		{"it is to come", migration.Await, []view.Of{nil}, migration.Pending},
 	} {
 		c := ready(&migration.Change{Verb: tc.verb, Ref: ref}, ref.Subject())
 		var got migration.Status
@@ -296,10 +297,10 @@ func TestChannelAwaited(t *testing.T) {
 		t.Fatalf("%d conditions", len(conditions))
 	}
 	link := contracted().bus.Links["orders--shop"]
-	if got := conditions[0].Eval(view{link}); got.State != migration.Pending {
+	if got := conditions[0].Eval(view.Of{link}); got.State != migration.Pending {
 		t.Errorf("with a subscriber: %v", got)
 	}
-	if got := conditions[0].Eval(view{}); got.State != migration.Met {
+	if got := conditions[0].Eval(view.Of{}); got.State != migration.Met {
 		t.Errorf("without: %v", got)
 	}
 	if conditions[0].Timeout != j.options.deleteTimeout {
@@ -329,7 +330,7 @@ func TestRefuseUndo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &world{}
 			if tc.c.Deployment != nil {
-				w.view = view{tc.c.Deployment}
+				w.objects = view.Of{tc.c.Deployment}
 			}
 			findings, err := refuseUndo(t.Context(), w, tc.changes)
 			if err != nil || (len(findings) > 0) != tc.refused {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
 func obj(apiVersion, kind, namespace, name string, content map[string]any) *unstructured.Unstructured {
@@ -112,32 +112,10 @@ func TestScaleDown(t *testing.T) {
 	}
 }
 
-// view is a migration.View over some objects.
-type view []*unstructured.Unstructured
-
-func (v view) Get(s migration.Subject) *unstructured.Unstructured {
-	for _, obj := range v.List(s.GroupKind, s.Namespace) {
-		if obj.GetName() == s.Name {
-			return obj
-		}
-	}
-	return nil
-}
-
-func (v view) List(gk schema.GroupKind, namespace string) []*unstructured.Unstructured {
-	var all []*unstructured.Unstructured
-	for _, obj := range v {
-		if obj.GetKind() == gk.Kind && (namespace == "" || obj.GetNamespace() == namespace) && strings.HasPrefix(obj.GetAPIVersion(), gk.Group) {
-			all = append(all, obj)
-		}
-	}
-	return all
-}
-
 func TestAtZero(t *testing.T) {
-	labelled := func(c Controller) view {
+	labelled := func(c Controller) view.Of {
 		match := map[string]any{"name": "subscription-controller"}
-		v := view{}
+		v := view.Of{}
 		if c.Deployment != nil {
 			c.Deployment.Object["spec"].(map[string]any)["selector"] = map[string]any{"matchLabels": match}
 			v = append(v, c.Deployment)
