@@ -59,8 +59,12 @@ func jobsCommand(a *app) *cobra.Command {
 				}
 				rows, failed := jobRows(needs)
 				if a.structured() {
-					return errors.Join(a.print(rows), failed)
+					return errors.Join(a.print(struct {
+						place
+						Jobs []jobRow `json:"jobs"`
+					}{placeOf(c), rows}), failed)
 				}
+				fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 				t := &table{width: textOf(a, c).tableWidth()}
 				head := []string{"NAME", "COMPONENT", "PHASE", "NEEDED", "WHY"}
 				if a.output == formWide {
@@ -413,6 +417,7 @@ type jobStatus struct {
 }
 
 type status struct {
+	place
 	Jobs     []jobStatus            `json:"jobs"`
 	Journals []engine.StoredJournal `json:"journals"`
 	Lock     *engine.HeldLock       `json:"lock,omitempty"`
@@ -420,8 +425,8 @@ type status struct {
 	AccountsLeft *verify.AccountsLeft `json:"accountsLeft,omitempty"`
 }
 
-func (a *app) statusOf(kept *engine.State, left *verify.AccountsLeft) status {
-	s := status{Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock, AccountsLeft: left}
+func (a *app) statusOf(c *cli.Connection, kept *engine.State, left *verify.AccountsLeft) status {
+	s := status{place: placeOf(c), Jobs: []jobStatus{}, Journals: kept.Journals, Lock: kept.Lock, AccountsLeft: left}
 	if s.Journals == nil {
 		s.Journals = []engine.StoredJournal{}
 	}
@@ -464,7 +469,7 @@ func statusCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.writeStatus(c, a.statusOf(kept, left))
+				return a.writeStatus(c, a.statusOf(c, kept, left))
 			})
 		},
 	}
@@ -476,6 +481,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if a.structured() {
 		return a.print(s)
 	}
+	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 	t := &table{width: textOf(a, c).tableWidth()}
 	t.row("JOB", "LAST RESULT", "COMMAND", "STARTED", "TOOK", "MESSAGE")
 	for _, j := range s.Jobs {

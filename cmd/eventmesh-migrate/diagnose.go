@@ -64,7 +64,7 @@ func (a *app) archive(ctx context.Context, c *cli.Connection, to *diagnose.Archi
 	}
 	kept, failed := e.State(ctx)
 	if failed == nil {
-		add("status.json", a.statusOf(kept, accounts), nil)
+		add("status.json", a.statusOf(c, kept, accounts), nil)
 		add("reports.json", kept.Reports, nil)
 	} else {
 		to.Problem("status.json", failed)

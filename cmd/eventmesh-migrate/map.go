@@ -105,12 +105,16 @@ func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file str
 	case "html":
 		return m.WriteHTML(w, c.Config.Host, now())
 	case "table":
+		fmt.Fprintln(w, textOf(a, c).heading())
 		return m.WriteTable(w)
 	default:
 		streams := *a.Tool
 		streams.Stdout = w
 		other := *a
 		other.Tool = &streams
-		return other.print(m)
+		return other.print(struct {
+			place
+			*eventmap.Map
+		}{placeOf(c), m})
 	}
 }

@@ -26,6 +26,14 @@ const (
 	formName = "name"
 )
 
+// place names the cluster in what is printed for machines.
+type place struct {
+	Server  string `json:"server"`
+	Context string `json:"context,omitempty"`
+}
+
+func placeOf(c *cli.Connection) place { return place{Server: c.Config.Host, Context: c.Context} }
+
 // outputError says that the cluster was read, and the result could not be written.
 type outputError struct{ err error }
 
@@ -145,6 +153,7 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).run(r, s)))
 		return err
 	}
+	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 	t := &table{}
 	head := []string{"JOB", "COMPONENT", "PHASE", "RESULT", "CHECK", "RUN", "WHY"}
 	t.row(head...)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/present"
@@ -28,7 +29,7 @@ func textOf(a *app, c *cli.Connection) text {
 	t := text{caller: present.Caller{Program: a.name}, namespace: a.namespace, width: a.Width(), uncut: a.output == formWide || !a.IsTerminal(a.Stdout), code: a.code}
 	t.caller.Cluster, t.caller.Work = a.Given()
 	if c != nil {
-		t.cluster = fmt.Sprintf("%s (%s)", c.Config.Host, c.Source)
+		t.cluster = c.Cluster()
 	}
 	return t
 }
@@ -37,6 +38,11 @@ const full = "add -o wide or -o json"
 
 func (t text) options(state present.State) present.Options {
 	return present.Options{Width: t.width, Full: full, Caller: t.caller, Next: present.Next(state)}
+}
+
+// heading names the cluster above what a command has read of it.
+func (t text) heading() string {
+	return strings.Join(present.Wrap("Cluster "+t.cluster, t.width), "\n")
 }
 
 // run is the report of a run or a plan for people.
@@ -106,7 +112,7 @@ func (t text) verified(found []verify.Finding) string {
 	if len(found) > 0 {
 		title = fmt.Sprintf("%d errors, %d warnings.", count[migration.Error], count[migration.Warning])
 	}
-	return present.Findings(title, state.Findings, t.options(state))
+	return present.Findings([]string{t.heading(), title}, state.Findings, t.options(state))
 }
 
 // tableWidth is 0 where nothing is cut.
@@ -123,7 +129,7 @@ func (t text) statusFindings(s status) string {
 	if len(state.Findings) == 0 {
 		return ""
 	}
-	return present.Findings("", state.Findings, present.Options{Width: t.width, Full: full, Caller: t.caller, Lines: present.DefaultLines / 2})
+	return present.Findings(nil, state.Findings, present.Options{Width: t.width, Full: full, Caller: t.caller, Lines: present.DefaultLines / 2})
 }
 
 func (t text) statusNext(s status) string {

@@ -81,7 +81,10 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 		if found == nil {
 			found = []verify.Finding{}
 		}
-		return a.print(found)
+		return a.print(struct {
+			place
+			Findings []verify.Finding `json:"findings"`
+		}{placeOf(c), found})
 	case formName:
 		for _, d := range found {
 			fmt.Fprintln(a.Stdout, d.ID)
@@ -92,6 +95,7 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found)))
 		return err
 	}
+	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 	t := &table{}
 	t.row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "PAGE")
 	errors := 0

@@ -132,7 +132,7 @@ func TestErrorsStay(t *testing.T) {
 				})
 			}
 		}
-		got := Findings("1 thing.", all, Options{Full: "add -o wide", Caller: prod, Next: []Step{{"Fix the errors above. Then:", "eventmesh-migrate verify"}}})
+		got := Findings([]string{"1 thing."}, all, Options{Full: "add -o wide", Caller: prod, Next: []Step{{"Fix the errors above. Then:", "eventmesh-migrate verify"}}})
 		if lines := strings.Count(got, "\n"); lines > DefaultLines {
 			t.Errorf("%d errors: %d lines\n%s", errors, lines, got)
 		}

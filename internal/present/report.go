@@ -62,9 +62,9 @@ func Text(r Report, o Options) string {
 	return assemble(append([]string{r.Title + "."}, head...), Groups(findings), r.Last, o)
 }
 
-// Findings returns the findings of a command that has no jobs.
-func Findings(title string, findings []Finding, o Options) string {
-	return assemble([]string{title}, Groups(findings), nil, o.complete())
+// Findings returns the findings of a command that has no jobs, below its head.
+func Findings(head []string, findings []Finding, o Options) string {
+	return assemble(head, Groups(findings), nil, o.complete())
 }
 
 func (o Options) complete() Options {

@@ -122,7 +122,10 @@ func TestForms(t *testing.T) {
 			for _, form := range forms {
 				out := tool(t, command, "-o", form)
 				out.want(t, 0)
-				var v any
+				if human := form == "table" || form == "wide"; human && !strings.Contains(out.stdout, cluster.Config().Host) {
+					t.Errorf("%s -o %s does not name the cluster:\n%s", command, form, out.stdout)
+				}
+				var v map[string]any
 				switch form {
 				case "json":
 					if err := json.Unmarshal([]byte(out.stdout), &v); err != nil {
@@ -132,6 +135,9 @@ func TestForms(t *testing.T) {
 					if err := yaml.UnmarshalStrict([]byte(out.stdout), &v); err != nil {
 						t.Errorf("%s: %v in\n%s", command, err, out.stdout)
 					}
+				}
+				if structured := form == "json" || form == "yaml"; structured && (v["server"] != cluster.Config().Host || v["context"] == nil) {
+					t.Errorf("%s -o %s: server %v, context %v", command, form, v["server"], v["context"])
 				}
 				// Nothing is planned and nothing is wrong, so there are no names.
 				if nothing := form == "name" && command != "jobs"; (strings.TrimSpace(out.stdout) == "") != nothing {

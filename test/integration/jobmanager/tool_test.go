@@ -323,7 +323,7 @@ func TestMap(t *testing.T) {
 	// The name of a file chooses the form, and no file is overwritten unasked.
 	dir := t.TempDir()
 	for _, tc := range []struct{ name, begins string }{
-		{"map.html", "<!DOCTYPE html>"}, {"map.mmd", "flowchart LR"}, {"map.md", "```mermaid\nflowchart LR"}, {"map.json", "{"}, {"map.yaml", "applications:"}, {"map.txt", "APPLICATION"},
+		{"map.html", "<!DOCTYPE html>"}, {"map.mmd", "flowchart LR"}, {"map.md", "```mermaid\nflowchart LR"}, {"map.json", "{"}, {"map.yaml", "applications:"}, {"map.txt", "Cluster http"},
 	} {
 		file := filepath.Join(dir, tc.name)
 		tool(t, "map", "--file", file).want(t, 0)

@@ -329,7 +329,7 @@ func TestVerify(t *testing.T) {
 	}
 	t.Run("Good", func(t *testing.T) {
 		tool(t, "verify").want(t, 0, "Nothing is wrong.")
-		tool(t, "verify", "-o", "json").want(t, 0, "[]")
+		tool(t, "verify", "-o", "json").want(t, 0, `"findings": []`)
 		tool(t, "verify", "-n", "shop").want(t, 0, "Nothing is wrong.")
 		// Fails on the commit before: "Nothing is wrong."
 		tool(t, "verify", "-n", "shopp").want(t, migration.ExitUsage, `"shopp"`, "no such namespace")
@@ -387,22 +387,25 @@ func TestVerifyHalfMigrated(t *testing.T) {
 	}
 	out := tool(t, "verify", "-o", "json")
 	out.want(t, migration.ExitFindings)
-	var found []verify.Finding
+	var found struct {
+		Findings []verify.Finding `json:"findings"`
+	}
 	if err := json.Unmarshal([]byte(out.stdout), &found); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(want)
 	want = slices.Compact(want)
-	if got := ids(found); !slices.Equal(got, want) || len(want) < 20 {
+	if got := ids(found.Findings); !slices.Equal(got, want) || len(want) < 20 {
 		t.Errorf("found\n%q, want\n%q", got, want)
 	}
 	// In one namespace only.
 	out = tool(t, "verify", "-n", "shop", "-o", "json")
 	out.want(t, migration.ExitFindings)
+	found.Findings = nil
 	if err := json.Unmarshal([]byte(out.stdout), &found); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range found {
+	for _, d := range found.Findings {
 		if d.Namespace != "shop" {
 			t.Errorf("not in namespace shop: %+v", d)
 		}
