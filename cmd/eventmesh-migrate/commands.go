@@ -388,18 +388,17 @@ live events are protected. The report names both.`,
 			switch a.output {
 			case formJSON, formYAML:
 				return a.print(report)
+			case formWide:
+				return cli.WriteWide(a.Stdout, report)
 			default:
-				state := present.State{Command: "undo", Jobs: args, ExitCode: a.code}
-				err := cli.WriteReport(a.Stdout, report)
-				if err == nil {
-					_, err = fmt.Fprint(a.Stdout, "\n", textOf(a, c).next(state))
-				}
+				text := textOf(a, c)
+				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Text(report, text.cluster, text.options(present.StateOfJob(report, text.caller)))))
 				return err
 			}
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation.")
-	a.flags(cmd, []string{formText, formJSON, formYAML}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
+	a.flags(cmd, []string{formText, formWide, formJSON, formYAML}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }
 

@@ -166,14 +166,14 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 	for i := range r.Jobs {
 		if j := &r.Jobs[i]; j.Report != nil {
 			fmt.Fprintln(a.Stdout)
-			if err := cli.WriteReport(a.Stdout, j.Report); err != nil {
+			if err := cli.WriteWide(a.Stdout, j.Report); err != nil {
 				return err
 			}
 		}
 	}
 	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s checking, %s running; %d reads, %d writes.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), r.Requests.Reads, r.Requests.Writes)
 	if r.ExitCode != migration.ExitOK {
-		fmt.Fprintf(a.Stdout, "Exit code %d: %s. What to do: %s\n", r.ExitCode, cli.Meaning(r.ExitCode), cli.Anchor(r.ExitCode))
+		fmt.Fprintln(a.Stdout, cli.ExitLine(r.ExitCode))
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 		told.Jobs = append(told.Jobs, row)
 		state.Findings = append(state.Findings, present.Of(row.Findings)...)
 		if state.Unready == nil {
-			state.Unready = unready(row.Changes)
+			state.Unready = present.Unready(row.Changes)
 		}
 	}
 	changes := present.Changes(told.Jobs)
@@ -85,19 +85,9 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 		told.Title = fmt.Sprintf("Run on %s: %s, in %s", t.cluster, r.Message, secondsOf(r.Seconds))
 	}
 	if r.ExitCode != migration.ExitOK {
-		told.Last = []string{fmt.Sprintf("Exit code %d: %s. What to do: %s", r.ExitCode, cli.Meaning(r.ExitCode), cli.Anchor(r.ExitCode))}
+		told.Last = []string{cli.ExitLine(r.ExitCode)}
 	}
 	return present.Text(told, t.options(state))
-}
-
-// unready is the first change whose object was not ready in time, nil if there is none.
-func unready(changes []migration.ChangeReport) *migration.ChangeReport {
-	for i := range changes {
-		if ch := &changes[i]; ch.Result == migration.ChangeFailed && (ch.Verb == migration.Create || ch.Verb == migration.Await || ch.Verb == migration.Recreate) {
-			return ch
-		}
-	}
-	return nil
 }
 
 // verified is the result of verify for people.
@@ -148,10 +138,4 @@ func (t text) state(s status) present.State {
 	}
 	state.Running = state.Open && s.Lock.Live(now())
 	return state
-}
-
-// next is only the next step.
-func (t text) next(state present.State) string {
-	state.Caller = t.caller
-	return present.NextText(t.options(state))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -58,23 +59,35 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 // again returns the flags that the next run needs, too, if they were given: the
 // job's own and the cluster's. Those of time, safety and output are for one run.
 func (cl *commandLine) again() []string {
-	var given []string
+	var words []string
+	cluster, jobs := cl.given()
+	for _, f := range slices.Concat(cluster, jobs) {
+		words = append(words, "--"+f.Name+"="+migration.ShellQuote(f.Value))
+	}
+	return words
+}
+
+// given are the flags that were given and that the next command on this cluster needs, too:
+// those of the cluster, and the settings of jobs.
+func (cl *commandLine) given() (cluster, jobs []present.Flag) {
 	for _, g := range cl.groups {
-		if g.title != clusterGroup && !strings.HasPrefix(g.title, jobGroup) {
-			continue
-		}
 		g.flags.VisitAll(func(f *pflag.Flag) {
 			if !f.Changed {
 				return
 			}
-			value := f.Value.String()
+			given := present.Flag{Name: f.Name, Value: f.Value.String()}
 			if list, ok := f.Value.(pflag.SliceValue); ok {
-				value = strings.Join(list.GetSlice(), ",")
+				given.Value = strings.Join(list.GetSlice(), ",")
 			}
-			given = append(given, "--"+f.Name+"="+migration.ShellQuote(value))
+			switch {
+			case g.title == clusterGroup:
+				cluster = append(cluster, given)
+			case strings.HasPrefix(g.title, jobGroup):
+				jobs = append(jobs, given)
+			}
 		})
 	}
-	return given
+	return cluster, jobs
 }
 
 func (cl *commandLine) clusterFlags(fs *pflag.FlagSet) {
@@ -119,7 +132,7 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 func (cl *commandLine) outputFlags(fs *pflag.FlagSet) {
 	o := &cl.options
 	wordVar(fs, &o.output, "output",
-		"form of the report on stdout: a summary (text), or one complete object (json).")
+		"form of the report on stdout: a summary (text), each change and finding (wide), or one complete object (json).")
 	wordVar(fs, &o.logFormat, "log-format",
 		"form of the log on stderr. auto: console on a terminal, json elsewhere. The status line needs console and a terminal.")
 	wordVar(fs, &o.logLevel, "log-level",

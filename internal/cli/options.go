@@ -17,6 +17,7 @@ const (
 	onFailureRollback = "rollback"
 	onFailureLeave    = "leave"
 	outputText        = "text"
+	outputWide        = "wide"
 	outputJSON        = "json"
 	logAuto           = "auto"
 	logJSON           = "json"
@@ -28,7 +29,7 @@ var words = map[string][]string{
 	"on-failure": {onFailureRollback, onFailureLeave},
 	"resume":     {"forward", "back"},
 	"defer":      {"allow", "fail"},
-	"output":     {outputText, outputJSON},
+	"output":     {outputText, outputWide, outputJSON},
 	"log-format": {logAuto, logJSON, logConsole},
 	"log-level":  {"debug", "info", "warn", "error"},
 }

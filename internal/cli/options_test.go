@@ -215,7 +215,7 @@ func TestUsageErrors(t *testing.T) {
 		},
 		"Output": {
 			reason: "a flag of its own", args: []string{"--output=xml"},
-			want: "test-job: invalid argument \"xml\" for \"-o, --output\" flag: must be text or json\n",
+			want: "test-job: invalid argument \"xml\" for \"-o, --output\" flag: must be text, wide or json\n",
 		},
 		"LogFormat": {
 			reason: "a flag of its own", args: []string{"--log-format=csv"},

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -46,8 +47,40 @@ func writeJSON(w io.Writer, r *migration.Report) error {
 	return enc.Encode(&full)
 }
 
-// writeText writes the report for people.
-func writeText(w io.Writer, r *migration.Report) error {
+// clusterName names a cluster and the account for people.
+func clusterName(server, context, user string) string {
+	var about []string
+	if context != "" {
+		about = append(about, "context "+context)
+	}
+	if user != "" {
+		about = append(about, "user "+user)
+	}
+	if len(about) == 0 {
+		return server
+	}
+	return fmt.Sprintf("%s (%s)", server, strings.Join(about, ", "))
+}
+
+// ExitLine tells what an exit code means, and where to read on.
+func ExitLine(code int) string {
+	return fmt.Sprintf("Exit code %d: %s. What to do: %s", code, meaning(code), anchor(code))
+}
+
+// Text is the report of one job for people: a summary, groups of findings, the next command.
+func Text(r *migration.Report, cluster string, o present.Options) string {
+	told := present.OfJob(r, cluster)
+	switch code := r.ExitCode(); {
+	case code != migration.ExitOK:
+		told.Last = []string{ExitLine(code)}
+	case r.Result == migration.DeferredResult:
+		told.Last = []string{"Exit code 0, but some work is deferred to a later run. What to do: docs/runbook.md#deferred"}
+	}
+	return present.Text(told, o)
+}
+
+// WriteWide writes each change and each finding of one job.
+func WriteWide(w io.Writer, r *migration.Report) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "%s %s: %s\n%s\n", r.Job, r.Command, r.Result, r.Message)
 	fmt.Fprintf(b, "%.1f s, %d reads, %d writes", r.Seconds, r.Requests.Reads, r.Requests.Writes)
@@ -64,20 +97,11 @@ func writeText(w io.Writer, r *migration.Report) error {
 		writeChanges(b, r)
 	}
 	writeFindings(b, r.Findings)
-
-	switch code := r.ExitCode(); {
-	case code != migration.ExitOK:
-		fmt.Fprintf(b, "\nExit code %d: %s. What to do: %s\n", code, meaning(code), anchor(code))
-	case r.Result == migration.DeferredResult:
-		fmt.Fprintf(b, "\nExit code 0, but some work is deferred to a later run. What to do: docs/runbook.md#deferred\n")
+	if code := r.ExitCode(); code != migration.ExitOK {
+		fmt.Fprintf(b, "\n%s\n", ExitLine(code))
 	}
 	return b.Flush()
 }
-
-// maxOrdinary is how many changes of an ordinary result are listed, and how
-// many findings of a severity that needs no action. The others are listed in
-// full: none of them may hide another.
-const maxOrdinary = 20
 
 // resultOrder is the order in which changes are told, the worst first.
 var resultOrder = []string{
@@ -143,16 +167,10 @@ func writeChanges(b *bufio.Writer, r *migration.Report) {
 	}
 	fmt.Fprintf(b, "\nChanges: %s\n", counts)
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	hidden := 0
 	for _, result := range counts.results() {
-		shown := 0
 		for i := range r.Changes {
 			c := &r.Changes[i]
 			if c.Result != result {
-				continue
-			}
-			if shown++; shown > maxOrdinary && !alwaysShown[result] {
-				hidden++
 				continue
 			}
 			took := ""
@@ -163,9 +181,6 @@ func writeChanges(b *bufio.Writer, r *migration.Report) {
 		}
 	}
 	_ = table.Flush() // b keeps its own errors
-	if hidden > 0 {
-		fmt.Fprintf(b, "  and %d more; --output json lists all\n", hidden)
-	}
 }
 
 // nameOf spells the object of a change.
@@ -201,11 +216,7 @@ func bySeverity(all []migration.Finding) []severityGroup {
 func writeFindings(b *bufio.Writer, all []migration.Finding) {
 	for _, g := range bySeverity(all) {
 		fmt.Fprintf(b, "\n%s (%d):\n", severityTitle[g.severity], len(g.findings))
-		for i, f := range g.findings {
-			if i == maxOrdinary && g.severity == migration.Info {
-				fmt.Fprintf(b, "  and %d more; --output json lists all\n", len(g.findings)-i)
-				break
-			}
+		for _, f := range g.findings {
 			fmt.Fprint(b, "  ")
 			if f.Object != "" {
 				fmt.Fprintf(b, "%s: ", f.Object)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -82,12 +83,21 @@ func TestReports(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		args   []string
+		pod    bool
 		report *migration.Report
 		golden string
 	}{
 		"Text": {
-			reason: "the worst comes first, and nothing that needs a person is hidden",
+			reason: "a summary, what needs a person, and the next command",
 			report: partlyRestored(), golden: "partly-restored.txt.golden",
+		},
+		"Pod": {
+			reason: "in a Pod nobody adds a flag, and Helm has the next command", pod: true,
+			report: partlyRestored(), golden: "partly-restored.pod.golden",
+		},
+		"Wide": {
+			reason: "the worst comes first, and nothing is left out", args: []string{"-o=wide"},
+			report: partlyRestored(), golden: "partly-restored.wide.golden",
 		},
 		"JSON": {
 			reason: "the object of the contract, complete", args: []string{"--output=json"},
@@ -107,7 +117,7 @@ func TestReports(t *testing.T) {
 			golden: "empty.json.golden",
 		},
 		"Plan": {
-			reason: "each change, and what it would write", args: []string{"plan"},
+			reason: "each change, and what it would write", args: []string{"plan", "-o=wide"},
 			report: &migration.Report{
 				Job: "test-job", Command: "plan", Result: migration.Planned, Message: "a run would make 6 changes", Requests: migration.Requests{Reads: 6},
 				Changes: []migration.ChangeReport{
@@ -121,12 +131,16 @@ func TestReports(t *testing.T) {
 				},
 				Findings: []migration.Finding{{Severity: migration.Warning, Object: "Hat wardrobe/old", Problem: "the colour may run"}},
 			},
-			golden: "plan.txt.golden",
+			golden: "plan.wide.golden",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTrial(t, tc.args...)
 			tr.report = tc.report
+			if tc.pod {
+				tr.env = map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+				tr.inCluster = func() (*rest.Config, error) { return &rest.Config{Host: "https://10.96.0.1:443"}, nil }
+			}
 			if code := tr.main(); code != tc.report.ExitCode() {
 				t.Errorf("%s: exit code %d, want %d", tc.reason, code, tc.report.ExitCode())
 			}
@@ -149,7 +163,7 @@ func TestExitCodes(t *testing.T) {
 		code int
 		want string
 	}{
-		migration.Succeeded:      {0, "made 1 hat"},
+		migration.Succeeded:      {0, "Made 1 hat"},
 		migration.NothingToDo:    {0, "test-job run: nothing-to-do"},
 		migration.DeferredResult: {0, "docs/runbook.md#deferred"},
 		migration.FailedResult:   {1, "docs/runbook.md#exit-1"},
@@ -274,7 +288,7 @@ func TestPlanShowsNoSecret(t *testing.T) {
 	r := &migration.Report{Job: "test-job", Command: cmdPlan, Result: migration.Planned, Changes: []migration.ChangeReport{
 		{Verb: migration.Create, Kind: "Trigger", Name: "x", Change: create}, {Verb: migration.Patch, Kind: "Trigger", Name: "x", Change: patch},
 	}}
-	if err := writeText(&b, r); err != nil {
+	if err := WriteWide(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, "uri: http://fn.shop:8080/?code=…") || !strings.Contains(got, "uri: http://fn.shop/?code=…") {
@@ -290,13 +304,15 @@ func TestManyFindings(t *testing.T) {
 			migration.Finding{Severity: migration.Error, Object: fmt.Sprintf("Hat e%02d", i), Problem: "bad"},
 			migration.Finding{Severity: migration.Info, Object: fmt.Sprintf("Hat i%02d", i), Problem: "good"})
 	}
-	if err := writeText(&b, r); err != nil {
+	if short := Text(r, "https://near.example:6443", present.Options{}); strings.Count(short, "\n") > present.DefaultLines {
+		t.Errorf("more than %d lines:\n%s", present.DefaultLines, short)
+	}
+	if err := WriteWide(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	for want, reason := range map[string]string{
-		"Hat e59: bad":                         "one bad object never hides another",
-		"Hat i19: good":                        "information is shown up to a limit",
-		"and 40 more; --output json lists all": "and the rest is announced",
+		"Hat e59: bad":  "one bad object never hides another",
+		"Hat i59: good": "nor does information",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%s: no %q in:\n%s", reason, want, &b)

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -238,22 +239,18 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 		report = p.broken(verb, started, err, ours)
 	}
 	report.Server, report.Context = cfg.Host, p.context
-	return p.conclude(report, cl.output, ours), nil
+	return p.conclude(report, cl, ours), nil
 }
 
 // conclude says, everywhere but in the log, how the command ended: the engine
 // has logged it.
-func (p *process) conclude(r *migration.Report, output string, log *zap.Logger) int {
+func (p *process) conclude(r *migration.Report, cl *commandLine, log *zap.Logger) int {
 	code := r.ExitCode()
 	if err := terminate(p.terminationLog, terminationText(r)); err != nil {
 		log.Warn("cannot write the termination message", zap.Error(err))
 	}
 
-	write := writeText
-	if output == outputJSON {
-		write = writeJSON
-	}
-	if err := write(p.Stdout, r); err != nil {
+	if err := p.write(r, cl); err != nil {
 		log.Error("cannot write the report to stdout", zap.Error(err))
 		// What a run did to the cluster is said by its own code. A plan that
 		// nobody can read has failed.
@@ -262,6 +259,40 @@ func (p *process) conclude(r *migration.Report, output string, log *zap.Logger) 
 		}
 	}
 	return code
+}
+
+// write writes the report as --output says.
+func (p *process) write(r *migration.Report, cl *commandLine) error {
+	switch cl.output {
+	case outputJSON:
+		return writeJSON(p.Stdout, r)
+	case outputWide:
+		return WriteWide(p.Stdout, r)
+	}
+	// The next command is that of a person's program, whose settings have the job in their names.
+	caller := present.Caller{Program: "eventmesh-migrate"}
+	caller.Cluster, caller.Work = cl.given()
+	for i := range caller.Work {
+		caller.Work[i].Name = r.Job + "." + caller.Work[i].Name
+	}
+	o := present.Options{Width: p.width(), Full: "add -o wide or -o json", Caller: caller}
+	switch {
+	case p.context == "" && r.Command != cmdPlan:
+		// In a Pod: nobody can add a flag, and Helm has the next command.
+		o.Full = fmt.Sprintf("ConfigMap eventmesh-migration-%s in namespace %s", r.Job, cl.stateNamespace)
+	case p.context != "" && r.Command != cmdCreateStateNamespace:
+		o.Next = present.Next(present.StateOfJob(r, caller))
+	}
+	_, err := io.WriteString(p.Stdout, Text(r, clusterName(r.Server, r.Context, p.user), o))
+	return err
+}
+
+// width of stdout: that of the terminal, or one for files and pipes.
+func (p *process) width() int {
+	if !p.isTerminal(p.Stdout) {
+		return present.DefaultWidth
+	}
+	return terminalWidth(p.Stdout)
 }
 
 // broken makes a report for work that ended without one.

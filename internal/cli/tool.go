@@ -164,19 +164,7 @@ func (t *Tool) Connect() (*Connection, error) {
 }
 
 // Cluster names the cluster and the account for people.
-func (c *Connection) Cluster() string {
-	var about []string
-	if c.Context != "" {
-		about = append(about, "context "+c.Context)
-	}
-	if c.User != "" {
-		about = append(about, "user "+c.User)
-	}
-	if len(about) == 0 {
-		return c.Config.Host
-	}
-	return fmt.Sprintf("%s (%s)", c.Config.Host, strings.Join(about, ", "))
-}
+func (c *Connection) Cluster() string { return clusterName(c.Config.Host, c.Context, c.User) }
 
 // Announce names the cluster on stderr before anything is done. A log for machines has it
 // as a line of its own.
@@ -238,19 +226,6 @@ func (t *Tool) Terminate(text string) error { return terminate(t.p.terminationLo
 // IsTerminal says whether a person sits at the stream.
 func (t *Tool) IsTerminal(w io.Writer) bool { return t.p.isTerminal(w) }
 
-// WriteReport writes the report of one job for people, WriteReportJSON for
-// machines.
-func WriteReport(w io.Writer, r *migration.Report) error { return writeText(w, r) }
-
-// WriteReportJSON writes the report of one job as one object.
-func WriteReportJSON(w io.Writer, r *migration.Report) error { return writeJSON(w, r) }
-
-// Meaning explains an exit code, Anchor is its place in the runbook.
-func Meaning(code int) string { return meaning(code) }
-
-// Anchor is the place of an exit code in the runbook.
-func Anchor(code int) string { return anchor(code) }
-
 // ExitCodes lists the contract, one line a code.
 func ExitCodes() string {
 	var b strings.Builder
@@ -263,33 +238,9 @@ func ExitCodes() string {
 // Timeout is the limit of the work.
 func (t *Tool) Timeout() time.Duration { return t.cl.timeout }
 
-// Given are the flags that were given and that the next command on this cluster needs, too:
-// those of the cluster, and the settings of jobs.
-func (t *Tool) Given() (cluster, jobs []present.Flag) {
-	for _, g := range t.cl.groups {
-		g.flags.VisitAll(func(f *pflag.Flag) {
-			if !f.Changed {
-				return
-			}
-			given := present.Flag{Name: f.Name, Value: f.Value.String()}
-			if list, ok := f.Value.(pflag.SliceValue); ok {
-				given.Value = strings.Join(list.GetSlice(), ",")
-			}
-			switch {
-			case g.title == clusterGroup:
-				cluster = append(cluster, given)
-			case strings.HasPrefix(g.title, jobGroup):
-				jobs = append(jobs, given)
-			}
-		})
-	}
-	return cluster, jobs
-}
+// Given are the flags that the next command on this cluster needs, too: those of the cluster,
+// and the settings of jobs.
+func (t *Tool) Given() (cluster, jobs []present.Flag) { return t.cl.given() }
 
 // Width of stdout: that of the terminal, or one for files and pipes.
-func (t *Tool) Width() int {
-	if !t.p.isTerminal(t.Stdout) {
-		return present.DefaultWidth
-	}
-	return terminalWidth(t.Stdout)
-}
+func (t *Tool) Width() int { return t.p.width() }

@@ -147,7 +147,7 @@ func TestTool(t *testing.T) {
 
 	tool(t, "undo", "eventbus-scaledown").want(t, migration.ExitUsage, "nobody is there to answer")
 	tool(t, "undo", "eventbus-scaledown", "--yes", "--lease-duration=1s").want(t, 0, "succeeded")
-	tool(t, "undo", "eventservice-verify", "--yes").want(t, 0, "it changes nothing")
+	tool(t, "undo", "eventservice-verify", "--yes").want(t, 0, "It changes nothing")
 	tool(t, "jobs", "-o", "name").want(t, 0, "job/trigger-sync\n")
 	tool(t, "lint", "--release", "9.9.9").want(t, migration.ExitFailed, "job httpsource-sync must be gone")
 	tool(t, "lint").want(t, 0)

@@ -267,7 +267,7 @@ func TestPlan(t *testing.T) {
 		{"always", []string{"the recreation of 2 ServiceInstances, one after the other,", recreated, "the workloads are without the credentials meanwhile"}},
 	} {
 		proxy, kubeconfig := w.proxied()
-		p := w.begin(kubeconfig, "plan", "--output=text", "--strategy="+tc.strategy)
+		p := w.begin(kubeconfig, "plan", "--output=wide", "--strategy="+tc.strategy)
 		if code := p.Wait(); code != 0 {
 			t.Errorf("--strategy=%s: exit code %d", tc.strategy, code)
 		}
@@ -362,7 +362,7 @@ func TestParameters(t *testing.T) {
 		command string
 		args    []string
 	}{
-		{"plan", []string{"--output=text"}}, {"plan", []string{"--output=json"}}, {"run", []string{"--output=json", "--log-level=debug"}},
+		{"plan", []string{"--output=wide"}}, {"plan", []string{"--output=json"}}, {"run", []string{"--output=json", "--log-level=debug"}},
 	} {
 		p := w.begin(w.Kubeconfig, run.command, append(run.args, "--strategy=always")...)
 		if code := p.Wait(); code != 0 {

@@ -1,0 +1,42 @@
+package present
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// OfJob is the report of one job on a cluster.
+func OfJob(r *migration.Report, cluster string) Report {
+	title := fmt.Sprintf("%s %s: %s on %s, in %.1f s (%d reads, %d writes", r.Job, r.Command, r.Result, cluster, r.Seconds, r.Requests.Reads, r.Requests.Writes)
+	if r.Run != "" {
+		title += ", run " + r.Run
+	}
+	title += ")"
+	failed := r.ExitCode() != migration.ExitOK
+	if r.Message != "" && !failed {
+		title += ". " + strings.ToUpper(r.Message[:1]) + r.Message[1:]
+	}
+	return Report{Title: title, Jobs: []Job{{
+		Name: r.Job, Result: r.Result, Message: r.Message, Failed: failed, Changes: r.Changes, Findings: r.Findings,
+	}}}
+}
+
+// StateOfJob is what the next command depends on after one job.
+func StateOfJob(r *migration.Report, c Caller) State {
+	return State{
+		Caller: c, Command: r.Command, Jobs: []string{r.Job}, ExitCode: r.ExitCode(),
+		Changes: Changes([]Job{{Name: r.Job, Changes: r.Changes}}).Writes, Findings: Of(r.Findings), Unready: Unready(r.Changes),
+	}
+}
+
+// Unready is the first change whose object was not ready in time, nil if there is none.
+func Unready(changes []migration.ChangeReport) *migration.ChangeReport {
+	for i := range changes {
+		if ch := &changes[i]; ch.Result == migration.ChangeFailed && (ch.Verb == migration.Create || ch.Verb == migration.Await || ch.Verb == migration.Recreate) {
+			return ch
+		}
+	}
+	return nil
+}
