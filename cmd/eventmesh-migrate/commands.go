@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -493,28 +494,10 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
 		return err
 	}
-	if a.output != formWide {
-		if _, err := fmt.Fprint(a.Stdout, textOf(a, c).statusFindings(s)); err != nil {
-			return err
-		}
-	}
-	for _, list := range []struct {
-		title string
-		of    func(jobStatus) []migration.Finding
-	}{{"Deferred", func(j jobStatus) []migration.Finding { return j.Deferred }}, {"Errors", func(j jobStatus) []migration.Finding { return j.Errors }}} {
-		said := false
-		for _, j := range s.Jobs {
-			if a.output != formWide {
-				break
-			}
-			for _, f := range list.of(j) {
-				if !said {
-					fmt.Fprintf(a.Stdout, "\n%s:\n", list.title)
-					said = true
-				}
-				fmt.Fprintf(a.Stdout, "  %s: %s\n", j.Job, f)
-			}
-		}
+	if a.output == formWide {
+		writeAllFindings(a.Stdout, s.Jobs)
+	} else if _, err := fmt.Fprint(a.Stdout, textOf(a, c).statusFindings(s)); err != nil {
+		return err
 	}
 	fmt.Fprintln(a.Stdout)
 	open := 0
@@ -555,4 +538,20 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 	}
 	_, err := fmt.Fprint(a.Stdout, "\n", textOf(a, c).statusNext(s))
 	return err
+}
+
+// writeAllFindings tells the findings of the last reports one by one.
+func writeAllFindings(w io.Writer, jobs []jobStatus) {
+	for _, list := range []struct {
+		title string
+		of    func(jobStatus) []migration.Finding
+	}{{"Deferred", func(j jobStatus) []migration.Finding { return j.Deferred }}, {"Errors", func(j jobStatus) []migration.Finding { return j.Errors }}} {
+		title := "\n" + list.title + ":\n"
+		for _, j := range jobs {
+			for _, f := range list.of(j) {
+				fmt.Fprintf(w, "%s  %s: %s\n", title, j.Job, f)
+				title = ""
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
@@ -113,13 +114,16 @@ func (t text) tableWidth() int {
 	return t.width
 }
 
-// statusFindings are those of the last reports, by kind.
+// statusFindings are those of the last reports, by job and kind. The jobs share the lines.
 func (t text) statusFindings(s status) string {
-	state := t.state(s)
-	if len(state.Findings) == 0 {
-		return ""
+	told := slices.DeleteFunc(slices.Clone(s.Jobs), func(j jobStatus) bool { return len(j.Errors)+len(j.Deferred) == 0 })
+	var b strings.Builder
+	for _, j := range told {
+		b.WriteString("\n" + present.Findings([]string{"Last report of " + j.Job + ":"}, present.Of(slices.Concat(j.Errors, j.Deferred)), present.Options{
+			Width: t.width, Full: full, Caller: t.caller, Lines: present.DefaultLines / 2 / len(told),
+		}))
 	}
-	return present.Findings(nil, state.Findings, present.Options{Width: t.width, Full: full, Caller: t.caller, Lines: present.DefaultLines / 2})
+	return b.String()
 }
 
 func (t text) statusNext(s status) string {

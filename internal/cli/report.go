@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// meaning explains one exit code.
-func meaning(code int) string {
+// Meaning explains one exit code.
+func Meaning(code int) string {
 	if code > migration.ExitSignal {
 		name := unix.SignalName(syscall.Signal(code - migration.ExitSignal))
 		return fmt.Sprintf("interrupted by %s; the next run continues", cmp.Or(name, "a signal"))
@@ -28,8 +28,8 @@ func meaning(code int) string {
 	return migration.ExitCodeOf(code).Meaning
 }
 
-// anchor is the place in the runbook for an exit code.
-func anchor(code int) string { return migration.ExitCodeOf(code).Page() }
+// Anchor is the place of an exit code in the runbook.
+func Anchor(code int) string { return migration.ExitCodeOf(code).Page() }
 
 // writeJSON writes the report as docs/architecture.md has it: one object, with every list
 // present.
@@ -64,7 +64,7 @@ func clusterName(server, context, user string) string {
 
 // ExitLine tells what an exit code means, and where to read on.
 func ExitLine(code int) string {
-	return fmt.Sprintf("Exit code %d: %s. What to do: %s", code, meaning(code), anchor(code))
+	return fmt.Sprintf("Exit code %d: %s. What to do: %s", code, Meaning(code), Anchor(code))
 }
 
 // Text is the report of one job for people: a summary, groups of findings, the next command.

@@ -201,8 +201,8 @@ func TestStatus(t *testing.T) {
 	}
 	tool(t, "status").want(t, 0,
 		"Run r1 of trigger-sync, begun 2020-04-01T22:15:00Z by version v9: open (rollback), and seems to be running: \"laptop_42_x\" holds the lock since ",
-		`The lock is held by "laptop_42_x"`, "it is in use", "Deferred to a later run (1):\n  Subscription shop/orders: its Trigger is not ready",
-		"Errors (1):\n  Thing x: is odd", "never run")
+		`The lock is held by "laptop_42_x"`, "it is in use", "Last report of trigger-sync:\n\nDeferred to a later run (1):\n  Subscription shop/orders: its Trigger is not ready",
+		"Last report of former-job:\n\nErrors (1):\n  Thing x: is odd", "never run")
 	tool(t, "status", "-o", "wide").want(t, 0, "Deferred:\n  trigger-sync: Subscription shop/orders: its Trigger is not ready", "Errors:\n  former-job: Thing x: is odd")
 	tool(t, "jobs").want(t, 0, "run r1 is open (rollback), and seems to be running: ")
 	if got := ids(look(t)); !slices.Contains(got, "run-running") || slices.Contains(got, "run-open") {
