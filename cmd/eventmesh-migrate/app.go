@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type app struct {
 	// exitCode: the exit code of plan says whether changes are left.
 	exitCode bool
 	code     int
+	checks   flagChecks
 }
 
 // execute is the program under the name it was called by.
@@ -62,13 +64,15 @@ func execute(name string, streams cli.IO, in io.Reader) int {
 	a.Tool = cli.NewTool(program, streams, engine...)
 	root := a.root()
 	root.SetArgs(append([]string{}, streams.Args...))
+	cli.PlainDescriptions(root, streams.Args)
 	if err := root.ExecuteContext(context.Background()); err != nil {
-		return a.Refuse(err)
+		return a.Refuse(a.name, err)
 	}
 	return a.code
 }
 
 func (a *app) root() *cobra.Command {
+	a.checks = flagChecks{}
 	root := &cobra.Command{
 		Use:   program,
 		Short: "Migrate a Kyma cluster from the Event Bus to the event mesh",
@@ -96,13 +100,18 @@ Exit codes (docs/runbook.md says what to do at each). Of several jobs, the worst
 	root.SetErr(a.Stderr)
 	root.AddCommand(
 		jobsCommand(a), planCommand(a), runCommand(a), statusCommand(a), undoCommand(a), verifyCommand(a),
-		mapCommand(a), diagnoseCommand(a), lintCommand(a), jobCommand(a), versionCommand(a),
+		mapCommand(a), diagnoseCommand(a), lintCommand(a), jobCommand(a), versionCommand(a), flagsTopic(a),
 	)
-	root.SetUsageTemplate(strings.NewReplacer(
-		".LocalFlags.FlagUsages", ".LocalFlags.FlagUsagesWrapped 110", ".InheritedFlags.FlagUsages", ".InheritedFlags.FlagUsagesWrapped 110",
-	).Replace(root.UsageTemplate()))
+	cobra.AddTemplateFunc("ownFlags", func(all *pflag.FlagSet) string { return ownFlags(all, a.name) })
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), ".LocalFlags.FlagUsages", "ownFlags .LocalFlags", 1))
 	for _, c := range root.Commands() {
 		c.Example = strings.Trim(strings.ReplaceAll(c.Example, "{name}", a.name), "\n")
+		c.PreRunE = func(cmd *cobra.Command, _ []string) error {
+			if problems := append(a.Problems(), a.checks.problems(cmd)...); len(problems) > 0 {
+				return cli.Usage(problems...)
+			}
+			return nil
+		}
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return cli.Usage(fmt.Sprintf("%v (see %q)", cli.FlagError(cmd, err), cmd.CommandPath()+" --help"))
@@ -125,20 +134,65 @@ func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) 
 	if len(forms) > 0 {
 		cmd.Flags().StringVarP(&a.output, "output", "o", "", "`form` of the output: "+strings.Join(forms, ", ")+". Default: "+forms[0]+".")
 		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
-		check := cmd.PreRunE
-		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-			if a.output == "" {
-				a.output = forms[0]
-			}
-			if !slices.Contains(forms, a.output) {
-				return cli.Usage(fmt.Sprintf("--output %q: must be one of %s", a.output, strings.Join(forms, ", ")))
-			}
-			if check != nil {
-				return check(cmd, args)
-			}
-			return nil
+		a.checks.add(cmd, func() []string {
+			a.output = cmp.Or(a.output, forms[0])
+			return oneOf("output", forms, a.output)
+		})
+	}
+}
+
+// flagChecks return what is wrong with the values of the flags of each command.
+type flagChecks map[*cobra.Command][]func() []string
+
+func (c flagChecks) add(cmd *cobra.Command, check func() []string) { c[cmd] = append(c[cmd], check) }
+
+func (c flagChecks) problems(cmd *cobra.Command) []string {
+	var all []string
+	for _, check := range c[cmd] {
+		all = append(all, check()...)
+	}
+	return all
+}
+
+// oneOf names the values of a flag that are none of its words.
+func oneOf(flag string, words []string, values ...string) []string {
+	var problems []string
+	for _, value := range values {
+		if !slices.Contains(words, value) {
+			problems = append(problems, fmt.Sprintf("--%s %q: must be one of %s", flag, value, strings.Join(words, ", ")))
 		}
 	}
+	return problems
+}
+
+// helpWidth is where the help is wrapped.
+const helpWidth = 110
+
+// ownFlags are the flags of a command for its help. The flags of jobs, whose names have a
+// dot, are in a topic of their own.
+func ownFlags(all *pflag.FlagSet, name string) string {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.SortFlags = all.SortFlags
+	more := ""
+	all.VisitAll(func(f *pflag.Flag) {
+		if strings.Contains(f.Name, ".") {
+			more = "\nThe jobs have flags of their own: see \"" + name + " help flags\"."
+			return
+		}
+		own.AddFlag(f)
+	})
+	return own.FlagUsagesWrapped(helpWidth) + more
+}
+
+// flagsTopic is no command, as it runs nothing: the help shows it.
+func flagsTopic(a *app) *cobra.Command {
+	long := "The flags of the jobs, for jobs, plan, run, undo and diagnose. \"" + a.name + " job NAME --help\"\nis the manual of one job.\n"
+	for _, job := range a.jobs {
+		if flags := a.JobFlagsOf(job.Job); flags.HasFlags() {
+			long += "\n" + job.Name() + ":\n" + flags.FlagUsagesWrapped(helpWidth)
+		}
+	}
+	return &cobra.Command{Use: "flags", Short: "Show the flags of the jobs", Long: strings.TrimRight(long, "\n")}
 }
 
 func (a *app) namespaceFlags(cmd *cobra.Command) {
@@ -269,7 +323,7 @@ func versionCommand(a *app) *cobra.Command {
 func lintCommand(a *app) *cobra.Command {
 	release := registry.Release
 	cmd := &cobra.Command{
-		Use: "lint", Short: "Fail if a job must be removed in a Kyma version", Args: noArguments,
+		Use: "lint", Hidden: true, Short: "Fail if a job must be removed in a Kyma version", Args: noArguments,
 		Long: `Fail if a job must be removed in a Kyma version, and name each. It needs no cluster.
 The tests do the same for the Kyma version that this source is for.`,
 		Example: "  {name} lint\n  {name} lint --release 1.12.0",
@@ -295,7 +349,7 @@ The tests do the same for the Kyma version that this source is for.`,
 
 func jobCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "job NAME [run|plan|undo] [flags]", Short: "Run one job's own command line",
+		Use: "job NAME [run|plan|undo] [flags]", Hidden: true, Short: "Run one job's own command line",
 		Long: `Run the command line of one job: what follows the name are its own flags, and it
 prints its own report. A link to this program with the name of a job does the same.`,
 		Example:            "  {name} job httpsource-sync --help\n  {name} job httpsource-sync plan --ready-timeout 5m",

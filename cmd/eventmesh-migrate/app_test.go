@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
@@ -125,8 +126,8 @@ func TestJobsAreThoseOfTheBinaries(t *testing.T) {
 func TestHelp(t *testing.T) {
 	_, all, _ := called(t, program, "--help")
 	for _, command := range []string{"jobs", "plan", "run", "status", "undo", "verify", "map", "diagnose", "lint", "job", "version", "completion"} {
-		if !strings.Contains(all, "\n  "+command+" ") {
-			t.Errorf("%s is not in the help", command)
+		if hidden := command == "lint" || command == "job"; strings.Contains(all, "\n  "+command+" ") == hidden {
+			t.Errorf("%s: hidden %t in\n%s", command, hidden, all)
 		}
 		code, own, _ := called(t, program, command, "--help")
 		if code != 0 || !strings.Contains(own, "Usage:\n  "+program+" "+command) {
@@ -158,6 +159,35 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestFlagsOfJobs: they are in a topic of the help, and not in that of the commands that
+// take them.
+func TestFlagsOfJobs(t *testing.T) {
+	topic := program + " help flags"
+	code, all, _ := called(t, program, "help", "flags")
+	if code != 0 {
+		t.Errorf("%s: exit code %d", topic, code)
+	}
+	if _, plugged, _ := called(t, plugin, "run", "--help"); !strings.Contains(plugged, `"kubectl `+topic+`"`) {
+		t.Errorf("as a plugin of kubectl, the topic is not named:\n%s", plugged)
+	}
+	for _, cmd := range tree().Commands() {
+		_, own, _ := called(t, program, cmd.Name(), "--help")
+		takes := false
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(f.Name, ".") {
+				return
+			}
+			takes = true
+			if !strings.Contains(all, "--"+f.Name+" ") || strings.Contains(own, "--"+f.Name+" ") && !strings.Contains(cmd.Example, f.Name) {
+				t.Errorf("--%s must be in the topic, and not in the help of %s", f.Name, cmd.Name())
+			}
+		})
+		if takes != strings.Contains(own, `see "`+topic+`"`) {
+			t.Errorf("%s takes flags of jobs: %t\n%s", cmd.Name(), takes, own)
+		}
+	}
+}
+
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if code, script, _ := called(t, program, "completion", shell); code != 0 || !strings.Contains(script, program) {
@@ -177,6 +207,7 @@ func TestCompletion(t *testing.T) {
 		{"map -o ", []string{"mermaid", "html"}},
 		{"run --defer ", []string{"allow", "fail"}},
 		{"v", []string{"verify", "version"}},
+		{"run --", []string{"--job", "requests that may exceed --qps for a moment. Negative: twice the --qps."}},
 	} {
 		_, out, _ := called(t, program, append([]string{"__complete"}, strings.Split(tc.line, " ")...)...)
 		words := strings.FieldsFunc(out, func(r rune) bool { return r == '\n' || r == '\t' })
@@ -184,6 +215,9 @@ func TestCompletion(t *testing.T) {
 			if !slices.Contains(words, w) {
 				t.Errorf("%q is not completed by %s: %q", tc.line, w, words)
 			}
+		}
+		if strings.Contains(out, "`") {
+			t.Errorf("%q: descriptions have back-quotes:\n%s", tc.line, out)
 		}
 	}
 }
@@ -203,6 +237,12 @@ func TestUsage(t *testing.T) {
 		{[]string{"verify", "-n", "a", "-A"}, "none of the others can be"},
 		{[]string{"jobs", "x"}, `"x": unexpected argument`},
 		{[]string{"jobs", "--nonsense"}, "unknown flag: --nonsense"},
+		{[]string{"run", "--jbo=a"}, "did you mean --job?"},
+		{[]string{"run", "--httpsource-sync.on-helm-conflict"}, "did you mean --httpsource-sync.on-helm2-conflict?"},
+		{[]string{"run", "--on-helm2-conflict=create"}, "did you mean --httpsource-sync.on-helm2-conflict?"},
+		{[]string{"run", "--phase=mid"}, `--phase "mid": must be one of pre, post`},
+		{[]string{"run", "--component=cora"}, `--component "cora": must be one of core, `},
+		{[]string{"run", "--max-unready=0", "-o", "xml", "--job=a,httpsource-sync,b", "--trigger-sync.ready-timeout=-1s"}, "5 problems:\n"},
 		{[]string{"undo"}, "name a job (valid: " + registry.All()[0].Name()},
 		{[]string{"undo", "a", "b"}, "one job at a time"},
 		{[]string{"undo", "nobody"}, `unknown job "nobody"`},
@@ -217,6 +257,16 @@ func TestUsage(t *testing.T) {
 		code, stdout, stderr := called(t, program, tc.args...)
 		if code != migration.ExitUsage || !strings.Contains(stderr, tc.want) || stdout != "" {
 			t.Errorf("%q: exit code %d, want %q\n%s%s", tc.args, code, tc.want, stdout, stderr)
+		}
+	}
+}
+
+// TestUsageOfThePlugin: what kubectl calls is told under the name of kubectl.
+func TestUsageOfThePlugin(t *testing.T) {
+	for _, args := range [][]string{{"nonsense"}, {"jobs", "x"}, {"jobs", "--nonsense"}, {"jobs", "-o", "xml"}, {"run", "--job=eventbus-purge"}, {"undo"}, {"job"}, {"jobs"}} {
+		code, _, stderr := called(t, plugin, args...)
+		if code == 0 || strings.Contains(strings.ReplaceAll(stderr, "kubectl "+program, ""), program) || !strings.HasPrefix(stderr, "kubectl "+program+": ") {
+			t.Errorf("%q: exit code %d\n%s", args, code, stderr)
 		}
 	}
 }

@@ -125,19 +125,23 @@ func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
 	cmd.Flags().StringSliceVar(&s.Components, "component", nil, "select the jobs of these `components`, and the global jobs. Default: all.")
 	cmd.Flags().StringSliceVar(&phases, "phase", nil, "select the jobs of these `phases`: pre, post. Default: both.")
 	cmd.Flags().StringSliceVar(&s.Jobs, "job", nil, "select only these `jobs`. Default: all.")
-	check := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+	for flag, words := range map[string]struct {
+		valid []string
+		given *[]string
+	}{
+		"component": {append(registry.Components(), jobmanager.Global), &s.Components},
+		"phase":     {[]string{string(jobmanager.Pre), string(jobmanager.Post)}, &phases},
+		"job":       {jobNames(a.jobs), &s.Jobs},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words.valid, cobra.ShellCompDirectiveNoFileComp)) // the flags exist
+		a.checks.add(cmd, func() []string { return oneOf(flag, words.valid, *words.given...) })
+	}
+	a.checks.add(cmd, func() []string {
 		for _, p := range phases {
 			s.Phases = append(s.Phases, jobmanager.Phase(p))
 		}
-		if check != nil {
-			return check(cmd, args)
-		}
 		return nil
-	}
-	for flag, values := range map[string][]string{"component": append(registry.Components(), jobmanager.Global), "phase": {"pre", "post"}, "job": jobNames(a.jobs)} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flags exist
-	}
+	})
 	return s
 }
 

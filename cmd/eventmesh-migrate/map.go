@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,17 +46,11 @@ With --file, the end of the file's name chooses the form: .html, .md or .mmd
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write. Default: stdout. Its name chooses the form if -o does not.")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file if it exists")
 	a.namespaceFlags(cmd)
-	a.flags(cmd, []string{"table", "mermaid", "html", formJSON, formYAML}, a.ReadFlags())
-	check := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if a.output == "" {
-			a.output = formOfFile(file)
-		}
-		if err := check(cmd, args); err != nil {
-			return err
-		}
+	a.checks.add(cmd, func() []string {
+		a.output = cmp.Or(a.output, formOfFile(file))
 		return refuseExisting(file, force)
-	}
+	})
+	a.flags(cmd, []string{"table", "mermaid", "html", formJSON, formYAML}, a.ReadFlags())
 	return cmd
 }
 
@@ -75,16 +70,16 @@ func formOfFile(name string) string {
 }
 
 // refuseExisting asks for --force before a file is overwritten.
-func refuseExisting(name string, force bool) error {
+func refuseExisting(name string, force bool) []string {
 	if name == "" || name == "-" || force {
 		return nil
 	}
 	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
-		return cli.Usage(fmt.Sprintf("cannot write %s: %v", name, err))
+		return []string{fmt.Sprintf("cannot write %s: %v", name, err)}
 	}
-	return cli.Usage("--file " + name + ": the file exists, use --force to overwrite it")
+	return []string{"--file " + name + ": the file exists, use --force to overwrite it"}
 }
 
 func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file string) error {

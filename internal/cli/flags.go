@@ -233,10 +233,14 @@ func FlagError(cmd *cobra.Command, err error) error {
 // letters away from the flag of that name: its dashes.
 func flagsLike(cmd *cobra.Command, name string) []string {
 	all := &cobra.Command{SuggestionsMinimumDistance: maxTypos}
-	add := func(name string) {
-		all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	add := func(name string, also ...string) {
+		all.AddCommand(&cobra.Command{Use: name, SuggestFor: also, Run: func(*cobra.Command, []string) {}})
 	}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { add("--" + f.Name) })
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		// The binary of a job has the flag without the name of the job.
+		_, short, _ := strings.Cut(f.Name, ".")
+		add("--"+f.Name, "--"+short)
+	})
 	for _, c := range cmd.Root().Commands() {
 		if c.IsAvailableCommand() {
 			add(c.Name())
@@ -255,4 +259,15 @@ func didYouMean(names []string) string {
 		return ""
 	}
 	return "; did you mean " + anyOf(names) + "?"
+}
+
+// PlainDescriptions removes the back-quotes in descriptions of flags if a shell asks for
+// completions. In the help they name the value of the flag.
+func PlainDescriptions(root *cobra.Command, args []string) {
+	if len(args) == 0 || args[0] != cobra.ShellCompRequestCmd {
+		return
+	}
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	}
 }

@@ -163,19 +163,20 @@ func (p *process) main() int {
 	})
 	// nil would make cobra look at os.Args.
 	root.SetArgs(append([]string{}, p.Args...))
+	PlainDescriptions(root, p.Args)
 	if err := root.Execute(); err != nil {
-		return p.refuse(err)
+		return p.refuse(p.job.Name(), err)
 	}
 	return code
 }
 
 // refuse tells what is wrong with how the process was called.
-func (p *process) refuse(err error) int {
+func (p *process) refuse(name string, err error) int {
 	var usage *usageError
 	if !errors.As(err, &usage) {
 		usage = &usageError{problems: []string{err.Error()}}
 	}
-	text := usage.text(p.job.Name())
+	text := usage.text(name)
 	fmt.Fprint(p.Stderr, text)
 	// In a Job whose arguments are wrong, this is where people look first. It
 	// was said on stderr: that it cannot be said here as well is no news.

@@ -59,7 +59,7 @@ func NewTool(name string, streams IO, jobs ...migration.Job) *Tool {
 		if !ok {
 			continue
 		}
-		cl.group("Flags of "+job.Name(), func(fs *pflag.FlagSet) {
+		cl.group(jobGroup+job.Name(), func(fs *pflag.FlagSet) {
 			settings := slices.Clone(c.Settings())
 			for i := range settings {
 				settings[i].Name = job.Name() + "." + settings[i].Name
@@ -83,13 +83,22 @@ func (t *Tool) ReadFlags() *pflag.FlagSet { return t.flags("Cluster", "Logging")
 func (t *Tool) WriteFlags() *pflag.FlagSet { return t.flags("Time and safety") }
 
 // JobFlags are the settings of the jobs, as --<job>.<setting>.
-func (t *Tool) JobFlags() *pflag.FlagSet { return t.flags("Flags of ") }
+func (t *Tool) JobFlags() *pflag.FlagSet { return t.JobFlagsOf(t.jobs...) }
+
+// JobFlagsOf are the settings of some jobs.
+func (t *Tool) JobFlagsOf(jobs ...migration.Job) *pflag.FlagSet {
+	titles := make([]string, len(jobs))
+	for i, job := range jobs {
+		titles[i] = jobGroup + job.Name()
+	}
+	return t.flags(titles...)
+}
 
 func (t *Tool) flags(titles ...string) *pflag.FlagSet {
 	out := pflag.NewFlagSet("", pflag.ContinueOnError)
 	out.SortFlags = false
 	for _, g := range t.cl.groups {
-		if slices.ContainsFunc(titles, func(title string) bool { return strings.HasPrefix(g.title, title) }) {
+		if slices.Contains(titles, g.title) {
 			out.AddFlagSet(g.flags)
 		}
 	}
@@ -102,9 +111,9 @@ func Words(flag string) []string { return slices.Clone(words[flag]) }
 // Usage is an error of how the program was called; every problem is told.
 func Usage(problems ...string) error { return &usageError{problems: problems} }
 
-// Refuse tells what is wrong with how the program was called, and returns the exit
-// code.
-func (t *Tool) Refuse(err error) int { return t.p.refuse(err) }
+// Refuse tells what is wrong with how the program was called, under the name that a person
+// has typed, and returns the exit code.
+func (t *Tool) Refuse(name string, err error) int { return t.p.refuse(name, err) }
 
 // Connection is the way to the cluster.
 type Connection struct {
@@ -125,9 +134,8 @@ type Connection struct {
 	json bool
 }
 
-// Connect validates the flags and prepares everything; it does not call the
-// server.
-func (t *Tool) Connect() (*Connection, error) {
+// Problems are what is wrong with the values of the flags.
+func (t *Tool) Problems() []string {
 	problems := t.cl.options.validate()
 	for _, job := range t.jobs {
 		if c, ok := job.(migration.Configurable); ok {
@@ -136,9 +144,11 @@ func (t *Tool) Connect() (*Connection, error) {
 			}
 		}
 	}
-	if len(problems) > 0 {
-		return nil, &usageError{problems: problems}
-	}
+	return problems
+}
+
+// Connect prepares everything for flags without Problems; it does not call the server.
+func (t *Tool) Connect() (*Connection, error) {
 	o := &t.cl.options
 	cfg, source, err := t.p.connect(o)
 	if err != nil {
