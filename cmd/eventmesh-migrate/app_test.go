@@ -232,8 +232,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"nonsense"}, "unknown command"},
 		{[]string{"run", "--dry-run=client"}, `--dry-run "client": must be server or none`},
 		{[]string{"verify", "-o", "xml"}, `--output "xml": must be one of table, wide, json, yaml, name`},
-		{[]string{"map", "-o", "dot"}, "must be one of table, mermaid, html, json, yaml"},
-		{[]string{"map", "-o", "wide"}, "must be one of table, mermaid, html, json, yaml"},
+		{[]string{"map", "-o", "dot"}, "must be one of table, wide, mermaid, html, json, yaml, name"},
 		{[]string{"verify", "-n", "a", "-A"}, "none of the others can be"},
 		{[]string{"jobs", "x"}, `"x": unexpected argument`},
 		{[]string{"jobs", "--nonsense"}, "unknown flag: --nonsense"},
@@ -392,5 +391,18 @@ func TestFilesAppearWhenTheyAreComplete(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(name + "*"); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+// TestKubectlName: what -o name prints are arguments of kubectl.
+func TestKubectlName(t *testing.T) {
+	for want, object := range map[string][4]string{
+		"trigger.eventing.knative.dev/orders --namespace=shop": {"eventing.knative.dev", "Trigger", "shop", "orders"},
+		"namespace/shop":                {"", "Namespace", "", "shop"},
+		"pod/event-bus-0 --namespace=a": {"", "Pod", "a", "event-bus-0"},
+	} {
+		if got := kubectlName(object[0], object[1], object[2], object[3]); got != want {
+			t.Errorf("%q: %q, want %q", object, got, want)
+		}
 	}
 }

@@ -461,7 +461,7 @@ func (a *app) statusOf(c *cli.Connection, kept *engine.State, left *verify.Accou
 func statusCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the last reports, open runs, the lock, deferred work, and accounts that hooks left", Args: noArguments,
-		Long:    "Show the content of the state namespace: the last report of each job, interrupted runs,\nthe holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\".",
+		Long:    "Show the content of the state namespace: the last report of each job, interrupted runs,\nthe holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\". -o name lists the jobs that have run.",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
@@ -477,13 +477,22 @@ func statusCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	a.flags(cmd, []string{"table", formWide, formJSON, formYAML}, a.ReadFlags())
+	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.ReadFlags())
 	return cmd
 }
 
 func (a *app) writeStatus(c *cli.Connection, s status) error {
 	if a.structured() {
 		return a.print(s)
+	}
+	if a.output == formName {
+		var names []string
+		for _, j := range s.Jobs {
+			if j.Result != "" {
+				names = append(names, "job/"+j.Job)
+			}
+		}
+		return printNames(a.Stdout, names)
 	}
 	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 	t := &table{width: textOf(a, c).tableWidth()}

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
@@ -28,7 +29,7 @@ func mapCommand(a *app) *cobra.Command {
 Subscriptions of the Event Bus, and after, by Triggers of the mesh. It only reads.
 -o html writes one page with pictures. The page loads nothing from elsewhere.
 With --file, the end of the file's name chooses the form: .html, .md or .mmd
-(Mermaid), .json, .yaml. -o overrides it.`,
+(Mermaid), .json, .yaml. -o overrides it. -o name lists the Subscriptions and Triggers.`,
 		Example: "  {name} map\n  {name} map -n shop -o mermaid\n  {name} map --file events.html",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {
@@ -50,7 +51,7 @@ With --file, the end of the file's name chooses the form: .html, .md or .mmd
 		a.output = cmp.Or(a.output, formOfFile(file))
 		return refuseExisting(file, force)
 	})
-	a.flags(cmd, []string{"table", "mermaid", "html", formJSON, formYAML}, a.ReadFlags())
+	a.flags(cmd, []string{"table", formWide, "mermaid", "html", formJSON, formYAML, formName}, a.ReadFlags())
 	return cmd
 }
 
@@ -99,9 +100,24 @@ func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file str
 		return err
 	case "html":
 		return m.WriteHTML(w, c.Config.Host, now())
-	case "table":
+	case "table", formWide:
+		t := &table{rows: m.Rows()}
+		if file == "" {
+			t.width = textOf(a, c).tableWidth()
+		}
 		fmt.Fprintln(w, textOf(a, c).heading())
-		return m.WriteTable(w)
+		return t.write(w, painter(false))
+	case formName:
+		var names []string
+		for _, f := range m.Flows {
+			if sub := f.Before.Object; sub != "" {
+				names = append(names, kubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
+			}
+			if trigger := f.After.Object; trigger != "" {
+				names = append(names, kubectlName(kyma.Trigger.Group, kyma.Trigger.Kind, f.Namespace, trigger))
+			}
+		}
+		return printNames(w, names)
 	default:
 		streams := *a.Tool
 		streams.Stdout = w

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
@@ -136,6 +137,7 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 		return a.print(r)
 	}
 	if a.output == formName {
+		var names []string
 		for _, j := range r.Jobs {
 			if j.Report == nil {
 				continue
@@ -143,11 +145,12 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 			for i := range j.Report.Changes {
 				ch := &j.Report.Changes[i]
 				if ch.Verb != migration.Await {
-					fmt.Fprintln(a.Stdout, objectName(ch))
+					group := schema.FromAPIVersionAndKind(ch.APIVersion, ch.Kind).Group
+					names = append(names, kubectlName(group, ch.Kind, ch.Namespace, ch.Name))
 				}
 			}
 		}
-		return nil
+		return printNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).run(r, s)))
@@ -178,13 +181,31 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 	return nil
 }
 
-func objectName(ch *migration.ChangeReport) string {
-	group, _, found := strings.Cut(ch.APIVersion, "/")
-	name := strings.ToLower(ch.Kind)
-	if found {
-		name += "." + group
+// kubectlName is an object as arguments of kubectl: kind.group/name --namespace=namespace.
+func kubectlName(group, kind, namespace, name string) string {
+	words := []string{strings.ToLower(kind) + "/" + name}
+	if group != "" {
+		words[0] = strings.ToLower(kind) + "." + group + "/" + name
 	}
-	return name + "/" + ch.Name
+	if namespace != "" {
+		words = append(words, "--namespace="+namespace)
+	}
+	return migration.CommandLine(words...)
+}
+
+// printNames writes names, each once, as -o name has them.
+func printNames(w io.Writer, names []string) error {
+	told := map[string]bool{}
+	for _, name := range names {
+		if told[name] {
+			continue
+		}
+		told[name] = true
+		if _, err := fmt.Fprintln(w, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // toFile writes to a file that appears when it is complete, or to stdout.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -86,10 +87,14 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 			Findings []verify.Finding `json:"findings"`
 		}{placeOf(c), found})
 	case formName:
+		var names []string
 		for _, d := range found {
-			fmt.Fprintln(a.Stdout, d.ID)
+			kind, name, found := strings.Cut(d.Object, " ")
+			if found { // others are about the whole cluster
+				names = append(names, kubectlName(d.Group, kind, d.Namespace, strings.TrimPrefix(name, d.Namespace+"/")))
+			}
 		}
-		return nil
+		return printNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found)))

@@ -7,13 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 )
 
-// WriteTable writes the map for people.
-func (m *Map) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "APPLICATION\tPATH\tEVENT\tNAMESPACE\tSUBSCRIBER\tBEFORE\tAFTER")
+// Rows are the map as a table, with its head.
+func (m *Map) Rows() [][]string {
+	rows := [][]string{{"APPLICATION", "PATH", "EVENT", "NAMESPACE", "SUBSCRIBER", "BEFORE", "AFTER"}}
 	flowing := map[string]bool{}
 	path := map[string]Path{}
 	for _, a := range m.Applications {
@@ -22,14 +20,14 @@ func (m *Map) WriteTable(w io.Writer) error {
 	for _, f := range m.Flows {
 		flowing[f.Application] = true
 		app := cmp.Or(f.Application, "any")
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", app, path[app], f.Event(), f.Namespace, f.Subscriber, f.Before, f.After)
+		rows = append(rows, []string{app, string(path[app]), f.Event(), f.Namespace, f.Subscriber, f.Before.String(), f.After.String()})
 	}
 	for _, a := range m.Applications {
 		if !flowing[a.Name] && a.Name != "any" {
-			fmt.Fprintf(t, "%s\t%s\t<none>\t\t\t\t\n", a.Name, a.Path)
+			rows = append(rows, []string{a.Name, string(a.Path), "<none>", "", "", "", ""})
 		}
 	}
-	return t.Flush()
+	return rows
 }
 
 // String is the route in one cell of a table.

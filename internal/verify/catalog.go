@@ -98,7 +98,9 @@ type Finding struct {
 	Severity  migration.Severity `json:"severity"`
 	Object    string             `json:"object,omitempty"`
 	Namespace string             `json:"namespace,omitempty"`
-	Problem   string             `json:"problem"`
+	// Group is that of the object's kind.
+	Group   string `json:"group,omitempty"`
+	Problem string `json:"problem"`
 	// Command is one command, complete, to paste; "" if there is none. Note is a sentence.
 	Command string `json:"command,omitempty"`
 	Note    string `json:"note,omitempty"`

@@ -66,22 +66,22 @@ func rank(s migration.Severity) int {
 
 // find adds a finding about one object; nil for the whole cluster.
 func (c *checker) find(id string, u *unstructured.Unstructured, format string, args ...any) {
-	namespace, object := "", ""
+	group, namespace, object := "", "", ""
 	if u != nil {
-		namespace = u.GetNamespace()
+		group, namespace = u.GroupVersionKind().Group, u.GetNamespace()
 		object = migration.Ref{Resource: migration.Resource{Kind: u.GetKind()}, Namespace: namespace, Name: u.GetName()}.String()
 	}
-	c.findAt(id, namespace, object, fmt.Sprintf(format, args...))
+	c.findAt(id, group, namespace, object, fmt.Sprintf(format, args...))
 }
 
-func (c *checker) findAt(id, namespace, object, problem string) {
+func (c *checker) findAt(id, group, namespace, object, problem string) {
 	e, ok := c.entries[id]
 	if !ok {
 		panic("no entry " + id + " in the catalog") // every test of that check fails here
 	}
 	note, command := e.Advice(object)
 	c.found = append(c.found, Finding{
-		ID: id, Severity: e.Severity, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Page: e.Page(),
+		ID: id, Severity: e.Severity, Group: group, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Page: e.Page(),
 		Note: note, Command: command, Hint: migration.Finding{Note: note, Command: command}.Advice(),
 	})
 }
@@ -146,7 +146,7 @@ func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 
 // answer adds a finding of the event path about its object.
 func (c *checker) answer(why eventpath.Answer) {
-	c.findAt(string(why.Defect), why.Object.Namespace, why.Object.String(), why.Problem)
+	c.findAt(string(why.Defect), why.Object.Kind.Group, why.Object.Namespace, why.Object.String(), why.Problem)
 }
 
 // channel finds what is wrong with a Channel although events may go through it

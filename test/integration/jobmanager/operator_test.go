@@ -115,9 +115,9 @@ func TestForms(t *testing.T) {
 		for command, forms := range map[string][]string{
 			"jobs":   {"table", "wide", "json", "yaml", "name"},
 			"plan":   {"table", "wide", "json", "yaml", "name"},
-			"status": {"table", "wide", "json", "yaml"},
+			"status": {"table", "wide", "json", "yaml", "name"},
 			"verify": {"table", "wide", "json", "yaml", "name"},
-			"map":    {"table", "mermaid", "html", "json", "yaml"},
+			"map":    {"table", "wide", "mermaid", "html", "json", "yaml", "name"},
 		} {
 			for _, form := range forms {
 				out := tool(t, command, "-o", form)
@@ -139,8 +139,8 @@ func TestForms(t *testing.T) {
 				if structured := form == "json" || form == "yaml"; structured && (v["server"] != cluster.Config().Host || v["context"] == nil) {
 					t.Errorf("%s -o %s: server %v, context %v", command, form, v["server"], v["context"])
 				}
-				// Nothing is planned and nothing is wrong, so there are no names.
-				if nothing := form == "name" && command != "jobs"; (strings.TrimSpace(out.stdout) == "") != nothing {
+				// Nothing has run, is planned or is wrong, so there are no names.
+				if nothing := form == "name" && command != "jobs" && command != "map"; (strings.TrimSpace(out.stdout) == "") != nothing {
 					t.Errorf("%s -o %s prints %q", command, form, out.stdout)
 				}
 				if strings.Contains(out.stdout+out.stderr, "\x1b") {
@@ -157,8 +157,10 @@ func TestForms(t *testing.T) {
 	for _, kind := range []string{"HTTPSource", "Channel", "Adapter"} {
 		remove(t, kind, standin.IntegrationNamespace, "commerce")
 	}
-	tool(t, "plan", "-o", "name").want(t, 0, "httpsource.sources.kyma-project.io/commerce\n")
-	tool(t, "verify", "-o", "name").want(t, migration.ExitFindings, "httpsource-missing\n")
+	tool(t, "plan", "-o", "name").want(t, 0, "httpsource.sources.kyma-project.io/commerce --namespace=kyma-integration\n")
+	tool(t, "verify", "-o", "name").want(t, migration.ExitFindings, "application.applicationconnector.kyma-project.io/commerce\n")
+	tool(t, "map", "-o", "name").want(t, 0, "trigger.eventing.knative.dev/on-commerce --namespace=shop\n")
+
 }
 
 // TestKubectl calls the program as kubectl does.
@@ -203,6 +205,9 @@ func TestStatus(t *testing.T) {
 		"Run r1 of trigger-sync, begun 2020-04-01T22:15:00Z by version v9: open (rollback), and seems to be running: \"laptop_42_x\" holds the lock since ",
 		`The lock is held by "laptop_42_x"`, "it is in use", "Last report of trigger-sync:\n\nDeferred to a later run (1):\n  Subscription shop/orders: its Trigger is not ready",
 		"Last report of former-job:\n\nErrors (1):\n  Thing x: is odd", "never run")
+	if names := tool(t, "status", "-o", "name"); names.code != 0 || names.stdout != "job/trigger-sync\njob/former-job\n" {
+		t.Errorf("status -o name: exit code %d\n%s", names.code, names.stdout)
+	}
 	tool(t, "status", "-o", "wide").want(t, 0, "Deferred:\n  trigger-sync: Subscription shop/orders: its Trigger is not ready", "Errors:\n  former-job: Thing x: is odd")
 	tool(t, "jobs").want(t, 0, "run r1 is open (rollback), and seems to be running: ")
 	if got := ids(look(t)); !slices.Contains(got, "run-running") || slices.Contains(got, "run-open") {
