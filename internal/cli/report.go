@@ -70,13 +70,21 @@ func ExitLine(code int) string {
 // Text is the report of one job for people: a summary, groups of findings, the next command.
 func Text(r *migration.Report, cluster string, o present.Options) string {
 	told := present.OfJob(r, cluster)
-	switch code := r.ExitCode(); {
-	case code != migration.ExitOK:
-		told.Last = []string{ExitLine(code)}
-	case r.Result == migration.DeferredResult:
-		told.Last = []string{"Exit code 0, but some work is deferred to a later run. What to do: docs/runbook.md#deferred"}
+	if line := lastLine(r); line != "" {
+		told.Last = []string{line}
 	}
 	return present.Text(told, o)
+}
+
+// lastLine tells how a job ended, and where to read on; "" if there is nothing to do.
+func lastLine(r *migration.Report) string {
+	switch code := r.ExitCode(); {
+	case code != migration.ExitOK:
+		return ExitLine(code)
+	case r.Result == migration.DeferredResult:
+		return "Exit code 0, but some work is deferred to a later run. What to do: docs/runbook.md#deferred"
+	}
+	return ""
 }
 
 // WriteWide writes each change and each finding of one job.
@@ -97,22 +105,10 @@ func WriteWide(w io.Writer, r *migration.Report) error {
 		writeChanges(b, r)
 	}
 	writeFindings(b, r.Findings)
-	if code := r.ExitCode(); code != migration.ExitOK {
-		fmt.Fprintf(b, "\n%s\n", ExitLine(code))
+	if line := lastLine(r); line != "" {
+		fmt.Fprintf(b, "\n%s\n", line)
 	}
 	return b.Flush()
-}
-
-// resultOrder is the order in which changes are told, the worst first.
-var resultOrder = []string{
-	migration.ChangeNotRestored,
-	migration.ChangeFailed,
-	migration.ChangeProtected,
-	migration.ChangeOpen,
-	migration.ChangeRolledBack,
-	migration.ChangeNotStarted,
-	migration.ChangeDone,
-	migration.ChangeUnchanged,
 }
 
 // alwaysShown are the results that a person has to know of, object by object.
@@ -150,13 +146,7 @@ func (c changeCounts) results() []string {
 	for result := range c.of {
 		all = append(all, result)
 	}
-	rank := func(result string) int {
-		if i := slices.Index(resultOrder, result); i >= 0 {
-			return i
-		}
-		return len(resultOrder)
-	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(present.Rank(a), present.Rank(b)), cmp.Compare(a, b)) })
 	return all
 }
 

@@ -117,7 +117,7 @@ func (r *Report) jobs(width int) []string {
 	return lines
 }
 
-// aligned has the third cell wrapped to two lines.
+// aligned has the third cell wrapped to three lines.
 func aligned(rows [][3]string, width int) []string {
 	var name, result int
 	for _, row := range rows {
@@ -126,7 +126,7 @@ func aligned(rows [][3]string, width int) []string {
 	var lines []string
 	for _, row := range rows {
 		first := fmt.Sprintf("  %-*s  %-*s  ", name, row[0], result, row[1])
-		for i, text := range indented(row[2], strings.Repeat(" ", len(first)), width, 2) {
+		for i, text := range indented(row[2], strings.Repeat(" ", len(first)), width, 3) {
 			if i == 0 {
 				text = first + strings.TrimLeft(text, " ")
 			}
@@ -151,9 +151,6 @@ func (j *Job) what() string {
 	for i := range j.Changes {
 		ch := &j.Changes[i]
 		k := key{ch.Verb, ch.Kind, ch.Result}
-		if ch.Result == migration.ChangeDone {
-			k.result = ""
-		}
 		if ch.Verb == migration.Await {
 			// Many units may wait for one object.
 			object := fmt.Sprint(k, " ", ch.Namespace, "/", ch.Name)
@@ -167,11 +164,13 @@ func (j *Job) what() string {
 		}
 		counts[k]++
 	}
-	slices.SortStableFunc(keys, func(a, b key) int { return order(a.verb) - order(b.verb) })
+	slices.SortStableFunc(keys, func(a, b key) int {
+		return cmp.Or(Rank(a.result)-Rank(b.result), order(a.verb)-order(b.verb))
+	})
 	var parts []string
 	for _, k := range keys {
 		part := fmt.Sprintf("%s %s %s", number(counts[k]), k.verb, k.kind)
-		if k.result != "" {
+		if k.result != "" && k.result != migration.ChangeDone {
 			part += " (" + k.result + ")"
 		}
 		parts = append(parts, part)
@@ -193,6 +192,27 @@ func (j *Job) what() string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// worst are the results of changes in the order in which they are told.
+var worst = []string{
+	migration.ChangeNotRestored,
+	migration.ChangeFailed,
+	migration.ChangeProtected,
+	migration.ChangeOpen,
+	migration.ChangeRolledBack,
+	migration.ChangeNotStarted,
+	migration.ChangeDone,
+	migration.ChangeUnchanged,
+}
+
+// Rank is the place of a result of changes in the order in which they are told: the worst
+// first, last what is only planned.
+func Rank(result string) int {
+	if i := slices.Index(worst, result); i >= 0 {
+		return i
+	}
+	return len(worst)
 }
 
 // order has waiting last: it changes nothing.
