@@ -164,7 +164,7 @@ func (a *app) plan(s jobmanager.Selection) error {
 		return err
 	}
 	c.Announce()
-	return a.work(c, s, true)
+	return a.work(c, "plan", s)
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -201,7 +201,7 @@ that come after it do not run.`,
 				return err
 			}
 		}
-		return a.work(c, *s, false)
+		return a.work(c, "run", *s)
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation. Without a terminal, and in a Pod, run never asks.")
 	cmd.Flags().StringVar(&dryRun, "dry-run", dryRun, "with `server`, only show the changes, as plan does.")
@@ -209,21 +209,24 @@ that come after it do not run.`,
 	return cmd
 }
 
-// work is run or plan.
-func (a *app) work(c *cli.Connection, s jobmanager.Selection, plans bool) error {
+// work is run, plan, or an undo of several jobs.
+func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) error {
 	m, err := a.manager(c, progressOf(c))
 	if err != nil {
 		return err
 	}
 	var report *jobmanager.Report
 	var failed error
-	code, err := c.Supervise(!plans, func(ctx context.Context) {
+	code, err := c.Supervise(command != "plan", func(ctx context.Context) {
 		if failed = c.Reach(ctx); failed != nil {
 			return
 		}
-		if plans {
+		switch command {
+		case "plan":
 			report, failed = m.Plan(ctx, s)
-		} else {
+		case "undo":
+			report, failed = m.UndoJobs(ctx, s)
+		default:
 			report, failed = m.Run(ctx, s)
 		}
 	})
@@ -330,23 +333,31 @@ func pending(r *jobmanager.Report) int {
 
 func undoCommand(a *app) *cobra.Command {
 	yes := false
+	var s *jobmanager.Selection
 	cmd := &cobra.Command{
-		Use: "undo JOB", Short: "Undo the newest run of a job, finished or interrupted",
+		Use: "undo [JOB]", Short: "Undo the newest run of a job, finished or interrupted",
 		Long: `Undo the newest run of a job that is not undone yet, finished or interrupted. The
 journal of the run is in the cluster; any version of this program may have written
 it. Objects that were edited since the run are left as they are. Objects that carry
-live events are protected. The report names both.`,
-		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json",
+live events are protected. The report names both.
+
+--phase, --component and --job select several jobs. They are undone in the reverse
+order of run, until one fails: the newest run of each, and of a job that belongs to
+both phases one run for each phase.`,
+		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json\n  {name} undo --phase post",
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return jobNames(a.jobs), cobra.ShellCompDirectiveNoFileComp
 		},
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			selected := slices.ContainsFunc([]string{"component", "phase", "job"}, cmd.Flags().Changed)
 			switch {
-			case len(args) == 0:
-				return cli.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + ")")
+			case len(args) == 0 && !selected:
+				return cli.Usage("name a job (valid: " + strings.Join(jobNames(a.jobs), ", ") + "), or select jobs by --phase or --job")
+			case len(args) > 0 && selected:
+				return cli.Usage("name a job, or select jobs by flags, not both")
 			case len(args) > 1:
-				return cli.Usage("name one job at a time: you choose the order, and it matters")
-			case !slices.Contains(jobNames(a.jobs), args[0]):
+				return cli.Usage("name one job at a time. To undo several in the right order, use --job=" + strings.Join(args, ","))
+			case len(args) == 1 && !slices.Contains(jobNames(a.jobs), args[0]):
 				return cli.Usage(fmt.Sprintf("unknown job %q (valid: %s)", args[0], strings.Join(jobNames(a.jobs), ", ")))
 			}
 			return nil
@@ -356,15 +367,24 @@ live events are protected. The report names both.`,
 			if err != nil {
 				return err
 			}
-			c.Announce()
-			if !yes {
-				if ok, err := agreed(a, fmt.Sprintf("Undo the newest run of %s on %s?", args[0], c.Cluster())); !ok {
-					return err
-				}
-			}
 			m, err := a.manager(c, nil)
 			if err != nil {
 				return err
+			}
+			jobs := args
+			if len(args) == 0 {
+				if jobs, err = m.UndoOrder(*s); err != nil {
+					return cli.Usage(err.Error())
+				}
+			}
+			c.Announce()
+			if !yes {
+				if ok, err := agreed(a, fmt.Sprintf("Undo the newest run of %s on %s?", strings.Join(jobs, ", then of "), c.Cluster())); !ok {
+					return err
+				}
+			}
+			if len(args) == 0 {
+				return a.work(c, "undo", *s)
 			}
 			var report *migration.Report
 			var failed error
@@ -395,6 +415,8 @@ live events are protected. The report names both.`,
 				return a.print(report)
 			case formWide:
 				return cli.WriteWide(a.Stdout, report)
+			case formName:
+				return printNames(a.Stdout, changed(report))
 			default:
 				text := textOf(a, c)
 				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Text(report, text.cluster, text.options(present.StateOfJob(report, text.caller)))))
@@ -402,8 +424,9 @@ live events are protected. The report names both.`,
 			}
 		},
 	}
+	s = a.selection(cmd)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation.")
-	a.flags(cmd, []string{formText, formWide, formJSON, formYAML}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
+	a.flags(cmd, []string{formText, formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }
 

@@ -139,15 +139,8 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 	if a.output == formName {
 		var names []string
 		for _, j := range r.Jobs {
-			if j.Report == nil {
-				continue
-			}
-			for i := range j.Report.Changes {
-				ch := &j.Report.Changes[i]
-				if ch.Verb != migration.Await {
-					group := schema.FromAPIVersionAndKind(ch.APIVersion, ch.Kind).Group
-					names = append(names, kubectlName(group, ch.Kind, ch.Namespace, ch.Name))
-				}
+			if j.Report != nil {
+				names = append(names, changed(j.Report)...)
 			}
 		}
 		return printNames(a.Stdout, names)
@@ -191,6 +184,18 @@ func kubectlName(group, kind, namespace, name string) string {
 		words = append(words, "--namespace="+namespace)
 	}
 	return migration.CommandLine(words...)
+}
+
+// changed are the objects of the changes of a report.
+func changed(r *migration.Report) []string {
+	var names []string
+	for i := range r.Changes {
+		if ch := &r.Changes[i]; ch.Verb != migration.Await {
+			group := schema.FromAPIVersionAndKind(ch.APIVersion, ch.Kind).Group
+			names = append(names, kubectlName(group, ch.Kind, ch.Namespace, ch.Name))
+		}
+	}
+	return names
 }
 
 // printNames writes names, each once, as -o name has them.

@@ -80,9 +80,12 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 	}
 	changes := present.Changes(told.Jobs)
 	state.Changes = changes.Writes
-	if r.Command == "plan" {
+	switch r.Command {
+	case "plan":
 		told.Title = fmt.Sprintf("Plan for %s: %s. Nothing was written", t.cluster, changes)
-	} else {
+	case "undo":
+		told.Title = fmt.Sprintf("Undo on %s: %s, in %s", t.cluster, r.Message, secondsOf(r.Seconds))
+	default:
 		told.Title = fmt.Sprintf("Run on %s: %s, in %s", t.cluster, r.Message, secondsOf(r.Seconds))
 	}
 	if r.ExitCode != migration.ExitOK {

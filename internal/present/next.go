@@ -14,8 +14,7 @@ type State struct {
 	Caller
 	// Command is that which has ended: plan, run, undo, verify or status.
 	Command string
-	// Phases, Components and Jobs are the selection of the command; none selects all. Of an
-	// undo, Jobs is its job.
+	// Phases, Components and Jobs are the selection of the command; none selects all.
 	Phases, Components, Jobs []string
 	// Namespace that verify was limited to.
 	Namespace string
@@ -177,7 +176,7 @@ func (s State) selection() []string {
 // same is the command that has ended.
 func (s State) same(more ...string) string {
 	words := append([]string{s.Command}, s.selection()...)
-	if s.Command == "undo" {
+	if s.Command == "undo" && len(s.Jobs) == 1 && len(s.Phases)+len(s.Components) == 0 {
 		words = append([]string{s.Command}, s.Jobs...)
 	}
 	return s.work(append(words, more...)...)

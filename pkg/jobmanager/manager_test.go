@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -695,5 +696,58 @@ func TestTimesAreToldSeparately(t *testing.T) {
 		t.Errorf("the log of all: %v", all)
 	} else if _, twice := all["message"]; twice || all["summary"] != report.Message {
 		t.Errorf("in JSON, message is the event itself: %v", all)
+	}
+}
+
+// TestUndoInReverse: several jobs are undone in the reverse order of a run, until one fails.
+func TestUndoInReverse(t *testing.T) {
+	// In the order of the registry, which is not that of the hooks.
+	jobs := []Registration{
+		job("last", After("core", "contract")), job("sync", Before("core")), job("contract", Before("core", "sync"), After("core")), job("clean", After(Global)),
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		s      Selection
+		fails  string
+		want   []string
+		code   int
+		result []migration.Result
+	}{
+		"Phase": {reason: "The last of the phase first.", s: Selection{Phases: []Phase{Post}}, want: []string{"clean", "last", "contract"}, result: []migration.Result{"succeeded", "succeeded", "succeeded"}},
+		"Jobs":  {reason: "The order on the command line does not count.", s: Selection{Jobs: []string{"sync", "last"}}, want: []string{"last", "sync"}, result: []migration.Result{"succeeded", "succeeded"}},
+		"All": {
+			reason: "A job of both phases has a run for each.", s: Selection{Components: []string{"core"}}, want: []string{"clean", "last", "contract", "contract", "sync"},
+			result: []migration.Result{"succeeded", "succeeded", "succeeded", "succeeded", "succeeded"},
+		},
+		"Fails": {
+			reason: "What comes after a failed undo is not begun.", s: Selection{Phases: []Phase{Post}}, fails: "last", want: []string{"clean", "last"}, code: migration.ExitPartlyRestored,
+			result: []migration.Result{"succeeded", "partly-restored", "not-started"},
+		},
+		"Unknown": {reason: "A selection without its job.", s: Selection{Phases: []Phase{Pre}, Jobs: []string{"last"}}, code: migration.ExitUsage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &ledger{}
+			for i := range jobs {
+				j := jobs[i].Job.(*fakeJob)
+				if j.run = nil; j.name == tc.fails {
+					j.run = failing(migration.PartlyRestored, "no")
+				}
+			}
+			r, err := newManager(t, l, []string{"core"}, jobs...).UndoJobs(t.Context(), tc.s)
+			var results []migration.Result
+			for _, j := range r.Jobs {
+				results = append(results, j.Result)
+			}
+			var want []string
+			for _, name := range tc.want {
+				want = append(want, "undo "+name)
+			}
+			if diff := cmp.Diff(want, l.all(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.result, results); diff != "" || r.ExitCode != tc.code || (err == nil) != (tc.code == 0) {
+				t.Errorf("%s Exit code %d (%v), want %d (-want +got):\n%s", tc.reason, r.ExitCode, err, tc.code, diff)
+			}
+		})
 	}
 }

@@ -200,3 +200,101 @@ func (m *Manager) Undo(ctx context.Context, name string) (report *migration.Repo
 	}()
 	return e.Undo(ctx, job.Job), nil
 }
+
+// turnOf is a job in a hook.
+type turnOf struct {
+	stage stage
+	job   *Registration
+}
+
+// undoOrder is the reverse of the order in which Run runs the jobs.
+func (m *Manager) undoOrder(s Selection) ([]turnOf, error) {
+	stages, err := m.stages(s)
+	var order []turnOf
+	for _, st := range stages {
+		for _, job := range st.ordered() {
+			order = append(order, turnOf{st, job})
+		}
+	}
+	slices.Reverse(order)
+	return order, err
+}
+
+// ordered are the jobs of the stage, each after those that it comes after.
+func (s stage) ordered() []*Registration {
+	var out []*Registration
+	var add func(job *Registration)
+	add = func(job *Registration) {
+		if slices.Contains(out, job) {
+			return
+		}
+		for _, other := range s.jobs {
+			if slices.Contains(s.after[job.Name()], other.Name()) {
+				add(other)
+			}
+		}
+		out = append(out, job)
+	}
+	for _, job := range s.jobs {
+		add(job)
+	}
+	return out
+}
+
+// UndoOrder names the jobs that UndoJobs undoes, in its order.
+func (m *Manager) UndoOrder(s Selection) ([]string, error) {
+	order, err := m.undoOrder(s)
+	names := make([]string, len(order))
+	for i, at := range order {
+		names[i] = at.job.Name()
+	}
+	return names, err
+}
+
+// UndoJobs undoes the newest run of each selected job that is not undone yet, in the reverse order of Run: of a job that
+// belongs to both phases, one run for each phase. It ends with the first undo that fails.
+func (m *Manager) UndoJobs(ctx context.Context, s Selection) (*Report, error) {
+	r := m.begin("undo", s.components(m), false)
+	order, err := m.undoOrder(s)
+	if err != nil {
+		return r.finish(err)
+	}
+	m.lease.join()
+	defer m.lease.leave()
+	for _, at := range order {
+		if err != nil {
+			r.add(at.stage.notStarted(at.job, "skipped: the undo before it did not succeed"))
+			continue
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+			r.add(at.stage.notStarted(at.job, err.Error()))
+			continue
+		}
+		err = r.undo(ctx, at)
+	}
+	return r.finish(err)
+}
+
+func (r *run) undo(ctx context.Context, at turnOf) error {
+	job := JobReport{Job: at.job.Name(), Component: at.stage.hook(at.job).Component, Phase: at.stage.phase, Began: time.Now()}
+	out, err := r.m.Undo(ctx, job.Job)
+	job.Ended = time.Now()
+	job.Seconds = seconds(job.Ended.Sub(job.Began))
+	if err == nil {
+		job.Report, job.Result, job.Message, job.ExitCode, job.Findings = out, out.Result, out.Message, out.ExitCode(), out.Findings
+		if job.ExitCode != migration.ExitOK {
+			err = &JobError{Job: job.Job, Code: job.ExitCode, Err: errors.New(out.Message)}
+		}
+	} else {
+		job.ExitCode = codeOf(err)
+		var broken *JobError
+		if errors.As(err, &broken) {
+			job.ExitCode = broken.Code
+		}
+		job.Result, job.Message = resultOf(job.ExitCode), err.Error()
+	}
+	r.add(job)
+	r.code(job.ExitCode)
+	return err
+}

@@ -148,6 +148,16 @@ func TestTool(t *testing.T) {
 	tool(t, "undo", "eventbus-scaledown").want(t, migration.ExitUsage, "nobody is there to answer")
 	tool(t, "undo", "eventbus-scaledown", "--yes", "--lease-duration=1s").want(t, 0, "succeeded")
 	tool(t, "undo", "eventservice-verify", "--yes").want(t, 0, "It changes nothing")
+	tool(t, "undo", "--phase=post", "--job=httpsource-sync", "--yes").want(t, migration.ExitUsage, "not in the selected components or phases")
+	undone := tool(t, "undo", "--phase=pre", "--yes", "--lease-duration=1s", "-o", "json")
+	undone.want(t, migration.ExitPartlyRestored, "carries live events") // the event-services post to the HTTPSources
+	var order []string
+	for _, j := range undone.report(t).Jobs {
+		order = append(order, j.Job)
+	}
+	if want := []string{"trigger-sync", "serviceinstance-recreate", "httpsource-sync", "adopt-by-helm", "grow-pvc"}; !slices.Equal(order, want) {
+		t.Errorf("undone were %q, want %q", order, want)
+	}
 	tool(t, "jobs", "-o", "name").want(t, 0, "job/trigger-sync\n")
 	tool(t, "lint", "--release", "9.9.9").want(t, migration.ExitFailed, "job httpsource-sync must be gone")
 	tool(t, "lint").want(t, 0)
