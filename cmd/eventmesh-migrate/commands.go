@@ -145,13 +145,36 @@ func (a *app) selection(cmd *cobra.Command) *jobmanager.Selection {
 	return s
 }
 
+// limit binds -n of commands that change objects, or show what would be changed.
+func limit(a *app, cmd *cobra.Command, s *jobmanager.Selection) {
+	var can []string
+	for _, job := range a.jobs {
+		if _, ok := job.Job.(migration.NamespaceLimiter); ok {
+			can = append(can, job.Name())
+		}
+	}
+	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "limit the jobs to this `namespace`. It needs --job; these jobs can be limited: "+strings.Join(can, ", ")+".")
+	a.checks.add(cmd, func() []string {
+		selected := s.Jobs
+		if len(selected) == 0 {
+			selected = jobNames(a.jobs)
+		}
+		whole := slices.DeleteFunc(slices.Clone(selected), func(name string) bool { return slices.Contains(can, name) })
+		if a.namespace == "" || len(whole) == 0 {
+			return nil
+		}
+		return []string{fmt.Sprintf("--namespace %q: cannot limit %s to a namespace. Use --job=%s", a.namespace, strings.Join(whole, ", "), strings.Join(can, ","))}
+	})
+}
+
 func planCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show each change that is left, and write nothing", Args: noArguments,
 		Long:    "Show what run would do: each job that is needed, and each change that it would make.\nIt writes nothing. -o wide also shows the content of the objects.",
-		Example: "  {name} plan\n  {name} plan --job httpsource-sync -o wide\n  {name} run --dry-run=server",
+		Example: "  {name} plan\n  {name} plan --job httpsource-sync -o wide\n  {name} plan --job trigger-sync -n shop\n  {name} run --dry-run=server",
 	}
 	s := a.selection(cmd)
+	limit(a, cmd, s)
 	cmd.RunE = func(*cobra.Command, []string) error { return a.plan(*s) }
 	cmd.Flags().BoolVar(&a.exitCode, "exit-code", false, "exit code 0: a run would change nothing; 6: it would make or await changes; 7: the cluster could not be read.")
 	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
@@ -178,6 +201,7 @@ that come after it do not run.`,
 		Example: "  {name} run\n  {name} run --phase pre\n  {name} run --component application-connector --phase post --defer fail\n  {name} run --job eventbus-purge --eventbus-purge.yes",
 	}
 	s := a.selection(cmd)
+	limit(a, cmd, s)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		switch dryRun {
 		case "server":
@@ -211,6 +235,7 @@ that come after it do not run.`,
 
 // work is run, plan, or an undo of several jobs.
 func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) error {
+	c.Options.OnlyNamespace = a.namespace
 	m, err := a.manager(c, progressOf(c))
 	if err != nil {
 		return err
@@ -218,7 +243,10 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 	var report *jobmanager.Report
 	var failed error
 	code, err := c.Supervise(command != "plan", func(ctx context.Context) {
-		if failed = c.Reach(ctx); failed != nil {
+		if failed = c.Reach(ctx); failed == nil {
+			failed = limitExists(ctx, a, c)
+		}
+		if failed != nil {
 			return
 		}
 		switch command {
@@ -244,7 +272,7 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 		a.tell(failed)
 	}
 	a.code = report.ExitCode
-	report.Server, report.Context = c.Config.Host, c.Context
+	report.Server, report.Context, report.Namespace = c.Config.Host, c.Context, a.namespace
 	if a.exitCode {
 		a.code = pending(report)
 	}
@@ -261,6 +289,22 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 		a.code = cmp.Or(a.code, migration.ExitFailed)
 	}
 	return nil
+}
+
+// limitExists refuses to limit jobs to a namespace that does not exist: they would have nothing to do.
+func limitExists(ctx context.Context, a *app, c *cli.Connection) error {
+	if a.namespace == "" {
+		return nil
+	}
+	e, err := a.engine(c)
+	if err != nil {
+		return err
+	}
+	ref := migration.Ref{Resource: migration.CoreResource("", "namespaces", "Namespace"), Name: a.namespace}
+	if found, err := e.Cluster().Get(ctx, ref); err != nil || found != nil {
+		return err
+	}
+	return unknownNamespace(a.namespace)
 }
 
 // agreed asks a person, and says that nothing was changed if the answer is no.

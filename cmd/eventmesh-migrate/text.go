@@ -48,7 +48,7 @@ func (t text) heading() string {
 
 // run is the report of a run or a plan for people.
 func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
-	state := present.State{Caller: t.caller, Command: r.Command, Components: s.Components, Jobs: s.Jobs, ExitCode: r.ExitCode}
+	state := present.State{Caller: t.caller, Command: r.Command, Components: s.Components, Jobs: s.Jobs, Namespace: r.Namespace, ExitCode: r.ExitCode}
 	for _, phase := range s.Phases {
 		state.Phases = append(state.Phases, string(phase))
 	}

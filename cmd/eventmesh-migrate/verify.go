@@ -73,7 +73,11 @@ func (a *app) existing(in *inventory.Inventory) error {
 	if a.namespace == "" || in.HasNamespace(a.namespace) {
 		return nil
 	}
-	return &jobmanager.UsageError{Problem: fmt.Sprintf("--namespace %q: the cluster has no such namespace (see \"kubectl get namespaces\")", a.namespace)}
+	return unknownNamespace(a.namespace)
+}
+
+func unknownNamespace(name string) error {
+	return &jobmanager.UsageError{Problem: fmt.Sprintf("--namespace %q: the cluster has no such namespace (see \"kubectl get namespaces\")", name)}
 }
 
 func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {

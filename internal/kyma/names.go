@@ -1,5 +1,7 @@
 package kyma
 
+import "slices"
+
 // Namespaces.
 const (
 	// SystemNamespace holds Kyma's core and the event sources controller.
@@ -30,6 +32,14 @@ var systemNamespaces = []string{
 // SystemNamespaces returns the namespaces that belong to Kyma and to what it
 // runs on.
 func SystemNamespaces() []string { return append([]string(nil), systemNamespaces...) }
+
+// LeftOut says which namespaces are no part of the migration: those of the system, and
+// more, which may be nil.
+func LeftOut(more func(namespace string) bool) func(namespace string) bool {
+	return func(namespace string) bool {
+		return slices.Contains(systemNamespaces, namespace) || more != nil && more(namespace)
+	}
+}
 
 // Labels.
 const (

@@ -16,7 +16,7 @@ type State struct {
 	Command string
 	// Phases, Components and Jobs are the selection of the command; none selects all.
 	Phases, Components, Jobs []string
-	// Namespace that verify was limited to.
+	// Namespace that the command was limited to.
 	Namespace string
 	ExitCode  int
 	// Changes that a plan has found to make.
@@ -59,6 +59,8 @@ func (s State) afterPlan() []Step {
 		return one("Make these changes:", s.work("run", "--phase=pre"))
 	case s.Changes > 0:
 		return one("Make these changes:", s.work(append([]string{"run"}, s.selection()...)...))
+	case s.Namespace != "":
+		return s.others()
 	case s.waitsForSwitch():
 		return s.upgrade()
 	case s.has(migration.Deferred):
@@ -80,6 +82,8 @@ func (s State) afterRun() []Step {
 		return s.waysOut()
 	case s.ExitCode != migration.ExitOK:
 		return one("Fix the errors above. Then run again:", s.same())
+	case s.Namespace != "":
+		return s.others()
 	case s.waitsForSwitch():
 		return s.upgrade()
 	case s.has(migration.Deferred):
@@ -157,8 +161,15 @@ func (s State) upgrade() []Step {
 	return one("Now upgrade application-connector. Then:", s.work("run", "--phase=post"))
 }
 
+// others is the step after a command that was limited to a namespace: much may be left elsewhere.
+func (s State) others() []Step {
+	return one("Only namespace "+s.Namespace+" was part of this. See what is left in the whole cluster:", s.line("plan"))
+}
+
 // whole says whether all jobs are selected.
-func (s State) whole() bool { return len(s.Phases)+len(s.Components)+len(s.Jobs) == 0 }
+func (s State) whole() bool {
+	return len(s.Phases)+len(s.Components)+len(s.Jobs) == 0 && s.Namespace == ""
+}
 
 func (s State) selection() []string {
 	var words []string
@@ -169,6 +180,9 @@ func (s State) selection() []string {
 		if len(list.values) > 0 {
 			words = append(words, "--"+list.flag+"="+strings.Join(list.values, ","))
 		}
+	}
+	if s.Namespace != "" {
+		words = append(words, "--namespace="+s.Namespace)
 	}
 	return words
 }

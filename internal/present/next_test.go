@@ -27,6 +27,10 @@ func TestNext(t *testing.T) {
 		{"a plan when only the upgrade is missing", State{Command: "plan", Findings: []Finding{bus}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
 		{"a plan that must wait", State{Command: "plan", Findings: []Finding{later}}, one("Wait for what is deferred above. Then plan again:", "eventmesh-migrate plan --context=prod")},
 		{"a plan with an error", State{Command: "plan", Changes: 1, Findings: []Finding{bad}}, one("Fix the errors above. Then plan again:", "eventmesh-migrate plan --context=prod")},
+		{"a plan of one namespace", State{Command: "plan", Changes: 3, Jobs: []string{"trigger-sync"}, Namespace: "shop", Findings: []Finding{bus}}, one("Make these changes:", "eventmesh-migrate run --job=trigger-sync --namespace=shop --context=prod")},
+		{"nothing to plan in one namespace", State{Command: "plan", Namespace: "shop"}, one("Only namespace shop was part of this. See what is left in the whole cluster:", "eventmesh-migrate plan --context=prod")},
+		{"a run of one namespace", State{Command: "run", Namespace: "shop", Findings: []Finding{bus}}, one("Only namespace shop was part of this. See what is left in the whole cluster:", "eventmesh-migrate plan --context=prod")},
+		{"a run of one namespace that failed", State{Command: "run", Namespace: "shop", ExitCode: 1, Findings: []Finding{bad}}, one("Fix the errors above. Then run again:", "eventmesh-migrate run --namespace=shop --context=prod")},
 		{"nothing to plan", State{Command: "plan"}, one("Nothing is left to change. Check the result:", "eventmesh-migrate verify --context=prod")},
 
 		{"the first phase", State{Command: "run", Phases: []string{"pre"}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
@@ -50,6 +54,8 @@ func TestNext(t *testing.T) {
 
 		{"an undo", State{Command: "undo", Jobs: []string{"trigger-sync"}}, one("See what a run would change now:", "eventmesh-migrate plan --context=prod")},
 		{"an undo that failed", State{Command: "undo", Jobs: []string{"trigger-sync"}, ExitCode: 3}, one("Fix the errors above. Then undo again:", "eventmesh-migrate undo trigger-sync --context=prod")},
+
+		{"an undo of a phase that failed", State{Command: "undo", Phases: []string{"post"}, ExitCode: 3}, one("Fix the errors above. Then undo again:", "eventmesh-migrate undo --phase=post --context=prod")},
 
 		{"a migration that is finished", State{Command: "verify"}, one("The migration is finished.", "")},
 		{"one namespace is right", State{Command: "verify", Namespace: "shop"}, one("Check the whole cluster:", "eventmesh-migrate verify --context=prod")},

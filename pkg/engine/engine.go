@@ -145,6 +145,6 @@ func (e *Engine) newCluster() *migration.Cluster {
 // clusterOf is newCluster for a run that knows what an interrupted one has made.
 func (e *Engine) clusterOf(made func(*unstructured.Unstructured) bool) *migration.Cluster {
 	c := migration.NewCluster(migration.Connection{Client: e.reader, Lister: e.lister, Served: e.served, Read: e.read}, made)
-	c.ExcludeNamespaces, c.Budget = e.opts.ExcludeNamespaces, e.opts.Timeout
+	c.ExcludeNamespaces, c.OnlyNamespace, c.Budget = e.opts.ExcludeNamespaces, e.opts.OnlyNamespace, e.opts.Timeout
 	return c
 }

@@ -53,6 +53,9 @@ type Options struct {
 	MaxUnready int
 	// ExcludeNamespaces are left alone, in addition to the built-in system namespaces.
 	ExcludeNamespaces []string
+	// OnlyNamespace limits a run or a plan to one namespace; "": none. A job that is no
+	// migration.NamespaceLimiter is refused. Undo ignores it: it undoes a whole run.
+	OnlyNamespace string
 	// Identity names this process in the Lease; it must be unique.
 	Identity string
 	// User and Host tell people, on the Lease, who holds it. Neither is secret.

@@ -5,6 +5,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -229,6 +230,41 @@ func TestPublish(t *testing.T) {
 		c.undo(planning())
 		if stored() != "undo succeeded" {
 			t.Errorf("got %q", stored())
+		}
+	})
+}
+
+// inNamespace is a job that may be limited to a namespace.
+type inNamespace struct{ *enginetest.Job }
+
+func (inNamespace) LimitsNamespace() {}
+
+// TestOnlyNamespace: a limited run never says that all is done, and finishes no run that was not limited so.
+func TestOnlyNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		shop := Options{OnlyNamespace: "shop"}
+		if r := c.run(planning(creating("a", "new")), shop); r.Result != migration.FailedResult || !strings.Contains(r.Message, "cannot be limited to namespace shop") {
+			t.Errorf("a job of the whole cluster: %s: %s", r.Result, r.Message)
+		}
+		if r := c.run(inNamespace{planning(creating("a", "new"))}, shop); r.Result != migration.DeferredResult || len(r.Findings) != 1 || r.Findings[0].ID != "other-namespaces" {
+			t.Errorf("a run: %s: %+v", r.Result, r.Findings)
+		}
+		if r := c.run(inNamespace{planning()}, shop); r.Result != migration.DeferredResult {
+			t.Errorf("a run with nothing to do: %s", r.Result)
+		}
+		c.interrupted(planning(creating("c", "new"), creating("d", "new")), "create", "c")
+		if r := c.run(inNamespace{planning(creating("d", "new"))}, shop); r.Result != migration.Refused || r.Findings[0].ID != "run-open" || c.api.Live(enginetest.Ref("Thing", "d")) != nil {
+			t.Errorf("after an interrupted run of the whole cluster: %s: %+v", r.Result, r.Findings)
+		}
+		if r := c.run(planning(creating("d", "new")), Options{}); r.Result != migration.Succeeded {
+			t.Errorf("without the limit: %s: %s", r.Result, r.Message)
+		}
+		ctx, stop := context.WithCancelCause(t.Context())
+		c.api.Fail(enginetest.Fault{Verb: "create", Name: "e", Before: func() { stop(SignalError{Signal: 15}) }})
+		c.runUntil(ctx, inNamespace{planning(creating("e", "new"), creating("f", "new"))}, shop)
+		if r := c.run(inNamespace{planning(creating("f", "new"))}, shop); r.Result != migration.DeferredResult || c.api.Live(enginetest.Ref("Thing", "f")) == nil {
+			t.Errorf("after an interrupted run of the same namespace: %s: %s", r.Result, r.Message)
 		}
 	})
 }

@@ -258,11 +258,37 @@ func (r *run) plan(ctx context.Context, o migration.PlanOptions) (plan *migratio
 			err = k8sutil.Permanent(fmt.Errorf("the job %s failed to decide: panic: %v", r.Job.Name(), p))
 		}
 	}()
+	only := r.e.opts.OnlyNamespace
+	if _, can := r.Job.(migration.NamespaceLimiter); only != "" && !can {
+		return nil, k8sutil.Permanent(fmt.Errorf("job %s works on the whole cluster, and cannot be limited to namespace %s", r.Job.Name(), only))
+	}
 	r.Writer.Cluster = r.e.clusterOf(r.Recorder.Made)
 	if plan, err = r.Job.Plan(ctx, r.Writer.Cluster, o); err == nil && plan == nil {
 		plan = &migration.Plan{}
 	}
+	if err == nil && only != "" {
+		// What is elsewhere was not read: no report of a limited run says that all is done.
+		plan.Findings = append(plan.Findings, migration.Finding{
+			ID: "other-namespaces", Severity: migration.Deferred, Object: "Namespace " + only, Problem: "is the only namespace of this run",
+			Note: "A plan of the whole cluster says what is left in the others.",
+		})
+	}
 	return plan, err
+}
+
+// beyondLimit refuses a limited run if it would finish an interrupted run that was not
+// limited to the same namespace.
+func (r *run) beyondLimit(open []journal.OpenJournal) (outcome, bool) {
+	only := r.e.opts.OnlyNamespace
+	for _, o := range open {
+		if only != "" && o.Header.OnlyNamespace != only {
+			return r.refusal(&migration.Plan{Findings: []migration.Finding{{
+				ID: "run-open", Severity: migration.Error, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s), and it is not limited to namespace %s", o.Header.Run, o.Phase, only),
+				Note: "Run the job without the limit to finish it, or undo it.",
+			}}}), true
+		}
+	}
+	return outcome{}, false
 }
 
 func (r *run) forward(parent context.Context) outcome {
@@ -307,6 +333,9 @@ func (r *run) forward(parent context.Context) outcome {
 	}
 	if err != nil {
 		return r.nothingChanged(ctx, err)
+	}
+	if out, beyond := r.beyondLimit(open); beyond {
+		return out
 	}
 	var unfinished *journal.Journal
 	for _, o := range open {
@@ -595,6 +624,7 @@ func notUnderWay(findings []migration.Finding, entries []*journal.Entry) []migra
 func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execute.Todo) outcome {
 	if r.Recorder.Journal == nil {
 		r.Recorder.Journal = journal.New(r.Job.Name(), r.e.opts.Version, max(r.lock.Acquisition(), r.Recorder.Journals.Highest+1), plan)
+		r.Recorder.Journal.OnlyNamespace = r.e.opts.OnlyNamespace
 	} else {
 		r.Log.Info("finishing an interrupted run", zap.String("run", r.Recorder.Journal.Run), zap.Int("openUnits", len(t.Entries)))
 	}

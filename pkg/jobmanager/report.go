@@ -56,8 +56,10 @@ type ComponentReport struct {
 type Report struct {
 	Command string `json:"command"`
 	// Server and Context say which cluster was meant, where the caller knows it.
-	Server    string    `json:"server,omitempty"`
-	Context   string    `json:"context,omitempty"`
+	Server  string `json:"server,omitempty"`
+	Context string `json:"context,omitempty"`
+	// Namespace is the one that the jobs were limited to.
+	Namespace string    `json:"namespace,omitempty"`
 	StartedAt time.Time `json:"startedAt"`
 	// Seconds of all; NeededSeconds and RunSeconds are sums over the jobs, which
 	// run side by side.

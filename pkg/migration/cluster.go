@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ type ListOptions struct {
 type Cluster struct {
 	// ExcludeNamespaces are the user's, added to the built-in system namespaces.
 	ExcludeNamespaces []string
+	// OnlyNamespace is the one that the run is limited to; "": none. Only the run of a
+	// NamespaceLimiter is.
+	OnlyNamespace string
 	// Budget is how long the run may take in all, its --timeout; 0 if it is
 	// unknown.
 	Budget time.Duration
@@ -75,6 +79,11 @@ func NewCluster(connection Connection, made func(*unstructured.Unstructured) boo
 // object of that name may then create it: the engine replaces the former one.
 func (c *Cluster) Made(obj *unstructured.Unstructured) bool {
 	return c.made != nil && c.made(obj)
+}
+
+// LeavesOut says whether the person who runs the job leaves a namespace out of it.
+func (c *Cluster) LeavesOut(namespace string) bool {
+	return slices.Contains(c.ExcludeNamespaces, namespace) || c.OnlyNamespace != "" && c.OnlyNamespace != namespace
 }
 
 // Served returns the best served version of a kind, false if the API server

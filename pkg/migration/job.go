@@ -35,6 +35,7 @@ type PlanOptions struct {
 //	Configurable   for settings, which become flags                   has no settings
 //	Defaulter      for the command of its binary without arguments    runs
 //	OnlyReader     whether a run never writes                         gets a lock and a journal
+//	NamespaceLimiter  whether a run may be limited to a namespace     works on the whole cluster only
 //	Accessor       what it asks of the API server                     has no generated Role
 //	EditIgnorer    which fields webhooks and controllers own          every change of a field is an edit
 //	Rechecker      again, right before a guarded change               must not have guarded changes
@@ -65,6 +66,13 @@ type Rechecker interface {
 type OnlyReader interface {
 	// OnlyReads has no effect. A job that has this method is an OnlyReader.
 	OnlyReads()
+}
+
+// NamespaceLimiter is a job whose run may be limited to one namespace: what it decides there
+// needs nothing done elsewhere. It asks Cluster.LeavesOut for every namespace.
+type NamespaceLimiter interface {
+	// LimitsNamespace has no effect. A job that has this method is a NamespaceLimiter.
+	LimitsNamespace()
 }
 
 // Configurable is a job with settings of its own.

@@ -160,13 +160,16 @@ func (j *Job) Validate() error {
 	)
 }
 
+// LimitsNamespace implements migration.NamespaceLimiter.
+func (j *Job) LimitsNamespace() {}
+
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster, o migration.PlanOptions) (*migration.Plan, error) {
-	return j.plan(ctx, c, c.ExcludeNamespaces, o.Preview)
+	return j.plan(ctx, c, c.LeavesOut, o.Preview)
 }
 
-func (j *Job) plan(ctx context.Context, c reader, excluded []string, dryRun bool) (*migration.Plan, error) {
-	s, err := observe(ctx, c, j.options, excluded)
+func (j *Job) plan(ctx context.Context, c reader, leavesOut func(string) bool, dryRun bool) (*migration.Plan, error) {
+	s, err := observe(ctx, c, j.options, leavesOut)
 	if err != nil {
 		return nil, err
 	}

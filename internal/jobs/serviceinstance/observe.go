@@ -82,7 +82,7 @@ type recreation struct {
 }
 
 // observe reads what says which instances lack something: each kind once.
-func observe(ctx context.Context, c reader, o options, excluded []string) (*snapshot, error) {
+func observe(ctx context.Context, c reader, o options, leavesOut func(string) bool) (*snapshot, error) {
 	s := &snapshot{
 		namespaces: map[string]namespace{},
 		classes:    map[string][]*unstructured.Unstructured{}, plans: map[string][]*unstructured.Unstructured{},
@@ -94,16 +94,13 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.instance.Served || !s.kinds.application.Served {
 		return s, err
 	}
-	skip := map[string]bool{}
-	for _, name := range append(kyma.SystemNamespaces(), excluded...) {
-		skip[name] = true
-	}
+	skip := kyma.LeftOut(leavesOut)
 	all, err := c.List(ctx, s.kinds.instance.Resource, "", migration.ListOptions{})
 	if err != nil {
 		return s, err
 	}
 	for _, obj := range sorted(all) {
-		if !skip[obj.GetNamespace()] {
+		if !skip(obj.GetNamespace()) {
 			s.instances = append(s.instances, obj)
 		}
 	}
@@ -114,7 +111,7 @@ func observe(ctx context.Context, c reader, o options, excluded []string) (*snap
 	g.Go(func() error {
 		return c.Each(ctx, namespaces, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
 			s.namespaces[obj.GetName()] = namespace{
-				terminating: obj.GetDeletionTimestamp() != nil, excluded: skip[obj.GetName()],
+				terminating: obj.GetDeletionTimestamp() != nil, excluded: skip(obj.GetName()),
 				optedOut: kyma.OptedOut(obj), injection: obj.GetLabels()[kyma.InjectionLabel], access: obj.GetLabels()[kyma.AccessLabel],
 				basis: k8sutil.Basis(obj, []string{"metadata", "labels", kyma.InjectionLabel}),
 			}

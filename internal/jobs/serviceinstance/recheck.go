@@ -27,7 +27,7 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 	}
 	// What another recreation's recheck has read is from before that.
 	now, err := migration.Shared(ctx, f, u.ID, func(ctx context.Context, c *migration.Cluster) (*migration.Plan, error) {
-		return j.plan(ctx, c, c.ExcludeNamespaces, false)
+		return j.plan(ctx, c, c.LeavesOut, false)
 	})
 	if err != nil {
 		return nil, err

@@ -205,14 +205,17 @@ func (j *Job) Validate() error {
 	return errors.Join(errs...)
 }
 
+// LimitsNamespace implements migration.NamespaceLimiter.
+func (j *Job) LimitsNamespace() {}
+
 // Plan implements migration.Job.
 func (j *Job) Plan(ctx context.Context, c *migration.Cluster, o migration.PlanOptions) (*migration.Plan, error) {
-	return j.plan(ctx, c, c.ExcludeNamespaces, c.Budget, c.Made, o.Preview)
+	return j.plan(ctx, c, c.LeavesOut, c.Budget, c.Made, o.Preview)
 }
 
-func (j *Job) plan(ctx context.Context, c reader, excluded []string, budget time.Duration, made func(*unstructured.Unstructured) bool, preview bool) (*migration.Plan, error) {
+func (j *Job) plan(ctx context.Context, c reader, leavesOut func(string) bool, budget time.Duration, made func(*unstructured.Unstructured) bool, preview bool) (*migration.Plan, error) {
 	began := time.Now()
-	s, err := observe(ctx, c, j.options, excluded, made)
+	s, err := observe(ctx, c, j.options, leavesOut, made)
 	if err != nil {
 		return nil, err
 	}

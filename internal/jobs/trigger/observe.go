@@ -125,7 +125,7 @@ func (s *snapshot) isNamespace(name string) bool {
 // observe reads what the first half of the decision needs: each kind once. made says
 // whether an interrupted run of this job created an object, which nobody has edited
 // since; nil: none did.
-func observe(ctx context.Context, c reader, o options, excluded []string, made func(*unstructured.Unstructured) bool) (*snapshot, error) {
+func observe(ctx context.Context, c reader, o options, leavesOut func(string) bool, made func(*unstructured.Unstructured) bool) (*snapshot, error) {
 	s := &snapshot{
 		namespaces: map[string]namespace{}, applications: map[string]application{},
 		sources: map[string]*unstructured.Unstructured{}, triggers: map[string][]*existing{},
@@ -135,10 +135,7 @@ func observe(ctx context.Context, c reader, o options, excluded []string, made f
 	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.subscription.Served {
 		return s, err
 	}
-	skip := map[string]bool{}
-	for _, name := range append(kyma.SystemNamespaces(), excluded...) {
-		skip[name] = true
-	}
+	skip := kyma.LeftOut(leavesOut)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return c.Each(ctx, namespaces, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
@@ -189,12 +186,12 @@ func observe(ctx context.Context, c reader, o options, excluded []string, made f
 		if !later && route.Unparsable(obj) {
 			s.unparsable = append(s.unparsable, obj)
 		}
-		if !skip[obj.GetNamespace()] && !later {
+		if !skip(obj.GetNamespace()) && !later {
 			s.subscriptions = append(s.subscriptions, obj)
 		}
 	})
 	list(s.kinds.activation, "", trimReady, func(obj *unstructured.Unstructured) {
-		if !skip[obj.GetNamespace()] {
+		if !skip(obj.GetNamespace()) {
 			s.activations = append(s.activations, obj)
 		}
 	})
@@ -216,10 +213,10 @@ func observe(ctx context.Context, c reader, o options, excluded []string, made f
 	return s, g.Wait()
 }
 
-func (s *snapshot) addNamespace(obj *unstructured.Unstructured, skip map[string]bool) {
+func (s *snapshot) addNamespace(obj *unstructured.Unstructured, skip func(string) bool) {
 	injection, labelled := obj.GetLabels()[kyma.InjectionLabel]
 	s.namespaces[obj.GetName()] = namespace{
-		uid: obj.GetUID(), terminating: obj.GetDeletionTimestamp() != nil, excluded: skip[obj.GetName()],
+		uid: obj.GetUID(), terminating: obj.GetDeletionTimestamp() != nil, excluded: skip(obj.GetName()),
 		optedOut: kyma.OptedOut(obj), injection: injection, labelled: labelled,
 	}
 }

@@ -239,7 +239,7 @@ func TestInjectionInsists(t *testing.T) {
 			if tc.labels != nil {
 				ns.Object["metadata"].(map[string]any)["labels"] = tc.labels
 			}
-			s.addNamespace(ns, nil)
+			s.addNamespace(ns, kyma.LeftOut(nil))
 			d := newDecision(s, New().options)
 			d.expand()
 			if tc.left != "" {

@@ -163,6 +163,42 @@ func TestForms(t *testing.T) {
 
 }
 
+// TestOneNamespace: a run that is limited to a namespace changes nothing in another, and does not say that all is done.
+func TestOneNamespace(t *testing.T) {
+	finished(t)
+	for _, ns := range []string{"shop", "crm"} {
+		old := sub("old", "billing", "order.paid", "http://old."+ns+"/")
+		old.SetNamespace(ns)
+		put(t, "KymaSubscription", old)
+		t.Cleanup(func() { remove(t, "KymaSubscription", ns, "old") })
+	}
+	triggers := func(ns string) int {
+		list, err := resource("Trigger", ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	shop, crm := triggers("shop"), triggers("crm")
+	t.Cleanup(func() {
+		if err := resource("Trigger", "shop").DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+		forget(t)
+	})
+	limited := []string{"--job=trigger-sync", "--namespace=shop", "--trigger-sync.ready-timeout=1s", "--lease-duration=1s"}
+	tool(t, append([]string{"plan"}, limited...)...).want(t, 0, "create Trigger", "is the only namespace of this run", "\n  eventmesh-migrate run --job=trigger-sync --namespace=shop --trigger-sync.ready-timeout=1s")
+	out := tool(t, append([]string{"run", "--on-failure=leave"}, limited...)...) // nothing makes the Trigger ready
+	if after := triggers("shop"); after != shop+1 {
+		t.Errorf("%d Triggers in the namespace, before %d\n%s", after, shop, out.stdout)
+	}
+	if after := triggers("crm"); after != crm {
+		t.Errorf("%d Triggers in the other namespace, before %d\n%s", after, crm, out.stdout)
+	}
+	tool(t, "verify").want(t, migration.ExitFindings, "subscription-without-trigger")
+	tool(t, "run", "--job=trigger-sync", "-n", "nowhere").want(t, migration.ExitUsage, `"nowhere": the cluster has no such namespace`)
+}
+
 // TestKubectl calls the program as kubectl does.
 func TestKubectl(t *testing.T) {
 	dir := t.TempDir()

@@ -176,6 +176,8 @@ type Header struct {
 	StartedAt   time.Time `json:"startedAt"`
 	Parallelism int       `json:"parallelism"`
 	Serial      bool      `json:"serial,omitempty"`
+	// OnlyNamespace is the one that the run was limited to.
+	OnlyNamespace string `json:"onlyNamespace,omitempty"`
 }
 
 // journalFormat is written into each journal; a newer one is refused. Format 1
