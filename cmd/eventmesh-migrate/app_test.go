@@ -230,7 +230,7 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"nonsense"}, "unknown command"},
-		{[]string{"run", "--dry-run=client"}, `--dry-run "client": must be server or none`},
+		{[]string{"run", "--dry-run=server"}, "did you mean plan?"},
 		{[]string{"verify", "-o", "xml"}, `--output "xml": must be one of table, wide, json, yaml, name`},
 		{[]string{"map", "-o", "dot"}, "must be one of table, wide, mermaid, html, json, yaml, name"},
 		{[]string{"verify", "-n", "a", "-A"}, "none of the others can be"},

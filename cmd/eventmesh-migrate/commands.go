@@ -169,29 +169,27 @@ func limit(a *app, cmd *cobra.Command, s *jobmanager.Selection) {
 
 func planCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "plan", Short: "Show each change that is left, and write nothing", Args: noArguments,
+		Use: "plan", SuggestFor: []string{"--dry-run"}, Short: "Show each change that is left, and write nothing", Args: noArguments,
 		Long:    "Show what run would do: each job that is needed, and each change that it would make.\nIt writes nothing. -o wide also shows the content of the objects.",
-		Example: "  {name} plan\n  {name} plan --job httpsource-sync -o wide\n  {name} plan --job trigger-sync -n shop\n  {name} run --dry-run=server",
+		Example: "  {name} plan\n  {name} plan --job httpsource-sync -o wide\n  {name} plan --job trigger-sync -n shop",
 	}
 	s := a.selection(cmd)
 	limit(a, cmd, s)
-	cmd.RunE = func(*cobra.Command, []string) error { return a.plan(*s) }
+	cmd.RunE = func(*cobra.Command, []string) error {
+		c, err := a.connect(true)
+		if err != nil {
+			return err
+		}
+		c.Announce()
+		return a.work(c, "plan", *s)
+	}
 	cmd.Flags().BoolVar(&a.exitCode, "exit-code", false, "exit code 0: a run would change nothing; 6: it would make or await changes; 7: the cluster could not be read.")
 	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }
 
-func (a *app) plan(s jobmanager.Selection) error {
-	c, err := a.connect(true)
-	if err != nil {
-		return err
-	}
-	c.Announce()
-	return a.work(c, "plan", s)
-}
-
 func runCommand(a *app) *cobra.Command {
-	dryRun, yes := "none", false
+	yes := false
 	cmd := &cobra.Command{
 		Use: "run", Short: "Make the changes that are left, in the order of the hooks", Args: noArguments,
 		Long: `Run the jobs that are needed, in the order of the hooks: global jobs, jobs before and
@@ -203,13 +201,6 @@ that come after it do not run.`,
 	s := a.selection(cmd)
 	limit(a, cmd, s)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		switch dryRun {
-		case "server":
-			return a.plan(*s)
-		case "none":
-		default:
-			return cli.Usage(fmt.Sprintf("--dry-run %q: must be server or none", dryRun))
-		}
 		if refusal := unconfirmed(a, s.Jobs); refusal != "" {
 			fmt.Fprintln(a.Stderr, refusal)
 			a.code = migration.ExitRefused
@@ -228,7 +219,6 @@ that come after it do not run.`,
 		return a.work(c, "run", *s)
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation. Without a terminal, and in a Pod, run never asks.")
-	cmd.Flags().StringVar(&dryRun, "dry-run", dryRun, "with `server`, only show the changes, as plan does.")
 	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }

@@ -243,7 +243,7 @@ func flagsLike(cmd *cobra.Command, name string) []string {
 	})
 	for _, c := range cmd.Root().Commands() {
 		if c.IsAvailableCommand() {
-			add(c.Name())
+			add(c.Name(), c.SuggestFor...)
 		}
 	}
 	return all.SuggestionsFor("--" + name)

@@ -150,7 +150,6 @@ func TestForms(t *testing.T) {
 		}
 		tool(t, "verify", "-A").want(t, 0, "Nothing is wrong.")
 		tool(t, "plan", "--context", "eventmesh", "--kubeconfig", cluster.Kubeconfig).want(t, 0)
-		tool(t, "run", "--dry-run=server").want(t, 0)
 	})
 	tool(t, "plan", "--context", "another").want(t, migration.ExitUsage, "another")
 	// What is left to do has names, as kubectl writes them.
