@@ -125,8 +125,8 @@ func (a *app) flags(cmd *cobra.Command, forms []string, sets ...*pflag.FlagSet) 
 	for _, set := range sets {
 		cmd.Flags().AddFlagSet(set)
 		set.VisitAll(func(f *pflag.Flag) {
-			if words := cli.Words(f.Name); len(words) > 0 {
-				_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // another command may share the flag
+			if complete := completion(a, f); complete != nil {
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // another command may share the flag
 			}
 		})
 	}
@@ -197,6 +197,7 @@ func flagsTopic(a *app) *cobra.Command {
 
 func (a *app) namespaceFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "show only this `namespace`. Default: all namespaces.")
+	completeNamespaces(a, cmd)
 	cmd.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "show all namespaces, as without -n.")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 }
@@ -344,6 +345,7 @@ The tests do the same for the Kyma version that this source is for.`,
 		},
 	}
 	cmd.Flags().StringVar(&release, "release", release, "`version` of Kyma, such as 1.12.0.")
+	_ = cmd.RegisterFlagCompletionFunc("release", cobra.FixedCompletions([]string{release}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
 
@@ -354,8 +356,8 @@ func jobCommand(a *app) *cobra.Command {
 prints its own report. A link to this program with the name of a job does the same.`,
 		Example:            "  {name} job httpsource-sync --help\n  {name} job httpsource-sync plan --ready-timeout 5m",
 		DisableFlagParsing: true,
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return jobNames(a.jobs), cobra.ShellCompDirectiveNoFileComp
+		ValidArgsFunction: func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			return completeJob(a, args, word)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -207,6 +208,12 @@ func TestCompletion(t *testing.T) {
 		{"map -o ", []string{"mermaid", "html"}},
 		{"run --defer ", []string{"allow", "fail"}},
 		{"v", []string{"verify", "version"}},
+		{"run --httpsource-sync.on-helm2-conflict ", []string{"leave", "create"}},
+		{"plan --serviceinstance-recreate.strategy ", []string{"auto", "always"}},
+		{"job trigger-sync ", []string{"run", "plan", "undo", "version"}},
+		{"job trigger-sync plan --resume ", []string{"forward", "back"}},
+		{"job trigger-sync plan --legacy-traffic ", []string{"respect", "ignore"}},
+		{"lint --release ", []string{registry.Release}},
 		{"run --", []string{"--job", "requests that may exceed --qps for a moment. Negative: twice the --qps."}},
 	} {
 		_, out, _ := called(t, program, append([]string{"__complete"}, strings.Split(tc.line, " ")...)...)
@@ -219,6 +226,56 @@ func TestCompletion(t *testing.T) {
 		if strings.Contains(out, "`") {
 			t.Errorf("%q: descriptions have back-quotes:\n%s", tc.line, out)
 		}
+	}
+}
+
+// TestCompletionOfNames: contexts come from the kubeconfig, and a cluster that does not answer has no namespaces.
+func TestCompletionOfNames(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "prod", "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+  "contexts": [{"name": "prod", "context": {"cluster": "c"}}, {"name": "test", "context": {"cluster": "c"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"run --kubeconfig=" + file + " --context ": "prod\ntest\n:4\n",
+		"verify --kubeconfig=" + file + " -n ":     ":4\n",
+		"plan --context ":                          ":4\n",
+		"plan -n ":                                 ":4\n",
+		"undo trigger-sync ":                       ":4\n",
+		"run --exclude-namespaces ":                ":4\n",
+		"status --state-namespace ":                ":4\n",
+	} {
+		if code, out, stderr := called(t, program, append([]string{"__complete"}, strings.Split(line, " ")...)...); code != 0 || out != want {
+			t.Errorf("%q: exit code %d, %q, want %q\n%s", line, code, out, want, stderr)
+		}
+	}
+}
+
+// TestCompletionOfThePlugin: the script in the documentation is what kubectl looks for on the PATH.
+func TestCompletionOfThePlugin(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no shell")
+	}
+	doc, err := os.ReadFile("../../docs/eventmesh-migrate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(doc), "cat > kubectl_complete-eventmesh_migrate <<'EOF'\n")
+	script, _, ended := strings.Cut(block, "EOF\n")
+	if !found || !ended {
+		t.Fatal("the documentation has no script")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"kubectl_complete-eventmesh_migrate": script, plugin: "#!" + sh + "\nprintf '<%s>' \"$@\"\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(filepath.Join(dir, "kubectl_complete-eventmesh_migrate"), "undo", "")
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "<__complete><undo><>" {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -154,6 +154,7 @@ func limit(a *app, cmd *cobra.Command, s *jobmanager.Selection) {
 		}
 	}
 	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "", "limit the jobs to this `namespace`. It needs --job; these jobs can be limited: "+strings.Join(can, ", ")+".")
+	completeNamespaces(a, cmd)
 	a.checks.add(cmd, func() []string {
 		selected := s.Jobs
 		if len(selected) == 0 {
@@ -379,7 +380,10 @@ live events are protected. The report names both.
 order of run, until one fails: the newest run of each, and of a job that belongs to
 both phases one run for each phase.`,
 		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json\n  {name} undo --phase post",
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
 			return jobNames(a.jobs), cobra.ShellCompDirectiveNoFileComp
 		},
 		Args: func(cmd *cobra.Command, args []string) error {

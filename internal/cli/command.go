@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -62,11 +63,11 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 		cmd.RunE = func(*cobra.Command, []string) error { return execute(verb, cl) }
 	}
 	// The commands share their flags, and with them the completions.
-	for flag, values := range words {
-		if err := root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-			panic(err) // a word in the table that is not a flag: every run fails here
+	root.Flags().VisitAll(func(f *pflag.Flag) {
+		if words := Words(f); len(words) > 0 {
+			_ = root.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 		}
-	}
+	})
 	return root
 }
 

@@ -162,7 +162,21 @@ func bindSettings(fs *pflag.FlagSet, settings []migration.Setting) {
 			// leave the developer's machine.
 			panic(fmt.Sprintf("setting %q has a value of type %T, which cannot be a flag", s.Name, s.Value))
 		}
+		if len(s.Words) > 0 {
+			_ = fs.SetAnnotation(s.Name, wordsAnnotation, s.Words) // the flag exists
+		}
 	}
+}
+
+// wordsAnnotation has the values of a job's flag that takes one of a few words.
+const wordsAnnotation = "words"
+
+// Words are the values of a flag that takes one of a few; nil if it takes others.
+func Words(f *pflag.Flag) []string {
+	if w, ok := f.Value.(*word); ok {
+		return slices.Clone(w.of)
+	}
+	return f.Annotations[wordsAnnotation]
 }
 
 // word is the value of a flag that takes one of a few words.

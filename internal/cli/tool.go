@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kyma-project/eventmesh-migration/internal/present"
@@ -104,9 +106,6 @@ func (t *Tool) flags(titles ...string) *pflag.FlagSet {
 	}
 	return out
 }
-
-// Words are the values of flags that take one of a few.
-func Words(flag string) []string { return slices.Clone(words[flag]) }
 
 // Usage is an error of how the program was called; every problem is told.
 func Usage(problems ...string) error { return &usageError{problems: problems} }
@@ -243,6 +242,15 @@ func ExitCodes() string {
 		fmt.Fprintf(&b, "  %-6s %s\n", c, c.Meaning)
 	}
 	return b.String()
+}
+
+// Contexts are those of the kubeconfig that the flags name; nil if it cannot be read.
+func (t *Tool) Contexts() []string {
+	config, err := (&clientcmd.ClientConfigLoadingRules{Precedence: existing(kubeconfigs(&t.cl.options, t.Env))}).Load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
 // Timeout is the limit of the work.

@@ -92,6 +92,8 @@ type Setting struct {
 	// Value points to the field, which holds the default: *string, *bool,
 	// *int, *time.Duration or *[]string.
 	Value any
+	// Words are all values of a *string that takes one of a few, for completions.
+	Words []string
 }
 
 // Defaulter is a job whose binary, called without a command, does something else

@@ -108,6 +108,7 @@ func (j *Job) Settings() []migration.Setting {
 		Name:  "on-helm2-conflict",
 		Usage: "what to do if an HTTPSource would make the next Helm 2 upgrade or installation of its Application fail: leave it to the application-operator, or create it",
 		Value: &j.options.onHelm2Conflict,
+		Words: []string{leave, create},
 	}, {
 		Name:  "integration-namespace",
 		Usage: "namespace of the Applications' HTTPSources, Channels and event-services",

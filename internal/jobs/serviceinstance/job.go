@@ -17,6 +17,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
+var strategies = []string{auto, repair, recreate, always}
+
 // Values of --strategy.
 const (
 	auto     = "auto"
@@ -121,6 +123,7 @@ func (j *Job) Settings() []migration.Setting {
 		Name:  "strategy",
 		Usage: "what to do about an instance that lacks something: auto (repair it, or recreate it if no repair can help), repair (never recreate), recreate (each), or always (recreate even those that lack nothing)",
 		Value: &j.options.strategy,
+		Words: strategies,
 	}, {
 		Name:  "activation-timeout",
 		Usage: "how long an EventActivation may be without its Knative Subscription, and that without being ready; and how long an EventActivation may take to go with its instance",
@@ -147,7 +150,7 @@ func (j *Job) Settings() []migration.Setting {
 // Validate implements migration.Configurable.
 func (j *Job) Validate() error {
 	var strategy error
-	if strategies := []string{auto, repair, recreate, always}; !slices.Contains(strategies, j.options.strategy) {
+	if !slices.Contains(strategies, j.options.strategy) {
 		strategy = fmt.Errorf("--strategy must be one of %s, not %q", strings.Join(strategies, ", "), j.options.strategy)
 	}
 	return errors.Join(

@@ -164,6 +164,7 @@ func (j *Job) Settings() []migration.Setting {
 		Name:  "legacy-traffic",
 		Usage: "what becomes of events on the old path: respect (a Subscription stays while there may be any), or ignore (it is deleted, and they are dropped; the report says how many)",
 		Value: &j.options.legacyTraffic,
+		Words: []string{respect, ignore},
 	}, {
 		Name: "observe-publishers",
 		Usage: "after the source of a Subscription has switched, how long no event may come to the Event Bus for it before it is deleted: " +

@@ -207,6 +207,7 @@ func TestKubectl(t *testing.T) {
 	}
 	called(t, plugin, "", "--help").want(t, 0, "\n  kubectl eventmesh-migrate plan\n")
 	called(t, plugin, "", "jobs", "-o", "name").want(t, 0, "job/trigger-sync\n")
+	called(t, plugin, "", "__complete", "verify", "-n", "").want(t, 0, "kube-system\n")
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
 		t.Skip("no kubectl is installed: its part is left out")
