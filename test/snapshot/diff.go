@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -38,10 +39,8 @@ func Diff(before, after Snapshot) string {
 			fmt.Fprintf(&b, "+ %s\n", name)
 		case !isThere:
 			fmt.Fprintf(&b, "- %s\n", name)
-		default:
-			if diff := cmp.Diff(was, is); diff != "" {
-				fmt.Fprintf(&b, "~ %s\n    %s\n", name, strings.ReplaceAll(strings.TrimSpace(diff), "\n", "\n    "))
-			}
+		case !reflect.DeepEqual(was, is): // which is much faster than a diff that is empty
+			fmt.Fprintf(&b, "~ %s\n    %s\n", name, strings.ReplaceAll(strings.TrimSpace(cmp.Diff(was, is)), "\n", "\n    "))
 		}
 	}
 	return b.String()
