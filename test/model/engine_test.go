@@ -152,8 +152,8 @@ func ready(limit time.Duration) func(*migration.Change) []migration.Condition {
 	}
 }
 
-// sign makes what is created ready three minutes later, until ctx ends.
-func (s *sandbox) sign(ctx context.Context) {
+// sign makes what is created ready some time later, until ctx ends.
+func (s *sandbox) sign(ctx context.Context, later time.Duration) {
 	client := s.client("controller").Resource(configMaps.GroupVersionResource).Namespace("shop")
 	w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=new"})
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *sandbox) sign(ctx context.Context) {
 			continue
 		}
 		select {
-		case <-time.After(3 * time.Minute):
+		case <-time.After(later):
 		case <-ctx.Done():
 			return
 		}
@@ -214,7 +214,7 @@ func TestEngineInABubble(t *testing.T) {
 			s := newSandbox(t)
 			before := s.before()
 			ctx, cancel := context.WithCancel(t.Context())
-			go s.sign(ctx)
+			go s.sign(ctx, 3*time.Minute)
 			job := &scripted{plan: s.plan, await: ready(4 * time.Minute)}
 			began := time.Now()
 			want(t, s.run("first", job), migration.Succeeded)
@@ -245,7 +245,7 @@ func TestEngineInABubble(t *testing.T) {
 		})
 	})
 	t.Run("KilledAndResumed", func(t *testing.T) {
-		// Before and after each of its calls.
+		// Before and after each of its calls. It waits for some renewals of its Lease: in minutes there would be dozens, all alike.
 		for n := 1; ; n++ {
 			ended := false
 			synctest.Test(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestEngineInABubble(t *testing.T) {
 				s.before()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				go s.sign(ctx)
+				go s.sign(ctx, 30*time.Second)
 				job := &scripted{plan: s.plan, await: ready(4 * time.Minute)}
 				client := s.server.Client("first")
 				runCtx, kill := context.WithCancelCause(t.Context())

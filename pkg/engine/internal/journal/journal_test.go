@@ -347,6 +347,18 @@ func TestNewer(t *testing.T) {
 // TestDamagedJournal holds that a missing Secret is noticed wherever it is missing.
 // Fails on the commit before: reading ended at the first that was missing.
 func TestDamagedJournal(t *testing.T) {
+	s := fakeJournals()
+	j := New("job", "v1", 1, &migration.Plan{})
+	s.journaledUnits(t, j, migration.Create, 1)
+	s.journaledUnits(t, j, migration.Create, 1)
+	large := NewEntry(2, migration.Unit{ID: "large", Changes: []migration.Change{{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "large")}}}, []Preimage{{Object: noise(t)}})
+	if err := s.Append(t.Context(), j, []*Entry{large}); err != nil {
+		t.Fatal(err)
+	}
+	s.journaledUnits(t, j, migration.Create, 1)
+	if got := len(s.mustLoad(t, PhaseForward).Entries()); got != 4 {
+		t.Fatalf("%d units", got)
+	}
 	for name, tc := range map[string]struct {
 		reason  string
 		missing func(run string) string
@@ -357,19 +369,11 @@ func TestDamagedJournal(t *testing.T) {
 		"Part":   {"M30: a further part of a large one", func(run string) string { return partName(chunkName("job", run, 2), 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := fakeJournals()
-			j := New("job", "v1", 1, &migration.Plan{})
-			s.journaledUnits(t, j, migration.Create, 1)
-			s.journaledUnits(t, j, migration.Create, 1)
-			large := NewEntry(2, migration.Unit{ID: "large", Changes: []migration.Change{{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "large")}}}, []Preimage{{Object: noise(t)}})
-			if err := s.Append(t.Context(), j, []*Entry{large}); err != nil {
+			missing := tc.missing(j.Run)
+			secret, err := s.Secrets.Get(t.Context(), missing, metav1.GetOptions{})
+			if err != nil {
 				t.Fatal(err)
 			}
-			s.journaledUnits(t, j, migration.Create, 1)
-			if got := len(s.mustLoad(t, PhaseForward).Entries()); got != 4 {
-				t.Fatalf("%d units", got)
-			}
-			missing := tc.missing(j.Run)
 			if err := s.Secrets.Delete(t.Context(), missing, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -380,6 +384,9 @@ func TestDamagedJournal(t *testing.T) {
 			damaged, ok := errors.AsType[*DamagedError](err)
 			if !ok || damaged.missing != missing || !strings.Contains(damaged.Hint(), "kubectl -n state delete secrets -l "+LabelRun+"="+j.Run) {
 				t.Errorf("%s: %v", tc.reason, err)
+			}
+			if _, err := s.Secrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
 			}
 		})
 	}
