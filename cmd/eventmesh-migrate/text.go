@@ -71,12 +71,12 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 		}
 		if j.Report != nil {
 			row.Changes, row.Findings = j.Report.Changes, j.Report.Findings
+			if state.Unready == nil {
+				state.Unready = present.Unready(j.Report)
+			}
 		}
 		told.Jobs = append(told.Jobs, row)
 		state.Findings = append(state.Findings, present.Of(row.Findings)...)
-		if state.Unready == nil {
-			state.Unready = present.Unready(row.Changes)
-		}
 	}
 	changes := present.Changes(told.Jobs)
 	state.Changes = changes.Writes

@@ -27,15 +27,23 @@ func OfJob(r *migration.Report, cluster string) Report {
 func StateOfJob(r *migration.Report, c Caller) State {
 	return State{
 		Caller: c, Command: r.Command, Jobs: []string{r.Job}, ExitCode: r.ExitCode(),
-		Changes: Changes([]Job{{Name: r.Job, Changes: r.Changes}}).Writes, Findings: Of(r.Findings), Unready: Unready(r.Changes),
+		Changes: Changes([]Job{{Name: r.Job, Changes: r.Changes}}).Writes, Findings: Of(r.Findings), Unready: Unready(r),
 	}
 }
 
-// Unready is the first change whose object was not ready in time, nil if there is none.
-func Unready(changes []migration.ChangeReport) *migration.ChangeReport {
-	for i := range changes {
-		if ch := &changes[i]; ch.Result == migration.ChangeFailed && (ch.Verb == migration.Create || ch.Verb == migration.Await || ch.Verb == migration.Recreate) {
-			return ch
+// Unready is the first change whose object was not ready in time, nil if there is none. The
+// result of the change does not tell: the run may have rolled it back.
+func Unready(r *migration.Report) *migration.ChangeReport {
+	for _, f := range r.Findings {
+		if f.Severity != migration.Error {
+			continue
+		}
+		for i := range r.Changes {
+			ch := &r.Changes[i]
+			waits := ch.Verb == migration.Create || ch.Verb == migration.Await || ch.Verb == migration.Recreate
+			if ref := (migration.Ref{Resource: migration.Resource{Kind: ch.Kind}, Namespace: ch.Namespace, Name: ch.Name}); waits && ref.String() == f.Object {
+				return ch
+			}
 		}
 	}
 	return nil

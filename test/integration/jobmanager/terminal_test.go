@@ -3,57 +3,18 @@
 package jobmanager
 
 import (
-	"bytes"
-	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// onTerminal runs the program at a terminal, at which somebody has typed something
-// already. It returns what the terminal was sent.
-func onTerminal(t *testing.T, env []string, typed string, args ...string) (screen string, code int) {
+// onTerminal runs the program at a terminal, at which a person answers its question.
+func onTerminal(t *testing.T, env []string, answer string, args ...string) (screen string, code int) {
 	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("this system has no pseudo terminals: %v", err)
-	}
-	defer ours.Close()
-	fd := int(ours.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(ours, typed); err != nil {
-		t.Fatal(err)
-	}
-	p := suite.Start(t, suite.Program{
-		Binary: suite.Build(t, binary), Args: args, Env: append([]string{"KUBECONFIG=" + cluster.Kubeconfig}, env...), Terminal: theirs,
-	})
-	_ = theirs.Close() // the program has it
-	var out bytes.Buffer
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		_, _ = io.Copy(&out, ours) // ends with EIO when the last holder is gone
-	}()
-	code = p.Wait()
-	<-read
-	return strings.ReplaceAll(out.String(), "\r\n", "\n"), code
+	return suite.OnTerminal(t, answer, suite.Program{Binary: suite.Build(t, binary), Args: args, Env: append([]string{"KUBECONFIG=" + cluster.Kubeconfig}, env...)})
 }
 
 var (
@@ -94,11 +55,11 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 
-	screen, code := onTerminal(t, xterm, "n\n", "undo", "httpsource-sync")
+	screen, code := onTerminal(t, xterm, "n", "undo", "httpsource-sync")
 	if code != migration.ExitFailed || !strings.Contains(screen, "Undo the newest run of httpsource-sync on https://") || !strings.Contains(screen, "Nothing was changed.") {
 		t.Errorf("answered no: exit code %d\n%s", code, screen)
 	}
-	screen, code = onTerminal(t, xterm, "y\n", "undo", "eventbus-scaledown", "--lease-duration=1s")
+	screen, code = onTerminal(t, xterm, "y", "undo", "eventbus-scaledown", "--lease-duration=1s")
 	if code != 0 || !strings.Contains(screen, "[y/N]") || !strings.Contains(screen, "succeeded") {
 		t.Errorf("answered yes: exit code %d\n%s", code, screen)
 	}
