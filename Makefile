@@ -133,7 +133,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./internal/eventmap ./test/servicecatalog ./test/prober ./test/vuln \
+SLOW := ./internal/eventmap ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
   ./test/integration/charts ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old

@@ -259,8 +259,8 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 		return cli.Usage(usage.Problem)
 	case report == nil:
 		return unreached(a, failed)
-	case failed != nil:
-		a.tell(failed)
+	case failed != nil && (a.structured() || a.output == formName):
+		a.tell(failed) // the report for people has it
 	}
 	a.code = report.ExitCode
 	report.Server, report.Context, report.Namespace = c.Config.Host, c.Context, a.namespace

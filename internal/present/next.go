@@ -64,7 +64,7 @@ func (s State) afterPlan() []Step {
 	case s.waitsForSwitch():
 		return s.upgrade()
 	case s.has(migration.Deferred):
-		return one("Wait for what is deferred above. Then plan again:", s.same())
+		return one("Follow the advice to the deferred work above. Then plan again:", s.same())
 	default:
 		return one("Nothing is left to change. Check the result:", s.line("verify"))
 	}
@@ -87,7 +87,7 @@ func (s State) afterRun() []Step {
 	case s.waitsForSwitch():
 		return s.upgrade()
 	case s.has(migration.Deferred):
-		return one("Wait for what is deferred above. Then run again:", s.same())
+		return one("Follow the advice to the deferred work above. Then run again:", s.same())
 	case len(s.Phases) == 1 && s.Phases[0] == "pre" && len(s.Jobs)+len(s.Components) == 0:
 		return s.upgrade()
 	default:
@@ -149,7 +149,7 @@ func (s State) afterStatus() []Step {
 	case s.waitsForSwitch():
 		return s.upgrade()
 	case s.has(migration.Deferred):
-		return one("Wait for what is deferred above. Then:", s.work("run"))
+		return one("Follow the advice to the deferred work above. Then:", s.work("run"))
 	default:
 		return one("Check the result:", s.line("verify"))
 	}
