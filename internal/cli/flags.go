@@ -56,15 +56,23 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 	cl.groups = append(cl.groups, flagGroup{title: title, flags: fs})
 }
 
-// again returns the flags that the next run needs, too, if they were given: the
-// job's own and the cluster's. Those of time, safety and output are for one run.
-func (cl *commandLine) again() []string {
-	var words []string
+// undo is the command that undoes the newest run of a job, with the flags that were given and that it needs too.
+func (cl *commandLine) undo(job string) string {
+	words := []string{"eventmesh-migrate", "undo", job}
 	cluster, jobs := cl.given()
-	for _, f := range slices.Concat(cluster, jobs) {
-		words = append(words, "--"+f.Name+"="+migration.ShellQuote(f.Value))
+	for _, f := range jobs {
+		switch of, _, found := strings.Cut(f.Name, "."); {
+		case !found: // a job's own command line has it without the name of the job
+			f.Name = job + "." + f.Name
+		case of != job:
+			continue
+		}
+		words = append(words, "--"+f.Name+"="+f.Value)
 	}
-	return words
+	for _, f := range cluster {
+		words = append(words, "--"+f.Name+"="+f.Value)
+	}
+	return migration.CommandLine(words...)
 }
 
 // given are the flags that were given and that the next command on this cluster needs, too:

@@ -30,6 +30,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 		args    []string
 		command string
 		want    engine.Options
+		undo    string
 		job     *fakeJob
 	}{
 		"Nothing": {
@@ -76,17 +77,16 @@ func TestFlagsBecomeOptions(t *testing.T) {
 				StateNamespace: "state", Timeout: 15 * time.Minute, RollbackTimeout: 90 * time.Second,
 				OnFailure: engine.OnFailureLeave, Resume: engine.ResumeBack, Defer: engine.DeferFail,
 				LeaseDuration: time.Second, LockWait: 3 * time.Second, MaxUnready: 7, ExcludeNamespaces: []string{"a", "b", "c"},
-				Flags: []string{"--state-namespace=state", "--exclude-namespaces=a,b,c"},
 			},
+			undo: "eventmesh-migrate undo test-job --state-namespace=state --exclude-namespaces=a,b,c",
 		},
 		"TheJobsOwn": {
 			reason:  "settings of every type are bound to the job's fields",
 			args:    []string{"--mode", "rough", "--force", "--workers=9", "--hat-timeout=3s", "--skip=x,y"},
 			command: "run",
-			want: defaults(func(o *engine.Options) {
-				o.Flags = []string{"--mode=rough", "--force=true", "--workers=9", "--hat-timeout=3s", "--skip=x,y"}
-			}),
-			job: &fakeJob{mode: "rough", force: true, workers: 9, wait: 3 * time.Second, skip: []string{"x", "y"}},
+			want:    defaults(nil),
+			undo:    "eventmesh-migrate undo test-job --test-job.mode=rough --test-job.force=true --test-job.workers=9 --test-job.hat-timeout=3s --test-job.skip=x,y",
+			job:     &fakeJob{mode: "rough", force: true, workers: 9, wait: 3 * time.Second, skip: []string{"x", "y"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,9 +100,12 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			if tr.options.Log == nil || tr.options.Identity == "" || tr.options.Version == "" || tr.options.User != "me" || tr.options.Host == "" {
 				t.Errorf("%s: the engine got no logger, identity, version, user or host: %+v", tc.reason, tr.options)
 			}
-			ignored := cmpopts.IgnoreFields(engine.Options{}, "Log", "Identity", "Version", "User", "Host")
+			ignored := cmpopts.IgnoreFields(engine.Options{}, "Log", "Identity", "Version", "User", "Host", "Undo")
 			if diff := cmp.Diff(tc.want, tr.options, ignored, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s: options (-want +got):\n%s", tc.reason, diff)
+			}
+			if got := tr.options.Undo("test-job"); tc.undo != "" && got != tc.undo {
+				t.Errorf("%s: undo is %q, want %q", tc.reason, got, tc.undo)
 			}
 			if tc.job != nil {
 				if diff := cmp.Diff(tc.job, tr.job, cmp.AllowUnexported(fakeJob{})); diff != "" {

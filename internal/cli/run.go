@@ -209,7 +209,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	klogTo(ours)
 
 	o := cl.engineOptions()
-	o.Log, o.Identity, o.Version, o.Flags = log, identity(), version(), cl.again()
+	o.Log, o.Identity, o.Version, o.Undo = log, identity(), version(), cl.undo
 	o.User, o.Host = p.user, host()
 	if out.Live() {
 		o.Progress = out.Job(p.job.Name())

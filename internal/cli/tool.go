@@ -47,7 +47,7 @@ func (program) Await(*migration.Change) []migration.Condition { return nil }
 // NewTool returns the frame of the program.
 func NewTool(name string, streams IO, jobs ...migration.Job) *Tool {
 	cl := &commandLine{options: defaultOptions()}
-	cl.group("Cluster", cl.clusterFlags)
+	cl.group(clusterGroup, cl.clusterFlags)
 	cl.group("Logging", func(fs *pflag.FlagSet) {
 		all := pflag.NewFlagSet("", pflag.ContinueOnError)
 		cl.outputFlags(all)
@@ -167,7 +167,7 @@ func (t *Tool) Connect() (*Connection, error) {
 	c.json = o.logJSON(terminal)
 	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == "" && !o.noColor})
 	klogTo(c.Log)
-	c.Options.Log, c.Options.Identity, c.Options.Version = c.Log, identity(), version()
+	c.Options.Log, c.Options.Identity, c.Options.Version, c.Options.Undo = c.Log, identity(), version(), t.cl.undo
 	c.Options.User, c.Options.Host = c.User, host()
 	return c, nil
 }

@@ -29,7 +29,7 @@ func Of(findings []migration.Finding) []Finding {
 	for i, f := range findings {
 		out[i] = Finding{Severity: f.Severity, ID: f.ID, Object: f.Object, Problem: f.Problem, Command: f.Command, Note: f.Note}
 		if f.Command == "" && f.Note == "" {
-			out[i].Note = f.Hint // of an older build, or of a job that has no commands
+			out[i].Note = f.Hint // of the report of an earlier version
 		}
 	}
 	return out

@@ -204,13 +204,11 @@ func (s State) found(ids ...string) bool {
 	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return slices.Contains(ids, f.ID) })
 }
 
-// waitsForSwitch says whether work is deferred until event-services post to the mesh.
-func (s State) waitsForSwitch() bool {
-	return slices.ContainsFunc(s.Findings, func(f Finding) bool {
-		return f.Severity == migration.Deferred &&
-			(strings.Contains(strings.ToLower(f.Note), "upgrade application-connector") || strings.Contains(f.Problem, "--eventMeshURL"))
-	})
-}
+// ofSwitch are the findings about work that is deferred until the upgrade of
+// application-connector lets event-services post to the mesh.
+var ofSwitch = []string{"waits-for-eventservice-missing", "waits-for-eventservice-not-switched", "event-service-uses-bus"}
+
+func (s State) waitsForSwitch() bool { return s.found(ofSwitch...) }
 
 // waysOut are the steps after an object was not ready in time.
 func (s State) waysOut() []Step {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestNext(t *testing.T) {
-	bus := Finding{Severity: migration.Deferred, Object: "Subscription shop/a", Problem: "not deleted yet", Note: "Upgrade application-connector, then run again."}
+	bus := Finding{Severity: migration.Deferred, ID: "waits-for-eventservice-not-switched", Object: "Subscription shop/a", Problem: "not deleted yet"}
 	later := Finding{Severity: migration.Deferred, Problem: "it is being deleted already", Note: "Wait until it is gone."}
 	bad := Finding{Severity: migration.Error, ID: "trigger-not-ready", Problem: "is not ready"}
 	id := func(id string) []Finding { return []Finding{{Severity: migration.Error, ID: id}} }
@@ -35,6 +35,8 @@ func TestNext(t *testing.T) {
 
 		{"the first phase", State{Command: "run", Phases: []string{"pre"}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
 		{"all phases before the upgrade", State{Command: "run", Findings: []Finding{bus}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
+		{"the Event Bus is all that waits", State{Command: "run", Findings: []Finding{{Severity: migration.Deferred, ID: "event-service-uses-bus"}}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
+		{"no upgrade would help", State{Command: "run", Phases: []string{"post"}, Findings: []Finding{{Severity: migration.Deferred, ID: "event-service-not-upgraded", Problem: "does not carry --eventMeshURL"}}}, one("Wait for what is deferred above. Then run again:", "eventmesh-migrate run --phase=post --context=prod")},
 		{"the second phase", State{Command: "run", Phases: []string{"post"}}, one("Check the result:", "eventmesh-migrate verify --context=prod")},
 		{"a run that must wait", State{Command: "run", Phases: []string{"post"}, Findings: []Finding{later}}, one("Follow the advice to the deferred work above. Then run again:", "eventmesh-migrate run --phase=post --context=prod")},
 		{"a run that failed", State{Command: "run", Phases: []string{"pre"}, ExitCode: 1, Findings: []Finding{bad}}, one("Fix the errors above. Then run again:", "eventmesh-migrate run --phase=pre --context=prod")},

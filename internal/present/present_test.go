@@ -69,6 +69,7 @@ func clusterOf(applications, subscriptions int) Report {
 			triggers.Findings = append(triggers.Findings, migration.Finding{
 				Severity: migration.Deferred, Object: "Subscription " + namespace + "/" + name,
 				Problem: fmt.Sprintf("not deleted yet: event-service app-%03d still uses the Event Bus (no --eventMeshURL)", i),
+				ID:      "event-service-uses-bus",
 				Note:    "Upgrade application-connector, then run again.",
 			})
 		}

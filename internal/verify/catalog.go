@@ -3,7 +3,12 @@
 // ReadAccountsLeft have read.
 package verify
 
-import "github.com/kyma-project/eventmesh-migration/pkg/migration"
+import (
+	"strings"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
 
 // Entry is one thing that can be wrong with a finished migration.
 type Entry struct {
@@ -12,83 +17,108 @@ type Entry struct {
 	// Severity is error if events are or will be lost, or the migration is not
 	// finished; warning if a person should know it.
 	Severity migration.Severity
-	// Hint is the next action.
-	Hint string
+	// Note is a sentence that says what to do. Command is one command, in which {namespace} and {name} are those of the
+	// object. Both are empty if eventpath.Answer has them.
+	Note, Command string
 }
 
 // Page is the place in the runbook.
 func (e Entry) Page() string { return "docs/runbook.md#verify-" + e.ID }
 
+// Commands that several findings have.
+const (
+	brokerLog  = "kubectl -n kyma-integration logs deployment/application-broker"
+	channel    = "kubectl -n {namespace} describe channels.messaging.knative.dev {name}"
+	aPod       = "kubectl -n {namespace} describe pod {name}"
+	instance   = "kubectl -n {namespace} describe serviceinstances.servicecatalog.k8s.io {name}"
+	trigger    = "kubectl -n {namespace} describe triggers.eventing.knative.dev {name}"
+	scaleDown  = "eventmesh-migrate run --job=eventbus-scaledown"
+	toTriggers = "eventmesh-migrate run --job=trigger-sync"
+)
+
+// Advice is what to do about a finding on an object. A command that needs a name which the
+// finding does not have is left out.
+func (e Entry) Advice(object string) migration.Advice {
+	_, path, _ := strings.Cut(object, " ")
+	namespace, name, found := strings.Cut(path, "/")
+	if !found {
+		namespace, name = "", path
+	}
+	advice := migration.Advice{Note: e.Note, Command: e.Command}
+	for key, value := range map[string]string{"{namespace}": namespace, "{name}": name} {
+		switch {
+		case !strings.Contains(advice.Command, key):
+		case value == "":
+			advice.Command = ""
+		default:
+			advice.Command = strings.ReplaceAll(advice.Command, key, migration.ShellQuote(value))
+		}
+	}
+	return advice
+}
+
 // Catalog returns everything that Check looks for.
 func Catalog() []Entry {
 	const e, w = migration.Error, migration.Warning
 	return []Entry{
-		{"kind-missing", e, "install the component that has the kind, then run the hooks of the upgrade again"},
-		{"controller-down", e, "scale it up: nothing repairs itself while it is down"},
-
-		{"application-name", e, "create the Application under another name: at most 63 lower-case letters, digits and dashes, with a letter first"},
-		{"release-failed", e, "fix the error, then: kubectl -n kyma-integration rollout restart statefulset application-operator"},
-		{"skipped-event-service", e, "set spec.skipInstallation to false, or delete the release"},
-
-		{"httpsource-missing", e, "eventmesh-migrate run --job httpsource-sync"},
-		{"httpsource-terminating", e, "wait until it is gone; if it stays, check why the owner of its finalizer does not remove that"},
-		{"httpsource-foreign", e, "rename or delete the HTTPSource that has the name, then: eventmesh-migrate run --job httpsource-sync"},
-		{"httpsource-not-ready", e, "kubectl -n kyma-system logs deployment/event-sources-controller-manager"},
-		{"channel-missing", e, "kubectl -n kyma-system logs deployment/event-sources-controller-manager; Knative Eventing's webhook may refuse it"},
-		{"channel-former", e, "wait until it is garbage-collected; if it stays, check that kube-controller-manager runs"},
-		{"channel-foreign", e, "rename or delete it if nothing uses it: the controller of HTTPSources overwrites it"},
-		{"channel-not-ready", e, "kubectl -n kyma-integration describe channel.messaging.knative.dev; usually NATS Streaming or its provisioner"},
-		{"channel-no-address", e, "kubectl -n kyma-integration describe channel.messaging.knative.dev; usually NATS Streaming or its provisioner"},
-		{"channel-unlabelled", e, "delete the Channel; its controller recreates it with the label application-name, by which application-broker finds it"},
-		{"adapter-missing", e, "kubectl -n kyma-system logs deployment/event-sources-controller-manager"},
-		{"adapter-without-channel", e, "events are lost: kubectl -n kyma-system logs deployment/event-sources-controller-manager"},
-		{"adapter-not-ready", e, "kubectl -n kyma-integration describe service.serving.knative.dev; if it hangs on an old revision, delete the Service"},
-
-		{"eventservice-missing", e, "check why application-operator does not install the release: kubectl -n kyma-integration logs statefulset/application-operator"},
-		{"eventservice-not-switched", e, "upgrade application-connector; application-operator then upgrades the release: kubectl -n kyma-integration logs statefulset/application-operator"},
-		{"eventservice-rollout", e, "kubectl -n kyma-integration rollout status deployment; then check its pods"},
-		{"eventservice-former-pod", e, "check for a finalizer or a dead node: kubectl -n kyma-integration describe pod"},
-
-		{"activation-terminating", e, "remove the finalizer of the Event Bus: eventmesh-migrate run --job eventbus-scaledown"},
-		{"activation-finalizer", e, "its controller does not run, so remove it: eventmesh-migrate run --job eventbus-scaledown"},
-		{"link-missing", e, "kubectl -n kyma-integration logs deployment/application-broker; serviceinstance-recreate creates the links of namespaces that are older than Kyma 1.9"},
-		{"link-twice", e, "events arrive twice: delete all but the oldest of these Knative Subscriptions"},
-		{"link-not-ready", e, "kubectl -n kyma-integration describe subscription.messaging.knative.dev"},
-		{"link-elsewhere", e, "set spec.subscriber.uri to http://default-broker.<namespace>, or delete it: application-broker recreates it"},
-		{"broker-missing", e, "kubectl label namespace <namespace> knative-eventing-injection=enabled, or: eventmesh-migrate run --job trigger-sync"},
-		{"broker-not-ready", e, "kubectl describe broker.eventing.knative.dev default; then check its ingress and filter Deployments"},
-		{"trigger-not-ready", e, "kubectl describe trigger.eventing.knative.dev"},
-		{"trigger-stuck", e, "scale knative-eventing/eventing-controller to 0, remove the finalizers of its Knative Subscription, scale to 1"},
-		{"trigger-without-broker", e, "create the Broker (see broker-missing), or recreate the Trigger with the right spec.broker, which cannot be changed"},
-		{"trigger-without-source", w, "no Application has that name: correct the filter, or delete the Trigger"},
-		{"trigger-without-link", e, "the Application's events do not reach the namespace: create a ServiceInstance of it there"},
-		{"trigger-twice", e, "delete all but one of them: each event arrives once for each of them"},
-
-		{"subscription-left", e, "eventmesh-migrate run --job trigger-sync; the report says what it waits for"},
-		{"subscription-without-trigger", e, "eventmesh-migrate run --job trigger-sync; the report says why it creates none"},
-		{"subscription-without-source", e, "no Application posts its events: change the publisher, then delete it, or label it to leave it out"},
-		{"subscription-terminating", e, "remove the finalizer of the Event Bus: eventmesh-migrate run --job trigger-sync, or --job eventbus-purge"},
-
-		{"eventbus-up", e, "eventmesh-migrate run --job eventbus-scaledown; the report says what still uses it"},
-		{"eventbus-pods", e, "check for a finalizer or a dead node: kubectl -n kyma-system describe pod"},
-		{"eventbus-autoscaler", e, "delete it: it would scale the Event Bus up again"},
-		{"eventbus-leftovers", w, "nothing to do before 1.12; then: eventmesh-migrate run --job eventbus-purge --eventbus-purge.yes"},
-		{"eventbus-leaked", w, "no event is lost: eventbus-purge deletes it with Kyma 1.12; to delete it now: kubectl -n kyma-system delete channel.messaging.knative.dev <name>"},
-		{"stock-migration", e, "stop Kyma's own migration: kubectl -n kyma-system delete job <name>; then remove the sub-chart (migration-guide-1.11.md)"},
-		{"namespace-terminating", e, "remove the finalizer of its EventActivations: eventmesh-migrate run --job eventbus-scaledown"},
-
-		{"instance-failed", e, "delete it and recreate it, with its bindings: application-broker does not retry"},
-		{"instance-not-ready", e, "kubectl -n kyma-integration logs deployment/application-broker"},
-		{"instance-stuck", e, "check the log of application-broker, then remove the finalizer"},
-		{"binding-not-ready", e, "its workload has no credentials: kubectl describe servicebinding"},
-		{"usage-without-binding", e, "recreate the ServiceBinding: its workload has no credentials"},
-
-		{"run-open", e, "run the job again to finish it, or undo it"},
-		{"run-running", w, "wait until it ends, then verify again"},
-		{"run-failed", e, "fix the error that eventmesh-migrate status shows, then run the job again"},
-		{"run-deferred", w, "wait for what the report names, then run the job again"},
-		{"lock-abandoned", w, "nothing to do: the next run takes the lock"},
-		{"accounts-left", w, "the next upgrade that succeeds deletes them; if no upgrade follows: " + CleanUp},
+		{"kind-missing", e, "Install the component that has the kind, then run the hooks of the upgrade again.", ""},
+		{"controller-down", e, "Nothing repairs itself while it is down. Scale it up.", "kubectl -n {namespace} scale deployment {name} --replicas=1"},
+		{"application-name", e, "Create the Application under another name, of at most 63 lower-case letters, digits and dashes, with a letter first.", ""},
+		{"release-failed", e, "Fix the error first. Then restart application-operator.", "kubectl -n kyma-integration rollout restart statefulset application-operator"},
+		{"skipped-event-service", e, "Set spec.skipInstallation to false, or delete the release.", "kubectl edit applications.applicationconnector.kyma-project.io {name}"},
+		{ID: "httpsource-missing", Severity: e},
+		{ID: "httpsource-terminating", Severity: e},
+		{ID: "httpsource-foreign", Severity: e},
+		{ID: "httpsource-not-ready", Severity: e},
+		{ID: "channel-missing", Severity: e},
+		{ID: "channel-former", Severity: e},
+		{"channel-foreign", e, "The controller of HTTPSources overwrites it. If nothing uses it, rename or delete it.", channel},
+		{ID: "channel-not-ready", Severity: e},
+		{ID: "channel-no-address", Severity: e},
+		{"channel-unlabelled", e, "Delete the Channel. Its controller recreates it with the label application-name, by which application-broker finds it.", "kubectl -n {namespace} delete channels.messaging.knative.dev {name}"},
+		{ID: "adapter-missing", Severity: e},
+		{ID: "adapter-without-channel", Severity: e},
+		{ID: "adapter-not-ready", Severity: e},
+		{ID: "eventservice-missing", Severity: e},
+		{ID: "eventservice-not-switched", Severity: e},
+		{ID: "eventservice-rollout", Severity: e},
+		{ID: "eventservice-former-pod", Severity: e},
+		{"activation-terminating", e, "Remove the finalizer of the Event Bus.", scaleDown},
+		{"activation-finalizer", e, "Its controller does not run. Remove the finalizer.", scaleDown},
+		{"link-missing", e, "application-broker creates it. serviceinstance-recreate creates those of namespaces that are older than Kyma 1.9.", brokerLog},
+		{ID: "link-twice", Severity: e},
+		{ID: "link-not-ready", Severity: e},
+		{ID: "link-elsewhere", Severity: e},
+		{"broker-missing", e, "The label lets Knative Eventing create the Broker.", "kubectl label namespace {name} knative-eventing-injection=enabled"},
+		{"broker-not-ready", e, "Its conditions say why. Check its ingress and filter Deployments too.", "kubectl -n {namespace} describe brokers.eventing.knative.dev {name}"},
+		{"trigger-not-ready", e, "Its conditions say why.", trigger},
+		{"trigger-stuck", e, "Scale Deployment knative-eventing/eventing-controller to 0. Remove the finalizers of the Knative Subscription. Scale to 1. To see it:", "kubectl -n {namespace} get subscriptions.messaging.knative.dev -l eventing.knative.dev/trigger={name}"},
+		{"trigger-without-broker", e, "Create the Broker. Or recreate the Trigger with the right spec.broker, which cannot be changed.", trigger},
+		{"trigger-without-source", w, "No Application has that name. Correct the filter, or delete the Trigger.", trigger},
+		{"trigger-without-link", e, "The events of the Application do not reach the namespace. Create a ServiceInstance of it there. To see its classes:", "kubectl -n {namespace} get serviceclasses.servicecatalog.k8s.io"},
+		{"trigger-twice", e, "Each event arrives once for each of them. Delete all but one of them.", "kubectl -n {namespace} get triggers.eventing.knative.dev"},
+		{"subscription-left", e, "The report names what it waits for.", toTriggers},
+		{"subscription-without-trigger", e, "The report names why no Trigger is created.", toTriggers},
+		{"subscription-without-source", e, "No Application posts its events. Change the publisher, and delete the Subscription. Or leave it out:", "kubectl -n {namespace} label subscriptions.eventing.kyma-project.io {name} " + kyma.OptOutLabel + "=true"},
+		{"subscription-terminating", e, "Remove the finalizer of the Event Bus.", toTriggers},
+		{"eventbus-up", e, "The report names what still uses it.", scaleDown},
+		{"eventbus-pods", e, "Check for a finalizer or a dead node.", aPod},
+		{"eventbus-autoscaler", e, "Delete it. It would scale the Event Bus up again.", "kubectl -n {namespace} delete horizontalpodautoscalers {name}"},
+		{"eventbus-leftovers", w, "Nothing to do before Kyma 1.12. Then delete them.", "eventmesh-migrate run --job=eventbus-purge --eventbus-purge.yes"},
+		{"eventbus-leaked", w, "No event is lost. eventbus-purge deletes it with Kyma 1.12. To delete it now:", "kubectl -n {namespace} delete channels.messaging.knative.dev {name}"},
+		{"stock-migration", e, "Remove the sub-chart mesh-namespaces-migration from the event-bus chart (migration-guide-1.11.md). Then stop Kyma's own migration:", "kubectl -n {namespace} delete job {name}"},
+		{"namespace-terminating", e, "Remove the finalizer of its EventActivations.", scaleDown},
+		{"instance-failed", e, "Delete it and recreate it, with its bindings. application-broker does not retry.", instance},
+		{"instance-not-ready", e, "The log of application-broker says why.", brokerLog},
+		{"instance-stuck", e, "The log of application-broker says why. Remove the finalizer when the cause is fixed.", brokerLog},
+		{"binding-not-ready", e, "Its workload has no credentials.", "kubectl -n {namespace} describe servicebindings.servicecatalog.k8s.io {name}"},
+		{"usage-without-binding", e, "Its workload has no credentials. Recreate the ServiceBinding.", "kubectl -n {namespace} describe servicebindingusages.servicecatalog.kyma-project.io {name}"},
+		{"run-open", e, "Finish it, or undo it. To finish it:", "eventmesh-migrate run"},
+		{"run-running", w, "Wait until it ends.", "eventmesh-migrate status"},
+		{"run-failed", e, "Fix the error. Then run the job again. To see the error:", "eventmesh-migrate status"},
+		{"run-deferred", w, "Wait for what the report names. Then run the job again.", "eventmesh-migrate status"},
+		{"lock-abandoned", w, "There is nothing to do. The next run takes the lock.", ""},
+		{"accounts-left", w, "The next upgrade that succeeds deletes them. If no upgrade follows:", CleanUp},
 	}
 }
 

@@ -66,23 +66,30 @@ func rank(s migration.Severity) int {
 
 // find adds a finding about one object; nil for the whole cluster.
 func (c *checker) find(id string, u *unstructured.Unstructured, format string, args ...any) {
+	c.findWith(id, u, fmt.Sprintf(format, args...), migration.Advice{})
+}
+
+// findWith is find with the advice for an entry of the catalog that has none.
+func (c *checker) findWith(id string, u *unstructured.Unstructured, problem string, advice migration.Advice) {
 	group, namespace, object := "", "", ""
 	if u != nil {
 		group, namespace = u.GroupVersionKind().Group, u.GetNamespace()
 		object = migration.Ref{Resource: migration.Resource{Kind: u.GetKind()}, Namespace: namespace, Name: u.GetName()}.String()
 	}
-	c.findAt(id, group, namespace, object, fmt.Sprintf(format, args...))
+	c.findAt(id, group, namespace, object, problem, advice)
 }
 
-func (c *checker) findAt(id, group, namespace, object, problem string) {
+func (c *checker) findAt(id, group, namespace, object, problem string, advice migration.Advice) {
 	e, ok := c.entries[id]
 	if !ok {
 		panic("no entry " + id + " in the catalog") // every test of that check fails here
 	}
-	note, command := e.Advice(object)
+	if e.Note != "" {
+		advice = e.Advice(object)
+	}
 	c.found = append(c.found, Finding{
 		ID: id, Severity: e.Severity, Group: group, Namespace: namespace, Object: object, Problem: redact.URLs(problem), Page: e.Page(),
-		Note: note, Command: command, Hint: migration.Finding{Note: note, Command: command}.Advice(),
+		Note: advice.Note, Command: advice.Command, Hint: advice.String(),
 	})
 }
 
@@ -133,7 +140,7 @@ func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 	source := c.SourceOf(app.GetName())
 	for _, why := range source.Defects() {
 		if why.Defect == eventpath.HTTPSourceMissing {
-			c.find(string(why.Defect), app, "it has no %s", why.Object)
+			c.findWith(string(why.Defect), app, fmt.Sprintf("it has no %s", why.Object), adviceOf(why))
 			continue
 		}
 		c.answer(why)
@@ -146,7 +153,11 @@ func (c *checker) source(app *unstructured.Unstructured) (bad bool) {
 
 // answer adds a finding of the event path about its object.
 func (c *checker) answer(why eventpath.Answer) {
-	c.findAt(string(why.Defect), why.Object.Kind.Group, why.Object.Namespace, why.Object.String(), why.Problem)
+	c.findAt(string(why.Defect), why.Object.Kind.Group, why.Object.Namespace, why.Object.String(), why.Problem, adviceOf(why))
+}
+
+func adviceOf(why eventpath.Answer) migration.Advice {
+	return migration.Advice{Note: why.Note, Command: why.Command}
 }
 
 // channel finds what is wrong with a Channel although events may go through it
@@ -232,7 +243,7 @@ func (c *checker) broker(namespace string) {
 func (c *checker) link(ea *unstructured.Unstructured, source, namespace string) {
 	for _, why := range c.LinkOf(source, namespace).Defects() {
 		if why.Object == (eventpath.Object{}) {
-			c.find(string(why.Defect), ea, "%s", why.Problem)
+			c.findWith(string(why.Defect), ea, why.Problem, adviceOf(why))
 			continue
 		}
 		c.answer(why)

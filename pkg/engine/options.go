@@ -62,9 +62,9 @@ type Options struct {
 	User, Host string
 	// Version of the program, for the journal and the report.
 	Version string
-	// Flags are those that a person has to give again, to go on where this run
-	// stopped: as they are written in a shell.
-	Flags []string
+	// Undo returns the command that undoes the newest run of a job, as it is pasted into a
+	// shell; nil: messages name no command.
+	Undo func(job string) string
 	// Log takes one line for each change; nil: none.
 	Log *zap.Logger
 	// Progress is told how far a run is; nil: nobody.

@@ -162,14 +162,17 @@ func (pf *preflight) missing(ctx context.Context, units []migration.Unit) ([]mig
 	}
 	var findings []migration.Finding
 	for _, p := range missing {
-		hint := "grant it to the account that runs the job (its Role or ClusterRole), and run it again"
+		f := migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: "missing permission: " + p.String(), Note: grant}
 		if p.namespace == pf.StateNamespace {
-			hint += "; a Role needs its namespace: kubectl create namespace " + p.namespace
+			f.Note += " A Role needs its namespace:"
+			f.Command = createNamespace(p.namespace)
 		}
-		findings = append(findings, migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: "missing permission: " + p.String(), Hint: hint})
+		findings = append(findings, f)
 	}
 	return findings, nil
 }
+
+const grant = "Grant it to the account that runs the job (its Role or ClusterRole), and run the job again."
 
 // denied returns which of the permissions are not given. What is needed in
 // several namespaces is mostly given in all: that is one question.

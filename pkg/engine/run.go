@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func (e *Engine) begin(command string, job migration.Job) *run {
 	}
 	rec.Journals.Write = w.Write
 	return &run{reporter: &reporter{
-		Actor: &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: e.newCluster, StateNamespace: e.opts.StateNamespace, UndoFlags: e.opts.Flags},
+		Actor: &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: e.newCluster, StateNamespace: e.opts.StateNamespace, Undo: e.opts.Undo},
 		e:     e, lock: lock, command: command, started: time.Now(),
 		requests: migration.Requests{Reads: e.counter.Reads(), Writes: e.counter.Writes()},
 	}}
@@ -235,18 +236,19 @@ func (r *run) findOpen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const hint = "run finishes it first; undo undoes it"
+	advice := r.RestoreAdvice()
+	advice.Note = "A run finishes it first. To undo it instead:"
 	if !readable {
 		for _, o := range lock.OpenRuns() {
 			if o.Job == r.Job.Name() {
-				r.Findings.Add(migration.Finding{ID: "run-may-be-open", Severity: migration.Warning, Problem: fmt.Sprintf("a run of it goes on or was interrupted; the Lease says that it is open since %s", o.Since.Format(time.RFC3339)), Hint: hint})
+				r.Findings.Add(migration.Finding{ID: "run-may-be-open", Severity: migration.Warning, Problem: fmt.Sprintf("a run of it goes on or was interrupted; the Lease says that it is open since %s", o.Since.Format(time.RFC3339)), Note: advice.Note, Command: advice.Command})
 			}
 		}
 		return nil
 	}
 	open, err := r.Recorder.Journals.Find(ctx, journal.OpenPhases...)
 	for _, o := range open {
-		r.Findings.Add(migration.Finding{ID: "run-open", Severity: migration.Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.Header.Run, o.Phase), Hint: hint})
+		r.Findings.Add(migration.Finding{ID: "run-open", Severity: migration.Warning, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s)", o.Header.Run, o.Phase), Note: advice.Note, Command: advice.Command})
 	}
 	return err
 }
@@ -429,7 +431,7 @@ func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units 
 		r.Findings.Add(plan.Findings...)
 		r.Findings.Add(migration.Finding{
 			ID: "plan-too-long", Severity: migration.Error, Problem: fmt.Sprintf("the plan may take %s, longer than --timeout %s", plan.Estimate, r.e.opts.Timeout),
-			Hint: "give a longer --timeout (and Helm's, which must be longer still)",
+			Note: "Give a longer --timeout. The --timeout of Helm must be longer still.",
 		})
 		return outcome{result: migration.Refused, message: "the plan may not end within --timeout; nothing was changed"}, false
 	}
@@ -663,7 +665,7 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 		}
 		r.Findings.Tell(migration.Finding{
 			ID: "journal-not-closed", Severity: migration.Warning, Problem: fmt.Sprintf("all changes are made, and the journal of run %s cannot be closed: %v", r.Recorder.Journal.Run, err),
-			Hint: "run the job again: it finds nothing to do and closes the journal; until then, status shows the run as open",
+			Note: "Run the job again. It finds nothing to do and closes the journal. Until then, status shows the run as open.",
 		})
 		return out
 	}
@@ -846,11 +848,14 @@ func (rp *reporter) cutOff(parent context.Context, err error) outcome {
 	if out, interrupted := rp.interruption(parent, err); interrupted {
 		return out
 	}
-	hint := rp.RestoreHint()
-	if cut, ok := errors.AsType[*wait.CutOffError](err); ok && cut.Status.Hint != "" {
-		hint = cut.Status.Hint + "; " + hint
+	advice := rp.RestoreAdvice()
+	if cut, ok := errors.AsType[*wait.CutOffError](err); ok && cut.Status.Note+cut.Status.Command != "" {
+		// What to do first: the undo comes after it.
+		rp.Findings.Add(migration.Finding{
+			ID: cmp.Or(cut.Status.ID, "not-ready"), Severity: migration.Warning, Problem: cut.Text + ": " + cut.Status.Message, Note: cut.Status.Note, Command: cut.Status.Command,
+		})
 	}
-	rp.Findings.Add(migration.Finding{ID: "rollback-not-finished", Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Hint: hint})
+	rp.Findings.Add(migration.Finding{ID: "rollback-not-finished", Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Note: advice.Note, Command: advice.Command})
 	return outcome{result: migration.PartlyRestored, message: "the rollback did not end: " + err.Error() + "; the journal keeps everything"}
 }
 
@@ -865,7 +870,8 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 	if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
 		rp.Findings.Add(migration.Finding{
 			ID: "account-gone", Severity: migration.Error, Problem: gone.Error(),
-			Hint: "recreate the account with its permissions, or use another one, and run the job again: it goes on where this run stopped. The next helm upgrade recreates the account of a hook; if one is running already, its Job goes on, and nothing is to do",
+			Note: "Recreate the account with its permissions, or use another one. Run the job again: it goes on where this run stopped. " +
+				"The next upgrade by Helm recreates the account of a hook. If one is running already, there is nothing to do.",
 		})
 		return outcome{result: migration.PartlyRestored, message: "this account is gone: nothing could be written any more; what was done stays, and the journal is open"}, true
 	}
@@ -883,7 +889,8 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 	}
 	rp.Findings.Add(migration.Finding{
 		ID: "state-gone", Severity: migration.Error, Object: "Namespace " + rp.e.opts.StateNamespace, Problem: gone.Error(),
-		Hint: "what this run changed is listed above, and cannot be undone by this tool; create the namespace again if it is gone, and run the job: it decides on the cluster as it is",
+		Note:    "What this run changed is listed above. No command can undo it. If the namespace is gone, create it. Then run the job again.",
+		Command: createNamespace(rp.e.opts.StateNamespace),
 	})
 	return outcome{result: migration.PartlyRestored, message: fmt.Sprintf("%v; this run stopped, and what was done stays", gone)}, true
 }
@@ -939,21 +946,22 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 	case ctx.Err() != nil:
 		return outcome{result: migration.Interrupted, signal: int(syscall.SIGTERM), message: context.Cause(ctx).Error() + "; nothing was changed"}
 	case IsDamaged(err) != nil:
-		rp.Findings.Add(migration.Finding{ID: "journal-damaged", Severity: migration.Error, Problem: err.Error(), Hint: IsDamaged(err).Hint()})
+		rp.Findings.Add(migration.Finding{ID: "journal-damaged", Severity: migration.Error, Problem: err.Error(), Note: IsDamaged(err).Advice().Note, Command: IsDamaged(err).Advice().Command})
 		return outcome{result: migration.Refused, message: err.Error() + "; nothing was changed"}
 	case errors.As(err, &home):
-		rp.Findings.Add(migration.Finding{ID: "state-namespace-unusable", Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Hint: home.hint()})
+		rp.Findings.Add(migration.Finding{ID: "state-namespace-unusable", Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Note: home.advice().Note, Command: home.advice().Command})
 		return outcome{result: migration.Refused, message: home.Error() + "; nothing was changed"}
 	case apierrors.IsForbidden(err):
-		rp.Findings.Add(migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: err.Error(), Hint: "grant it to the account that runs the job (its Role or ClusterRole), and run it again"})
+		rp.Findings.Add(migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: err.Error(), Note: grant})
 		return outcome{result: migration.Refused, message: "a permission is missing; nothing was changed"}
 	case apierrors.IsUnauthorized(err):
-		rp.Findings.Add(migration.Finding{ID: "credentials-refused", Severity: migration.Error, Problem: err.Error(), Hint: "the credentials are not accepted: log in again, or use another --context"})
+		rp.Findings.Add(migration.Finding{ID: "credentials-refused", Severity: migration.Error, Problem: err.Error(), Note: "Log in again, or use another --context.", Command: "kubectl config get-contexts"})
 		return outcome{result: migration.FailedResult, message: "the API server " + rp.e.server + " does not accept the credentials; nothing was changed"}
 	case !rp.e.connected.Load() && k8sutil.IsTransient(err):
 		rp.Findings.Add(migration.Finding{
 			ID: "api-server-unreachable", Severity: migration.Error, Problem: fmt.Sprintf("cannot reach the API server %s: %v", rp.e.server, err),
-			Hint: "check the address in the kubeconfig (--kubeconfig, --context), the network, and that the server runs",
+			Note:    "Check the address in the kubeconfig (--kubeconfig, --context), the network, and that the server runs.",
+			Command: "kubectl cluster-info",
 		})
 		return outcome{result: migration.FailedResult, message: "cannot reach the API server " + rp.e.server + "; nothing was changed"}
 	}

@@ -36,12 +36,17 @@ func (e *stateNamespaceError) Error() string {
 
 func (e *stateNamespaceError) Unwrap() error { return e.err }
 
-func (e *stateNamespaceError) hint() string {
+func (e *stateNamespaceError) advice() migration.Advice {
 	if e.terminating {
-		return fmt.Sprintf("wait until it is gone: kubectl wait --for=delete namespace/%s --timeout=5m; then run again. What holds it: kubectl get namespace %[1]s -o jsonpath='{.status.conditions}'", e.namespace)
+		return migration.Advice{
+			Note:    "Wait until it is gone. Then run the job again. If it stays, its conditions name what holds it.",
+			Command: migration.Kubectl("", "wait", "--for=delete", "namespace/"+e.namespace, "--timeout=5m"),
+		}
 	}
-	return fmt.Sprintf("create it, then run again: kubectl create namespace %s", e.namespace)
+	return migration.Advice{Note: "Create it. Then run the job again.", Command: createNamespace(e.namespace)}
 }
+
+func createNamespace(name string) string { return migration.Kubectl("", "create", "namespace", name) }
 
 // makeStateNamespace creates the state namespace, for the answer that refused an object
 // in it.

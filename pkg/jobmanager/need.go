@@ -91,7 +91,7 @@ func needOf(plan *migration.Plan) Need {
 	}
 	summary := func(s migration.Severity) string {
 		f := first[s]
-		f.Hint = ""
+		f.Note, f.Command = "", ""
 		if counts[s] == 1 {
 			return f.String()
 		}

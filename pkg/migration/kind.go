@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -88,5 +87,5 @@ func (k Kind) Named(name string) string {
 
 // Describe is the command that shows an object of the kind, and its Events.
 func (k Kind) Describe(namespace, name string) string {
-	return fmt.Sprintf("kubectl -n %s describe %s", namespace, k.Named(name))
+	return Kubectl(namespace, "describe", k.Named(name))
 }

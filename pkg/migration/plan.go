@@ -295,20 +295,23 @@ type Finding struct {
 	Command string `json:"command,omitempty"`
 	// Note is a sentence for people: what to do, or what the command is for. It holds no command.
 	Note string `json:"note,omitempty"`
-	// Hint is the next action as one text, for readers that know neither Command nor Note. The engine sets it to Advice.
+	// Hint is the next action as one text, for readers of reports that know neither Command nor Note. The engine derives it
+	// from them; nothing else sets it.
 	Hint string `json:"hint,omitempty"`
 }
 
-// Advice is the next action as one text: Hint, or if that is empty, Note and Command.
-func (f Finding) Advice() string {
-	switch {
-	case f.Hint != "":
-		return f.Hint
-	case f.Note == "" || f.Command == "":
-		return f.Note + f.Command
-	default:
-		return strings.TrimRight(f.Note, ".:") + ": " + f.Command
+// Advice is what to do about a problem: see Note and Command of a Finding. The zero value is none.
+type Advice struct{ Note, Command string }
+
+// Advice is the next action.
+func (f Finding) Advice() Advice { return Advice{f.Note, f.Command} }
+
+// String is the advice as one text.
+func (a Advice) String() string {
+	if a.Note == "" || a.Command == "" {
+		return a.Note + a.Command
 	}
+	return strings.TrimRight(a.Note, ".:") + ": " + a.Command
 }
 
 func (f Finding) String() string {
@@ -316,7 +319,7 @@ func (f Finding) String() string {
 	if f.Object != "" {
 		s = f.Object + ": " + s
 	}
-	if advice := f.Advice(); advice != "" {
+	if advice := f.Advice().String(); advice != "" {
 		s = fmt.Sprintf("%s (%s)", s, advice)
 	}
 	return s
@@ -342,6 +345,15 @@ func CommandLine(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
+// Kubectl returns the command of kubectl in a namespace, "" for none.
+func Kubectl(namespace string, words ...string) string {
+	command := []string{"kubectl"}
+	if namespace != "" {
+		command = append(command, "-n", namespace)
+	}
+	return CommandLine(append(command, words...)...)
+}
+
 // State of a Condition.
 type State int
 
@@ -359,9 +371,9 @@ type Status struct {
 	State State
 	// Message is the last state in words: what is missing, or why it failed.
 	Message string
-	// ID, Command, Note and Hint are those of the Finding that says that the wait failed or timed out. An empty ID stands for
-	// the general one of the engine.
-	ID, Command, Note, Hint string
+	// ID, Command and Note are those of the Finding that says that the wait failed or timed out. An empty ID stands for the
+	// general one of the engine.
+	ID, Command, Note string
 }
 
 // Subject names what a Condition looks at: one object, or with an empty Name every object

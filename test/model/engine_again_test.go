@@ -253,7 +253,7 @@ func TestEngineDefers(t *testing.T) {
 		state := migration.Met
 		job.await = func(ch *migration.Change) []migration.Condition {
 			return []migration.Condition{{Text: "a sign", On: []migration.Subject{ch.Ref.Subject()}, Timeout: time.Minute, Eval: func(migration.View) migration.Status {
-				return migration.Status{State: state, Message: "none", Hint: "look"}
+				return migration.Status{State: state, Message: "none", Note: "look"}
 			}}}
 		}
 		r := s.run("first", job)

@@ -98,7 +98,7 @@ func switchMode(ctx context.Context, c *migration.Cluster, w *World) (string, er
 }
 
 func deferred(ref migration.Ref, problem string) migration.Finding {
-	return migration.Finding{Severity: migration.Deferred, Object: ref.String(), Problem: problem, Hint: "run it again later"}
+	return migration.Finding{Severity: migration.Deferred, Object: ref.String(), Problem: problem, Note: "run it again later"}
 }
 
 func (j *Job) planNamespace(ctx context.Context, c *migration.Cluster, p *migration.Plan, space string) error {
@@ -313,7 +313,7 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 			case obj == nil:
 				return migration.Status{Message: "it does not exist"}
 			case !isReady(obj):
-				return migration.Status{Message: "it is not ready", Hint: "look at its controller"}
+				return migration.Status{Message: "it is not ready", Note: "look at its controller"}
 			}
 			return migration.Status{State: migration.Met}
 		},

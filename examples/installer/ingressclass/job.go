@@ -61,7 +61,7 @@ func Decide(all []*unstructured.Unstructured) *migration.Plan {
 		case class != "" && class != annotated:
 			plan.Findings = append(plan.Findings, migration.Finding{
 				Severity: migration.Warning, Object: ref.String(), Problem: "the annotation and ingressClassName name different classes",
-				Hint: "remove the annotation " + Annotation + " if ingressClassName is right",
+				Note: "If ingressClassName is right, remove the annotation " + Annotation + ".",
 			})
 			continue
 		}

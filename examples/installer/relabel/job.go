@@ -129,7 +129,7 @@ func (Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i 
 		return nil, err
 	}
 	return &migration.Finding{
-		Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "it was edited after the plan was made", Hint: "run again",
+		Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "it was edited after the plan was made", Note: "Run the job again.",
 	}, nil
 }
 
@@ -157,7 +157,7 @@ func rolledOut(deployment *unstructured.Unstructured) migration.Status {
 	if number("status", "observedGeneration") < deployment.GetGeneration() || have < want {
 		return migration.Status{
 			Message: fmt.Sprintf("%d of %d pods are available", have, want),
-			Hint:    fmt.Sprintf("kubectl -n %s describe deployment %s", deployment.GetNamespace(), deployment.GetName()),
+			Command: migration.Kubectl(deployment.GetNamespace(), "describe", "deployment", deployment.GetName()),
 		}
 	}
 	return migration.Status{State: migration.Met}

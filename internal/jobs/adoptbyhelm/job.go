@@ -178,20 +178,20 @@ func (j *Job) Await(*migration.Change) []migration.Condition { return nil }
 
 func decide(all []found, o options) *migration.Plan {
 	plan := &migration.Plan{Parallelism: 8}
-	find := func(id string, severity migration.Severity, f found, hint, format string, args ...any) {
-		plan.Findings = append(plan.Findings, migration.Finding{ID: id, Severity: severity, Object: f.ref.String(), Problem: fmt.Sprintf(format, args...), Hint: hint})
+	find := func(id string, severity migration.Severity, f found, note, format string, args ...any) {
+		plan.Findings = append(plan.Findings, migration.Finding{ID: id, Severity: severity, Object: f.ref.String(), Problem: fmt.Sprintf(format, args...), Note: note})
 	}
 	seen := map[migration.Ref]bool{}
 	for _, f := range all {
 		switch {
 		case !f.served:
-			find("kind-not-served", migration.Error, f, "check how the kind is written: KIND.GROUP, as in HTTPSource.sources.kyma-project.io", "the API server serves no kind %s", f.kind)
+			find("kind-not-served", migration.Error, f, "Check how the kind is written. It must be KIND.GROUP, as in HTTPSource.sources.kyma-project.io.", "the API server serves no kind %s", f.kind)
 			continue
 		case f.live == nil:
 			find("object-missing", migration.Info, f, "", "does not exist: the chart creates it")
 			continue
 		case f.live.GetDeletionTimestamp() != nil:
-			find("object-being-deleted", migration.Error, f, "wait until it is gone", "is being deleted")
+			find("object-being-deleted", migration.Error, f, "Wait until it is gone, and run the job again.", "is being deleted")
 			continue
 		case seen[f.ref]:
 			continue
@@ -200,7 +200,7 @@ func decide(all []found, o options) *migration.Plan {
 		annotations := f.live.GetAnnotations()
 		release, namespace := annotations[kyma.HelmReleaseNameAnnotation], annotations[kyma.HelmReleaseNamespaceAnnotation]
 		if release != "" && release != o.release || namespace != "" && namespace != o.namespace {
-			find("release-foreign", migration.Error, f, "take it out of that release first, or out of --objects", "belongs to the Helm release %s/%s", namespace, release)
+			find("release-foreign", migration.Error, f, "Remove it from that release first, or from the flag --objects of the job.", "belongs to the Helm release %s/%s", namespace, release)
 			continue
 		}
 		if patch := ownership(f.live, o); patch != nil {

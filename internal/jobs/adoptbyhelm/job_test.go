@@ -71,7 +71,7 @@ func TestDecide(t *testing.T) {
 			}
 			for _, f := range plan.Findings {
 				got = append(got, string(f.Severity)+": "+f.Problem)
-				if f.Severity == migration.Error && f.Hint == "" {
+				if f.Severity == migration.Error && f.Note == "" {
 					t.Errorf("nothing says what to do: %s", f)
 				}
 			}

@@ -73,14 +73,22 @@ func (e *eventService) status() migration.Status {
 	// Why it is not updated is the operator's to say.
 	release := func(message string) migration.Status {
 		if description, failed := kyma.InstallationFailed(e.application); failed {
-			return migration.Status{
+			st := migration.Status{
 				Message: fmt.Sprintf("%s; the Helm release of Application %s has failed: %s", message, e.name, description),
-				Hint:    releaseHint(e.name, e.namespace, description),
+				Note:    "Fix this error. Then restart application-operator. It tries again only when it starts.",
+				Command: migration.Kubectl(e.namespace, "rollout", "restart", "statefulset", "application-operator"),
 			}
+			if conflicting(description) {
+				st.Note = "An HTTPSource that the release did not create is in its way. It carries no events while the event-service posts to the Event Bus. " +
+					"After its deletion, restart StatefulSet application-operator, which creates it. To delete it:"
+				st.Command = migration.Kubectl(e.namespace, "delete", migration.Kind{GroupKind: kyma.HTTPSource}.Named(e.name))
+			}
+			return st
 		}
 		return migration.Status{
 			Message: message + "; application-operator has not upgraded the Application's release yet",
-			Hint:    fmt.Sprintf("kubectl -n %s logs statefulset/application-operator; kubectl get application.%s/%s -o yaml", e.namespace, kyma.Application.Group, e.name),
+			Note:    "The log of application-operator says why.",
+			Command: migration.Kubectl(e.namespace, "logs", "statefulset/application-operator"),
 		}
 	}
 	service := eventpath.EventService{Application: e.name, Namespace: e.namespace, Deployment: e.deployment}
@@ -99,13 +107,14 @@ func (e *eventService) status() migration.Status {
 	own := e.pods()
 	service.Former = eventpath.Former(e.name, own)
 	if why := service.Switched(); !why.OK() {
-		return migration.Status{Message: why.About(eventpath.Deployment, e.namespace, e.deployment.GetName()), Hint: why.Hint}
+		return migration.Status{Message: why.About(eventpath.Deployment, e.namespace, e.deployment.GetName()), Note: why.Note, Command: why.Command}
 	}
 	for _, pod := range own {
 		if image := e.imageOf(pod); image != e.imageOf(e.deployment) && !kyma.Ended(pod) {
 			return migration.Status{
 				Message: fmt.Sprintf("Pod %s/%s still runs the former image %s", pod.GetNamespace(), pod.GetName(), image),
-				Hint:    e.describe("pod", pod.GetName()),
+				Note:    "Check why it does not end.",
+				Command: e.describe("pod", pod.GetName()),
 			}
 		}
 	}
@@ -124,7 +133,8 @@ func (e *eventService) rollout() migration.Status {
 	}
 	st := migration.Status{
 		Message: "it is not rolled out: " + lowerFirst(result.Message),
-		Hint:    e.describe("deployment", e.deployment.GetName()),
+		Note:    "Its conditions and Events say what is missing.",
+		Command: e.describe("deployment", e.deployment.GetName()),
 	}
 	for _, pod := range e.pods() {
 		if !eventpath.PostsToMesh(pod) || pod.GetDeletionTimestamp() != nil || e.imageOf(pod) != e.imageOf(e.deployment) {
@@ -132,7 +142,7 @@ func (e *eventService) rollout() migration.Status {
 		}
 		if problem, permanent := podProblem(pod); problem != "" {
 			st.Message = fmt.Sprintf("Pod %s/%s: %s", pod.GetNamespace(), pod.GetName(), problem)
-			st.Hint = e.describe("pod", pod.GetName())
+			st.Note, st.Command = "Its conditions and Events say why.", e.describe("pod", pod.GetName())
 			if permanent {
 				st.State = migration.Failed
 			}
@@ -227,7 +237,7 @@ func (e *eventService) imageOf(obj *unstructured.Unstructured) string {
 }
 
 func (e *eventService) describe(kind, name string) string {
-	return fmt.Sprintf("kubectl -n %s describe %s %s", e.namespace, kind, name)
+	return migration.Kubectl(e.namespace, "describe", kind, name)
 }
 
 // byApplication sorts pods, terminating ones among them, by the Application whose
@@ -251,15 +261,9 @@ func conflicting(description string) bool {
 	return strings.Contains(description, "HTTPSource") && strings.Contains(description, "already exists")
 }
 
-// releaseHint is what to do about a Helm release that failed, while its
-// event-service does not post to the mesh.
-func releaseHint(name, namespace, description string) string {
-	restart := fmt.Sprintf("kubectl -n %s rollout restart statefulset application-operator", namespace)
-	if conflicting(description) {
-		return fmt.Sprintf("an HTTPSource that was not made by the release is in its way. It carries no events as long as the event-service posts to the Event Bus, so delete it, and have the operator try again, which creates it: "+
-			"kubectl -n %s delete httpsource.%s/%s && %s", namespace, kyma.HTTPSource.Group, name, restart)
-	}
-	return "fix what it says; the operator tries again only when it is started: " + restart
+// applicationOf is the command that shows an Application.
+func applicationOf(name string) string {
+	return migration.Kubectl("", "get", migration.Kind{GroupKind: kyma.Application}.Named(name), "-o", "yaml")
 }
 
 // sourceReady is met when an HTTPSource, its Channel and its adapter can take
@@ -281,9 +285,9 @@ func sourceReady(ref migration.Ref) migration.Condition {
 				return migration.Status{State: migration.Met}
 			}
 			if why.Defect == eventpath.HTTPSourceMissing {
-				why.Hint = "application-operator creates it with the upgrade of the Application's release, or httpsource-sync does"
+				why.Note = "application-operator creates it with the upgrade of the Application's release. Or the job httpsource-sync creates it."
 			}
-			return migration.Status{Message: why.About(kyma.HTTPSource, ref.Namespace, ref.Name), Hint: why.Hint}
+			return migration.Status{Message: why.About(kyma.HTTPSource, ref.Namespace, ref.Name), Note: why.Note, Command: why.Command}
 		},
 	}
 }

@@ -28,8 +28,8 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 		find(migration.Finding{
 			ID: "stock-migration-runs", Severity: migration.Error, Object: "Job " + kyma.SystemNamespace + "/" + name,
 			Problem: "Kyma's own migration is running: what is verified now may not hold when it ends",
-			Hint: fmt.Sprintf("stop it (kubectl -n %s delete job %s) and take the sub-chart mesh-namespaces-migration out of the event-bus chart (docs/migration-guide-1.11.md), or wait until it has ended; then run again",
-				kyma.SystemNamespace, name),
+			Note:    kyma.StopMeshMigration,
+			Command: migration.Kubectl(kyma.SystemNamespace, "delete", "job", name),
 		})
 	}
 	ready, podsOf := 0, byApplication(s.pods)
@@ -59,10 +59,11 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 			f := migration.Finding{
 				ID: "release-failed-on-mesh", Severity: migration.Warning, Object: ref.String(),
 				Problem: "its event-service posts to the mesh, but its Helm release has failed: " + description,
-				Hint:    "events flow; fix what it says before the release is upgraded again",
+				Note:    "Events flow. Fix this error before the release is upgraded again.",
+				Command: applicationOf(name),
 			}
 			if conflicting(description) {
-				f.Hint = "do not delete the HTTPSource now: it carries live events. Every later upgrade of the release fails the same way until the release has made it: at a time without events, delete it and restart application-operator"
+				f.Note = "Do not delete the HTTPSource now: it carries live events. Each later upgrade of the release fails the same way. At a time without events, delete it and restart application-operator."
 			}
 			find(f)
 		}
@@ -80,7 +81,7 @@ func decide(s *snapshot, o options) (plan *migration.Plan, expected []string) {
 			find(migration.Finding{
 				ID: "kind-not-served", Severity: migration.Error,
 				Problem: fmt.Sprintf("the API server serves no kind %s (%s), without which no event enters the mesh", gk.Kind, gk.Group),
-				Hint:    kyma.Install(gk),
+				Note:    kyma.Install(gk),
 			})
 		}
 	}
@@ -118,7 +119,7 @@ func skipped(deployment *unstructured.Unstructured, pods []*unstructured.Unstruc
 	return migration.Finding{
 		ID: "skipped-with-release", Severity: migration.Warning, Object: ref.String(),
 		Problem: fmt.Sprintf("spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: %s", why.About(eventpath.Deployment, o.namespace, kyma.EventServiceName(ref.Name))),
-		Hint: fmt.Sprintf("set spec.skipInstallation to false, or delete its release; until then eventbus-scaledown leaves the Event Bus up: kubectl -n %s get deployment %s",
-			o.namespace, kyma.EventServiceName(ref.Name)),
+		Note:    "Set spec.skipInstallation to false, or delete its release. Until then eventbus-scaledown leaves the Event Bus up.",
+		Command: migration.Kubectl(o.namespace, "get", "deployment", kyma.EventServiceName(ref.Name)),
 	}
 }

@@ -89,7 +89,8 @@ func TestStatus(t *testing.T) {
 		reason: "missing, and the operator has not come to it",
 		want: migration.Status{
 			Message: "it does not exist; application-operator has not upgraded the Application's release yet",
-			Hint:    "kubectl -n kyma-integration logs statefulset/application-operator; kubectl get application.applicationconnector.kyma-project.io/shop -o yaml",
+			Note:    "The log of application-operator says why.",
+			Command: "kubectl -n kyma-integration logs statefulset/application-operator",
 		},
 	}, {
 		reason:     "not updated: the operator's own description, and the cure for the conflict it knows",
@@ -97,7 +98,8 @@ func TestStatus(t *testing.T) {
 		deployment: deployment(t, container(oldImage, false), rolledOut),
 		want: migration.Status{
 			Message: `it does not carry --eventMeshURL, so it posts to the Event Bus (image eu.gcr.io/kyma-project/event-service:b2aa1331); the Helm release of Application shop has failed: rpc error: code = Unknown desc = kind HTTPSource with the name "shop" already exists in the cluster and wasn't defined in the previous release. Before upgrading, please either delete the resource from the cluster or remove it from the chart`,
-			Hint:    "an HTTPSource that was not made by the release is in its way. It carries no events as long as the event-service posts to the Event Bus, so delete it, and have the operator try again, which creates it: kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/shop && kubectl -n kyma-integration rollout restart statefulset application-operator",
+			Note:    "An HTTPSource that the release did not create is in its way. It carries no events while the event-service posts to the Event Bus. After its deletion, restart StatefulSet application-operator, which creates it. To delete it:",
+			Command: "kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/shop",
 		},
 	}, {
 		reason:     "another failure of the release",
@@ -105,7 +107,8 @@ func TestStatus(t *testing.T) {
 		deployment: deployment(t, container(newImage, true), rolledOut), image: "event-service:next",
 		want: migration.Status{
 			Message: "it runs image eu.gcr.io/kyma-project/event-service:cd9874af, not event-service:next; the Helm release of Application shop has failed: timed out",
-			Hint:    "fix what it says; the operator tries again only when it is started: kubectl -n kyma-integration rollout restart statefulset application-operator",
+			Note:    "Fix this error. Then restart application-operator. It tries again only when it starts.",
+			Command: "kubectl -n kyma-integration rollout restart statefulset application-operator",
 		},
 	}, {
 		reason:     "a failure that application-operator has not described yet: it does so half a minute later",
@@ -113,7 +116,8 @@ func TestStatus(t *testing.T) {
 		deployment: deployment(t, container(newImage, true), rolledOut), image: "event-service:next",
 		want: migration.Status{
 			Message: "it runs image eu.gcr.io/kyma-project/event-service:cd9874af, not event-service:next; the Helm release of Application shop has failed: without a description",
-			Hint:    "fix what it says; the operator tries again only when it is started: kubectl -n kyma-integration rollout restart statefulset application-operator",
+			Note:    "Fix this error. Then restart application-operator. It tries again only when it starts.",
+			Command: "kubectl -n kyma-integration rollout restart statefulset application-operator",
 		},
 	}, {
 		reason:     "crashed once: its sidecar may not have been ready",
@@ -122,7 +126,8 @@ func TestStatus(t *testing.T) {
 lastState: {terminated: {exitCode: 1, reason: Error, message: "starting\nfatal: no route to the API server\n"}}}]`)},
 		want: migration.Status{
 			Message: `Pod kyma-integration/new: container shop-event-service crashed once, the last time with exit code 1 (Error), saying "fatal: no route to the API server"`,
-			Hint:    "kubectl -n kyma-integration describe pod new",
+			Note:    "Its conditions and Events say why.",
+			Command: "kubectl -n kyma-integration describe pod new",
 		},
 	}, {
 		reason:     "crashes again and again: no need to wait",
@@ -132,7 +137,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		want: migration.Status{
 			State:   migration.Failed,
 			Message: "Pod kyma-integration/new: container shop-event-service crashed 5 times, the last time with exit code 137 (OOMKilled)",
-			Hint:    "kubectl -n kyma-integration describe pod new",
+			Note:    "Its conditions and Events say why.",
+			Command: "kubectl -n kyma-integration describe pod new",
 		},
 	}, {
 		reason:     "an image that is not there, until the Deployment's own limit",
@@ -141,7 +147,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		want: migration.Status{
 			State:   migration.Failed,
 			Message: "Pod kyma-integration/new: the image of container shop-event-service cannot be pulled: ImagePullBackOff: Back-off pulling image (progress deadline exceeded)",
-			Hint:    "kubectl -n kyma-integration describe pod new",
+			Note:    "Its conditions and Events say why.",
+			Command: "kubectl -n kyma-integration describe pod new",
 		},
 	}, {
 		reason:     "a name that no image can have",
@@ -150,7 +157,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		want: migration.Status{
 			State:   migration.Failed,
 			Message: "Pod kyma-integration/new: the image of container shop-event-service cannot be pulled: InvalidImageName: bad",
-			Hint:    "kubectl -n kyma-integration describe pod new",
+			Note:    "Its conditions and Events say why.",
+			Command: "kubectl -n kyma-integration describe pod new",
 		},
 	}, {
 		reason:     "no room on any node",
@@ -158,7 +166,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		pods:       []*unstructured.Unstructured{fresh(`phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: 0/3 nodes are available}]`)},
 		want: migration.Status{
 			Message: "Pod kyma-integration/new: it has no node: Unschedulable: 0/3 nodes are available",
-			Hint:    "kubectl -n kyma-integration describe pod new",
+			Note:    "Its conditions and Events say why.",
+			Command: "kubectl -n kyma-integration describe pod new",
 		},
 	}, {
 		reason:     "what is wrong with a former pod does not matter",
@@ -166,7 +175,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		pods:       []*unstructured.Unstructured{pod(t, "a", container(oldImage, false), "", `containerStatuses: [{name: shop-event-service, restartCount: 9, state: {waiting: {reason: CrashLoopBackOff}}}]`)},
 		want: migration.Status{
 			Message: "it is not rolled out: pending termination: 1",
-			Hint:    "kubectl -n kyma-integration describe deployment shop-event-service",
+			Note:    "Its conditions and Events say what is missing.",
+			Command: "kubectl -n kyma-integration describe deployment shop-event-service",
 		},
 	}, {
 		reason:     "rolled out, but a former pod is terminating still, and posts to the Event Bus",
@@ -174,7 +184,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		pods:       []*unstructured.Unstructured{fresh(""), pod(t, "old", container(oldImage, false), `, deletionTimestamp: "2020-03-04T00:00:00Z"`, "phase: Running")},
 		want: migration.Status{
 			Message: "Pod kyma-integration/old does not carry --eventMeshURL, so it posts to the Event Bus; it is terminating, and posts until it has ended",
-			Hint:    "wait until it has ended, and run again: kubectl -n kyma-integration get pod old",
+			Note:    "Wait until it has ended, and run again. If it stays, check for a finalizer or a dead node.",
+			Command: "kubectl -n kyma-integration get pod/old",
 		},
 	}, {
 		reason:     "on the mesh already, but of a former image",
@@ -182,7 +193,8 @@ lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]`)},
 		pods:       []*unstructured.Unstructured{pod(t, "old", container("event-service:1", true), `, deletionTimestamp: "2020-03-04T00:00:00Z"`, "phase: Running")},
 		want: migration.Status{
 			Message: "Pod kyma-integration/old still runs the former image event-service:1",
-			Hint:    "kubectl -n kyma-integration describe pod old",
+			Note:    "Check why it does not end.",
+			Command: "kubectl -n kyma-integration describe pod old",
 		},
 	}, {
 		reason:     "an evicted pod of the former version stays for ever and posts nothing",
@@ -249,7 +261,7 @@ func TestDecide(t *testing.T) {
 			sources: source, channels: channel, services: service,
 		},
 		want: []string{
-			`warning: Application shop: its event-service posts to the mesh, but its Helm release has failed: rpc error: code = Unknown desc = kind HTTPSource with the name "shop" already exists in the cluster and wasn't defined in the previous release. Before upgrading, please either delete the resource from the cluster or remove it from the chart: do not delete the HTTPSource now`,
+			`warning: Application shop: its event-service posts to the mesh, but its Helm release has failed: rpc error: code = Unknown desc = kind HTTPSource with the name "shop" already exists in the cluster and wasn't defined in the previous release. Before upgrading, please either delete the resource from the cluster or remove it from the chart: Do not delete the HTTPSource now`,
 			"info: : 1 of 1 Applications posted to the mesh, with all they need, when this began",
 		},
 		expected: []string{"shop"},
@@ -308,8 +320,8 @@ func TestDecide(t *testing.T) {
 			got = append(got, "await "+u.Changes[0].Ref.String()+": "+u.Changes[0].Why)
 		}
 		for _, f := range plan.Findings {
-			hint, _, _ := strings.Cut(f.Hint, ":")
-			if !strings.HasPrefix(hint, "do not delete") {
+			hint, _, _ := strings.Cut(f.Note, ":")
+			if !strings.HasPrefix(hint, "Do not delete") {
 				hint = ""
 			}
 			got = append(got, strings.TrimSuffix(string(f.Severity)+": "+f.Object+": "+f.Problem+": "+hint, ": "))

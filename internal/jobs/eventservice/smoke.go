@@ -67,23 +67,24 @@ func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app s
 	ctx, cancel := context.WithTimeout(ctx, smokeTimeout)
 	defer cancel()
 	url := fmt.Sprintf("http://%s.%s:%d/%s/v1/events", kyma.EventServiceName(app), namespace, externalPort, app)
-	finding := func(id string, severity migration.Severity, problem, hint string) *migration.Finding {
+	finding := func(id string, severity migration.Severity, problem, note, command string) *migration.Finding {
 		return &migration.Finding{
 			ID: id, Severity: severity, Object: "Deployment " + namespace + "/" + kyma.EventServiceName(app),
-			Problem: fmt.Sprintf("POST %s: %s", url, problem), Hint: hint,
+			Problem: fmt.Sprintf("POST %s: %s", url, problem), Note: note, Command: command,
 		}
 	}
-	const outside = "mTLS lets only clients of the mesh speak to it; run this job in the mesh to prove it, or send an event through the gateway"
+	const outside = "mTLS accepts only clients in the mesh. Run this job in the mesh, or send an event through the gateway."
 	resp, err := connectAndPost(ctx, transport, url)
 	var unknown *net.DNSError
 	switch {
 	case errors.As(err, &unknown):
-		return finding("smoke-unreachable", migration.Warning, "not reachable from here: "+err.Error(), "run --smoke in the cluster: the names of Services are known there only")
+		return finding("smoke-unreachable", migration.Warning, "not reachable from here: "+err.Error(), "Run the job with --smoke in the cluster. Names of Services are known only there.", "")
 	case notConnected(err):
 		return finding("smoke-unreachable", migration.Warning, "not reachable from here: "+err.Error(),
-			fmt.Sprintf("no pod of its Service takes connections from here: look for a NetworkPolicy, and at kubectl -n %s get endpoints %s", namespace, kyma.EventServiceName(app)))
+			"No pod of its Service accepts connections from here. Check its endpoints, and each NetworkPolicy.",
+			migration.Kubectl(namespace, "get", "endpoints,networkpolicies"))
 	case err != nil:
-		return finding("smoke-unreachable", migration.Warning, "not reachable from outside the mesh: "+err.Error(), outside)
+		return finding("smoke-unreachable", migration.Warning, "not reachable from outside the mesh: "+err.Error(), outside, "")
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
@@ -96,10 +97,10 @@ func smokeOne(ctx context.Context, transport http.RoundTripper, namespace, app s
 		return nil
 	case resp.StatusCode == http.StatusForbidden,
 		resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(resp.Header.Get("Server"), "envoy"):
-		return finding("smoke-unreachable", migration.Warning, "not reachable from outside the mesh: "+resp.Status, outside)
+		return finding("smoke-unreachable", migration.Warning, "not reachable from outside the mesh: "+resp.Status, outside, "")
 	}
 	return finding("smoke-wrong-answer", migration.Error, fmt.Sprintf("answered %s, not 400 with validation_violation: %.200q", resp.Status, body),
-		fmt.Sprintf("kubectl -n %s logs deployment/%s -c %s", namespace, kyma.EventServiceName(app), kyma.EventServiceName(app)))
+		"Its log may say why.", migration.Kubectl(namespace, "logs", "deployment/"+kyma.EventServiceName(app), "-c", kyma.EventServiceName(app)))
 }
 
 // connectAndPost posts a request that the event-service must refuse: without an

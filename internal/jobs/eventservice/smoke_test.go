@@ -95,7 +95,7 @@ func TestSmokeConnects(t *testing.T) {
 		cancel()
 		return resp, err
 	}), "kyma-integration", "shop")
-	if f == nil || f.Severity != migration.Warning || !strings.Contains(f.Problem, "not reachable from here: dial tcp") || !strings.Contains(f.Hint, "NetworkPolicy") {
+	if f == nil || f.Severity != migration.Warning || !strings.Contains(f.Problem, "not reachable from here: dial tcp") || !strings.Contains(f.Note, "NetworkPolicy") {
 		t.Errorf("got %v, want a warning that there was no connection", f)
 	}
 }

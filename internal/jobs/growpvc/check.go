@@ -22,10 +22,10 @@ func adopted(ch *migration.Change) migration.Condition {
 			set := v.Get(ref.Subject())
 			if set == nil {
 				// The watch may not have come to the new one yet.
-				return migration.Status{Message: "it is not there", Hint: "find out who deletes it, and run again"}
+				return migration.Status{Message: "it is not there", Note: "Find out who deletes it, and run the job again.", Command: show(ref)}
 			}
 			if seen, _, _ := unstructured.NestedInt64(set.Object, "status", "observedGeneration"); seen < set.GetGeneration() {
-				return migration.Status{Message: "its controller has not seen it yet", Hint: "check whether kube-controller-manager runs"}
+				return migration.Status{Message: "its controller has not seen it yet", Note: "Check that kube-controller-manager runs.", Command: show(ref)}
 			}
 			for _, pod := range v.List(pods.GroupKind(), ref.Namespace) {
 				if !selector.Matches(labels.Set(pod.GetLabels())) || pod.GetDeletionTimestamp() != nil {
@@ -76,13 +76,13 @@ func grown(ch *migration.Change, asked string) migration.Condition {
 				return migration.Status{State: migration.Met}
 			}
 			capacity, _, _ := unstructured.NestedString(claim.Object, "status", "capacity", "storage")
-			hint := fmt.Sprintf("kubectl -n %s describe pvc %s: its events say what the provisioner does", ref.Namespace, ref.Name)
+			const note = "Its Events say what the provisioner does."
 			for _, kind := range []string{"ControllerResizeError", "NodeResizeError"} {
 				if c := conditionOf(claim, kind); c != nil {
-					return migration.Status{Message: fmt.Sprintf("%s: %v", kind, c["message"]), Hint: hint}
+					return migration.Status{Message: fmt.Sprintf("%s: %v", kind, c["message"]), Note: note, Command: show(ref)}
 				}
 			}
-			return migration.Status{Message: fmt.Sprintf("its volume has %s", capacity), Hint: hint}
+			return migration.Status{Message: fmt.Sprintf("its volume has %s", capacity), Note: note, Command: show(ref)}
 		},
 	}
 }

@@ -147,19 +147,19 @@ func requested(obj map[string]any) (resource.Quantity, error) {
 
 func decide(s *snapshot, o options) *migration.Plan {
 	plan := &migration.Plan{Parallelism: 1, Serial: true}
-	find := func(id string, severity migration.Severity, ref migration.Ref, hint, format string, args ...any) {
-		plan.Findings = append(plan.Findings, migration.Finding{ID: id, Severity: severity, Object: ref.String(), Problem: fmt.Sprintf(format, args...), Hint: hint})
+	find := func(id string, severity migration.Severity, ref migration.Ref, note, format string, args ...any) {
+		plan.Findings = append(plan.Findings, migration.Finding{ID: id, Severity: severity, Object: ref.String(), Problem: fmt.Sprintf(format, args...), Note: note, Command: show(ref)})
 	}
 	ref := refOf(o)
 	size := resource.MustParse(o.size) // Validate has parsed it
 	switch {
 	case s.set == nil && len(s.claims) == 0:
-		find("statefulset-missing", migration.Error, ref, "check the namespace and the name", "does not exist")
+		find("statefulset-missing", migration.Error, ref, "Check the namespace and the name.", "does not exist")
 		return plan
 	case s.set == nil || s.set.GetDeletionTimestamp() != nil:
 		// A run that was killed may have deleted it: its journal, which the engine
 		// finishes, creates it again. To refuse would be to leave it away.
-		find("statefulset-missing", migration.Warning, ref, "if no run of this job was interrupted, find out who deleted it", "does not exist now, or is being deleted; its claims still grow")
+		find("statefulset-missing", migration.Warning, ref, "If no run of this job was interrupted, find out who deleted it.", "does not exist now, or is being deleted; its claims still grow")
 	default:
 		if !planSet(plan, s.set, o, size, find) {
 			return plan
@@ -181,13 +181,18 @@ func decide(s *snapshot, o options) *migration.Plan {
 			}
 			continue
 		}
-		if why, hint := cannotGrow(claim, s.classes); why != "" {
-			find("claim-cannot-grow", migration.Error, claimRef, hint, "cannot grow from %s to %s: %s", has.String(), size.String(), why)
+		if why, note := cannotGrow(claim, s.classes); why != "" {
+			find("claim-cannot-grow", migration.Error, claimRef, note, "cannot grow from %s to %s: %s", has.String(), size.String(), why)
 			continue
 		}
 		plan.Units = append(plan.Units, grow(claimRef, claim, has, size))
 	}
 	return plan
+}
+
+// show is the command that shows an object.
+func show(ref migration.Ref) string {
+	return migration.Kubectl(ref.Namespace, "describe", ref.GroupResource().String(), ref.Name)
 }
 
 // planSet decides about the StatefulSet itself; false if nothing can be decided
@@ -198,7 +203,7 @@ func planSet(plan *migration.Plan, set *unstructured.Unstructured, o options, si
 	ref := refOf(o)
 	index, template, problem := templateOf(set, o.claim)
 	if problem != "" {
-		find("template-not-found", migration.Error, ref, "check --claim", "%s", problem)
+		find("template-not-found", migration.Error, ref, "Check the flag --claim of the job.", "%s", problem)
 		return false
 	}
 	now, err := requested(template)
@@ -209,7 +214,7 @@ func planSet(plan *migration.Plan, set *unstructured.Unstructured, o options, si
 	switch now.Cmp(size) {
 	case -1:
 		if policy, _, _ := unstructured.NestedString(set.Object, "spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted"); policy == "Delete" {
-			find("claims-deleted-with-set", migration.Error, ref, "set persistentVolumeClaimRetentionPolicy.whenDeleted to Retain first", "its claims are deleted when it is deleted")
+			find("claims-deleted-with-set", migration.Error, ref, "Set persistentVolumeClaimRetentionPolicy.whenDeleted to Retain first.", "its claims are deleted when it is deleted")
 		}
 		plan.Units = append(plan.Units, recreate(ref, set, index, size, now))
 	case 1:
@@ -218,22 +223,22 @@ func planSet(plan *migration.Plan, set *unstructured.Unstructured, o options, si
 	return true
 }
 
-func cannotGrow(claim *unstructured.Unstructured, classes map[string]*unstructured.Unstructured) (why, hint string) {
+func cannotGrow(claim *unstructured.Unstructured, classes map[string]*unstructured.Unstructured) (why, note string) {
 	class := classOf(claim)
 	phase, _, _ := unstructured.NestedString(claim.Object, "status", "phase")
 	switch {
 	case claim.GetDeletionTimestamp() != nil:
-		return "it is being deleted", "wait until it is gone"
+		return "it is being deleted", "Wait until it is gone, and run the job again."
 	case class == "":
-		return "it has no StorageClass", "a volume that was made by hand has to be grown by hand"
+		return "it has no StorageClass", "Its volume was made by hand. Make it larger by hand."
 	case classes[class] == nil:
-		return "its StorageClass " + class + " does not exist", "create the StorageClass, or move the data to a claim of another one"
+		return "its StorageClass " + class + " does not exist", "Create the StorageClass, or move the data to a claim of another one."
 	case phase != "Bound":
-		return "it is not bound to a volume", "kubectl describe it: why is it not bound?"
+		return "it is not bound to a volume", "Check why it is not bound."
 	}
 	if expands, _, _ := unstructured.NestedBool(classes[class].Object, "allowVolumeExpansion"); !expands {
 		return "its StorageClass " + class + " cannot expand volumes (allowVolumeExpansion is not true)",
-			"if its provisioner can: kubectl patch storageclass " + class + ` -p '{"allowVolumeExpansion":true}'`
+			"If its provisioner can expand volumes, set allowVolumeExpansion of the StorageClass to true."
 	}
 	return "", ""
 }

@@ -165,7 +165,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			for _, f := range plan.Findings {
-				if f.Severity == migration.Error && f.Hint == "" {
+				if f.Severity == migration.Error && f.Note == "" {
 					t.Errorf("nothing says what to do: %s", f)
 				}
 			}

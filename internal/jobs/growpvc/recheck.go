@@ -20,23 +20,28 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 	return recheck(s, j.options, &u.Changes[i]), nil
 }
 
+var again = migration.Advice{Note: "Run the job again. It decides on what is there then."}
+
 // recheck says why the deletion of the StatefulSet, decided earlier, must not be
 // made now. It is pure.
 func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
-	left := func(hint, format string, args ...any) *migration.Finding {
-		return &migration.Finding{ID: "changed-meanwhile", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + fmt.Sprintf(format, args...), Hint: hint}
+	left := func(advice migration.Advice, format string, args ...any) *migration.Finding {
+		return &migration.Finding{
+			ID: "changed-meanwhile", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + fmt.Sprintf(format, args...),
+			Note: advice.Note, Command: advice.Command,
+		}
 	}
 	switch {
 	case s.set == nil || s.set.GetUID() != ch.UID || s.set.GetDeletionTimestamp() != nil:
 		return nil // there is nothing left to delete: the engine sees to the rest
 	case ch.Object != nil && s.set.GetGeneration() != ch.Object.GetGeneration():
-		return left("run again: what it is now is decided about then", "it was edited after the plan was made (generation %d, now %d)",
+		return left(again, "it was edited after the plan was made (generation %d, now %d)",
 			ch.Object.GetGeneration(), s.set.GetGeneration())
 	}
 	now := decide(s, o)
 	for _, f := range now.Findings {
 		if f.Severity == migration.Error {
-			return left(f.Hint, "%s: %s", f.Object, f.Problem)
+			return left(f.Advice(), "%s: %s", f.Object, f.Problem)
 		}
 	}
 	for k := range now.Units {
@@ -44,5 +49,5 @@ func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 			return nil
 		}
 	}
-	return left("run again", "it needs no larger template any more")
+	return left(again, "it needs no larger template any more")
 }

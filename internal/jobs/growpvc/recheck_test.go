@@ -33,19 +33,19 @@ func TestRecheck(t *testing.T) {
 		{
 			"its image was edited: the copy has the former one",
 			read(func(set, _ *unstructured.Unstructured, _ classes) { set.SetGeneration(2) }),
-			left + "it was edited after the plan was made (generation 1, now 2) (run again: what it is now is decided about then)",
+			left + "it was edited after the plan was made (generation 1, now 2) (Run the job again. It decides on what is there then.)",
 		},
 		{
 			"its claims would go with it now",
 			read(func(set, _ *unstructured.Unstructured, _ classes) {
 				_ = unstructured.SetNestedField(set.Object, "Delete", "spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted")
 			}),
-			left + "StatefulSet data/db: its claims are deleted when it is deleted (set persistentVolumeClaimRetentionPolicy.whenDeleted to Retain first)",
+			left + "StatefulSet data/db: its claims are deleted when it is deleted (Set persistentVolumeClaimRetentionPolicy.whenDeleted to Retain first: kubectl -n data describe statefulsets.apps db)",
 		},
 		{
 			"a claim cannot grow any more",
 			read(func(_, _ *unstructured.Unstructured, all classes) { all["growing"] = nil }),
-			left + "PersistentVolumeClaim data/store-db-0: cannot grow from 1Gi to 5Gi: its StorageClass growing does not exist (create the StorageClass, or move the data to a claim of another one)",
+			left + "PersistentVolumeClaim data/store-db-0: cannot grow from 1Gi to 5Gi: its StorageClass growing does not exist (Create the StorageClass, or move the data to a claim of another one: kubectl -n data describe persistentvolumeclaims store-db-0)",
 		},
 		{
 			"somebody else did it, and the generation starts again",
@@ -54,7 +54,7 @@ func TestRecheck(t *testing.T) {
 					"metadata": map[string]any{"name": "store"}, "spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": "5Gi"}}},
 				}}}
 			}),
-			left + "it needs no larger template any more (run again)",
+			left + "it needs no larger template any more (Run the job again. It decides on what is there then.)",
 		},
 		{"another one of its name: the engine leaves it alone", read(func(set, _ *unstructured.Unstructured, _ classes) { set.SetUID("u2") }), ""},
 		{"it is gone", &snapshot{}, ""},

@@ -32,10 +32,10 @@ func sourceReady(ch *migration.Change) migration.Condition {
 		case seen.Load():
 			return migration.Status{
 				State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref),
-				Hint: "find out who deletes it, and run again",
+				Note: "Find out who deletes it, and run the job again.", Command: "eventmesh-migrate run --job=httpsource-sync",
 			}
 		default:
-			return migration.Status{Message: fmt.Sprintf("%s is not to be seen yet", ref)}
+			return migration.Status{Message: fmt.Sprintf("%s is not visible yet", ref)}
 		}
 		return readiness(trio{source, v.Get(children.channel), v.Get(children.adapter)})
 	}
@@ -56,7 +56,8 @@ func adapterHasChannel(ch *migration.Change) migration.Condition {
 			}
 			return migration.Status{
 				Message: adapterWithoutChannel(ref.Namespace, ref.Name),
-				Hint:    controllerHint(),
+				Note:    "Events are lost. The log of its controller says why it is not created.",
+				Command: migration.Kubectl(kyma.SystemNamespace, "logs", "deployment/"+kyma.EventSourcesController),
 			}
 		},
 	}
@@ -87,7 +88,7 @@ func readiness(t trio) migration.Status {
 	namespace, name := t.source.GetNamespace(), t.source.GetName()
 	source := migration.SubjectOf(kyma.HTTPSource, namespace, name)
 	why := eventpath.Source{Name: name, Namespace: namespace, HTTPSource: t.source, Channel: t.channel, Adapter: t.service}.TakesEvents()
-	st := migration.Status{Message: why.Sentence(), Hint: why.Hint}
+	st := migration.Status{Message: why.Sentence(), Note: why.Note, Command: why.Command}
 	own := kyma.ReadinessOf(t.source)
 	switch why.Defect {
 	case "":
@@ -98,8 +99,6 @@ func readiness(t trio) migration.Status {
 		st.Message = adapterWithoutChannel(namespace, name) + lastWord(source, own)
 	case eventpath.ChannelMissing, eventpath.AdapterMissing:
 		st.Message += lastWord(source, own)
-	case eventpath.AdapterNotReady:
-		st.Hint += "; if it hangs on an old revision, delete it, and the controller makes a new one"
 	}
 	return st
 }
@@ -124,9 +123,4 @@ func adapterWithoutChannel(namespace, name string) string {
 
 func alive(obj *unstructured.Unstructured) bool {
 	return obj != nil && obj.GetDeletionTimestamp() == nil
-}
-
-// controllerHint is where to look when the controller does not do its part.
-func controllerHint() string {
-	return fmt.Sprintf("kubectl -n %s logs deployment/%s", kyma.SystemNamespace, kyma.EventSourcesController)
 }

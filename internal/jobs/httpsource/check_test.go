@@ -18,9 +18,15 @@ func TestReadiness(t *testing.T) {
 	const (
 		logs     = "kubectl -n kyma-system logs deployment/event-sources-controller-manager"
 		describe = "kubectl -n kyma-integration describe "
-		rebuild  = "; if it hangs on an old revision, delete it, and the controller makes a new one"
+		itsLog   = "The log of its controller says why it does not create it."
+		going    = "Wait until it is gone. If it stays, a finalizer holds it."
+		former   = "Wait until it is gone. If it stays, check that kube-controller-manager runs."
+		nats     = "The usual cause is NATS Streaming or its provisioner."
+		revision = "If an old revision blocks it, delete the Service. Its controller creates a new one."
 	)
-	pending := func(message, hint string) migration.Status { return migration.Status{Message: message, Hint: hint} }
+	pending := func(message, note, command string) migration.Status {
+		return migration.Status{Message: message, Note: note, Command: command}
+	}
 	met := migration.Status{State: migration.Met}
 	type list = []*unstructured.Unstructured
 	cases := map[string]struct {
@@ -46,74 +52,74 @@ func TestReadiness(t *testing.T) {
 		"OnlyCreated": {
 			reason:  "Right after the creation there is nothing else.",
 			objects: list{source("a", unset("status"))},
-			want:    pending("Channel kyma-integration/a does not exist; HTTPSource kyma-integration/a has no status yet", logs),
+			want:    pending("Channel kyma-integration/a does not exist; HTTPSource kyma-integration/a has no status yet", itsLog, logs),
 		},
 		"ChannelRefused": {
 			reason:  "What the controller says about its failure is repeated.",
 			objects: list{source("a", says("False", "SinkNotFound", "no sink"))},
-			want:    pending("Channel kyma-integration/a does not exist; HTTPSource kyma-integration/a is not ready: SinkNotFound: no sink", logs),
+			want:    pending("Channel kyma-integration/a does not exist; HTTPSource kyma-integration/a is not ready: SinkNotFound: no sink", itsLog, logs),
 		},
 		"AdapterWithoutChannel": {
 			reason:  "The HTTPSource claims to be ready: it is stale, the adapter sends to nowhere.",
 			objects: list{source("a"), service("a")},
 			want: pending("adapter without a channel: Service kyma-integration/a exists, Channel kyma-integration/a does not"+
-				"; HTTPSource kyma-integration/a claims to be ready, which is stale", logs),
+				"; HTTPSource kyma-integration/a claims to be ready, which is stale", "Events are lost. The log says why it is not created.", logs),
 		},
 		"ChannelNotReady": {
 			reason:  "The Channel is looked at itself, with its last reason.",
 			objects: list{source("a"), channel("a", says("False", "NotAddressable", "")), service("a")},
-			want:    pending("Channel kyma-integration/a is not ready: NotAddressable", describe+"channel.messaging.knative.dev/a"),
+			want:    pending("Channel kyma-integration/a is not ready: NotAddressable", nats, describe+"channel.messaging.knative.dev/a"),
 		},
 		"ChannelStale": {
 			reason:  "Ready=True of an earlier generation is not ready.",
 			objects: list{source("a"), channel("a", generation(2, 1)), service("a")},
-			want:    pending("Channel kyma-integration/a has changed, and its controller has not caught up", describe+"channel.messaging.knative.dev/a"),
+			want:    pending("Channel kyma-integration/a has changed, and its controller has not caught up", nats, describe+"channel.messaging.knative.dev/a"),
 		},
 		"ChannelWithoutAddress": {
 			reason:  "The adapter sends to the address.",
 			objects: list{source("a"), channel("a", unset("status", "address")), service("a")},
-			want:    pending("Channel kyma-integration/a has no address", describe+"channel.messaging.knative.dev/a"),
+			want:    pending("Channel kyma-integration/a has no address", nats, describe+"channel.messaging.knative.dev/a"),
 		},
 		"ChannelGoing": {
 			reason:  "A Channel that is being deleted is as good as gone.",
 			objects: list{source("a"), channel("a", deleting()), service("a")},
-			want:    pending("Channel kyma-integration/a is being deleted", describe+"channel.messaging.knative.dev/a"),
+			want:    pending("Channel kyma-integration/a is being deleted", going, describe+"channel.messaging.knative.dev/a"),
 		},
 		"ChannelOfEarlierSource": {
 			reason: "A ready Channel with the owner UID of an HTTPSource that is gone will be garbage-collected.",
 			objects: list{source("a"), channel("a", ownedBy("sources.kyma-project.io/v1alpha1", "HTTPSource", "a", "uid-before")),
 				service("a")},
 			want: pending("Channel kyma-integration/a belongs to an earlier HTTPSource and is about to be garbage-collected",
-				describe+"channel.messaging.knative.dev/a"),
+				former, describe+"channel.messaging.knative.dev/a"),
 		},
 		"NoAdapter": {
 			reason:  "The Channel came first; the adapter is made when it has an address.",
 			objects: list{source("a", says("Unknown", "", "")), channel("a")},
 			want: pending("adapter Service kyma-integration/a does not exist; HTTPSource kyma-integration/a is not ready",
-				logs),
+				itsLog, logs),
 		},
 		"AdapterNotReady": {
 			reason:  "A ready Channel without a ready adapter takes no events.",
 			objects: list{source("a"), channel("a"), service("a", says("Unknown", "RevisionMissing", "deploying"))},
 			want: pending("adapter Service kyma-integration/a is not ready: RevisionMissing: deploying",
-				describe+"service.serving.knative.dev/a"+rebuild),
+				revision, describe+"service.serving.knative.dev/a"),
 		},
 		"AdapterWithoutStatus": {
 			reason:  "A new adapter has no condition.",
 			objects: list{source("a"), channel("a"), service("a", unset("status"))},
-			want:    pending("adapter Service kyma-integration/a has no status yet", describe+"service.serving.knative.dev/a"+rebuild),
+			want:    pending("adapter Service kyma-integration/a has no status yet", revision, describe+"service.serving.knative.dev/a"),
 		},
 		"SourceNotReady": {
 			reason:  "Everything under it is ready, but the HTTPSource itself says no.",
 			objects: list{source("a", says("False", "ServiceNotReady", "")), channel("a"), service("a")},
 			want: pending("HTTPSource kyma-integration/a is not ready: ServiceNotReady",
-				describe+"httpsource.sources.kyma-project.io/a; "+logs),
+				"The log of its controller says what is missing.", logs),
 		},
 		"SourceGoing": {
 			reason:  "An HTTPSource that is being deleted never becomes ready.",
 			objects: list{source("a", deleting()), channel("a"), service("a")},
 			want: migration.Status{State: migration.Failed, Message: "HTTPSource kyma-integration/a is being deleted",
-				Hint: "wait until it is gone, and run again: kubectl -n kyma-integration wait --for=delete httpsource.sources.kyma-project.io/a; if it stays, a finalizer holds it"},
+				Note: "Wait until it is gone, and run again. If it stays, a finalizer holds it.", Command: "kubectl -n kyma-integration wait httpsource.sources.kyma-project.io/a --for=delete"},
 		},
 	}
 	k := assumedKinds()
@@ -142,7 +148,7 @@ func TestSourceReadyOverTime(t *testing.T) {
 		want    migration.State
 		message string
 	}
-	notSeen := step{nil, migration.Pending, "HTTPSource kyma-integration/a is not to be seen yet"}
+	notSeen := step{nil, migration.Pending, "HTTPSource kyma-integration/a is not visible yet"}
 	gone := step{nil, migration.Failed, "HTTPSource kyma-integration/a was deleted meanwhile"}
 	there := step{[]*unstructured.Unstructured{source("a"), channel("a"), service("a")}, migration.Met, ""}
 	cases := map[string]struct {
@@ -257,7 +263,7 @@ func TestAwaitUnserved(t *testing.T) {
 			if !slices.ContainsFunc(c.On, func(s migration.Subject) bool { return s.GroupKind == needs.GroupKind }) {
 				t.Errorf("%s does not wait for a %s", tc.ref, needs.Kind)
 			}
-			if hint := c.Unserved(needs.GroupKind); hint != "install the component "+kyma.Component(needs.GroupKind) {
+			if hint := c.Unserved(needs.GroupKind); hint != "Install the component "+kyma.Component(needs.GroupKind)+"." {
 				t.Errorf("%s: without %s: %q", tc.ref, needs.Kind, hint)
 			}
 		}

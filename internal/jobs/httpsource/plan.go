@@ -80,22 +80,22 @@ func (s *snapshot) assess(app application, o options) (verdict, []migration.Find
 	ref := s.kinds.application.Ref("", app.name)
 	source := s.kinds.httpSource.Ref(o.namespace, app.name)
 	obj := s.sources[app.name]
-	say := func(id string, severity migration.Severity, problem, hint string) []migration.Finding {
-		return []migration.Finding{{ID: id, Severity: severity, Object: ref.String(), Problem: problem, Hint: hint}}
+	say := func(id string, severity migration.Severity, problem, note, command string) []migration.Finding {
+		return []migration.Finding{{ID: id, Severity: severity, Object: ref.String(), Problem: problem, Note: note, Command: command}}
 	}
 	switch {
 	case app.optedOut:
-		return nothing, say("left-out", migration.Info, fmt.Sprintf("skipped: it carries the label %s=true", kyma.OptOutLabel), "")
+		return nothing, say("left-out", migration.Info, fmt.Sprintf("skipped: it carries the label %s=true", kyma.OptOutLabel), "", "")
 	case app.terminating:
 		// Its release goes with it, and the HTTPSource with the release.
 		return nothing, nil
 	case obj != nil && obj.GetDeletionTimestamp() != nil:
 		return refused, say("httpsource-being-deleted", migration.Error, fmt.Sprintf("%s is being deleted", source),
-			fmt.Sprintf("wait until it is gone and run again: kubectl -n %s wait --for=delete %s; if it stays, a finalizer holds it",
-				o.namespace, s.kinds.httpSource.Named(app.name)))
+			"Wait until it is gone, and run the job again. If it stays, a finalizer holds it.",
+			migration.Kubectl(o.namespace, "wait", "--for=delete", s.kinds.httpSource.Named(app.name)))
 	case obj != nil && kyma.SourceOf(obj) != app.name:
 		return refused, say("httpsource-name-taken", migration.Error, fmt.Sprintf("%s is of source %q, not of %q, and so takes the name of the one it needs", source, kyma.SourceOf(obj), app.name),
-			"rename or delete that HTTPSource, or "+optOut(s.kinds.application, app.name))
+			"Rename or delete that HTTPSource. "+orLeaveOut, optOut(s.kinds.application, app.name))
 	case obj != nil && s.ready(app.name).State == migration.Met:
 		return nothing, nil
 	case obj == nil && app.skips:
@@ -104,7 +104,7 @@ func (s *snapshot) assess(app application, o options) (verdict, []migration.Find
 	if why := validation.IsDNS1035Label(app.name); len(why) > 0 {
 		return refused, say("application-name-invalid", migration.Error,
 			fmt.Sprintf("%s cannot work: its adapter is a Knative Service of the same name, and %s", source, strings.Join(why, "; ")),
-			"create the Application under another name, or "+optOut(s.kinds.application, app.name))
+			"Create the Application under another name. "+orLeaveOut, optOut(s.kinds.application, app.name))
 	}
 	if obj != nil {
 		return await, nil
@@ -122,13 +122,14 @@ func skipped(ref, source migration.Ref, app application) migration.Finding {
 		return migration.Finding{
 			ID: "skipped-with-release", Severity: migration.Warning, Object: ref.String(),
 			Problem: fmt.Sprintf("spec.skipInstallation is true, but it has a Helm release from before: its event-service is not upgraded, goes on posting to the Event Bus, and its events are lost once that is gone; %s is not created, since a later upgrade of the release might fail on it", source),
-			Hint:    "set spec.skipInstallation to false so that the application-operator upgrades the release and creates the HTTPSource, or delete the release",
+			Note:    "Delete the release. Or let application-operator upgrade it, which creates the HTTPSource.",
+			Command: installation(ref.Name),
 		}
 	}
 	return migration.Finding{
 		ID: "skipped-installation", Severity: migration.Info, Object: ref.String(),
 		Problem: fmt.Sprintf("spec.skipInstallation is true: it has no event-service, so there are no events to take; %s is not created, since a later installation of the release would fail on it", source),
-		Hint:    "the installation creates the HTTPSource once spec.skipInstallation is false",
+		Note:    "The installation creates the HTTPSource when spec.skipInstallation is false.",
 	}
 }
 
@@ -164,14 +165,23 @@ func (s *snapshot) foreign(app application, o options) []migration.Finding {
 			ID: "object-name-taken", Severity: migration.Error,
 			Object:  child.kind.Ref(o.namespace, app.name).String(),
 			Problem: fmt.Sprintf("%s, but has the name of the one that Application %s needs: the controller of HTTPSources would overwrite it", belongs, app.name),
-			Hint:    "rename it, or delete it if nothing uses it, or " + optOut(s.kinds.application, app.name),
+			Note:    "Rename it. If nothing uses it, delete it. " + orLeaveOut,
+			Command: optOut(s.kinds.application, app.name),
 		})
 	}
 	return findings
 }
 
+// orLeaveOut goes before optOut.
+const orLeaveOut = "Or leave the Application out:"
+
 func optOut(k migration.Kind, name string) string {
-	return fmt.Sprintf("leave the Application out: kubectl label %s %s=true", k.Named(name), kyma.OptOutLabel)
+	return migration.Kubectl("", "label", k.Named(name), kyma.OptOutLabel+"=true")
+}
+
+// installation is the command that lets application-operator install an Application.
+func installation(name string) string {
+	return migration.Kubectl("", "patch", migration.Kind{GroupKind: kyma.Application}.Named(name), "--type=merge", "-p", `{"spec":{"skipInstallation":false}}`)
 }
 
 // decision is a plan in the making.
@@ -236,6 +246,12 @@ func newHTTPSource(ref migration.Ref) *unstructured.Unstructured {
 	}}
 }
 
+const (
+	// acceptConflict is the flag that creates an HTTPSource in spite of Helm 2.
+	acceptConflict = "--httpsource-sync.on-helm2-conflict=" + create
+	onConflict     = `If the upgrade of the release fails with "already exists", delete the HTTPSource. application-operator then creates it.`
+)
+
 // helm2Allows says whether creating the HTTPSource of an Application leaves its
 // Helm 2 release upgradable, and reports it if not (docs/decisions/0103).
 func (d *decision) helm2Allows(app application) bool {
@@ -253,14 +269,16 @@ func (d *decision) helm2Allows(app application) bool {
 		d.find(migration.Finding{
 			ID: "helm2-conflict-accepted", Severity: migration.Warning, Object: stored.String(),
 			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; %s is created, as asked for", ref, record.err, source),
-			Hint:    `if the upgrade of the release fails with "already exists", delete the HTTPSource, and the application-operator's next attempt creates it`,
+			Note:    onConflict,
+			Command: migration.Kubectl(d.options.namespace, "delete", d.kinds.httpSource.Named(app.name)),
 		})
 		return true
 	case found && record.err != nil:
 		d.find(migration.Finding{
 			ID: "helm2-release-unreadable", Severity: migration.Error, Object: stored.String(),
 			Problem: fmt.Sprintf("cannot read the Helm 2 release of %s: %v; whether %s may be created is unknown", ref, record.err, source),
-			Hint:    "repair or delete the record, or " + optOut(d.kinds.application, app.name) + ", or say --on-helm2-conflict=create",
+			Note:    "Repair or delete the record, or accept a conflict with " + acceptConflict + ". " + orLeaveOut,
+			Command: optOut(d.kinds.application, app.name),
 		})
 		d.decided[app.name] = true
 		return false
@@ -276,15 +294,16 @@ func (d *decision) helm2Allows(app application) bool {
 		d.find(migration.Finding{
 			ID: "helm2-conflict-accepted", Severity: migration.Warning, Object: ref.String(),
 			Problem: fmt.Sprintf("%s is created as asked for, although %s: %s", source, state, risk),
-			Hint:    "when that happens, delete the HTTPSource, and the application-operator's next attempt creates it",
+			Note:    onConflict,
+			Command: migration.Kubectl(d.options.namespace, "delete", d.kinds.httpSource.Named(app.name)),
 		})
 		return true
 	}
 	d.find(migration.Finding{
 		ID: "left-to-operator", Severity: migration.Warning, Object: ref.String(),
 		Problem: fmt.Sprintf("left to the application-operator: %s, and if one is made here, %s; it makes both the HTTPSource and the event-service that posts to it, and events sent before the former is ready are refused", state, risk),
-		Hint: fmt.Sprintf("check it after the upgrade of application-connector: kubectl -n %s get %s; or create it now and accept the conflict: --on-helm2-conflict=create",
-			d.options.namespace, d.kinds.httpSource.Named(app.name)),
+		Note:    "To create it now and accept the conflict, add " + acceptConflict + ". After the upgrade of application-connector, check it:",
+		Command: migration.Kubectl(d.options.namespace, "get", d.kinds.httpSource.Named(app.name)),
 	})
 	return false
 }
@@ -319,7 +338,7 @@ func (d *decision) preconditions() {
 		d.find(migration.Finding{
 			ID: "kind-not-served", Severity: migration.Error,
 			Problem: fmt.Sprintf("the API server serves no %s, without which no HTTPSource becomes ready", spell(k)),
-			Hint:    kyma.Install(k.GroupKind),
+			Note:    kyma.Install(k.GroupKind),
 		})
 	}
 	namespace := migration.Ref{Resource: namespaces, Name: d.options.namespace}
@@ -327,12 +346,12 @@ func (d *decision) preconditions() {
 	case namespaceMissing:
 		d.find(migration.Finding{
 			ID: "integration-namespace-missing", Severity: migration.Error, Object: namespace.String(), Problem: "does not exist, so no HTTPSource can be created in it",
-			Hint: "install the component application-connector, or name another namespace by --integration-namespace",
+			Note: "Install the component application-connector, or name another namespace with --httpsource-sync.integration-namespace.",
 		})
 	case namespaceTerminating:
 		d.find(migration.Finding{
 			ID: "integration-namespace-terminating", Severity: migration.Error, Object: namespace.String(), Problem: "is being deleted, so no HTTPSource can be created in it",
-			Hint: "install the component application-connector again once it is gone",
+			Note: "Wait until it is gone. Then install the component application-connector again.",
 		})
 	}
 	if d.tiller == nil || !d.tiller.denied {
@@ -342,13 +361,14 @@ func (d *decision) preconditions() {
 	if d.options.onHelm2Conflict == create {
 		d.find(migration.Finding{
 			ID: "helm2-conflict-accepted", Severity: migration.Warning, Problem: problem + "; HTTPSources are created, as asked for",
-			Hint: `if the upgrade of a release fails with "already exists", delete its HTTPSource, and the application-operator's next attempt creates it`,
+			Note: onConflict,
 		})
 		return
 	}
 	d.find(migration.Finding{
 		ID: "tiller-unreadable", Severity: migration.Error, Problem: problem + "; whether HTTPSources may be created is unknown",
-		Hint: fmt.Sprintf("grant list on configmaps in namespace %s, or give --tiller-namespace=\"\" if the cluster has no Tiller", d.options.tillerNamespace),
+		Note:    fmt.Sprintf("Grant this account list on configmaps in namespace %s. If the cluster has no Tiller, set --httpsource-sync.tiller-namespace to the empty text. To check the permission:", d.options.tillerNamespace),
+		Command: migration.Kubectl(d.options.tillerNamespace, "auth", "can-i", "list", "configmaps"),
 	})
 }
 

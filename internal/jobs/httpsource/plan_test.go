@@ -350,7 +350,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s\ndecide(): -want +got:\n%s", tc.reason, diff)
 			}
 			for _, f := range got.Findings {
-				if f.Hint == "" && f.Severity != migration.Info {
+				if f.Note == "" && f.Severity != migration.Info {
 					t.Errorf("%s\nfinding %q says no next action", tc.reason, f)
 				}
 			}

@@ -347,11 +347,11 @@ func TestDecideMore(t *testing.T) {
 		{"which does not count beside a list", snapshot{definition: crd(t, "version: v1alpha2, "+onlyV1alpha1)}, []string{name + ": delete"}},
 		{"an account that may not ask whether it comes back", snapshot{definition: with(func(d *definitionFound) { d.untried = true })}, []string{
 			name + ": delete",
-			"warning: " + name + ": this account may not find out whether the API server would create it again; if not, it is deleted permanently (grant create on customresourcedefinitions)",
+			"warning: " + name + ": this account may not find out whether the API server would create it again; if not, it is deleted permanently (Grant this account create on customresourcedefinitions. To check the permission: kubectl auth can-i create customresourcedefinitions)",
 		}},
 		{"a Channel that is being deleted and that nothing here holds", snapshot{channels: []found{one(t, "Channel", beingDeleted)}}, []string{}},
 		{"finalizers of others on a Subscription that is not being deleted: it is in use anyway", snapshot{subscriptions: []found{one(t, "KymaSubscription", busFinalizer)}}, []string{
-			"error: KymaSubscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (trigger-sync moves it to the mesh; or delete it)",
+			"error: KymaSubscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (Delete it, or let trigger-sync move it to the mesh: eventmesh-migrate run --job=trigger-sync)",
 		}},
 		{"one that is being deleted without our finalizer needs nothing", snapshot{subscriptions: []found{one(t, "KymaSubscription", beingDeleted)}}, []string{}},
 		{"a Trigger says why it is not ready", snapshot{triggers: []found{func() found {
@@ -359,7 +359,7 @@ func TestDecideMore(t *testing.T) {
 			f.object = object(t, `{apiVersion: g/v1, kind: Trigger, metadata: {namespace: ns, name: x}, status: {conditions: [{type: Ready, status: "False", reason: BrokerMissing}]}}`)
 			return f
 		}()}}, []string{
-			"error: Trigger ns/x: it is not ready, so the mesh may not deliver yet: BrokerMissing (kubectl -n ns describe trigger x; leave it out: kubectl -n ns label trigger x eventmesh-migration.kyma-project.io/skip=true)",
+			"error: Trigger ns/x: it is not ready, so the mesh may not deliver yet: BrokerMissing (To ignore it, label it eventmesh-migration.kyma-project.io/skip=true. Its conditions say why: kubectl -n ns describe trigger.eventing.knative.dev/x)",
 		}},
 	} {
 		if diff := cmp.Diff(tc.want, summary(decide(&tc.s, New().options, run))); diff != "" {

@@ -66,7 +66,7 @@ func decide(s *snapshot, o options, m mode) *migration.Plan {
 	if len(plan.Units) > 0 && !m.dryRun && !m.yes {
 		plan.Findings = append(plan.Findings, migration.Finding{
 			ID: "purge-not-confirmed", Severity: migration.Error, Problem: "it deletes objects, and the deletion is not confirmed",
-			Note: "Read the plan first", Command: "eventmesh-migrate run --job eventbus-purge --eventbus-purge.yes",
+			Note: "Read the plan first. Then confirm it:", Command: "eventmesh-migrate run --job=eventbus-purge --eventbus-purge.yes",
 		})
 	}
 	return plan
@@ -90,32 +90,34 @@ func leaked(s *snapshot) []migration.Finding {
 // inUse says what of the Event Bus is still used.
 func inUse(s *snapshot, o options) []migration.Finding {
 	var findings []migration.Finding
-	refuse := func(id, object, problem, hint string) {
-		findings = append(findings, migration.Finding{ID: id, Severity: migration.Error, Object: object, Problem: problem, Hint: hint})
+	refuse := func(id, object, problem, note, command string) {
+		findings = append(findings, migration.Finding{ID: id, Severity: migration.Error, Object: object, Problem: problem, Note: note, Command: command})
 	}
 	for _, name := range s.migrations {
 		refuse("stock-migration-runs", "Job "+o.namespace+"/"+name, "Kyma's own migration is running",
-			fmt.Sprintf("wait until it has ended, or stop it: kubectl -n %s delete job %s", o.namespace, name))
+			kyma.StopMeshMigration, migration.Kubectl(o.namespace, "delete", "job", name))
 	}
 	if s.helm2 != "" {
 		refuse("helm-release-exists", "", fmt.Sprintf("the Helm 2 release %s exists (%s)", o.release, s.helm2),
-			fmt.Sprintf("remove it, which is not done here: helm delete --purge --tls %s", o.release))
+			"Delete the release with Helm 2 (helm delete --purge). This job does not. To see what Helm stored:",
+			migration.Kubectl("", "get", "configmaps", "--all-namespaces", "-l", "OWNER=TILLER,NAME="+o.release))
 	}
 	if s.helm3 != "" {
 		refuse("helm-release-exists", "", fmt.Sprintf("the Helm 3 release %s exists in namespace %s (%s)", o.release, o.namespace, s.helm3),
-			fmt.Sprintf("remove it, which is not done here: helm uninstall %s --namespace %s", o.release, o.namespace))
+			"Uninstall the release with Helm 3. This job does not. To see what Helm stored:",
+			migration.Kubectl(o.namespace, "get", "secrets,configmaps", "-l", "owner=helm,name="+o.release))
 	}
 	for _, ref := range s.running {
 		what := "it is a pod of the Event Bus"
 		if ref.Kind == deployments.Kind {
 			what = "it is a part of the Event Bus, and not at 0 replicas"
 		}
-		refuse("bus-still-up", ref.String(), what, "eventbus-scaledown scales the Event Bus to 0 once nothing uses it")
+		refuse("bus-still-up", ref.String(), what, "eventbus-scaledown scales the Event Bus to 0 when nothing uses it.", "eventmesh-migrate run --job=eventbus-scaledown")
 	}
 	for _, f := range s.subscriptions {
 		if f.object.GetDeletionTimestamp() == nil {
 			refuse("kyma-subscription-in-use", f.ref.String(), "it is a Kyma Subscription, which only the Event Bus serves",
-				"trigger-sync moves it to the mesh; or delete it")
+				"Delete it, or let trigger-sync move it to the mesh.", "eventmesh-migrate run --job=trigger-sync")
 		}
 	}
 	for _, f := range s.triggers {
@@ -125,7 +127,7 @@ func inUse(s *snapshot, o options) []migration.Finding {
 			why = "it has no status yet"
 		}
 		refuse("mesh-trigger-not-ready", f.ref.String(), "it is not ready, so the mesh may not deliver yet: "+why,
-			fmt.Sprintf("kubectl -n %s describe trigger %s; leave it out: kubectl -n %[1]s label trigger %[2]s %s=true", f.ref.Namespace, f.ref.Name, kyma.OptOutLabel))
+			"To ignore it, label it "+kyma.OptOutLabel+"=true. Its conditions say why.", migration.Kind{GroupKind: kyma.Trigger}.Describe(f.ref.Namespace, f.ref.Name))
 	}
 	return findings
 }
@@ -187,18 +189,18 @@ func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Findin
 		Why: "nothing serves this kind any more",
 	}
 	var findings []migration.Finding
-	tell := func(id string, severity migration.Severity, problem, hint string) {
-		findings = append(findings, migration.Finding{ID: id, Severity: severity, Object: f.ref.String(), Problem: problem, Hint: hint})
+	tell := func(id string, severity migration.Severity, problem, note, command string) {
+		findings = append(findings, migration.Finding{ID: id, Severity: severity, Object: f.ref.String(), Problem: problem, Note: note, Command: command})
 	}
 	switch {
 	case f.refusal != "":
 		ch.Irreversible = true
 		tell("definition-not-restorable", migration.Warning, "it is deleted permanently: this API server would not create it again: "+f.refusal,
-			fmt.Sprintf("keep a copy: kubectl get crd %s -o yaml; to keep the kind: kubectl label crd %[1]s %s=true", definitionName, kyma.OptOutLabel))
+			"To leave the kind in the cluster, label the definition "+kyma.OptOutLabel+"=true. To store a copy:", migration.Kubectl("", "get", "customresourcedefinition", definitionName, "-o", "yaml"))
 	case f.untried:
-		tell("definition-maybe-not-restorable", migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted permanently", "grant create on customresourcedefinitions")
+		tell("definition-maybe-not-restorable", migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted permanently", "Grant this account create on customresourcedefinitions. To check the permission:", migration.Kubectl("", "auth", "can-i", "create", "customresourcedefinitions"))
 	case f.converted:
-		tell("definition-converted", migration.Info, "this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "")
+		tell("definition-converted", migration.Info, "this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "", "")
 	}
 	return []migration.Unit{{ID: f.ref.String(), Changes: []migration.Change{ch}}}, findings
 }

@@ -131,7 +131,7 @@ func TestDecide(t *testing.T) {
 		s:      snapshot{definition: crd(t, onlyV1alpha1)}, mode: mode{},
 		want: []string{
 			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete",
-			"error: it deletes objects, and the deletion is not confirmed (Read the plan first: eventmesh-migrate run --job eventbus-purge --eventbus-purge.yes)",
+			"error: it deletes objects, and the deletion is not confirmed (Read the plan first. Then confirm it: eventmesh-migrate run --job=eventbus-purge --eventbus-purge.yes)",
 		},
 	}, {
 		reason: "a plan need not",
@@ -147,22 +147,22 @@ func TestDecide(t *testing.T) {
 		},
 		mode: run,
 		want: []string{
-			"error: Job kyma-system/j: Kyma's own migration is running (wait until it has ended, or stop it: kubectl -n kyma-system delete job j)",
-			"error: the Helm 2 release event-bus exists (DEPLOYED) (remove it, which is not done here: helm delete --purge --tls event-bus)",
-			"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (remove it, which is not done here: helm uninstall event-bus --namespace kyma-system)",
-			"error: Deployment kyma-system/d: it is a part of the Event Bus, and not at 0 replicas (eventbus-scaledown scales the Event Bus to 0 once nothing uses it)",
-			"error: Pod kyma-system/p: it is a pod of the Event Bus (eventbus-scaledown scales the Event Bus to 0 once nothing uses it)",
-			"error: Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (trigger-sync moves it to the mesh; or delete it)",
-			"error: Trigger ns/x: it is not ready, so the mesh may not deliver yet: it has no status yet (kubectl -n ns describe trigger x; leave it out: kubectl -n ns label trigger x eventmesh-migration.kyma-project.io/skip=true)",
+			"error: Job kyma-system/j: Kyma's own migration is running (Wait until it has ended. Or remove the sub-chart mesh-namespaces-migration from the event-bus chart (docs/migration-guide-1.11.md), and stop the Job: kubectl -n kyma-system delete job j)",
+			"error: the Helm 2 release event-bus exists (DEPLOYED) (Delete the release with Helm 2 (helm delete --purge). This job does not. To see what Helm stored: kubectl get configmaps --all-namespaces -l OWNER=TILLER,NAME=event-bus)",
+			"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)",
+			"error: Deployment kyma-system/d: it is a part of the Event Bus, and not at 0 replicas (eventbus-scaledown scales the Event Bus to 0 when nothing uses it: eventmesh-migrate run --job=eventbus-scaledown)",
+			"error: Pod kyma-system/p: it is a pod of the Event Bus (eventbus-scaledown scales the Event Bus to 0 when nothing uses it: eventmesh-migrate run --job=eventbus-scaledown)",
+			"error: Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (Delete it, or let trigger-sync move it to the mesh: eventmesh-migrate run --job=trigger-sync)",
+			"error: Trigger ns/x: it is not ready, so the mesh may not deliver yet: it has no status yet (To ignore it, label it eventmesh-migration.kyma-project.io/skip=true. Its conditions say why: kubectl -n ns describe trigger.eventing.knative.dev/x)",
 		},
 	}, {
 		reason: "a plan warns of it",
 		s:      snapshot{helm3: "deployed"}, mode: mode{dryRun: true},
-		want: []string{"warning: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (remove it, which is not done here: helm uninstall event-bus --namespace kyma-system)"},
+		want: []string{"warning: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)"},
 	}, {
 		reason: "unless it is asked to fail",
 		s:      snapshot{helm3: "deployed"}, mode: mode{dryRun: true, failIfInUse: true},
-		want: []string{"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (remove it, which is not done here: helm uninstall event-bus --namespace kyma-system)"},
+		want: []string{"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)"},
 	}, {
 		reason: "a newer version of Kyma uses the kind",
 		s:      snapshot{definition: crd(t, withNewer)}, mode: run,
@@ -180,7 +180,7 @@ func TestDecide(t *testing.T) {
 		}()}, mode: run,
 		want: []string{
 			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete for good",
-			"warning: CustomResourceDefinition subscriptions.eventing.kyma-project.io: it is deleted permanently: this API server would not create it again: spec.versions[0].schema: Required value (keep a copy: kubectl get crd subscriptions.eventing.kyma-project.io -o yaml; to keep the kind: kubectl label crd subscriptions.eventing.kyma-project.io eventmesh-migration.kyma-project.io/skip=true)",
+			"warning: CustomResourceDefinition subscriptions.eventing.kyma-project.io: it is deleted permanently: this API server would not create it again: spec.versions[0].schema: Required value (To leave the kind in the cluster, label the definition eventmesh-migration.kyma-project.io/skip=true. To store a copy: kubectl get customresourcedefinition subscriptions.eventing.kyma-project.io -o yaml)",
 		},
 	}, {
 		reason: "one that comes back in another form",

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -35,23 +36,25 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 // recheck says why a change that was decided earlier must not be made now. It is
 // pure.
 func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
-	left := func(object, problem, hint string) *migration.Finding {
+	left := func(object, problem, note, command string) *migration.Finding {
 		if object != "" {
 			problem = object + ": " + problem
 		}
-		return &migration.Finding{ID: "bus-in-use-again", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + problem, Hint: hint}
+		return &migration.Finding{ID: "bus-in-use-again", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + problem, Note: note, Command: command}
 	}
 	if used := inUse(s, o); len(used) > 0 {
-		return left(used[0].Object, used[0].Problem, used[0].Hint)
+		return left(used[0].Object, used[0].Problem, used[0].Note, used[0].Command)
 	}
 	if ch.Ref.Kind != definition.Kind {
 		return nil
 	}
 	for _, f := range s.subscriptions {
-		return left(f.ref.String(), "it is still being deleted, and would go with its kind", fmt.Sprintf("wait until it is gone, then: eventbus-purge run --yes; what holds it: kubectl -n %s get subscriptions.%s %s -o yaml", f.ref.Namespace, f.ref.Group, f.ref.Name))
+		return left(f.ref.String(), "it is still being deleted, and would go with its kind",
+			"Wait until it is gone, and run the job again. Its finalizers say what holds it.", migration.Kubectl(f.ref.Namespace, "get", migration.Kind{GroupKind: kyma.Subscription}.Named(f.ref.Name), "-o", "yaml"))
 	}
 	for _, f := range s.foreign {
-		return left(f.ref.String(), "it is no Subscription of the Event Bus, so something else uses the kind", "look who made it; if nobody needs it, delete it, then: eventbus-purge run --yes")
+		return left(f.ref.String(), "it is no Subscription of the Event Bus, so something else uses the kind",
+			"Find out what made it. If nobody needs it, delete it, and run the job again.", migration.Kubectl(f.ref.Namespace, "get", migration.Kind{GroupKind: kyma.Subscription}.Named(f.ref.Name), "-o", "yaml"))
 	}
 	return nil
 }

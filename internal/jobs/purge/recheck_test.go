@@ -24,24 +24,24 @@ func TestRecheck(t *testing.T) {
 		{"nothing is used: the kind", kind, snapshot{}, ""},
 		{
 			"a Subscription was made after the plan", kind, snapshot{subscriptions: []found{one(t, "Subscription", "")}},
-			left + "Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (trigger-sync moves it to the mesh; or delete it)",
+			left + "Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (Delete it, or let trigger-sync move it to the mesh: eventmesh-migrate run --job=trigger-sync)",
 		},
 		{
 			"and is a use of the Channels, too", channel, snapshot{subscriptions: []found{one(t, "Subscription", "")}},
-			"deferred: Channel ns/x: left as it is: Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (trigger-sync moves it to the mesh; or delete it)",
+			"deferred: Channel ns/x: left as it is: Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (Delete it, or let trigger-sync move it to the mesh: eventmesh-migrate run --job=trigger-sync)",
 		},
 		{
 			"the release was installed again", channel, snapshot{helm3: "deployed"},
-			"deferred: Channel ns/x: left as it is: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (remove it, which is not done here: helm uninstall event-bus --namespace kyma-system)",
+			"deferred: Channel ns/x: left as it is: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)",
 		},
 		{"one that is being deleted is no use", channel, snapshot{subscriptions: []found{one(t, "Subscription", busFinalizer+beingDeleted)}}, ""},
 		{
 			"but is there still, and would lose its finalizers with the kind", kind, snapshot{subscriptions: []found{one(t, "Subscription", busFinalizer+beingDeleted)}},
-			left + "Subscription ns/x: it is still being deleted, and would go with its kind (wait until it is gone, then: eventbus-purge run --yes; what holds it: kubectl -n ns get subscriptions.g x -o yaml)",
+			left + "Subscription ns/x: it is still being deleted, and would go with its kind (Wait until it is gone, and run the job again. Its finalizers say what holds it: kubectl -n ns get subscription.eventing.kyma-project.io/x -o yaml)",
 		},
 		{
 			"a newer Kyma has made one of its own", kind, snapshot{foreign: []found{one(t, "Subscription", "")}},
-			left + "Subscription ns/x: it is no Subscription of the Event Bus, so something else uses the kind (look who made it; if nobody needs it, delete it, then: eventbus-purge run --yes)",
+			left + "Subscription ns/x: it is no Subscription of the Event Bus, so something else uses the kind (Find out what made it. If nobody needs it, delete it, and run the job again: kubectl -n ns get subscription.eventing.kyma-project.io/x -o yaml)",
 		},
 		{"which does not hold the Channels", channel, snapshot{foreign: []found{one(t, "Subscription", "")}}, ""},
 	} {

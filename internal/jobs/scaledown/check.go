@@ -36,7 +36,8 @@ func noPods(ch *migration.Change) migration.Condition {
 				return migration.Status{
 					State:   migration.Failed,
 					Message: fmt.Sprintf("somebody scaled it up again, to %d", d.replicas()),
-					Hint:    "find out who: an upgrade of the event-bus chart, an autoscaler, or a GitOps tool; then run again",
+					Note:    "Find out what scales it: an upgrade of the event-bus chart, an autoscaler, or a GitOps tool. Then run the job again.",
+					Command: "eventmesh-migrate run --job=eventbus-scaledown",
 				}
 			default:
 				return migration.Status{Message: fmt.Sprintf("it is at %d replicas still", d.replicas())}
@@ -77,19 +78,19 @@ func stillThere(left []*unstructured.Unstructured) migration.Status {
 	}
 	name := first.GetNamespace() + "/" + first.GetName()
 	message := fmt.Sprintf("%s; Pod %s", count(len(left), "pod still exists", "pods still exist"), name)
-	hint := fmt.Sprintf("kubectl -n %s describe pod %s", first.GetNamespace(), first.GetName())
+	note := "Check why it is not deleted."
 	at := first.GetDeletionTimestamp()
 	switch finalizers := first.GetFinalizers(); {
 	case at == nil:
 		message += " is not terminating"
 	case len(finalizers) > 0:
 		message += fmt.Sprintf(" is terminating and has the finalizers %q", finalizers)
-		hint += "; the controller that owns a finalizer removes it: check whether it runs"
+		note = "The controller that owns a finalizer removes it. Check that it runs."
 	default:
 		message += " is terminating"
-		hint += fmt.Sprintf("; if its node is gone permanently: kubectl -n %s delete pod %s --grace-period=0 --force", first.GetNamespace(), first.GetName())
+		note = "Wait until it ends. If its node is gone permanently, delete the Pod with --grace-period=0 --force."
 	}
-	return migration.Status{Message: message, Hint: hint}
+	return migration.Status{Message: message, Note: note, Command: migration.Kubectl(first.GetNamespace(), "describe", "pod", first.GetName())}
 }
 
 func count(n int, one, many string) string {

@@ -100,9 +100,9 @@ func (d busDeployment) down() bool { return d.replicas() == 0 && len(d.pods) == 
 
 // eventService is one that posts to the Event Bus, or may.
 type eventService struct {
-	application string
+	application, namespace string
 	// why it is not switched.
-	why string
+	why eventpath.Answer
 	// optedOut: its Application, or its Deployment, carries the label.
 	optedOut bool
 	skips    bool // spec.skipInstallation
@@ -250,12 +250,12 @@ func (s *snapshot) readEventServices(ctx context.Context, c reader, o options) e
 	if err != nil {
 		return err
 	}
-	unswitched := map[string]string{}
+	unswitched := map[string]eventpath.Answer{}
 	judge := func(app string) {
 		// An Application without any event-service posts nothing.
 		service := eventpath.EventService{Application: app, Namespace: o.integrationNamespace, Deployment: found[app], Former: former.Of(app), Optional: true}
 		if why := service.Switched(); !why.OK() {
-			unswitched[app] = why.About(eventpath.Deployment, o.integrationNamespace, kyma.EventServiceName(app))
+			unswitched[app] = why
 		}
 	}
 	for app := range found {
@@ -272,7 +272,7 @@ func (s *snapshot) readEventServices(ctx context.Context, c reader, o options) e
 		return err
 	}
 	for app, why := range unswitched {
-		e := eventService{application: app, why: why, orphan: true}
+		e := eventService{application: app, namespace: o.integrationNamespace, why: why, orphan: true}
 		if found[app] != nil {
 			e.optedOut = kyma.OptedOut(found[app])
 		}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -122,7 +124,7 @@ func TestObserve(t *testing.T) {
 			if got.Unswitched == nil {
 				got.Unswitched = map[string]string{}
 			}
-			got.Unswitched[e.application] = e.why
+			got.Unswitched[e.application] = e.why.About(eventpath.Deployment, e.namespace, kyma.EventServiceName(e.application))
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)

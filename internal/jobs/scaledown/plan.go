@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -71,8 +72,8 @@ func stockMigration(namespace, name string) migration.Finding {
 	return migration.Finding{
 		ID: "stock-migration-runs", Severity: migration.Error, Object: "Job " + namespace + "/" + name,
 		Problem: "Kyma's own migration is running: it recreates ServiceInstances and deletes the Kyma Subscriptions that are still needed",
-		Hint: fmt.Sprintf("stop it (kubectl -n %s delete job %s) and take the sub-chart mesh-namespaces-migration out of the event-bus chart (docs/migration-guide-1.11.md), or wait until it has ended; then run again",
-			namespace, name),
+		Note:    kyma.StopMeshMigration,
+		Command: migration.Kubectl(namespace, "delete", "job", name),
 	}
 }
 
@@ -85,18 +86,22 @@ func holds(s *snapshot) []migration.Finding {
 	for _, e := range s.eventServices {
 		f := migration.Finding{
 			ID: "event-service-uses-bus", Severity: migration.Deferred, Object: "Application " + e.application,
-			Problem: "the Event Bus stays up: event-service " + kyma.EventServiceName(e.application) + " is not switched to the mesh: " + e.why,
-			Hint:    "wait until application-operator has upgraded it, and run again; eventservice-verify says what is wrong with it",
+			Problem: "the Event Bus stays up: event-service " + kyma.EventServiceName(e.application) + " is not switched to the mesh: " + e.why.About(eventpath.Deployment, e.namespace, kyma.EventServiceName(e.application)),
+			Note:    e.why.Note, Command: e.why.Command,
 		}
 		switch {
 		case e.optedOut:
-			f.Severity = migration.Warning
-			f.Hint = fmt.Sprintf("it carries the label %s=true, so this is no failure", kyma.OptOutLabel)
+			f.ID, f.Severity = "event-service-left-out", migration.Warning
+			f.Note, f.Command = fmt.Sprintf("This is no failure, since it carries the label %s=true.", kyma.OptOutLabel), ""
 		case e.skips:
-			f.Hint = fmt.Sprintf("spec.skipInstallation keeps its release as it is: set it to false, or delete the release, or accept that the Event Bus stays: kubectl label application.%s/%s %s=true",
-				kyma.Application.Group, e.application, kyma.OptOutLabel)
+			f.ID = "event-service-not-upgraded"
+			f.Note = "spec.skipInstallation keeps its release as it is. Set it to false, or delete the release. To accept that the Event Bus stays:"
+			f.Command = migration.Kubectl("", "label", migration.Kind{GroupKind: kyma.Application}.Named(e.application), kyma.OptOutLabel+"=true")
 		case e.orphan:
-			f.Hint = "there is no Application of that name: delete its release, or its Deployment and pods"
+			f.ID = "event-service-not-upgraded"
+			f.Note, f.Command = "No Application has that name. Delete its release, or its Deployment and pods. To see them:", migration.Kubectl(e.namespace, "get", "deployment,pods")
+		case e.why.Defect == eventpath.EventServiceRollout || e.why.Defect == eventpath.EventServiceFormerPod:
+			f.ID = "event-service-rolling-out"
 		}
 		findings = append(findings, f)
 	}
@@ -114,10 +119,11 @@ func holds(s *snapshot) []migration.Finding {
 		f := migration.Finding{
 			ID: "kyma-subscriptions-left", Severity: migration.Deferred,
 			Problem: fmt.Sprintf("the Event Bus stays up: %s: %s", count(len(waiting), "Kyma Subscription is left", "Kyma Subscriptions are left"), some(waiting)),
-			Hint:    "trigger-sync moves them to the mesh, or says why it cannot; run this job after it",
+			Note:    "trigger-sync moves them to the mesh, or says why it cannot. Run this job after it.",
+			Command: "eventmesh-migrate run --job=trigger-sync",
 		}
 		if terminating {
-			f.Hint += "; one that is being deleted is finished by the subscription-controller, which must run for that"
+			f.Note += " One is being deleted: the subscription-controller must run to finish that."
 		}
 		findings = append(findings, f)
 	}
@@ -126,7 +132,8 @@ func holds(s *snapshot) []migration.Finding {
 			ID: "subscriptions-left-out", Severity: migration.Warning,
 			Problem: fmt.Sprintf("the Event Bus stays up for %s no part of the migration (by the label %s=true, or by the namespace): %s",
 				count(len(left), "Kyma Subscription that is", "Kyma Subscriptions that are"), kyma.OptOutLabel, some(left)),
-			Hint: "delete them, or take them into the migration, before the Event Bus can go",
+			Note:    "Before the Event Bus can go, delete them, or remove the label.",
+			Command: migration.Kubectl("", "get", "subscriptions."+kyma.Subscription.Group, "--all-namespaces", "--show-labels"),
 		})
 	}
 	for _, d := range s.bus {
@@ -134,11 +141,17 @@ func holds(s *snapshot) []migration.Finding {
 			findings = append(findings, migration.Finding{
 				ID: "bus-down-but-needed", Severity: migration.Warning, Object: d.ref.String(),
 				Problem: "it is at 0 since an earlier run, while the Event Bus is needed",
-				Hint:    fmt.Sprintf("eventbus-scaledown undo, or kubectl -n %s scale deployment %s --replicas=%d", d.ref.Namespace, d.ref.Name, n),
+				Note:    "Scale it up again while the Event Bus is needed.",
+				Command: d.scaleUp(n),
 			})
 		}
 	}
 	return findings
+}
+
+// scaleUp is the command that gives the Deployment its replicas again.
+func (d busDeployment) scaleUp(replicas int64) string {
+	return migration.Kubectl(d.ref.Namespace, "scale", "deployment", d.ref.Name, fmt.Sprintf("--replicas=%d", replicas))
 }
 
 // scale is the change that takes a Deployment to 0, or for one that is there
@@ -183,16 +196,16 @@ func risks(d busDeployment) []migration.Finding {
 		return nil
 	}
 	var findings []migration.Finding
-	warn := func(id, problem, hint string) {
-		findings = append(findings, migration.Finding{ID: id, Severity: migration.Warning, Object: d.ref.String(), Problem: problem, Hint: hint})
+	warn := func(id, problem, note, command string) {
+		findings = append(findings, migration.Finding{ID: id, Severity: migration.Warning, Object: d.ref.String(), Problem: problem, Note: note, Command: command})
 	}
 	if n := d.keptReplicas(); n > 0 {
 		warn("bus-scaled-up-again", fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again: an upgrade of the event-bus chart does that, and any other tool that manages it", n, d.replicas()),
-			"it is scaled down once more; set its replicas to 0 where they come from, or remove the release (docs/migration-guide-1.12.md)")
+			"It is scaled down again. Set its replicas to 0 where they come from, or remove the release (docs/migration-guide-1.12.md).", "")
 	}
 	for _, name := range d.autoscalers {
 		warn("autoscaler-targets-bus", fmt.Sprintf("HorizontalPodAutoscaler %s/%s targets it: it is out of work while the Deployment is at 0, and takes over again once it is not", d.ref.Namespace, name),
-			fmt.Sprintf("kubectl -n %s delete hpa %s", d.ref.Namespace, name))
+			"Delete it. It would scale the Event Bus up again.", migration.Kubectl(d.ref.Namespace, "delete", "horizontalpodautoscalers", name))
 	}
 	said := map[string]bool{}
 	marks := maps.Clone(d.object.GetLabels())
@@ -203,11 +216,11 @@ func risks(d busDeployment) []migration.Finding {
 	for _, key := range slices.Sorted(maps.Keys(owners)) {
 		if _, ok := marks[key]; ok && !said[owners[key]] {
 			said[owners[key]] = true
-			warn("gitops-manages-bus", fmt.Sprintf("%s manages it (%s) and may scale it up again", owners[key], key), "set its replicas to 0 there")
+			warn("gitops-manages-bus", fmt.Sprintf("%s manages it (%s) and may scale it up again", owners[key], key), "Set its replicas to 0 there.", "")
 		}
 	}
 	if owner := metav1.GetControllerOfNoCopy(d.object); owner != nil {
-		warn("owner-controls-bus", fmt.Sprintf("%s %s controls it and may scale it up again", owner.Kind, owner.Name), "scale it down there")
+		warn("owner-controls-bus", fmt.Sprintf("%s %s controls it and may scale it up again", owner.Kind, owner.Name), "Scale it down there.", "")
 	}
 	return findings
 }

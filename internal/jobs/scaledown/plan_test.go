@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/view"
 )
@@ -107,14 +108,14 @@ func TestDecide(t *testing.T) {
 		reason: "an event-service that posts to the Event Bus",
 		s: snapshot{
 			bus:           []busDeployment{bus(t, pub, 2, ""), bus(t, ctl, 1, "")},
-			eventServices: []eventService{{application: "shop", why: "it does not carry --eventMeshURL"}},
+			eventServices: []eventService{{application: "shop", why: unswitched("it does not carry --eventMeshURL")}},
 		},
 		want: []string{"deferred: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: it does not carry --eventMeshURL"},
 	}, {
 		reason: "an event-service that was opted out keeps the bus up, but is no failure",
 		s: snapshot{
 			bus:           []busDeployment{bus(t, pub, 2, ""), bus(t, ctl, 1, "")},
-			eventServices: []eventService{{application: "shop", why: "old", optedOut: true}},
+			eventServices: []eventService{{application: "shop", why: unswitched("old"), optedOut: true}},
 		},
 		want: []string{"warning: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old"},
 	}, {
@@ -297,4 +298,9 @@ func TestValidate(t *testing.T) {
 	if diff := cmp.Diff(want, err.Error()); diff != "" {
 		t.Errorf("every bad value at once (-want +got):\n%s", diff)
 	}
+}
+
+// unswitched is an answer about the event-service of the Application shop.
+func unswitched(problem string) eventpath.Answer {
+	return eventpath.Answer{Defect: eventpath.EventServiceNotSwitched, Problem: problem, Note: "Upgrade application-connector."}
 }

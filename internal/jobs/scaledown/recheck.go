@@ -3,6 +3,7 @@ package scaledown
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -55,7 +56,7 @@ func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 			// The intake goes first: what it takes, the controller must serve.
 			return s.left(ch, migration.Finding{
 				ID: "publisher-still-up", Severity: migration.Deferred, Object: d.ref.String(), Problem: "it takes events for the Event Bus, and is not at 0 yet",
-				Hint: "run the job again: eventbus-scaledown scales it down first",
+				Note: "Run the job again. It scales this one down first.", Command: "eventmesh-migrate run --job=eventbus-scaledown",
 			})
 		}
 	}
@@ -65,7 +66,7 @@ func recheck(s *snapshot, o options, ch *migration.Change) *migration.Finding {
 // left is the finding about what is left as it is, with what an earlier
 // change of the run has scaled already.
 func (s *snapshot) left(ch *migration.Change, why migration.Finding) *migration.Finding {
-	f := migration.Finding{ID: why.ID, Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + why.Problem, Hint: why.Hint}
+	f := migration.Finding{ID: why.ID, Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "left as it is: " + why.Problem, Note: why.Note, Command: why.Command}
 	if why.Severity == migration.Warning {
 		f.Severity = migration.Warning
 	}
@@ -75,7 +76,8 @@ func (s *snapshot) left(ch *migration.Change, why migration.Finding) *migration.
 	for _, d := range s.bus {
 		if n := d.keptReplicas(); n > 0 && d.replicas() == 0 && d.ref != ch.Ref {
 			f.Problem += fmt.Sprintf("; %s is at 0 already", d.ref)
-			f.Hint = fmt.Sprintf("scale it up again while the Event Bus is needed: kubectl -n %s scale deployment %s --replicas=%d; %s", d.ref.Namespace, d.ref.Name, n, f.Hint)
+			f.Note = strings.TrimSpace(fmt.Sprintf("Scale %s up again while the Event Bus is needed. %s", d.ref.Name, f.Note))
+			f.Command = d.scaleUp(n)
 		}
 	}
 	return &f
@@ -84,9 +86,9 @@ func (s *snapshot) left(ch *migration.Change, why migration.Finding) *migration.
 // recheckRelease says why a finalizer must stay: the subscription-controller runs
 // again, and has work to do when the EventActivation goes.
 func recheckRelease(s *snapshot, ch *migration.Change) *migration.Finding {
-	stays := func(severity migration.Severity, hint, format string, args ...any) *migration.Finding {
+	stays := func(severity migration.Severity, note, format string, args ...any) *migration.Finding {
 		return &migration.Finding{
-			ID: "finalizer-stays", Severity: severity, Object: ch.Ref.String(), Hint: hint,
+			ID: "finalizer-stays", Severity: severity, Object: ch.Ref.String(), Note: note,
 			Problem: "its finalizer " + kyma.EventActivationFinalizer + " stays: " + fmt.Sprintf(format, args...),
 		}
 	}
@@ -95,7 +97,7 @@ func recheckRelease(s *snapshot, ch *migration.Change) *migration.Finding {
 	}
 	for _, d := range s.bus {
 		if !d.down() {
-			return stays(migration.Deferred, "run again once the Event Bus is at 0", "%s is not at 0 any more", d.ref)
+			return stays(migration.Deferred, "Run the job again when the Event Bus is at 0.", "%s is not at 0 any more", d.ref)
 		}
 	}
 	return nil

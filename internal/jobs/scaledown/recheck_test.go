@@ -1,6 +1,7 @@
 package scaledown
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +30,7 @@ func TestRecheck(t *testing.T) {
 	down := func(name string) busDeployment {
 		return bus(t, name, 0, `, labels: {eventmesh-migration.kyma-project.io/replicas: "2"}`)
 	}
-	const again = "scale it up again while the Event Bus is needed: kubectl -n kyma-system scale deployment " + pub + " --replicas=2; "
+	const again = ": kubectl -n kyma-system scale deployment " + pub + " --replicas=2)"
 	for _, tc := range []struct {
 		reason string
 		ch     *migration.Change
@@ -41,23 +42,23 @@ func TestRecheck(t *testing.T) {
 		{"and the finalizers, when both are", finalizer, snapshot{bus: []busDeployment{down(pub), down(ctl)}}, ""},
 		{
 			"an event-service has gone back", first,
-			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: "old"}}},
-			"deferred: Deployment kyma-system/" + pub + ": left as it is: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old (wait until application-operator has upgraded it, and run again; eventservice-verify says what is wrong with it)",
+			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: unswitched("old")}}},
+			"deferred: Deployment kyma-system/" + pub + ": left as it is: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old (Upgrade application-connector.)",
 		},
 		{
 			"a Subscription was made while the publisher ended: how to scale that up is said", second,
 			snapshot{bus: []busDeployment{down(pub), bus(t, ctl, 1, "")}, subscriptions: []subscription{{name: "a/1"}}},
-			"deferred: Deployment kyma-system/" + ctl + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: a/1; Deployment kyma-system/" + pub + " is at 0 already (" + again + "trigger-sync moves them to the mesh, or says why it cannot; run this job after it)",
+			"deferred: Deployment kyma-system/" + ctl + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: a/1; Deployment kyma-system/" + pub + " is at 0 already (Scale " + pub + " up again while the Event Bus is needed. trigger-sync moves them to the mesh, or says why it cannot. Run this job after it" + again,
 		},
 		{
 			"a reason that is none to run again for does not hide one that is", first,
-			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: "old", optedOut: true}}, subscriptions: []subscription{{name: "a/1"}}},
-			"deferred: Deployment kyma-system/" + pub + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: a/1 (trigger-sync moves them to the mesh, or says why it cannot; run this job after it)",
+			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: unswitched("old"), optedOut: true}}, subscriptions: []subscription{{name: "a/1"}}},
+			"deferred: Deployment kyma-system/" + pub + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: a/1 (trigger-sync moves them to the mesh, or says why it cannot. Run this job after it: eventmesh-migrate run --job=trigger-sync)",
 		},
 		{
 			"and is no failure by itself", first,
-			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: "old", optedOut: true}}},
-			"warning: Deployment kyma-system/" + pub + ": left as it is: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old (it carries the label eventmesh-migration.kyma-project.io/skip=true, so this is no failure)",
+			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: unswitched("old"), optedOut: true}}},
+			"warning: Deployment kyma-system/" + pub + ": left as it is: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old (This is no failure, since it carries the label eventmesh-migration.kyma-project.io/skip=true.)",
 		},
 		{
 			"the label was set meanwhile", first,
@@ -67,12 +68,12 @@ func TestRecheck(t *testing.T) {
 		{
 			"Kyma's own migration was started", finalizer,
 			snapshot{bus: []busDeployment{absent(pub), absent(ctl)}, migrations: []string{"j"}},
-			"deferred: EventActivation shop/svc: left as it is: Job kyma-system/j: Kyma's own migration is running: it recreates ServiceInstances and deletes the Kyma Subscriptions that are still needed (stop it (kubectl -n kyma-system delete job j) and take the sub-chart mesh-namespaces-migration out of the event-bus chart (docs/migration-guide-1.11.md), or wait until it has ended; then run again)",
+			"deferred: EventActivation shop/svc: left as it is: Job kyma-system/j: Kyma's own migration is running: it recreates ServiceInstances and deletes the Kyma Subscriptions that are still needed (" + strings.TrimSuffix(kyma.StopMeshMigration, ".") + ": kubectl -n kyma-system delete job j)",
 		},
 		{
 			"the subscription-controller runs again: it would miss its finalizer", finalizer,
 			snapshot{bus: []busDeployment{absent(pub), bus(t, ctl, 1, "")}},
-			"deferred: EventActivation shop/svc: its finalizer eventactivation.finalizers.kyma-project.io stays: Deployment kyma-system/" + ctl + " is not at 0 any more (run again once the Event Bus is at 0)",
+			"deferred: EventActivation shop/svc: its finalizer eventactivation.finalizers.kyma-project.io stays: Deployment kyma-system/" + ctl + " is not at 0 any more (Run the job again when the Event Bus is at 0.)",
 		},
 		{
 			"the namespace was left out meanwhile", finalizer,

@@ -33,9 +33,10 @@ func (c *candidate) activation() id    { return id{c.namespace(), c.service.ID} 
 
 // problem is why something cannot be done, and what to do about it.
 type problem struct {
-	id         string
-	severity   migration.Severity
-	what, hint string
+	id       string
+	severity migration.Severity
+	what     string
+	advice   migration.Advice
 }
 
 // offering is a service of an Application, as application-broker lists it in its catalogue.
@@ -88,7 +89,7 @@ func (d *decision) candidateOf(obj *unstructured.Unstructured) (*candidate, *pro
 		}
 		return nil, &problem{
 			"service-ambiguous", migration.Error, fmt.Sprintf("its service %q is one of several Applications, and nothing says which: %s", c.service.ID, strings.Join(names, ", ")),
-			"give each service an ID of its own, or leave one ApplicationMapping for it in the namespace",
+			leaveOut(obj, "Give each service an ID of its own. Or leave one ApplicationMapping for it in the namespace."),
 		}
 	}
 	return c, nil
@@ -130,7 +131,7 @@ func (s *snapshot) classOf(obj *unstructured.Unstructured) (*unstructured.Unstru
 	}
 	return nil, &problem{
 		"service-ambiguous", migration.Error, fmt.Sprintf("its ServiceClass is ambiguous: %s", names(found)),
-		"name the class by its external ID in the spec of the ServiceInstance, or opt the instance out",
+		leaveOut(obj, "Name the class by its external ID in the spec of the ServiceInstance."),
 	}
 }
 
@@ -166,12 +167,12 @@ func (s *snapshot) planOf(obj, class *unstructured.Unstructured) (*unstructured.
 	case 0:
 		return nil, &problem{
 			"service-plan-missing", migration.Error, "its ServicePlan does not exist any more: it could not be provisioned again",
-			"enable the service again in an ApplicationMapping of the namespace, or delete the ServiceInstance",
+			leaveOut(obj, "Enable the service again in an ApplicationMapping of the namespace. Or delete the ServiceInstance."),
 		}
 	}
 	return nil, &problem{
 		"service-ambiguous", migration.Error, fmt.Sprintf("its ServicePlan is ambiguous: %s", names(found)),
-		"name the plan by its external ID in the spec of the ServiceInstance, or opt the instance out",
+		leaveOut(obj, "Name the plan by its external ID in the spec of the ServiceInstance."),
 	}
 }
 

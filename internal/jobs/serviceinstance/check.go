@@ -67,9 +67,10 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 		OnIfServed: []migration.Subject{{GroupKind: kyma.ServiceBindingUsage, Namespace: instance.Namespace}},
 		Eval: func(v migration.View) migration.Status {
 			foreign := func(obj *unstructured.Unstructured) migration.Status {
+				advice := again("Run the job again. It includes this object then.")
 				return migration.Status{
 					State: migration.Failed, Message: fmt.Sprintf("%s %s/%s was made meanwhile, and would be lost", obj.GetKind(), obj.GetNamespace(), obj.GetName()),
-					Hint: "run again: it is taken along then",
+					Note: advice.Note, Command: advice.Command,
 				}
 			}
 			for _, binding := range v.List(kyma.ServiceBinding, instance.Namespace) {
@@ -90,7 +91,7 @@ func (c checks) quiet(instance migration.Ref, e expectation) migration.Condition
 				if idOf(other) != (id{instance.Namespace, instance.Name}) && worksOn(other, ours) {
 					return migration.Status{
 						Message: fmt.Sprintf("the %s of %s goes on", strings.ToLower(kyma.InstanceOf(other).Operation), migration.SubjectOf(kyma.ServiceInstance, other.GetNamespace(), other.GetName())),
-						Hint:    fmt.Sprintf("kubectl -n %s describe serviceinstance %s", other.GetNamespace(), other.GetName()),
+						Note:    "Wait until it ends.", Command: instanceKind.Describe(other.GetNamespace(), other.GetName()),
 					}
 				}
 			}
@@ -120,7 +121,7 @@ func (c checks) deletable(ref migration.Ref) migration.Condition {
 			if s := kyma.InstanceOf(obj); s.Undeletable {
 				return migration.Status{
 					State: migration.Failed, Message: "its deprovisioning has failed permanently: " + s.Ready.String(),
-					Hint: fmt.Sprintf("kubectl -n %s logs deployment/%s", c.options.integrationNamespace, kyma.ApplicationBroker),
+					Note: "The log of application-broker says why.", Command: c.options.logs(),
 				}
 			}
 			return migration.Status{State: migration.Met}
@@ -142,16 +143,18 @@ func (c checks) gone(activation migration.Ref, e expectation) migration.Conditio
 			case obj.GetDeletionTimestamp() != nil:
 				return migration.Status{
 					Message: fmt.Sprintf("it still has the finalizers %q", obj.GetFinalizers()),
-					Hint:    fmt.Sprintf("kubectl -n %s logs deployment/%s: it removes %s", kyma.SystemNamespace, kyma.SubscriptionController, kyma.EventActivationFinalizer),
+					Note:    "The subscription-controller removes " + kyma.EventActivationFinalizer + ".",
+					Command: migration.Kubectl(kyma.SystemNamespace, "logs", "deployment/"+kyma.SubscriptionController),
 				}
 			case slices.ContainsFunc(obj.GetOwnerReferences(), ownedBy(e.UID)):
-				return migration.Status{Message: "the garbage collector has not deleted it yet", Hint: "check whether kube-controller-manager runs"}
+				return migration.Status{Message: "the garbage collector has not deleted it yet", Note: "Check that kube-controller-manager runs."}
 			}
 			for _, link := range v.List(links.GroupKind, links.Namespace) {
 				if pairOf(link) == (pair{e.Application, activation.Namespace}) && link.GetDeletionTimestamp() != nil {
 					return migration.Status{
 						Message: fmt.Sprintf("Knative %s still has the finalizers %q", migration.SubjectOf(kyma.ChannelSubscription, link.GetNamespace(), link.GetName()), link.GetFinalizers()),
-						Hint:    fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace),
+						Note:    "The log of its controller may say why.",
+						Command: migration.Kubectl(kyma.EventingNamespace, "logs", "deployment/eventing-controller"),
 					}
 				}
 			}
@@ -169,37 +172,39 @@ func ownedBy(uid types.UID) func(metav1.OwnerReference) bool {
 // provisioned is met when an instance is.
 func (c checks) provisioned(ref migration.Ref) migration.Condition {
 	broker := migration.Subject{GroupKind: pods.GroupKind(), Namespace: c.options.integrationNamespace}
-	in := c.options.integrationNamespace
-	describe := fmt.Sprintf("kubectl -n %s describe serviceinstance %s; kubectl -n %s logs deployment/%s", ref.Namespace, ref.Name, in, kyma.ApplicationBroker)
-	restart := fmt.Sprintf("kubectl -n %s rollout restart deployment %s", in, kyma.ApplicationBroker)
+	restart := migration.Kubectl(c.options.integrationNamespace, "rollout", "restart", "deployment", kyma.ApplicationBroker)
+	stands := func(state migration.State, message string) migration.Status {
+		return migration.Status{State: state, Message: message, Note: "Its conditions, and the log of application-broker, say why.", Command: instanceKind.Describe(ref.Namespace, ref.Name)}
+	}
 	return migration.Condition{
 		Text: fmt.Sprintf("%s to be provisioned", ref), On: []migration.Subject{ref.Subject(), broker}, Timeout: c.options.readyTimeout,
 		Eval: func(v migration.View) migration.Status {
 			obj := v.Get(ref.Subject())
 			if obj == nil {
-				return migration.Status{Message: "it does not exist", Hint: describe}
+				return stands(migration.Pending, "it does not exist")
 			}
 			s := kyma.InstanceOf(obj)
 			switch {
 			case s.Ready.True() && s.Provisioned:
 				return migration.Status{State: migration.Met}
 			case s.FailedForGood():
-				return migration.Status{State: migration.Failed, Message: s.Failed.String(), Hint: describe}
+				return stands(migration.Failed, s.Failed.String())
 			case s.Lost(brokerStart(v.List(broker.GroupKind, broker.Namespace))):
-				return migration.Status{State: migration.Failed, Message: "application-broker was restarted during the operation, and has no record of it", Hint: describe}
+				return stands(migration.Failed, "application-broker was restarted during the operation, and has no record of it")
 			case s.Ready.Status == "":
-				return migration.Status{Message: "it has no status yet", Hint: "check whether Service Catalog's controller-manager runs"}
+				return migration.Status{Message: "it has no status yet", Note: "Check that Service Catalog's controller-manager runs."}
 			case s.Unknown:
 				// It is still waited for: the rollback creates it again, which helps
 				// only if application-broker knows the Application by then.
 				return migration.Status{
 					Message: unknown + ": " + s.Ready.String(),
-					Hint:    fmt.Sprintf("check that an Application offers its service (kubectl get applications -o yaml), and run again. If it stays so: %s, and run again", restart),
+					Note:    "Check that an Application offers its service, and run the job again. If this error stays, restart application-broker, and run the job again.",
+					Command: restart,
 				}
 			case s.Operation == kyma.Deprovision:
-				return migration.Status{Message: s.Ready.String(), Hint: fmt.Sprintf("%s. If it stays so: %s, and run again", describe, restart)}
+				return migration.Status{Message: s.Ready.String(), Note: "The log of application-broker says why. If it does not end, restart application-broker, and run the job again.", Command: restart}
 			}
-			return migration.Status{Message: s.Ready.String(), Hint: describe}
+			return stands(migration.Pending, s.Ready.String())
 		},
 	}
 }
@@ -227,23 +232,28 @@ func brokerStart(all []*unstructured.Unstructured) time.Time {
 func (c checks) activated(namespace string, e expectation) migration.Condition {
 	activation, links := migration.SubjectOf(kyma.EventActivation, namespace, e.Activation), c.links()
 	labelled := migration.Subject{GroupKind: namespaces.GroupKind(), Name: namespace}
-	logs := fmt.Sprintf("kubectl -n %s logs deployment/%s", c.options.integrationNamespace, kyma.ApplicationBroker)
+	pending := func(format string, args ...any) migration.Status {
+		return migration.Status{Message: fmt.Sprintf(format, args...), Note: "The log of application-broker says why.", Command: c.options.logs()}
+	}
 	return migration.Condition{
 		Text: fmt.Sprintf("the events of %s to get to namespace %s", e.Application, namespace),
 		On:   []migration.Subject{activation, links, labelled}, Timeout: c.options.activationTimeout,
 		Eval: func(v migration.View) migration.Status {
 			if obj := v.Get(activation); obj == nil || obj.GetDeletionTimestamp() != nil {
-				return migration.Status{Message: fmt.Sprintf("there is no %s", activation), Hint: logs}
+				return pending("there is no %s", activation)
 			}
 			switch n := linksOf(v, links, pair{e.Application, namespace}); n {
 			case 1:
 			case 0:
-				return migration.Status{Message: fmt.Sprintf("no Knative Subscription in %s brings them", links.Namespace), Hint: logs}
+				return pending("no Knative Subscription in %s brings them", links.Namespace)
 			default:
-				return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%d Knative Subscriptions in %s bring them, each of them each event", n, links.Namespace), Hint: "delete all but one of them"}
+				return migration.Status{
+					State: migration.Failed, Message: fmt.Sprintf("%d Knative Subscriptions in %s bring them, each of them each event", n, links.Namespace),
+					Note: "Delete all but one of them. To see them:", Command: showLinks(links.Namespace, pair{e.Application, namespace}),
+				}
 			}
 			if obj := v.Get(labelled); obj != nil && obj.GetLabels()[kyma.InjectionLabel] == "" {
-				return migration.Status{Message: fmt.Sprintf("the namespace has no label %s", kyma.InjectionLabel), Hint: logs}
+				return pending("the namespace has no label %s", kyma.InjectionLabel)
 			}
 			return migration.Status{State: migration.Met}
 		},
@@ -267,7 +277,7 @@ func linksOf(v migration.View, in migration.Subject, p pair) int {
 
 // ready is met when the condition Ready of an object holds. What vanishes while
 // it is waited for never will be.
-func (c checks) ready(ref migration.Subject, timeout time.Duration, hint string) migration.Condition {
+func (c checks) ready(ref migration.Subject, timeout time.Duration, command string) migration.Condition {
 	var seen atomic.Bool
 	return migration.Condition{
 		Text: fmt.Sprintf("%s to be ready", ref), On: []migration.Subject{ref}, Timeout: timeout,
@@ -275,9 +285,10 @@ func (c checks) ready(ref migration.Subject, timeout time.Duration, hint string)
 			obj := v.Get(ref)
 			switch {
 			case obj == nil && seen.Load():
-				return migration.Status{State: migration.Failed, Message: "it was deleted meanwhile", Hint: "find out who deletes it, and run again"}
+				advice := again("Find out who deletes it, and run the job again.")
+				return migration.Status{State: migration.Failed, Message: "it was deleted meanwhile", Note: advice.Note, Command: advice.Command}
 			case obj == nil:
-				return migration.Status{Message: "it does not exist", Hint: hint}
+				return migration.Status{Message: "it does not exist", Command: command}
 			}
 			seen.Store(true)
 			is, failed := kyma.ConditionOf(obj, "Ready"), kyma.ConditionOf(obj, "Failed")
@@ -285,11 +296,11 @@ func (c checks) ready(ref migration.Subject, timeout time.Duration, hint string)
 			case is.True() && kyma.ReadinessOf(obj).Current && obj.GetDeletionTimestamp() == nil:
 				return migration.Status{State: migration.Met}
 			case failed.True():
-				return migration.Status{State: migration.Failed, Message: failed.String(), Hint: hint}
+				return migration.Status{State: migration.Failed, Message: failed.String(), Command: command}
 			case is.Status == "":
-				return migration.Status{Message: "it has no status yet", Hint: hint}
+				return migration.Status{Message: "it has no status yet", Command: command}
 			}
-			return migration.Status{Message: is.String(), Hint: hint}
+			return migration.Status{Message: is.String(), Command: command}
 		},
 	}
 }
@@ -302,9 +313,10 @@ func (c checks) single(link *unstructured.Unstructured) migration.Condition {
 		Text: fmt.Sprintf("a single Knative Subscription for the events of %s", p.application), On: []migration.Subject{in}, Timeout: c.options.activationTimeout,
 		Eval: func(v migration.View) migration.Status {
 			if n := linksOf(v, in, p); n > 1 {
+				advice := again("application-broker has made one meanwhile. Run the job again.")
 				return migration.Status{
 					State: migration.Failed, Message: fmt.Sprintf("%d of them bring the events of %s to namespace %s", n, p.application, p.namespace),
-					Hint: "application-broker has made one meanwhile; run again",
+					Note: advice.Note, Command: advice.Command,
 				}
 			}
 			return migration.Status{State: migration.Met}

@@ -220,8 +220,8 @@ func (j *Job) await(ch *migration.Change) []migration.Condition {
 	case ch.Verb == migration.Await && (ch.Ref.Kind == kyma.ServiceBinding.Kind || ch.Ref.Kind == kyma.ServiceBindingUsage.Kind):
 		return []migration.Condition{c.dependentReady(ch.Ref)}
 	case ch.Verb == migration.Create && ch.Ref.Kind == kyma.ChannelSubscription.Kind:
-		hint := fmt.Sprintf("kubectl -n %s describe subscriptions.%s %s", ch.Ref.Namespace, kyma.ChannelSubscription.Group, ch.Ref.Name)
-		return []migration.Condition{c.ready(ch.Ref.Subject(), o.activationTimeout, hint), c.single(ch.Object)}
+		describe := migration.Kind{GroupKind: kyma.ChannelSubscription}.Describe(ch.Ref.Namespace, ch.Ref.Name)
+		return []migration.Condition{c.ready(ch.Ref.Subject(), o.activationTimeout, describe), c.single(ch.Object)}
 	case (ch.Verb == migration.Create || ch.Verb == migration.Await) && ch.Ref.Kind == kyma.Broker.Kind:
 		return []migration.Condition{c.brokerReady(ch.Ref.Subject())}
 	case ch.Verb == migration.Patch && ch.Ref.Kind == namespaces.Kind && len(ch.SideEffects) > 0:
@@ -231,11 +231,11 @@ func (j *Job) await(ch *migration.Change) []migration.Condition {
 }
 
 func (c checks) brokerReady(ref migration.Subject) migration.Condition {
-	return c.ready(ref, c.options.readyTimeout, fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace))
+	return c.ready(ref, c.options.readyTimeout, migration.Kubectl(kyma.EventingNamespace, "logs", "deployment/eventing-controller"))
 }
 
 func (c checks) dependentReady(ref migration.Ref) migration.Condition {
-	return c.ready(ref.Subject(), c.options.readyTimeout, fmt.Sprintf("kubectl -n %s describe %s %s", ref.Namespace, strings.ToLower(ref.Kind), ref.Name))
+	return c.ready(ref.Subject(), c.options.readyTimeout, migration.Kubectl(ref.Namespace, "describe", strings.ToLower(ref.Kind), ref.Name))
 }
 
 // AwaitRestored implements migration.Restorer: what worked before works again.

@@ -54,24 +54,40 @@ func newDecision(s *snapshot, o options, dryRun bool) *decision {
 	}
 }
 
-func (d *decision) find(id string, severity migration.Severity, object, problem, hint string) {
-	d.plan.Findings = append(d.plan.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Hint: hint})
+func (d *decision) find(id string, severity migration.Severity, object, problem string, advice migration.Advice) {
+	d.plan.Findings = append(d.plan.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Note: advice.Note, Command: advice.Command})
 }
 
 // tell is for the one that looks at a plan. A run says what it does by its changes: its
 // report would else differ from that of the next one, which finds nothing to do.
-func (d *decision) tell(id, object, what, hint string) {
+func (d *decision) tell(id, object, what, note string) {
 	if d.dryRun {
-		d.find(id, migration.Info, object, what, hint)
+		d.find(id, migration.Info, object, what, migration.Advice{Note: note})
 	}
 }
 
 func (d *decision) report(obj *unstructured.Unstructured, p *problem) {
-	d.find(p.id, p.severity, d.kinds.instance.RefTo(obj).String(), p.what, p.hint)
+	d.find(p.id, p.severity, d.kinds.instance.RefTo(obj).String(), p.what, p.advice)
 }
 
-func optOut(obj *unstructured.Unstructured) string {
-	return fmt.Sprintf("to leave it out: kubectl -n %s label serviceinstance %s %s=true", obj.GetNamespace(), obj.GetName(), kyma.OptOutLabel)
+// leaveOut is the advice that ends with the command that leaves an instance out.
+func leaveOut(obj *unstructured.Unstructured, instead string) migration.Advice {
+	return migration.Advice{
+		Note:    strings.TrimSpace(instead + " To leave the ServiceInstance out:"),
+		Command: migration.Kubectl(obj.GetNamespace(), "label", instanceKind.Named(obj.GetName()), kyma.OptOutLabel+"=true"),
+	}
+}
+
+var instanceKind = migration.Kind{GroupKind: kyma.ServiceInstance}
+
+// again is the advice to run the job after something.
+func again(note string) migration.Advice {
+	return migration.Advice{Note: note, Command: "eventmesh-migrate run --job=serviceinstance-recreate"}
+}
+
+// logs is the command that shows the log of application-broker.
+func (o options) logs() string {
+	return migration.Kubectl(o.integrationNamespace, "logs", "deployment/"+kyma.ApplicationBroker)
 }
 
 // assess sorts the instances into what has to be done about them. It is pure.
@@ -86,10 +102,9 @@ func (d *decision) assess() {
 		switch {
 		case c == nil && why == nil:
 		case kyma.OptedOut(obj) || in.optedOut:
-			d.find("left-out", migration.Info, d.kinds.instance.RefTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
+			d.find("left-out", migration.Info, d.kinds.instance.RefTo(obj).String(), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), migration.Advice{})
 		case in.terminating:
 		case c == nil:
-			why.hint = cmp.Or(why.hint, optOut(obj))
 			d.report(obj, why)
 		default:
 			candidates = append(candidates, c)
@@ -109,16 +124,16 @@ func (d *decision) decide(c *candidate) {
 	s := d.options.strategy
 	switch {
 	case c.obj.GetDeletionTimestamp() != nil:
-		why := &problem{"instance-being-deleted", migration.Warning, "left alone: it is being deleted", ""}
+		why := &problem{"instance-being-deleted", migration.Warning, "left alone: it is being deleted", migration.Advice{}}
 		if c.state.Undeletable {
 			why.what = "left alone: it is being deleted, and its deprovisioning has failed permanently"
-			why.hint = fmt.Sprintf("Service Catalog does nothing about it any more: kubectl -n %s describe serviceinstance %s", c.namespace(), c.obj.GetName())
+			why.advice = migration.Advice{Note: "Service Catalog does nothing about it any more.", Command: instanceKind.Describe(c.namespace(), c.obj.GetName())}
 		}
 		d.report(c.obj, why)
 	case c.state.Operation != "":
 		d.report(c.obj, &problem{
 			"instance-busy", migration.Deferred, fmt.Sprintf("left for later: its %s is under way (%s)", strings.ToLower(c.state.Operation), c.state.Ready),
-			"wait until it has ended, and run again",
+			again("Wait until it has ended, and run the job again."),
 		})
 	case c.state.FailedForGood():
 		others := d.provided[c.activation()]
@@ -126,12 +141,12 @@ func (d *decision) decide(c *candidate) {
 		case len(others) > 0 && !c.packages:
 			d.report(c.obj, &problem{
 				"instance-failed-twin", migration.Warning, fmt.Sprintf("left alone: its provisioning has failed, and ServiceInstance %s provides the same service already", others[0].GetName()),
-				"delete it if nobody needs it",
+				migration.Advice{Note: "If nobody needs it, delete it.", Command: migration.Kubectl(c.namespace(), "delete", instanceKind.Named(c.obj.GetName()))},
 			})
 		case s == repair:
 			d.report(c.obj, &problem{
 				"instance-needs-recreation", migration.Deferred, "not provisioned, and never will be: " + c.state.Failed.String(),
-				fmt.Sprintf("only a new one can be: run with --strategy=%s", auto),
+				needsRecreation,
 			})
 		default:
 			c.broken = "its provisioning has failed permanently: " + c.state.Failed.String()
@@ -140,7 +155,7 @@ func (d *decision) decide(c *candidate) {
 	case !c.state.Provisioned:
 		d.report(c.obj, &problem{
 			"instance-not-provisioned", migration.Deferred, fmt.Sprintf("left for later: it is not provisioned yet (%s)", cmp.Or(c.state.Ready.String(), "it has no status")),
-			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; run again when it is", c.namespace(), c.obj.GetName()),
+			migration.Advice{Note: "Run the job again when it is provisioned.", Command: instanceKind.Describe(c.namespace(), c.obj.GetName())},
 		})
 	case s == always:
 		d.recreations = append(d.recreations, c)
@@ -149,7 +164,7 @@ func (d *decision) decide(c *candidate) {
 	case s == recreate, c.broken != "" && s == auto:
 		d.recreations = append(d.recreations, c)
 	case c.broken != "":
-		d.report(c.obj, &problem{"instance-needs-recreation", migration.Deferred, c.broken, fmt.Sprintf("no repair can help: run with --strategy=%s", auto)})
+		d.report(c.obj, &problem{"instance-needs-recreation", migration.Deferred, c.broken, needsRecreation})
 	default:
 		d.repairs = append(d.repairs, c)
 	}
@@ -218,7 +233,7 @@ func (d *decision) served() bool {
 		if !k.Served {
 			ok = false
 			d.find("kind-not-served", migration.Error, "", fmt.Sprintf("the API server serves no kind %s (%s), without which no event gets through the mesh", k.Kind, k.Group),
-				kyma.Install(k.GroupKind))
+				migration.Advice{Note: kyma.Install(k.GroupKind)})
 		}
 	}
 	return ok
@@ -245,20 +260,35 @@ func (d *decision) unusable(application string) *problem {
 	switch {
 	case len(channels) == 0:
 		return &problem{
-			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: its Application %s has no Channel in %s yet", application, in), "run httpsource-sync first",
+			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: its Application %s has no Channel in %s yet", application, in),
+			migration.Advice{Note: "httpsource-sync creates it.", Command: "eventmesh-migrate run --job=httpsource-sync"},
 		}
 	case len(channels) > 1:
 		return &problem{
 			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: %d Channels in %s are labelled %s=%s: %s", len(channels), in, kyma.ApplicationNameLabel, application, names(channels)),
-			"delete all but the one that belongs to the HTTPSource of that name",
+			migration.Advice{
+				Note:    "Delete all but the one that belongs to the HTTPSource of that name. To see them:",
+				Command: migration.Kubectl(in, "get", "channels."+d.kinds.channel.Group, "-l", kyma.ApplicationNameLabel+"="+application),
+			},
 		}
 	case !kyma.ReadinessOf(channels[0]).OK():
 		return &problem{
 			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: the Channel %s/%s of its Application is not ready", in, channels[0].GetName()),
-			fmt.Sprintf("kubectl -n %s describe %s.%s %s", in, d.kinds.channel.Resource.GroupVersionResource.Resource, d.kinds.channel.Group, channels[0].GetName()),
+			migration.Advice{Note: "The usual cause is NATS Streaming or its provisioner.", Command: d.kinds.channel.Describe(in, channels[0].GetName())},
 		}
 	}
 	return nil
+}
+
+// needsRecreation is the advice about an instance that no repair can help.
+var needsRecreation = migration.Advice{
+	Note: "No repair can help. Let the job recreate it.", Command: "eventmesh-migrate run --job=serviceinstance-recreate --serviceinstance-recreate.strategy=" + auto,
+}
+
+// showLinks is the command that shows the Knative Subscriptions of an Application for a namespace.
+func showLinks(integration string, p pair) string {
+	return migration.Kubectl(integration, "get", "subscriptions."+kyma.ChannelSubscription.Group,
+		"-l", kyma.ApplicationNameLabel+"="+p.application+","+kyma.BrokerNamespaceLabel+"="+p.namespace)
 }
 
 // duplicate says that several Knative Subscriptions bring the same events: each
@@ -268,11 +298,9 @@ func (d *decision) duplicate(c *candidate) *problem {
 	if len(links) < 2 {
 		return nil
 	}
-	in := d.options.integrationNamespace
 	return &problem{
 		"link-duplicate", migration.Deferred, fmt.Sprintf("left for later: %d Knative Subscriptions bring the events of %s to its namespace, each event %d times: %s", len(links), c.application, len(links), names(links)),
-		fmt.Sprintf("delete all but one of them: kubectl -n %s get subscriptions.%s -l %s=%s,%s=%s", in, d.kinds.link.Group,
-			kyma.ApplicationNameLabel, c.application, kyma.BrokerNamespaceLabel, c.namespace()),
+		migration.Advice{Note: "Delete all but one of them. To see them:", Command: showLinks(d.options.integrationNamespace, c.pair())},
 	}
 }
 
@@ -284,6 +312,6 @@ func (d *decision) unnameable(c *candidate) *problem {
 	}
 	return &problem{
 		"service-id-unusable", migration.Error, fmt.Sprintf("the ID of its service, %q, can be no name of an EventActivation: %s", c.service.ID, strings.Join(why, "; ")),
-		"give the service another ID, or " + optOut(c.obj),
+		leaveOut(c.obj, "Give the service another ID."),
 	}
 }

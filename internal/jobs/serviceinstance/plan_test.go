@@ -573,7 +573,7 @@ func TestAnnounce(t *testing.T) {
 	want := []string{
 		"the recreation of 1 ServiceInstance, one after the other, takes about 55s, with 1 restart of application-broker; --timeout has to be longer",
 		"ServiceInstance shop/orders: is deleted and created again: it lacks its EventActivation, and a Knative Subscription that brings the events of store to its namespace; " +
-			"and so are ServiceBinding orders-binding (Secret orders-secret); ServiceBindingUsage orders-usage, of deployment till (the workloads are without the credentials meanwhile, and their pods are replaced)",
+			"and so are ServiceBinding orders-binding (Secret orders-secret); ServiceBindingUsage orders-usage, of deployment till (Meanwhile the workloads are without the credentials, and their pods are replaced.)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

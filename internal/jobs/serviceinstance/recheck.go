@@ -38,9 +38,13 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 // recheck says why a recreation that was decided earlier must not begin now, when
 // this is the plan. It is pure.
 func recheck(now *migration.Plan, u *migration.Unit) *migration.Finding {
-	left := func(hint, format string, args ...any) *migration.Finding {
-		return &migration.Finding{ID: "changed-meanwhile", Severity: migration.Deferred, Object: u.ID, Problem: "left as it is: " + fmt.Sprintf(format, args...), Hint: hint}
+	left := func(advice migration.Advice, format string, args ...any) *migration.Finding {
+		return &migration.Finding{
+			ID: "changed-meanwhile", Severity: migration.Deferred, Object: u.ID, Problem: "left as it is: " + fmt.Sprintf(format, args...),
+			Note: advice.Note, Command: advice.Command,
+		}
 	}
+	decides := again("Run the job again. It decides on what is there then.")
 	for k := range now.Units {
 		if now.Units[k].ID != u.ID {
 			continue
@@ -50,29 +54,29 @@ func recheck(now *migration.Plan, u *migration.Unit) *migration.Finding {
 			i := slices.IndexFunc(then, func(before *migration.Change) bool { return before.Ref == ch.Ref })
 			switch {
 			case i < 0:
-				return left("run again: it is taken along then", "%s was made after the plan", ch.Ref)
+				return left(decides, "%s was made after the plan", ch.Ref)
 			case then[i].UID != ch.UID:
-				return left("run again: what it is now is decided about then", "%s was created again after the plan", ch.Ref)
+				return left(decides, "%s was created again after the plan", ch.Ref)
 			}
 		}
 		for _, before := range then {
 			if !slices.ContainsFunc(deletes, func(ch *migration.Change) bool { return ch.Ref == before.Ref }) {
-				return left("run again: what is there now is decided about then", "%s was deleted after the plan, or belongs to it no more", before.Ref)
+				return left(decides, "%s was deleted after the plan, or belongs to it no more", before.Ref)
 			}
 		}
 		return nil
 	}
 	for _, f := range now.Findings {
 		if f.Object == u.ID {
-			return left(f.Hint, "%s", f.Problem)
+			return left(f.Advice(), "%s", f.Problem)
 		}
 	}
 	for _, f := range now.Findings {
 		if f.Severity == migration.Error {
-			return left(f.Hint, "%s", f.Problem)
+			return left(f.Advice(), "%s", f.Problem)
 		}
 	}
-	return left("run again", "it need not be recreated any more")
+	return left(decides, "it need not be recreated any more")
 }
 
 // deletions are the changes of a unit that delete.

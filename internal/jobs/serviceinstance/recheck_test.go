@@ -22,26 +22,26 @@ func TestRecheck(t *testing.T) {
 	}{
 		{"nothing has changed", []edit{broken}, ""},
 		{"its status is not what was decided on", []edit{broken, patch("ServiceInstance orders", `metadata: {resourceVersion: "8"}`)}, ""},
-		{"somebody has repaired it", nil, left + "it need not be recreated any more (run again)"},
+		{"somebody has repaired it", nil, left + "it need not be recreated any more (Run the job again. It decides on what is there then: eventmesh-migrate run --job=serviceinstance-recreate)"},
 		{
 			"another one of its name", []edit{broken, patch("ServiceInstance orders", "metadata: {uid: si-9}"), patch("EventActivation orders", "metadata: {ownerReferences: [{kind: ServiceInstance, name: orders, uid: si-9}]}")},
-			left + "ServiceInstance shop/orders was created again after the plan (run again: what it is now is decided about then)",
+			left + "ServiceInstance shop/orders was created again after the plan (Run the job again. It decides on what is there then: eventmesh-migrate run --job=serviceinstance-recreate)",
 		},
 		{
 			"a binding that was made since would be lost", []edit{broken, add(`{apiVersion: servicecatalog.k8s.io/v1beta1, kind: ServiceBinding, metadata: {namespace: shop, name: late, uid: sb-2}, spec: {instanceRef: {name: orders}}}`)},
-			left + "ServiceBinding shop/late was made after the plan (run again: it is taken along then)",
+			left + "ServiceBinding shop/late was made after the plan (Run the job again. It decides on what is there then: eventmesh-migrate run --job=serviceinstance-recreate)",
 		},
 		{
 			"a usage that was deleted since would come back", []edit{broken, drop("ServiceBindingUsage orders-usage")},
-			left + "ServiceBindingUsage shop/orders-usage was deleted after the plan, or belongs to it no more (run again: what is there now is decided about then)",
+			left + "ServiceBindingUsage shop/orders-usage was deleted after the plan, or belongs to it no more (Run the job again. It decides on what is there then: eventmesh-migrate run --job=serviceinstance-recreate)",
 		},
 		{
 			"it could not come back any more", []edit{broken, drop("ApplicationMapping store")},
-			left + "could not be provisioned again: there is no ApplicationMapping shop/store (enable the service in ApplicationMapping shop/store, or to leave it out: kubectl -n shop label serviceinstance orders eventmesh-migration.kyma-project.io/skip=true)",
+			left + "could not be provisioned again: there is no ApplicationMapping shop/store (Enable the service in ApplicationMapping shop/store. To leave the ServiceInstance out: kubectl -n shop label serviceinstance.servicecatalog.k8s.io/orders eventmesh-migration.kyma-project.io/skip=true)",
 		},
 		{
 			"the Secret of its parameters is gone", []edit{broken, patch("ServiceBinding orders-binding", "spec: {parametersFrom: [{secretKeyRef: {name: params, key: json}}]}")},
-			left + "could not come back: the Secret params, which the parameters of ServiceBinding orders-binding come from, does not exist (create that Secret again, or to leave it out: kubectl -n shop label serviceinstance orders eventmesh-migration.kyma-project.io/skip=true)",
+			left + "could not come back: the Secret params, which the parameters of ServiceBinding orders-binding come from, does not exist (Create that Secret again. To leave the ServiceInstance out: kubectl -n shop label serviceinstance.servicecatalog.k8s.io/orders eventmesh-migration.kyma-project.io/skip=true)",
 		},
 		{
 			"it was left out since", []edit{broken, patch("ServiceInstance orders", `metadata: {labels: {eventmesh-migration.kyma-project.io/skip: "true"}}`)},
@@ -49,7 +49,7 @@ func TestRecheck(t *testing.T) {
 		},
 		{
 			"Knative is gone", []edit{broken, unserved("Broker")},
-			left + "the API server serves no kind Broker (eventing.knative.dev), without which no event gets through the mesh (install the component knative-eventing)",
+			left + "the API server serves no kind Broker (eventing.knative.dev), without which no event gets through the mesh (Install the component knative-eventing.)",
 		},
 	} {
 		now, err := New().plan(t.Context(), newWorld(t, tc.edits...), nil, false)

@@ -91,14 +91,14 @@ func (d *decision) announce(c *candidate) int {
 	for _, usage := range usages {
 		with = append(with, fmt.Sprintf("ServiceBindingUsage %s, of %s %s", usage.GetName(), specOf(usage, "usedBy", "kind"), specOf(usage, "usedBy", "name")))
 	}
-	hint := ""
+	note := ""
 	if len(with) > 0 {
 		problem += "; and so are " + strings.Join(with, "; ")
 	}
 	if len(usages) > 0 {
-		hint = "the workloads are without the credentials meanwhile, and their pods are replaced"
+		note = "Meanwhile the workloads are without the credentials, and their pods are replaced."
 	}
-	d.tell("instance-recreated", d.kinds.instance.RefTo(c.obj).String(), problem, hint)
+	d.tell("instance-recreated", d.kinds.instance.RefTo(c.obj).String(), problem, note)
 	return len(bindings) + len(usages)
 }
 
@@ -123,12 +123,12 @@ func (d *decision) irretrievable(c *candidate) *problem {
 	_, noPlan := d.planOf(c.obj, c.class)
 	serviceBroker := d.serviceBrokers[id{namespace, kyma.ApplicationBroker}]
 	mapping := d.mappings[id{namespace, c.application}]
-	enable := fmt.Sprintf("enable the service in ApplicationMapping %s/%s, or %s", namespace, c.application, optOut(c.obj))
-	never := func(what, hint string) *problem {
-		return &problem{"instance-not-recreatable", migration.Error, "could not be provisioned again: " + what, cmp.Or(hint, optOut(c.obj))}
+	enable := fmt.Sprintf("Enable the service in ApplicationMapping %s/%s.", namespace, c.application)
+	never := func(what, instead string) *problem {
+		return &problem{"instance-not-recreatable", migration.Error, "could not be provisioned again: " + what, leaveOut(c.obj, instead)}
 	}
-	later := func(what, hint string) *problem {
-		return &problem{"instance-waits", migration.Deferred, "left for later: " + what, hint}
+	later := func(what string, advice migration.Advice) *problem {
+		return &problem{"instance-waits", migration.Deferred, "left for later: " + what, advice}
 	}
 	switch {
 	case removed(c.class):
@@ -144,16 +144,15 @@ func (d *decision) irretrievable(c *candidate) *problem {
 	case !kyma.Enables(mapping, c.service.ID):
 		return never(fmt.Sprintf("ApplicationMapping %s/%s does not enable its service %s", namespace, c.application, c.service.ID), enable)
 	case c.state.Undeletable:
-		return never("its deprovisioning has failed permanently, and its deletion would never end",
-			fmt.Sprintf("kubectl -n %s describe serviceinstance %s; %s", namespace, c.obj.GetName(), optOut(c.obj)))
+		return never("its deprovisioning has failed permanently, and its deletion would never end", "Its conditions say why.")
 	case !c.packages && parameters(c.obj):
-		return never("it has parameters, which application-broker does not accept", "remove spec.parameters and spec.parametersFrom, or "+optOut(c.obj))
+		return never("it has parameters, which application-broker does not accept", "Remove spec.parameters and spec.parametersFrom.")
 	}
 	if why := d.unnameable(c); why != nil {
 		return why
 	}
 	if others := d.others(c); len(others) > 0 && !c.packages {
-		return never(fmt.Sprintf("ServiceInstance %s provides the same service, and application-broker accepts one only", others[0].GetName()), "delete one of the two, or "+optOut(c.obj))
+		return never(fmt.Sprintf("ServiceInstance %s provides the same service, and application-broker accepts one only", others[0].GetName()), "Delete one of the two.")
 	}
 	if activation := d.activations[c.activation()]; activation != nil {
 		in := d.kinds.activation.RefTo(activation).String()
@@ -162,13 +161,19 @@ func (d *decision) irretrievable(c *candidate) *problem {
 		case specOf(activation, "sourceId") != c.application && !owned:
 			return &problem{
 				"activation-foreign", migration.Error, fmt.Sprintf("%s; it does not belong to the instance, and would stay as it is", c.broken),
-				fmt.Sprintf("look who made %s; if nobody needs it, delete it and run again", in),
+				migration.Advice{
+					Note:    fmt.Sprintf("Find out what made %s. If nobody needs it, delete it and run the job again.", in),
+					Command: d.kinds.activation.Describe(namespace, activation.GetName()),
+				},
 			}
 		case activation.GetDeletionTimestamp() != nil:
-			return later(fmt.Sprintf("its %s is being deleted", in), "wait until it is gone, and run again")
+			return later(fmt.Sprintf("its %s is being deleted", in), again("Wait until it is gone, and run the job again."))
 		case slices.Contains(activation.GetFinalizers(), kyma.EventActivationFinalizer) && !d.recreation.controlled:
 			return later(fmt.Sprintf("%s could not go: nothing would remove its finalizer", in),
-				fmt.Sprintf("scale Deployment %s/%s to 1, or run eventbus-scaledown, which removes it", kyma.SystemNamespace, kyma.SubscriptionController))
+				migration.Advice{
+					Note:    fmt.Sprintf("Scale Deployment %s/%s to 1. Or let eventbus-scaledown remove it.", kyma.SystemNamespace, kyma.SubscriptionController),
+					Command: "eventmesh-migrate run --job=eventbus-scaledown",
+				})
 		}
 	}
 	if why := d.duplicate(c); why != nil {
@@ -179,7 +184,7 @@ func (d *decision) irretrievable(c *candidate) *problem {
 	}
 	if d.applicationBroker == nil || !d.recreation.brokerReady {
 		return later(fmt.Sprintf("no pod of Deployment %s/%s is ready", d.options.integrationNamespace, kyma.ApplicationBroker),
-			fmt.Sprintf("kubectl -n %s describe deployment %s", d.options.integrationNamespace, kyma.ApplicationBroker))
+			migration.Advice{Note: "Its conditions say why.", Command: migration.Kubectl(d.options.integrationNamespace, "describe", "deployment", kyma.ApplicationBroker)})
 	}
 	return d.unbindable(c)
 }
@@ -197,18 +202,20 @@ func (d *decision) unbindable(c *candidate) *problem {
 			case d.recreation.unseen[key]:
 				return &problem{
 					"parameters-not-restorable", migration.Error, fmt.Sprintf("may not come back: %s the Secret %s, and this account may not check whether that exists", what, source.secret),
-					fmt.Sprintf("run it as somebody who may, or kubectl -n %s create role eventmesh-migration --verb=get --resource=secrets --resource-name=%s, and bind it to the job's account; or %s",
-						obj.GetNamespace(), source.secret, optOut(c.obj)),
+					migration.Advice{
+						Note:    "To leave the ServiceInstance out, label it " + kyma.OptOutLabel + "=true. Or run the job as somebody who may read the Secret. Or create this Role, and bind it to the account of the job:",
+						Command: migration.Kubectl(obj.GetNamespace(), "create", "role", "eventmesh-migration", "--verb=get", "--resource=secrets", "--resource-name="+source.secret),
+					},
 				}
 			case keys == nil:
 				return &problem{
 					"parameters-not-restorable", migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, does not exist", source.secret, what),
-					"create that Secret again, or " + optOut(c.obj),
+					leaveOut(c.obj, "Create that Secret again."),
 				}
 			case !keys[source.key]:
 				return &problem{
 					"parameters-not-restorable", migration.Error, fmt.Sprintf("could not come back: the Secret %s, which %s, has no key %q", source.secret, what, source.key),
-					fmt.Sprintf("add that key to Secret %s/%s, or %s", obj.GetNamespace(), source.secret, optOut(c.obj)),
+					leaveOut(c.obj, fmt.Sprintf("Add that key to Secret %s/%s.", obj.GetNamespace(), source.secret)),
 				}
 			}
 		}
@@ -223,7 +230,7 @@ func (d *decision) unbindable(c *candidate) *problem {
 		default:
 			continue
 		}
-		return &problem{"instance-waits", migration.Deferred, fmt.Sprintf("left for later: its %s %s %s", obj.GetKind(), obj.GetName(), busy), "wait until that has ended, and run again"}
+		return &problem{"instance-waits", migration.Deferred, fmt.Sprintf("left for later: its %s %s %s", obj.GetKind(), obj.GetName(), busy), again("Wait until that has ended, and run the job again.")}
 	}
 	return nil
 }

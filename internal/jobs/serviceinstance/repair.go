@@ -64,18 +64,21 @@ func (d *decision) unrepairable(c *candidate) *problem {
 	} else if activation.GetDeletionTimestamp() != nil {
 		return &problem{
 			"instance-waits", migration.Deferred, fmt.Sprintf("left for later: its %s is being deleted", d.kinds.activation.RefTo(activation)),
-			"wait until it is gone, and run again; the subscription-controller removes its finalizer",
+			again("The subscription-controller removes its finalizer. Wait until it is gone, and run the job again."),
 		}
 	}
 	for _, link := range d.links[c.pair()] {
 		if link.GetDeletionTimestamp() != nil {
-			return &problem{"instance-waits", migration.Deferred, fmt.Sprintf("left for later: Knative %s is being deleted", d.kinds.link.RefTo(link)), "wait until it is gone, and run again"}
+			return &problem{"instance-waits", migration.Deferred, fmt.Sprintf("left for later: Knative %s is being deleted", d.kinds.link.RefTo(link)), again("Wait until it is gone, and run the job again.")}
 		}
 	}
 	if injection := d.namespaces[c.namespace()].injection; d.brokers[c.namespace()] == nil && injection != "" && injection != "enabled" {
 		return &problem{
 			"namespace-without-broker", migration.Deferred, fmt.Sprintf("left for later: its namespace has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, injection),
-			fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; %s", c.namespace(), kyma.InjectionLabel, optOut(c.obj)),
+			migration.Advice{
+				Note:    "To leave the ServiceInstance out, label it " + kyma.OptOutLabel + "=true. To get a Broker:",
+				Command: migration.Kubectl("", "label", "namespace", c.namespace(), kyma.InjectionLabel+"=enabled", "--overwrite"),
+			},
 		}
 	}
 	if len(d.links[c.pair()]) == 0 {

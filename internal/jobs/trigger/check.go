@@ -18,14 +18,17 @@ func ready(ch *migration.Change, ref migration.Subject) migration.Condition {
 	var seen atomic.Bool
 	c.Eval = func(v migration.View) migration.Status {
 		obj := v.Get(ref)
-		hint := migration.Kind{GroupKind: ref.GroupKind}.Describe(ref.Namespace, ref.Name)
+		note, command := "Its conditions say what is missing.", migration.Kind{GroupKind: ref.GroupKind}.Describe(ref.Namespace, ref.Name)
 		switch {
 		case obj == nil && seen.Load():
-			return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref), Hint: "find out who deletes it, and run again"}
+			return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref), Note: "Find out who deletes it, and run the job again.", Command: runJob}
 		case obj == nil && ch.Verb == migration.Create:
-			return migration.Status{Message: fmt.Sprintf("%s is not to be seen yet", ref)}
+			return migration.Status{Message: fmt.Sprintf("%s is not visible yet", ref)}
 		case obj == nil:
-			return migration.Status{Message: fmt.Sprintf("%s does not exist", ref), Hint: fmt.Sprintf("kubectl -n %s logs deployment/eventing-controller", kyma.EventingNamespace)}
+			return migration.Status{
+				Message: fmt.Sprintf("%s does not exist", ref), Note: "The log of its controller says why.",
+				Command: migration.Kubectl(kyma.EventingNamespace, "logs", "deployment/eventing-controller"),
+			}
 		}
 		seen.Store(true)
 		why := unready(ref, obj)
@@ -34,11 +37,11 @@ func ready(ch *migration.Change, ref migration.Subject) migration.Condition {
 			return migration.Status{State: migration.Met}
 		case strings.Contains(why, "object is being deleted"):
 			// Known from the upgrade of Knative 0.10 to 0.12.
-			hint = fmt.Sprintf("the Knative Subscription of the Trigger hangs in its deletion: kubectl -n %s scale deployment/eventing-controller --replicas=0, "+
-				"remove the finalizers of that Subscription (kubectl -n %s get subscriptions.messaging.knative.dev -l eventing.knative.dev/trigger=%s), scale to 1 again",
-				kyma.EventingNamespace, ref.Namespace, ref.Name)
+			note = fmt.Sprintf("The deletion of the Knative Subscription of the Trigger does not end. Scale Deployment %s/eventing-controller to 0. "+
+				"Remove the finalizers of that Subscription. Scale to 1 again. To see it:", kyma.EventingNamespace)
+			command = migration.Kubectl(ref.Namespace, "get", "subscriptions."+kyma.ChannelSubscription.Group, "-l", "eventing.knative.dev/trigger="+ref.Name)
 		}
-		return migration.Status{Message: why, Hint: hint}
+		return migration.Status{Message: why, Note: note, Command: command}
 	}
 	return c
 }
@@ -74,8 +77,8 @@ func activated(ch *migration.Change, integration string) migration.Condition {
 			return migration.Status{
 				Message: fmt.Sprintf("no Knative Subscription in %s brings the events of %s to namespace %s", integration, source, ch.Ref.Namespace),
 				ID:      "link-not-created",
-				Note:    fmt.Sprintf("application-broker creates it when it provisions a ServiceInstance of Application %s in namespace %s. Its log says why not", source, ch.Ref.Namespace),
-				Command: migration.CommandLine("kubectl", "-n", integration, "logs", "deployment/"+kyma.ApplicationBroker),
+				Note:    fmt.Sprintf("application-broker creates it when it provisions a ServiceInstance of Application %s in namespace %s. Its log says why not.", source, ch.Ref.Namespace),
+				Command: migration.Kubectl(integration, "logs", "deployment/"+kyma.ApplicationBroker),
 			}
 		},
 	}
@@ -90,7 +93,10 @@ func unsubscribed(ch *migration.Change) migration.Condition {
 		Eval: func(v migration.View) migration.Status {
 			for _, obj := range v.List(link.GroupKind, ch.Ref.Namespace) {
 				if kyma.Text(kyma.MapAt(obj.Object, "spec", "channel")["name"]) == ch.Ref.Name {
-					return migration.Status{Message: fmt.Sprintf("%s still subscribes to it", link.RefTo(obj)), Hint: link.Describe(obj.GetNamespace(), obj.GetName())}
+					return migration.Status{
+						Message: fmt.Sprintf("%s still subscribes to it", link.RefTo(obj)), Note: "Check why it is not deleted.",
+						Command: link.Describe(obj.GetNamespace(), obj.GetName()),
+					}
 				}
 			}
 			return migration.Status{State: migration.Met}

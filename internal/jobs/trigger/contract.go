@@ -7,13 +7,19 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // reason is why something must wait; the zero value says that it need not. The id is that of the finding.
-type reason struct{ id, problem, hint string }
+type reason struct {
+	id, problem string
+	advice      migration.Advice
+}
 
 // because is a reason that something changed after the plan was made.
-func because(problem, hint string) reason { return reason{"changed-meanwhile", problem, hint} }
+func because(problem string, advice migration.Advice) reason {
+	return reason{"changed-meanwhile", problem, advice}
+}
 
 func (r reason) holds() bool { return r.problem == "" }
 
@@ -21,7 +27,7 @@ func reasonOf(a eventpath.Answer) reason {
 	if a.OK() {
 		return reason{}
 	}
-	return reason{"waits-for-" + string(a.Defect), a.Sentence(), a.Hint}
+	return reason{"waits-for-" + string(a.Defect), a.Sentence(), migration.Advice{Note: a.Note, Command: a.Command}}
 }
 
 // meshTakes says whether the mesh takes the events of a source and brings them

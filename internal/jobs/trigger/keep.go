@@ -99,6 +99,7 @@ func refuseUndo(ctx context.Context, c reader, changes []migration.Change) ([]mi
 	return []migration.Finding{{
 		ID: "undo-needs-controller", Severity: migration.Error, Object: ref.String(),
 		Problem: "does not run: without it, Subscriptions that are restored bring no events",
-		Hint:    "the safe order is: first eventbus-scaledown undo, then trigger-sync undo (the deleted Subscriptions), then the rest",
+		Note:    "Undo eventbus-scaledown first. Then undo trigger-sync again, then the other jobs.",
+		Command: "eventmesh-migrate undo eventbus-scaledown",
 	}}, nil
 }

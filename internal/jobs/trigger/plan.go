@@ -73,8 +73,8 @@ func newDecision(s *snapshot, o options) *decision {
 	return d
 }
 
-func (d *decision) find(id string, severity migration.Severity, object, problem, hint string) {
-	d.plan.Findings = append(d.plan.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Hint: hint})
+func (d *decision) find(id string, severity migration.Severity, object, problem string, advice migration.Advice) {
+	d.plan.Findings = append(d.plan.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Note: advice.Note, Command: advice.Command})
 }
 
 // untriggered is how bad it is that a Subscription gets no Trigger: after the
@@ -94,7 +94,7 @@ func (d *decision) ref(sub *unstructured.Unstructured) string {
 // pure.
 func (d *decision) expand() {
 	if !d.kinds.subscription.Served {
-		d.find("no-event-bus", migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", spell(d.kinds.subscription)), "")
+		d.find("no-event-bus", migration.Info, "", fmt.Sprintf("the API server serves no %s: there is no Event Bus to migrate from", spell(d.kinds.subscription)), migration.Advice{})
 		return
 	}
 	d.crashes()
@@ -112,12 +112,11 @@ func (d *decision) expand() {
 // every start, wherever they are: until they are fixed, it does nothing for any.
 func (d *decision) crashes() {
 	for _, sub := range d.unparsable {
-		named := fmt.Sprintf("kubectl -n %s patch %s --type=merge -p ", sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()))
 		d.first = append(d.first, migration.Finding{
 			ID: "endpoint-crashes-controller", Severity: migration.Warning, Object: d.ref(sub),
 			Problem: "spec.endpoint is not a URL: the subscription-controller of Kyma 1.10 crashes on it at every start, and then serves no Subscription at all",
-			Hint: fmt.Sprintf(`set the right one: %[1]s'{"spec":{"endpoint":"http://HOST:PORT/"}}'; or delete it: %[1]s'{"metadata":{"finalizers":null}}' && kubectl -n %[2]s delete %[3]s --ignore-not-found`,
-				named, sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName())),
+			Note:    "Set spec.endpoint to the right URL. Or remove the finalizers and delete the Subscription.",
+			Command: migration.Kubectl(sub.GetNamespace(), "edit", d.kinds.subscription.Named(sub.GetName())),
 		})
 	}
 }
@@ -127,26 +126,26 @@ func (d *decision) group() {
 	byTerms := map[string]map[route.Terms]*group{}
 	for _, sub := range d.subscriptions {
 		if kyma.OptedOut(sub) || d.namespaces[sub.GetNamespace()].optedOut {
-			d.find("left-out", migration.Info, d.ref(sub), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), "")
+			d.find("left-out", migration.Info, d.ref(sub), fmt.Sprintf("skipped: it or its namespace carries the label %s=true", kyma.OptOutLabel), migration.Advice{})
 			continue
 		}
 		wants, why := d.assess(sub)
 		if why != nil {
-			hint := why.Hint
+			advice := migration.Advice{Note: why.Note, Command: why.Command}
 			if !why.Passes {
-				hint += fmt.Sprintf("; to leave it out permanently: kubectl -n %s label %s %s=true",
-					sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()), kyma.OptOutLabel)
+				advice.Note += " To leave it out permanently:"
+				advice.Command = migration.Kubectl(sub.GetNamespace(), "label", d.kinds.subscription.Named(sub.GetName()), kyma.OptOutLabel+"=true")
 			}
 			severity := d.untriggered()
 			if why.Passes {
 				severity = migration.Deferred
 			}
-			d.find("subscription-not-convertible", severity, d.ref(sub), "left as it is: "+why.Problem, hint)
+			d.find("subscription-not-convertible", severity, d.ref(sub), "left as it is: "+why.Problem, advice)
 			continue
 		}
 		if route.AsksForNameHeader(sub) {
 			d.find("name-header", migration.Warning, d.ref(sub), "spec.include_subscription_name_header is set, and no Trigger can add such a header; nothing in Kyma 1.10 and 1.11 does, either",
-				"if the subscriber relies on it, tell it by the URL which Subscription it was")
+				migration.Advice{Note: "If the subscriber needs the header, give each of its Subscriptions a URL of its own."})
 		}
 		namespace := sub.GetNamespace()
 		if byTerms[namespace] == nil {
@@ -179,20 +178,18 @@ func (d *decision) group() {
 // assess says what a Subscription asks for, or why it has no equivalent.
 func (d *decision) assess(sub *unstructured.Unstructured) (route.Delivery, *route.Obstacle) {
 	if sub.GetDeletionTimestamp() != nil {
-		why := &route.Obstacle{Problem: "it is being deleted already", Hint: "wait until it is gone, and run again", Passes: true}
+		why := &route.Obstacle{Problem: "it is being deleted already", Note: "Wait until it is gone, and run the job again.", Command: runJob, Passes: true}
 		if finalizers := sub.GetFinalizers(); len(finalizers) > 0 {
 			why.Problem += ", and held by " + owners(finalizers)
-			why.Hint = "check that they run, and run again"
+			why.Note = "Check that they run, and run the job again."
 			if slices.Equal(finalizers, []string{kyma.SubscriptionFinalizer}) {
-				why.Hint = fmt.Sprintf(`check that it runs (kubectl -n %s get deployment,pods -l app.kubernetes.io/name=subscription-controller), and run again; `+
-					`if it is gone permanently: kubectl -n %s patch %s --type=merge -p '{"metadata":{"finalizers":null}}'`,
-					kyma.SystemNamespace, sub.GetNamespace(), d.kinds.subscription.Named(sub.GetName()))
+				why.Note, why.Command = "Check that the controller runs, and run the job again. If it is gone permanently, remove the finalizer of the Subscription.", eventbus.Show()
 			}
 		}
 		return route.Delivery{}, why
 	}
 	if d.namespaces[sub.GetNamespace()].terminating {
-		return route.Delivery{}, &route.Obstacle{Problem: "its namespace is being deleted", Hint: "wait until it is gone, and run again", Passes: true}
+		return route.Delivery{}, &route.Obstacle{Problem: "its namespace is being deleted", Note: "Wait until it is gone, and run the job again.", Command: runJob, Passes: true}
 	}
 	wants, why := route.DeliveryOf(sub)
 	if why != nil {
@@ -201,7 +198,8 @@ func (d *decision) assess(sub *unstructured.Unstructured) (route.Delivery, *rout
 	if _, ok := d.applications[wants.Source]; !ok && d.sources[wants.Source] == nil {
 		return wants, &route.Obstacle{
 			Problem: fmt.Sprintf("spec.source_id %q is no Application and has no HTTPSource: its events reach the Event Bus by another way, and there is none into the mesh", wants.Source),
-			Hint:    fmt.Sprintf("create the Application %q and let the client that posts to event-publish-service.%s post to it, or delete the Subscription", wants.Source, kyma.SystemNamespace),
+			Note: fmt.Sprintf("Create the Application %q, and let the client that posts to event-publish-service.%s post to it. Or delete the Subscription.",
+				wants.Source, kyma.SystemNamespace),
 		}
 	}
 	return wants, nil
@@ -267,7 +265,7 @@ func (d *decision) served() bool {
 	for _, key := range slices.Sorted(maps.Keys(missing)) {
 		k := missing[key]
 		d.find("kind-not-served", migration.Error, "", fmt.Sprintf("the API server serves no %s, without which no event gets through the mesh", spell(k)),
-			kyma.Install(k.GroupKind))
+			migration.Advice{Note: kyma.Install(k.GroupKind)})
 	}
 	return len(missing) == 0
 }
@@ -298,8 +296,10 @@ func (d *decision) broker() {
 			impossible[g.namespace] = true
 			d.find("namespace-without-broker", d.untriggered(), migration.Ref{Resource: namespaces, Name: g.namespace}.String(),
 				fmt.Sprintf("its Subscriptions are left as they are: it has no Broker, and its label %s=%s says that it is to have none", kyma.InjectionLabel, namespace.injection),
-				fmt.Sprintf("kubectl label namespace %s %s=enabled --overwrite; to leave it out permanently: kubectl label namespace %s %s=true",
-					g.namespace, kyma.InjectionLabel, g.namespace, kyma.OptOutLabel))
+				migration.Advice{
+					Note:    "To leave the namespace out, label it " + kyma.OptOutLabel + "=true. To get a Broker:",
+					Command: migration.Kubectl("", "label", "namespace", g.namespace, kyma.InjectionLabel+"=enabled", "--overwrite"),
+				})
 			continue
 		default:
 			ch = d.injection(g.namespace, namespace)
@@ -369,7 +369,10 @@ func (d *decision) match(g *group) bool {
 	}
 	if len(wide) > 0 {
 		d.find("trigger-overlaps", migration.Warning, d.ref(first), fmt.Sprintf("Trigger %s brings the same events to the same address, and other events too: they will come twice", strings.Join(wide, ", ")),
-			"delete that Trigger if it was made to replace the Subscription, or opt the Subscription out")
+			migration.Advice{
+				Note:    "If the Trigger replaces the Subscription, delete the Trigger. Otherwise leave the Subscription out:",
+				Command: migration.Kubectl(g.namespace, "label", d.kinds.subscription.Named(first.GetName()), kyma.OptOutLabel+"=true"),
+			})
 	}
 	switch {
 	case len(equal) > 0:
@@ -395,7 +398,10 @@ func (d *decision) match(g *group) bool {
 			}
 			d.find("trigger-duplicate", migration.Warning, g.ref(d.kinds).String(),
 				fmt.Sprintf("the same is done by %s: each event comes %d times", strings.Join(others, ", "), len(equal)),
-				"delete all but one of them")
+				migration.Advice{
+					Note:    "Delete all but one of them.",
+					Command: migration.Kubectl(g.namespace, append([]string{"delete", "triggers." + kyma.Trigger.Group}, others...)...),
+				})
 		}
 	case taken != nil && !taken.deleting && taken.made:
 		// The Subscription was edited after an interrupted run had made its Trigger.
@@ -403,19 +409,19 @@ func (d *decision) match(g *group) bool {
 	case taken != nil:
 		ref := d.kinds.trigger.Ref(taken.namespace, taken.name)
 		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)
-		hint := "change that Trigger into what the Subscription says, or delete one of the two"
+		advice := migration.Advice{Note: "Change the Trigger into what the Subscription says, or delete one of the two.", Command: d.kinds.trigger.Describe(taken.namespace, taken.name)}
 		if taken.deleting {
-			problem, hint = fmt.Sprintf("left as it is: %s, which has the name of its Trigger, is being deleted", ref), "wait until it is gone, and run again"
+			problem, advice.Note = fmt.Sprintf("left as it is: %s, which has the name of its Trigger, is being deleted", ref), "Wait until it is gone, and run the job again."
 		}
 		for _, sub := range g.subscriptions {
-			d.find("trigger-name-taken", d.untriggered(), d.ref(sub), problem, hint)
+			d.find("trigger-name-taken", d.untriggered(), d.ref(sub), problem, advice)
 		}
 		return false
 	default:
 		g.wanted = wanted
 	}
 	if len(g.subscriptions) > 1 {
-		d.find("subscriptions-equal", migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.ref(d.kinds).Name), "")
+		d.find("subscriptions-equal", migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.ref(d.kinds).Name), migration.Advice{})
 	}
 	return true
 }
@@ -471,7 +477,7 @@ func (d *decision) candidates() []*group {
 			continue
 		}
 		for _, sub := range g.subscriptions {
-			d.find(why.id, migration.Deferred, d.ref(sub), "not deleted yet: "+why.problem, why.hint)
+			d.find(why.id, migration.Deferred, d.ref(sub), "not deleted yet: "+why.problem, why.advice)
 		}
 	}
 	return all
@@ -564,15 +570,14 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 		for _, g := range d.groups {
 			for _, sub := range goes[g] {
 				d.find("controller-not-running", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, d.bus.Problem),
-					fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; fix it and run again, or scale it to 0, and this job does its part: kubectl -n %[1]s scale deployment/%[2]s --replicas=0",
-						eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name))
+					migration.Advice{Note: "Repair it, and run the job again. Or scale it to 0, and the job does its part. Its log says why it ended.", Command: eventbus.PreviousLog()})
 			}
 		}
 		clear(goes)
 	case d.bus.Problem != "":
 		d.find("controller-scaled-down", migration.Warning, eventbus.ControllerRef.String(),
 			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.Problem, c.Replicas()),
-			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous", eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name))
+			migration.Advice{Note: "Its log says why it ended.", Command: eventbus.PreviousLog()})
 		d.stop(c, "it does not run, and must not start in the middle of the deletions")
 		former = c.Replicas()
 	default:
@@ -582,11 +587,13 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 		switch {
 		case long && optedOut:
 			d.find("controller-slow", migration.Warning, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it carries the label %s=true, so it is not scaled to 0", n, round(takes), round(d.left.Round(time.Second)), kyma.OptOutLabel),
-				"what is finished stays when the time is over (exit code 124): run again until nothing is left, or give a longer --timeout")
+				migration.Advice{Note: "What is finished stays when the time is over (exit code 124). Run the job again until nothing is left, or give a longer --timeout.", Command: runJob})
 		case long:
 			d.find("controller-scaled-down", migration.Info, eventbus.ControllerRef.String(), fmt.Sprintf(pace+"; it is scaled to 0 while this job does its part, and to %d again afterwards", n, round(takes), round(d.left.Round(time.Second)), c.Replicas()),
-				fmt.Sprintf("to leave it running, give a longer --timeout, or: kubectl -n %s label deployment/%s %s=true, and run again as often as it ends with exit code 124; without the label afterwards: %[3]s-",
-					eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name, kyma.OptOutLabel))
+				migration.Advice{
+					Note:    "To leave it running, give a longer --timeout. Or label it, run the job again while it ends with exit code 124, and remove the label afterwards.",
+					Command: migration.Kubectl(eventbus.ControllerRef.Namespace, "label", "deployment/"+eventbus.ControllerRef.Name, kyma.OptOutLabel+"=true"),
+				})
 			d.stop(c, "it is too slow for this many deletions")
 			former = c.Replicas()
 		default:
@@ -622,26 +629,25 @@ func (d *decision) estimate(takes time.Duration) {
 func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
 	n, why := d.bus.Waiting(sub)
 	to := redact.URL(kyma.Text(kyma.MapAt(sub.Object, "spec")["endpoint"]))
-	override := fmt.Sprintf("to delete it now and drop them: --legacy-traffic=%s", ignore)
 	if d.options.legacyTraffic == ignore {
 		moved := d.switched(g.pair().source, d.options)
 		switch {
 		case !moved.holds():
-			d.find("events-dropped", migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s), although %s: from now on these events are dropped", ignore, moved.problem), "")
+			d.find("events-dropped", migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s), although %s: from now on these events are dropped", ignore, moved.problem), migration.Advice{})
 			fallthrough
 		case why == "" && n > 0 || why != "":
-			d.find("events-dropped", migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s); it drops %s on the way to %s", ignore, messages(n, why), to), "")
+			d.find("events-dropped", migration.Warning, d.ref(sub), fmt.Sprintf("deleted as asked for (--legacy-traffic=%s); it drops %s on the way to %s", ignore, messages(n, why), to), migration.Advice{})
 		}
 		return true
 	}
 	switch {
 	case why != "":
 		d.find("in-flight-unknown", migration.Deferred, d.ref(sub), "not deleted yet: what is in flight for it is unknown: "+why,
-			"let this account get pods/proxy in namespace "+kyma.NATSNamespace+", or give --nats-monitoring-url; "+override)
+			mayReadNATS)
 		return false
 	case n > 0:
 		d.find("events-in-flight", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s still in flight to %s after %s", messages(n, ""), to, round(d.options.drainTimeout)),
-			"check whether the endpoint takes events: one that does not answer never drains; "+override)
+			migration.Advice{Note: "Check whether the endpoint takes events. If it does not answer, its events stay. " + drop, Command: runJob})
 		return false
 	}
 	return true
@@ -678,7 +684,10 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 	}
 	if len(foreign) > 0 {
 		d.find("foreign-finalizers", migration.Warning, d.ref(sub), "is gone only once these finalizers are, which this job leaves to their owners: "+owners(foreign),
-			"if an owner does not exist any more, remove its finalizer by hand")
+			migration.Advice{
+				Note:    "If an owner does not exist any more, remove its finalizer.",
+				Command: migration.Kubectl(sub.GetNamespace(), "edit", d.kinds.subscription.Named(sub.GetName())),
+			})
 	}
 	why := "its Trigger takes over"
 	if !d.byHand {

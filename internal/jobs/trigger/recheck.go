@@ -40,12 +40,12 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 		why, err = r.subscription(ctx, u, i, subject)
 	default:
 		// Of a plan of another version of this job.
-		why = because("this version does not know why it was to be deleted", "run again")
+		why = because("this version does not know why it was to be deleted", again)
 	}
 	if err != nil || why.holds() {
 		return nil, err
 	}
-	return &migration.Finding{ID: cmp.Or(why.id, "changed-meanwhile"), Severity: migration.Deferred, Object: subject.Ref.String(), Problem: "not deleted: " + why.problem, Hint: why.hint}, nil
+	return &migration.Finding{ID: cmp.Or(why.id, "changed-meanwhile"), Severity: migration.Deferred, Object: subject.Ref.String(), Problem: "not deleted: " + why.problem, Note: why.advice.Note, Command: why.advice.Command}, nil
 }
 
 // subjectOf is the change that a guard is about: of those that belong to the guarded
@@ -69,7 +69,12 @@ type recheck struct {
 	options options
 }
 
-const again = "run again: the job makes a new plan"
+const runJob = "eventmesh-migrate run --job=trigger-sync"
+
+var (
+	again    = migration.Advice{Note: "Run the job again. It makes a new plan.", Command: runJob}
+	takePart = migration.Advice{Note: "Remove the label to take it into the migration.", Command: runJob}
+)
 
 // restoration says whether the controller is still as this job left it. If not,
 // somebody has decided, and there is nothing to restore.
@@ -81,7 +86,8 @@ func (r *recheck) restoration(ctx context.Context, ch *migration.Change) (*migra
 	return &migration.Finding{
 		ID: "replicas-not-restored", Severity: migration.Warning, Object: ch.Ref.String(),
 		Problem: fmt.Sprintf("its replicas are not restored: somebody scaled it meanwhile, to %d", c.Replicas()),
-		Hint:    fmt.Sprintf("check that this is right: kubectl -n %s get deployment %s", ch.Ref.Namespace, ch.Ref.Name),
+		Note:    "Check that this is right.",
+		Command: migration.Kubectl(ch.Ref.Namespace, "get", "deployment", ch.Ref.Name),
 	}, nil
 }
 
@@ -121,14 +127,14 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	}
 	wants, obstacle := route.DeliveryOf(sub)
 	if obstacle != nil {
-		return because(obstacle.Problem, obstacle.Hint), nil
+		return because(obstacle.Problem, migration.Advice{Note: obstacle.Note, Command: obstacle.Command}), nil
 	}
 	s, err := r.snapshot(ctx)
 	if err != nil {
 		return reason{}, err
 	}
 	if s.namespaces[ch.Ref.Namespace].optedOut {
-		return because(fmt.Sprintf("its namespace carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration"), nil
+		return because(fmt.Sprintf("its namespace carries the label %s=true", kyma.OptOutLabel), takePart), nil
 	}
 	ref := r.kinds.broker.Ref(ch.Ref.Namespace, kyma.DefaultBroker)
 	broker, err := r.fresh.WatchedOne(ctx, ref)
@@ -228,7 +234,7 @@ func unchanged(ch *migration.Change, live *unstructured.Unstructured) (*unstruct
 	case !equality.Semantic.DeepEqual(live.Object["spec"], was.Object["spec"]):
 		return nil, because("its spec was changed meanwhile", again)
 	case kyma.OptedOut(live):
-		return nil, because(fmt.Sprintf("it carries the label %s=true", kyma.OptOutLabel), "remove the label to take it into the migration")
+		return nil, because(fmt.Sprintf("it carries the label %s=true", kyma.OptOutLabel), takePart)
 	}
 	return live, reason{}
 }
@@ -239,7 +245,7 @@ func present(ref migration.Ref, obj *unstructured.Unstructured, k migration.Kind
 		return because(fmt.Sprintf("%s does not exist any more", ref), again)
 	}
 	if why := unready(ref, obj); why != "" {
-		return because(why, k.Describe(ref.Namespace, ref.Name))
+		return because(why, migration.Advice{Note: "Wait until it is ready, and run the job again.", Command: k.Describe(ref.Namespace, ref.Name)})
 	}
 	return reason{}
 }
@@ -259,7 +265,7 @@ func fits(c eventbus.Controller, ch *migration.Change, byHand bool, now time.Tim
 	if why := c.Problem(now); why != "" {
 		return because(
 			fmt.Sprintf("%s, which is to clean up after it, does not run any more: %s", eventbus.ControllerRef, why),
-			fmt.Sprintf("kubectl -n %s logs deployment/%s --previous; then run again", eventbus.ControllerRef.Namespace, eventbus.ControllerRef.Name),
+			migration.Advice{Note: "Repair it, and run the job again. Its log says why it ended.", Command: eventbus.PreviousLog()},
 		)
 	}
 	return reason{}
@@ -428,6 +434,14 @@ func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, w
 	}
 }
 
+// drop is the way out for what may lose its events.
+const drop = "To delete it now and drop them, add --trigger-sync.legacy-traffic=" + ignore + "."
+
+var mayReadNATS = migration.Advice{
+	Note:    "Grant this account get on pods/proxy in namespace " + kyma.NATSNamespace + ", or give --trigger-sync.nats-monitoring-url. " + drop + " To check the permission:",
+	Command: migration.Kubectl(kyma.NATSNamespace, "auth", "can-i", "get", "pods", "--subresource=proxy"),
+}
+
 // undelivered is the reason why events that are in flight, or may be, keep a
 // Subscription.
 func undelivered(n uint64, unknown, endpoint string) reason {
@@ -435,12 +449,12 @@ func undelivered(n uint64, unknown, endpoint string) reason {
 	case unknown != "":
 		return because(
 			"what is in flight for it is unknown: "+unknown,
-			fmt.Sprintf("let this account get pods/proxy in namespace %s, or give --nats-monitoring-url; to delete it now and drop them: --legacy-traffic=%s", kyma.NATSNamespace, ignore),
+			mayReadNATS,
 		)
 	case n > 0:
 		return because(
 			fmt.Sprintf("%s in flight to %s", messages(n, ""), redact.URL(endpoint)),
-			fmt.Sprintf("run again, which waits for them; to delete it now and drop them: --legacy-traffic=%s", ignore),
+			migration.Advice{Note: "Run the job again. It waits for them. " + drop, Command: runJob},
 		)
 	}
 	return reason{}
@@ -489,14 +503,17 @@ func published(first, second look, wants route.Delivery) reason {
 	case second.sequence < first.sequence:
 		return because(
 			fmt.Sprintf("NATS Streaming counts fewer events of %s %s than before: whether somebody still publishes them is unknown", wants.EventType, wants.Version),
-			"it has lost its store, or another server answers: run again",
+			migration.Advice{Note: "It has lost its store, or another server answers. Run the job again.", Command: runJob},
 		)
 	case second.sequence > first.sequence:
 		return because(
 			fmt.Sprintf("somebody still publishes %s to event-publish-service as %s: %s of %s %s within %s", wants.EventType, wants.Source,
 				messages(second.sequence-first.sequence, ""), wants.EventType, wants.Version, round(second.at.Sub(first.at).Round(time.Second))),
-			fmt.Sprintf("find who posts to event-publish-service.%s with source-id %s, let it post to the event-service of the Application, and run again; to delete it now and drop them: --legacy-traffic=%s",
-				kyma.SystemNamespace, wants.Source, ignore),
+			migration.Advice{
+				Note: fmt.Sprintf("Find the client that posts to event-publish-service.%s with source-id %s. Let it post to the event-service of the Application. Then run the job again. "+drop,
+					kyma.SystemNamespace, wants.Source),
+				Command: runJob,
+			},
 		)
 	}
 	return reason{}

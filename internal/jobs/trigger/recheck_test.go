@@ -18,7 +18,7 @@ func says(t *testing.T, reason string, got reason, words string) {
 	if got.holds() != (words == "") || !strings.Contains(got.problem, words) {
 		t.Errorf("%s: got %q, want words %q", reason, got.problem, words)
 	}
-	if !got.holds() && got.hint == "" {
+	if !got.holds() && got.advice.Note == "" {
 		t.Errorf("%s: no hint", reason)
 	}
 }

@@ -13,7 +13,6 @@
 package eventpath
 
 import (
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -78,15 +77,18 @@ func of(kind schema.GroupKind, obj *unstructured.Unstructured) Object {
 // String is the object as reports name it.
 func (o Object) String() string { return o.Kind.Kind + " " + o.Namespace + "/" + o.Name }
 
-// describe is the command that shows the object, and its Events.
-func (o Object) describe() string {
+// kubectl is a command of kubectl on the object.
+func (o Object) kubectl(verb string, flags ...string) string {
 	name := strings.ToLower(o.Kind.Kind)
 	if o.Kind.Group != "" && o.Kind.Group != Deployment.Group {
 		// Kyma's and Knative's kinds share their short names.
 		name += "." + o.Kind.Group
 	}
-	return fmt.Sprintf("kubectl -n %s describe %s/%s", o.Namespace, name, o.Name)
+	return strings.Join(append([]string{"kubectl", "-n", o.Namespace, verb, name + "/" + o.Name}, flags...), " ")
 }
+
+// describe is the command that shows the object, and its Events.
+func (o Object) describe() string { return o.kubectl("describe") }
 
 // Answer says that something holds (the zero value), or why not.
 type Answer struct {
@@ -95,8 +97,8 @@ type Answer struct {
 	// Problem follows the object in a sentence, as in "is not ready". Without an
 	// object, it is a whole sentence.
 	Problem string
-	// Hint is the next command, or what to wait for.
-	Hint string
+	// Note is what to do, or what the command is for. Command is one complete command. Either may be empty.
+	Note, Command string
 }
 
 // OK says that it holds.

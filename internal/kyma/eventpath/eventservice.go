@@ -32,21 +32,21 @@ func (s EventService) Switched() Answer { return first(s.Defects()) }
 // Defects is everything for which it has not.
 func (s EventService) Defects() []Answer {
 	self := Object{Deployment, s.Namespace, kyma.EventServiceName(s.Application)}
-	upgrade := fmt.Sprintf("upgrade application-connector, then run again; application-operator changes it: kubectl -n %s logs statefulset/application-operator", s.Namespace)
+	const upgrade = "Upgrade application-connector, then run again. application-operator upgrades the release."
+	operator := "kubectl -n " + s.Namespace + " logs statefulset/application-operator"
 	if s.Deployment == nil {
 		all := s.Former
 		if len(all) == 0 && !s.Optional {
-			all = []Answer{{EventServiceMissing, self, "does not exist, so that nothing says where the events go", upgrade}}
+			all = []Answer{{EventServiceMissing, self, "does not exist, so that nothing says where the events go", upgrade, operator}}
 		}
 		return all
 	}
 	if why := postsElsewhere(s.Deployment, s.Application); why != "" {
-		return []Answer{{EventServiceNotSwitched, self, why, upgrade}}
+		return []Answer{{EventServiceNotSwitched, self, why, upgrade, operator}}
 	}
 	all := s.Former
 	if why := notRolledOut(s.Deployment); why != "" {
-		all = append([]Answer{{EventServiceRollout, self, why,
-			fmt.Sprintf("wait until it is rolled out, then run again: kubectl -n %s rollout status deployment/%s", s.Namespace, self.Name)}}, all...)
+		all = append([]Answer{{EventServiceRollout, self, why, "Wait until it is rolled out, then run again.", self.kubectl("rollout status")}}, all...)
 	}
 	return all
 }

@@ -124,8 +124,8 @@ func TestSwitched(t *testing.T) {
 		if words(got) != tc.want {
 			t.Errorf("%s:\n got %q\nwant %q", tc.reason, words(got), tc.want)
 		}
-		if !got.OK() && !strings.Contains(got.Hint, "kubectl -n kyma-integration ") {
-			t.Errorf("%s: no command in the hint %q", tc.reason, got.Hint)
+		if !got.OK() && !strings.Contains(got.Command, "kubectl -n kyma-integration ") {
+			t.Errorf("%s: no command on the object: %q", tc.reason, got.Command)
 		}
 	}
 }

@@ -44,7 +44,8 @@ func (l Link) Defects() []Answer {
 	if len(l.Links) == 0 {
 		return []Answer{{LinkMissing, Object{},
 			fmt.Sprintf("no Knative Subscription in %s brings the events of %s to namespace %s", l.Integration, l.Source, l.Namespace),
-			fmt.Sprintf("create a ServiceInstance of Application %s in namespace %s; its classes are listed by: kubectl -n %s get serviceclasses", l.Source, l.Namespace, l.Namespace)}}
+			fmt.Sprintf("Create a ServiceInstance of Application %s in namespace %s. To see its classes:", l.Source, l.Namespace),
+			"kubectl -n " + l.Namespace + " get serviceclasses"}}
 	}
 	var all []Answer
 	if len(l.Links) > 1 {
@@ -55,7 +56,8 @@ func (l Link) Defects() []Answer {
 		slices.Sort(names)
 		all = append(all, Answer{LinkTwice, Object{},
 			fmt.Sprintf("%d Knative Subscriptions bring the events of %s to namespace %s, each event %d times: %s", len(names), l.Source, l.Namespace, len(names), strings.Join(names, ", ")),
-			fmt.Sprintf("delete all but one of them: kubectl -n %s get subscriptions.%s -l %s=%s,%s=%s", l.Integration,
+			"Each event arrives several times. Delete all but one of them. To see them:",
+			fmt.Sprintf("kubectl -n %s get subscriptions.%s -l %s=%s,%s=%s", l.Integration,
 				kyma.ChannelSubscription.Group, kyma.ApplicationNameLabel, l.Source, kyma.BrokerNamespaceLabel, l.Namespace)})
 	}
 	for _, link := range l.Links {
@@ -66,21 +68,21 @@ func (l Link) Defects() []Answer {
 
 func (l Link) defectsOf(link *unstructured.Unstructured) []Answer {
 	self := of(kyma.ChannelSubscription, link)
-	recreate := fmt.Sprintf("delete it; application-broker recreates it: kubectl -n %s delete subscriptions.%s/%s", self.Namespace, self.Kind.Group, self.Name)
+	const recreate = "Delete it. application-broker recreates it with the right target."
 	if link.GetDeletionTimestamp() != nil {
-		return []Answer{{LinkNotReady, self, "is being deleted", "wait until it is gone, then run again; application-broker recreates it"}}
+		return []Answer{{LinkNotReady, self, "is being deleted", "Wait until it is gone, then run again. application-broker recreates it.", self.describe()}}
 	}
 	var all []Answer
 	if to, ok := l.leadsToBroker(link); !ok {
 		all = append(all, Answer{LinkElsewhere, self,
 			fmt.Sprintf("brings the events of %s to %s, not to the Broker of namespace %s", l.Source, to, l.Namespace),
-			fmt.Sprintf("set spec.subscriber.uri to http://default-broker.%s, or %s", l.Namespace, recreate)})
+			recreate, self.kubectl("delete")})
 	}
 	if from, ok := l.takesFromChannel(link); !ok {
-		all = append(all, Answer{LinkElsewhere, self, fmt.Sprintf("takes events from %s, not from Channel %s/%s", from, l.Integration, l.Source), recreate})
+		all = append(all, Answer{LinkElsewhere, self, fmt.Sprintf("takes events from %s, not from Channel %s/%s", from, l.Integration, l.Source), recreate, self.kubectl("delete")})
 	}
 	if r := kyma.ReadinessOf(link); !r.OK() {
-		all = append(all, Answer{LinkNotReady, self, r.Problem(), self.describe()})
+		all = append(all, Answer{LinkNotReady, self, r.Problem(), "Its conditions say what is missing.", self.describe()})
 	}
 	return all
 }

@@ -1,7 +1,6 @@
 package eventpath
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -125,16 +124,16 @@ func (f FormerPods) Add(pod *unstructured.Unstructured) {
 			continue
 		}
 		self := of(Pod, pod)
-		hint := fmt.Sprintf("wait until it has ended, and run again: kubectl -n %s get pod %s", self.Namespace, self.Name)
+		note, verb := "Wait until it has ended, and run again. If it stays, check for a finalizer or a dead node.", "get"
 		if pod.GetDeletionTimestamp() != nil {
 			why += "; it is terminating, and posts until it has ended"
 		} else {
-			hint = fmt.Sprintf("check why it still runs: kubectl -n %s describe pod %s; if it has no owner, delete it", self.Namespace, self.Name)
+			note, verb = "Check why it still runs. If it has no owner, delete it.", "describe"
 		}
 		if f[application] == nil {
 			f[application] = map[string]Answer{}
 		}
-		f[application][self.Name] = Answer{EventServiceFormerPod, self, why, hint}
+		f[application][self.Name] = Answer{EventServiceFormerPod, self, why, note, self.kubectl(verb)}
 	}
 }
 

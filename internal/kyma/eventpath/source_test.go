@@ -68,7 +68,7 @@ func TestTakesEvents(t *testing.T) {
 		var got []string
 		for _, a := range s.Defects() {
 			got = append(got, words(a))
-			if a.Hint == "" {
+			if a.Note == "" || a.Command == "" {
 				t.Errorf("%s: no hint", tc.reason)
 			}
 		}
@@ -143,7 +143,7 @@ func TestBrings(t *testing.T) {
 		var got []string
 		for _, a := range l.Defects() {
 			got = append(got, words(a))
-			if a.Hint == "" {
+			if a.Note == "" || a.Command == "" {
 				t.Errorf("%s: no hint", tc.reason)
 			}
 		}

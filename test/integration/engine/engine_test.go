@@ -168,7 +168,7 @@ func TestEngineVerbs(t *testing.T) {
 		return []migration.Condition{{
 			Text: "what never comes", On: []migration.Subject{ch.Ref.Subject()}, Timeout: 300 * time.Millisecond,
 			Eval: func(migration.View) migration.Status {
-				return migration.Status{Message: "it is not there", Hint: "wait for ever"}
+				return migration.Status{Message: "it is not there", Note: "wait for ever"}
 			},
 		}}
 	}

@@ -256,7 +256,7 @@ func TestPurge(t *testing.T) {
 		before := l.snapshot(t)
 		r := l.run(t, "run")
 		want(t, r, migration.Refused, migration.ExitRefused)
-		if !strings.Contains(problems(r), "eventmesh-migrate run --job eventbus-purge --eventbus-purge.yes") {
+		if !strings.Contains(problems(r), "eventmesh-migrate run --job=eventbus-purge --eventbus-purge.yes") {
 			t.Errorf("the command is missing:\n%s", problems(r))
 		}
 		l.unchanged(t, before)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,7 +26,7 @@ func TestCrashingController(t *testing.T) {
 	p.wait(ctx, t, "the controller crashes", func(m *standin.Mesh) bool { return !m.ControllerRuns() })
 	r, code := p.run(t, "run")
 	want(t, r, code, migration.DeferredResult, 0)
-	if f := r.Findings[0]; f.Object != "Subscription shop/bad" || !strings.Contains(f.Hint, "kubectl -n shop patch ") {
+	if f := r.Findings[0]; f.Object != "Subscription shop/bad" || f.Command != "kubectl -n shop edit subscription.eventing.kyma-project.io/bad" {
 		t.Errorf("the first finding is %s", f)
 	}
 	finds(t, r, migration.Warning, "Deployment kyma-system/event-bus-subscription-controller", "it does not run")

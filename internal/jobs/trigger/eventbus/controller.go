@@ -31,6 +31,16 @@ const (
 // ControllerRef names the subscription-controller.
 var ControllerRef = migration.Ref{Resource: deployments, Namespace: kyma.SystemNamespace, Name: kyma.SubscriptionController}
 
+// Show is the command that shows the controller and its pods.
+func Show() string {
+	return migration.Kubectl(ControllerRef.Namespace, "get", "deployment,pods", "-l", "app.kubernetes.io/name=subscription-controller")
+}
+
+// PreviousLog is the command that shows why the controller ended the last time.
+func PreviousLog() string {
+	return migration.Kubectl(ControllerRef.Namespace, "logs", "deployment/"+ControllerRef.Name, "--previous")
+}
+
 // Controller is the subscription-controller of the Event Bus as it is now.
 type Controller struct {
 	// Deployment is nil if there is none.
@@ -186,7 +196,9 @@ func AtZero(ch *migration.Change) migration.Condition {
 		},
 		Eval: func(v migration.View) migration.Status {
 			c := NewController(v.Get(ControllerRef.Subject()), v.List(replicaSets.GroupKind(), ControllerRef.Namespace), v.List(pods.GroupKind(), ControllerRef.Namespace))
-			hint := fmt.Sprintf("kubectl -n %s get deployment,pods -l app.kubernetes.io/name=subscription-controller", ControllerRef.Namespace)
+			pending := func(format string, args ...any) migration.Status {
+				return migration.Status{Message: fmt.Sprintf(format, args...), Note: "Check why its pods do not end.", Command: Show()}
+			}
 			switch {
 			case c.Replicas() == 0:
 				wasDown.Store(true)
@@ -194,17 +206,17 @@ func AtZero(ch *migration.Change) migration.Condition {
 				return migration.Status{State: migration.Met}
 			case wasDown.Load():
 				return migration.Status{State: migration.Failed, Message: fmt.Sprintf("somebody scaled it up again, to %d", c.Replicas()),
-					Hint: "find out who: an upgrade of the event-bus chart, an autoscaler, or a GitOps tool; then run again"}
+					Note: "Find out what scales it: an upgrade of the event-bus chart, an autoscaler, or a GitOps tool. Then run the job again.", Command: Show()}
 			default:
-				return migration.Status{Message: fmt.Sprintf("it still has %d replicas", c.Replicas()), Hint: hint}
+				return pending("it still has %d replicas", c.Replicas())
 			}
 			if c.Deployment != nil {
 				if observed, _, _ := unstructured.NestedInt64(c.Deployment.Object, "status", "observedGeneration"); observed < c.Deployment.GetGeneration() {
-					return migration.Status{Message: "the controller of Deployments has not noticed the change yet", Hint: hint}
+					return pending("the controller of Deployments has not noticed the change yet")
 				}
 			}
 			if len(c.Pods) > 0 {
-				return migration.Status{Message: fmt.Sprintf("Pod %s/%s still exists", c.Pods[0].GetNamespace(), c.Pods[0].GetName()), Hint: hint}
+				return pending("Pod %s/%s still exists", c.Pods[0].GetNamespace(), c.Pods[0].GetName())
 			}
 			return migration.Status{State: migration.Met}
 		},

@@ -34,7 +34,9 @@ func (d Delivery) String() string {
 
 // Obstacle is why a Subscription has no equivalent in the mesh.
 type Obstacle struct {
-	Problem, Hint string
+	Problem string
+	// Note is what to do. Command is one complete command, "" for none.
+	Note, Command string
 	// Passes says that it goes away by itself.
 	Passes bool
 }
@@ -56,7 +58,7 @@ func DeliveryOf(sub *unstructured.Unstructured) (Delivery, *Obstacle) {
 		if why != "" {
 			return d, &Obstacle{
 				Problem: fmt.Sprintf("no filter of a Trigger can carry spec.%s: %s", field.name, why),
-				Hint:    "set it to what the events really have, or delete the Subscription if it never got any",
+				Note:    "Set it to the value that the events have. If it never got any events, delete the Subscription.",
 			}
 		}
 		*field.to = value
@@ -66,7 +68,7 @@ func DeliveryOf(sub *unstructured.Unstructured) (Delivery, *Obstacle) {
 	if why != "" {
 		return d, &Obstacle{
 			Problem: "a Trigger needs a subscriber: " + why,
-			Hint:    "set spec.endpoint to the absolute URL that is to get the events, or delete the Subscription",
+			Note:    "Set spec.endpoint to the absolute URL that must get the events, or delete the Subscription.",
 		}
 	}
 	return d, nil

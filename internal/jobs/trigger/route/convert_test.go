@@ -29,7 +29,7 @@ func TestNothingSecretIsSaid(t *testing.T) {
 		d, why := DeliveryOf(sub)
 		said := d.String()
 		if why != nil {
-			said += why.Problem + why.Hint
+			said += why.Problem + why.Note
 		}
 		if strings.Contains(said, "hunter2") {
 			t.Errorf("%v: %s", endpoint, said)

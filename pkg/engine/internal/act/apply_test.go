@@ -602,16 +602,16 @@ func TestAfter(t *testing.T) {
 				if got.State != tc.want || (got.Message == "") != (got.State == migration.Met) {
 					t.Errorf("%s: %+v", tc.reason, got)
 				}
-				if held := tc.view[a]; held != nil && (got.Hint != "") != (len(held.GetFinalizers()) > 0) {
-					t.Errorf("%s: hint %q", tc.reason, got.Hint)
+				if held := tc.view[a]; held != nil && (got.Command != "") != (len(held.GetFinalizers()) > 0) {
+					t.Errorf("%s: hint %q", tc.reason, got.Command)
 				}
 			}
 		})
 	}
 }
 
-// TestGoneHint: the command in the hint fits the scope of the object.
-func TestGoneHint(t *testing.T) {
+// TestGoneCommand: the command fits the scope of the object.
+func TestGoneCommand(t *testing.T) {
 	zone := enginetest.Ref("Zone", "z")
 	zone.Namespace = ""
 	for ref, want := range map[migration.Ref]string{
@@ -619,7 +619,7 @@ func TestGoneHint(t *testing.T) {
 		zone: `kubectl patch Zone z --type=merge -p '{"metadata":{"finalizers":null}}'`,
 	} {
 		obj := with("f", thing(""))
-		got := act.Gone(ref, "", &migration.Change{}).Eval(view{ref: obj}).Hint
+		got := act.Gone(ref, "", &migration.Change{}).Eval(view{ref: obj}).Command
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %s", ref, got)
 		}

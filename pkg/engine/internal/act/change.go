@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -38,8 +37,8 @@ type Actor struct {
 	// NewCluster returns a view of the cluster that has read nothing yet.
 	NewCluster     func() *migration.Cluster
 	StateNamespace string
-	// UndoFlags are the flags of the command that undoes the run.
-	UndoFlags []string
+	// Undo returns the command that undoes the newest run of a job; nil: there is none to name.
+	Undo func(job string) string
 
 	// LeftEffects counts objects that an undo left since there is no proof that they
 	// come from the run.
@@ -418,11 +417,7 @@ func isReady(pod *unstructured.Unstructured) bool {
 
 // removeFinalizersCommand removes all finalizers of an object.
 func removeFinalizersCommand(ref migration.Ref) string {
-	namespace := ""
-	if ref.Namespace != "" {
-		namespace = " -n " + ref.Namespace
-	}
-	return fmt.Sprintf(`kubectl%s patch %s %s --type=merge -p '{"metadata":{"finalizers":null}}'`, namespace, ref.GroupResource(), ref.Name)
+	return migration.Kubectl(ref.Namespace, "patch", ref.GroupResource().String(), ref.Name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 }
 
 // Gone is the condition that the object of that UID does not exist any more.
@@ -437,8 +432,8 @@ func Gone(ref migration.Ref, uid types.UID, ch *migration.Change) migration.Cond
 			if finalizers := obj.GetFinalizers(); len(finalizers) > 0 {
 				return migration.Status{
 					Message: fmt.Sprintf("it still has the finalizers %q", finalizers),
-					Hint: fmt.Sprintf("start the controller that owns the finalizer. If there is none any more, remove the finalizer: %s. Then run the job again",
-						removeFinalizersCommand(ref)),
+					Note:    "Start the controller that owns the finalizer, and run the job again. If there is none any more, remove the finalizer:",
+					Command: removeFinalizersCommand(ref),
 				}
 			}
 			return migration.Status{Message: "it still exists"}
@@ -456,8 +451,11 @@ func (a *Actor) Waits(u *migration.Unit) bool {
 	return false
 }
 
-// RestoreHint says how to undo the run later, when the cause of a failure is fixed.
-func (a *Actor) RestoreHint() string {
-	command := append([]string{a.Job.Name(), "undo"}, a.UndoFlags...)
-	return "the journal keeps the former state; fix the cause, then: " + strings.Join(command, " ")
+// RestoreAdvice says how to undo the run later, when the cause of a failure is fixed.
+func (a *Actor) RestoreAdvice() migration.Advice {
+	advice := migration.Advice{Note: "The journal keeps the former state. Fix the cause, then undo the run."}
+	if a.Undo != nil {
+		advice.Command = a.Undo(a.Job.Name())
+	}
+	return advice
 }

@@ -40,7 +40,8 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 		a.Findings.Tell(migration.Finding{
 			ID: "effect-left", Severity: migration.Warning, Object: ref.String(),
 			Problem: "left: it did not exist before the run nor when the run ended, so that nobody can tell whether a controller made it because of the run",
-			Hint:    "delete it if nobody needs it",
+			Note:    "If nobody needs it, delete it.",
+			Command: migration.Kubectl(ref.Namespace, "delete", ref.GroupResource().String(), ref.Name),
 		})
 		a.LeftEffects.Add(1)
 		return false, nil
@@ -61,6 +62,6 @@ func DeletedUnproven(ref migration.Ref) migration.Finding {
 	return migration.Finding{
 		ID: "deleted-unproven", Severity: migration.Warning, Object: ref.String(),
 		Problem: "deleted: it was created after this run began, and the journal has no note whether a controller created it because of this run",
-		Hint:    "recreate it if a person had created it",
+		Note:    "If a person had created it, recreate it.",
 	}
 }

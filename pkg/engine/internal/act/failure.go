@@ -50,7 +50,7 @@ func Advised(f migration.Finding, err error) migration.Finding {
 	var cutOff *wait.CutOffError
 	var moved *write.ChangedError
 	of := func(st migration.Status) migration.Finding {
-		f.ID, f.Command, f.Note, f.Hint = cmp.Or(st.ID, "not-ready"), st.Command, st.Note, st.Hint
+		f.ID, f.Command, f.Note = cmp.Or(st.ID, "not-ready"), st.Command, st.Note
 		return f
 	}
 	switch {
@@ -59,17 +59,17 @@ func Advised(f migration.Finding, err error) migration.Finding {
 	case errors.As(err, &cutOff):
 		return of(cutOff.Status)
 	case errors.As(err, &moved):
-		f.ID, f.Note = "changed-meanwhile", "Check the object, and run the job again: it makes a new plan"
+		f.ID, f.Note = "changed-meanwhile", "Check the object, and run the job again. It makes a new plan."
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot"):
-		f.ID, f.Note = "permission-missing", "Grant the missing verb to the account that runs the job, and run it again"
+		f.ID, f.Note = "permission-missing", "Grant the missing verb to the account that runs the job, and run the job again."
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		f.ID, f.Note = "refused", "An admission policy, a quota or the schema refuses the object. Change that, and run the job again"
+		f.ID, f.Note = "refused", "An admission policy, a quota or the schema refuses the object. Change that, and run the job again."
 	case strings.Contains(err.Error(), "failed calling webhook"):
 		f.ID, f.Command = "webhook-down", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 		f.Note = "An admission webhook does not answer. Start its pods, and run the job again. To find it"
 	case k8sutil.IsTransient(err):
 		f.ID, f.Command = "api-server-trouble", "kubectl get --raw '/readyz?verbose'"
-		f.Note = "The API server failed for longer than the job retries. Check its health, and run the job again"
+		f.Note = "The API server failed for longer than the job retries. Check its health, and run the job again."
 	default:
 		f.ID = "failed"
 	}
@@ -106,7 +106,7 @@ func (e *TimeoutError) Error() string {
 
 // NotAsDecided is the finding about an object that somebody changed since the plan.
 func NotAsDecided(moved *write.ChangedError) migration.Finding {
-	return migration.Finding{ID: "changed-meanwhile", Severity: migration.Deferred, Object: moved.Ref.String(), Problem: "not done: it " + moved.Problem, Hint: "run the job again: it decides on the object as it is then"}
+	return migration.Finding{ID: "changed-meanwhile", Severity: migration.Deferred, Object: moved.Ref.String(), Problem: "not done: it " + moved.Problem, Note: "Run the job again. It decides on the object as it is then."}
 }
 
 // SignalError is the cause of a context that a signal ended.

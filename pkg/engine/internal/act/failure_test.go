@@ -47,7 +47,7 @@ func TestErrorsInWords(t *testing.T) {
 	resource, kind := schema.GroupResource{Resource: "things"}, schema.GroupKind{Kind: "Thing"}
 	rbac := apierrors.NewForbidden(resource, "a", errors.New(`User "x" cannot create resource "things"`))
 	quota := apierrors.NewForbidden(resource, "a", errors.New("exceeded quota"))
-	const refusedHint = "An admission policy, a quota or the schema refuses the object. Change that, and run the job again"
+	const refusedHint = "An admission policy, a quota or the schema refuses the object. Change that, and run the job again."
 	// Every error that is not known for something else may pass.
 	const busyHint = "The API server failed for longer than the job retries. Check its health, and run the job again: kubectl get --raw '/readyz?verbose'"
 	for name, tc := range map[string]struct {
@@ -55,11 +55,11 @@ func TestErrorsInWords(t *testing.T) {
 		problem, hint  string
 		refused, ended bool
 	}{
-		"Waited":     {&wait.Error{Text: "a sign", Status: migration.Status{Message: "none", Hint: "look"}, After: time.Minute}, "gave up after 1m0s waiting for a sign: none", "look", false, false},
-		"Failed":     {&wait.Error{Text: "a sign", Status: migration.Status{Message: "bad", Hint: "look"}}, "waiting for a sign cannot succeed: bad", "look", false, false},
-		"CutOff":     {&wait.CutOffError{Cause: &TimeoutError{"the run", "--timeout", "5m"}, Text: "a sign", Status: migration.Status{Message: "none", Hint: "look"}}, "the run did not end within 5m (--timeout) while waiting for a sign: none", "look", false, true},
-		"Moved":      {&changeError{migration.Delete, thing, &write.ChangedError{Ref: thing, Problem: "was edited"}}, "cannot delete it: Thing shop/a was edited", "Check the object, and run the job again: it makes a new plan", false, false},
-		"Permission": {rbac, rbac.Error(), "Grant the missing verb to the account that runs the job, and run it again", true, false},
+		"Waited":     {&wait.Error{Text: "a sign", Status: migration.Status{Message: "none", Note: "look"}, After: time.Minute}, "gave up after 1m0s waiting for a sign: none", "look", false, false},
+		"Failed":     {&wait.Error{Text: "a sign", Status: migration.Status{Message: "bad", Note: "look"}}, "waiting for a sign cannot succeed: bad", "look", false, false},
+		"CutOff":     {&wait.CutOffError{Cause: &TimeoutError{"the run", "--timeout", "5m"}, Text: "a sign", Status: migration.Status{Message: "none", Note: "look"}}, "the run did not end within 5m (--timeout) while waiting for a sign: none", "look", false, true},
+		"Moved":      {&changeError{migration.Delete, thing, &write.ChangedError{Ref: thing, Problem: "was edited"}}, "cannot delete it: Thing shop/a was edited", "Check the object, and run the job again. It makes a new plan.", false, false},
+		"Permission": {rbac, rbac.Error(), "Grant the missing verb to the account that runs the job, and run the job again.", true, false},
 		"Quota":      {quota, quota.Error(), refusedHint, true, false},
 		"Invalid":    {apierrors.NewInvalid(kind, "a", nil), apierrors.NewInvalid(kind, "a", nil).Error(), refusedHint, true, false},
 		"BadRequest": {apierrors.NewBadRequest("no"), "no", refusedHint, true, false},
@@ -75,7 +75,7 @@ func TestErrorsInWords(t *testing.T) {
 			if got := ProblemOf(thing, tc.err); got != tc.problem {
 				t.Errorf("problem %q", got)
 			}
-			if got := Advised(migration.Finding{}, tc.err).Advice(); got != tc.hint {
+			if got := Advised(migration.Finding{}, tc.err).Advice().String(); got != tc.hint {
 				t.Errorf("hint %q", got)
 			}
 			if got := IsRefusal(tc.err); got != tc.refused {

@@ -100,9 +100,9 @@ func Shows(ref migration.Ref, value string) migration.Condition {
 		case value:
 			return migration.Status{State: migration.Met}
 		case "bad":
-			return migration.Status{State: migration.Failed, Message: "it is bad", Hint: "make it good"}
+			return migration.Status{State: migration.Failed, Message: "it is bad", Note: "make it good"}
 		}
-		return migration.Status{Message: "it is not there yet", Hint: "look at it"}
+		return migration.Status{Message: "it is not there yet", Note: "look at it"}
 	}}
 }
 

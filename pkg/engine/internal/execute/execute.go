@@ -493,7 +493,7 @@ func (x *Executor) fail(u *migration.Unit, i int, err error) {
 		ref := u.Changes[i].Ref
 		finding := act.Advised(migration.Finding{Severity: migration.Error, Object: ref.String(), Problem: act.ProblemOf(ref, err)}, err)
 		x.r.Findings.Add(finding)
-		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Advice()))
+		x.r.Log.Error("failed", zap.String("object", finding.Object), zap.String("problem", finding.Problem), zap.String("hint", finding.Advice().String()))
 	}
 	x.failRun(err)
 }

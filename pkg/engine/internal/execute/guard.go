@@ -44,7 +44,7 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 	if !ok {
 		return &migration.Finding{
 			ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
-			Hint: "run it with the version that began it",
+			Note: "Run the job with the version that began it.",
 		}, time.Time{}, nil
 	}
 	for {
@@ -75,7 +75,7 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 		case err != nil:
 			return &migration.Finding{
 				ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done: cannot check whether the reason for it still holds: %v", err),
-				Hint: "fix the error, and run the job again",
+				Note: "Fix the error, and run the job again.",
 			}, asked, nil
 		case finding != nil || time.Since(asked) <= wait.FreshFor:
 			return finding, asked, nil

@@ -2,6 +2,7 @@
 package findings
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -26,7 +27,7 @@ func (l *List) Add(found ...migration.Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range found {
-		f.Hint = f.Advice()
+		f.Hint = cmp.Or(f.Advice().String(), f.Hint)
 		l.list = append(l.list, f)
 	}
 }
@@ -35,7 +36,7 @@ func (l *List) Add(found ...migration.Finding) {
 // report is written leaves its log.
 func (l *List) Tell(f migration.Finding) {
 	l.Add(f)
-	l.log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Advice()))
+	l.log.Warn(f.Problem, zap.String("object", f.Object), zap.String("hint", f.Advice().String()))
 }
 
 // All returns a copy of the findings so far.

@@ -406,10 +406,13 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the journal of run %s of %s is damaged: Secret %s/%s is missing", e.run, e.job, e.namespace, e.missing)
 }
 
-// Hint is the way out: restore the Secret, or give the journal up.
-func (e *DamagedError) Hint() string {
-	return fmt.Sprintf("restore that Secret from a backup. Without one, what the run did cannot be undone by this tool: list the objects that carry the annotation %s with the value %s/…, "+
-		"then give the journal up: kubectl -n %s delete secrets -l %s=%s", migration.MarkAnnotation, e.run, e.namespace, LabelRun, e.run)
+// Advice is the way out: restore the Secret, or give the journal up.
+func (e *DamagedError) Advice() migration.Advice {
+	return migration.Advice{
+		Note: fmt.Sprintf("Restore that Secret from a backup. Without one, no command can undo the run. Check the objects with the annotation %s=%s/…, and delete the journal:",
+			migration.MarkAnnotation, e.run),
+		Command: migration.Kubectl(e.namespace, "delete", "secrets", "-l", LabelRun+"="+e.run),
+	}
 }
 
 func (s *Store) damaged(run, missing string) error {

@@ -382,7 +382,7 @@ func TestDamagedJournal(t *testing.T) {
 				_, err = s.Load(t.Context(), found[0].Header, found[0].Phase)
 			}
 			damaged, ok := errors.AsType[*DamagedError](err)
-			if !ok || damaged.missing != missing || !strings.Contains(damaged.Hint(), "kubectl -n state delete secrets -l "+LabelRun+"="+j.Run) {
+			if !ok || damaged.missing != missing || !strings.Contains(damaged.Advice().Command, "kubectl -n state delete secrets -l "+LabelRun+"="+j.Run) {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 			if _, err := s.Secrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {

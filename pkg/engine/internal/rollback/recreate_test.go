@@ -154,7 +154,7 @@ func TestRecreate(t *testing.T) {
 						w.api.Edit(a, enginetest.Set("bad"))
 					}
 				}()
-			}, want: result{A: "bad", Reports: []string{"not-restored", "not-started"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
+			}, want: result{A: "bad", Reports: []string{"not-restored", "not-started"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{warning, failed}},
 		},
 		"Awaits": {
 			reason: "what stands between is waited for", between: []migration.Change{await}, more: []*unstructured.Unstructured{enginetest.Make("Thing", "b", "")},

@@ -1,6 +1,7 @@
 package rollback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -236,7 +237,7 @@ func (v *Rollback) awaitControllers(ctx context.Context) error {
 		for _, e := range effects {
 			work.Go(func() error {
 				back, err := v.deleteReappeared(ctx, e)
-				hint := v.r.RestoreHint()
+				advice := v.r.RestoreAdvice()
 				switch {
 				case err != nil:
 				case back == nil:
@@ -246,9 +247,9 @@ func (v *Rollback) awaitControllers(ctx context.Context) error {
 					return nil
 				default:
 					err = &write.ChangedError{Ref: *back, Problem: "is recreated each time it is deleted"}
-					hint = "another controller or tool creates it, such as a GitOps tool: delete it there"
+					advice = migration.Advice{Note: "Another controller or tool creates it, such as a GitOps tool. Delete it there."}
 				}
-				_, err = v.notRestored(ctx, e.of, e.report, err, hint)
+				_, err = v.notRestored(ctx, e.of, e.report, err, advice)
 				return err
 			})
 		}
@@ -376,7 +377,7 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 		}
 		outcome, err := v.reverse(ctx, e, i, state)
 		if err == nil && outcome == migration.ChangeRolledBack && (ch.Verb == migration.Delete || ch.Verb == migration.Patch) {
-			f := migration.Finding{ID: "restored-unproven", Severity: migration.Warning, Object: ch.Ref.String(), Hint: "check the object, and change it again if that was intended"}
+			f := migration.Finding{ID: "restored-unproven", Severity: migration.Warning, Object: ch.Ref.String(), Note: "Check the object. If the change was intended, repeat it."}
 			switch {
 			case !state.IsProven():
 				v.count(&v.Unproven)
@@ -389,11 +390,15 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 		}
 		switch {
 		case err != nil:
-			hint := v.r.RestoreHint()
-			if waited, ok := errors.AsType[*wait.Error](err); ok && waited.Hint != "" {
-				hint = waited.Hint + "; " + hint
+			advice := v.r.RestoreAdvice()
+			if waited, ok := errors.AsType[*wait.Error](err); ok && waited.Note+waited.Command != "" {
+				// What to do first: the undo comes after it.
+				v.r.Findings.Tell(migration.Finding{
+					ID: cmp.Or(waited.ID, "not-ready"), Severity: migration.Warning, Object: ch.Ref.String(), Problem: act.ProblemOf(ch.Ref, err),
+					Note: waited.Note, Command: waited.Command,
+				})
 			}
-			if goOn, err := v.notRestored(ctx, ch.Ref, report, err, hint); !goOn {
+			if goOn, err := v.notRestored(ctx, ch.Ref, report, err, advice); !goOn {
 				return err
 			}
 		case outcome == "" && report.Result == migration.ChangeOpen:
@@ -469,7 +474,7 @@ func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool 
 
 // notRestored notes why a change was not undone, and says whether what came before it
 // in its unit can be undone nevertheless. It returns an error only if the rollback is cut off.
-func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *migration.ChangeReport, err error, hint string) (goOn bool, _ error) {
+func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *migration.ChangeReport, err error, advice migration.Advice) (goOn bool, _ error) {
 	if kept, ok := errors.AsType[*protectedError](err); ok {
 		v.count(&v.Protected)
 		report.Result, report.Message = migration.ChangeProtected, kept.Error()
@@ -488,17 +493,22 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	case moved.ForGood:
 		v.count(&v.ForGood)
 		fallthrough
-	case !v.undo && hint == v.r.RestoreHint():
+	case !v.undo && advice == v.r.RestoreAdvice():
 		// The journal is closed: there is nothing that could be undone once more.
-		hint = fmt.Sprintf("it has to be restored by hand; its former state is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Recorder.Journal.Run)
+		advice = migration.Advice{Note: "Restore it by hand. Its former state is in the journal:", Command: v.showJournal()}
 	}
 	report.Result, report.Message = migration.ChangeNotRestored, err.Error()
 	v.r.Findings.Tell(migration.Finding{
-		ID: "not-restored", Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Hint: hint,
+		ID: "not-restored", Severity: migration.Error, Object: ref.String(), Problem: "not restored: " + act.ProblemOf(ref, err), Note: advice.Note, Command: advice.Command,
 	})
 	v.r.Log.Error("cannot undo", zap.String("object", ref.String()), zap.Error(err))
 	// What came before it in the unit is built upon: leave it.
 	return false, nil
+}
+
+// showJournal is the command that shows the journal of the run.
+func (v *Rollback) showJournal() string {
+	return migration.Kubectl(v.r.StateNamespace, "get", "secrets", "-l", journal.LabelRun+"="+v.r.Recorder.Journal.Run)
 }
 
 func (v *Rollback) count(n *int) {
@@ -720,7 +730,8 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		v.r.Findings.Tell(migration.Finding{
 			ID: "deleted-by-others", Severity: migration.Warning, Object: ch.Ref.String(),
 			Problem: "was deleted by somebody else, so that there is nothing to undo on it",
-			Hint:    fmt.Sprintf("if it is missed, create it again; what it was before is in the journal: kubectl -n %s get secrets -l %s=%s", v.r.StateNamespace, journal.LabelRun, v.r.Recorder.Journal.Run),
+			Note:    "If it is needed, recreate it. Its former state is in the journal:",
+			Command: v.showJournal(),
 		})
 		return "", nil
 	case live.GetUID() != pre.GetUID() && v.r.Recorder.RestoredUID(pre.GetUID()):
@@ -796,7 +807,7 @@ func Replaced(ctx context.Context, a *act.Actor, e *journal.Entry, i int) (bool,
 	case isKept:
 		a.Findings.Add(migration.Finding{
 			ID: "not-replaced", Severity: migration.Deferred, Object: kept.ref.String(), Problem: "not replaced, although the plan wants another one: " + kept.reason,
-			Hint: "change the object by hand into what is wanted, or delete it when it carries no events",
+			Note: "Change the object by hand into what is wanted, or delete it when it carries no events.",
 		})
 		return false, nil
 	case isMoved:

@@ -310,11 +310,11 @@ func TestRun(t *testing.T) {
 		},
 		"DeleteRestoredBad": {
 			reason: "and not if that cannot become true", before: []*unstructured.Unstructured{former("bad")}, changes: []migration.Change{remove},
-			job: &restorer{restored: enginetest.Shows(a, "old")}, want: result{A: "bad", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
+			job: &restorer{restored: enginetest.Shows(a, "old")}, want: result{A: "bad", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{warning, failed}},
 		},
 		"DeleteSameBad": {
 			reason: "nor what somebody else has created", before: []*unstructured.Unstructured{former("bad")}, changes: []migration.Change{remove}, since: func(w *world) { w.api.Put(former("bad")) },
-			job: &restorer{restored: enginetest.Shows(a, "old")}, want: result{A: "bad", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
+			job: &restorer{restored: enginetest.Shows(a, "old")}, want: result{A: "bad", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{warning, failed}},
 		},
 
 		"Patch":     {reason: "what was patched gets its former fields", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched}, want: result{A: "old", Reports: []string{"rolled-back"}}},

@@ -100,14 +100,15 @@ func (w *Waiter) known(gk schema.GroupKind) (migration.Resource, bool) {
 // true. A plan refuses to get there, but a journal may hold changes from a time when the
 // kind was served.
 func unserved(c *migration.Condition, gk schema.GroupKind) *Error {
-	install := "install what serves it"
+	install := "Install what serves it."
 	if c.Unserved != nil {
 		install = c.Unserved(gk)
 	}
 	return &Error{Text: c.Text, Status: migration.Status{
 		State:   migration.Failed,
 		Message: fmt.Sprintf("the API server serves no kind %s (%s)", gk.Kind, gk.Group),
-		Hint:    fmt.Sprintf("%s, and run again; kubectl api-resources --api-group=%s lists what is served", install, gk.Group),
+		Note:    install + " Then run the job again. To see what is served:",
+		Command: migration.Kubectl("", "api-resources", "--api-group="+gk.Group),
 	}}
 }
 

@@ -89,7 +89,7 @@ func TestWait(t *testing.T) {
 				if took != tc.took || isFailed != tc.failed || isCut != tc.cutOff || (err != nil && !isFailed && !isCut) != tc.other {
 					t.Errorf("%s: after %s: %v", tc.reason, took, err)
 				}
-				if isFailed && (failed.After != tc.after || failed.Message == "" || failed.Hint == "") {
+				if isFailed && (failed.After != tc.after || failed.Message == "" || failed.Note == "") {
 					t.Errorf("%s: %+v", tc.reason, failed)
 				}
 				if isCut && (!errors.Is(err, over) || cut.Status.Message == "") {
@@ -152,7 +152,7 @@ func TestKinds(t *testing.T) {
 	both := ready
 	both.On = append(slices.Clone(both.On), other)
 	installed := both
-	installed.Unserved = func(gk schema.GroupKind) string { return "install " + gk.Kind }
+	installed.Unserved = func(gk schema.GroupKind) string { return "Install " + gk.Kind + "." }
 	optional := ready
 	optional.OnIfServed = []migration.Subject{other}
 	for name, tc := range map[string]struct {
@@ -162,8 +162,8 @@ func TestKinds(t *testing.T) {
 		// message and hint are of the failure, "" if the condition comes true.
 		message, hint string
 	}{
-		"Unserved":  {"it cannot come true", both, false, "the API server serves no kind Other (example.com)", "install what serves it, and run again; kubectl api-resources --api-group=example.com lists what is served"},
-		"Installed": {"the condition knows what installs the kind", installed, false, "the API server serves no kind Other (example.com)", "install Other, and run again; kubectl api-resources --api-group=example.com lists what is served"},
+		"Unserved":  {"it cannot come true", both, false, "the API server serves no kind Other (example.com)", "Install what serves it. Then run the job again. To see what is served: kubectl api-resources --api-group=example.com"},
+		"Installed": {"the condition knows what installs the kind", installed, false, "the API server serves no kind Other (example.com)", "Install Other. Then run the job again. To see what is served: kubectl api-resources --api-group=example.com"},
 		"Optional":  {"there are no objects of it, and that is all", optional, false, "", ""},
 		"Repeated":  {"discovery that failed says nothing, and is asked again", ready, true, "", ""},
 	} {
@@ -181,7 +181,7 @@ func TestKinds(t *testing.T) {
 				failed, isFailed := errors.AsType[*Error](err)
 				switch {
 				case err == nil && tc.message == "":
-				case !isFailed || failed.Message != tc.message || failed.Hint != tc.hint || failed.After != 0 || !time.Now().Equal(began):
+				case !isFailed || failed.Message != tc.message || migration.Advice{Note: failed.Note, Command: failed.Command}.String() != tc.hint || failed.After != 0 || !time.Now().Equal(began):
 					t.Errorf("%s: after %s: %+v", tc.reason, time.Since(began), err)
 				}
 			})
