@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -45,6 +46,16 @@ func IsTransient(err error) bool {
 		// resets, refused connections, timeouts of one call, broken bodies.
 		return true
 	}
+}
+
+var failedWebhook = regexp.MustCompile(`failed calling (?:admission )?webhook \\?"([^"\\]+)`)
+
+// FailedWebhook is the admission webhook that did not answer the API server, "" if the error is of something else.
+func FailedWebhook(err error) string {
+	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
+		return match[1]
+	}
+	return ""
 }
 
 // Retryable marks an answer of the API server, decided on the merits, that another

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Counter counts requests at the transport, retries included.
@@ -42,6 +44,44 @@ func ReadOnly(next http.RoundTripper) http.RoundTripper {
 		}
 		return next.RoundTrip(req)
 	})
+}
+
+// TellSilence returns a wrapper for transports. It calls silent once if a request waits and none has been answered for so
+// long, and answered with the next answer.
+func TellSilence(after time.Duration, silent, answered func()) func(http.RoundTripper) http.RoundTripper {
+	var mu sync.Mutex
+	var last time.Time // of an answer
+	told := false
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			var timer *time.Timer
+			timer = time.AfterFunc(after, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				switch left := after - time.Since(last); {
+				case left > 0:
+					timer.Reset(left)
+				case !told:
+					told = true
+					silent()
+				}
+			})
+			mu.Unlock()
+			resp, err := next.RoundTrip(req)
+			mu.Lock()
+			defer mu.Unlock()
+			timer.Stop()
+			if err == nil {
+				last = time.Now()
+				if told {
+					told = false
+					answered()
+				}
+			}
+			return resp, err
+		})
+	}
 }
 
 // ReadOnlyError says that a write was attempted through a read-only client.

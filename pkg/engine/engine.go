@@ -29,6 +29,8 @@ const (
 	connectBudget = 15 * time.Second
 	// readTimeout bounds one read; a page of large objects may take a while.
 	readTimeout = time.Minute
+	// silence is after how long without an answer a person is told that the API server gives none.
+	silence = 5 * time.Second
 )
 
 // Engine runs jobs against one cluster.
@@ -58,6 +60,11 @@ func New(cfg *rest.Config, opts Options) (*Engine, error) {
 	e := &Engine{opts: opts, server: cfg.Host}
 	cfg = k8sutil.ReloadTokenFile(cfg)
 	cfg.Wrap(e.counter.Wrap)
+	cfg.Wrap(k8sutil.TellSilence(silence,
+		func() {
+			e.opts.Log.Warn("the API server has not answered for "+silence.String()+"; the job waits for it", zap.String("server", e.server))
+		},
+		func() { e.opts.Log.Info("the API server answers again", zap.String("server", e.server)) }))
 	readOnly := rest.CopyConfig(cfg)
 	readOnly.Wrap(k8sutil.ReadOnly)
 	var err error
@@ -115,6 +122,10 @@ func (e *Engine) notify() func(error) {
 	return func(err error) {
 		if !said && time.Since(began) > 3*time.Second {
 			said = true
+			if name := k8sutil.FailedWebhook(err); name != "" {
+				e.opts.Log.Warn("an admission webhook does not answer the API server; retrying", zap.String("webhook", name), zap.Error(err))
+				return
+			}
 			e.opts.Log.Warn("the API server is not responding reliably; retrying", zap.String("server", e.server), zap.Error(err))
 			return
 		}

@@ -64,9 +64,10 @@ func Advised(f migration.Finding, err error) migration.Finding {
 		f.ID, f.Note = "permission-missing", "Grant the missing verb to the account that runs the job, and run the job again."
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.ID, f.Note = "refused", "An admission policy, a quota or the schema refuses the object. Change that, and run the job again."
-	case strings.Contains(err.Error(), "failed calling webhook"):
-		f.ID, f.Command = "webhook-down", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
-		f.Note = "An admission webhook does not answer. Start its pods, and run the job again. To find it"
+	case k8sutil.FailedWebhook(err) != "":
+		f.ID, f.Command = "webhook-down", migration.Kubectl("", "get", "validatingwebhookconfigurations,mutatingwebhookconfigurations",
+			"-o", "custom-columns=NAME:.metadata.name,WEBHOOKS:.webhooks[*].name,SERVICES:.webhooks[*].clientConfig.service.name")
+		f.Note = fmt.Sprintf("The admission webhook %s does not answer. Start the pods of its Service, and run the job again. To find the Service:", k8sutil.FailedWebhook(err))
 	case k8sutil.IsTransient(err):
 		f.ID, f.Command = "api-server-trouble", "kubectl get --raw '/readyz?verbose'"
 		f.Note = "The API server failed for longer than the job retries. Check its health, and run the job again."

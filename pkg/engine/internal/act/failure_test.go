@@ -64,12 +64,18 @@ func TestErrorsInWords(t *testing.T) {
 		"Invalid":    {apierrors.NewInvalid(kind, "a", nil), apierrors.NewInvalid(kind, "a", nil).Error(), refusedHint, true, false},
 		"BadRequest": {apierrors.NewBadRequest("no"), "no", refusedHint, true, false},
 		"Acceptable": {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotAcceptable, Message: "no"}}, "no", "", true, false},
-		"Busy":       {apierrors.NewTooManyRequestsError("later"), "Too many requests: later", busyHint, false, false},
-		"Named":      {k8sutil.Permanent(errors.New("Thing shop/a: is odd")), "is odd", "", false, false},
-		"Signal":     {SignalError{Signal: 15}, SignalError{Signal: 15}.Error(), busyHint, false, true},
-		"Locked":     {&lease.LockedError{Holder: "b"}, `another run holds the lock: "b"`, busyHint, false, true},
-		"Stopped":    {ErrStopped, ErrStopped.Error(), busyHint, false, true},
-		"Canceled":   {context.Canceled, "context canceled", "", false, true},
+		"Webhook": {
+			apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": Post "https://policy.gate.svc:443/": dial tcp: connection refused`)),
+			`Internal error occurred: failed calling webhook "policy.example.com": Post "https://policy.gate.svc:443/": dial tcp: connection refused`,
+			"The admission webhook policy.example.com does not answer. Start the pods of its Service, and run the job again. To find the Service: " +
+				"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o 'custom-columns=NAME:.metadata.name,WEBHOOKS:.webhooks[*].name,SERVICES:.webhooks[*].clientConfig.service.name'", false, false,
+		},
+		"Busy":     {apierrors.NewTooManyRequestsError("later"), "Too many requests: later", busyHint, false, false},
+		"Named":    {k8sutil.Permanent(errors.New("Thing shop/a: is odd")), "is odd", "", false, false},
+		"Signal":   {SignalError{Signal: 15}, SignalError{Signal: 15}.Error(), busyHint, false, true},
+		"Locked":   {&lease.LockedError{Holder: "b"}, `another run holds the lock: "b"`, busyHint, false, true},
+		"Stopped":  {ErrStopped, ErrStopped.Error(), busyHint, false, true},
+		"Canceled": {context.Canceled, "context canceled", "", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := ProblemOf(thing, tc.err); got != tc.problem {
