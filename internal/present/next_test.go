@@ -36,7 +36,7 @@ func TestNext(t *testing.T) {
 		{"the first phase", State{Command: "run", Phases: []string{"pre"}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
 		{"all phases before the upgrade", State{Command: "run", Findings: []Finding{bus}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
 		{"the Event Bus is all that waits", State{Command: "run", Findings: []Finding{{Severity: migration.Deferred, ID: "event-service-uses-bus"}}}, one(upgrade, "eventmesh-migrate run --phase=post --context=prod")},
-		{"no upgrade would help", State{Command: "run", Phases: []string{"post"}, Findings: []Finding{{Severity: migration.Deferred, ID: "event-service-not-upgraded", Problem: "does not carry --eventMeshURL"}}}, one("Wait for what is deferred above. Then run again:", "eventmesh-migrate run --phase=post --context=prod")},
+		{"no upgrade would help", State{Command: "run", Phases: []string{"post"}, Findings: []Finding{{Severity: migration.Deferred, ID: "event-service-not-upgraded", Problem: "does not carry --eventMeshURL"}}}, one("Follow the advice to the deferred work above. Then run again:", "eventmesh-migrate run --phase=post --context=prod")},
 		{"the second phase", State{Command: "run", Phases: []string{"post"}}, one("Check the result:", "eventmesh-migrate verify --context=prod")},
 		{"a run that must wait", State{Command: "run", Phases: []string{"post"}, Findings: []Finding{later}}, one("Follow the advice to the deferred work above. Then run again:", "eventmesh-migrate run --phase=post --context=prod")},
 		{"a run that failed", State{Command: "run", Phases: []string{"pre"}, ExitCode: 1, Findings: []Finding{bad}}, one("Fix the errors above. Then run again:", "eventmesh-migrate run --phase=pre --context=prod")},
