@@ -168,6 +168,29 @@ func TestCauseIsToldOnce(t *testing.T) {
 	golden(t, "run-failed", got)
 }
 
+// TestUnready: the object is told by the finding, since the run may have rolled its change back. What every object would meet
+// has no object that could be left out.
+func TestUnready(t *testing.T) {
+	for _, tc := range []struct {
+		reason, id, object string
+		severity           migration.Severity
+		want               bool
+	}{
+		{"not ready in time", "not-ready", "HTTPSource kyma-integration/crm", migration.Error, true},
+		{"only deferred", "not-ready", "HTTPSource kyma-integration/crm", migration.Deferred, false},
+		{"another object", "not-ready", "HTTPSource kyma-integration/shop", migration.Error, false},
+		{"a webhook is down", "webhook-down", "HTTPSource kyma-integration/crm", migration.Error, false},
+	} {
+		got := Unready(&migration.Report{
+			Changes:  []migration.ChangeReport{change(migration.Create, "HTTPSource", "kyma-integration", "crm", migration.ChangeRolledBack)},
+			Findings: []migration.Finding{{ID: tc.id, Severity: tc.severity, Object: tc.object}},
+		})
+		if (got != nil) != tc.want {
+			t.Errorf("%s: %v, want one: %t", tc.reason, got, tc.want)
+		}
+	}
+}
+
 func TestKind(t *testing.T) {
 	for _, tc := range []struct{ reason, object, a, b string }{
 		{"namespaced names", "", "Trigger shop/orders is not ready", "Trigger crm/leads is not ready"},
