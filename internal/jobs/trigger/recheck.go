@@ -306,7 +306,7 @@ func (r *recheck) snapshot(ctx context.Context) (*snapshot, error) {
 		g.Go(func() error { return s.observeMesh(gctx, c, r.options) })
 		g.Go(func() error {
 			return c.Each(gctx, namespaces, "", migration.ListOptions{}, func(obj *unstructured.Unstructured) error {
-				s.addNamespace(obj, nil)
+				s.addNamespace(obj, func(string) bool { return false }) // the plan has left out what it must
 				return nil
 			})
 		})
