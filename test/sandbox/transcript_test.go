@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -175,6 +176,12 @@ func TestTranscript(t *testing.T) {
 			if err := subscriptions.Delete(t.Context(), "stray", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
+			poll.Until(t, time.Minute, "the Subscription is gone", func(ctx context.Context) error {
+				if _, err := subscriptions.Get(ctx, "stray", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+					return errors.Join(errors.New("it is there"), err)
+				}
+				return nil
+			})
 		}, 0, "subscription-not-convertible"},
 	}
 
