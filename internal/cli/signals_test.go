@@ -62,14 +62,14 @@ func child(behaviour string) int {
 				}
 			case "status", "status-hang":
 				o.Progress.Start(10)
-				o.Progress.Step(3, 2, "created Hat wardrobe/new")
+				o.Progress.Step(3, 2, engine.Wait{Object: "Broker shop/default", Since: time.Now()}, "created Hat wardrobe/new")
 				for i := range 20 {
 					o.Log.Info(fmt.Sprintf("line %d of the log", i))
 				}
 				// The test ends this once it has seen the status line.
 				<-ctx.Done()
 				for behaviour == "status-hang" {
-					o.Progress.Step(3, 2, "created Hat wardrobe/new")
+					o.Progress.Step(3, 2, engine.Wait{Object: "Broker shop/default", Since: time.Now()}, "created Hat wardrobe/new")
 					time.Sleep(time.Millisecond)
 				}
 				o.Progress.Stop()

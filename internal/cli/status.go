@@ -34,6 +34,7 @@ type StatusLine struct {
 type jobStatus struct {
 	name, state          string
 	total, done, waiting int
+	longest              engine.Wait
 }
 
 // NewStatusLine returns a stream that shows nothing yet. Without live it never shows
@@ -125,10 +126,10 @@ func (p *jobProgress) Start(total int) {
 }
 
 // Step is engine.Progress.
-func (p *jobProgress) Step(done, waiting int, what string) {
+func (p *jobProgress) Step(done, waiting int, longest engine.Wait, what string) {
 	p.line.change(func() {
 		j := p.line.job(p.name)
-		j.done, j.waiting = done, waiting
+		j.done, j.waiting, j.longest = done, waiting, longest
 		if what != "" {
 			p.line.last = what
 		}
@@ -204,7 +205,10 @@ func (s *StatusLine) describe(now time.Time) string {
 		case j.total > 0:
 			part := fmt.Sprintf("%s %d/%d", j.name, j.done, j.total)
 			if j.waiting > 0 {
-				part += fmt.Sprintf(", %d waiting", j.waiting)
+				part += fmt.Sprintf(", waits %s for %s", now.Sub(j.longest.Since).Truncate(time.Second), j.longest.Object)
+			}
+			if j.waiting > 1 {
+				part += fmt.Sprintf(" and %d more", j.waiting-1)
 			}
 			parts = append(parts, part)
 		case j.state != "":

@@ -65,8 +65,8 @@ func TestStatusLineOfAProcess(t *testing.T) {
 			if err := theirs.Close(); err != nil {
 				t.Fatal(err)
 			}
-			wide := regexp.MustCompile(`^\d+s \| test-job 3/10, 2 waiting \| created Hat wardrobe/new$`)
-			narrow := regexp.MustCompile(`^\d+s \| test-job 3/10, 2 wait[ing]*…$`)
+			wide := regexp.MustCompile(`^\d+s \| test-job 3/10, waits \d+s for Broker shop/default and 1 more \| created Hat wardrobe/new$`)
+			narrow := regexp.MustCompile(`^\d+s \| test-job 3/10, wai[ts0-9 ]*…$`)
 			screen := newTerminal(100)
 			screen.rewraps = true
 			all := ""

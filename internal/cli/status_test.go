@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
 var escape = regexp.MustCompile(`^\x1b\[\d*([A-Za-z])`)
@@ -82,16 +84,27 @@ func TestStatusLine(t *testing.T) {
 		want   string
 	}{
 		"OneJob": {
-			reason: "done, waiting, what happened last, and the time", width: 100,
+			reason: "done, what it waits for since when, what happened last, and the time", width: 120,
 			do: func(s *StatusLine) {
 				s.Job("trigger-sync").Start(200)
-				s.Job("trigger-sync").Step(40, 7, "created Trigger shop/orders")
+				s.Job("trigger-sync").Step(40, 7, engine.Wait{Object: "Broker shop/default", Since: time.Now().Add(-70 * time.Second)}, "created Trigger shop/orders")
 			},
-			want: "1m5s | trigger-sync 40/200, 7 waiting | created Trigger shop/orders",
+			want: "1m5s | trigger-sync 40/200, waits 1m10s for Broker shop/default and 6 more | created Trigger shop/orders",
+		},
+		"OneObject": {
+			reason: "what it waits for is shown before what happened last, also where there is little room", width: 60,
+			do: func(s *StatusLine) {
+				s.Job("trigger-sync").Start(40)
+				s.Job("trigger-sync").Step(12, 1, engine.Wait{Object: "Broker shop/default", Since: time.Now()}, "created Trigger shop/orders")
+			},
+			want: "1m5s | trigger-sync 12/40, waits 0s for Broker shop/defaul…",
 		},
 		"NothingIsWaiting": {
 			reason: "a count of 0 says nothing", width: 100,
-			do:   func(s *StatusLine) { s.Job("trigger-sync").Start(200); s.Job("trigger-sync").Step(40, 0, "") },
+			do: func(s *StatusLine) {
+				s.Job("trigger-sync").Start(200)
+				s.Job("trigger-sync").Step(40, 0, engine.Wait{}, "")
+			},
 			want: "1m5s | trigger-sync 40/200",
 		},
 		"SeveralJobs": {
@@ -110,7 +123,7 @@ func TestStatusLine(t *testing.T) {
 			do: func(s *StatusLine) {
 				s.State("a", "running")
 				s.Job("a").Start(3)
-				s.Job("a").Step(3, 0, "created Hat wardrobe/new")
+				s.Job("a").Step(3, 0, engine.Wait{}, "created Hat wardrobe/new")
 				s.Job("a").Stop()
 			},
 			want: "1m5s | a running",
@@ -122,7 +135,10 @@ func TestStatusLine(t *testing.T) {
 		},
 		"Narrow": {
 			reason: "what happened last is the first to be cut, and the last column stays free", width: 30,
-			do:   func(s *StatusLine) { s.Job("a").Start(9); s.Job("a").Step(4, 0, "created Hat wardrobe/new") },
+			do: func(s *StatusLine) {
+				s.Job("a").Start(9)
+				s.Job("a").Step(4, 0, engine.Wait{}, "created Hat wardrobe/new")
+			},
 			want: "1m5s | a 4/9 | created Hat w…",
 		},
 		"VeryNarrow": {
@@ -133,7 +149,7 @@ func TestStatusLine(t *testing.T) {
 		"NoWork": {
 			reason: "steps without a start are not work", width: 100,
 			do: func(s *StatusLine) {
-				s.Job("a").Step(1, 1, "nothing was started")
+				s.Job("a").Step(1, 1, engine.Wait{Object: "Broker shop/default", Since: time.Now()}, "nothing was started")
 				s.Job("a").Start(0)
 				s.Job("a").Stop()
 			},
@@ -191,7 +207,7 @@ func TestStatusLineAtAnotherWidth(t *testing.T) {
 					screen.resize(width)
 				}
 				s.Job("a").Start(9)
-				s.Job("a").Step(4, 0, "created Hat wardrobe/new in a large wardrobe")
+				s.Job("a").Step(4, 0, engine.Wait{}, "created Hat wardrobe/new in a large wardrobe")
 				log("one")
 				drawn()
 				log("two")
@@ -225,7 +241,7 @@ func TestStatusLineWithoutATerminal(t *testing.T) {
 		s := NewStatusLine(&out, false)
 		s.State("a", "running")
 		s.Job("a").Start(9)
-		s.Job("a").Step(4, 0, "created Hat wardrobe/new")
+		s.Job("a").Step(4, 0, engine.Wait{}, "created Hat wardrobe/new")
 		drawn()
 		if _, err := s.Write([]byte("a line\n")); err != nil {
 			t.Fatal(err)

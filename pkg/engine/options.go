@@ -113,7 +113,7 @@ type noProgress struct{}
 func (noProgress) Start(int) {}
 
 // Step implements Progress.
-func (noProgress) Step(int, int, string) {}
+func (noProgress) Step(int, int, execute.Wait, string) {}
 
 // Stop implements Progress.
 func (noProgress) Stop() {}

@@ -472,7 +472,7 @@ func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
 		}
 		return outcome{result: migration.NothingToDo, message: "there is nothing to do"}
 	}
-	r.Log.Info("waiting for what exists already", zap.Int("objects", len(plan.Units)))
+	r.Log.Info("waiting for what exists already", zap.Int("objects", len(plan.Units)), zap.String("first", plan.Units[0].ID))
 	r.e.opts.Progress.Start(len(plan.Units))
 	defer r.e.opts.Progress.Stop()
 	x := r.executor(ctx, plan.Parallelism, plan.Serial)

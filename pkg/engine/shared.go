@@ -12,6 +12,9 @@ type SignalError = act.SignalError
 // Progress is told how far a run is.
 type Progress = execute.Progress
 
+// Wait is an object that a run waits for.
+type Wait = execute.Wait
+
 // SharedLock lets several jobs of one process write under one Lease: the first one that
 // writes takes it, and it is held until Release.
 type SharedLock = lease.SharedLock

@@ -442,9 +442,9 @@ func (f progressFunc) For(string) engine.Progress  { return silent{} }
 
 type silent struct{}
 
-func (silent) Start(int)             {}
-func (silent) Step(int, int, string) {}
-func (silent) Stop()                 {}
+func (silent) Start(int)                          {}
+func (silent) Step(int, int, engine.Wait, string) {}
+func (silent) Stop()                              {}
 
 // TestAWaitingCallerMayGiveUp: whoever waits for a hook, or for the turn of a job, ends
 // with its context.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,9 +47,10 @@ type Executor struct {
 
 	units sync.WaitGroup
 
-	mu            sync.Mutex
-	done, waiting int
-	Failures      []error
+	mu       sync.Mutex
+	done     int
+	waiting  []*Wait // the longest first
+	Failures []error
 	// turns are held by the units whose turn it is (see Change.Turn).
 	turns map[string]chan struct{}
 }
@@ -404,7 +406,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 			if !begun && journal.FirstWrite(e.Unit.Changes[i:]) >= 0 {
 				limit = x.work // what is waited for is there for a write that will not be
 			}
-			err := x.waits(func() error {
+			err := x.waits(ch.Ref, func() error {
 				return x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.Wait(limit, conditions, time.Now()) })
 			})
 			if err != nil {
@@ -434,7 +436,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 		// Not in the unit's own slot: nothing waits for a mark.
 		x.units.Go(func() { x.r.Recorder.MarkDone(x.work, e.Chunk) })
 	}
-	x.step(1, 0, e.Unit.ID)
+	x.step(1, e.Unit.ID)
 }
 
 // write makes one change in a write slot. asked is when the job decided on it; zero if
@@ -457,7 +459,7 @@ func (x *Executor) await(ctx context.Context, u *migration.Unit) {
 		ch := &u.Changes[i]
 		began := time.Now()
 		report := migration.ReportOf(ch, migration.ChangeDone)
-		err := x.waits(func() error { return x.waiter.Wait(ctx, x.r.Job.Await(ch), began) })
+		err := x.waits(ch.Ref, func() error { return x.waiter.Wait(ctx, x.r.Job.Await(ch), began) })
 		if err != nil {
 			x.fail(u, i, fmt.Errorf("%s: %w", ch.Ref, err))
 		}
@@ -467,7 +469,7 @@ func (x *Executor) await(ctx context.Context, u *migration.Unit) {
 			return
 		}
 	}
-	x.step(1, 0, u.ID)
+	x.step(1, u.ID)
 }
 
 func (x *Executor) report(report *migration.ChangeReport, err error, took time.Duration) {
@@ -505,20 +507,49 @@ func (x *Executor) failRun(err error) {
 	x.Stop(act.ErrStopped)
 }
 
-// waits counts a unit among those that wait while wait goes on, also if a condition of the
-// job panics.
-func (x *Executor) waits(wait func() error) error {
-	x.step(0, 1, "")
-	defer x.step(0, -1, "")
+// waits counts an object among those that are waited for while wait goes on, also if a
+// condition of the job panics. Every reminder, the log names the one that has taken the longest.
+func (x *Executor) waits(ref migration.Ref, wait func() error) error {
+	w := &Wait{Object: ref.String(), Since: time.Now()}
+	x.mu.Lock()
+	x.waiting = append(x.waiting, w)
+	var timer *time.Timer
+	timer = time.AfterFunc(reminder, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		switch slices.Index(x.waiting, w) {
+		case 0:
+			x.r.Log.Info("still waiting", zap.String("object", w.Object), zap.Float64("seconds", Seconds(time.Since(w.Since))), zap.Int("objects", len(x.waiting)))
+			fallthrough
+		default:
+			timer.Reset(reminder)
+		case -1: // it has just ended
+		}
+	})
+	x.mu.Unlock()
+	x.step(0, "")
+	defer func() {
+		timer.Stop()
+		x.mu.Lock()
+		x.waiting = slices.DeleteFunc(x.waiting, func(other *Wait) bool { return other == w })
+		x.mu.Unlock()
+		x.step(0, "")
+	}()
 	return wait()
 }
 
-func (x *Executor) step(done, waiting int, what string) {
+// reminder is how often the log names an object that is waited for.
+const reminder = 30 * time.Second
+
+func (x *Executor) step(done int, what string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.done += done
-	x.waiting += waiting
-	x.progress.Step(x.done, x.waiting, what)
+	var longest Wait
+	if len(x.waiting) > 0 {
+		longest = *x.waiting[0]
+	}
+	x.progress.Step(x.done, len(x.waiting), longest, what)
 }
 
 func nextBatch(units *[]migration.Unit) []migration.Unit {
@@ -594,13 +625,19 @@ func pastTense(v migration.Verb, result string) string {
 	}
 }
 
+// Wait is an object that is waited for.
+type Wait struct {
+	Object string
+	Since  time.Time
+}
+
 // Progress is told how far a run is.
 type Progress interface {
 	// Start is called once there is something to do, with the number of units.
 	Start(total int)
-	// Step is called when something changed: done units, units that wait for
-	// their objects, and what just happened.
-	Step(done, waiting int, what string)
+	// Step is called when something changed: done units, how many objects are waited for, which
+	// of them for the longest time (zero if there is none), and what just happened.
+	Step(done, waiting int, longest Wait, what string)
 	// Stop is called when the run ends, also if Start never was.
 	Stop()
 }

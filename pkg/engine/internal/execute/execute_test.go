@@ -1,10 +1,17 @@
 package execute
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -33,4 +40,44 @@ func TestNextBatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// told is a Progress that writes down what is waited for.
+type told struct{ steps []string }
+
+func (*told) Start(int) {}
+func (*told) Stop()     {}
+
+func (p *told) Step(_, waiting int, longest Wait, _ string) {
+	p.steps = append(p.steps, fmt.Sprintf("%d: %s", waiting, longest.Object))
+}
+
+// TestWaitsNameTheLongest: the progress and the log name the object that has been waited for the longest time.
+func TestWaitsNameTheLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		progress := &told{}
+		x := &Executor{r: &act.Actor{Log: zap.New(core)}, progress: progress}
+		for i, name := range []string{"slow", "quick"} {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				_ = x.waits(enginetest.Ref("Thing", name), func() error {
+					time.Sleep([]time.Duration{70 * time.Second, 40 * time.Second}[i])
+					return nil
+				})
+			}()
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"1: Thing shop/slow", "2: Thing shop/slow", "1: Thing shop/slow", "0: "}, progress.steps); diff != "" {
+			t.Errorf("progress (-want +got):\n%s", diff)
+		}
+		var got []string
+		for _, line := range logs.All() {
+			got = append(got, fmt.Sprint(line.Message, " ", line.ContextMap()["object"], " ", line.ContextMap()["seconds"]))
+		}
+		if diff := cmp.Diff([]string{"still waiting Thing shop/slow 30", "still waiting Thing shop/slow 60"}, got); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
 }

@@ -136,7 +136,7 @@ func (x *Executor) leaveUnit(u *migration.Unit, moved *write.ChangedError) {
 		x.reported(report)
 	}
 	x.r.Log.Warn("not done: it was changed since the plan was made", zap.String("object", f.Object), zap.String("problem", f.Problem))
-	x.step(1, 0, u.ID)
+	x.step(1, u.ID)
 }
 
 // recordEffects notes what a controller made because of a change, so that a

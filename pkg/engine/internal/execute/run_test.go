@@ -36,7 +36,7 @@ func (*progress) Start(int) {}
 
 func (*progress) Stop() {}
 
-func (p *progress) Step(done, waiting int, _ string) {
+func (p *progress) Step(done, waiting int, _ Wait, _ string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done, p.waiting, p.most = done, waiting, max(p.most, waiting)
