@@ -38,7 +38,6 @@ sandbox: cluster build ## The demo's cluster that stays up, to try bin/eventmesh
 
 .PHONY: test
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
-	go build -race ./... # with all cores, which -p 1 would not
 	go test -C test/kubernetes/build ./...
 	go test -C examples/installer -short ./...
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
@@ -112,8 +111,8 @@ node: ## Build and install the node of end-to-end tests, and Knative Eventing (o
 
 ##@ Testing
 .PHONY: test-unit
-test-unit: cc ## Unit tests only: seconds, needs no cluster
-	$(GOTEST) -short -timeout 5m ./...
+test-unit: cc ## Unit tests only: about a minute, needs no cluster
+	$(GOTEST) -short -timeout 5m $$(go list ./... | grep -v /test/integration/) # where -short leaves out all, and the linker does not
 
 # The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a failed test is one.
 # Other values of E2E choose how the upgrade is made: see test/e2e/upgrade_test.go. The recipe does not call make: "make -n e2e" would run it.
