@@ -3,7 +3,9 @@
 package charts
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -162,8 +164,12 @@ func read(t *testing.T, out string) *rendering {
 	t.Helper()
 	r := &rendering{text: out}
 	for _, doc := range strings.Split(out, "\n---\n") {
+		raw, err := yaml.YAMLToJSONStrict([]byte(doc))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
 		var meta metav1.TypeMeta
-		if err := yaml.Unmarshal([]byte(doc), &meta); err != nil {
+		if err := json.Unmarshal(raw, &meta); err != nil {
 			t.Fatalf("%v\n%s", err, doc)
 		}
 		if meta.Kind == "" {
@@ -173,7 +179,9 @@ func read(t *testing.T, out string) *rendering {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := yaml.UnmarshalStrict([]byte(doc), obj); err != nil {
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(obj); err != nil {
 			t.Fatalf("%v\n%s", err, doc)
 		}
 		r.objects = append(r.objects, obj)
