@@ -45,7 +45,7 @@ type goPackage struct {
 var rank = map[string]int{
 	"cmd":      0,
 	"registry": 1,
-	"cli":      2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2,
+	"cli":      2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2, "check": 2, "runbook": 2,
 	"inventory": 3, "migrationtest": 3, "present": 3,
 	"engine": 4, "eventservice": 4,
 	"migration": 5,

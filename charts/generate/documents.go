@@ -33,7 +33,7 @@ func exitCodesTable(links string) []byte {
 		for i, r := range c.Results {
 			results[i] = "`" + string(r) + "`"
 		}
-		fmt.Fprintf(&b, "| [%s](%s) | %s | %s |\n", c, links+strings.TrimPrefix(c.Page(), "docs/"), strings.Join(results, ", "), c.Meaning)
+		fmt.Fprintf(&b, "| [%s](%s) | %s | %s |\n", c, links+"runbook.md#"+c.ID(), strings.Join(results, ", "), c.Meaning)
 	}
 	return b.Bytes()
 }

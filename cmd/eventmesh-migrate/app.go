@@ -86,7 +86,7 @@ Show the plan, run it, then verify the result:
   {name} run
   {name} verify
 
-Exit codes (docs/runbook.md says what to do at each). Of several jobs, the worst:
+Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the worst:
 ` + cli.ExitCodes(),
 		SilenceErrors: true, SilenceUsage: true,
 		// A plugin is called by two words.
@@ -100,7 +100,7 @@ Exit codes (docs/runbook.md says what to do at each). Of several jobs, the worst
 	root.SetErr(a.Stderr)
 	root.AddCommand(
 		jobsCommand(a), planCommand(a), runCommand(a), statusCommand(a), undoCommand(a), verifyCommand(a),
-		mapCommand(a), diagnoseCommand(a), lintCommand(a), jobCommand(a), versionCommand(a), flagsTopic(a),
+		mapCommand(a), diagnoseCommand(a), explainCommand(a), lintCommand(a), jobCommand(a), versionCommand(a), flagsTopic(a),
 	)
 	cobra.AddTemplateFunc("ownFlags", func(all *pflag.FlagSet) string { return ownFlags(all, a.name) })
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), ".LocalFlags.FlagUsages", "ownFlags .LocalFlags", 1))

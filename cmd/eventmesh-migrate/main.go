@@ -13,6 +13,7 @@
 //	eventmesh-migrate verify     everything that is wrong with a finished migration
 //	eventmesh-migrate map        which events reach which subscribers, before and after
 //	eventmesh-migrate diagnose   one archive for a support ticket, without secrets
+//	eventmesh-migrate explain ID what an ID or an exit code in a report means
 //
 // Called by the name of a job (by a link of that name), it is the binary of that
 // job. "eventmesh-migrate job NAME" is the same.

@@ -169,7 +169,7 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 	}
 	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s checking, %s running; %d reads, %d writes.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), r.Requests.Reads, r.Requests.Writes)
 	if r.ExitCode != migration.ExitOK {
-		fmt.Fprintln(a.Stdout, cli.ExitLine(r.ExitCode))
+		fmt.Fprintln(a.Stdout, strings.Join(cli.ExitLines(r.ExitCode), "\n"))
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 		told.Title = fmt.Sprintf("Run on %s: %s, in %s", t.cluster, r.Message, secondsOf(r.Seconds))
 	}
 	if r.ExitCode != migration.ExitOK {
-		told.Last = []string{cli.ExitLine(r.ExitCode)}
+		told.Last = cli.ExitLines(r.ExitCode)
 	}
 	return present.Text(told, t.options(state))
 }

@@ -106,13 +106,13 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 	}
 	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 	t := &table{}
-	t.row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "PAGE")
+	t.row("SEVERITY", "FINDING", "OBJECT", "PROBLEM", "WHAT TO DO", "EXPLAIN")
 	errors := 0
 	for _, d := range found {
 		if d.Severity == migration.Error {
 			errors++
 		}
-		t.row(string(d.Severity), d.ID, d.Object, d.Problem, d.Hint, d.Page)
+		t.row(string(d.Severity), d.ID, d.Object, d.Problem, d.Hint, textOf(a, c).caller.Explain(d.ID))
 	}
 	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
 		return err

@@ -123,7 +123,7 @@ func help(job migration.Job, cl *commandLine) string {
 		fmt.Fprintf(&b, "%s:\n%s\n", g.title, g.flags.FlagUsagesWrapped(helpWidth))
 	}
 
-	b.WriteString("Exit codes (docs/runbook.md says what to do at each):\n")
+	b.WriteString("Exit codes (\"eventmesh-migrate explain exit-N\" says what to do at each):\n")
 	b.WriteString(ExitCodes())
 	return b.String()
 }

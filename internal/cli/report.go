@@ -28,8 +28,11 @@ func Meaning(code int) string {
 	return migration.ExitCodeOf(code).Meaning
 }
 
-// Anchor is the place of an exit code in the runbook.
-func Anchor(code int) string { return migration.ExitCodeOf(code).Page() }
+// explain is the command that knows the runbook. It needs no cluster.
+const explain = "eventmesh-migrate explain "
+
+// explanation is the command that explains an exit code.
+func explanation(code int) string { return explain + migration.ExitCodeOf(code).ID() }
 
 // writeJSON writes the report as docs/architecture.md has it: one object, with every list
 // present.
@@ -62,29 +65,27 @@ func clusterName(server, context, user string) string {
 	return fmt.Sprintf("%s (%s)", server, strings.Join(about, ", "))
 }
 
-// ExitLine tells what an exit code means, and where to read on.
-func ExitLine(code int) string {
-	return fmt.Sprintf("Exit code %d: %s. What to do: %s", code, Meaning(code), Anchor(code))
+// ExitLines tell what an exit code means, and what explains it. A command is not wrapped.
+func ExitLines(code int) []string {
+	return []string{fmt.Sprintf("Exit code %d: %s.", code, Meaning(code)), "What to do: " + explanation(code)}
 }
 
 // Text is the report of one job for people: a summary, groups of findings, the next command.
 func Text(r *migration.Report, cluster string, o present.Options) string {
 	told := present.OfJob(r, cluster)
-	if line := lastLine(r); line != "" {
-		told.Last = []string{line}
-	}
+	told.Last = lastLines(r)
 	return present.Text(told, o)
 }
 
-// lastLine tells how a job ended, and where to read on; "" if there is nothing to do.
-func lastLine(r *migration.Report) string {
+// lastLines tell how a job ended, and what explains it; none if there is nothing to do.
+func lastLines(r *migration.Report) []string {
 	switch code := r.ExitCode(); {
 	case code != migration.ExitOK:
-		return ExitLine(code)
+		return ExitLines(code)
 	case r.Result == migration.DeferredResult:
-		return "Exit code 0, but some work is deferred to a later run. What to do: docs/runbook.md#deferred"
+		return []string{"Exit code 0, but some work is deferred to a later run.", "What to do: " + explain + "deferred"}
 	}
-	return ""
+	return nil
 }
 
 // WriteWide writes each change and each finding of one job.
@@ -105,8 +106,8 @@ func WriteWide(w io.Writer, r *migration.Report) error {
 		writeChanges(b, r)
 	}
 	writeFindings(b, r.Findings)
-	if line := lastLine(r); line != "" {
-		fmt.Fprintf(b, "\n%s\n", line)
+	if last := lastLines(r); len(last) > 0 {
+		fmt.Fprintf(b, "\n%s\n", strings.Join(last, "\n"))
 	}
 	return b.Flush()
 }

@@ -165,13 +165,13 @@ func TestExitCodes(t *testing.T) {
 	}{
 		migration.Succeeded:      {0, "Made 1 hat"},
 		migration.NothingToDo:    {0, "test-job run: nothing-to-do"},
-		migration.DeferredResult: {0, "docs/runbook.md#deferred"},
-		migration.FailedResult:   {1, "docs/runbook.md#exit-1"},
-		migration.RolledBack:     {1, "docs/runbook.md#exit-1"},
-		migration.PartlyRestored: {3, "docs/runbook.md#exit-3"},
-		migration.Refused:        {4, "docs/runbook.md#exit-4"},
-		migration.Locked:         {5, "docs/runbook.md#exit-5"},
-		migration.TimedOut:       {124, "docs/runbook.md#exit-124"},
+		migration.DeferredResult: {0, "eventmesh-migrate explain deferred"},
+		migration.FailedResult:   {1, "eventmesh-migrate explain exit-1"},
+		migration.RolledBack:     {1, "eventmesh-migrate explain exit-1"},
+		migration.PartlyRestored: {3, "eventmesh-migrate explain exit-3"},
+		migration.Refused:        {4, "eventmesh-migrate explain exit-4"},
+		migration.Locked:         {5, "eventmesh-migrate explain exit-5"},
+		migration.TimedOut:       {124, "eventmesh-migrate explain exit-124"},
 		migration.Interrupted:    {143, "Exit code 143: interrupted by SIGTERM"},
 	} {
 		t.Run(string(result), func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 	if len(got) > 4096 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…\n") {
 		t.Errorf("%d bytes, valid UTF-8: %t; the kubelet keeps 4096:\n%s", len(got), utf8.ValidString(got), got)
 	}
-	for _, want := range []string{"docs/runbook.md#exit-3", "error: Hat wardrobe/glued: cannot be deleted"} {
+	for _, want := range []string{"eventmesh-migrate explain exit-3", "error: Hat wardrobe/glued: cannot be deleted"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)
 		}

@@ -54,7 +54,7 @@ func terminationText(r *migration.Report) string {
 		fmt.Fprintf(&b, "changes: %s\n", counts)
 	}
 	if code != migration.ExitOK {
-		fmt.Fprintf(&b, "what to do: %s\n", Anchor(code))
+		fmt.Fprintf(&b, "what to do: %s\n", explanation(code))
 	}
 	for _, g := range bySeverity(r.Findings) {
 		for _, f := range g.findings {

@@ -38,6 +38,9 @@ func (c Caller) work(words ...string) string {
 	return c.line(words...)
 }
 
+// Explain is the command that explains an ID or an exit code. It needs no cluster.
+func (c Caller) Explain(id string) string { return c.Program + " explain " + id }
+
 // Complete adds the flags of the cluster to a command of a finding, which knows only its
 // object. A flag that the command has already is not added.
 func (c Caller) Complete(command string) string {

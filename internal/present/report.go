@@ -342,6 +342,12 @@ func sections(groups []Group, budget map[migration.Severity]detail, o Options) [
 	if short && o.Full != "" {
 		lines = append(lines, Wrap("The full list: "+o.Full, o.Width)...)
 	}
+	// Errors are the last groups.
+	for i := range groups {
+		if g := &groups[i]; g.Severity == migration.Error && g.ID != "" {
+			return append(lines, "About an ID: "+o.Caller.Explain(g.ID))
+		}
+	}
 	return lines
 }
 

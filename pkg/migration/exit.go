@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Exit codes of every job binary; docs/runbook.md explains each.
+// Exit codes of every job binary; docs/runbook.md has what to do at each.
 const (
 	ExitOK             = 0
 	ExitFailed         = 1
@@ -71,12 +71,12 @@ func (c ExitCode) String() string {
 	return fmt.Sprint(c.Code)
 }
 
-// Page is the place in the runbook.
-func (c ExitCode) Page() string {
+// ID is the anchor in the runbook, and what "eventmesh-migrate explain" knows the code by.
+func (c ExitCode) ID() string {
 	if c.Code == ExitSignal {
-		return "docs/runbook.md#exit-128n"
+		return "exit-128n"
 	}
-	return fmt.Sprintf("docs/runbook.md#exit-%d", c.Code)
+	return fmt.Sprintf("exit-%d", c.Code)
 }
 
 // ExitCode returns the exit code of the report's result.

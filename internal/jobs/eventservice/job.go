@@ -89,7 +89,8 @@ It only reads, and is safe to run again at any time. It refuses (exit code 4)
 while the Job mesh-namespaces-migration of Kyma's own event-bus chart runs.
 
 Exit codes: 0 every event-service posts to the mesh, 1 some do not, 124 --timeout
-was too short; docs/runbook.md explains the others.
+was too short;
+"eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

@@ -95,7 +95,8 @@ object into the Application's release. A rollback keeps an HTTPSource to which
 an event-service posts already: no event is left without a receiver.
 
 Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 refused before
-anything was changed, with every reason; docs/runbook.md explains the others.
+anything was changed, with every reason;
+"eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

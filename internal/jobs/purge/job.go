@@ -103,7 +103,8 @@ the objects that it deleted, with new UIDs. Objects that were being deleted alre
 and waited for a finalizer, are not restored.
 
 Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 in use, or --yes
-is missing; docs/runbook.md explains the others.
+is missing;
+"eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

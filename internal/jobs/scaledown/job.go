@@ -88,7 +88,8 @@ It refuses (exit code 4) while the Job mesh-namespaces-migration of Kyma's own
 event-bus chart runs.
 
 Exit codes: 0 done, nothing to do or deferred, 1 failed and rolled back, 4 refused
-before anything was changed; docs/runbook.md explains the others.
+before anything was changed;
+"eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

@@ -113,8 +113,8 @@ finished, by a rollback, too. What cannot be finished stays in the journal, and 
 exit code is 3.
 
 Exit codes: 0 done, nothing to do, or deferred, 1 failed and rolled back, 3 failed
-and not fully restored, 4 refused before anything was changed; docs/runbook.md
-explains the others.
+and not fully restored, 4 refused before anything was changed; "eventmesh-migrate
+explain" has the others.
 `
 
 // Settings implements migration.Configurable.

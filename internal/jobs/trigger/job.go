@@ -135,7 +135,8 @@ a run with nothing to do reads and writes nothing. Names follow from the
 Subscription: those of the Console are the ones by which it deletes a Trigger.
 
 Exit codes: 0 done, nothing to do, or deferred; 1 failed and rolled back; 4 refused
-before anything was changed; docs/runbook.md explains the others.
+before anything was changed;
+"eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

@@ -319,7 +319,7 @@ func TestKindMissing(t *testing.T) {
 	}
 	tool(t, "verify").want(t, migration.ExitFindings, "kind-missing: the API server serves no kind HTTPSource", "Next: ")
 	out := tool(t, "verify", "-o", "wide")
-	out.want(t, migration.ExitFindings, "kind-missing", "the API server serves no kind HTTPSource (sources.kyma-project.io), which component event-sources installs", "docs/runbook.md#verify-kind-missing")
+	out.want(t, migration.ExitFindings, "kind-missing", "the API server serves no kind HTTPSource (sources.kyma-project.io), which component event-sources installs", "eventmesh-migrate explain kind-missing")
 	tool(t, "map").want(t, 0, "no HTTPSource")
 	tool(t, "jobs").want(t, 0, "httpsource-sync")
 	tool(t, "run", "--job=httpsource-sync").want(t, migration.ExitRefused, "event-sources")

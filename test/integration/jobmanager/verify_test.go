@@ -410,7 +410,7 @@ func TestVerifyHalfMigrated(t *testing.T) {
 			t.Errorf("not in namespace shop: %+v", d)
 		}
 	}
-	tool(t, "verify", "-o", "wide").want(t, migration.ExitFindings, "SEVERITY", "docs/runbook.md#verify-trigger-stuck")
+	tool(t, "verify", "-o", "wide").want(t, migration.ExitFindings, "SEVERITY", "eventmesh-migrate explain trigger-stuck")
 }
 
 // TestRunbookKnowsEveryDefect holds the runbook to the catalog: what a page is

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/present"
+	"github.com/kyma-project/eventmesh-migration/internal/runbook"
+)
+
+func explainCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "explain [ID]", Short: "Explain the ID of a finding, or an exit code",
+		Long: `Print what the runbook says about the ID of a finding, about an exit code, or about
+one of its sections. Without an ID, list all of them. It needs no cluster.`,
+		Example: "  {name} explain\n  {name} explain link-missing\n  {name} explain exit-3 -o json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return noArguments(cmd, args[1:])
+			}
+			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var words []string
+			for _, e := range runbook.Entries() {
+				words = append(words, cobra.CompletionWithDesc(e.ID, e.Summary))
+			}
+			return words, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			entries := runbook.Entries()
+			if len(args) > 0 {
+				if entries = runbook.Find(args[0]); len(entries) == 0 {
+					return unknownID(a, args[0])
+				}
+			}
+			switch {
+			case a.structured():
+				return a.print(entries)
+			case a.output == formName:
+				for _, e := range entries {
+					fmt.Fprintln(a.Stdout, e.ID)
+				}
+				return nil
+			case len(args) == 0:
+				_, err := io.WriteString(a.Stdout, listed(entries, textOf(a, nil).tableWidth()))
+				return err
+			}
+			for i, e := range entries {
+				if i > 0 {
+					fmt.Fprintln(a.Stdout)
+				}
+				fmt.Fprint(a.Stdout, e.Render(a.Width(), a.name+" explain"))
+			}
+			return nil
+		},
+	}
+	a.flags(cmd, []string{formText, formJSON, formYAML, formName})
+	return cmd
+}
+
+// listed is the list of all entries, by section. A summary is cut at the width; 0 cuts none.
+func listed(entries []runbook.Entry, width int) string {
+	longest := map[string]int{}
+	for _, e := range entries {
+		longest[e.Section] = max(longest[e.Section], len(e.ID))
+	}
+	var b strings.Builder
+	for i, e := range entries {
+		if i == 0 || entries[i-1].Section != e.Section {
+			fmt.Fprintf(&b, "%s%s:\n", strings.Repeat("\n", min(i, 1)), e.Section)
+		}
+		line := fmt.Sprintf("  %-*s  %s", longest[e.Section], e.ID, e.Summary)
+		if width > 0 {
+			line = present.Fit(line, width)
+		}
+		fmt.Fprintln(&b, line)
+	}
+	return b.String()
+}
+
+// unknownID refuses an ID, and names those that are like it.
+func unknownID(a *app, id string) error {
+	// The program's own rule for a command that was mistyped.
+	all := &cobra.Command{SuggestionsMinimumDistance: 3}
+	var near []string
+	for _, e := range runbook.Entries() {
+		all.AddCommand(&cobra.Command{Use: e.ID, Run: func(*cobra.Command, []string) {}})
+		if strings.Contains(e.ID, strings.ToLower(id)) {
+			near = append(near, e.ID)
+		}
+	}
+	near = append(near, all.SuggestionsFor(id)...)
+	slices.Sort(near)
+	near = slices.Compact(near)
+	similar := ""
+	if len(near) > 0 {
+		similar = "similar: " + strings.Join(near[:min(len(near), 5)], ", ") + "; "
+	}
+	return cli.Usage(fmt.Sprintf("unknown ID %q (%sall: %s explain)", id, similar, a.name))
+}
