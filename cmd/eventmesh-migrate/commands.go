@@ -181,7 +181,9 @@ func planCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c.Announce()
+		if !announced(a, c) {
+			return nil
+		}
 		return a.work(c, "plan", *s)
 	}
 	cmd.Flags().BoolVar(&a.exitCode, "exit-code", false, "exit code 0: a run would change nothing; 6: it would make or await changes; 7: the cluster could not be read.")
@@ -211,7 +213,9 @@ that come after it do not run.`,
 		if err != nil {
 			return err
 		}
-		c.Announce()
+		if !announced(a, c) {
+			return nil
+		}
 		if !yes && a.Asks(a.in) {
 			if ok, err := agreed(a, "Change this cluster? \""+a.name+" plan\" shows the changes first."); !ok {
 				return err
@@ -234,10 +238,7 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 	var report *jobmanager.Report
 	var failed error
 	code, err := c.Supervise(command != "plan", func(ctx context.Context) {
-		if failed = c.Reach(ctx); failed == nil {
-			failed = limitExists(ctx, a, c)
-		}
-		if failed != nil {
+		if failed = limitExists(ctx, a, c); failed != nil {
 			return
 		}
 		switch command {
@@ -330,6 +331,17 @@ func unconfirmed(a *app, names []string) string {
 	return ""
 }
 
+// announced names the cluster and the user, as the API server knows it; false if the server
+// cannot be reached, which is told.
+func announced(a *app, c *cli.Connection) bool {
+	if err := c.Reach(context.Background()); err != nil {
+		_ = unreached(a, err) // it is told, and the exit code is set
+		return false
+	}
+	c.Announce()
+	return true
+}
+
 // unreached tells why nothing was begun.
 func unreached(a *app, failed error) error {
 	a.tell(failed)
@@ -405,6 +417,9 @@ both phases one run for each phase.`,
 			if err != nil {
 				return err
 			}
+			if !announced(a, c) {
+				return nil
+			}
 			m, err := a.manager(c, nil)
 			if err != nil {
 				return err
@@ -415,7 +430,6 @@ both phases one run for each phase.`,
 					return cli.Usage(err.Error())
 				}
 			}
-			c.Announce()
 			if !yes {
 				if ok, err := agreed(a, fmt.Sprintf("Undo the newest run of %s on %s?", strings.Join(jobs, ", then of "), c.Cluster())); !ok {
 					return err
@@ -427,11 +441,7 @@ both phases one run for each phase.`,
 			var report *migration.Report
 			var failed error
 			code, err := c.Supervise(true, func(ctx context.Context) {
-				if failed = c.Reach(ctx); failed == nil {
-					report, failed = m.Undo(ctx, args[0])
-				} else {
-					failed = &jobmanager.JobError{Job: args[0], Code: migration.ExitFailed, Err: failed}
-				}
+				report, failed = m.Undo(ctx, args[0])
 			})
 			var broken *jobmanager.JobError
 			switch {

@@ -100,7 +100,7 @@ func TestFlagsBecomeOptions(t *testing.T) {
 			if tr.options.Log == nil || tr.options.Identity == "" || tr.options.Version == "" || tr.options.User != "me" || tr.options.Host == "" {
 				t.Errorf("%s: the engine got no logger, identity, version, user or host: %+v", tc.reason, tr.options)
 			}
-			ignored := cmpopts.IgnoreFields(engine.Options{}, "Log", "Identity", "Version", "User", "Host", "Undo")
+			ignored := cmpopts.IgnoreFields(engine.Options{}, "Log", "Identity", "Version", "User", "Host", "Undo", "Grant")
 			if diff := cmp.Diff(tc.want, tr.options, ignored, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s: options (-want +got):\n%s", tc.reason, diff)
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,6 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 )
 
@@ -25,8 +27,8 @@ const (
 )
 
 // Reach asks the API server once whether it answers to this account, before any job does. Its
-// error is one message with one action. In a Pod it asks nothing: nobody waits, and the jobs
-// wait longer for a server that restarts.
+// error is one message with one action. The server also says who the user is, if it can. In a
+// Pod it asks nothing: nobody waits, and the jobs wait longer for a server that restarts.
 func (c *Connection) Reach(ctx context.Context) error {
 	if c.Context == "" {
 		return nil
@@ -45,6 +47,8 @@ func (c *Connection) Reach(ctx context.Context) error {
 	if problem != "" {
 		return fmt.Errorf("cannot reach the API server %s: %s", c.Config.Host, problem)
 	}
+	c.User = cmp.Or(k8sutil.WhoAmI(ctx, c.Config), c.User)
+	c.Options.User = c.User
 	return nil
 }
 

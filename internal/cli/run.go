@@ -210,7 +210,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 
 	o := cl.engineOptions()
 	o.Log, o.Identity, o.Version, o.Undo = log, identity(), version(), cl.undo
-	o.User, o.Host = p.user, host()
+	o.User, o.Host, o.Grant = p.user, host(), p.grant()
 	if out.Live() {
 		o.Progress = out.Job(p.job.Name())
 	}
@@ -350,6 +350,15 @@ func intro(verb string, job migration.Job, o *options) string {
 	return what + fmt.Sprintf(" Time limit %s; if it fails, %s more to %s."+
 		" As a hook it needs \"helm upgrade --timeout %s\" or more. If Helm gives up earlier, this Job continues: wait until it has ended, then upgrade again",
 		duration(o.timeout), duration(o.rollbackTimeout), otherwise, helmTimeout(o))
+}
+
+// grant is the command that prints a Role for the account of a person. That of a Pod has the
+// Roles of its chart.
+func (p *process) grant() string {
+	if p.context == "" {
+		return ""
+	}
+	return "eventmesh-migrate check --role"
 }
 
 // identity names this process as the holder of a lock, for those who wait for

@@ -168,7 +168,7 @@ func (t *Tool) Connect() (*Connection, error) {
 	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == "" && !o.noColor})
 	klogTo(c.Log)
 	c.Options.Log, c.Options.Identity, c.Options.Version, c.Options.Undo = c.Log, identity(), version(), t.cl.undo
-	c.Options.User, c.Options.Host = c.User, host()
+	c.Options.User, c.Options.Host, c.Options.Grant = c.User, host(), t.p.grant()
 	return c, nil
 }
 

@@ -73,6 +73,24 @@ func (s *Served) Find(ctx context.Context, gk schema.GroupKind) (schema.GroupVer
 	return schema.GroupVersionResource{}, false, errors.Join(failed...)
 }
 
+// HasVersion says whether a version of a group, "group/version", is served.
+func (s *Served) HasVersion(ctx context.Context, groupVersion string) (bool, error) {
+	gv, err := schema.ParseGroupVersion(groupVersion)
+	if err != nil {
+		return false, err
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	if err := s.load(ctx); err != nil {
+		return false, err
+	}
+	return slices.Contains(s.groups[gv.Group], gv.Version), nil
+}
+
 // Forget makes the next Find ask the server again.
 func (s *Served) Forget() {
 	s.turn <- struct{}{}

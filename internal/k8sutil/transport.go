@@ -91,11 +91,11 @@ func (e *ReadOnlyError) Error() string {
 	return fmt.Sprintf("this client reads only: refused %s %s", e.Method, e.Path)
 }
 
-// IsRead says whether a request changes nothing: GETs, dry runs, and access reviews, which are
-// created but never stored.
+// IsRead says whether a request changes nothing: GETs, dry runs, and reviews of the account, which
+// are created but never stored.
 func IsRead(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead ||
-		strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/") ||
+		strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/") || strings.HasSuffix(req.URL.Path, "/selfsubjectreviews") ||
 		// Every API server since Kubernetes 1.13 stores nothing then.
 		req.Method == http.MethodPost && req.URL.Query().Get("dryRun") == "All"
 }

@@ -62,6 +62,9 @@ type Options struct {
 	User, Host string
 	// Version of the program, for the journal and the report.
 	Version string
+	// Grant is the command that prints a Role for this account, for findings about missing
+	// permissions; "" if there is none.
+	Grant string
 	// Undo returns the command that undoes the newest run of a job, as it is pasted into a
 	// shell; nil: messages name no command.
 	Undo func(job string) string

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
@@ -22,7 +23,7 @@ import (
 // preflight asks for every permission before the first write.
 type preflight struct {
 	*act.Actor
-	reviews authorizationclient.SelfSubjectAccessReviewInterface
+	asker
 }
 
 // permission is one verb on one resource in one scope.
@@ -160,23 +161,136 @@ func (pf *preflight) missing(ctx context.Context, units []migration.Unit) ([]mig
 	if err != nil {
 		return nil, err
 	}
+	_, says := pf.Job.(migration.Accessor)
+	return pf.notGranted(says, missing), nil
+}
+
+// asker asks the API server what this account may do.
+type asker struct{ *Engine }
+
+// notGranted are the findings about missing permissions. inRole: the Role that Options.Grant
+// prints has them.
+func (e asker) notGranted(inRole bool, missing []permission) []migration.Finding {
 	var findings []migration.Finding
 	for _, p := range missing {
 		f := migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: "missing permission: " + p.String(), Note: grant}
-		if p.namespace == pf.StateNamespace {
+		if p.namespace == e.opts.StateNamespace {
 			f.Note += " A Role needs its namespace:"
 			f.Command = createNamespace(p.namespace)
 		}
+		if inRole && e.opts.Grant != "" {
+			f.Note, f.Command = "An administrator has to apply the Role that this command prints. Then run again.", e.opts.Grant
+		}
 		findings = append(findings, f)
 	}
-	return findings, nil
+	return findings
+}
+
+// accessOf is what a job needs in all, its state included; nothing if it does not say that.
+func (e asker) accessOf(job migration.Job) []migration.Access {
+	accessor, ok := job.(migration.Accessor)
+	switch {
+	case !ok:
+		return nil
+	case onlyReads(job):
+		return append(accessor.Access(), migration.ReaderState(e.opts.StateNamespace)...)
+	default:
+		return append(accessor.Access(), migration.WriterState(e.opts.StateNamespace)...)
+	}
+}
+
+// PermissionError is a refusal, with everything that the account lacks for the job.
+type PermissionError struct {
+	Findings []migration.Finding
+	Err      error
+}
+
+func (e *PermissionError) Error() string {
+	if n := len(e.Findings); n > 1 {
+		return fmt.Sprintf("%d permissions are missing, the first: %v", n, e.Err)
+	}
+	return e.Err.Error()
+}
+
+func (e *PermissionError) Unwrap() error { return e.Err }
+
+// refused completes an answer of the API server that a permission is missing: all that are
+// missing are named at once, of those that are needed. Any other error stays as it is.
+func (e asker) refused(ctx context.Context, needed []migration.Access, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	missing, failed := e.missing(ctx, needed)
+	if failed != nil || len(missing) == 0 {
+		return err
+	}
+	return &PermissionError{Findings: e.notGranted(true, missing), Err: err}
+}
+
+// Applicable leaves out the rows that are limited to an API that this cluster does not serve.
+func (e *Engine) Applicable(ctx context.Context, rows []migration.Access) ([]migration.Access, error) {
+	knative := "v1alpha1"
+	if v1, err := e.served.HasVersion(ctx, "eventing.knative.dev/v1"); err != nil {
+		return nil, err
+	} else if v1 {
+		knative = "v1"
+	}
+	var out []migration.Access
+	for _, row := range rows {
+		if row.Served != "" {
+			if served, err := e.served.HasVersion(ctx, row.Served); err != nil {
+				return nil, err
+			} else if !served {
+				continue
+			}
+		}
+		if row.Knative == "" || row.Knative == knative {
+			out = append(out, row)
+		}
+	}
+	return out, nil
+}
+
+// Missing names each permission of the rows that this account lacks, of those that apply to
+// this cluster: "get pods in namespace shop".
+func (e *Engine) Missing(ctx context.Context, rows []migration.Access) ([]string, error) {
+	missing, err := asker{e}.missing(ctx, rows)
+	names := make([]string, len(missing))
+	for i, p := range missing {
+		names[i] = p.String()
+	}
+	return names, err
+}
+
+func (e asker) missing(ctx context.Context, rows []migration.Access) ([]permission, error) {
+	rows, err := e.Applicable(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	var all []permission
+	for _, row := range rows {
+		resource, subresource, _ := strings.Cut(row.Resource, "/")
+		names := row.Names
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, verb := range row.Verbs {
+			for _, name := range names {
+				p := permission{verb: verb, group: row.Group, resource: resource, subresource: subresource, namespace: row.Namespace, name: name}
+				if !slices.Contains(all, p) {
+					all = append(all, p)
+				}
+			}
+		}
+	}
+	return e.denied(ctx, all)
 }
 
 const grant = "Grant it to the account that runs the job (its Role or ClusterRole), and run the job again."
 
 // denied returns which of the permissions are not given. What is needed in
 // several namespaces is mostly given in all: that is one question.
-func (pf *preflight) denied(ctx context.Context, all []permission) ([]permission, error) {
+func (e asker) denied(ctx context.Context, all []permission) ([]permission, error) {
 	byVerb := map[permission][]permission{}
 	for _, p := range all {
 		everywhere := p
@@ -190,12 +304,12 @@ func (pf *preflight) denied(ctx context.Context, all []permission) ([]permission
 	for everywhere, each := range byVerb {
 		g.Go(func() error {
 			if len(each) > 1 {
-				if allowed, err := pf.allowed(ctx, everywhere); allowed || err != nil {
+				if allowed, err := e.allowed(ctx, everywhere); allowed || err != nil {
 					return err
 				}
 			}
 			for _, p := range each {
-				allowed, err := pf.allowed(ctx, p)
+				allowed, err := e.allowed(ctx, p)
 				if err != nil {
 					return err
 				}
@@ -213,14 +327,14 @@ func (pf *preflight) denied(ctx context.Context, all []permission) ([]permission
 	return missing, err
 }
 
-func (pf *preflight) allowed(ctx context.Context, p permission) (allowed bool, err error) {
+func (e asker) allowed(ctx context.Context, p permission) (allowed bool, err error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		},
 	}}
-	err = pf.Writer.Read(ctx, func(ctx context.Context) error {
-		answer, err := pf.reviews.Create(ctx, review, metav1.CreateOptions{})
+	err = e.read(ctx, func(ctx context.Context) error {
+		answer, err := e.reviews.Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("cannot ask for the permission to %s: %w", p, err)
 		}

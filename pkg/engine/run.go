@@ -232,7 +232,7 @@ func (r *run) findOpen(ctx context.Context) error {
 		return nil
 	}
 	// Asked, so that an account that may not is refused nothing.
-	readable, err := r.preflight().allowed(ctx, permission{verb: "list", resource: "secrets", namespace: r.e.opts.StateNamespace})
+	readable, err := asker{r.e}.allowed(ctx, permission{verb: "list", resource: "secrets", namespace: r.e.opts.StateNamespace})
 	if err != nil {
 		return err
 	}
@@ -416,7 +416,7 @@ func (r *run) clearMark(ctx context.Context) {
 }
 
 func (r *run) preflight() *preflight {
-	return &preflight{Actor: r.Actor, reviews: r.e.reviews}
+	return &preflight{Actor: r.Actor, asker: asker{r.e}}
 }
 
 func (r *run) executor(ctx context.Context, parallelism int, serial bool) *execute.Executor {
@@ -952,6 +952,11 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 		rp.Findings.Add(migration.Finding{ID: "state-namespace-unusable", Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Note: home.advice().Note, Command: home.advice().Command})
 		return outcome{result: migration.Refused, message: home.Error() + "; nothing was changed"}
 	case apierrors.IsForbidden(err):
+		var all *PermissionError
+		if errors.As(asker{rp.e}.refused(ctx, asker{rp.e}.accessOf(rp.Job), err), &all) {
+			rp.Findings.Add(all.Findings...)
+			return outcome{result: migration.Refused, message: act.Count(len(all.Findings), "missing permission") + "; nothing was changed"}
+		}
 		rp.Findings.Add(migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: err.Error(), Note: grant})
 		return outcome{result: migration.Refused, message: "a permission is missing; nothing was changed"}
 	case apierrors.IsUnauthorized(err):

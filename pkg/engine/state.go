@@ -118,7 +118,7 @@ func (e *Engine) OpenState(ctx context.Context) (*State, error) {
 	}
 	s, err := e.state(ctx, fmt.Sprintf("%s,%s in (%s)", journal.LabelJob, journal.LabelPhase, strings.Join(names, ",")))
 	if err != nil || len(s.Journals) == 0 {
-		return s, err
+		return s, asker{e}.refused(ctx, migration.WriterState(e.opts.StateNamespace), err)
 	}
 	// Whether a process is at work on them. Not to know is no reason to stop.
 	if s.Lock, err = e.heldLock(ctx); apierrors.IsForbidden(err) {
@@ -221,7 +221,9 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 // Cluster returns a view of the cluster that refuses every write.
 func (e *Engine) Cluster() *migration.Cluster { return e.newCluster() }
 
-// Decide asks the job what is left to do, as for a plan that is only shown.
+// Decide asks the job what is left to do, as for a plan that is only shown. If a permission is
+// missing, the error is a PermissionError that names all that are.
 func (e *Engine) Decide(ctx context.Context, job migration.Job) (*migration.Plan, error) {
-	return e.begin("plan", job).plan(ctx, migration.PlanOptions{Preview: true})
+	plan, err := e.begin("plan", job).plan(ctx, migration.PlanOptions{Preview: true})
+	return plan, asker{e}.refused(ctx, asker{e}.accessOf(job), err)
 }

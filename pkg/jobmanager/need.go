@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -29,6 +30,8 @@ type Need struct {
 	Reason string
 	// Findings are those of the job's plan.
 	Findings []migration.Finding
+	// Estimate is the longest that the plan may take, 0 if that is unknown.
+	Estimate time.Duration
 }
 
 // need asks for the APIs that a job requires, then whether something takes the job out
@@ -69,7 +72,7 @@ func (r *run) need(ctx context.Context, e Engine, job *Registration) (Need, erro
 
 // needOf says what a plan means.
 func needOf(plan *migration.Plan) Need {
-	n := Need{Verdict: NotNeeded, Reason: "nothing is left to do", Findings: plan.Findings}
+	n := Need{Verdict: NotNeeded, Reason: "nothing is left to do", Findings: plan.Findings, Estimate: plan.Estimate}
 	counts := map[migration.Severity]int{}
 	first := map[migration.Severity]migration.Finding{}
 	for _, f := range plan.Findings {

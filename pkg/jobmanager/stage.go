@@ -175,8 +175,12 @@ func (r *run) crashed(s stage, job *Registration, value any) (JobReport, error) 
 func (r *run) fail(s stage, err error) error {
 	code := codeOf(err)
 	r.code(code)
-	for _, job := range s.jobs {
-		r.add(s.notStarted(job, err.Error()))
+	for i, job := range s.jobs {
+		report := s.notStarted(job, err.Error())
+		if i == 0 {
+			report.Findings = missingPermissions(err)
+		}
+		r.add(report)
 	}
 	return &JobError{Job: s.jobs[0].Name(), Component: s.hook(s.jobs[0]).Component, Phase: s.phase, Code: code, Err: err}
 }
@@ -185,6 +189,15 @@ func (r *run) progress(s stage, job *Registration, state string) {
 	if p := r.m.opts.Progress; p != nil {
 		p.Job(s.hook(job), job.Name(), state)
 	}
+}
+
+// missingPermissions are those that an error names, nil if it is another one.
+func missingPermissions(err error) []migration.Finding {
+	var denied *engine.PermissionError
+	if errors.As(err, &denied) {
+		return denied.Findings
+	}
+	return nil
 }
 
 // kept reads the open journals and stored reports, within the limit of a job.
@@ -353,6 +366,7 @@ func (r *run) supervised(ctx context.Context, s stage, job *Registration, left *
 	report.NeededSeconds = seconds(time.Since(began))
 	report.Verdict, report.Reason, report.Findings = n.Verdict, n.Reason, n.Findings
 	if err != nil {
+		report.Findings = missingPermissions(err)
 		return err
 	}
 	if open := kept.Open(job.Name()); open != nil {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +80,9 @@ func (c *ControlPlane) Requests(ctx context.Context, since Mark, filter func(Req
 func IsWrite(r Request) bool {
 	switch r.Verb {
 	case "create":
-		return r.Resource != "authorization.k8s.io/selfsubjectaccessreviews" && r.Resource != "authorization.k8s.io/selfsubjectrulesreviews"
+		return !slices.Contains([]string{
+			"authorization.k8s.io/selfsubjectaccessreviews", "authorization.k8s.io/selfsubjectrulesreviews", "authentication.k8s.io/selfsubjectreviews",
+		}, r.Resource)
 	case "update", "patch", "delete", "deletecollection":
 		return true
 	}
