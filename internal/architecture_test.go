@@ -44,8 +44,8 @@ type goPackage struct {
 // rooms of one rank do not know each other.
 var rank = map[string]int{
 	"cmd":      0,
-	"registry": 1,
-	"cli":      2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2, "check": 2, "runbook": 2,
+	"registry": 1, "check": 1,
+	"cli": 2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2, "runbook": 2,
 	"inventory": 3, "migrationtest": 3, "present": 3,
 	"engine": 4, "eventservice": 4,
 	"migration": 5,

@@ -132,6 +132,39 @@ func TestRunbookKnowsEveryFinding(t *testing.T) {
 	}
 }
 
+// TestRunbookKnowsEveryFindingOfCheck: the same for those of check, which have a section of their own.
+func TestRunbookKnowsEveryFindingOfCheck(t *testing.T) {
+	r := checkout(t)
+	_, section, _ := strings.Cut(r["docs/runbook.md"], "\n## Findings of check\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var documented, used []string
+	for _, match := range regexp.MustCompile(`(?m)^\| <a id="(check-[a-z-]+)"></a>`+"`(check-[a-z-]+)`"+` \| \S.* \| \S.* \|$`).FindAllStringSubmatch(section, -1) {
+		if match[1] != match[2] {
+			t.Errorf("docs/runbook.md: the entry of %s has another anchor", match[2])
+		}
+		documented = append(documented, match[1])
+	}
+	for file, text := range r {
+		if !product(file) || !strings.HasPrefix(file, "internal/check/") {
+			continue
+		}
+		ids, _, err := findingIDs(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if strings.HasPrefix(id, "check-") && !slices.Contains(used, id) {
+				used = append(used, id)
+			}
+		}
+	}
+	slices.Sort(documented)
+	slices.Sort(used)
+	if len(used) == 0 || !slices.Equal(documented, used) {
+		t.Errorf("docs/runbook.md has %v, and the findings of check have %v", documented, used)
+	}
+}
+
 func TestFindingIDsCatch(t *testing.T) {
 	ids, without, err := findingIDs("package a\n\nvar a = f.Finding{ID: \"one\", Severity: e}\nvar b = f.Finding{Severity: e, Problem: p}\nvar c = &problem{\"two\", e}\nfunc d() { x.find(\"three\", e); f.ID = \"four\" }\n")
 	if err != nil || !slices.Equal(ids, []string{"one", "two", "three", "four"}) || !slices.Equal(without, []int{4}) {

@@ -79,9 +79,9 @@ func (a *app) root() *cobra.Command {
 		Long: `Every job of the migration from Kyma's Event Bus to the event mesh, in one
 program. A job runs only if the state of the cluster needs it.
 
-Show the plan, run it, then verify the result:
+Check the cluster, show the plan, run it, then verify the result:
 
-  {name} jobs
+  {name} check
   {name} plan
   {name} run
   {name} verify
@@ -99,7 +99,7 @@ Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.AddCommand(
-		jobsCommand(a), planCommand(a), runCommand(a), statusCommand(a), undoCommand(a), verifyCommand(a),
+		checkCommand(a), jobsCommand(a), planCommand(a), runCommand(a), statusCommand(a), undoCommand(a), verifyCommand(a),
 		mapCommand(a), diagnoseCommand(a), explainCommand(a), lintCommand(a), jobCommand(a), versionCommand(a), flagsTopic(a),
 	)
 	cobra.AddTemplateFunc("ownFlags", func(all *pflag.FlagSet) string { return ownFlags(all, a.name) })

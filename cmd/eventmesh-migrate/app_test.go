@@ -126,7 +126,7 @@ func TestJobsAreThoseOfTheBinaries(t *testing.T) {
 // shows examples, which the integration tests run.
 func TestHelp(t *testing.T) {
 	_, all, _ := called(t, program, "--help")
-	for _, command := range []string{"jobs", "plan", "run", "status", "undo", "verify", "map", "diagnose", "explain", "lint", "job", "version", "completion"} {
+	for _, command := range []string{"check", "jobs", "plan", "run", "status", "undo", "verify", "map", "diagnose", "explain", "lint", "job", "version", "completion"} {
 		if hidden := command == "lint" || command == "job"; strings.Contains(all, "\n  "+command+" ") == hidden {
 			t.Errorf("%s: hidden %t in\n%s", command, hidden, all)
 		}

@@ -12,7 +12,7 @@ import (
 // State is what the choice of the next command depends on.
 type State struct {
 	Caller
-	// Command is that which has ended: plan, run, undo, verify or status.
+	// Command is that which has ended: plan, run, undo, check, verify or status.
 	Command string
 	// Phases, Components and Jobs are the selection of the command; none selects all.
 	Phases, Components, Jobs []string
@@ -46,6 +46,8 @@ func Next(s State) []Step {
 		return s.afterUndo()
 	case "verify":
 		return s.afterVerify()
+	case "check":
+		return s.afterCheck()
 	default:
 		return s.afterStatus()
 	}
@@ -100,6 +102,17 @@ func (s State) afterUndo() []Step {
 		return one("Fix the errors above. Then undo again:", s.same())
 	}
 	return one("See what a run would change now:", s.line("plan"))
+}
+
+func (s State) afterCheck() []Step {
+	switch {
+	case s.found("permission-missing"):
+		return one("Give this Role to an administrator, who applies it. Then check again:", s.line("check", "--role"))
+	case s.has(migration.Error):
+		return one("Fix the errors above. Then check again:", s.work("check"))
+	default:
+		return one("A run can begin. See its changes:", s.work("plan"))
+	}
 }
 
 // Findings of verify that say how far the migration is.

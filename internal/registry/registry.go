@@ -69,6 +69,19 @@ type Chart struct {
 	Gate *Gate
 }
 
+// Defaults of the charts' values, which are added to the limits of a job: lockWaitSeconds,
+// image.pullReserveSeconds and terminationGracePeriodSeconds.
+const (
+	LockWait    = time.Minute
+	PullReserve = 5 * time.Minute
+	GracePeriod = time.Minute
+)
+
+// HelmTimeout is what Helm's --timeout must be at least for a hook whose job has this limit.
+func (c *Chart) HelmTimeout(timeout time.Duration) time.Duration {
+	return LockWait + timeout + c.Rollback + PullReserve + GracePeriod
+}
+
 // Gate is a plan that stops an upgrade, so that it cannot be left out.
 type Gate struct {
 	// Before is the component.

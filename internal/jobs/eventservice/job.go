@@ -48,6 +48,11 @@ func New() *Job {
 	}
 }
 
+// Limit is how long the job waits at most for so many Applications.
+func (j *Job) Limit(applications int) time.Duration {
+	return j.rollout + time.Duration(applications)*j.perApplication
+}
+
 // Name implements migration.Job.
 func (j *Job) Name() string { return "eventservice-verify" }
 

@@ -247,6 +247,12 @@ func (j *Job) plan(ctx context.Context, c reader, leavesOut func(string) bool, b
 	return d.contract(candidates), nil
 }
 
+// NATSUnreadable says why the job cannot read what NATS Streaming holds, "" if it can.
+func (j *Job) NATSUnreadable(ctx context.Context, c *migration.Cluster) string {
+	held := eventbus.ReadInFlight(ctx, j.monitor(c))
+	return held.Unreadable
+}
+
 func (j *Job) monitor(c reader) eventbus.Monitor {
 	if j.natsURL != "" {
 		return eventbus.MonitorAt(j.natsURL)

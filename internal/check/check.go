@@ -1,0 +1,227 @@
+// Package check finds out what can be known before a run, and writes nothing: permissions,
+// kinds, webhooks, NATS Streaming, what the plans of the jobs refuse, and the time it takes.
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Result is everything that was found.
+type Result struct {
+	Server     string `json:"server"`
+	Context    string `json:"context,omitempty"`
+	User       string `json:"user,omitempty"`
+	Kubernetes string `json:"kubernetes,omitempty"`
+	Kinds      []Kind `json:"kinds"`
+	Jobs       []Job  `json:"jobs"`
+	// Missing are the permissions that the account lacks.
+	Missing  []string            `json:"missing"`
+	Findings []migration.Finding `json:"findings"`
+}
+
+// Kind is a kind of the event path as the cluster serves it.
+type Kind struct {
+	Kind  string `json:"kind"`
+	Group string `json:"group"`
+	// Version is the best one that is served, "" if none is.
+	Version   string `json:"version,omitempty"`
+	Component string `json:"component,omitempty"`
+}
+
+// Job is what a job would do, and how long it may take.
+type Job struct {
+	Name   string             `json:"name"`
+	Needed jobmanager.Verdict `json:"needed,omitempty"`
+	Reason string             `json:"reason,omitempty"`
+	// Estimate is what the plan says that it may take, 0 if it does not say it.
+	Estimate float64 `json:"estimateSeconds,omitempty"`
+	// Timeout and HelmTimeout are what the job and Helm need as a hook, 0 if no chart runs it.
+	Timeout     float64 `json:"timeoutSeconds,omitempty"`
+	HelmTimeout float64 `json:"helmTimeoutSeconds,omitempty"`
+}
+
+// Subject is what is checked.
+type Subject struct {
+	Engine         *engine.Engine
+	Jobs           []jobmanager.Registration
+	StateNamespace string
+	// Needs asks the jobs for their plans.
+	Needs func(context.Context) ([]jobmanager.JobNeed, error)
+	// HelmTimeout is what Helm needs for a job whose own limit is the first result; 0, 0 if no chart
+	// runs it. own is what the job needs for this cluster, 0 if that does not depend on it.
+	HelmTimeout func(job string, own time.Duration) (timeout, helm time.Duration)
+}
+
+// kinds are those of the event path, and of Service Catalog.
+var kinds = []schema.GroupKind{
+	kyma.Application, kyma.EventActivation, kyma.Subscription, kyma.HTTPSource, kyma.Channel, kyma.ChannelSubscription,
+	kyma.Broker, kyma.Trigger, kyma.Service, kyma.ServiceInstance, kyma.ServiceBinding, kyma.ServiceBindingUsage,
+}
+
+// limited is a job whose limit follows from the number of Applications.
+type limited interface {
+	Limit(applications int) time.Duration
+}
+
+// monitors is a job that reads NATS Streaming.
+type monitors interface {
+	NATSUnreadable(context.Context, *migration.Cluster) string
+}
+
+// Run checks the cluster. An error means that it could not be read.
+func Run(ctx context.Context, s Subject) (*Result, error) {
+	r := &Result{Kinds: []Kind{}, Jobs: []Job{}, Missing: []string{}, Findings: []migration.Finding{}}
+	c := s.Engine.Cluster()
+	for _, gk := range kinds {
+		resource, _, err := c.Served(ctx, gk)
+		if err != nil {
+			return nil, err
+		}
+		r.Kinds = append(r.Kinds, Kind{Kind: gk.Kind, Group: gk.Group, Version: resource.Version, Component: kyma.Component(gk)})
+	}
+	r.kindsMissing()
+	rows, err := NeededHere(ctx, s.Engine, s.Jobs, s.StateNamespace)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := s.Engine.Missing(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	r.Missing = append(r.Missing, missing...)
+	if len(missing) > 0 {
+		// Plans would only repeat it, one permission after the other.
+		r.find("permission-missing", migration.Error, "", problemOf(missing), "eventmesh-migrate check --role", "An administrator has to apply the Role that this command prints. Then check again.")
+		return r, nil
+	}
+	if err := s.stateNamespace(ctx, c, r); err != nil {
+		return nil, err
+	}
+	if err := s.plans(ctx, c, r); err != nil {
+		return nil, err
+	}
+	w, err := readWebhooks(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	r.Findings = append(r.Findings, w.judge(rows)...)
+	return r, nil
+}
+
+func (r *Result) find(id string, severity migration.Severity, object, problem, command, note string) {
+	r.Findings = append(r.Findings, migration.Finding{ID: id, Severity: severity, Object: object, Problem: problem, Command: command, Note: note})
+}
+
+// Errors says whether a run would be refused or fail.
+func (r *Result) Errors() bool {
+	return slices.ContainsFunc(r.Findings, func(f migration.Finding) bool { return f.Severity == migration.Error })
+}
+
+func problemOf(missing []string) string {
+	const shown = 3
+	problem := fmt.Sprintf("%d permissions are missing: %s", len(missing), strings.Join(missing[:min(shown, len(missing))], ", "))
+	if more := len(missing) - shown; more > 0 {
+		problem += fmt.Sprintf(" and %d more", more)
+	}
+	return problem
+}
+
+func (r *Result) serves(gk schema.GroupKind) bool {
+	return slices.ContainsFunc(r.Kinds, func(k Kind) bool { return k.Kind == gk.Kind && k.Group == gk.Group && k.Version != "" })
+}
+
+func (r *Result) kindsMissing() {
+	if !r.serves(kyma.Application) {
+		r.find("check-no-kyma", migration.Error, "", "the API server serves no Applications, so this is not a Kyma cluster", "kubectl config get-contexts", "Choose another context.")
+		return
+	}
+	for _, gk := range []schema.GroupKind{kyma.HTTPSource, kyma.Channel, kyma.Broker, kyma.Trigger, kyma.Service} {
+		if !r.serves(gk) {
+			r.find("check-kind-missing", migration.Warning, "", fmt.Sprintf("the API server serves no kind %s (%s)", gk.Kind, gk.Group), "", "First "+kyma.Install(gk)+".")
+		}
+	}
+}
+
+// stateNamespace finds out whether the first write can create it.
+func (s Subject) stateNamespace(ctx context.Context, c *migration.Cluster, r *Result) error {
+	object := "Namespace " + s.StateNamespace
+	var namespace *unstructured.Unstructured
+	err := c.Each(ctx, namespaces, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+		if u.GetName() == s.StateNamespace {
+			namespace = u
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case namespace == nil:
+		denied, err := s.Engine.Missing(ctx, []migration.Access{{Resource: "namespaces", Verbs: []string{"create"}}})
+		if err != nil || len(denied) == 0 {
+			return err
+		}
+		r.find("check-state-namespace", migration.Error, object, "does not exist, and this account cannot create it",
+			migration.CommandLine("kubectl", "create", "namespace", s.StateNamespace), "An administrator has to create it.")
+	case namespace.GetDeletionTimestamp() != nil:
+		r.find("check-state-namespace", migration.Error, object, "is being deleted",
+			migration.CommandLine("kubectl", "wait", "--for=delete", "namespace/"+s.StateNamespace, "--timeout=5m"), "Wait until it is gone.")
+	}
+	return nil
+}
+
+// plans asks the jobs what they would do, and what blocks them.
+func (s Subject) plans(ctx context.Context, c *migration.Cluster, r *Result) error {
+	applications := 0
+	if resource, served, err := c.Served(ctx, kyma.Application); err != nil {
+		return err
+	} else if served {
+		if err := c.Each(ctx, resource, "", migration.ListOptions{}, func(*unstructured.Unstructured) error { applications++; return nil }); err != nil {
+			return err
+		}
+	}
+	needs, err := s.Needs(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range needs {
+		n := &needs[i]
+		if n.Err != nil {
+			return fmt.Errorf("job %s: %w", n.Job.Name(), n.Err)
+		}
+		own := n.Estimate
+		if l, ok := n.Job.Job.(limited); ok {
+			own = l.Limit(applications)
+		}
+		timeout, helm := s.HelmTimeout(n.Job.Name(), own)
+		r.Jobs = append(r.Jobs, Job{
+			Name: n.Job.Name(), Needed: n.Verdict, Reason: n.Reason,
+			Estimate: n.Estimate.Seconds(), Timeout: timeout.Seconds(), HelmTimeout: helm.Seconds(),
+		})
+		for _, f := range n.Findings {
+			if f.Severity == migration.Error {
+				f.Object = cmp.Or(f.Object, "job "+n.Job.Name())
+				r.Findings = append(r.Findings, f)
+			}
+		}
+		if m, ok := n.Job.Job.(monitors); ok && r.serves(kyma.Subscription) {
+			if why := m.NATSUnreadable(ctx, c); why != "" {
+				r.find("check-nats-unreadable", migration.Warning, "job "+n.Job.Name(), "cannot read what NATS Streaming holds: "+why,
+					"kubectl -n "+kyma.NATSNamespace+" get pods", "While this is so, Kyma Subscriptions of sources that have switched are not deleted.")
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package check
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// TestJudge: a webhook matters if the API server asks it before a write of a job.
+func TestJudge(t *testing.T) {
+	rows := []migration.Access{
+		{Group: "eventing.knative.dev", Resource: "triggers", Verbs: []string{"list", "create"}},
+		{Group: "apps", Resource: "deployments", Namespace: "kyma-system", Verbs: []string{"get", "patch"}},
+		{Group: "batch", Resource: "jobs", Verbs: []string{"list", "watch"}},
+	}
+	const down = "its Service a/b does not exist"
+	hook := func(change ...func(*webhook)) webhook {
+		h := webhook{configuration: "ValidatingWebhookConfiguration all", down: down}
+		h.Name, h.ClientConfig.Service = "x.example.com", &admissionv1.ServiceReference{Namespace: "a", Name: "b"}
+		h.Rules = []admissionv1.RuleWithOperations{{
+			Operations: []admissionv1.OperationType{admissionv1.OperationAll},
+			Rule:       admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+		}}
+		for _, c := range change {
+			c(&h)
+		}
+		return h
+	}
+	rule := func(operation admissionv1.OperationType, group, resource string) func(*webhook) {
+		return func(h *webhook) {
+			h.Rules = []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{operation}, Rule: admissionv1.Rule{APIGroups: []string{group}, Resources: []string{resource}},
+			}}
+		}
+	}
+	selects := func(value string) func(*webhook) {
+		return func(h *webhook) {
+			h.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": value}}
+		}
+	}
+	for _, tc := range []struct {
+		reason string
+		hook   webhook
+		want   string // ID and problem
+	}{
+		{"everything is asked", hook(), "check-webhook-down webhook x.example.com refuses triggers.eventing.knative.dev: " + down},
+		{"creations of a kind that a job creates", hook(rule(admissionv1.Create, "eventing.knative.dev", "triggers")), "check-webhook-down webhook x.example.com refuses triggers.eventing.knative.dev: " + down},
+		{"a patch is an update", hook(rule(admissionv1.Update, "apps", "deployments")), "check-webhook-down webhook x.example.com refuses deployments.apps: " + down},
+		{"nobody deletes these", hook(rule(admissionv1.Delete, "apps", "deployments")), ""},
+		{"only read", hook(rule(admissionv1.Create, "batch", "jobs")), ""},
+		{"another group", hook(rule(admissionv1.Create, "messaging.knative.dev", "triggers")), ""},
+		{"it is ignored when it does not answer", hook(func(h *webhook) { h.FailurePolicy = new(admissionv1.Ignore) }), "check-webhook-slow webhook x.example.com delays writes of triggers.eventing.knative.dev: " + down},
+		{"it answers", hook(func(h *webhook) { h.down = "" }), ""},
+		{"a namespace of another team", hook(selects("none")), ""},
+		{"the namespace of a user", hook(selects("shop")), "check-webhook-down webhook x.example.com refuses triggers.eventing.knative.dev: " + down},
+		{"the namespace of a row", hook(selects("kyma"), rule(admissionv1.Update, "apps", "deployments")), "check-webhook-down webhook x.example.com refuses deployments.apps: " + down},
+		{"not the namespace of that row", hook(selects("shop"), rule(admissionv1.Update, "apps", "deployments")), ""},
+		{
+			"dry runs", hook(func(h *webhook) { h.down, h.SideEffects = "", new(admissionv1.SideEffectClassUnknown) }),
+			"check-webhook-dry-run webhook x.example.com has side effects, so dry runs of triggers.eventing.knative.dev are refused",
+		},
+		{"no side effects", hook(func(h *webhook) { h.down, h.SideEffects = "", new(admissionv1.SideEffectClassNone) }), ""},
+	} {
+		w := &webhooks{all: []webhook{tc.hook}, namespaces: map[string]labels.Set{"kyma-system": {"team": "kyma"}, "shop": {"team": "shop"}}}
+		var got []string
+		for _, f := range w.judge(rows) {
+			got = append(got, f.ID+" "+f.Problem)
+		}
+		if diff := cmp.Diff(tc.want, strings.Join(got, "\n")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+// TestRole: one rule for a resource, and a binding of its own for each user.
+func TestRole(t *testing.T) {
+	got, err := Role([]migration.Access{
+		{Resource: "pods", Verbs: []string{"list", "get"}},
+		{Resource: "pods", Verbs: []string{"watch", "list"}},
+		{Group: "apps", Resource: "deployments", Namespace: "a", Names: []string{"one"}, Verbs: []string{"patch"}},
+	}, "idp/ada@example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: eventmesh-migrate}
+rules:
+- {apiGroups: [""], resources: ["pods"], verbs: ["get","list","watch"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: "eventmesh-migrate:idp-ada@example.com"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eventmesh-migrate}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "idp/ada@example.com"}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: eventmesh-migrate, namespace: a}
+rules:
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["patch"], resourceNames: ["one"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: "eventmesh-migrate:idp-ada@example.com", namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: eventmesh-migrate}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "idp/ada@example.com"}]
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

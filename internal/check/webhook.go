@@ -1,0 +1,173 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// webhook is one webhook of a configuration. Validating and mutating ones have the same fields,
+// as far as they are read here.
+type webhook struct {
+	admissionv1.ValidatingWebhook
+	// configuration is "ValidatingWebhookConfiguration name".
+	configuration string
+	// down is why its Service cannot answer, "" if it can, or if that is not known.
+	down string
+}
+
+// webhooks are all of a cluster, and the labels of its namespaces.
+type webhooks struct {
+	all        []webhook
+	namespaces map[string]labels.Set
+}
+
+func readWebhooks(ctx context.Context, c *migration.Cluster) (*webhooks, error) {
+	w := &webhooks{namespaces: map[string]labels.Set{}}
+	err := c.Each(ctx, namespaces, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+		w.namespaces[u.GetName()] = u.GetLabels()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+		resource, served, err := c.Served(ctx, schema.GroupKind{Group: admissionv1.GroupName, Kind: kind})
+		if err != nil {
+			return nil, err
+		}
+		if !served {
+			continue
+		}
+		err = c.Each(ctx, resource, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+			var of admissionv1.ValidatingWebhookConfiguration
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of); err != nil {
+				return fmt.Errorf("cannot read %s %s: %w", kind, u.GetName(), err)
+			}
+			for i := range of.Webhooks {
+				w.all = append(w.all, webhook{ValidatingWebhook: of.Webhooks[i], configuration: kind + " " + u.GetName()})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i := range w.all {
+		if w.all[i].down, err = serviceDown(ctx, c, w.all[i].ClientConfig.Service); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// serviceDown says why a Service cannot answer.
+func serviceDown(ctx context.Context, c *migration.Cluster, service *admissionv1.ServiceReference) (string, error) {
+	if service == nil {
+		return "", nil // a URL, which is asked by the API server, not from here
+	}
+	get := func(plural, kind string) (*unstructured.Unstructured, error) {
+		return c.Get(ctx, migration.Ref{Resource: migration.CoreResource("", plural, kind), Namespace: service.Namespace, Name: service.Name})
+	}
+	name := service.Namespace + "/" + service.Name
+	if found, err := get("services", "Service"); err != nil || found == nil {
+		return "its Service " + name + " does not exist", err
+	}
+	found, err := get("endpoints", "Endpoints")
+	if err != nil {
+		return "", err
+	}
+	var endpoints corev1.Endpoints //nolint:staticcheck // Kubernetes 1.16 has no EndpointSlices, and all current versions have Endpoints
+	if found != nil {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &endpoints); err != nil {
+			return "", err
+		}
+	}
+	for _, subset := range endpoints.Subsets {
+		if len(subset.Addresses) > 0 {
+			return "", nil
+		}
+	}
+	return "its Service " + name + " has no ready endpoints", nil
+}
+
+// judge returns what is wrong with the webhooks that the API server asks before a write of these
+// rows.
+func (w *webhooks) judge(rows []migration.Access) []migration.Finding {
+	var found []migration.Finding
+	for i := range w.all {
+		hook := &w.all[i]
+		resource := w.matches(hook, rows)
+		if resource == "" {
+			continue
+		}
+		f := migration.Finding{Object: hook.configuration}
+		if hook.down != "" {
+			f.ID, f.Severity = "check-webhook-down", migration.Error
+			f.Problem = fmt.Sprintf("webhook %s refuses %s: %s", hook.Name, resource, hook.down)
+			f.Note = "Start the pods of the webhook. Then check again."
+			if hook.FailurePolicy != nil && *hook.FailurePolicy == admissionv1.Ignore {
+				f.ID, f.Severity = "check-webhook-slow", migration.Warning
+				f.Problem = fmt.Sprintf("webhook %s delays writes of %s: %s", hook.Name, resource, hook.down)
+			}
+			f.Command = migration.CommandLine("kubectl", "-n", hook.ClientConfig.Service.Namespace, "get", "services,endpoints,pods")
+			found = append(found, f)
+		}
+		if hook.SideEffects != nil && (*hook.SideEffects == admissionv1.SideEffectClassSome || *hook.SideEffects == admissionv1.SideEffectClassUnknown) {
+			f.ID, f.Severity, f.Command = "check-webhook-dry-run", migration.Info, ""
+			f.Problem = fmt.Sprintf("webhook %s has side effects, so dry runs of %s are refused", hook.Name, resource)
+			f.Note = "Nothing to do: a job that cannot do a dry run continues without it."
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+var operations = map[string]admissionv1.OperationType{
+	"create": admissionv1.Create, "update": admissionv1.Update, "patch": admissionv1.Update, "delete": admissionv1.Delete,
+}
+
+// matches returns the first resource of the rows whose writes the webhook is asked about, ""
+// if there is none.
+func (w *webhooks) matches(hook *webhook, rows []migration.Access) string {
+	has := func(list []string, words ...string) bool {
+		return slices.ContainsFunc(list, func(s string) bool { return slices.Contains(words, s) })
+	}
+	for _, rule := range hook.Rules {
+		for _, row := range rows {
+			writes := slices.ContainsFunc(row.Verbs, func(verb string) bool {
+				operation, ok := operations[verb]
+				return ok && (slices.Contains(rule.Operations, operation) || slices.Contains(rule.Operations, admissionv1.OperationAll))
+			})
+			if writes && has(rule.APIGroups, "*", row.Group) && has(rule.Resources, "*", "*/*", row.Resource, row.Resource+"/*") && w.inNamespaces(hook.NamespaceSelector, row.Namespace) {
+				return strings.TrimSuffix(row.Resource+"."+row.Group, ".")
+			}
+		}
+	}
+	return ""
+}
+
+// inNamespaces says whether a selector selects the namespace, or any if that is "".
+func (w *webhooks) inNamespaces(selector *v1.LabelSelector, namespace string) bool {
+	selects, err := v1.LabelSelectorAsSelector(selector)
+	if selector == nil || err != nil || selects.Empty() {
+		return true
+	}
+	for name, of := range w.namespaces {
+		if (namespace == "" || name == namespace) && selects.Matches(of) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+package jobmanager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/internal/check"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+// apply creates the objects of a stream, and deletes them at the end.
+func apply(t *testing.T, stream string) {
+	t.Helper()
+	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(stream), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if u.Object == nil {
+			continue
+		}
+		r := client.Resource(u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")).Namespace(u.GetNamespace())
+		_, err := r.Create(t.Context(), u, metav1.CreateOptions{})
+		switch {
+		case u.GetKind() == "Namespace" && (err == nil || apierrors.IsAlreadyExists(err)):
+			continue // the other tests use it, too
+		case err != nil:
+			t.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+		}
+		t.Cleanup(func() {
+			if err := r.Delete(context.WithoutCancel(t.Context()), u.GetName(), metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCheckOfAGoodCluster: everything is told, and nothing is written.
+func TestCheckOfAGoodCluster(t *testing.T) {
+	finished(t)
+	withoutWrites(t, "check", func() {
+		out := tool(t, "check")
+		out.want(t, 0, "0 errors", "Kubernetes   v1.", "Broker v1alpha1", "Permissions  all are given", "eventservice-verify", "Next: A run can begin. See its changes:\n  eventmesh-migrate plan")
+		if lines := strings.Count(out.stdout, "\n"); lines > 40 {
+			t.Errorf("%d lines:\n%s", lines, out.stdout)
+		}
+		tool(t, "check", "-o", "wide").want(t, 0, "sources.kyma-project.io")
+		var r check.Result
+		if err := json.Unmarshal([]byte(tool(t, "check", "-o", "json").stdout), &r); err != nil || r.User == "" || len(r.Jobs) < 6 || len(r.Missing) != 0 {
+			t.Errorf("%v in %+v", err, r)
+		}
+	})
+}
+
+// TestCheckNamesAllMissingPermissions: the Role that is printed is enough, and the jobs name
+// all that is missing at once.
+func TestCheckNamesAllMissingPermissions(t *testing.T) {
+	finished(t)
+	namespace(t, engine.DefaultStateNamespace)
+	kubeconfig, err := cluster.User(t.Context(), "few", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"namespaces"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "check", "--kubeconfig", kubeconfig).want(t, migration.ExitFindings,
+		"permission-missing: ", " permissions are missing: ", "eventmesh-migrate check --role --kubeconfig="+kubeconfig)
+	for _, of := range [][]string{{"plan"}, {"run", "--job=httpsource-sync"}, {"job", "trigger-sync", "plan"}} {
+		tool(t, append(of, "--kubeconfig", kubeconfig)...).want(t, migration.ExitRefused, "missing permission: ", "eventmesh-migrate check --role")
+	}
+	role := tool(t, "check", "--role", "--kubeconfig", kubeconfig)
+	role.want(t, 0, `name: "system:serviceaccount:default:eventmesh-test-few-`)
+	apply(t, role.stdout)
+	// The API server decides from a cache.
+	poll.Until(t, time.Minute, "the Role is enough for check", func(context.Context) error {
+		if out := tool(t, "check", "--kubeconfig", kubeconfig); out.code != 0 {
+			return errors.New(out.stdout + out.stderr)
+		}
+		return nil
+	})
+	tool(t, "run", "--job=httpsource-sync", "--kubeconfig", kubeconfig).want(t, 0, `"user":"system:serviceaccount:default:eventmesh-test-few-`)
+}
+
+// TestCheckFindsADeadWebhook: the API server would ask it before each Trigger.
+func TestCheckFindsADeadWebhook(t *testing.T) {
+	finished(t)
+	const webhook = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: dead}
+webhooks:
+- name: dead.example.com
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  failurePolicy: Fail
+  clientConfig: {service: {namespace: default, name: nobody}}
+  rules: [{apiGroups: [eventing.knative.dev], apiVersions: ["*"], operations: [CREATE], resources: [triggers]}]
+`
+	apply(t, webhook)
+	tool(t, "check").want(t, migration.ExitFindings, "check-webhook-down: ValidatingWebhookConfiguration dead", "its Service", "default/nobody does", "eventmesh-migrate explain check-webhook-down")
+}
