@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
@@ -128,6 +131,30 @@ func TestWhatIsGeneratedIsBetweenItsMarks(t *testing.T) {
 		got, err := between([]byte(tc.content), "  <begin", "  <end", []byte("new\n"))
 		if diff := cmp.Diff(tc.want, string(got)); diff != "" || (err != nil) != (tc.want == "") {
 			t.Errorf("%s: %s %v (-want +got):\n%s", name, tc.reason, err, diff)
+		}
+	}
+}
+
+// TestHelmTimeout: what eventmesh-migrate says of Helm's --timeout is what the chart needs by default.
+func TestHelmTimeout(t *testing.T) {
+	raw, err := os.ReadFile("../../charts/eventmesh-migration/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		LockWaitSeconds, TerminationGracePeriodSeconds int
+		Image                                          struct{ PullReserveSeconds int }
+	}
+	if err := yaml.Unmarshal(raw, &values); err != nil {
+		t.Fatal(err)
+	}
+	for name, pair := range map[string][2]time.Duration{
+		"lockWaitSeconds":               {registry.LockWait, time.Duration(values.LockWaitSeconds) * time.Second},
+		"image.pullReserveSeconds":      {registry.PullReserve, time.Duration(values.Image.PullReserveSeconds) * time.Second},
+		"terminationGracePeriodSeconds": {registry.GracePeriod, time.Duration(values.TerminationGracePeriodSeconds) * time.Second},
+	} {
+		if pair[0] != pair[1] || pair[0] == 0 {
+			t.Errorf("%s is %s in internal/registry, and %s in values.yaml", name, pair[0], pair[1])
 		}
 	}
 }

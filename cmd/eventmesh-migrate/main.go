@@ -5,6 +5,7 @@
 //
 // # What it does
 //
+//	eventmesh-migrate check      what can be known before a run: permissions, webhooks, time
 //	eventmesh-migrate jobs       which jobs there are, and whether each is needed now
 //	eventmesh-migrate plan       each change that is left to make; writes nothing
 //	eventmesh-migrate run        makes them, in the order of the hooks
