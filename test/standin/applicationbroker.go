@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -186,20 +185,14 @@ func StartApplicationBroker(ctx context.Context, cfg *rest.Config, opts Applicat
 }
 
 func preferredVersion(cfg *rest.Config, group string) (string, error) {
-	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	_, preferred, err := dial(cfg)
 	if err != nil {
-		return "", fmt.Errorf("cannot make a client: %w", err)
+		return "", err
 	}
-	groups, err := disco.ServerGroups()
-	if err != nil {
-		return "", fmt.Errorf("cannot discover the served versions: %w", err)
+	if preferred[group] == "" {
+		return "", fmt.Errorf("cannot stand in for Kyma: %s is not served (install the CRDs first)", group)
 	}
-	for _, g := range groups.Groups {
-		if g.Name == group {
-			return g.PreferredVersion.Version, nil
-		}
-	}
-	return "", fmt.Errorf("cannot stand in for Kyma: %s is not served (install the CRDs first)", group)
+	return preferred[group], nil
 }
 
 // Stop ends the broker; what is in the cluster stays.
@@ -234,7 +227,7 @@ func (b *ApplicationBroker) setDown(down bool) {
 	b.state.Lock()
 	b.down = down
 	b.state.Unlock()
-	b.tell()
+	b.tell(nil)
 }
 
 // Break switches a fault on for services, each "namespace/serviceID"; without any, for all.
@@ -255,7 +248,7 @@ func (b *ApplicationBroker) HealAll() {
 	clear(b.faults)
 	b.delay = 0
 	b.state.Unlock()
-	b.tell()
+	b.tell(nil)
 }
 
 // Delay lets every operation take as long from now on.

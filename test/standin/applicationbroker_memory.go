@@ -91,7 +91,7 @@ func (b *ApplicationBroker) remember(ctx context.Context, pod types.UID) error {
 	b.state.Lock()
 	b.memories = append(b.memories, m)
 	b.state.Unlock()
-	b.tell()
+	b.tell(nil)
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (b *ApplicationBroker) forget(pod types.UID) {
 		return m.pod == pod
 	})
 	b.state.Unlock()
-	b.tell()
+	b.tell(nil)
 }
 
 // memory returns that of the pod that answers, nil if there is none.

@@ -14,10 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -56,9 +54,8 @@ type Mesh struct {
 	activated  bool
 	controller busController
 
-	mu      sync.Mutex
-	faults  map[MeshFault]map[string]bool
-	changed chan struct{}
+	changes
+	faults map[MeshFault]map[string]bool
 	// subscribed are the Channels, as "namespace/name", of the Knative Subscriptions
 	// that were seen.
 	subscribed map[string]string
@@ -88,24 +85,9 @@ type meshKey struct{ kind, key string }
 
 // StartMesh runs the controllers until Stop or the end of ctx.
 func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent, cfg.QPS = UserAgent, -1
-	cfg.WarningHandler = rest.NoWarnings{}
-	client, err := dynamic.NewForConfig(cfg)
+	client, version, err := dial(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client: %w", err)
-	}
-	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a client: %w", err)
-	}
-	groups, err := disco.ServerGroups()
-	if err != nil {
-		return nil, fmt.Errorf("cannot discover the served versions: %w", err)
-	}
-	version := map[string]string{}
-	for _, g := range groups.Groups {
-		version[g.Name] = g.PreferredVersion.Version
+		return nil, err
 	}
 	if opts.Log == nil {
 		opts.Log = func(string, ...any) {}
@@ -114,7 +96,7 @@ func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, erro
 		client: client, log: opts.Log, realKnative: opts.RealKnative, old: version["eventing.knative.dev"] == "v1alpha1",
 		knative010: opts.Knative010, activated: opts.Activated, subscribed: map[string]string{},
 		controller: busController{pods: opts.ControllerPods},
-		faults:     map[MeshFault]map[string]bool{}, changed: make(chan struct{}),
+		faults:     map[MeshFault]map[string]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[meshKey](5*time.Millisecond, time.Second)),
 	}
@@ -135,11 +117,7 @@ func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, erro
 		if kind.kind == "EventActivation" && opts.Activated {
 			continue
 		}
-		v := version[kind.group]
-		if kind.group == "" {
-			v = "v1"
-		}
-		s := newStore(client, schema.GroupVersionResource{Group: kind.group, Version: v, Resource: kind.resource}, strings.TrimPrefix(kind.kind, "Kyma"))
+		s := newStore(client, schema.GroupVersionResource{Group: kind.group, Version: version[kind.group], Resource: kind.resource}, strings.TrimPrefix(kind.kind, "Kyma"))
 		if err := s.watch(func(key string) { m.observed(meshKey{kind.kind, key}) }); err != nil {
 			return nil, err
 		}
@@ -147,14 +125,9 @@ func StartMesh(ctx context.Context, cfg *rest.Config, opts Options) (*Mesh, erro
 		stores = append(stores, s)
 	}
 	ctx, m.stop = context.WithCancel(ctx)
-	for _, s := range stores {
-		m.running.Go(func() { s.informer.RunWithContext(ctx) })
-	}
-	for _, s := range stores {
-		if !cache.WaitForCacheSync(ctx.Done(), s.informer.HasSynced) {
-			m.Stop()
-			return nil, fmt.Errorf("cannot list %s: %w", s.gvk.Kind, context.Cause(ctx))
-		}
+	if err := observe(ctx, &m.running, stores...); err != nil {
+		m.Stop()
+		return nil, err
 	}
 	for range 8 {
 		m.running.Go(func() { m.work(ctx) })
@@ -207,27 +180,12 @@ func (m *Mesh) lookAgain() {
 
 func (m *Mesh) observed(key meshKey) {
 	m.queue.Add(key)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	close(m.changed)
-	m.changed = make(chan struct{})
+	m.tell(nil)
 }
 
 // Wait asks again whenever the controllers see a change, until it holds.
 func (m *Mesh) Wait(ctx context.Context, holds func(*Mesh) bool) error {
-	for {
-		m.mu.Lock()
-		changed := m.changed
-		m.mu.Unlock()
-		if holds(m) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
-	}
+	return m.await(ctx, func() bool { return holds(m) })
 }
 
 // TriggersReady is for Wait: every Trigger is Ready.

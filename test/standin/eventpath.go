@@ -19,10 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/kyma-project/eventmesh-migration/test/standin/natsstreaming"
 )
@@ -60,9 +57,8 @@ type EventPath struct {
 	client     *http.Client // reaches the subscriber, whatever host a URL names
 	transport  *http.Transport
 
-	mu            sync.Mutex
+	changes
 	subscriptions map[string]*durable // by UID of the Knative Subscription
-	changed       chan struct{}
 	// turn is for callers that ask for one of several pods.
 	turn atomic.Uint64
 
@@ -106,7 +102,7 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 		o.Host = "127.0.0.1"
 	}
 	p := &EventPath{
-		options: o, log: o.Log, subscriptions: map[string]*durable{}, changed: make(chan struct{}),
+		options: o, log: o.Log, subscriptions: map[string]*durable{},
 	}
 	p.ctx, p.stop = context.WithCancel(ctx)
 	defer func() {
@@ -143,25 +139,10 @@ func StartEventPath(ctx context.Context, cfg *rest.Config, o EventPathOptions) (
 
 // watch follows the objects that say where events go.
 func (p *EventPath) watch(cfg *rest.Config) error {
-	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent, cfg.QPS = UserAgent, -1
-	client, err := dynamic.NewForConfig(cfg)
+	client, version, err := dial(cfg)
 	if err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return err
 	}
-	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
-	}
-	groups, err := disco.ServerGroups()
-	if err != nil {
-		return fmt.Errorf("cannot discover the served versions: %w", err)
-	}
-	version := map[string]string{}
-	for _, g := range groups.Groups {
-		version[g.Name] = g.PreferredVersion.Version
-	}
-	version[""] = "v1"
 	nothing := func(string) {}
 	var stores []*store
 	for _, kind := range []struct {
@@ -180,21 +161,13 @@ func (p *EventPath) watch(cfg *rest.Config) error {
 		// Its callers may look at other kinds, which are all there by then.
 		if err := s.watch(func(key string) {
 			kind.changed(key)
-			p.tell(func() {})
+			p.tell(nil)
 		}); err != nil {
 			return err
 		}
 		stores = append(stores, s)
 	}
-	for _, s := range stores {
-		p.running.Go(func() { s.informer.RunWithContext(p.ctx) })
-	}
-	for _, s := range stores {
-		if !cache.WaitForCacheSync(p.ctx.Done(), s.informer.HasSynced) {
-			return fmt.Errorf("cannot list %s: %w", s.gvk.Kind, context.Cause(p.ctx))
-		}
-	}
-	return nil
+	return observe(p.ctx, &p.running, stores...)
 }
 
 // Stop ends everything, and returns when it has ended.
@@ -215,27 +188,7 @@ func (p *EventPath) Stop() {
 
 // Wait returns when it holds; it is asked again whenever something changes.
 func (p *EventPath) Wait(ctx context.Context, holds func(*EventPath) bool) error {
-	for {
-		p.mu.Lock()
-		changed := p.changed
-		p.mu.Unlock()
-		if holds(p) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
-	}
-}
-
-func (p *EventPath) tell(change func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change()
-	close(p.changed)
-	p.changed = make(chan struct{})
+	return p.await(ctx, func() bool { return holds(p) })
 }
 
 // Subscribed is for Wait: the dispatcher delivers for n Knative Subscriptions.

@@ -2,11 +2,9 @@ package standin
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -16,8 +14,7 @@ type loop struct {
 	log     func(format string, args ...any)
 	retries int // how often a key is tried again; 0: for ever
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when anything changes
+	changes
 
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -30,7 +27,7 @@ func newLoop(ctx context.Context, log func(format string, args ...any), backoff 
 		log = func(string, ...any) {}
 	}
 	l := &loop{
-		log: log, changed: make(chan struct{}),
+		log: log,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, backoff)),
 	}
@@ -41,14 +38,10 @@ func newLoop(ctx context.Context, log func(format string, args ...any), backoff 
 
 // watch calls see with the key of every object that changes, and returns when all that exist are known.
 func (l *loop) watch(s *store, see func(key string)) error {
-	if err := s.watch(func(key string) { see(key); l.tell() }); err != nil {
+	if err := s.watch(func(key string) { see(key); l.tell(nil) }); err != nil {
 		return err
 	}
-	l.running.Go(func() { s.informer.RunWithContext(l.ctx) })
-	if !cache.WaitForCacheSync(l.ctx.Done(), s.informer.HasSynced) {
-		return fmt.Errorf("cannot list %s: %w", s.gvk.Kind, context.Cause(l.ctx))
-	}
-	return nil
+	return observe(l.ctx, &l.running, s)
 }
 
 // run works the queue off.
@@ -77,29 +70,4 @@ func (l *loop) end() {
 	l.stop()
 	l.queue.ShutDown()
 	l.running.Wait()
-}
-
-// tell the waiting callers that something has changed.
-func (l *loop) tell() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-// await asks again whenever something has changed, until it holds.
-func (l *loop) await(ctx context.Context, holds func() bool) error {
-	for {
-		l.mu.Lock()
-		changed := l.changed
-		l.mu.Unlock()
-		if holds() {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
-	}
 }

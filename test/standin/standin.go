@@ -30,10 +30,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -76,9 +74,8 @@ type Controllers struct {
 	sources, channels, services *store
 	firstSeen                   sync.Map // UID, time.Time
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when anything changes
-	busy    int           // workers that are reconciling
+	changes
+	busy int // workers that are reconciling
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -99,8 +96,7 @@ func Start(ctx context.Context, cfg *rest.Config, opts Options) (*Controllers, e
 	}
 	c := &Controllers{
 		log: opts.Log, client: client, realKnative: opts.RealKnative, kyma111: opts.Kyma111,
-		faults:  newFaults(),
-		changed: make(chan struct{}),
+		faults: newFaults(),
 		// The real controllers' back-off grows to minutes. A test that heals a
 		// fault is not made to wait for it: see Heal.
 		queue: workqueue.NewTypedRateLimitingQueue(
@@ -123,15 +119,9 @@ func Start(ctx context.Context, cfg *rest.Config, opts Options) (*Controllers, e
 	}
 
 	ctx, c.stop = context.WithCancel(ctx)
-	stores := []*store{c.sources, c.channels, c.services}
-	for _, s := range stores {
-		c.running.Go(func() { s.informer.RunWithContext(ctx) })
-	}
-	for _, s := range stores {
-		if !cache.WaitForCacheSync(ctx.Done(), s.informer.HasSynced) {
-			c.Stop()
-			return nil, fmt.Errorf("cannot list %s: %w", s.gvk.Kind, context.Cause(ctx))
-		}
+	if err := observe(ctx, &c.running, c.sources, c.channels, c.services); err != nil {
+		c.Stop()
+		return nil, err
 	}
 	for range opts.Workers {
 		c.running.Go(func() { c.work(ctx) })
@@ -169,16 +159,7 @@ func (c *Controllers) work(ctx context.Context) {
 
 func (c *Controllers) observed(key string) {
 	c.queue.Add(key)
-	c.tell(func() {})
-}
-
-// tell the waiting callers about a change.
-func (c *Controllers) tell(change func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change()
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.tell(nil)
 }
 
 // WaitReady returns once HTTPSource, Channel and adapter of all the Applications
@@ -187,7 +168,7 @@ func (c *Controllers) WaitReady(ctx context.Context, apps ...string) error {
 	// An Application that was ready is not asked again until all are: thousands of
 	// Applications times thousands of changes are too many questions.
 	next := 0
-	err := c.wait(ctx, func() bool {
+	err := c.await(ctx, func() bool {
 		for next < len(apps) && c.ready(apps[next]) {
 			next++
 		}
@@ -204,7 +185,7 @@ func (c *Controllers) WaitReady(ctx context.Context, apps ...string) error {
 // made one more Channel, which the garbage collector then removes.
 func (c *Controllers) WaitEmpty(ctx context.Context) error {
 	left := 0
-	err := c.wait(ctx, func() bool {
+	err := c.await(ctx, func() bool {
 		left = c.queue.Len()
 		for _, s := range []*store{c.sources, c.channels, c.services} {
 			left += len(s.informer.GetStore().ListKeys())
@@ -218,24 +199,6 @@ func (c *Controllers) WaitEmpty(ctx context.Context) error {
 		return fmt.Errorf("%d objects are left, or being reconciled: %w", left, err)
 	}
 	return nil
-}
-
-// wait asks again whenever the controllers see or finish anything, until it
-// holds.
-func (c *Controllers) wait(ctx context.Context, holds func() bool) error {
-	for {
-		c.mu.Lock()
-		changed := c.changed
-		c.mu.Unlock()
-		if holds() {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
-	}
 }
 
 func (c *Controllers) ready(app string) bool {
@@ -254,24 +217,9 @@ type servedKinds struct {
 
 // connect returns a client without limits of its own, and the served versions.
 func connect(cfg *rest.Config) (dynamic.Interface, servedKinds, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent = UserAgent
-	cfg.QPS = -1
-	client, err := dynamic.NewForConfig(cfg)
+	client, preferred, err := dial(cfg)
 	if err != nil {
-		return nil, servedKinds{}, fmt.Errorf("cannot make a client: %w", err)
-	}
-	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return nil, servedKinds{}, fmt.Errorf("cannot make a client: %w", err)
-	}
-	groups, err := disco.ServerGroups()
-	if err != nil {
-		return nil, servedKinds{}, fmt.Errorf("cannot discover the served versions: %w", err)
-	}
-	preferred := map[string]string{}
-	for _, g := range groups.Groups {
-		preferred[g.Name] = g.PreferredVersion.Version
+		return nil, servedKinds{}, err
 	}
 	var missing []string
 	gvr := func(group, resource string) schema.GroupVersionResource {

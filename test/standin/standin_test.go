@@ -122,7 +122,7 @@ func (f *fixture) expectReady(t *testing.T, apps ...string) {
 // expect returns when the store's own view holds.
 func (f *fixture) expect(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	if err := f.wait(f.ctx, holds); err != nil {
+	if err := f.await(f.ctx, holds); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }
@@ -315,7 +315,7 @@ func TestFaults(t *testing.T) {
 				}
 				want := [3]string{tc.want.source, tc.want.channel, tc.want.adapter}
 				var got [3]string
-				if err := f.wait(f.ctx, func() bool {
+				if err := f.await(f.ctx, func() bool {
 					got = f.summaries(func(s *store) *unstructured.Unstructured { return s.get(key(app)) })
 					return got == want
 				}); err != nil {
