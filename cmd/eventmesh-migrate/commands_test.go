@@ -51,11 +51,11 @@ func problem(command string) string {
 	}
 	words := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	switch words[0] {
-	case "kubectl":
+	case "kubectl", "helm":
 		return ""
 	case program:
 	default:
-		return "it is no command of ours, or of kubectl"
+		return "it is no command of ours, of kubectl or of Helm"
 	}
 	cmd, rest, err := tree().Find(words[1:])
 	if err != nil || cmd.Name() == program {

@@ -79,7 +79,7 @@ func Catalog() []Entry {
 		{ID: "adapter-missing", Severity: e},
 		{ID: "adapter-without-channel", Severity: e},
 		{ID: "adapter-not-ready", Severity: e},
-		{ID: "eventservice-missing", Severity: e},
+		{"eventservice-missing", e, "Upgrade application-connector, then run again. application-operator upgrades the release.", "kubectl -n kyma-integration logs statefulset/application-operator"},
 		{ID: "eventservice-not-switched", Severity: e},
 		{ID: "eventservice-rollout", Severity: e},
 		{ID: "eventservice-former-pod", Severity: e},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -225,5 +226,8 @@ func (e *Engine) Cluster() *migration.Cluster { return e.newCluster() }
 // missing, the error is a PermissionError that names all that are.
 func (e *Engine) Decide(ctx context.Context, job migration.Job) (*migration.Plan, error) {
 	plan, err := e.begin("plan", job).plan(ctx, migration.PlanOptions{Preview: true})
+	if plan != nil {
+		plan.Findings = findings.WithHints(plan.Findings)
+	}
 	return plan, asker{e}.refused(ctx, asker{e}.accessOf(job), err)
 }

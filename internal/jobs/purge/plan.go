@@ -99,13 +99,13 @@ func inUse(s *snapshot, o options) []migration.Finding {
 	}
 	if s.helm2 != "" {
 		refuse("helm-release-exists", "", fmt.Sprintf("the Helm 2 release %s exists (%s)", o.release, s.helm2),
-			"Delete the release with Helm 2 (helm delete --purge). This job does not. To see what Helm stored:",
-			migration.Kubectl("", "get", "configmaps", "--all-namespaces", "-l", "OWNER=TILLER,NAME="+o.release))
+			"This job does not delete the release. To delete it with Helm 2:",
+			migration.CommandLine("helm", "delete", "--purge", "--tls", o.release))
 	}
 	if s.helm3 != "" {
 		refuse("helm-release-exists", "", fmt.Sprintf("the Helm 3 release %s exists in namespace %s (%s)", o.release, o.namespace, s.helm3),
-			"Uninstall the release with Helm 3. This job does not. To see what Helm stored:",
-			migration.Kubectl(o.namespace, "get", "secrets,configmaps", "-l", "owner=helm,name="+o.release))
+			"This job does not delete the release. To delete it with Helm 3:",
+			migration.CommandLine("helm", "uninstall", o.release, "--namespace", o.namespace))
 	}
 	for _, ref := range s.running {
 		what := "it is a pod of the Event Bus"

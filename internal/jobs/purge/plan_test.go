@@ -148,8 +148,8 @@ func TestDecide(t *testing.T) {
 		mode: run,
 		want: []string{
 			"error: Job kyma-system/j: Kyma's own migration is running (Wait until it has ended. Or remove the sub-chart mesh-namespaces-migration from the event-bus chart (docs/migration-guide-1.11.md), and stop the Job: kubectl -n kyma-system delete job j)",
-			"error: the Helm 2 release event-bus exists (DEPLOYED) (Delete the release with Helm 2 (helm delete --purge). This job does not. To see what Helm stored: kubectl get configmaps --all-namespaces -l OWNER=TILLER,NAME=event-bus)",
-			"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)",
+			"error: the Helm 2 release event-bus exists (DEPLOYED) (This job does not delete the release. To delete it with Helm 2: helm delete --purge --tls event-bus)",
+			"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (This job does not delete the release. To delete it with Helm 3: helm uninstall event-bus --namespace kyma-system)",
 			"error: Deployment kyma-system/d: it is a part of the Event Bus, and not at 0 replicas (eventbus-scaledown scales the Event Bus to 0 when nothing uses it: eventmesh-migrate run --job=eventbus-scaledown)",
 			"error: Pod kyma-system/p: it is a pod of the Event Bus (eventbus-scaledown scales the Event Bus to 0 when nothing uses it: eventmesh-migrate run --job=eventbus-scaledown)",
 			"error: Subscription ns/x: it is a Kyma Subscription, which only the Event Bus serves (Delete it, or let trigger-sync move it to the mesh: eventmesh-migrate run --job=trigger-sync)",
@@ -158,11 +158,11 @@ func TestDecide(t *testing.T) {
 	}, {
 		reason: "a plan warns of it",
 		s:      snapshot{helm3: "deployed"}, mode: mode{dryRun: true},
-		want: []string{"warning: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)"},
+		want: []string{"warning: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (This job does not delete the release. To delete it with Helm 3: helm uninstall event-bus --namespace kyma-system)"},
 	}, {
 		reason: "unless it is asked to fail",
 		s:      snapshot{helm3: "deployed"}, mode: mode{dryRun: true, failIfInUse: true},
-		want: []string{"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)"},
+		want: []string{"error: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (This job does not delete the release. To delete it with Helm 3: helm uninstall event-bus --namespace kyma-system)"},
 	}, {
 		reason: "a newer version of Kyma uses the kind",
 		s:      snapshot{definition: crd(t, withNewer)}, mode: run,

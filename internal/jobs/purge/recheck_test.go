@@ -32,7 +32,7 @@ func TestRecheck(t *testing.T) {
 		},
 		{
 			"the release was installed again", channel, snapshot{helm3: "deployed"},
-			"deferred: Channel ns/x: left as it is: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (Uninstall the release with Helm 3. This job does not. To see what Helm stored: kubectl -n kyma-system get secrets,configmaps -l owner=helm,name=event-bus)",
+			"deferred: Channel ns/x: left as it is: the Helm 3 release event-bus exists in namespace kyma-system (deployed) (This job does not delete the release. To delete it with Helm 3: helm uninstall event-bus --namespace kyma-system)",
 		},
 		{"one that is being deleted is no use", channel, snapshot{subscriptions: []found{one(t, "Subscription", busFinalizer+beingDeleted)}}, ""},
 		{

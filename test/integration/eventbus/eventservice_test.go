@@ -165,7 +165,7 @@ func TestEventServiceVerify(t *testing.T) {
 		"error: Deployment kyma-integration/missing-event-service: gave up after",
 		"it does not exist; application-operator has not upgraded the Application's release yet",
 		"error: Deployment kyma-integration/conflict-event-service: waiting for it to be rolled out on the mesh cannot succeed: it does not carry --eventMeshURL",
-		"kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/conflict && kubectl -n kyma-integration rollout restart statefulset application-operator",
+		"After its deletion, restart StatefulSet application-operator, which creates it. To delete it: kubectl -n kyma-integration delete httpsource.sources.kyma-project.io/conflict",
 		"error: HTTPSource kyma-integration/conflict: gave up after",
 		"so it posts to the Event Bus; it is terminating, and posts until it has ended",
 		"warning: Application frozen: spec.skipInstallation is true, so application-operator does not upgrade its release",

@@ -384,7 +384,7 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s has no example", name)
 		}
 	}
-	for _, command := range []string{"jobs", "plan", "run", "status", "undo", "verify", "map", "diagnose", "lint", "job", "version"} {
+	for _, command := range []string{"check", "explain", "jobs", "plan", "run", "status", "undo", "verify", "map", "diagnose", "lint", "job", "version"} {
 		help := tool(t, command, "--help")
 		help.want(t, 0, "Usage:", "Examples:")
 		_, examples, _ := strings.Cut(help.stdout, "Examples:\n")
@@ -403,7 +403,8 @@ func TestExamples(t *testing.T) {
 		return cmp.Or(cmp.Compare(undoes(b), undoes(a)), strings.Compare(a, b))
 	})
 	for _, example := range examples {
-		from, args := found[example], strings.Fields(example)
+		command, _, _ := strings.Cut(example, " > ")
+		from, args := found[example], strings.Fields(command)
 		if slices.Contains(args, "--context") {
 			args = slices.Replace(args, slices.Index(args, "--context")+1, slices.Index(args, "--context")+2, "eventmesh")
 		}

@@ -264,7 +264,7 @@ func TestPlan(t *testing.T) {
 			"the recreation of 1 ServiceInstance, one after the other,",
 			"ServiceInstance shop/stock: is deleted and created again: it lacks its EventActivation",
 		}},
-		{"always", []string{"the recreation of 2 ServiceInstances, one after the other,", recreated, "the workloads are without the credentials meanwhile"}},
+		{"always", []string{"the recreation of 2 ServiceInstances, one after the other,", recreated, "Meanwhile the workloads are without the credentials"}},
 	} {
 		proxy, kubeconfig := w.proxied()
 		p := w.begin(kubeconfig, "plan", "--output=wide", "--strategy="+tc.strategy)

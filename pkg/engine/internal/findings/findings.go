@@ -22,14 +22,20 @@ type List struct {
 // New returns a list without findings. What Tell is given goes to the log, too.
 func New(log *zap.Logger) *List { return &List{log: log} }
 
-// Add appends findings, each with a hint for readers that know no other form of it.
+// Add appends findings, with their hints.
 func (l *List) Add(found ...migration.Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range found {
-		f.Hint = cmp.Or(f.Advice().String(), f.Hint)
-		l.list = append(l.list, f)
+	l.list = append(l.list, WithHints(found)...)
+}
+
+// WithHints returns the findings, each with a hint for readers that know no other form of it.
+func WithHints(found []migration.Finding) []migration.Finding {
+	found = slices.Clone(found)
+	for i := range found {
+		found[i].Hint = cmp.Or(found[i].Advice().String(), found[i].Hint)
 	}
+	return found
 }
 
 // Tell adds a finding, and logs it at once: a process that is killed before its
