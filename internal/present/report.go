@@ -360,7 +360,7 @@ func (g *Group) lines(d detail, o Options) (lines []string, short bool) {
 	alone := g.Count == 1 && len(g.Objects) == 1
 	switch {
 	case alone && g.ID != "":
-		head = g.ID + ": " + g.Objects[0] + " " + g.Problem
+		head = g.ID + " (" + g.Objects[0] + "): " + g.Problem
 	case alone:
 		head = g.Objects[0] + ": " + g.Problem
 	case g.Count > 1:
