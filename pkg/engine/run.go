@@ -849,11 +849,10 @@ func (rp *reporter) cutOff(parent context.Context, err error) outcome {
 		return out
 	}
 	advice := rp.RestoreAdvice()
-	if cut, ok := errors.AsType[*wait.CutOffError](err); ok && cut.Status.Note+cut.Status.Command != "" {
+	if cut, ok := errors.AsType[*wait.CutOffError](err); ok {
 		// What to do first: the undo comes after it.
-		rp.Findings.Add(migration.Finding{
-			ID: cmp.Or(cut.Status.ID, "not-ready"), Severity: migration.Warning, Problem: cut.Text + ": " + cut.Status.Message, Note: cut.Status.Note, Command: cut.Status.Command,
-		})
+		advice.Note = strings.TrimSpace(cut.Status.Note + " " + advice.Note)
+		advice.Command = cmp.Or(cut.Status.Command, advice.Command)
 	}
 	rp.Findings.Add(migration.Finding{ID: "rollback-not-finished", Severity: migration.Error, Problem: "the rollback did not end: " + err.Error(), Note: advice.Note, Command: advice.Command})
 	return outcome{result: migration.PartlyRestored, message: "the rollback did not end: " + err.Error() + "; the journal keeps everything"}

@@ -111,5 +111,5 @@ webhooks:
   rules: [{apiGroups: [eventing.knative.dev], apiVersions: ["*"], operations: [CREATE], resources: [triggers]}]
 `
 	apply(t, webhook)
-	tool(t, "check").want(t, migration.ExitFindings, "check-webhook-down: ValidatingWebhookConfiguration dead", "its Service", "default/nobody does", "eventmesh-migrate explain check-webhook-down")
+	tool(t, "check").want(t, migration.ExitFindings, "check-webhook-down (ValidatingWebhookConfiguration dead):", "its Service", "default/nobody does", "eventmesh-migrate explain check-webhook-down")
 }

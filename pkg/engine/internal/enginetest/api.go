@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/rest"
@@ -96,6 +97,7 @@ func NewAPI(t *testing.T, objects ...*unstructured.Unstructured) *API {
 	}
 	api := &API{t: t, FakeDynamicClient: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists)}
 	api.PrependReactor("*", "*", api.react)
+	api.PrependWatchReactor("*", api.watch)
 	for _, obj := range objects {
 		api.Put(obj)
 	}
@@ -230,6 +232,33 @@ func (api *API) react(a clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, f.Err
 	}
 	return true, obj, err
+}
+
+// watch copies what it delivers: the tracker delivers objects that exist already as it
+// stores them, and who watches may change them.
+func (api *API) watch(a clienttesting.Action) (bool, watch.Interface, error) {
+	w, err := api.Tracker().Watch(a.GetResource(), a.GetNamespace(), a.(clienttesting.WatchActionImpl).ListOptions)
+	if err != nil {
+		return true, nil, err
+	}
+	out := copies{watch.NewRaceFreeFake(), w}
+	go func() {
+		for e := range w.ResultChan() {
+			out.Action(e.Type, e.Object.DeepCopyObject())
+		}
+	}()
+	return true, out, nil
+}
+
+// copies of the events of source.
+type copies struct {
+	*watch.RaceFreeFakeWatcher
+	source watch.Interface
+}
+
+func (c copies) Stop() {
+	c.source.Stop()
+	c.RaceFreeFakeWatcher.Stop()
 }
 
 func (api *API) carryOut(a clienttesting.Action) (runtime.Object, error) {
