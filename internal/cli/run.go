@@ -277,6 +277,9 @@ func (p *process) write(r *migration.Report, cl *commandLine) error {
 		caller.Work[i].Name = r.Job + "." + caller.Work[i].Name
 	}
 	o := present.Options{Width: p.width(), Full: "add -o wide or -o json", Caller: caller}
+	if p.context == "" {
+		o.Width = logWidth // nothing is wrapped, so that the log can be searched
+	}
 	switch {
 	case p.context == "" && r.Command != cmdPlan:
 		// In a Pod: nobody can add a flag, and Helm has the next command.
@@ -287,6 +290,9 @@ func (p *process) write(r *migration.Report, cl *commandLine) error {
 	_, err := io.WriteString(p.Stdout, Text(r, clusterName(r.Server, r.Context, p.user), o))
 	return err
 }
+
+// logWidth is that of lines in the log of a Pod.
+const logWidth = 4096
 
 // width of stdout: that of the terminal, or one for files and pipes.
 func (p *process) width() int {

@@ -159,7 +159,6 @@ func TestForms(t *testing.T) {
 	tool(t, "plan", "-o", "name").want(t, 0, "httpsource.sources.kyma-project.io/commerce --namespace=kyma-integration\n")
 	tool(t, "verify", "-o", "name").want(t, migration.ExitFindings, "application.applicationconnector.kyma-project.io/commerce\n")
 	tool(t, "map", "-o", "name").want(t, 0, "trigger.eventing.knative.dev/on-commerce --namespace=shop\n")
-
 }
 
 // TestOneNamespace: a run that is limited to a namespace changes nothing in another, and does not say that all is done.

@@ -517,14 +517,14 @@ func (x *Executor) waits(ref migration.Ref, wait func() error) error {
 	timer = time.AfterFunc(reminder, func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		switch slices.Index(x.waiting, w) {
-		case 0:
-			x.r.Log.Info("still waiting", zap.String("object", w.Object), zap.Float64("seconds", Seconds(time.Since(w.Since))), zap.Int("objects", len(x.waiting)))
-			fallthrough
-		default:
-			timer.Reset(reminder)
-		case -1: // it has just ended
+		place := slices.Index(x.waiting, w)
+		if place < 0 {
+			return // it has just ended
 		}
+		if place == 0 {
+			x.r.Log.Info("still waiting", zap.String("object", w.Object), zap.Float64("seconds", Seconds(time.Since(w.Since))), zap.Int("objects", len(x.waiting)))
+		}
+		timer.Reset(reminder)
 	})
 	x.mu.Unlock()
 	x.step(0, "")
