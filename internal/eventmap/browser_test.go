@@ -61,11 +61,32 @@ func flags(profile string) []string {
 	}
 }
 
+// workDir is a directory that is removed at the end, when the processes of the browser, which outlive it for a moment, write
+// nothing there any more.
+func workDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "eventmap-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		var err error
+		for range 100 {
+			if err = os.RemoveAll(dir); err == nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Error(err)
+	})
+	return dir
+}
+
 // open shows a page to a real browser, as a window of that size does.
 func open(t *testing.T, page []byte, size string) opened {
 	t.Helper()
 	chromium := browser(t)
-	dir := t.TempDir()
+	dir := workDir(t)
 	file := filepath.Join(dir, "page.html")
 	if err := os.WriteFile(file, page, 0o600); err != nil {
 		t.Fatal(err)
@@ -157,7 +178,7 @@ type tab struct {
 func start(t *testing.T, page []byte) *tab {
 	t.Helper()
 	chromium := browser(t)
-	dir := t.TempDir()
+	dir := workDir(t)
 	file := filepath.Join(dir, "page.html")
 	if err := os.WriteFile(file, page, 0o600); err != nil {
 		t.Fatal(err)
