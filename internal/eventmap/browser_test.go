@@ -65,7 +65,7 @@ func flags(profile string) []string {
 // nothing there any more.
 func workDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "eventmap-")
+	dir, err := os.MkdirTemp("", "eventmap-") //nolint:usetesting // t.TempDir removes at once, and fails
 	if err != nil {
 		t.Fatal(err)
 	}
