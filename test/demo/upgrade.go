@@ -220,7 +220,7 @@ func (d *demo) present(c census, states ...standin.State) int {
 
 // How much of a report is shown.
 const (
-	headline = 1
+	headline = 2
 	some     = 7
 	all      = 1 << 20
 	// logged is all, and the log while it runs.
@@ -273,7 +273,7 @@ func (d *demo) job(ctx context.Context, result migration.Result, lines int, job 
 	if err != nil {
 		return fmt.Errorf("%s: %w", line, err)
 	}
-	if first, _, _ := strings.Cut(report.String(), "\n"); !strings.HasSuffix(first, ": "+string(result)) {
+	if first, _, _ := strings.Cut(report.String(), "\n"); !strings.Contains(first, ": "+string(result)+" on ") {
 		return fmt.Errorf("%s: the report says %q, not %q", line, first, result)
 	}
 	return nil
