@@ -39,15 +39,11 @@ func NewServed(client *discovery.DiscoveryClient, retry func(context.Context, fu
 // served. A group whose discovery failed is an error, never "not served", and the next
 // Find asks again.
 func (s *Served) Find(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, bool, error) {
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return schema.GroupVersionResource{}, false, context.Cause(ctx)
-	}
-	defer func() { <-s.turn }()
-	if err := s.load(ctx); err != nil {
+	done, err := s.begin(ctx)
+	if err != nil {
 		return schema.GroupVersionResource{}, false, err
 	}
+	defer done()
 	var failed []error
 	for _, v := range s.groups[gk.Group] {
 		gv := schema.GroupVersion{Group: gk.Group, Version: v}
@@ -79,15 +75,11 @@ func (s *Served) HasVersion(ctx context.Context, groupVersion string) (bool, err
 	if err != nil {
 		return false, err
 	}
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
-	defer func() { <-s.turn }()
-	if err := s.load(ctx); err != nil {
+	done, err := s.begin(ctx)
+	if err != nil {
 		return false, err
 	}
+	defer done()
 	return slices.Contains(s.groups[gv.Group], gv.Version), nil
 }
 
@@ -96,6 +88,21 @@ func (s *Served) Forget() {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	s.loaded = false
+}
+
+// begin takes the turn, and knows the groups. done ends the turn.
+func (s *Served) begin(ctx context.Context) (done func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	done = func() { <-s.turn }
+	if err := s.load(ctx); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
 }
 
 func (s *Served) load(ctx context.Context) error {
