@@ -56,24 +56,25 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 	cl.groups = append(cl.groups, flagGroup{title: title, flags: fs})
 }
 
-// undo is the command that undoes the newest run of a job, with the flags that were given and that it needs too.
-func (cl *commandLine) undo(job string) string {
-	words := []string{"eventmesh-migrate", "undo", job}
-	cluster, jobs := cl.given()
-	for _, f := range jobs {
+// caller is how a person calls eventmesh-migrate for a job, with the flags that were given and that the next command needs, too.
+func (cl *commandLine) caller(job string) present.Caller {
+	c := present.Caller{Program: "eventmesh-migrate"}
+	var given []present.Flag
+	c.Cluster, given = cl.given()
+	for _, f := range given {
 		switch of, _, found := strings.Cut(f.Name, "."); {
 		case !found: // a job's own command line has it without the name of the job
 			f.Name = job + "." + f.Name
 		case of != job:
 			continue
 		}
-		words = append(words, "--"+f.Name+"="+f.Value)
+		c.Work = append(c.Work, f)
 	}
-	for _, f := range cluster {
-		words = append(words, "--"+f.Name+"="+f.Value)
-	}
-	return migration.CommandLine(words...)
+	return c
 }
+
+// undo is the command that undoes the newest run of a job.
+func (cl *commandLine) undo(job string) string { return cl.caller(job).Undo(job) }
 
 // given are the flags that were given and that the next command on this cluster needs, too:
 // those of the cluster, and the settings of jobs.

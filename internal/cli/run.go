@@ -270,12 +270,7 @@ func (p *process) write(r *migration.Report, cl *commandLine) error {
 	case outputWide:
 		return WriteWide(p.Stdout, r)
 	}
-	// The next command is that of a person's program, whose settings have the job in their names.
-	caller := present.Caller{Program: "eventmesh-migrate"}
-	caller.Cluster, caller.Work = cl.given()
-	for i := range caller.Work {
-		caller.Work[i].Name = r.Job + "." + caller.Work[i].Name
-	}
+	caller := cl.caller(r.Job)
 	o := present.Options{Width: p.width(), Full: "add -o wide or -o json", Caller: caller}
 	if p.context == "" {
 		o.Width = logWidth // nothing is wrapped, so that the log can be searched

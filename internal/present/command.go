@@ -38,6 +38,9 @@ func (c Caller) work(words ...string) string {
 	return c.line(words...)
 }
 
+// Undo is the command that undoes the newest run of a job.
+func (c Caller) Undo(job string) string { return c.work("undo", job) }
+
 // Explain is the command that explains an ID or an exit code. It needs no cluster.
 func (c Caller) Explain(id string) string { return c.Program + " explain " + id }
 
