@@ -42,6 +42,11 @@ type JobReport struct {
 	Ended time.Time `json:"ended,omitzero"`
 }
 
+// ran fills in what the engine reports.
+func (j *JobReport) ran(out *migration.Report) {
+	j.Report, j.Result, j.Message, j.ExitCode, j.Findings = out, out.Result, out.Message, out.ExitCode(), out.Findings
+}
+
 // ComponentReport is what became of a deployment.
 type ComponentReport struct {
 	Component string           `json:"component"`

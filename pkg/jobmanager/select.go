@@ -282,7 +282,7 @@ func (r *run) undo(ctx context.Context, at turnOf) error {
 	job.Ended = time.Now()
 	job.Seconds = seconds(job.Ended.Sub(job.Began))
 	if err == nil {
-		job.Report, job.Result, job.Message, job.ExitCode, job.Findings = out, out.Result, out.Message, out.ExitCode(), out.Findings
+		job.ran(out)
 		if job.ExitCode != migration.ExitOK {
 			err = &JobError{Job: job.Job, Code: job.ExitCode, Err: errors.New(out.Message)}
 		}

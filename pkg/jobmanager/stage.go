@@ -402,7 +402,7 @@ func (r *run) supervised(ctx context.Context, s stage, job *Registration, left *
 	if err != nil {
 		return err
 	}
-	report.Report, report.Result, report.Message, report.ExitCode, report.Findings = out, out.Result, out.Message, out.ExitCode(), out.Findings
+	report.ran(out)
 	if report.ExitCode != migration.ExitOK {
 		return errors.New(out.Message)
 	}
