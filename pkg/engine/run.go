@@ -282,8 +282,11 @@ func (r *run) plan(ctx context.Context, o migration.PlanOptions) (plan *migratio
 // limited to the same namespace.
 func (r *run) beyondLimit(open []journal.OpenJournal) (outcome, bool) {
 	only := r.e.opts.OnlyNamespace
+	if only == "" {
+		return outcome{}, false
+	}
 	for _, o := range open {
-		if only != "" && o.Header.OnlyNamespace != only {
+		if o.Header.OnlyNamespace != only {
 			return r.refusal(&migration.Plan{Findings: []migration.Finding{{
 				ID: "run-open", Severity: migration.Error, Problem: fmt.Sprintf("run %s was interrupted; its journal is open (%s), and it is not limited to namespace %s", o.Header.Run, o.Phase, only),
 				Note: "Run the job without the limit to finish it, or undo it.",
