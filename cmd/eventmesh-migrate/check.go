@@ -131,12 +131,8 @@ func writeCheck(a *app, c *cli.Connection, r *check.Result) error {
 // checked is the result of check for people.
 func (t text) checked(r *check.Result) string {
 	state := present.State{Caller: t.caller, Command: "check", ExitCode: t.code, Findings: present.Of(r.Findings)}
-	count := map[migration.Severity]int{}
-	for i := range r.Findings {
-		count[r.Findings[i].Severity]++
-	}
 	head := []string{
-		fmt.Sprintf("Check of %s: %d errors, %d warnings. Nothing was written.", t.cluster, count[migration.Error], count[migration.Warning]),
+		fmt.Sprintf("Check of %s: %s Nothing was written.", t.cluster, totals(state.Findings)),
 		"  User         " + r.User,
 		"  Kubernetes   " + r.Kubernetes,
 	}

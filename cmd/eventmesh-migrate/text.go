@@ -94,17 +94,24 @@ func (t text) run(r *jobmanager.Report, s jobmanager.Selection) string {
 	return present.Text(told, t.options(state))
 }
 
+// totals of findings, as a sentence.
+func totals(found []present.Finding) string {
+	count := map[migration.Severity]int{}
+	for i := range found {
+		count[found[i].Severity]++
+	}
+	return fmt.Sprintf("%d errors, %d warnings.", count[migration.Error], count[migration.Warning])
+}
+
 // verified is the result of verify for people.
 func (t text) verified(found []verify.Finding) string {
 	state := present.State{Caller: t.caller, Command: "verify", Namespace: t.namespace, ExitCode: t.code}
-	count := map[migration.Severity]int{}
 	for _, d := range found {
-		count[d.Severity]++
 		state.Findings = append(state.Findings, present.Finding{Severity: d.Severity, ID: d.ID, Object: d.Object, Problem: d.Problem, Command: d.Command, Note: d.Note})
 	}
 	title := "Nothing is wrong."
 	if len(found) > 0 {
-		title = fmt.Sprintf("%d errors, %d warnings.", count[migration.Error], count[migration.Warning])
+		title = totals(state.Findings)
 	}
 	return present.Findings([]string{t.heading(), title}, state.Findings, t.options(state))
 }

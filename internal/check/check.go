@@ -93,7 +93,7 @@ func Run(ctx context.Context, s Subject) (*Result, error) {
 		r.Kinds = append(r.Kinds, Kind{Kind: gk.Kind, Group: gk.Group, Version: resource.Version, Component: kyma.Component(gk)})
 	}
 	r.kindsMissing()
-	rows, err := NeededHere(ctx, s.Engine, s.Jobs, s.StateNamespace)
+	rows, found, err := neededHere(ctx, s.Engine, s.Jobs, s.StateNamespace)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +107,13 @@ func Run(ctx context.Context, s Subject) (*Result, error) {
 		r.find("permission-missing", migration.Error, "", problemOf(missing), "eventmesh-migrate check --role", "An administrator has to apply the Role that this command prints. Then check again.")
 		return r, nil
 	}
-	if err := s.stateNamespace(ctx, c, r); err != nil {
+	if err := s.stateNamespace(ctx, found[s.StateNamespace], r); err != nil {
 		return nil, err
 	}
 	if err := s.plans(ctx, c, r); err != nil {
 		return nil, err
 	}
-	w, err := readWebhooks(ctx, c)
+	w, err := readWebhooks(ctx, c, found)
 	if err != nil {
 		return nil, err
 	}
@@ -156,18 +156,9 @@ func (r *Result) kindsMissing() {
 }
 
 // stateNamespace finds out whether the first write can create it.
-func (s Subject) stateNamespace(ctx context.Context, c *migration.Cluster, r *Result) error {
+func (s Subject) stateNamespace(ctx context.Context, namespace *unstructured.Unstructured, r *Result) error {
 	object := "Namespace " + s.StateNamespace
-	var namespace *unstructured.Unstructured
-	err := c.Each(ctx, namespaces, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
-		if u.GetName() == s.StateNamespace {
-			namespace = u
-		}
-		return nil
-	})
 	switch {
-	case err != nil:
-		return err
 	case namespace == nil:
 		denied, err := s.Engine.Missing(ctx, []migration.Access{{Resource: "namespaces", Verbs: []string{"create"}}})
 		if err != nil || len(denied) == 0 {

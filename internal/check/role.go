@@ -66,22 +66,30 @@ func Needed(jobs []jobmanager.Registration, stateNamespace string) []migration.A
 // NeededHere is Needed without what this cluster has no use for: versions that it does not
 // serve, and namespaces that it does not have, in which there can be no Role.
 func NeededHere(ctx context.Context, e *engine.Engine, jobs []jobmanager.Registration, stateNamespace string) ([]migration.Access, error) {
+	rows, _, err := neededHere(ctx, e, jobs, stateNamespace)
+	return rows, err
+}
+
+// neededHere is NeededHere, with the namespaces by name; nil if this account may not list them.
+func neededHere(ctx context.Context, e *engine.Engine, jobs []jobmanager.Registration, stateNamespace string) ([]migration.Access, map[string]*unstructured.Unstructured, error) {
 	rows, err := e.Applicable(ctx, Needed(jobs, stateNamespace))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	exists := map[string]bool{"": true, stateNamespace: true}
+	found := map[string]*unstructured.Unstructured{}
 	err = e.Cluster().Each(ctx, namespaces, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
-		exists[u.GetName()] = true
+		found[u.GetName()] = u
 		return nil
 	})
 	switch {
 	case apierrors.IsForbidden(err):
-		return rows, nil // it is unknown which there are
+		return rows, nil, nil // it is unknown which there are
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	}
-	return slices.DeleteFunc(rows, func(row migration.Access) bool { return !exists[row.Namespace] }), nil
+	return slices.DeleteFunc(rows, func(row migration.Access) bool {
+		return row.Namespace != "" && row.Namespace != stateNamespace && found[row.Namespace] == nil
+	}), found, nil
 }
 
 // Role writes what the rows allow: a ClusterRole, Roles, and their bindings to the user. A

@@ -33,14 +33,10 @@ type webhooks struct {
 	namespaces map[string]labels.Set
 }
 
-func readWebhooks(ctx context.Context, c *migration.Cluster) (*webhooks, error) {
+func readWebhooks(ctx context.Context, c *migration.Cluster, namespaces map[string]*unstructured.Unstructured) (*webhooks, error) {
 	w := &webhooks{namespaces: map[string]labels.Set{}}
-	err := c.Each(ctx, namespaces, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
-		w.namespaces[u.GetName()] = u.GetLabels()
-		return nil
-	})
-	if err != nil {
-		return nil, err
+	for name, u := range namespaces {
+		w.namespaces[name] = u.GetLabels()
 	}
 	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
 		resource, served, err := c.Served(ctx, schema.GroupKind{Group: admissionv1.GroupName, Kind: kind})
@@ -65,6 +61,7 @@ func readWebhooks(ctx context.Context, c *migration.Cluster) (*webhooks, error) 
 		}
 	}
 	for i := range w.all {
+		var err error
 		if w.all[i].down, err = serviceDown(ctx, c, w.all[i].ClientConfig.Service); err != nil {
 			return nil, err
 		}
