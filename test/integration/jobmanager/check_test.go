@@ -104,7 +104,7 @@ kind: ValidatingWebhookConfiguration
 metadata: {name: dead}
 webhooks:
 - name: dead.example.com
-  admissionReviewVersions: [v1]
+  admissionReviewVersions: [v1, v1beta1]
   sideEffects: None
   failurePolicy: Fail
   clientConfig: {service: {namespace: default, name: nobody}}
