@@ -78,6 +78,7 @@ func probe(t *testing.T, service *eventservice.Process) {
 // TestIdleConnections: connections that nobody uses keep nobody else out. Fails on
 // the commit before: the probe, and every new client, got a 503 for two minutes.
 func TestIdleConnections(t *testing.T) {
+	t.Parallel()
 	adapter := newAdapter(t)
 	const limit = 200
 	service := start(t, adapter.URL, fmt.Sprintf("--maxConnections=%d", limit))
@@ -104,6 +105,7 @@ func TestIdleConnections(t *testing.T) {
 // the header or in the body. Those that lose their place in the middle of a body are
 // told.
 func TestSilentConnections(t *testing.T) {
+	t.Parallel()
 	adapter := newAdapter(t)
 	const limit = 20
 	service := start(t, adapter.URL, fmt.Sprintf("--maxConnections=%d", limit), "--requestTimeout=60")
@@ -317,6 +319,7 @@ func peak(t testing.TB, pid int) int64 { return status(t, pid, "VmHWM:") }
 // are let in at once, each of the largest size, and as many bodies that do not end, a
 // quarter of the pod's memory stays free. Fails on the commit before: 118 of 128 MiB.
 func TestPeakMemory(t *testing.T) {
+	long(t)
 	limit, target := chartMemory(t)
 	adapter := newAdapter(t)
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })

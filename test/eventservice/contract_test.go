@@ -609,8 +609,9 @@ func TestNewIDs(t *testing.T) {
 
 // TestLog: a line for each request, with its id and without its content.
 func TestLog(t *testing.T) {
+	t.Parallel()
 	adapter := newAdapter(t)
-	service := start(t, adapter.URL, "--requestLogging=true")
+	service := start(t, adapter.URL, "--requestLogging=true", "--shutdownDelay=0")
 	mustSend(t, http.MethodPost, service.URL+eventsV1, v1(fields{"data": "secret-4711"}), map[string]string{"X-Request-Id": "r-42"})
 	mustSend(t, http.MethodPost, service.URL+eventsV1, v1(fields{"data": "secret-4711", "event-id": "secret-4711"}), map[string]string{"X-Request-Id": "bad id, secret-4711"})
 	// Fails on the commit before: of lines that are alike, each hundredth was left.

@@ -90,6 +90,8 @@ func metric(t testing.TB, service *eventservice.Process, name string) float64 {
 // byte by byte take no memory worth speaking of, keep nobody else out, and are
 // answered when their time is up.
 func TestSlowClients(t *testing.T) {
+	long(t)
+	t.Parallel()
 	adapter := newAdapter(t)
 	service := start(t, adapter.URL, "--requestTimeout=15", "--maxInFlight=10")
 	for range 20 { // warm
@@ -150,6 +152,7 @@ func TestSlowClients(t *testing.T) {
 
 // TestSlowHeaders: who does not even send a header is cut off.
 func TestSlowHeaders(t *testing.T) {
+	t.Parallel()
 	service := start(t, newAdapter(t).URL, "--requestTimeout=1")
 	conn := dial(t, service)
 	if _, err := fmt.Fprint(conn, "POST /shop/v1/events HTTP/1.1\r\nHost: x\r\n"); err != nil {
@@ -164,6 +167,8 @@ func TestSlowHeaders(t *testing.T) {
 // TestSlowBodyThenEvent: a body that takes nearly all of its time leaves the
 // adapter the time of its own.
 func TestSlowBodyThenEvent(t *testing.T) {
+	long(t)
+	t.Parallel()
 	adapter := newAdapter(t)
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(6 * time.Second) })
 	service := start(t, adapter.URL, "--requestTimeout=10")
@@ -312,6 +317,7 @@ func TestMetrics(t *testing.T) {
 // make bench): it sheds and says so, loses nobody, does not grow, and is itself
 // again at once.
 func TestOverload(t *testing.T) {
+	long(t)
 	adapter := newAdapter(t)
 	const slots, took = 4, 50 * time.Millisecond
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(took) })

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +20,25 @@ import (
 
 // patience bounds every wait: nothing takes nearly as long, unless it never ends.
 const patience = time.Minute
+
+// atOnce is how many tests that wait run at the same time. They use no processor, so the number of processors is no limit.
+const atOnce = 8
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// long marks a test that takes many seconds whatever runs beside it: make test runs it, make test-unit does not.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes too long for -short")
+	}
+}
 
 // start runs the real event-service, posting to meshURL.
 func start(t testing.TB, meshURL string, args ...string) *eventservice.Process {

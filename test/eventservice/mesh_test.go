@@ -125,7 +125,6 @@ func readRequest(conn net.Conn) bool {
 // reset connection of it.
 func TestMeshFaults(t *testing.T) {
 	ended := make(chan struct{})
-	defer close(ended)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +133,7 @@ func TestMeshFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	const taken, notTaken = "the event may have been taken: send it again with the same event-id", "the event was not taken: send it again"
-	for _, tc := range []struct {
+	cases := []struct {
 		reason, url string
 		status      int
 		kind, info  string
@@ -154,27 +153,29 @@ func TestMeshFaults(t *testing.T) {
 		}), 503, "service_unavailable", taken},
 		{"it does not read", socket(t, func(net.Conn) { <-ended }), 504, "timeout", taken},
 		{"it reads and does not answer", socket(t, func(c net.Conn) { readRequest(c); <-ended }), 504, "timeout", taken},
-	} {
-		limit := "60" // on a loaded machine, a second may pass before a fault is seen
-		if tc.status == http.StatusGatewayTimeout {
-			limit = "3"
-		}
-		service := start(t, tc.url, "--requestTimeout="+limit, "--shutdownDelay=0")
-		got := mustSend(t, http.MethodPost, service.URL+eventsV1, eventOf(uuid.NewString()), nil)
-		if info := fmt.Sprint(got.body["moreInfo"]); tc.info == someInfo && (info == taken || info == notTaken) {
-			tc.info = info
-		}
-		want := fields{"status": float64(tc.status), "type": tc.kind, "moreInfo": tc.info, "message": got.body["message"]}
-		if diff := cmp.Diff(map[string]any(want), got.body); got.status != tc.status || got.header.Get("Retry-After") == "" || diff != "" {
-			t.Errorf("%s: %s (-want +got):\n%s", tc.reason, got, diff)
-		}
-		// And it goes on.
-		if got := mustSend(t, http.MethodGet, service.URL+"/v1/health", "", nil); got.status != 200 {
-			t.Errorf("%s: health is %s", tc.reason, got)
-		}
-		if err := service.Terminate(); err != nil {
-			t.Fatal(err)
-		}
+	}
+	t.Cleanup(func() { close(ended) }) // before the sockets are closed, which wait for this
+	for _, tc := range cases {
+		t.Run(tc.reason, func(t *testing.T) {
+			t.Parallel()
+			limit := "60" // on a loaded machine, a second may pass before a fault is seen
+			if tc.status == http.StatusGatewayTimeout {
+				limit = "3"
+			}
+			service := start(t, tc.url, "--requestTimeout="+limit)
+			got := mustSend(t, http.MethodPost, service.URL+eventsV1, eventOf(uuid.NewString()), nil)
+			if info := fmt.Sprint(got.body["moreInfo"]); tc.info == someInfo && (info == taken || info == notTaken) {
+				tc.info = info
+			}
+			want := fields{"status": float64(tc.status), "type": tc.kind, "moreInfo": tc.info, "message": got.body["message"]}
+			if diff := cmp.Diff(map[string]any(want), got.body); got.status != tc.status || got.header.Get("Retry-After") == "" || diff != "" {
+				t.Errorf("%s (-want +got):\n%s", got, diff)
+			}
+			// And it goes on.
+			if got := mustSend(t, http.MethodGet, service.URL+"/v1/health", "", nil); got.status != 200 {
+				t.Errorf("health is %s", got)
+			}
+		})
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 // TestTerminationUnderLoad: no request that the service has accepted stays without
 // an answer, and each event that the adapter got was said to be taken.
 func TestTerminationUnderLoad(t *testing.T) {
+	t.Parallel()
 	adapter := newAdapter(t)
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Millisecond) })
 	service := start(t, adapter.URL, "--shutdownDelay=2s")
@@ -90,6 +91,7 @@ func TestTerminationUnderLoad(t *testing.T) {
 // open when the delay ended, nearly all were closed without an answer, and the log said
 // that every request was answered.
 func TestTerminationAnswersAll(t *testing.T) {
+	t.Parallel()
 	adapter := newAdapter(t)
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Millisecond) })
 	service := start(t, adapter.URL, "--shutdownDelay=500ms", "--requestTimeout=30")

@@ -196,6 +196,7 @@ func TestSubscribed(t *testing.T) {
 // TestSubscribedWithoutAPIServer: it is an error, soon, and events are taken all the
 // same.
 func TestSubscribedWithoutAPIServer(t *testing.T) {
+	t.Parallel()
 	raw := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x"}}],` +
 		`"clusters":[{"name":"x","cluster":{"server":"http://127.0.0.1:1"}}]}`
 	path := filepath.Join(t.TempDir(), "kubeconfig")
