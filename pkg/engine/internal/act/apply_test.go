@@ -499,8 +499,8 @@ func TestApplyRestart(t *testing.T) {
 		"Early":        {reason: "the pods of the pre-image go", since: func(*one) {}, result: "done", state: 'b'},
 		"EarlyOther":   {reason: "and no others", since: func(o *one) { o.api.Remove(enginetest.RefTo(pod("p", time.Time{}))); o.api.Put(pod("p", time.Time{})) }, result: "done", state: 'b', left: true},
 		"Late":         {reason: "those that are there when its turn comes", late: &migration.DeferredRestart{}, since: func(o *one) { o.api.Remove(enginetest.RefTo(pod("p", time.Time{}))); o.api.Put(pod("p", time.Time{})) }, result: "done", state: '-'},
-		"LateSpared":   {reason: "but for those that are spared", late: &migration.DeferredRestart{After: time.Now()}, since: func(*one) {}, result: "unchanged", state: '-', left: true},
-		"LateUnusable": {reason: "none, once a recreated object was unusable", late: &migration.DeferredRestart{After: time.Now()}, since: func(o *one) { o.a.Recorder.SetUnusable(o.e, 0, "u") }, result: "done", state: '-'},
+		"LateSpared":   {reason: "but for those that are spared", late: &migration.DeferredRestart{After: time.Now().Add(time.Minute)}, since: func(*one) {}, result: "unchanged", state: '-', left: true},
+		"LateUnusable": {reason: "none, once a recreated object was unusable", late: &migration.DeferredRestart{After: time.Now().Add(time.Minute)}, since: func(o *one) { o.a.Recorder.SetUnusable(o.e, 0, "u") }, result: "done", state: '-'},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOne(t, &enginetest.Job{}, []*unstructured.Unstructured{controller(), pod("p", time.Now().Add(-time.Hour))}, migration.Change{Verb: migration.Restart, Ref: deployment, Late: tc.late})
