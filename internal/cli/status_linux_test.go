@@ -2,46 +2,15 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
+
+	"github.com/kyma-project/eventmesh-migration/test/pty"
 )
-
-// openTerminal returns both ends of a new terminal of 24 lines.
-func openTerminal(t *testing.T) (ours, theirs *os.File) {
-	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("this system has no pseudo terminals: %v", err)
-	}
-	t.Cleanup(func() { _ = ours.Close() })
-	fd := int(ours.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resizeTerminal(t, ours, 100)
-	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ours, theirs
-}
-
-func resizeTerminal(t *testing.T, ours *os.File, columns uint16) {
-	t.Helper()
-	if err := unix.IoctlSetWinsize(int(ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestStatusLineOfAProcess shows the status line on a real terminal, makes that narrower,
 // and then ends the process.
@@ -58,7 +27,7 @@ func TestStatusLineOfAProcess(t *testing.T) {
 		"SecondSignal": {reason: "the work is left as it is, and still reports progress", behaviour: "status-hang", until: "A second SIGTERM", exit: 143},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ours, theirs := openTerminal(t)
+			ours, theirs := pty.Open(t, 100)
 			cmd := command(t, tc.behaviour, "", "--output=json")
 			cmd.Stderr = theirs
 			launch(t, cmd)
@@ -91,7 +60,7 @@ func TestStatusLineOfAProcess(t *testing.T) {
 				case seen == 0 && wide.MatchString(last) && strings.Contains(all, "line 19 of the log"):
 					seen = 1
 					screen.resize(30)
-					resizeTerminal(t, ours, 30)
+					pty.Resize(t, ours, 30)
 				case seen == 1 && narrow.MatchString(last):
 					seen = 2
 					signal()

@@ -2,13 +2,11 @@ package suite
 
 import (
 	"bytes"
-	"fmt"
 	"io"
-	"os"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/kyma-project/eventmesh-migration/test/pty"
 )
 
 // Prompt is the end of a question to which the answer is yes or no.
@@ -18,26 +16,7 @@ const Prompt = "[y/N] "
 // its question. It returns what the terminal was sent, and the exit code.
 func OnTerminal(t testing.TB, answer string, program Program) (sent string, code int) {
 	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("this system has no pseudo terminals: %v", err)
-	}
-	defer ours.Close()
-	fd := int(ours.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, theirs := pty.Open(t, 80)
 	program.Terminal = theirs
 	p := Start(t, program)
 	_ = theirs.Close() // the program has it
