@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -79,7 +80,7 @@ func Catalog() []Entry {
 		{ID: "adapter-missing", Severity: e},
 		{ID: "adapter-without-channel", Severity: e},
 		{ID: "adapter-not-ready", Severity: e},
-		{"eventservice-missing", e, "Upgrade application-connector, then run again. application-operator upgrades the release.", "kubectl -n kyma-integration logs statefulset/application-operator"},
+		{"eventservice-missing", e, eventpath.UpgradeConnector, "kubectl -n kyma-integration logs statefulset/application-operator"},
 		{ID: "eventservice-not-switched", Severity: e},
 		{ID: "eventservice-rollout", Severity: e},
 		{ID: "eventservice-former-pod", Severity: e},

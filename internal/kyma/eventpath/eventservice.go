@@ -9,6 +9,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 )
 
+// UpgradeConnector says what to do about an event-service that is missing or does not post to the mesh.
+const UpgradeConnector = "Upgrade application-connector, then run again. application-operator upgrades the release."
+
 // EventService is the event-service of an Application.
 type EventService struct {
 	Application, Namespace string
@@ -32,17 +35,16 @@ func (s EventService) Switched() Answer { return first(s.Defects()) }
 // Defects is everything for which it has not.
 func (s EventService) Defects() []Answer {
 	self := Object{Deployment, s.Namespace, kyma.EventServiceName(s.Application)}
-	const upgrade = "Upgrade application-connector, then run again. application-operator upgrades the release."
 	operator := "kubectl -n " + s.Namespace + " logs statefulset/application-operator"
 	if s.Deployment == nil {
 		all := s.Former
 		if len(all) == 0 && !s.Optional {
-			all = []Answer{{EventServiceMissing, self, "does not exist, so that nothing says where the events go", upgrade, operator}}
+			all = []Answer{{EventServiceMissing, self, "does not exist, so that nothing says where the events go", UpgradeConnector, operator}}
 		}
 		return all
 	}
 	if why := postsElsewhere(s.Deployment, s.Application); why != "" {
-		return []Answer{{EventServiceNotSwitched, self, why, upgrade, operator}}
+		return []Answer{{EventServiceNotSwitched, self, why, UpgradeConnector, operator}}
 	}
 	all := s.Former
 	if why := notRolledOut(s.Deployment); why != "" {
