@@ -7,12 +7,14 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/discovery"
 
 	"github.com/kyma-project/eventmesh-migration/internal/check"
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -24,8 +26,9 @@ func checkCommand(a *app) *cobra.Command {
 	role := false
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check everything that can be known before a run", Args: noArguments,
-		Long: `Check the connection, the served kinds, all permissions, the webhooks, NATS Streaming,
-and what would block the jobs, and show how long they may take. It writes nothing.
+		Long: `Check the connection, the served kinds, all permissions, other runs, the webhooks, NATS
+Streaming, and what would block the jobs, and show how long they may take. It writes
+nothing. What this account may not read is named, and the rest is checked.
 --role prints the Role that this account needs, to be applied by an administrator.
 Exit code 0: a run can begin; 6: there are errors; 7: the cluster could not be read.`,
 		Example: "  {name} check\n  {name} check -o wide\n  {name} check --role > role.yaml",
@@ -85,6 +88,30 @@ func helmTimeout(job string, own time.Duration) (timeout, helm time.Duration) {
 	return 0, 0
 }
 
+// objects are those of the findings, as arguments of kubectl. A finding about the whole cluster,
+// or about a job, has none.
+func objects(r *check.Result) []string {
+	groups := map[string]string{}
+	for _, k := range r.Kinds {
+		if k.Kind != kyma.Service.Kind { // most Services are those of Kubernetes
+			groups[k.Kind] = cmp.Or(groups[k.Kind], k.Group)
+		}
+	}
+	var names []string
+	for _, f := range r.Findings {
+		kind, path, found := strings.Cut(f.Object, " ")
+		if !found || !unicode.IsUpper([]rune(kind)[0]) || strings.Contains(path, " ") {
+			continue
+		}
+		namespace, name, namespaced := strings.Cut(path, "/")
+		if !namespaced {
+			namespace, name = "", path
+		}
+		names = append(names, kubectlName(groups[kind], kind, namespace, name))
+	}
+	return names
+}
+
 func kubernetesVersion(c *cli.Connection) (string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {
@@ -102,10 +129,7 @@ func writeCheck(a *app, c *cli.Connection, r *check.Result) error {
 	case formJSON, formYAML:
 		return a.print(r)
 	case formName:
-		for i := range r.Findings {
-			fmt.Fprintln(a.Stdout, r.Findings[i].ID)
-		}
-		return nil
+		return printNames(a.Stdout, objects(r))
 	case formWide:
 		t := &table{}
 		t.row("KIND", "GROUP", "VERSION", "COMPONENT")
@@ -155,13 +179,15 @@ func (t text) checked(r *check.Result) string {
 			head = append(head, fmt.Sprintf("  %-11s  %s", kinds.title, line))
 		}
 	}
-	if len(r.Missing) == 0 {
-		head = append(head, "  Permissions  all are given")
+	permissions := "all are given"
+	if n := len(r.Missing); n > 0 {
+		permissions = fmt.Sprintf("%d are missing", n)
 	}
+	head = append(head, "  Permissions  "+permissions)
 	rows := [][]string{{"  JOB", "TIME LIMIT", "HELM --timeout", "NEEDED"}}
 	for _, j := range r.Jobs {
 		if j.Timeout > 0 {
-			needed := string(j.Needed)
+			needed := cmp.Or(string(j.Needed), "not checked")
 			if j.Needed == jobmanager.Needed {
 				needed = j.Reason
 			}

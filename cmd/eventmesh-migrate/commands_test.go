@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/check"
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
@@ -254,5 +255,19 @@ func TestPrintedCommandsCanBePasted(t *testing.T) {
 		if problem(bad) == "" {
 			t.Errorf("%s can be pasted", bad)
 		}
+	}
+}
+
+// TestObjectsOfACheck: what check -o name prints are arguments of kubectl; what is no object is left out.
+func TestObjectsOfACheck(t *testing.T) {
+	r := &check.Result{Kinds: []check.Kind{
+		{Kind: "Subscription", Group: "eventing.kyma-project.io"}, {Kind: "Subscription", Group: "messaging.knative.dev"}, {Kind: "Service", Group: "serving.knative.dev"},
+	}}
+	for _, object := range []string{"", "webhooks", "number of Applications", "job trigger-sync", "Subscription shop/orders", "Service shop/web", "Lease state/lock", "Namespace state"} {
+		r.Findings = append(r.Findings, migration.Finding{Object: object})
+	}
+	want := []string{"subscription.eventing.kyma-project.io/orders --namespace=shop", "service/web --namespace=shop", "lease/lock --namespace=state", "namespace/state"}
+	if diff := cmp.Diff(want, objects(r)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -1,15 +1,17 @@
 // Package check finds out what can be known before a run, and writes nothing: permissions,
-// kinds, webhooks, NATS Streaming, what the plans of the jobs refuse, and the time it takes.
+// kinds, webhooks, NATS Streaming, other runs, what the plans of the jobs refuse, and the time it takes.
 package check
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -81,7 +83,8 @@ type monitors interface {
 	NATSUnreadable(context.Context, *migration.Cluster) string
 }
 
-// Run checks the cluster. An error means that it could not be read.
+// Run checks the cluster, as far as this account may read it: what it may not read is a
+// finding. An error means that the cluster could not be read.
 func Run(ctx context.Context, s Subject) (*Result, error) {
 	r := &Result{Kinds: []Kind{}, Jobs: []Job{}, Missing: []string{}, Findings: []migration.Finding{}}
 	c := s.Engine.Cluster()
@@ -97,28 +100,58 @@ func Run(ctx context.Context, s Subject) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.permissions(ctx, rows, r); err != nil {
+		return nil, err
+	}
+	for _, part := range []struct {
+		what  string
+		check func() error
+	}{
+		{"state namespace", func() error { return s.stateNamespace(ctx, found, r) }},
+		{"other runs", func() error { return s.runs(ctx, r) }},
+		{"plans", func() error { return s.plans(ctx, c, r) }},
+		{"webhooks", func() error { return r.webhooks(ctx, c, found, rows) }},
+	} {
+		if err := r.unlessForbidden(part.what, part.check()); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// permissions asks for those that a run needs.
+func (s Subject) permissions(ctx context.Context, rows []migration.Access, r *Result) error {
 	missing, err := s.Engine.Missing(ctx, rows)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.Missing = append(r.Missing, missing...)
 	if len(missing) > 0 {
-		// Plans would only repeat it, one permission after the other.
-		r.find("permission-missing", migration.Error, "", problemOf(missing), "eventmesh-migrate check --role", "An administrator has to apply the Role that this command prints. Then check again.")
-		return r, nil
+		r.find("permission-missing", migration.Error, "", problemOf(missing), roleCommand, roleNote)
 	}
-	if err := s.stateNamespace(ctx, found[s.StateNamespace], r); err != nil {
-		return nil, err
+	return nil
+}
+
+// What to do about a permission that is missing.
+const (
+	roleCommand = "eventmesh-migrate check --role"
+	roleNote    = "An administrator has to apply the Role that this command prints. Then check again."
+)
+
+// unlessForbidden makes a finding of an answer that this account may not read something, and
+// returns every other error. The rest of the checks does not depend on it.
+func (r *Result) unlessForbidden(what string, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
 	}
-	if err := s.plans(ctx, c, r); err != nil {
-		return nil, err
+	problem := "not checked"
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
+		d := status.Status().Details
+		// The quotes let such findings be told together.
+		problem += fmt.Sprintf(", because this account may not read %q", schema.GroupResource{Group: d.Group, Resource: d.Kind})
 	}
-	w, err := readWebhooks(ctx, c, found)
-	if err != nil {
-		return nil, err
-	}
-	r.Findings = append(r.Findings, w.judge(rows)...)
-	return r, nil
+	r.find("check-not-done", migration.Warning, what, problem, roleCommand, roleNote)
+	return nil
 }
 
 func (r *Result) find(id string, severity migration.Severity, object, problem, command, note string) {
@@ -155,9 +188,16 @@ func (r *Result) kindsMissing() {
 	}
 }
 
-// stateNamespace finds out whether the first write can create it.
-func (s Subject) stateNamespace(ctx context.Context, namespace *unstructured.Unstructured, r *Result) error {
-	object := "Namespace " + s.StateNamespace
+// stateNamespace finds out whether the first write can create it. found has all namespaces,
+// nil if this account may not list them.
+func (s Subject) stateNamespace(ctx context.Context, found map[string]*unstructured.Unstructured, r *Result) error {
+	object, namespace := "Namespace "+s.StateNamespace, found[s.StateNamespace]
+	if found == nil {
+		var err error
+		if namespace, err = s.Engine.Cluster().Get(ctx, migration.Ref{Resource: namespaces, Name: s.StateNamespace}); err != nil {
+			return err
+		}
+	}
 	switch {
 	case namespace == nil:
 		denied, err := s.Engine.Missing(ctx, []migration.Access{{Resource: "namespaces", Verbs: []string{"create"}}})
@@ -173,45 +213,77 @@ func (s Subject) stateNamespace(ctx context.Context, namespace *unstructured.Uns
 	return nil
 }
 
+// runs finds a run that works now, and those that were interrupted.
+func (s Subject) runs(ctx context.Context, r *Result) error {
+	kept, err := s.Engine.State(ctx)
+	if kept != nil { // also if the Lease cannot be read
+		r.runsOf(kept, s.StateNamespace, time.Now())
+	}
+	return err
+}
+
+func (r *Result) runsOf(kept *engine.State, stateNamespace string, now time.Time) {
+	if kept.Lock.Live(now) {
+		r.find("run-running", migration.Error, "Lease "+stateNamespace+"/"+engine.LeaseName, "another run works now: "+kept.Lock.String(),
+			"eventmesh-migrate status", "Wait until it ends. Then check again. To see how far it is:")
+		return
+	}
+	for i := range kept.Journals {
+		if j := &kept.Journals[i]; j.Open {
+			r.find("run-open", migration.Warning, "job "+j.Job, j.What()+" was interrupted, and is open ("+j.Phase+")",
+				migration.CommandLine("eventmesh-migrate", "undo", j.Job), "The next run continues it. To undo it instead:")
+		}
+	}
+}
+
 // plans asks the jobs what they would do, and what blocks them.
 func (s Subject) plans(ctx context.Context, c *migration.Cluster, r *Result) error {
 	applications := 0
 	if resource, served, err := c.Served(ctx, kyma.Application); err != nil {
 		return err
 	} else if served {
-		if err := c.Each(ctx, resource, "", migration.ListOptions{}, func(*unstructured.Unstructured) error { applications++; return nil }); err != nil {
+		err := c.Each(ctx, resource, "", migration.ListOptions{}, func(*unstructured.Unstructured) error { applications++; return nil })
+		if err := r.unlessForbidden("number of Applications", err); err != nil {
 			return err
 		}
 	}
+	// Without the state of earlier runs, the plans are still known.
 	needs, err := s.Needs(ctx)
-	if err != nil {
+	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	for i := range needs {
-		n := &needs[i]
-		if n.Err != nil {
-			return fmt.Errorf("job %s: %w", n.Job.Name(), n.Err)
+		if err := s.plan(ctx, c, &needs[i], applications, r); err != nil {
+			return err
 		}
-		own := n.Estimate
-		if l, ok := n.Job.Job.(limited); ok {
-			own = l.Limit(applications)
+	}
+	return nil
+}
+
+func (s Subject) plan(ctx context.Context, c *migration.Cluster, n *jobmanager.JobNeed, applications int, r *Result) error {
+	name := n.Job.Name()
+	if err := r.unlessForbidden("job "+name, n.Err); err != nil {
+		return fmt.Errorf("job %s: %w", name, err)
+	}
+	own := n.Estimate
+	if l, ok := n.Job.Job.(limited); ok {
+		own = l.Limit(applications)
+	}
+	timeout, helm := s.HelmTimeout(name, own)
+	r.Jobs = append(r.Jobs, Job{
+		Name: name, Needed: n.Verdict, Reason: n.Reason,
+		Estimate: n.Estimate.Seconds(), Timeout: timeout.Seconds(), HelmTimeout: helm.Seconds(),
+	})
+	for _, f := range n.Findings {
+		if f.Severity == migration.Error {
+			f.Object = cmp.Or(f.Object, "job "+name)
+			r.Findings = append(r.Findings, f)
 		}
-		timeout, helm := s.HelmTimeout(n.Job.Name(), own)
-		r.Jobs = append(r.Jobs, Job{
-			Name: n.Job.Name(), Needed: n.Verdict, Reason: n.Reason,
-			Estimate: n.Estimate.Seconds(), Timeout: timeout.Seconds(), HelmTimeout: helm.Seconds(),
-		})
-		for _, f := range n.Findings {
-			if f.Severity == migration.Error {
-				f.Object = cmp.Or(f.Object, "job "+n.Job.Name())
-				r.Findings = append(r.Findings, f)
-			}
-		}
-		if m, ok := n.Job.Job.(monitors); ok && r.serves(kyma.Subscription) {
-			if why := m.NATSUnreadable(ctx, c); why != "" {
-				r.find("check-nats-unreadable", migration.Warning, "job "+n.Job.Name(), "cannot read what NATS Streaming holds: "+why,
-					"kubectl -n "+kyma.NATSNamespace+" get pods", "While this is so, Kyma Subscriptions of sources that have switched are not deleted.")
-			}
+	}
+	if m, ok := n.Job.Job.(monitors); ok && r.serves(kyma.Subscription) {
+		if why := m.NATSUnreadable(ctx, c); why != "" {
+			r.find("check-nats-unreadable", migration.Warning, "job "+name, "cannot read what NATS Streaming holds: "+why,
+				"kubectl -n "+kyma.NATSNamespace+" get pods", "While this is so, Kyma Subscriptions of sources that have switched are not deleted.")
 		}
 	}
 	return nil

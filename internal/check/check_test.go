@@ -1,14 +1,20 @@
 package check
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -115,5 +121,70 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "idp/ada@exam
 `
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestRunsOf: a run that works now is an error, and those that were interrupted are warnings.
+func TestRunsOf(t *testing.T) {
+	now := time.Date(2026, 4, 1, 22, 0, 0, 0, time.UTC)
+	lock := func(renewed time.Time) *engine.HeldLock {
+		return &engine.HeldLock{Holder: "laptop_42", User: "ada", Acquired: now.Add(-time.Hour), Renewed: renewed, Duration: 30 * time.Second}
+	}
+	journals := []engine.StoredJournal{{Job: "trigger-sync", Run: "r2", Phase: "forward", Open: true}, {Job: "trigger-sync", Run: "r1"}}
+	for _, tc := range []struct {
+		reason string
+		kept   engine.State
+		want   string // severity, ID, object and problem
+	}{
+		{"nothing has run", engine.State{}, ""},
+		{"all runs have ended", engine.State{Journals: journals[1:]}, ""},
+		{"one was interrupted", engine.State{Journals: journals}, "warning run-open job trigger-sync: run r2 was interrupted, and is open (forward)"},
+		{"its process holds the lock, and is gone", engine.State{Journals: journals, Lock: lock(now.Add(-time.Minute))}, "warning run-open job trigger-sync: run r2 was interrupted, and is open (forward)"},
+		{
+			"its process is alive", engine.State{Journals: journals, Lock: lock(now.Add(-time.Second))},
+			`error run-running Lease state/eventmesh-migration: another run works now: user ada, process "laptop_42" holds the lock since 2026-04-01T21:00:00Z, and renewed it at 2026-04-01T21:59:59Z`,
+		},
+		{
+			"it has no journal yet", engine.State{Lock: lock(now)},
+			`error run-running Lease state/eventmesh-migration: another run works now: user ada, process "laptop_42" holds the lock since 2026-04-01T21:00:00Z, and renewed it at 2026-04-01T22:00:00Z`,
+		},
+	} {
+		r := &Result{}
+		r.runsOf(&tc.kept, "state", now)
+		var got []string
+		for _, f := range r.Findings {
+			got = append(got, string(f.Severity)+" "+f.ID+" "+f.Object+": "+f.Problem)
+		}
+		if diff := cmp.Diff(tc.want, strings.Join(got, "\n")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+// TestUnlessForbidden: what may not be read is a finding, and other errors stay errors.
+func TestUnlessForbidden(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "", errors.New("no"))
+	for _, tc := range []struct {
+		reason string
+		err    error
+		fails  bool
+		want   []string
+	}{
+		{reason: "it could be read"},
+		{reason: "it may not be read", err: fmt.Errorf("cannot list: %w", forbidden), want: []string{`jobs of Helm: not checked, because this account may not read "jobs.batch"`}},
+		{reason: "all permissions of a job", err: &engine.PermissionError{Err: forbidden}, want: []string{`jobs of Helm: not checked, because this account may not read "jobs.batch"`}},
+		{reason: "the server does not answer", err: errors.New("timeout"), fails: true},
+	} {
+		r := &Result{}
+		if err := r.unlessForbidden("jobs of Helm", tc.err); (err != nil) != tc.fails {
+			t.Errorf("%s: %v", tc.reason, err)
+		}
+		var got []string
+		for _, f := range r.Findings {
+			got = append(got, f.Object+": "+f.Problem)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,46 +28,56 @@ type webhook struct {
 	down string
 }
 
-// webhooks are all of a cluster, and the labels of its namespaces.
+// webhooks are all of a cluster, and the labels of its namespaces, nil if they are unknown.
 type webhooks struct {
 	all        []webhook
 	namespaces map[string]labels.Set
 }
 
-func readWebhooks(ctx context.Context, c *migration.Cluster, namespaces map[string]*unstructured.Unstructured) (*webhooks, error) {
-	w := &webhooks{namespaces: map[string]labels.Set{}}
-	for name, u := range namespaces {
+// webhooks checks those that are asked before a write of the rows. found has all namespaces,
+// nil if they are unknown.
+func (r *Result) webhooks(ctx context.Context, c *migration.Cluster, found map[string]*unstructured.Unstructured, rows []migration.Access) error {
+	w := &webhooks{}
+	if found != nil {
+		w.namespaces = map[string]labels.Set{}
+	}
+	for name, u := range found {
 		w.namespaces[name] = u.GetLabels()
 	}
 	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
-		resource, served, err := c.Served(ctx, schema.GroupKind{Group: admissionv1.GroupName, Kind: kind})
-		if err != nil {
-			return nil, err
-		}
-		if !served {
-			continue
-		}
-		err = c.Each(ctx, resource, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
-			var of admissionv1.ValidatingWebhookConfiguration
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of); err != nil {
-				return fmt.Errorf("cannot read %s %s: %w", kind, u.GetName(), err)
-			}
-			for i := range of.Webhooks {
-				w.all = append(w.all, webhook{ValidatingWebhook: of.Webhooks[i], configuration: kind + " " + u.GetName()})
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+		if err := r.unlessForbidden("webhooks", w.read(ctx, c, kind)); err != nil {
+			return err
 		}
 	}
+	var unknown error
 	for i := range w.all {
 		var err error
-		if w.all[i].down, err = serviceDown(ctx, c, w.all[i].ClientConfig.Service); err != nil {
-			return nil, err
+		if w.all[i].down, err = serviceDown(ctx, c, w.all[i].ClientConfig.Service); apierrors.IsForbidden(err) {
+			unknown = err
+		} else if err != nil {
+			return err
 		}
 	}
-	return w, nil
+	r.Findings = append(r.Findings, w.judge(rows)...)
+	return r.unlessForbidden("Services of webhooks", unknown)
+}
+
+// read adds the webhooks of the configurations of a kind.
+func (w *webhooks) read(ctx context.Context, c *migration.Cluster, kind string) error {
+	resource, served, err := c.Served(ctx, schema.GroupKind{Group: admissionv1.GroupName, Kind: kind})
+	if err != nil || !served {
+		return err
+	}
+	return c.Each(ctx, resource, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
+		var of admissionv1.ValidatingWebhookConfiguration
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of); err != nil {
+			return fmt.Errorf("cannot read %s %s: %w", kind, u.GetName(), err)
+		}
+		for i := range of.Webhooks {
+			w.all = append(w.all, webhook{ValidatingWebhook: of.Webhooks[i], configuration: kind + " " + u.GetName()})
+		}
+		return nil
+	})
 }
 
 // serviceDown says why a Service cannot answer.
@@ -78,8 +89,11 @@ func serviceDown(ctx context.Context, c *migration.Cluster, service *admissionv1
 		return c.Get(ctx, migration.Ref{Resource: migration.CoreResource("", plural, kind), Namespace: service.Namespace, Name: service.Name})
 	}
 	name := service.Namespace + "/" + service.Name
-	if found, err := get("services", "Service"); err != nil || found == nil {
-		return "its Service " + name + " does not exist", err
+	switch found, err := get("services", "Service"); {
+	case err != nil:
+		return "", err
+	case found == nil:
+		return "its Service " + name + " does not exist", nil
 	}
 	found, err := get("endpoints", "Endpoints")
 	if err != nil {
@@ -158,7 +172,7 @@ func (w *webhooks) matches(hook *webhook, rows []migration.Access) string {
 // inNamespaces says whether a selector selects the namespace, or any if that is "".
 func (w *webhooks) inNamespaces(selector *v1.LabelSelector, namespace string) bool {
 	selects, err := v1.LabelSelectorAsSelector(selector)
-	if selector == nil || err != nil || selects.Empty() {
+	if selector == nil || err != nil || selects.Empty() || w.namespaces == nil {
 		return true
 	}
 	for name, of := range w.namespaces {

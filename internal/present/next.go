@@ -108,8 +108,12 @@ func (s State) afterCheck() []Step {
 	switch {
 	case s.found("permission-missing"):
 		return one("Give this Role to an administrator, who applies it. Then check again:", s.line("check", "--role"))
+	case s.found("run-running"):
+		return one("Another run is working. Wait until it ends. Then:", s.work("check"))
 	case s.has(migration.Error):
 		return one("Fix the errors above. Then check again:", s.work("check"))
+	case s.found("run-open"):
+		return one("An interrupted run is open. Continue it:", s.work("run"))
 	default:
 		return one("A run can begin. See its changes:", s.work("plan"))
 	}

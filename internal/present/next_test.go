@@ -59,6 +59,12 @@ func TestNext(t *testing.T) {
 
 		{"an undo of a phase that failed", State{Command: "undo", Phases: []string{"post"}, ExitCode: 3}, one("Fix the errors above. Then undo again:", "eventmesh-migrate undo --phase=post --context=prod")},
 
+		{"a good cluster", State{Command: "check"}, one("A run can begin. See its changes:", "eventmesh-migrate plan --context=prod")},
+		{"permissions are missing, whatever else is", State{Command: "check", ExitCode: 6, Findings: append([]Finding{bad}, id("permission-missing")...)}, one("Give this Role to an administrator, who applies it. Then check again:", "eventmesh-migrate check --role --context=prod")},
+		{"another run works, and its objects are not ready", State{Command: "check", ExitCode: 6, Findings: append([]Finding{bad}, id("run-running")...)}, one("Another run is working. Wait until it ends. Then:", "eventmesh-migrate check --context=prod")},
+		{"an error comes before an open run", State{Command: "check", ExitCode: 6, Findings: append([]Finding{bad}, id("run-open")...)}, one("Fix the errors above. Then check again:", "eventmesh-migrate check --context=prod")},
+		{"an open run", State{Command: "check", Findings: []Finding{{Severity: migration.Warning, ID: "run-open"}}}, one("An interrupted run is open. Continue it:", "eventmesh-migrate run --context=prod")},
+
 		{"a migration that is finished", State{Command: "verify"}, one("The migration is finished.", "")},
 		{"one namespace is right", State{Command: "verify", Namespace: "shop"}, one("Check the whole cluster:", "eventmesh-migrate verify --context=prod")},
 		{"a migration that has not begun", State{Command: "verify", Findings: append(id("httpsource-missing"), id("eventservice-not-switched")...)}, one("The migration is not finished. See what is left:", "eventmesh-migrate plan --context=prod")},

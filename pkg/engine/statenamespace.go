@@ -11,12 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // DefaultStateNamespace holds what the jobs keep, and nothing else: who may read and
 // create Secrets there reaches no secret of anybody else, and no ServiceAccount.
 const DefaultStateNamespace = "eventmesh-migration"
+
+// LeaseName is that of the lock, in the state namespace.
+const LeaseName = lease.LeaseName
 
 // stateNamespaceError says that there is no place for the Lease and the journal.
 type stateNamespaceError struct {

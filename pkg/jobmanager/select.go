@@ -10,6 +10,9 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -129,12 +132,15 @@ type JobNeed struct {
 	Err     error
 }
 
-// Needs asks every job whether it is needed now, all side by side.
+// Needs asks every job whether it is needed now, all side by side. If this account may not read
+// the state of earlier runs, the result is that of the plans alone, and the error says so.
 func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 	r := m.begin("needs", m.components, false)
-	kept, err := r.kept(ctx)
-	if err != nil {
-		return nil, err
+	kept, unknown := r.kept(ctx)
+	if apierrors.IsForbidden(unknown) {
+		kept = &engine.State{}
+	} else if unknown != nil {
+		return nil, unknown
 	}
 	shared := m.lease.join()
 	defer m.lease.leave()
@@ -165,7 +171,7 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 		})
 	}
 	all.Wait()
-	return out, nil
+	return out, unknown
 }
 
 // Undo reverts the newest run of one job, from its journal. It is never called by a

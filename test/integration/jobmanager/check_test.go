@@ -77,8 +77,19 @@ func TestCheckNamesAllMissingPermissions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tool(t, "check", "--kubeconfig", kubeconfig).want(t, migration.ExitFindings,
-		"permission-missing: ", " permissions are missing: ", "eventmesh-migrate check --role --kubeconfig="+kubeconfig)
+	out := tool(t, "check", "--kubeconfig", kubeconfig)
+	out.want(t, migration.ExitFindings, "permission-missing: ", " permissions are missing: ", " are missing\n", "eventmesh-migrate check --role --kubeconfig="+kubeconfig,
+		" × check-not-done: not checked, because this account may not read \"…\"", "Next: Give this Role to an administrator")
+	if lines := strings.Count(out.stdout, "\n"); lines > 40 {
+		t.Errorf("%d lines:\n%s", lines, out.stdout)
+	}
+	// What could not be checked has its reason, and no part is left out without one.
+	tool(t, "check", "-o", "wide", "--kubeconfig", kubeconfig).want(t, migration.ExitFindings,
+		`other runs: not checked, because this account may not read "leases.coordination.k8s.io"`,
+		"job trigger-sync: not checked, because this account may not read ",
+		`number of Applications: not checked, because this account may not read "applications.applicationconnector.kyma-project.io"`,
+		`webhooks: not checked, because this account may not read "validatingwebhookconfigurations.admissionregistration.k8s.io"`,
+		"check-nats-unreadable: ")
 	for _, of := range [][]string{{"plan"}, {"run", "--job=httpsource-sync"}, {"job", "trigger-sync", "plan"}} {
 		tool(t, append(of, "--kubeconfig", kubeconfig)...).want(t, migration.ExitRefused, "missing permission: ", "eventmesh-migrate check --role")
 	}
@@ -95,10 +106,39 @@ func TestCheckNamesAllMissingPermissions(t *testing.T) {
 	tool(t, "run", "--job=httpsource-sync", "--kubeconfig", kubeconfig).want(t, 0, `"user":"system:serviceaccount:default:eventmesh-test-few-`)
 }
 
+// TestCheckChecksTheRest: an account that lacks some permissions is told everything else.
+func TestCheckChecksTheRest(t *testing.T) {
+	finished(t)
+	kubeconfig, err := cluster.User(t.Context(), "most",
+		rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}},
+		rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"}},
+		rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingwebhookconfigurations"}},
+		rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"services", "endpoints"}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, deadWebhook)
+	out := tool(t, "check", "-o", "wide", "--kubeconfig", kubeconfig)
+	out.want(t, migration.ExitFindings, "permission-missing: ", "check-webhook-down: ValidatingWebhookConfiguration dead:", `may not read "mutatingwebhookconfigurations`)
+	for _, not := range []string{"other runs", `may not read "validating`, "Services of webhooks"} {
+		if strings.Contains(out.stdout, not) {
+			t.Errorf("%q is told, and it was checked:\n%s", not, out.stdout)
+		}
+	}
+}
+
 // TestCheckFindsADeadWebhook: the API server would ask it before each Trigger.
 func TestCheckFindsADeadWebhook(t *testing.T) {
 	finished(t)
-	const webhook = `
+	apply(t, deadWebhook)
+	tool(t, "check").want(t, migration.ExitFindings, "check-webhook-down (ValidatingWebhookConfiguration dead):", "its Service", "default/nobody does", "eventmesh-migrate explain check-webhook-down")
+	if names := tool(t, "check", "-o", "name"); names.stdout != "validatingwebhookconfiguration/dead\n" {
+		t.Errorf("-o name: %q", names.stdout)
+	}
+}
+
+const deadWebhook = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: dead}
@@ -110,6 +150,3 @@ webhooks:
   clientConfig: {service: {namespace: default, name: nobody}}
   rules: [{apiGroups: [eventing.knative.dev], apiVersions: ["*"], operations: [CREATE], resources: [triggers]}]
 `
-	apply(t, webhook)
-	tool(t, "check").want(t, migration.ExitFindings, "check-webhook-down (ValidatingWebhookConfiguration dead):", "its Service", "default/nobody does", "eventmesh-migrate explain check-webhook-down")
-}

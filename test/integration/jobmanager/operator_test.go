@@ -114,6 +114,7 @@ func TestForms(t *testing.T) {
 	withoutWrites(t, "looking", func() {
 		for command, forms := range map[string][]string{
 			"jobs":   {"table", "wide", "json", "yaml", "name"},
+			"check":  {"text", "wide", "json", "yaml", "name"},
 			"plan":   {"table", "wide", "json", "yaml", "name"},
 			"status": {"table", "wide", "json", "yaml", "name"},
 			"verify": {"table", "wide", "json", "yaml", "name"},
@@ -122,7 +123,7 @@ func TestForms(t *testing.T) {
 			for _, form := range forms {
 				out := tool(t, command, "-o", form)
 				out.want(t, 0)
-				if human := form == "table" || form == "wide"; human && !strings.Contains(out.stdout, cluster.Config().Host) {
+				if human := form == "table" || form == "text" || form == "wide"; human && !strings.Contains(out.stdout, cluster.Config().Host) {
 					t.Errorf("%s -o %s does not name the cluster:\n%s", command, form, out.stdout)
 				}
 				var v map[string]any
@@ -248,6 +249,13 @@ func TestStatus(t *testing.T) {
 	if got := ids(look(t)); !slices.Contains(got, "run-running") || slices.Contains(got, "run-open") {
 		t.Errorf("verify finds %q", got)
 	}
+	check := tool(t, "check")
+	check.want(t, migration.ExitFindings, "run-running (Lease eventmesh-migration/eventmesh-migration):", `"laptop_42_x"`, "eventmesh-migrate status\n",
+		"Next: Another run is working. Wait until it ends. Then:\n  eventmesh-migrate check\n")
+	if strings.Contains(check.stdout, "run-open") {
+		t.Errorf("a run that works is not interrupted:\n%s", check.stdout)
+	}
+	tool(t, "check", "-o", "name").want(t, migration.ExitFindings, "lease/eventmesh-migration --namespace=eventmesh-migration\n")
 	// The lock is another's: a run that has something to write ends with its code.
 	tool(t, "run", "--job=trigger-sync", "--lock-wait=1s").want(t, migration.ExitLocked, "laptop_42_x")
 
@@ -255,6 +263,8 @@ func TestStatus(t *testing.T) {
 	patch(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration", fmt.Sprintf(`{"spec":{"leaseDurationSeconds":30,"renewTime":%q}}`, now.Add(-time.Hour).UTC().Format(metav1.RFC3339Micro)))
 	tool(t, "status").want(t, 0, "open (rollback): run again to finish it, or undo", "its process is gone, and the next run takes the lock")
 	tool(t, "jobs").want(t, 0, "run r1 was interrupted, and is open (rollback)")
+	tool(t, "check").want(t, 0, "run-open (job trigger-sync): run r1 was interrupted, and is open (rollback)", "eventmesh-migrate undo trigger-sync",
+		"Next: An interrupted run is open. Continue it:\n  eventmesh-migrate run\n")
 	// An account that may not read journals is told by the Lease. Fails on the commit before:
 	// it was refused.
 	patch(t, "Lease", engine.DefaultStateNamespace, "eventmesh-migration", `{"metadata":{"annotations":{"eventmesh-migration.kyma-project.io/open-trigger-sync":"2020-04-01T22:15:00Z"}}}`)
@@ -266,6 +276,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool(t, "status", "--kubeconfig", blind).want(t, 0, "A run of trigger-sync, begun 2020-04-01T22:15:00Z: open (its journal cannot be read): run again to finish it, or undo")
+	tool(t, "check", "--kubeconfig", blind).want(t, migration.ExitFindings, "run-open (job trigger-sync): a run begun at 2020-04-01T22:15:00Z")
 	if got := ids(look(t)); !slices.Contains(got, "run-open") || slices.Contains(got, "run-running") {
 		t.Errorf("verify finds %q", got)
 	}

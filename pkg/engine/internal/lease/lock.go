@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
-// lockName is the one Lease of all writing processes.
-const lockName = "eventmesh-migration"
+// LeaseName is that of the one Lease of all writing processes.
+const LeaseName = "eventmesh-migration"
 
 // CallTimeout bounds one API call; with a short lease, what is left of it does.
 const CallTimeout = 20 * time.Second
@@ -101,7 +101,7 @@ func New(client coordinationv1.CoordinationV1Interface, namespace, identity stri
 }
 
 // String is where the Lease is.
-func (l *Lock) String() string { return l.namespace + "/" + lockName }
+func (l *Lock) String() string { return l.namespace + "/" + LeaseName }
 
 func (l *Lock) enter() { l.turn <- struct{}{} }
 
@@ -115,7 +115,7 @@ func (l *Lock) isOurs() bool { return l.Seen != nil && l.Seen.HolderIdentity == 
 // still true.
 func (l *Lock) Peek(ctx context.Context) error {
 	return l.read(ctx, func(ctx context.Context) error {
-		live, err := l.client.Get(ctx, lockName, metav1.GetOptions{})
+		live, err := l.client.Get(ctx, LeaseName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			l.Live, l.Seen, l.seenAt = nil, nil, time.Now()
@@ -220,7 +220,7 @@ func (l *Lock) take(highest int) *resourcelock.LeaderElectionRecord {
 func (l *Lock) write(ctx context.Context, record *resourcelock.LeaderElectionRecord) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(CallTimeout, l.renewDeadline()))
 	defer cancel()
-	lease := &coordinationapi.Lease{ObjectMeta: metav1.ObjectMeta{Name: lockName, Namespace: l.namespace}}
+	lease := &coordinationapi.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: l.namespace}}
 	if l.Live != nil {
 		lease = l.Live.DeepCopy()
 	}
@@ -257,7 +257,7 @@ func (l *Lock) awaitChange(ctx context.Context, freeAt, giveUp time.Time) error 
 	watchCtx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	w, err := l.client.Watch(watchCtx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", lockName).String(),
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", LeaseName).String(),
 	})
 	if err != nil {
 		if !k8sutil.IsTransient(err) {

@@ -178,13 +178,13 @@ func TestLostLease(t *testing.T) {
 		want LockedError
 	}{
 		"Deleted": {func(t *testing.T, client *fake.Clientset, _ *atomic.Bool) {
-			if err := client.CoordinationV1().Leases("state").Delete(t.Context(), lockName, metav1.DeleteOptions{}); err != nil {
+			if err := client.CoordinationV1().Leases("state").Delete(t.Context(), LeaseName, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, LockedError{Lost: true, Deleted: true}},
 		"Taken": {func(t *testing.T, client *fake.Clientset, taken *atomic.Bool) {
 			leases := client.CoordinationV1().Leases("state")
-			live, err := leases.Get(t.Context(), lockName, metav1.GetOptions{})
+			live, err := leases.Get(t.Context(), LeaseName, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestLostLease(t *testing.T) {
 				// The fake does not compare versions.
 				var taken atomic.Bool
 				client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-					return taken.Load(), nil, apierrors.NewConflict(a.GetResource().GroupResource(), lockName, errors.New("it was changed"))
+					return taken.Load(), nil, apierrors.NewConflict(a.GetResource().GroupResource(), LeaseName, errors.New("it was changed"))
 				})
 				l := fakeLock(client, "a")
 				mustAcquire(t, l)
@@ -227,7 +227,7 @@ func TestMarkSurvivesConflicts(t *testing.T) {
 		client := fake.NewClientset()
 		var conflicts atomic.Int32
 		client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			return conflicts.Add(-1) >= 0, nil, apierrors.NewConflict(a.GetResource().GroupResource(), lockName, errors.New("it was changed"))
+			return conflicts.Add(-1) >= 0, nil, apierrors.NewConflict(a.GetResource().GroupResource(), LeaseName, errors.New("it was changed"))
 		})
 		l := fakeLock(client, "a")
 		l.Past = func(context.Context) ([]string, int, error) { return []string{"killed"}, 7, nil }
@@ -268,11 +268,11 @@ func TestTakenMeanwhile(t *testing.T) {
 		answer error
 		fails  bool
 	}{
-		"Conflict":      {apierrors.NewConflict(leases, lockName, errors.New("it was changed")), false},
-		"AlreadyExists": {apierrors.NewAlreadyExists(leases, lockName), false},
-		"NotFound":      {apierrors.NewNotFound(leases, lockName), false},
+		"Conflict":      {apierrors.NewConflict(leases, LeaseName, errors.New("it was changed")), false},
+		"AlreadyExists": {apierrors.NewAlreadyExists(leases, LeaseName), false},
+		"NotFound":      {apierrors.NewNotFound(leases, LeaseName), false},
 		"Busy":          {apierrors.NewTooManyRequestsError("later"), false},
-		"Forbidden":     {apierrors.NewForbidden(leases, lockName, errors.New("no")), true},
+		"Forbidden":     {apierrors.NewForbidden(leases, LeaseName, errors.New("no")), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
