@@ -114,7 +114,9 @@ Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the
 		}
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return cli.Usage(fmt.Sprintf("%v (see %q)", cli.FlagError(cmd, err), cmd.CommandPath()+" --help"))
+		problems := cli.FlagProblems(cmd, a.Args, err)
+		problems[len(problems)-1] += fmt.Sprintf(" (see %q)", cmd.CommandPath()+" --help")
+		return cli.Usage(problems...)
 	})
 	return root
 }

@@ -293,6 +293,10 @@ func TestUsage(t *testing.T) {
 		{[]string{"verify", "-n", "a", "-A"}, "none of the others can be"},
 		{[]string{"jobs", "x"}, `"x": unexpected argument`},
 		{[]string{"jobs", "--nonsense"}, "unknown flag: --nonsense"},
+		{[]string{"run", "--jbo=a", "-X", "--yes", "--timeout=soon", "--nonsense", "--namspace", "shop"}, "5 problems:\n" +
+			"  unknown flag: --jbo; did you mean --job?\n  unknown shorthand flag: 'X' in -X\n" +
+			"  invalid argument \"soon\" for \"--timeout\" flag: time: invalid duration \"soon\"\n" +
+			"  unknown flag: --nonsense\n  unknown flag: --namspace; did you mean --namespace?"},
 		{[]string{"run", "--jbo=a"}, "did you mean --job?"},
 		{[]string{"run", "--httpsource-sync.on-helm-conflict"}, "did you mean --httpsource-sync.on-helm2-conflict?"},
 		{[]string{"run", "--on-helm2-conflict=create"}, "did you mean --httpsource-sync.on-helm2-conflict?"},

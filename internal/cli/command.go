@@ -43,7 +43,7 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	root.SetErr(p.Stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SuggestionsMinimumDistance = maxTypos
-	root.SetFlagErrorFunc(FlagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return Usage(FlagProblems(cmd, p.Args, err)...) })
 	plainHelp := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if !slices.Contains(working, cmd) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -239,17 +240,57 @@ func (cl *commandLine) flagSet() *pflag.FlagSet {
 	return all
 }
 
-// FlagError is an error of the flag parser, with what was probably meant. Parsing ends
-// at the first one.
-func FlagError(cmd *cobra.Command, err error) error {
-	text := err.Error()
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
-		name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
-		text += didYouMean(flagsLike(cmd, name))
+// FlagProblems are what the flag parser has against a command line, each with what was probably
+// meant. The parser ends at the first problem, so it is asked again without it.
+func FlagProblems(cmd *cobra.Command, args []string, err error) []string {
+	_, args, found := cmd.Root().Find(args)
+	again := pflag.NewFlagSet("", pflag.ContinueOnError)
+	again.SetOutput(io.Discard)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		also := *f
+		again.AddFlag(&also)
+	})
+	var problems []string
+	for err != nil {
+		text := err.Error()
+		var unknown *pflag.NotExistError
+		var invalid *pflag.InvalidValueError
+		more := found == nil
+		switch {
+		case errors.As(err, &unknown):
+			name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
+			text += didYouMean(flagsLike(cmd, name))
+			name, _, _ = strings.Cut(unknown.GetSpecifiedName(), "=")
+			short := ""
+			if unknown.GetSpecifiedShortnames() != "" {
+				short = name
+			}
+			f := again.VarPF(anything{}, name, short, "")
+			if len(unknown.GetSpecifiedShortnames()) <= 1 { // otherwise the rest of the word is no flag, but its value
+				f.NoOptDefVal = "any"
+			}
+		case errors.As(err, &invalid):
+			if f := again.Lookup(invalid.GetFlag().Name); f != nil {
+				f.Value = anything{}
+			}
+		default:
+			more = false // the rest cannot be told from its value
+		}
+		problems = append(problems, text)
+		if !more {
+			break
+		}
+		err = again.Parse(args)
 	}
-	return Usage(text)
+	return problems
 }
+
+// anything is the value of a flag whose problem is told already.
+type anything struct{}
+
+func (anything) String() string   { return "" }
+func (anything) Set(string) error { return nil }
+func (anything) Type() string     { return "anything" }
 
 // flagsLike are the flags and commands that were probably meant by a flag. cobra has
 // suggestions for commands only, so each flag is made one. A command's own name is two

@@ -143,6 +143,12 @@ func TestUsageErrors(t *testing.T) {
 			args:   []string{"-timeout=5m"},
 			want:   "test-job: unknown shorthand flag: 't' in -timeout=5m; did you mean --timeout?\n",
 		},
+		"Several": {
+			reason: "a value of an unknown flag is no problem of its own, and one with one dash hides no other",
+			args:   []string{"plan", "--time-out", "5m", "-xyz", "-q", "--colour"},
+			want: "test-job: 3 problems:\n  unknown flag: --time-out; did you mean --timeout?\n" +
+				"  unknown shorthand flag: 'x' in -xyz\n  unknown flag: --colour\n",
+		},
 		"StartOfSeveral": {
 			reason: "every flag that begins so is named",
 			args:   []string{"--lo"},
@@ -228,10 +234,11 @@ func TestUsageErrors(t *testing.T) {
 			reason: "a flag of its own", args: []string{"--log-level=loud"},
 			want: "test-job: invalid argument \"loud\" for \"--log-level\" flag: must be debug, info, warn or error\n",
 		},
-		"FirstError": {
-			reason: "the first error ends the parsing, and is the only one that is reported",
+		"AllErrors": {
+			reason: "the parser ends at the first problem, and all are reported; values are checked after it",
 			args:   []string{"plan", "extra", "--timeout=x", "--bogus", "--max-unready=0", "--lock-wait"},
-			want:   "test-job: invalid argument \"x\" for \"--timeout\" flag: time: invalid duration \"x\"\n",
+			want: "test-job: 3 problems:\n  invalid argument \"x\" for \"--timeout\" flag: time: invalid duration \"x\"\n" +
+				"  unknown flag: --bogus\n  flag needs an argument: --lock-wait\n",
 		},
 		"EveryValue": {
 			reason: "values that parse, and are wrong, are reported together",
