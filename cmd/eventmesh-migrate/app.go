@@ -105,6 +105,11 @@ Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the
 	cobra.AddTemplateFunc("ownFlags", func(all *pflag.FlagSet) string { return ownFlags(all, a.name) })
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), ".LocalFlags.FlagUsages", "ownFlags .LocalFlags", 1))
 	for _, c := range root.Commands() {
+		if c.Runnable() && !c.DisableFlagParsing {
+			c.Version = root.Version // so that --version is the same after any command
+			c.Flags().Bool("version", false, "show the version of this program.")
+			_ = c.Flags().MarkHidden("version") // the flag exists
+		}
 		c.Example = strings.Trim(strings.ReplaceAll(c.Example, "{name}", a.name), "\n")
 		c.PreRunE = func(cmd *cobra.Command, _ []string) error {
 			if problems := append(a.Problems(), a.checks.problems(cmd)...); len(problems) > 0 {
@@ -309,17 +314,27 @@ func (a *app) confirm(question, flag string) (bool, error) {
 func versionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the version of this program, and of Kyma that it is for", Args: noArguments,
+		Long:    "Show the version of this program, and of Kyma that it is for. -o name prints only the version\nof this program.",
 		Example: "  {name} version\n  {name} version -o json",
 		RunE: func(*cobra.Command, []string) error {
 			v := map[string]string{"version": cli.Version(), "kyma": registry.Release, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
-			if a.output != formText {
+			switch {
+			case a.structured():
 				return a.print(v)
+			case a.output == formName:
+				return cli.WriteNames(a.Stdout, []string{v["version"]})
+			case a.output == formWide:
+				t := &table{}
+				for _, key := range []string{"version", "kyma", "go", "platform"} {
+					t.row(key, v[key])
+				}
+				return t.write(a.Stdout, painter(false))
 			}
 			fmt.Fprintf(a.Stdout, "%s %s for Kyma %s (%s, %s)\n", program, v["version"], v["kyma"], v["platform"], v["go"])
 			return nil
 		},
 	}
-	a.flags(cmd, []string{formText, formJSON, formYAML})
+	a.flags(cmd, []string{formText, formWide, formJSON, formYAML, formName}, a.LogFlags())
 	return cmd
 }
 
@@ -346,6 +361,7 @@ The tests do the same for the Kyma version that this source is for.`,
 			return nil
 		},
 	}
+	a.flags(cmd, []string{formText}, a.LogFlags())
 	cmd.Flags().StringVar(&release, "release", release, "`version` of Kyma, such as 1.12.0.")
 	_ = cmd.RegisterFlagCompletionFunc("release", cobra.FixedCompletions([]string{release}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd

@@ -461,15 +461,56 @@ func TestFilesAppearWhenTheyAreComplete(t *testing.T) {
 	}
 }
 
-// TestKubectlName: what -o name prints are arguments of kubectl.
-func TestKubectlName(t *testing.T) {
-	for want, object := range map[string][4]string{
-		"trigger.eventing.knative.dev/orders --namespace=shop": {"eventing.knative.dev", "Trigger", "shop", "orders"},
-		"namespace/shop":                {"", "Namespace", "", "shop"},
-		"pod/event-bus-0 --namespace=a": {"", "Pod", "a", "event-bus-0"},
-	} {
-		if got := kubectlName(object[0], object[1], object[2], object[3]); got != want {
-			t.Errorf("%q: %q, want %q", object, got, want)
+// TestFormsAndFlagsEverywhere: each command takes the forms of -o, the flags of the log, and --version; a form that a
+// command does not have is refused with those that it has.
+func TestFormsAndFlagsEverywhere(t *testing.T) {
+	exceptions := map[string]string{
+		"job":        "passes its flags on to the binary of a job",
+		"completion": "prints a script, and is cobra's own",
+		"help":       "prints the help, and is cobra's own",
+		"flags":      "is a topic of the help",
+	}
+	without := map[string][]string{"lint": {formWide, formJSON, formYAML, formName}} // only the exit code matters
+	for _, cmd := range tree().Commands() {
+		name := cmd.Name()
+		if exceptions[name] != "" {
+			continue
 		}
+		for _, flag := range []string{"no-color", "verbose", "quiet", "version"} {
+			if cmd.Flags().Lookup(flag) == nil {
+				t.Errorf("%s has no --%s", name, flag)
+			}
+		}
+		if v := cmd.Flags().ShorthandLookup("v"); v == nil || v.Name != "verbose" {
+			t.Errorf("%s: -v is %v", name, v)
+		}
+		if code, out, _ := called(t, program, name, "--version"); code != 0 || !strings.HasPrefix(out, program+" ") {
+			t.Errorf("%s --version: exit code %d, %q", name, code, out)
+		}
+		for _, form := range []string{formWide, formJSON, formYAML, formName} {
+			args := []string{name, "-o", form, "-v", "--no-color"}
+			if name == "undo" {
+				args = append(args, "trigger-sync")
+			}
+			// Without a cluster, the others end at the kubeconfig.
+			_, _, stderr := called(t, program, args...)
+			if refused := strings.Contains(stderr, "--output"); refused != slices.Contains(without[name], form) {
+				t.Errorf("%q is refused: %t\n%s", args, refused, stderr)
+			}
+		}
+		if _, _, stderr := called(t, program, name, "-o", "xml"); name != "undo" && !strings.Contains(stderr, `--output "xml": must be one of `) {
+			t.Errorf("%s -o xml:\n%s", name, stderr)
+		}
+	}
+	for _, form := range []string{formText, formWide, formJSON, formYAML, formName} {
+		if code, out, stderr := called(t, program, "explain", "exit-3", "-o", form); code != 0 || !strings.Contains(out, "exit-3") {
+			t.Errorf("explain -o %s: exit code %d\n%s%s", form, code, out, stderr)
+		}
+		if code, out, _ := called(t, program, "version", "-o", form); code != 0 || !strings.Contains(out, cli.Version()) {
+			t.Errorf("version -o %s: exit code %d\n%s", form, code, out)
+		}
+	}
+	if code, _, stderr := called(t, program, "diagnose", "--file=-", "-o", "json"); code != migration.ExitUsage || !strings.Contains(stderr, "Name a file") {
+		t.Errorf("diagnose of two things to stdout: exit code %d\n%s", code, stderr)
 	}
 }

@@ -107,7 +107,7 @@ func objects(r *check.Result) []string {
 		if !namespaced {
 			namespace, name = "", path
 		}
-		names = append(names, kubectlName(groups[kind], kind, namespace, name))
+		names = append(names, cli.KubectlName(groups[kind], kind, namespace, name))
 	}
 	return names
 }
@@ -129,7 +129,7 @@ func writeCheck(a *app, c *cli.Connection, r *check.Result) error {
 	case formJSON, formYAML:
 		return a.print(r)
 	case formName:
-		return printNames(a.Stdout, objects(r))
+		return cli.WriteNames(a.Stdout, objects(r))
 	case formWide:
 		t := &table{}
 		t.row("KIND", "GROUP", "VERSION", "COMPONENT")

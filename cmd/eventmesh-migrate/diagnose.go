@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,8 @@ func diagnoseCommand(a *app) *cobra.Command {
 findings of verify, the map, and the objects of the event path with the Events of
 their namespaces. It only reads. It does not read Secrets. What looks like a secret
 elsewhere (environment variables, parameters, tokens, passwords in URLs) is replaced.
-Check the archive yourself before you send it.`,
+Check the archive yourself before you send it. -o wide, json and yaml name what could
+not be collected. -o name prints the name of the file.`,
 		Example: "  {name} diagnose\n  {name} diagnose --file ticket-4711.tar.gz",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := a.connect(true)
@@ -34,13 +36,50 @@ Check the archive yourself before you send it.`,
 				file = name + ".tar.gz"
 			}
 			return a.look(c, func(ctx context.Context) error {
-				return a.toFile(file, func(w io.Writer) error { return a.archive(ctx, c, diagnose.New(w, name, now())) })
+				var missing []string
+				err := a.toFile(file, func(w io.Writer) error {
+					archive := diagnose.New(w, name, now())
+					failed := a.archive(ctx, c, archive)
+					missing = archive.Missing()
+					return failed
+				})
+				if err != nil {
+					return err
+				}
+				return a.writeArchived(c, file, missing)
 			})
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` to write; - for stdout. Default: eventmesh-migrate-TIME.tar.gz in the current folder.")
-	a.flags(cmd, nil, a.JobFlags(), a.ReadFlags())
+	a.flags(cmd, []string{formText, formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags())
+	a.checks.add(cmd, func() []string {
+		if file == "-" && a.output != formText {
+			return []string{fmt.Sprintf("--output %q: the archive is written to stdout, so nothing else can be. Name a file", a.output)}
+		}
+		return nil
+	})
 	return cmd
+}
+
+// writeArchived tells where the archive is, and what is missing in it. stderr has the file
+// already.
+func (a *app) writeArchived(c *cli.Connection, file string, missing []string) error {
+	switch {
+	case a.structured():
+		return a.print(struct {
+			place
+			File    string   `json:"file"`
+			Missing []string `json:"missing,omitempty"`
+		}{placeOf(c), file, missing})
+	case a.output == formName:
+		return cli.WriteNames(a.Stdout, []string{file})
+	case a.output == formWide:
+		fmt.Fprintln(a.Stdout, textOf(a, c).heading())
+		for _, m := range missing {
+			fmt.Fprintln(a.Stdout, "not collected: "+m)
+		}
+	}
+	return nil
 }
 
 // archive collects what it can read. What cannot be read is noted in the archive:

@@ -46,10 +46,11 @@ one of its sections. Without an ID, list all of them. It needs no cluster.`,
 			case a.structured():
 				return a.print(entries)
 			case a.output == formName:
+				var names []string
 				for _, e := range entries {
-					fmt.Fprintln(a.Stdout, e.ID)
+					names = append(names, e.ID)
 				}
-				return nil
+				return cli.WriteNames(a.Stdout, names)
 			case len(args) == 0:
 				_, err := io.WriteString(a.Stdout, listed(entries, textOf(a, nil).tableWidth()))
 				return err
@@ -63,7 +64,7 @@ one of its sections. Without an ID, list all of them. It needs no cluster.`,
 			return nil
 		},
 	}
-	a.flags(cmd, []string{formText, formJSON, formYAML, formName})
+	a.flags(cmd, []string{formText, formWide, formJSON, formYAML, formName}, a.LogFlags())
 	return cmd
 }
 

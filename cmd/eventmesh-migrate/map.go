@@ -111,13 +111,13 @@ func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file str
 		var names []string
 		for _, f := range m.Flows {
 			if sub := f.Before.Object; sub != "" {
-				names = append(names, kubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
+				names = append(names, cli.KubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
 			}
 			if trigger := f.After.Object; trigger != "" {
-				names = append(names, kubectlName(kyma.Trigger.Group, kyma.Trigger.Kind, f.Namespace, trigger))
+				names = append(names, cli.KubectlName(kyma.Trigger.Group, kyma.Trigger.Kind, f.Namespace, trigger))
 			}
 		}
-		return printNames(w, names)
+		return cli.WriteNames(w, names)
 	default:
 		streams := *a.Tool
 		streams.Stdout = w

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
@@ -140,10 +139,10 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 		var names []string
 		for _, j := range r.Jobs {
 			if j.Report != nil {
-				names = append(names, changed(j.Report)...)
+				names = append(names, cli.Changed(j.Report)...)
 			}
 		}
-		return printNames(a.Stdout, names)
+		return cli.WriteNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).run(r, s)))
@@ -170,45 +169,6 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s checking, %s running; %d reads, %d writes.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), r.Requests.Reads, r.Requests.Writes)
 	if r.ExitCode != migration.ExitOK {
 		fmt.Fprintln(a.Stdout, strings.Join(cli.ExitLines(r.ExitCode), "\n"))
-	}
-	return nil
-}
-
-// kubectlName is an object as arguments of kubectl: kind.group/name --namespace=namespace.
-func kubectlName(group, kind, namespace, name string) string {
-	words := []string{strings.ToLower(kind) + "/" + name}
-	if group != "" {
-		words[0] = strings.ToLower(kind) + "." + group + "/" + name
-	}
-	if namespace != "" {
-		words = append(words, "--namespace="+namespace)
-	}
-	return migration.CommandLine(words...)
-}
-
-// changed are the objects of the changes of a report.
-func changed(r *migration.Report) []string {
-	var names []string
-	for i := range r.Changes {
-		if ch := &r.Changes[i]; ch.Verb != migration.Await {
-			group := schema.FromAPIVersionAndKind(ch.APIVersion, ch.Kind).Group
-			names = append(names, kubectlName(group, ch.Kind, ch.Namespace, ch.Name))
-		}
-	}
-	return names
-}
-
-// printNames writes names, each once, as -o name has them.
-func printNames(w io.Writer, names []string) error {
-	told := map[string]bool{}
-	for _, name := range names {
-		if told[name] {
-			continue
-		}
-		told[name] = true
-		if _, err := fmt.Fprintln(w, name); err != nil {
-			return err
-		}
 	}
 	return nil
 }

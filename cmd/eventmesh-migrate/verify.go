@@ -95,10 +95,10 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 		for _, d := range found {
 			kind, name, found := strings.Cut(d.Object, " ")
 			if found { // others are about the whole cluster
-				names = append(names, kubectlName(d.Group, kind, d.Namespace, strings.TrimPrefix(name, d.Namespace+"/")))
+				names = append(names, cli.KubectlName(d.Group, kind, d.Namespace, strings.TrimPrefix(name, d.Namespace+"/")))
 			}
 		}
-		return printNames(a.Stdout, names)
+		return cli.WriteNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found)))

@@ -21,7 +21,9 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	short, _ := p.job.Doc()
 	name := p.job.Name()
 
+	about := fmt.Sprintf("%s %s (%s/%s, %s)\n", name, version(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	root := &cobra.Command{Use: name, Short: short}
+	root.SetVersionTemplate(about)
 	working := []*cobra.Command{
 		root,
 		{Use: cmdRun, Short: "Make the changes that are left"},
@@ -36,7 +38,7 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 		Short: "Show the version of this program",
 		Args:  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s/%s, %s)\n", name, version(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+			fmt.Fprint(cmd.OutOrStdout(), about)
 		},
 	})
 	root.SetOut(p.Stdout)
@@ -59,6 +61,8 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 			verb = defaultCommand(p.job)
 		}
 		cmd.Flags().AddFlagSet(cl.flagSet())
+		cmd.Version = version()
+		cmd.Flags().Bool("version", false, "show the version of this program.")
 		cmd.Args = noArguments
 		cmd.RunE = func(*cobra.Command, []string) error { return execute(verb, cl) }
 	}
@@ -108,7 +112,7 @@ func help(job migration.Job, cl *commandLine) string {
 		{cmdRun, "make the changes that are left"},
 		{cmdPlan, "show the changes that are left to make, and write nothing"},
 		{cmdUndo, "undo the newest run, finished or interrupted"},
-		{"version", "show the version of this program"},
+		{"version", "show the version of this program; --version is the same"},
 		{"completion", "print a script with which a shell completes commands and flags"},
 	} {
 		if c.name == defaultCommand(job) {

@@ -19,6 +19,8 @@ const (
 	outputText        = "text"
 	outputWide        = "wide"
 	outputJSON        = "json"
+	outputYAML        = "yaml"
+	outputName        = "name"
 	logAuto           = "auto"
 	logJSON           = "json"
 	logConsole        = "console"
@@ -29,7 +31,7 @@ var words = map[string][]string{
 	"on-failure": {onFailureRollback, onFailureLeave},
 	"resume":     {"forward", "back"},
 	"defer":      {"allow", "fail"},
-	"output":     {outputText, outputWide, outputJSON},
+	"output":     {outputText, outputWide, outputJSON, outputYAML, outputName},
 	"log-format": {logAuto, logJSON, logConsole},
 	"log-level":  {"debug", "info", "warn", "error"},
 }

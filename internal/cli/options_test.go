@@ -161,8 +161,8 @@ func TestUsageErrors(t *testing.T) {
 		},
 		"CommandWithDashes": {
 			reason: "a command is often taken for a flag",
-			args:   []string{"--version"},
-			want:   "test-job: unknown flag: --version; did you mean version?\n",
+			args:   []string{"--plan"},
+			want:   "test-job: unknown flag: --plan; did you mean plan?\n",
 		},
 		"HiddenCommand": {
 			reason: "the command of the charts is not suggested",
@@ -224,7 +224,7 @@ func TestUsageErrors(t *testing.T) {
 		},
 		"Output": {
 			reason: "a flag of its own", args: []string{"--output=xml"},
-			want: "test-job: invalid argument \"xml\" for \"-o, --output\" flag: must be text, wide or json\n",
+			want: "test-job: invalid argument \"xml\" for \"-o, --output\" flag: must be text, wide, json, yaml or name\n",
 		},
 		"LogFormat": {
 			reason: "a flag of its own", args: []string{"--log-format=csv"},

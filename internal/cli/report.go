@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -48,6 +49,19 @@ func writeJSON(w io.Writer, r *migration.Report) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(&full)
+}
+
+// writeYAML is writeJSON in YAML, with its order of fields left to YAML.
+func writeYAML(w io.Writer, r *migration.Report) error {
+	var b bytes.Buffer
+	if err := writeJSON(&b, r); err != nil {
+		return err
+	}
+	text, err := yaml.JSONToYAML(b.Bytes())
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
 }
 
 // clusterName names a cluster and the account for people.

@@ -267,6 +267,10 @@ func (p *process) write(r *migration.Report, cl *commandLine) error {
 	switch cl.output {
 	case outputJSON:
 		return writeJSON(p.Stdout, r)
+	case outputYAML:
+		return writeYAML(p.Stdout, r)
+	case outputName:
+		return WriteNames(p.Stdout, Changed(r))
 	case outputWide:
 		return WriteWide(p.Stdout, r)
 	}

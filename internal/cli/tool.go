@@ -80,6 +80,9 @@ func Version() string { return version() }
 // ReadFlags are those of every command that reaches a cluster.
 func (t *Tool) ReadFlags() *pflag.FlagSet { return t.flags("Cluster", "Logging") }
 
+// LogFlags are those of every command.
+func (t *Tool) LogFlags() *pflag.FlagSet { return t.flags("Logging") }
+
 // WriteFlags are those of commands that let jobs work, JobFlags the settings of
 // the jobs, each with the name of its job before it.
 func (t *Tool) WriteFlags() *pflag.FlagSet { return t.flags("Time and safety") }

@@ -60,6 +60,9 @@ func (a *Archive) Problem(what string, err error) {
 	a.problems = append(a.problems, redact.Text(fmt.Sprintf("%s: %v", what, err)))
 }
 
+// Missing is what could not be collected, and why.
+func (a *Archive) Missing() []string { return slices.Clone(a.problems) }
+
 func (a *Archive) add(name string, content []byte) error {
 	header := &tar.Header{Name: path.Join(a.root, name), Mode: 0o600, Size: int64(len(content)), ModTime: a.at, Format: tar.FormatPAX}
 	if err := a.tar.WriteHeader(header); err != nil {
