@@ -12,7 +12,7 @@ GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck
 # Three packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
 # killed runs to expire.
 GOTEST := go test -race -p 3
-# The race detector makes a schedule take six times as long: with it, a tenth of them is played.
+# The race detector makes a schedule take six times as long: with it, a tenth of them is played. The demo does without it.
 MODEL := go test -count 1
 
 ##@ First steps
@@ -42,7 +42,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	go test -C examples/installer -short ./...
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	$(GOTEST) -timeout 25m $(LONGEST) ./...
-	$(MODEL) -timeout 10m -run "^TestModelSchedules$$" ./test/model
+	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestDemo)$$" ./test/model ./test/demo
 
 # Packages are tested in this order: the longest first.
 LONGEST := ./test/integration/httpsource ./test/integration/eventbus ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance

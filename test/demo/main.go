@@ -37,7 +37,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := os.Unsetenv(kubernetes.KubeconfigEnv)
 	if err == nil {
-		err = run(ctx)
+		err = run(ctx, "", os.Stdout)
 	}
 	interrupted := ctx.Err() != nil
 	stop()
@@ -63,9 +63,9 @@ type demo struct {
 	log kubernetes.Mark
 }
 
-// run tells the chapters in order, and cleans up whatever happens.
-func run(ctx context.Context) (err error) {
-	d := &demo{out: os.Stdout}
+// run tells the chapters in order, and cleans up whatever happens. The jobs are in the directory bin; if it is "", they are built.
+func run(ctx context.Context, bin string, out io.Writer) (err error) {
+	d := &demo{out: out, bin: bin}
 	defer func() { err = errors.Join(err, d.cleanUp()) }()
 	for _, chapter := range []struct {
 		title string
@@ -106,7 +106,14 @@ func (d *demo) begin(ctx context.Context) error {
 	d.say("It is Kubernetes 1.%d, and has the kinds of Kyma 1.10, and of the Knative that came with it.", d.cluster.Minor)
 	d.say("%d Applications are in it, and stand-ins for the controllers of Kyma and Knative are at work.", len(d.cluster.Sample))
 
-	// Not into bin/, which holds what "make build" has built.
+	if d.bin == "" {
+		return d.build(ctx)
+	}
+	return nil
+}
+
+// build builds the jobs, and not into bin/, which holds what "make build" has built.
+func (d *demo) build(ctx context.Context) error {
 	cache, err := kubernetes.CacheDir()
 	if err != nil {
 		return err
