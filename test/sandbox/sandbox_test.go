@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
@@ -125,6 +126,28 @@ func (term *terminal) sees(answer string) {
 	}
 }
 
+// objectsOf are the objects of a YAML file.
+func objectsOf(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
+	var all []*unstructured.Unstructured
+	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if u.Object != nil {
+			all = append(all, u)
+		}
+	}
+}
+
+func resourceOf(u *unstructured.Unstructured) schema.GroupVersionResource {
+	return u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
+}
+
 // asLaptop turns the kubeconfig into one of an account that has only the permissions that docs/prerequisites.md gives it.
 func asLaptop(t *testing.T, kubeconfig string) {
 	t.Helper()
@@ -140,24 +163,10 @@ func asLaptop(t *testing.T, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	create := func(u *unstructured.Unstructured) {
-		t.Helper()
-		gvr := u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
-		if _, err := client.Resource(gvr).Namespace(u.GetNamespace()).Create(t.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "eventmesh-migration"}}}
+	for _, u := range append([]*unstructured.Unstructured{namespace}, objectsOf(t, strings.ReplaceAll(string(raw), "USER", "laptop"))...) {
+		if _, err := client.Resource(resourceOf(u)).Namespace(u.GetNamespace()).Create(t.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
-		}
-	}
-	create(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "eventmesh-migration"}}})
-	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(strings.ReplaceAll(string(raw), "USER", "laptop")), 4096)
-	for {
-		u := &unstructured.Unstructured{}
-		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if u.Object != nil {
-			create(u)
 		}
 	}
 	file, err := clientcmd.LoadFromFile(kubeconfig)

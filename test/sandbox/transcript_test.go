@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,12 +20,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -70,14 +75,19 @@ func pasteable(line string) (command string, next bool) {
 	return command, !strings.HasPrefix(line, "   ")
 }
 
+// shown is a command, with its exit code if that is not 0, and what it printed, without the log.
+type shown struct{ command, printed string }
+
 // operator is a person at a terminal of that size, who knows nothing but what the screen says.
 type operator struct {
 	t   *testing.T
 	env []string
-	// pasted counts the commands that were run, skipped those of kubectl that were not. printed is what those of
-	// eventmesh-migrate printed the last time, without the log, by command and exit code.
+	// administrator is the kubeconfig for kubectl: what a finding says to look at, an account for the migration alone may not read.
+	administrator string
+	// pasted counts the commands that were run, skipped those of kubectl that were not. path are the commands of the migration
+	// itself, in their order.
 	pasted, skipped int
-	printed         map[string]string
+	path            []shown
 	// What the last screen says: what to do next, the commands for it, and those of findings.
 	note         string
 	next, advice []string
@@ -90,12 +100,6 @@ func (o *operator) paste(command string) (code int, lines []string) {
 	sent, code := suite.OnTerminal(o.t, "y", suite.Program{Binary: "/bin/bash", Args: []string{"-c", command}, Env: o.env})
 	lines = screen(sent)
 	o.t.Logf("$ %s\n%s\n[%d]", command, strings.Join(lines, "\n"), code)
-	shown := strings.ReplaceAll(command, readyTimeout, "")
-	if code != 0 {
-		shown += fmt.Sprintf("   # exit code %d", code)
-	}
-	report := slices.DeleteFunc(slices.Clone(lines), logLine.MatchString)
-	o.printed[shown] = address.ReplaceAllString(strings.ReplaceAll(strings.Join(report, "\n"), readyTimeout, ""), "https://api.example.com") + "\n"
 	return code, lines
 }
 
@@ -103,6 +107,13 @@ func (o *operator) paste(command string) (code int, lines []string) {
 func (o *operator) follow(command string) (code int, lines []string) {
 	o.t.Helper()
 	code, lines = o.paste(command)
+	now := shown{command: strings.ReplaceAll(command, readyTimeout, "")}
+	if code != 0 {
+		now.command += fmt.Sprintf("   # exit code %d", code)
+	}
+	report := strings.Join(slices.DeleteFunc(slices.Clone(lines), logLine.MatchString), "\n")
+	now.printed = address.ReplaceAllString(strings.ReplaceAll(report, readyTimeout, ""), "https://api.example.com") + "\n"
+	o.path = append(o.path, now)
 	o.note, o.next, o.advice = "", nil, nil
 	for _, line := range lines {
 		found, _ := pasteable(line)
@@ -132,23 +143,24 @@ const readyTimeout = " --httpsource-sync.ready-timeout=15s"
 
 const finished = "The migration is finished."
 
-// failure is something that is broken before a run, and repaired after it.
+// failure is something that is broken before a command, and repaired after it.
 type failure struct {
 	what           string
 	broken, repair func()
-	// code is the exit code of the run, says what the screen tells.
+	// code is the exit code of the command, says what the screen tells.
 	code int
 	says string
 }
 
-// TestTranscript migrates the sandbox from a terminal of 80 columns and 24 lines, with three failures in between. After each
-// command, the next one is read from the screen, and is the right one. The guides show what these commands print.
+// TestTranscript migrates the sandbox from a terminal of 80 columns and 24 lines, from check to the end, with three failures in
+// between. After each command, the next one is read from the screen, and is the right one. The guides show what these
+// commands print.
 func TestTranscript(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.Symlink(suite.Build(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, "eventmesh-migrate")); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := filepath.Join(bin, "kubeconfig")
+	kubeconfig, administrator := filepath.Join(bin, "kubeconfig"), filepath.Join(bin, "administrator")
 	term := open(t, kubeconfig)
 	term.sees("In this terminal:")
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -160,13 +172,27 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	raw, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(administrator, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asLaptop(t, kubeconfig)
+
+	o := &operator{t: t, administrator: administrator, env: []string{"TERM=xterm", "KUBECONFIG=" + kubeconfig, "PATH=" + bin + ":" + os.Getenv("PATH")}}
 	subscriptions := client.Resource(standin.KymaSubscriptions).Namespace("shop")
-	types := func(line, answer string) func() { return func() { term.types(line, answer) } }
-	heal := types("heal", "Repaired: ")
-	failures := map[int]failure{
-		1: {"the account may not create HTTPSources", types("break rights", "Broken: "), heal, 1, "forbidden"},
-		2: {"an adapter never becomes ready", types("break adapter", "Broken: "), heal, 1, "Or leave Application feedback out"},
-		4: {"a Subscription has an unknown source", func() {
+	failures := map[string]failure{
+		"check 1": {
+			"the account may not create HTTPSources", func() { o.forbid(client) }, func() { o.grant(client) },
+			migration.ExitFindings, "permission-missing",
+		},
+		"run 1": {
+			"an adapter never becomes ready", func() { term.types("break adapter", "Broken: ") }, func() { term.types("heal", "Repaired: ") },
+			1, "Or leave Application feedback out",
+		},
+		"run 3": {"a Subscription has an unknown source", func() {
 			stray := standin.KymaSubscription("shop", "stray", "nobody", "object.changed")
 			stray.SetFinalizers(nil)
 			if _, err := subscriptions.Create(t.Context(), stray, metav1.CreateOptions{}); err != nil {
@@ -185,7 +211,6 @@ func TestTranscript(t *testing.T) {
 		}, 0, "subscription-not-convertible"},
 	}
 
-	o := &operator{t: t, printed: map[string]string{}, env: []string{"TERM=xterm", "KUBECONFIG=" + kubeconfig, "PATH=" + bin + ":" + os.Getenv("PATH")}}
 	for _, command := range o.commandsOf("verify", "plan") {
 		o.try(command)
 	}
@@ -195,8 +220,9 @@ func TestTranscript(t *testing.T) {
 		}
 		return nil
 	})
-	runs := 0
-	command := "eventmesh-migrate plan" + readyTimeout
+	before := o.run("map", "-o", "json")
+	times := map[string]int{}
+	command := "eventmesh-migrate check" + readyTimeout
 	for step := 0; o.note != finished; step++ {
 		if step == 20 {
 			t.Fatalf("the migration is not finished after %d commands", step)
@@ -204,11 +230,11 @@ func TestTranscript(t *testing.T) {
 		if strings.Contains(o.note, "upgrade application-connector") {
 			term.types("switch", "Next, in the second terminal:")
 		}
-		var now failure
-		if strings.HasPrefix(command, "eventmesh-migrate run ") {
-			runs++
-			now = failures[runs]
-		}
+		verb := strings.Fields(command)[1]
+		times[verb]++
+		key := fmt.Sprint(verb, " ", times[verb])
+		now := failures[key]
+		delete(failures, key)
 		if now.what != "" {
 			now.broken()
 		}
@@ -225,13 +251,16 @@ func TestTranscript(t *testing.T) {
 		if now.what != "" {
 			now.repair()
 		}
-		if len(o.next) > 0 {
+		// What check --role prints is for the administrator, see grant. Then the account checks again.
+		if len(o.next) > 0 && !strings.HasPrefix(o.next[0], "eventmesh-migrate check --role") {
 			command = o.next[0]
 		}
 	}
-	if runs < len(failures)+2 {
-		t.Errorf("there were only %d runs", runs)
+	for key := range failures {
+		t.Errorf("%s was never run", key)
 	}
+	o.pictured(before, "before.json")
+	o.pictured(o.run("map", "-o", "json"), "after.json")
 	// More findings have more commands.
 	for _, what := range []string{"broker", "trigger", "link", "event-service", "adapter", "channel"} {
 		term.types("break "+what, "Broken: ")
@@ -246,9 +275,60 @@ func TestTranscript(t *testing.T) {
 		o.try(command)
 	}
 	t.Logf("%d commands were pasted; %d were not, since there is no kubectl", o.pasted, o.skipped)
-	for _, doc := range []string{"../../docs/eventmesh-migrate.md", "../../docs/migration-guide-1.11.md"} {
-		o.compare(doc)
+	o.compare("../../docs/eventmesh-migrate.md", o.path)
+	o.compare("../../docs/migration-guide-1.11.md", o.path[len(o.path)-1:])
+}
+
+// forbid lets the account no longer create HTTPSources.
+func (o *operator) forbid(client dynamic.Interface) {
+	o.t.Helper()
+	roles := client.Resource(rbacv1.SchemeGroupVersion.WithResource("roles")).Namespace(standin.IntegrationNamespace)
+	u, err := roles.Get(o.t.Context(), "eventmesh-migrate", metav1.GetOptions{})
+	if err != nil {
+		o.t.Fatal(err)
 	}
+	var role rbacv1.Role
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &role); err != nil {
+		o.t.Fatal(err)
+	}
+	for i, rule := range role.Rules {
+		if slices.Contains(rule.Resources, standin.HTTPSources.Resource) {
+			role.Rules[i].Verbs = slices.DeleteFunc(rule.Verbs, func(verb string) bool { return verb == "create" })
+		}
+	}
+	raw, err := json.Marshal(map[string]any{"rules": role.Rules})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if _, err := roles.Patch(o.t.Context(), u.GetName(), types.MergePatchType, raw, metav1.PatchOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+	o.awaitMissing(true)
+}
+
+// grant is the administrator, who applies what the next command prints.
+func (o *operator) grant(client dynamic.Interface) {
+	o.t.Helper()
+	if len(o.next) != 1 || !strings.HasPrefix(o.next[0], "eventmesh-migrate check --role") {
+		o.t.Fatalf("the next commands are %q", o.next)
+	}
+	for _, u := range objectsOf(o.t, o.run(strings.Fields(o.next[0])[1:]...)) {
+		if _, err := client.Resource(resourceOf(u)).Namespace(u.GetNamespace()).Apply(o.t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "administrator", Force: true}); err != nil {
+			o.t.Fatal(err)
+		}
+	}
+	o.awaitMissing(false)
+}
+
+// awaitMissing waits until the API server decides by the new Role.
+func (o *operator) awaitMissing(want bool) {
+	o.t.Helper()
+	poll.Until(o.t, time.Minute, "check knows the new Role", func(context.Context) error {
+		if missing := strings.Contains(o.run("check", "-o", "json"), "permission-missing"); missing != want {
+			return fmt.Errorf("permissions are missing: %t", missing)
+		}
+		return nil
+	})
 }
 
 // enough commands are pasted to know that a person can.
@@ -304,7 +384,12 @@ func (o *operator) try(command string) {
 		o.skipped++
 		return
 	}
+	env := o.env
+	if strings.HasPrefix(command, "kubectl ") {
+		o.env = append(slices.Clone(env), "KUBECONFIG="+o.administrator)
+	}
 	code, lines := o.paste(command)
+	o.env = env
 	// What is rolled back, or missing, is not found. verify and plan end with 6 if there is something to do.
 	if told := strings.Join(lines, "\n"); code != 0 && code != migration.ExitFindings && !strings.Contains(strings.ToLower(told), "not found") {
 		o.t.Errorf("the advice %q ends with exit code %d:\n%s", command, code, told)
@@ -323,28 +408,69 @@ func plain(text string) string {
 	return strings.Join(strings.Fields(seconds.ReplaceAllString(text, "…")), " ")
 }
 
-// compare fails if a block of a guide shows a command with another output than here.
-func (o *operator) compare(guide string) {
+// compare fails if a guide does not show these commands, in this order, with what they print.
+func (o *operator) compare(guide string, path []shown) {
+	o.t.Helper()
 	raw, err := os.ReadFile(guide)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	blocks := 0
+	n := -1
 	text := block.ReplaceAllStringFunc(string(raw), func(found string) string {
-		blocks++
 		b := block.FindStringSubmatch(found)
-		printed, known := o.printed[b[1]]
-		if diff := cmp.Diff(plain(b[2]), plain(printed)); !known || diff != "" && !*update {
-			o.t.Errorf("%s: %q (known: %t; -update writes it): -shown +printed\n%s\n%s", guide, b[1], known, diff, printed)
+		if n++; n >= len(path) || path[n].command != b[1] {
+			o.t.Errorf("%s shows %q as its command %d; the migration has %q", guide, b[1], n+1, typed(path))
+			return found
 		}
-		return "```text\n$ " + b[1] + "\n" + printed + "```"
+		if diff := cmp.Diff(plain(b[2]), plain(path[n].printed)); diff != "" && !*update {
+			o.t.Errorf("%s: %q (-update writes it): -shown +printed\n%s\n%s", guide, b[1], diff, path[n].printed)
+		}
+		return "```text\n$ " + b[1] + "\n" + path[n].printed + "```"
 	})
-	if blocks == 0 {
-		o.t.Errorf("%s shows no command with its output", guide)
+	if n+1 != len(path) {
+		o.t.Errorf("%s shows %d commands; the migration has %q", guide, n+1, typed(path))
 	}
-	if *update && !o.t.Failed() {
-		if err := os.WriteFile(guide, []byte(text), 0o644); err != nil {
-			o.t.Fatal(err)
-		}
+	o.updated(guide, text)
+}
+
+func typed(path []shown) []string {
+	var all []string
+	for _, s := range path {
+		all = append(all, s.command)
 	}
+	return all
+}
+
+// updated writes a file that the documents need, if the caller of the test wants it.
+func (o *operator) updated(file, text string) {
+	o.t.Helper()
+	if !*update || o.t.Failed() {
+		return
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// pictured fails if a map is not the one of which the documents have pictures.
+func (o *operator) pictured(printed, name string) {
+	o.t.Helper()
+	var m eventmap.Map
+	if err := json.Unmarshal([]byte(printed), &m); err != nil {
+		o.t.Fatalf("the map: %v\n%s", err, printed)
+	}
+	raw, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	file := filepath.Join("../../internal/eventmap/testdata", name)
+	shown, err := os.ReadFile(file)
+	if err != nil && !*update {
+		o.t.Fatal(err)
+	}
+	text := string(raw) + "\n"
+	if diff := cmp.Diff(string(shown), text); diff != "" && !*update {
+		o.t.Errorf("%s (-update writes it; then see TestPicturesOfADocument): -shown +printed\n%s", file, diff)
+	}
+	o.updated(file, text)
 }
