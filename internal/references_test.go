@@ -264,10 +264,31 @@ func (r repository) hasDecision(number string) bool {
 	return false
 }
 
+// unseen are the pictures that no document shows.
+func (r repository) unseen() []string {
+	shown := map[string]bool{}
+	for file, text := range r {
+		if strings.HasSuffix(file, ".md") {
+			for _, match := range linkTarget.in(text) {
+				shown[path.Join(path.Dir(file), match[1])] = true
+			}
+		}
+	}
+	var all []string
+	for _, file := range slices.Sorted(maps.Keys(r)) {
+		if path.Ext(file) == ".png" && !shown[file] {
+			all = append(all, file+": no document shows this picture")
+		}
+	}
+	return all
+}
+
 // TestReferences: a reader who follows a reference finds what it names. It holds for documents, anchors, relative links,
-// sections of docs/domain.md and decisions, in every file of the repository, and for tests that documents name.
+// sections of docs/domain.md and decisions, in every file of the repository, and for tests that documents name. Each picture is
+// in a document.
 func TestReferences(t *testing.T) {
-	for _, reference := range checkout(t).broken() {
+	r := checkout(t)
+	for _, reference := range append(r.broken(), r.unseen()...) {
 		t.Error(reference)
 	}
 }
@@ -354,5 +375,9 @@ func TestReferencesCatch(t *testing.T) {
 		if diff := cmp.Diff(tc.want, r.broken()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}
+	}
+	r := repository{"docs/a.png": "", "docs/b.png": "", "docs/a.md": "![a](a.png)\n", "README.md": "![b](b.png)\n"}
+	if diff := cmp.Diff([]string{"docs/b.png: no document shows this picture"}, r.unseen()); diff != "" {
+		t.Errorf("a picture that is linked, and one of another directory (-want +got):\n%s", diff)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -25,12 +26,12 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// screenshots is where TestPageInABrowser leaves its pictures; docs/map.png and docs/map-phone.png were made so:
-// go test -tags slow -run InABrowser ./internal/eventmap -screenshots $PWD/docs.
-var screenshots = flag.String("screenshots", "", "directory for map.png and map-phone.png")
+var update = flag.Bool("update", false, "write the pictures of the documents")
 
 // opened is what a browser made of a page.
 type opened struct {
@@ -355,21 +356,6 @@ func (tb *tab) picture() image.Image {
 	return picture
 }
 
-// save leaves a picture for the documents, if the caller of the test wants it.
-func save(t *testing.T, picture image.Image, name string) {
-	t.Helper()
-	if *screenshots == "" {
-		return
-	}
-	var small bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, reduced(picture, 256)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(*screenshots, name), small.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func htmlOf(t *testing.T, m *Map) []byte {
 	t.Helper()
 	var page bytes.Buffer
@@ -447,8 +433,8 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// TestPicturesOfThePage shows the page of 50 Applications: each third of the first section is drawn on.
-func TestPicturesOfThePage(t *testing.T) {
+// TestPictureOfAPage shows the page of 50 Applications: each third of the first section is drawn on.
+func TestPictureOfAPage(t *testing.T) {
 	m := large(50)
 	tb := start(t, htmlOf(t, m))
 	tb.screen(1360, 1500, false, false)
@@ -467,9 +453,89 @@ func TestPicturesOfThePage(t *testing.T) {
 			t.Errorf("only %d pixels are drawn in %v", n, part)
 		}
 	}
-	save(t, picture, "map.png")
-	tb.screen(390, 844, true, true)
-	save(t, tb.picture(), "map-phone.png")
+}
+
+// mapOf is a map of the sandbox; TestTranscript in test/sandbox writes it.
+func mapOf(t *testing.T, name string) *Map {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Map{}
+	if err := json.Unmarshal(raw, m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestPicturesInTheDocuments: the pictures of docs/pictures are of the present page. Two browsers, and two machines with other
+// fonts, do not draw the same, so the digest of what they draw decides, and the size of the picture.
+func TestPicturesInTheDocuments(t *testing.T) {
+	const (
+		dir   = "../../docs/pictures"
+		limit = 120_000 // bytes: a person may read the documents over a slow connection
+	)
+	var digests strings.Builder
+	for _, p := range []struct {
+		name        string
+		m           *Map
+		wide, high  int
+		dark, phone bool
+		// at is what the picture begins with, "" for the top of the page.
+		at string
+	}{
+		{name: "map-before", m: mapOf(t, "before"), wide: 1100, high: 820},
+		{name: "map-after", m: mapOf(t, "after"), wide: 1100, high: 820},
+		{name: "map-desktop", m: large(50), wide: 1360, high: 1200},
+		{name: "map-dark", m: large(50), wide: 1360, high: 700, dark: true, at: ".bar"},
+		{name: "map-phone", m: large(50), wide: 390, high: 844, phone: true},
+	} {
+		page := htmlOf(t, p.m)
+		fmt.Fprintf(&digests, "%x  %s %dx%d dark=%t at=%q\n", sha256.Sum256(page), p.name, p.wide, p.high, p.dark, p.at)
+		tb := start(t, page)
+		tb.screen(p.wide, p.high, p.dark, p.phone)
+		if p.at != "" {
+			tb.value(`document.querySelector("` + p.at + `").scrollIntoView()`)
+		}
+		var small bytes.Buffer
+		if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, reduced(tb.picture(), 64)); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, p.name+".png")
+		if *update {
+			if err := os.WriteFile(file, small.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(raw) > limit {
+			t.Errorf("%s has %d bytes", file, len(raw))
+		}
+		shown, err := png.Decode(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := shown.Bounds(); b.Dx() != p.wide || b.Dy() != p.high {
+			t.Errorf("%s is %v, want %d x %d", file, b, p.wide, p.high)
+		}
+	}
+	file := filepath.Join(dir, "pages.sha256")
+	if *update {
+		if err := os.WriteFile(file, []byte(digests.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(raw), digests.String()); diff != "" {
+		t.Errorf("the pictures are of another page (-update draws them): -shown +now\n%s", diff)
+	}
 }
 
 // inked counts the pixels of a part of the picture that are not of its paper.
