@@ -58,12 +58,15 @@ func problem(command string) string {
 	default:
 		return "it is no command of ours, of kubectl or of Helm"
 	}
-	cmd, rest, err := tree().Find(words[1:])
+	root := tree()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(words[1:]...)
+	cmd, rest, err := root.Find(words[1:])
 	if err != nil || cmd.Name() == program {
 		return "there is no such command"
 	}
-	for _, word := range rest {
-		name, value, _ := strings.Cut(word, "=")
+	for i, word := range rest {
+		name, value, given := strings.Cut(word, "=")
 		long, isFlag := strings.CutPrefix(name, "--")
 		if !isFlag {
 			continue
@@ -71,6 +74,12 @@ func problem(command string) string {
 		f := cmd.Flags().Lookup(long)
 		if f == nil {
 			return cmd.Name() + " has no flag " + name
+		}
+		if !given && f.NoOptDefVal == "" && i+1 < len(rest) {
+			value = rest[i+1]
+		}
+		if value != "" && value == strings.ToUpper(value) && !strings.ContainsAny(value, "0123456789") {
+			continue // a name in capitals is one to replace, which only documents have
 		}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			err = list.Replace(strings.Split(value, ","))
