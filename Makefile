@@ -166,17 +166,20 @@ lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
 	for dir in examples/installer test/kubernetes/build test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
-# Only what the programs call is checked, not what a tool or a test imports. CI may not reach the database:
+# Only what the programs and the example call is checked, not what a tool or a test imports. CI may not reach the database:
 # docs/decisions/0615-a-vulnerability-check-without-a-network.md.
 VULNDB ?= https://vuln.go.dev
 PROGRAMS ?= ./cmd/...
 .PHONY: vuln
 vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=file:///...: another database)
-	@status=0; out=$$($(GOVULNCHECK) -db "$(VULNDB)" $(PROGRAMS) 2>&1) || status=$$?; \
-	if [[ $$status == 1 ]] && grep -qE '(creating client|fetching vulnerabilities):' <<<"$$out"; then \
-	  echo "vuln: NOT CHECKED: the database $(VULNDB) cannot be read (make vuln VULNDB=... takes another): $$out"; exit 0; \
-	fi; \
-	echo "$$out"; exit $$status
+	@for what in ". $(PROGRAMS)" "examples/installer ./..."; do \
+	  read -r dir packages <<<"$$what"; \
+	  status=0; out=$$($(GOVULNCHECK) -C "$$dir" -db "$(VULNDB)" $$packages 2>&1) || status=$$?; \
+	  if [[ $$status == 1 ]] && grep -qE '(creating client|fetching vulnerabilities):' <<<"$$out"; then \
+	    echo "vuln: NOT CHECKED: the database $(VULNDB) cannot be read (make vuln VULNDB=... takes another): $$out"; exit 0; \
+	  fi; \
+	  echo "$$dir: $$out"; if [[ $$status != 0 ]]; then exit $$status; fi; \
+	done
 
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files

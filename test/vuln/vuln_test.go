@@ -12,14 +12,13 @@ import (
 	"testing"
 )
 
-// finding is a made-up vulnerability of a module that all programs are linked from, in the form of the Go vulnerability
-// database; of a package of it that they call, or of one that they do not have.
-func finding(pkg string) string {
+// finding is a made-up vulnerability of a package of a module, in the form of the Go vulnerability database.
+func finding(module, pkg string) string {
 	return `{
   "schema_version": "1.3.1", "id": "GO-2026-9999", "modified": "2026-01-01T00:00:00Z", "published": "2026-01-01T00:00:00Z",
-  "details": "Made up for a test.",
+  "details": "Made up for a test.", "database_specific": {"url": "https://pkg.go.dev/vuln/GO-2026-9999"},
   "affected": [{
-    "package": {"name": "go.uber.org/zap", "ecosystem": "Go"},
+    "package": {"name": "` + module + `", "ecosystem": "Go"},
     "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}],
     "ecosystem_specific": {"imports": [{"path": "` + pkg + `"}]}
   }]
@@ -34,8 +33,9 @@ func TestVuln(t *testing.T) {
 		failed       bool
 		want         string
 	}{
-		{"Called", "a finding in what is called fails", func(t *testing.T) string { return write(t, finding("go.uber.org/zap")) }, true, "GO-2026-9999"},
-		{"NotLinked", "a finding in a package that is not linked is listed, no more", func(t *testing.T) string { return write(t, finding("go.uber.org/zap/zapgrpc")) }, false, "No vulnerabilities found"},
+		{"Called", "a finding in what is called fails", func(t *testing.T) string { return write(t, finding("go.uber.org/zap", "go.uber.org/zap")) }, true, "Your code is affected by 1 vulnerability"},
+		{"CalledByTheExample", "so does one that only the example calls", func(t *testing.T) string { return write(t, finding("golang.org/x/sync", "golang.org/x/sync/errgroup")) }, true, "examples/installer: "},
+		{"NotLinked", "a finding in a package that is not linked is listed, no more", func(t *testing.T) string { return write(t, finding("go.uber.org/zap", "go.uber.org/zap/zapgrpc")) }, false, "No vulnerabilities found"},
 		{"NoDatabase", "a database that is not there is said", func(t *testing.T) string { return filepath.Join(t.TempDir(), "missing") }, false, "NOT CHECKED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
