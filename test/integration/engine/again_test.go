@@ -127,6 +127,23 @@ func (s *sandbox) killedAt(job migration.Job, at func(*http.Request) moment) {
 	}
 }
 
+// killedAtDelete runs a job in a process that is killed when it deletes the ConfigMap of that name.
+func (s *sandbox) killedAtDelete(job migration.Job, name string, dies moment) {
+	s.t.Helper()
+	s.killedAt(job, func(r *http.Request) moment {
+		if s.request(r, http.MethodDelete, name) {
+			return dies
+		}
+		return lives
+	})
+}
+
+// signs waits for the ConfigMap of that name, and then gives the sign that the job waits for.
+func (s *sandbox) signs(name string) {
+	s.appears(name)
+	s.sign(name)
+}
+
 // killedWhile runs a job in a process that is killed once waits returns.
 func (s *sandbox) killedWhile(job migration.Job, waits func()) {
 	s.t.Helper()

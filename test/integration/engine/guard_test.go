@@ -199,10 +199,7 @@ func TestEngineAsksAgain(t *testing.T) {
 		job.reason = func(context.Context, migration.Fresh) (bool, error) {
 			return false, fmt.Errorf("NATS does not answer")
 		}
-		go func() {
-			s.appears("a")
-			s.sign("a")
-		}()
+		go s.signs("a")
 		r := s.engine(nil).Run(t.Context(), job)
 		want(t, r, migration.DeferredResult, 0)
 		s.untouched(t)
@@ -217,10 +214,7 @@ func TestEngineAsksAgain(t *testing.T) {
 			var wanted atomic.Bool
 			wanted.Store(true)
 			job := s.guarding("failing", &wanted)
-			go func() {
-				s.appears("a")
-				s.sign("a")
-			}()
+			go s.signs("a")
 			// The deletion fails for a moment, for longer than an answer of the job counts.
 			var until atomic.Int64
 			e := s.engineThrough(nil, func(next http.RoundTripper) http.RoundTripper {
@@ -262,16 +256,8 @@ func TestEngineAsksAgain(t *testing.T) {
 			var wanted atomic.Bool
 			wanted.Store(true)
 			job := s.guarding("half", &wanted)
-			go func() {
-				s.appears("a")
-				s.sign("a")
-			}()
-			s.killedAt(job, func(r *http.Request) moment {
-				if s.request(r, http.MethodDelete, "victim") {
-					return diesBefore
-				}
-				return lives
-			})
+			go s.signs("a")
+			s.killedAtDelete(job, "victim", diesBefore)
 			if len(s.get("victim").Finalizers) > 0 {
 				t.Fatal("the patch was not made")
 			}
@@ -293,16 +279,8 @@ func TestEngineAsksAgain(t *testing.T) {
 		var wanted atomic.Bool
 		wanted.Store(true)
 		job := s.guarding("begun", &wanted)
-		go func() {
-			s.appears("a")
-			s.sign("a")
-		}()
-		s.killedAt(job, func(r *http.Request) moment {
-			if s.request(r, http.MethodDelete, "victim") {
-				return diesAfter
-			}
-			return lives
-		})
+		go s.signs("a")
+		s.killedAtDelete(job, "victim", diesAfter)
 		job.reason = always(false)
 		asked := job.asked.Load()
 		want(t, s.engine(nil).Run(t.Context(), job), migration.Succeeded, 0)

@@ -118,12 +118,7 @@ func TestEngineUnrestoredThenNothing(t *testing.T) {
 		s.appears("gate")
 		s.edit("gate", signBad)
 	}()
-	s.killedAt(job, func(r *http.Request) moment {
-		if s.request(r, http.MethodDelete, "gate") {
-			return diesAfter // the rollback has begun, and victim is not restored yet
-		}
-		return lives
-	})
+	s.killedAtDelete(job, "gate", diesAfter) // the rollback has begun, and victim is not restored yet
 	s.put("victim", map[string]string{"k": "theirs"})
 	planned = false
 	r := s.engine(nil).Run(t.Context(), job)
