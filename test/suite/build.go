@@ -22,7 +22,7 @@ var built struct {
 
 // Build builds a command of this module once in the life of the test process,
 // and returns the path of the binary. If the test runs under the race detector,
-// so does the binary.
+// so does the binary, and also with EVENTMESH_TEST_RACE=programs.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	built.Lock()
@@ -54,7 +54,7 @@ func build(ctx context.Context, pkg string) (string, error) {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
 	}
 	// Two checkouts, or the two kinds of build, must not overwrite each other.
-	variant := sha256.Sum256(fmt.Appendf(nil, "%s race=%v", root, raceDetector))
+	variant := sha256.Sum256(fmt.Appendf(nil, "%s race=%v", root, raced()))
 	dir := filepath.Join(cache, fmt.Sprintf("bin-%x", variant[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
@@ -69,9 +69,12 @@ func build(ctx context.Context, pkg string) (string, error) {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
 	}
 	path := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", root, fmt.Sprintf("-race=%v", raceDetector), "-o", path, pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", root, fmt.Sprintf("-race=%v", raced()), "-o", path, pkg)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build %s: %w\n%s", pkg, err, out)
 	}
 	return path, nil
 }
+
+// raced says whether programs get the race detector.
+func raced() bool { return raceDetector || os.Getenv("EVENTMESH_TEST_RACE") == "programs" }
