@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
@@ -322,7 +323,7 @@ func versionCommand(a *app) *cobra.Command {
 			case a.structured():
 				return a.print(v)
 			case a.output == formName:
-				return cli.WriteNames(a.Stdout, []string{v["version"]})
+				return present.WriteNames(a.Stdout, []string{v["version"]})
 			case a.output == formWide:
 				t := &table{}
 				for _, key := range []string{"version", "kyma", "go", "platform"} {
@@ -357,7 +358,7 @@ The tests do the same for the Kyma version that this source is for.`,
 				a.code = migration.ExitFailed
 				return nil
 			}
-			fmt.Fprintf(a.Stdout, "%d jobs, and none must be removed in Kyma %s\n", len(a.jobs), release)
+			fmt.Fprintf(a.Stdout, "%s, and none must be removed in Kyma %s\n", migration.Count(len(a.jobs), "job"), release)
 			return nil
 		},
 	}

@@ -107,7 +107,7 @@ func objects(r *check.Result) []string {
 		if !namespaced {
 			namespace, name = "", path
 		}
-		names = append(names, cli.KubectlName(groups[kind], kind, namespace, name))
+		names = append(names, present.KubectlName(groups[kind], kind, namespace, name))
 	}
 	return names
 }
@@ -129,7 +129,7 @@ func writeCheck(a *app, c *cli.Connection, r *check.Result) error {
 	case formJSON, formYAML:
 		return a.print(r)
 	case formName:
-		return cli.WriteNames(a.Stdout, objects(r))
+		return present.WriteNames(a.Stdout, objects(r))
 	case formWide:
 		t := &table{}
 		t.row("KIND", "GROUP", "VERSION", "COMPONENT")
@@ -181,7 +181,7 @@ func (t text) checked(r *check.Result) string {
 	}
 	permissions := "all are given"
 	if n := len(r.Missing); n > 0 {
-		permissions = fmt.Sprintf("%d are missing", n)
+		permissions = "missing: " + migration.Number(n)
 	}
 	head = append(head, "  Permissions  "+permissions)
 	rows := [][]string{{"  JOB", "TIME LIMIT", "HELM --timeout", "NEEDED"}}

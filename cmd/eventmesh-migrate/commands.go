@@ -464,7 +464,7 @@ both phases one run for each phase.`,
 			case formWide:
 				return cli.WriteWide(a.Stdout, report)
 			case formName:
-				return cli.WriteNames(a.Stdout, cli.Changed(report))
+				return present.WriteNames(a.Stdout, present.Changed(report))
 			default:
 				text := textOf(a, c)
 				_, err := fmt.Fprint(a.Stdout, painter(c.Color)(cli.Text(report, text.cluster, text.options(present.StateOfJob(report, text.caller)))))
@@ -563,7 +563,7 @@ func (a *app) writeStatus(c *cli.Connection, s status) error {
 				names = append(names, "job/"+j.Job)
 			}
 		}
-		return cli.WriteNames(a.Stdout, names)
+		return present.WriteNames(a.Stdout, names)
 	}
 	fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 	t := &table{width: textOf(a, c).tableWidth()}

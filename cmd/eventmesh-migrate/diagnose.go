@@ -11,6 +11,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/diagnose"
 	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 )
@@ -72,7 +73,7 @@ func (a *app) writeArchived(c *cli.Connection, file string, missing []string) er
 			Missing []string `json:"missing,omitempty"`
 		}{placeOf(c), file, missing})
 	case a.output == formName:
-		return cli.WriteNames(a.Stdout, []string{file})
+		return present.WriteNames(a.Stdout, []string{file})
 	case a.output == formWide:
 		fmt.Fprintln(a.Stdout, textOf(a, c).heading())
 		for _, m := range missing {

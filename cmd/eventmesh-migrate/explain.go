@@ -50,7 +50,7 @@ one of its sections. Without an ID, list all of them. It needs no cluster.`,
 				for _, e := range entries {
 					names = append(names, e.ID)
 				}
-				return cli.WriteNames(a.Stdout, names)
+				return present.WriteNames(a.Stdout, names)
 			case len(args) == 0:
 				_, err := io.WriteString(a.Stdout, listed(entries, textOf(a, nil).tableWidth()))
 				return err

@@ -17,6 +17,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
@@ -111,13 +112,13 @@ func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file str
 		var names []string
 		for _, f := range m.Flows {
 			if sub := f.Before.Object; sub != "" {
-				names = append(names, cli.KubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
+				names = append(names, present.KubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
 			}
 			if trigger := f.After.Object; trigger != "" {
-				names = append(names, cli.KubectlName(kyma.Trigger.Group, kyma.Trigger.Kind, f.Namespace, trigger))
+				names = append(names, present.KubectlName(kyma.Trigger.Group, kyma.Trigger.Kind, f.Namespace, trigger))
 			}
 		}
-		return cli.WriteNames(w, names)
+		return present.WriteNames(w, names)
 	default:
 		streams := *a.Tool
 		streams.Stdout = w

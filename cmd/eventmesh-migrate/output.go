@@ -139,10 +139,10 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 		var names []string
 		for _, j := range r.Jobs {
 			if j.Report != nil {
-				names = append(names, cli.Changed(j.Report)...)
+				names = append(names, present.Changed(j.Report)...)
 			}
 		}
-		return cli.WriteNames(a.Stdout, names)
+		return present.WriteNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).run(r, s)))
@@ -166,7 +166,7 @@ func (a *app) writeRun(c *cli.Connection, r *jobmanager.Report, s jobmanager.Sel
 			}
 		}
 	}
-	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s checking, %s running; %d reads, %d writes.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), r.Requests.Reads, r.Requests.Writes)
+	fmt.Fprintf(a.Stdout, "\n%s. %s in all: %s checking, %s running; %s, %s.\n", r.Message, secondsOf(r.Seconds), secondsOf(r.NeededSeconds), secondsOf(r.RunSeconds), migration.Count(int(r.Requests.Reads), "read"), migration.Count(int(r.Requests.Writes), "write"))
 	if r.ExitCode != migration.ExitOK {
 		fmt.Fprintln(a.Stdout, strings.Join(cli.ExitLines(r.ExitCode), "\n"))
 	}

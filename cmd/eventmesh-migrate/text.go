@@ -100,7 +100,7 @@ func totals(found []present.Finding) string {
 	for i := range found {
 		count[found[i].Severity]++
 	}
-	return fmt.Sprintf("%d errors, %d warnings.", count[migration.Error], count[migration.Warning])
+	return migration.Count(count[migration.Error], "error") + ", " + migration.Count(count[migration.Warning], "warning") + "."
 }
 
 // verified is the result of verify for people.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
@@ -95,10 +96,10 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 		for _, d := range found {
 			kind, name, found := strings.Cut(d.Object, " ")
 			if found { // others are about the whole cluster
-				names = append(names, cli.KubectlName(d.Group, kind, d.Namespace, strings.TrimPrefix(name, d.Namespace+"/")))
+				names = append(names, present.KubectlName(d.Group, kind, d.Namespace, strings.TrimPrefix(name, d.Namespace+"/")))
 			}
 		}
-		return cli.WriteNames(a.Stdout, names)
+		return present.WriteNames(a.Stdout, names)
 	}
 	if a.output != formWide {
 		_, err := io.WriteString(a.Stdout, painter(c.Color)(textOf(a, c).verified(found)))
@@ -117,6 +118,6 @@ func (a *app) writeFindings(c *cli.Connection, found []verify.Finding) error {
 	if err := t.write(a.Stdout, painter(c.Color)); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Stdout, "\n%d errors, %d warnings.\n", errors, len(found)-errors)
+	fmt.Fprintf(a.Stdout, "\n%s, %s.\n", migration.Count(errors, "error"), migration.Count(len(found)-errors, "warning"))
 	return nil
 }

@@ -165,7 +165,11 @@ func (r *Result) Errors() bool {
 
 func problemOf(missing []string) string {
 	const shown = 3
-	problem := fmt.Sprintf("%d permissions are missing: %s", len(missing), strings.Join(missing[:min(shown, len(missing))], ", "))
+	are := "are"
+	if len(missing) == 1 {
+		are = "is"
+	}
+	problem := fmt.Sprintf("%s %s missing: %s", migration.Count(len(missing), "permission"), are, strings.Join(missing[:min(shown, len(missing))], ", "))
 	if more := len(missing) - shown; more > 0 {
 		problem += fmt.Sprintf(" and %d more", more)
 	}

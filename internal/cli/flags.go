@@ -243,54 +243,42 @@ func (cl *commandLine) flagSet() *pflag.FlagSet {
 // FlagProblems are what the flag parser has against a command line, each with what was probably
 // meant. The parser ends at the first problem, so it is asked again without it.
 func FlagProblems(cmd *cobra.Command, args []string, err error) []string {
-	_, args, found := cmd.Root().Find(args)
+	_, args, _ = cmd.Root().Find(args) // cobra has found the command
 	again := pflag.NewFlagSet("", pflag.ContinueOnError)
 	again.SetOutput(io.Discard)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		also := *f
 		again.AddFlag(&also)
 	})
+	// A flag whose problem is told already takes every value.
+	again.String("*", "", "")
+	anything := again.Lookup("*").Value
 	var problems []string
 	for err != nil {
 		text := err.Error()
 		var unknown *pflag.NotExistError
 		var invalid *pflag.InvalidValueError
-		more := found == nil
 		switch {
 		case errors.As(err, &unknown):
-			name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
+			word, short := unknown.GetSpecifiedShortnames(), ""
+			name, _, _ := strings.Cut(cmp.Or(word, unknown.GetSpecifiedName()), "=")
 			text += didYouMean(flagsLike(cmd, name))
-			name, _, _ = strings.Cut(unknown.GetSpecifiedName(), "=")
-			short := ""
-			if unknown.GetSpecifiedShortnames() != "" {
-				short = name
+			if word != "" {
+				short, name = unknown.GetSpecifiedName(), "-"+unknown.GetSpecifiedName()
 			}
-			f := again.VarPF(anything{}, name, short, "")
-			if len(unknown.GetSpecifiedShortnames()) <= 1 { // otherwise the rest of the word is no flag, but its value
+			f := again.VarPF(anything, name, short, "")
+			if len(word) <= 1 { // otherwise the rest of the word is no flag, but its value
 				f.NoOptDefVal = "any"
 			}
 		case errors.As(err, &invalid):
-			if f := again.Lookup(invalid.GetFlag().Name); f != nil {
-				f.Value = anything{}
-			}
+			again.Lookup(invalid.GetFlag().Name).Value = anything
 		default:
-			more = false // the rest cannot be told from its value
+			return append(problems, text) // nothing after it can be read
 		}
-		problems = append(problems, text)
-		if !more {
-			break
-		}
-		err = again.Parse(args)
+		problems, err = append(problems, text), again.Parse(args)
 	}
 	return problems
 }
-
-// anything is the value of a flag whose problem is told already.
-type anything struct{}
-
-func (anything) String() string   { return "" }
-func (anything) Set(string) error { return nil }
-func (anything) Type() string     { return "anything" }
 
 // flagsLike are the flags and commands that were probably meant by a flag. cobra has
 // suggestions for commands only, so each flag is made one. A command's own name is two

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
 // Values of the flags that take one of a few words.
@@ -187,7 +188,7 @@ func (e *usageError) text(name string) string {
 	if len(e.problems) == 1 {
 		fmt.Fprintf(&b, "%s: %s\n", name, e.problems[0])
 	} else {
-		fmt.Fprintf(&b, "%s: %d problems:\n", name, len(e.problems))
+		fmt.Fprintf(&b, "%s: %s:\n", name, migration.Count(len(e.problems), "problem"))
 		for _, p := range e.problems {
 			fmt.Fprintf(&b, "  %s\n", p)
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -35,9 +34,8 @@ const explain = "eventmesh-migrate explain "
 // explanation is the command that explains an exit code.
 func explanation(code int) string { return explain + migration.ExitCodeOf(code).ID() }
 
-// writeJSON writes the report as docs/architecture.md has it: one object, with every list
-// present.
-func writeJSON(w io.Writer, r *migration.Report) error {
+// complete is the report as docs/architecture.md has it: one object, with every list present.
+func complete(r *migration.Report) *migration.Report {
 	full := *r
 	if full.Changes == nil {
 		full.Changes = []migration.ChangeReport{}
@@ -45,22 +43,22 @@ func writeJSON(w io.Writer, r *migration.Report) error {
 	if full.Findings == nil {
 		full.Findings = []migration.Finding{}
 	}
+	return &full
+}
+
+func writeJSON(w io.Writer, r *migration.Report) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(&full)
+	return enc.Encode(complete(r))
 }
 
-// writeYAML is writeJSON in YAML, with its order of fields left to YAML.
 func writeYAML(w io.Writer, r *migration.Report) error {
-	var b bytes.Buffer
-	if err := writeJSON(&b, r); err != nil {
+	text, err := yaml.Marshal(complete(r))
+	if err != nil {
 		return err
 	}
-	text, err := yaml.JSONToYAML(b.Bytes())
-	if err == nil {
-		_, err = w.Write(text)
-	}
+	_, err = w.Write(text)
 	return err
 }
 
@@ -106,7 +104,7 @@ func lastLines(r *migration.Report) []string {
 func WriteWide(w io.Writer, r *migration.Report) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "%s %s: %s\n%s\n", r.Job, r.Command, r.Result, r.Message)
-	fmt.Fprintf(b, "%.1f s, %d reads, %d writes", r.Seconds, r.Requests.Reads, r.Requests.Writes)
+	fmt.Fprintf(b, "%.1f s, %s, %s", r.Seconds, migration.Count(int(r.Requests.Reads), "read"), migration.Count(int(r.Requests.Writes), "write"))
 	if r.Run != "" {
 		fmt.Fprintf(b, ", run %s", r.Run)
 	}

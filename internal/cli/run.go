@@ -270,7 +270,7 @@ func (p *process) write(r *migration.Report, cl *commandLine) error {
 	case outputYAML:
 		return writeYAML(p.Stdout, r)
 	case outputName:
-		return WriteNames(p.Stdout, Changed(r))
+		return present.WriteNames(p.Stdout, present.Changed(r))
 	case outputWide:
 		return WriteWide(p.Stdout, r)
 	}

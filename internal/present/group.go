@@ -173,25 +173,9 @@ func some(objects []string) string {
 	}
 	text := strings.Join(names, ", ")
 	if more := len(objects) - len(names); more > 0 {
-		text += fmt.Sprintf(" and %s more", number(more))
+		text += fmt.Sprintf(" and %s more", migration.Number(more))
 	}
 	return text
-}
-
-// number has separators, since nobody counts digits at night.
-func number(n int) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return number(n) + " " + noun + "s"
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

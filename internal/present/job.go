@@ -10,7 +10,7 @@ import (
 
 // OfJob is the report of one job on a cluster.
 func OfJob(r *migration.Report, cluster string) Report {
-	title := fmt.Sprintf("%s %s: %s on %s, in %.1f s (%d reads, %d writes", r.Job, r.Command, r.Result, cluster, r.Seconds, r.Requests.Reads, r.Requests.Writes)
+	title := fmt.Sprintf("%s %s: %s on %s, in %.1f s (%s, %s", r.Job, r.Command, r.Result, cluster, r.Seconds, migration.Count(int(r.Requests.Reads), "read"), migration.Count(int(r.Requests.Writes), "write"))
 	if r.Run != "" {
 		title += ", run " + r.Run
 	}

@@ -169,7 +169,7 @@ func (j *Job) what() string {
 	})
 	var parts []string
 	for _, k := range keys {
-		part := fmt.Sprintf("%s %s %s", number(counts[k]), k.verb, k.kind)
+		part := fmt.Sprintf("%s %s %s", migration.Number(counts[k]), k.verb, k.kind)
 		if k.result != "" && k.result != migration.ChangeDone {
 			part += " (" + k.result + ")"
 		}
@@ -186,9 +186,9 @@ func (j *Job) what() string {
 		switch {
 		case count[s.severity] == 0:
 		case s.noun == "":
-			parts = append(parts, number(count[s.severity])+" deferred")
+			parts = append(parts, migration.Number(count[s.severity])+" deferred")
 		default:
-			parts = append(parts, counted(count[s.severity], s.noun))
+			parts = append(parts, migration.Count(count[s.severity], s.noun))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -323,9 +323,9 @@ func sections(groups []Group, budget map[migration.Severity]detail, o Options) [
 		if len(of) == 0 {
 			continue
 		}
-		title := fmt.Sprintf("%s (%s)", titles[severity], number(count))
+		title := fmt.Sprintf("%s (%s)", titles[severity], migration.Number(count))
 		if kinds := len(of); kinds < count && kinds > 1 {
-			title = fmt.Sprintf("%s (%s, %s)", titles[severity], number(count), counted(kinds, "kind"))
+			title = fmt.Sprintf("%s (%s, %s)", titles[severity], migration.Number(count), migration.Count(kinds, "kind"))
 		}
 		if budget[severity] == gone {
 			lines = append(lines, title)
@@ -364,7 +364,7 @@ func (g *Group) lines(d detail, o Options) (lines []string, short bool) {
 	case alone:
 		head = g.Objects[0] + ": " + g.Problem
 	case g.Count > 1:
-		head = number(g.Count) + " × " + head
+		head = migration.Number(g.Count) + " × " + head
 	}
 	most := map[detail]int{line: 1, brief: 1, named: 2, entire: 2, roomier: 3}[d]
 	lines = indented(head, "  ", o.Width, most)
@@ -394,10 +394,10 @@ func onlyIDs(groups []Group, o Options) []string {
 	}
 	for _, severity := range severities {
 		if severity != migration.Error && count[severity] > 0 {
-			lines = append(lines, fmt.Sprintf("%s (%s)", titles[severity], number(count[severity])))
+			lines = append(lines, fmt.Sprintf("%s (%s)", titles[severity], migration.Number(count[severity])))
 		}
 	}
-	lines = append(lines, "", fmt.Sprintf("Errors (%s, %s):", number(count[migration.Error]), counted(len(ids), "kind")))
+	lines = append(lines, "", fmt.Sprintf("Errors (%s, %s):", migration.Number(count[migration.Error]), migration.Count(len(ids), "kind")))
 	lines = append(lines, indented(strings.Join(ids, ", "), "  ", o.Width, 100)...)
 	if o.Full != "" {
 		lines = append(lines, Wrap("The full list: "+o.Full, o.Width)...)
@@ -445,10 +445,10 @@ func (t Total) String() string {
 	case t.Writes == 0:
 		text = "no changes"
 	default:
-		text = counted(t.Writes, "change") + " in " + counted(t.Jobs, "job")
+		text = migration.Count(t.Writes, "change") + " in " + migration.Count(t.Jobs, "job")
 	}
 	if t.Deferred > 0 {
-		text += ", " + number(t.Deferred) + " deferred"
+		text += ", " + migration.Number(t.Deferred) + " deferred"
 	}
 	return text
 }

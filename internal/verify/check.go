@@ -346,7 +346,7 @@ func (c *checker) eventBus() {
 		d := c.Deployments.Get(kyma.SystemNamespace, name)
 		up := d != nil && inventory.Replicas(d) > 0
 		if up {
-			c.find("eventbus-up", d, "has %d replicas", inventory.Replicas(d))
+			c.find("eventbus-up", d, "has %s", migration.Count(int(inventory.Replicas(d)), "replica"))
 		}
 		for _, pod := range c.Pods.Sorted() {
 			if !up && pod.GetNamespace() == kyma.SystemNamespace && eventpath.OfEventBus(pod, name) && !kyma.Ended(pod) {

@@ -217,7 +217,7 @@ func reportData(report *migration.Report) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	summary := fmt.Sprintf("%s: %s (%d changes, %d findings)", report.Result, report.Message, len(report.Changes), len(report.Findings))
+	summary := fmt.Sprintf("%s: %s (%s, %s)", report.Result, report.Message, migration.Count(len(report.Changes), "change"), migration.Count(len(report.Findings), "finding"))
 	return map[string]string{"report.json": string(raw), "summary": summary}, nil
 }
 

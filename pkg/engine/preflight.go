@@ -207,7 +207,7 @@ type PermissionError struct {
 
 func (e *PermissionError) Error() string {
 	if n := len(e.Findings); n > 1 {
-		return fmt.Sprintf("%d permissions are missing, the first: %v", n, e.Err)
+		return fmt.Sprintf("%s are missing, the first: %v", migration.Count(n, "permission"), e.Err)
 	}
 	return e.Err.Error()
 }

@@ -98,24 +98,17 @@ func needOf(plan *migration.Plan) Need {
 		if counts[s] == 1 {
 			return f.String()
 		}
-		return fmt.Sprintf("%d problems, the first: %s", counts[s], f)
+		return fmt.Sprintf("%s, the first: %s", migration.Count(counts[s], "problem"), f)
 	}
 	switch {
 	case counts[migration.Error] > 0:
 		n.Verdict, n.Reason = Blocked, summary(migration.Error)
 	case changes > 0:
-		n.Verdict, n.Reason = Needed, plural(changes, "change")+" left to make"
+		n.Verdict, n.Reason = Needed, migration.Count(changes, "change")+" left to make"
 	case waits > 0:
-		n.Verdict, n.Reason = Needed, plural(waits, "object")+" to wait for"
+		n.Verdict, n.Reason = Needed, migration.Count(waits, "object")+" to wait for"
 	case counts[migration.Deferred] > 0:
 		n.Verdict, n.Reason = Deferred, summary(migration.Deferred)
 	}
 	return n
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

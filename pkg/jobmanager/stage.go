@@ -539,7 +539,7 @@ func (r *run) finish(err error) (*Report, error) {
 	for _, result := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[result], result))
 	}
-	out.Message = plural(len(out.Jobs), "job") + ": " + strings.Join(parts, ", ")
+	out.Message = migration.Count(len(out.Jobs), "job") + ": " + strings.Join(parts, ", ")
 	if len(out.Jobs) == 0 {
 		out.Message = "no job matches the selection"
 	}

@@ -40,7 +40,7 @@ func noPods(ch *migration.Change) migration.Condition {
 					Command: "eventmesh-migrate run --job=eventbus-scaledown",
 				}
 			default:
-				return migration.Status{Message: fmt.Sprintf("it is at %d replicas still", d.replicas())}
+				return migration.Status{Message: "it still has " + migration.Count(int(d.replicas()), "replica")}
 			}
 			if why := unsettled(d.object); why != "" {
 				return migration.Status{Message: why}

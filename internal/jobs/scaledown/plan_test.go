@@ -214,7 +214,7 @@ func TestNoPods(t *testing.T) {
 	}{
 		{reason: "at 0, seen, and no pod", objects: []string{zero, set}, want: migration.Met},
 		{reason: "no Deployment and no pod", want: migration.Met},
-		{reason: "a view that lags behind the write is no sign of anybody", objects: []string{two}, want: migration.Pending, message: "it is at 2 replicas still"},
+		{reason: "a view that lags behind the write is no sign of anybody", objects: []string{two}, want: migration.Pending, message: "it still has 2 replicas"},
 		{reason: "not seen by its controller", objects: []string{unseen}, want: migration.Pending, message: "its controller has not seen the change yet"},
 		{
 			reason: "a terminating pod exists, with whatever labels", objects: []string{zero, set, pod(`, deletionTimestamp: "2020-03-04T00:00:00Z", finalizers: [f]`, "pub-abc")},

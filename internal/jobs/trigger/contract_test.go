@@ -209,7 +209,7 @@ func TestContract(t *testing.T) {
 		}, waits: "0 of 1 pods are new"},
 		"OldPod": {reason: "An old one is counted still.", change: func(s *snapshot, _ *options) {
 			s.mesh.eventServices["commerce"] = eventService(onMesh, rolled(count("replicas", 2)))
-		}, waits: "1 old pods are left"},
+		}, waits: "still has 1 of its old pods"},
 		"NotAvailable": {reason: "The new one takes nothing yet.", change: func(s *snapshot, _ *options) {
 			s.mesh.eventServices["commerce"] = eventService(onMesh, rolled(count("availableReplicas", 0)))
 		}, waits: "0 of 1 pods are available"},

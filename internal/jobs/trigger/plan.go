@@ -657,10 +657,8 @@ func messages(n uint64, unknown string) string {
 	switch {
 	case unknown != "":
 		return "an unknown number of events (" + unknown + ")"
-	case n == 1:
-		return "1 event"
 	default:
-		return fmt.Sprintf("%d events", n)
+		return migration.Count(int(n), "event") //nolint:gosec // no server holds that many
 	}
 }
 

@@ -70,7 +70,7 @@ func notRolledOut(deployment *unstructured.Unstructured) string {
 	case number("updatedReplicas") < want:
 		return fmt.Sprintf("is being updated: %d of %d pods are new", number("updatedReplicas"), want)
 	case number("replicas") > number("updatedReplicas"):
-		return fmt.Sprintf("is being updated: %d old pods are left", number("replicas")-number("updatedReplicas"))
+		return fmt.Sprintf("is being updated, and still has %d of its old pods", number("replicas")-number("updatedReplicas"))
 	case number("availableReplicas") < want:
 		return fmt.Sprintf("is being updated: %d of %d pods are available", number("availableReplicas"), want)
 	}

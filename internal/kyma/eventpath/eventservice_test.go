@@ -101,7 +101,7 @@ func TestSwitched(t *testing.T) {
 		{reason: "a status of before the change", deployment: with("metadata", "generation", int64(3)), want: roll + "has changed, and its controller has not caught up"},
 		{reason: "no status", deployment: with("status", map[string]any{}), want: roll + "has changed, and its controller has not caught up"},
 		{reason: "half way", deployment: with("status", "updatedReplicas", int64(0)), want: roll + "is being updated: 0 of 1 pods are new"},
-		{reason: "one too many", deployment: with("status", "replicas", int64(2)), want: roll + "is being updated: 1 old pods are left"},
+		{reason: "one too many", deployment: with("status", "replicas", int64(2)), want: roll + "is being updated, and still has 1 of its old pods"},
 		{reason: "the new one takes nothing yet", deployment: with("status", "availableReplicas", int64(0)), want: roll + "is being updated: 0 of 1 pods are available"},
 
 		{

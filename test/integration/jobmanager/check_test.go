@@ -78,7 +78,7 @@ func TestCheckNamesAllMissingPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := tool(t, "check", "--kubeconfig", kubeconfig)
-	out.want(t, migration.ExitFindings, "permission-missing: ", " permissions are missing: ", " are missing\n", "eventmesh-migrate check --role --kubeconfig="+kubeconfig,
+	out.want(t, migration.ExitFindings, "permission-missing: ", " permissions are missing: ", "Permissions  missing: ", "eventmesh-migrate check --role --kubeconfig="+kubeconfig,
 		" × check-not-done: not checked, because this account may not read \"…\"", "Next: Give this Role to an administrator")
 	if lines := strings.Count(out.stdout, "\n"); lines > 40 {
 		t.Errorf("%d lines:\n%s", lines, out.stdout)

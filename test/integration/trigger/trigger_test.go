@@ -119,7 +119,7 @@ func TestOrderOfUpgrades(t *testing.T) {
 		if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/nowhere", "shop/paid"}) {
 			t.Errorf("Subscriptions that are left: %q", got)
 		}
-		finds(t, half, migration.Deferred, "Subscription shop/paid", "1 old pods are left")
+		finds(t, half, migration.Deferred, "Subscription shop/paid", "still has 1 of its old pods")
 
 		p.eventService(ctx, t, otherApp, true)
 		done, code := p.run(t, "run")

@@ -120,8 +120,8 @@ func restarted(pod *unstructured.Unstructured, now time.Time) string {
 			kyma.Text(kyma.MapAt(status, "state", "running")["startedAt"]),
 		} {
 			if when, err := time.Parse(time.RFC3339, at); err == nil && now.Sub(when) < steadyFor {
-				return fmt.Sprintf("container %s of Pod %s/%s restarted %d times, the last time less than %s ago",
-					kyma.Text(status["name"]), pod.GetNamespace(), pod.GetName(), count, strings.TrimSuffix(steadyFor.String(), "0s"))
+				return fmt.Sprintf("container %s of Pod %s/%s restarted %s, the last time less than %s ago",
+					kyma.Text(status["name"]), pod.GetNamespace(), pod.GetName(), migration.Count(int(count), "time"), strings.TrimSuffix(steadyFor.String(), "0s"))
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func AtZero(ch *migration.Change) migration.Condition {
 				return migration.Status{State: migration.Failed, Message: fmt.Sprintf("somebody scaled it up again, to %d", c.Replicas()),
 					Note: "Find out what scales it: an upgrade of the event-bus chart, an autoscaler, or a GitOps tool. Then run the job again.", Command: Show()}
 			default:
-				return pending("it still has %d replicas", c.Replicas())
+				return pending("it still has %s", migration.Count(int(c.Replicas()), "replica"))
 			}
 			if c.Deployment != nil {
 				if observed, _, _ := unstructured.NestedInt64(c.Deployment.Object, "status", "observedGeneration"); observed < c.Deployment.GetGeneration() {

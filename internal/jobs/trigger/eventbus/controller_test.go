@@ -79,7 +79,7 @@ func TestControllerRuns(t *testing.T) {
 		"LongAgo":     {"it has recovered", []*unstructured.Unstructured{controllerPod("a", "True", crashed(3, ago(6*time.Minute)))}, ""},
 		"Started": {"the kubelet does not say when the last one ended", []*unstructured.Unstructured{controllerPod("a", "True", map[string]any{
 			"restartCount": int64(1), "state": map[string]any{"running": map[string]any{"startedAt": ago(time.Minute)}},
-		})}, "restarted 1 times"},
+		})}, "restarted 1 time,"},
 		"FirstStart": {"a new pod has just started, and did not restart", []*unstructured.Unstructured{controllerPod("a", "True", map[string]any{
 			"state": map[string]any{"running": map[string]any{"startedAt": ago(time.Second)}},
 		})}, ""},

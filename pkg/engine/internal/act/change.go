@@ -402,7 +402,7 @@ func replicasReady(v migration.View, namespace string, deployment *unstructured.
 		}
 	}
 	if ready < want {
-		return migration.Status{Message: fmt.Sprintf("%d of its %d pods are ready", ready, want)}
+		return migration.Status{Message: fmt.Sprintf("%d of its %s ready", ready, migration.Count(int(want), "pod"))}
 	}
 	return migration.Status{State: migration.Met}
 }

@@ -41,10 +41,10 @@ func TestReplicasReady(t *testing.T) {
 		want     migration.Status
 	}{
 		{"one pod is ready, and one is the default", "", podsView{pod(ours, "True")}, migration.Status{State: migration.Met}},
-		{"it is not ready yet", "", podsView{pod(ours, "False")}, migration.Status{Message: "0 of its 1 pods are ready"}},
-		{"another one's is", "", podsView{pod(", labels: {app: other}", "True")}, migration.Status{Message: "0 of its 1 pods are ready"}},
-		{"one that goes does not count", "", podsView{pod(ours+`, deletionTimestamp: "2020-03-04T00:00:00Z"`, "True")}, migration.Status{Message: "0 of its 1 pods are ready"}},
-		{"all have to be", "replicas: 2, ", podsView{pod(ours, "True")}, migration.Status{Message: "1 of its 2 pods are ready"}},
+		{"it is not ready yet", "", podsView{pod(ours, "False")}, migration.Status{Message: "0 of its 1 pod ready"}},
+		{"another one's is", "", podsView{pod(", labels: {app: other}", "True")}, migration.Status{Message: "0 of its 1 pod ready"}},
+		{"one that goes does not count", "", podsView{pod(ours+`, deletionTimestamp: "2020-03-04T00:00:00Z"`, "True")}, migration.Status{Message: "0 of its 1 pod ready"}},
+		{"all have to be", "replicas: 2, ", podsView{pod(ours, "True")}, migration.Status{Message: "1 of its 2 pods ready"}},
 	} {
 		deployment := object("{apiVersion: apps/v1, kind: Deployment, metadata: {name: broker}, spec: {" + tc.replicas + "selector: {matchLabels: {app: broker}}}}")
 		if diff := cmp.Diff(tc.want, replicasReady(tc.pods, "shop", deployment)); diff != "" {
