@@ -354,6 +354,18 @@ func Kubectl(namespace string, words ...string) string {
 	return CommandLine(append(command, words...)...)
 }
 
+// EventsIn returns the command that shows what happened in a namespace, the newest last. It works
+// also after the objects are deleted.
+func EventsIn(namespace string) string {
+	return Kubectl(namespace, "get", "events", "--sort-by=.lastTimestamp")
+}
+
+// AfterRollback is the advice about an object that a run creates: a rollback deletes it, so that
+// nothing can describe it.
+func AfterRollback(namespace, note string) Advice {
+	return Advice{Note: note + " The Events stay after a rollback:", Command: EventsIn(namespace)}
+}
+
 // State of a Condition.
 type State int
 

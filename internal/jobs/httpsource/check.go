@@ -2,6 +2,7 @@ package httpsource
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,9 +38,26 @@ func sourceReady(ch *migration.Change) migration.Condition {
 		default:
 			return migration.Status{Message: fmt.Sprintf("%s is not visible yet", ref)}
 		}
-		return readiness(trio{source, v.Get(children.channel), v.Get(children.adapter)})
+		st := readiness(trio{source, v.Get(children.channel), v.Get(children.adapter)})
+		if ch.Verb == migration.Create {
+			st.Note, st.Command = lasting(st, ref.Namespace)
+		}
+		return st
 	}
 	return c
+}
+
+// lasting is the advice of a status that is still right when a rollback has deleted the HTTPSource
+// with its children.
+func lasting(st migration.Status, namespace string) (note, command string) {
+	switch {
+	case !strings.HasPrefix(st.Command, migration.Kubectl(namespace)+" "):
+		return st.Note, st.Command // about a controller
+	case st.Note == eventpath.DeleteAdapter:
+		st.Note = "The usual causes are its image, a quota, or full nodes."
+	}
+	advice := migration.AfterRollback(namespace, st.Note)
+	return advice.Note, advice.Command
 }
 
 // adapterHasChannel is met when an adapter has a Channel to send to, or is gone

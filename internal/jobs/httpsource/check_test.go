@@ -129,6 +129,13 @@ func TestReadiness(t *testing.T) {
 			if diff := cmp.Diff(tc.want, sourceReady(ch).Eval(view.Of(tc.objects))); diff != "" {
 				t.Errorf("%s\nEval(): -want +got:\n%s", tc.reason, diff)
 			}
+			created := sourceReady(&migration.Change{Verb: migration.Create, Ref: k.httpSource.Ref(namespace, "a")}).Eval(view.Of(tc.objects))
+			if len(tc.objects) > 0 && created.State != migration.Met && created.Command != logs && created.Command != migration.EventsIn(namespace) {
+				t.Errorf("%s\nA rollback deletes the HTTPSource, and then this fails: %s", tc.reason, created.Command)
+			}
+			if strings.Contains(created.Note, "delete the Service") {
+				t.Errorf("%s\nA rollback deletes the Service: %s", tc.reason, created.Note)
+			}
 			// Memory is saved without a change of mind.
 			for _, obj := range tc.objects {
 				trim := trimTo(map[string]migration.Kind{"HTTPSource": k.httpSource, "Channel": k.channel, "Service": k.service}[obj.GetKind()], namespace)

@@ -19,6 +19,10 @@ func ready(ch *migration.Change, ref migration.Subject) migration.Condition {
 	c.Eval = func(v migration.View) migration.Status {
 		obj := v.Get(ref)
 		note, command := "Its conditions say what is missing.", migration.Kind{GroupKind: ref.GroupKind}.Describe(ref.Namespace, ref.Name)
+		if ch.Verb == migration.Create {
+			advice := migration.AfterRollback(ref.Namespace, "The usual causes are its Broker or its subscriber.")
+			note, command = advice.Note, advice.Command
+		}
 		switch {
 		case obj == nil && seen.Load():
 			return migration.Status{State: migration.Failed, Message: fmt.Sprintf("%s was deleted meanwhile", ref), Note: "Find out who deletes it, and run the job again.", Command: runJob}

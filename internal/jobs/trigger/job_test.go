@@ -97,7 +97,8 @@ func TestReady(t *testing.T) {
 		{"it is ready", stands(migration.Create, isReady(obj("eventing.knative.dev/v1", "Trigger", "shop", "t", nil))), migration.Met, ""},
 		{"the view does not show yet what was created", stands(migration.Create, nil), migration.Pending, ""},
 		{"nobody has created it", stands(migration.Await, nil), migration.Pending, "logs deployment/eventing-controller"},
-		{"it is not ready", stands(migration.Create, not("the Broker is not there")), migration.Pending, "describe"},
+		{"it is not ready", stands(migration.Await, not("the Broker is not there")), migration.Pending, "describe"},
+		{"it is not ready, and a rollback will delete it", stands(migration.Create, not("the Broker is not there")), migration.Pending, "kubectl -n shop get events"},
 		{"its Knative Subscription hangs in its deletion", stands(migration.Create, not("object is being deleted: subscriptions")), migration.Pending, "get subscriptions.messaging.knative.dev -l eventing.knative.dev/trigger=t"},
 	} {
 		if tc.got.State != tc.state || !strings.Contains(tc.got.Command, tc.hint) || tc.hint != "" && tc.got.Command == "" {

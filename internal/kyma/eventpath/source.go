@@ -17,6 +17,9 @@ type Source struct {
 	HTTPSource, Channel, Adapter *unstructured.Unstructured
 }
 
+// DeleteAdapter is what to do about an adapter that is not ready, and that nothing else deletes.
+const DeleteAdapter = "If an old revision blocks it, delete the Service. Its controller creates a new one."
+
 const toHTTPSources = "eventmesh-migrate run --job=httpsource-sync"
 
 // TakesEvents says whether the mesh takes the events of the source: Channel and
@@ -79,7 +82,7 @@ func (s Source) child(kind schema.GroupKind, obj *unstructured.Unstructured, mis
 	if r := kyma.ReadinessOf(obj); !r.OK() {
 		note := "The usual cause is NATS Streaming or its provisioner."
 		if kind == kyma.Service {
-			note = "If an old revision blocks it, delete the Service. Its controller creates a new one."
+			note = DeleteAdapter
 		}
 		return Answer{notReady, self, r.Problem(), note, self.describe()}
 	}
