@@ -84,12 +84,12 @@ func findingIDs(text string) (ids []string, without []int, err error) {
 	return ids, without, nil
 }
 
-// TestRunbookKnowsEveryFinding: each ID of a job and of the engine has its entry in the runbook, and each entry an ID.
+// TestRunbookKnowsEveryFinding: each ID of a job, of the engine and of the manager has its entry in the runbook, and each entry an ID.
 func TestRunbookKnowsEveryFinding(t *testing.T) {
 	r := checkout(t)
 	used := map[string]string{}
 	for file, text := range r {
-		if !product(file) || !strings.HasPrefix(file, "internal/jobs/") && !strings.HasPrefix(file, "pkg/engine/") {
+		if !product(file) || !strings.HasPrefix(file, "internal/jobs/") && !strings.HasPrefix(file, "pkg/engine/") && !strings.HasPrefix(file, "pkg/jobmanager/") {
 			continue
 		}
 		ids, without, err := findingIDs(text)

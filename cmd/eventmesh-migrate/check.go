@@ -119,7 +119,7 @@ func kubernetesVersion(c *cli.Connection) (string, error) {
 	}
 	version, err := client.ServerVersion()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("cannot read the version of Kubernetes: %w", err)
 	}
 	return version.GitVersion, nil
 }

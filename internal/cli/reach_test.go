@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 )
 
@@ -64,3 +67,34 @@ func TestUnreachable(t *testing.T) {
 		}
 	})
 }
+
+// TestFrozenServer: a person hears of a server that takes the request, and answers nothing, after 5 s, and waits no longer than 10 s.
+func TestFrozenServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var told []string
+		c := &Connection{Context: "prod", Status: NewStatusLine(writer(func(text string) { told = append(told, fmt.Sprint(time.Since(began), " ", text)) }), false)}
+		c.Config = &rest.Config{Host: "http://frozen", Transport: frozen{}}
+		err := c.Reach(t.Context())
+		if want := "cannot reach the API server http://frozen: no answer within 10s. Check the VPN and the proxy, then: kubectl cluster-info"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if got := time.Since(began); got != reachWithin {
+			t.Errorf("it waited %s", got)
+		}
+		if diff := cmp.Diff([]string{"5s the API server has not answered for 5s; still waiting\n"}, told); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+type frozen struct{}
+
+func (frozen) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+type writer func(string)
+
+func (w writer) Write(b []byte) (int, error) { w(string(b)); return len(b), nil }

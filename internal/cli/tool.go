@@ -201,11 +201,13 @@ func (t *Tool) Asks(in io.Reader) bool {
 // Quiet raises the level of the log, for commands that only read: lines that say
 // what was done are of no use there.
 func (c *Connection) Quiet() {
-	quiet := zap.IncreaseLevel(zap.WarnLevel)
-	if c.Log.Core().Enabled(zap.DebugLevel) {
+	switch {
+	case c.Log.Core().Enabled(zap.DebugLevel):
 		return // with debug, all lines are wanted
+	case !c.Log.Core().Enabled(zap.InfoLevel):
+		return // it is quiet: zap complains on stderr about a level that is lower than before
 	}
-	c.Log = c.Log.WithOptions(quiet)
+	c.Log = c.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 	c.Options.Log = c.Log
 }
 

@@ -111,6 +111,10 @@ func (s *Served) load(ctx context.Context) error {
 	}
 	return s.retry(ctx, func(ctx context.Context) error {
 		groups, resources, failed, err := s.client.GroupsAndMaybeResourcesWithContext(ctx)
+		if apierrors.IsForbidden(err) {
+			// Discovery loses the server's own words: all that is left of them is "unknown".
+			return fmt.Errorf("cannot discover the served kinds: 403 Forbidden: %w", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -178,7 +178,12 @@ func (r *run) fail(s stage, err error) error {
 	for i, job := range s.jobs {
 		report := s.notStarted(job, err.Error())
 		if i == 0 {
-			report.Findings = missingPermissions(err)
+			if report.Findings = missingPermissions(err); len(report.Findings) == 0 {
+				report.Findings = []migration.Finding{{
+					ID: "state-unreadable", Severity: migration.Error, Problem: err.Error(),
+					Note: "Fix what it names: mostly a permission in the state namespace. Then run again.",
+				}}
+			}
 		}
 		r.add(report)
 	}

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// frozen is an API server that takes requests, and answers nothing.
+type frozen struct{}
+
+func (frozen) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}
+
+// TestAFrozenServerIsTold: the log of every engine says it, after 5 s.
+func TestAFrozenServerIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		core, logs := observer.New(zap.WarnLevel)
+		e, err := New(&rest.Config{Host: "http://frozen", Transport: frozen{}}, Options{Log: zap.New(core)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		defer cancel()
+		if _, _, err := e.Cluster().Served(ctx, schema.GroupKind{Group: "example.com", Kind: "Thing"}); err == nil {
+			t.Error("it answers")
+		}
+		var told []string
+		for _, line := range logs.All() {
+			told = append(told, line.Message+", logged after "+line.Time.Sub(began).String())
+		}
+		if diff := cmp.Diff([]string{"the API server has not answered for 5s; the job waits for it, logged after 5s"}, told); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
