@@ -211,6 +211,7 @@ func TestTranscript(t *testing.T) {
 		}, 0, "subscription-not-convertible"},
 	}
 
+	o.administer("../../docs/prerequisites.md", "Backup")
 	for _, command := range o.commandsOf("verify", "plan") {
 		o.try(command)
 	}
@@ -261,6 +262,10 @@ func TestTranscript(t *testing.T) {
 	}
 	o.pictured(before, "before.json")
 	o.pictured(o.run("map", "-o", "json"), "after.json")
+	o.administer("../../docs/uninstall.md", "Uninstall")
+	if told := o.run("verify"); !strings.Contains(told, finished) {
+		t.Errorf("after the clean-up of uninstall.md:\n%s", told)
+	}
 	// More findings have more commands.
 	for _, what := range []string{"broker", "trigger", "link", "event-service", "adapter", "channel"} {
 		term.types("break "+what, "Broken: ")
@@ -351,6 +356,30 @@ func harmless(command string) string {
 		return command + " --dry-run=server"
 	}
 	return ""
+}
+
+// administer runs the commands of a section, as an administrator, in a directory of their own.
+func (o *operator) administer(guide, section string) {
+	o.t.Helper()
+	raw, err := os.ReadFile(guide)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(raw), "# "+section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	_, commands, found := strings.Cut(text, "```bash\n")
+	commands, _, closed := strings.Cut(commands, "```")
+	if !found || !closed {
+		o.t.Fatalf("%s: no commands in section %q", guide, section)
+	}
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		o.skipped++
+		return
+	}
+	p := suite.Run(o.t, suite.Program{Binary: "/bin/bash", Args: []string{"-e", "-c", commands}, Dir: o.t.TempDir(), Env: append(slices.Clone(o.env), "KUBECONFIG="+o.administrator)})
+	if code := p.Wait(); code != 0 {
+		o.t.Errorf("%s: exit code %d:\n%s", guide, code, commands)
+	}
 }
 
 // commandsOf are the commands in the findings of commands of eventmesh-migrate, each once.
