@@ -46,7 +46,7 @@ var rank = map[string]int{
 	"cmd":      0,
 	"registry": 1, "check": 1,
 	"cli": 2, "jobs": 2, "jobmanager": 2, "verify": 2, "eventmap": 2, "diagnose": 2, "runbook": 2,
-	"inventory": 3, "migrationtest": 3, "present": 3,
+	"inventory": 3, "migrationtest": 3, "present": 3, "statusline": 3,
 	"engine": 4, "eventservice": 4,
 	"migration": 5,
 	"kyma":      6, "k8sutil": 6, "redact": 6,

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/statusline"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -427,7 +428,7 @@ func TestProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
-				line := cli.NewStatusLine(&out, true)
+				line := statusline.New(&out, true)
 				p := progressOf(&cli.Connection{Status: line})
 				for _, state := range tc.states {
 					p.Job(jobmanager.Before("core"), "a", state)
@@ -443,7 +444,7 @@ func TestProgress(t *testing.T) {
 			})
 		})
 	}
-	if progressOf(&cli.Connection{Status: cli.NewStatusLine(io.Discard, false)}) != nil {
+	if progressOf(&cli.Connection{Status: statusline.New(io.Discard, false)}) != nil {
 		t.Error("there is progress although nobody can see it")
 	}
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/statusline"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 )
 
 // progress shows on the status line what the job manager says of its jobs.
-type progress struct{ line *cli.StatusLine }
+type progress struct{ line *statusline.Line }
 
 // progressOf is nil if the status line is not shown.
 func progressOf(c *cli.Connection) jobmanager.Progress {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/statusline"
 )
 
 // TestUnreachable: each way in which a connection fails has its own action.
@@ -73,7 +75,7 @@ func TestFrozenServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var told []string
-		c := &Connection{Context: "prod", Status: NewStatusLine(writer(func(text string) { told = append(told, fmt.Sprint(time.Since(began), " ", text)) }), false)}
+		c := &Connection{Context: "prod", Status: statusline.New(writer(func(text string) { told = append(told, fmt.Sprint(time.Since(began), " ", text)) }), false)}
 		c.Config = &rest.Config{Host: "http://frozen", Transport: frozen{}}
 		err := c.Reach(t.Context())
 		if want := "cannot reach the API server http://frozen: no answer within 10s. Check the VPN and the proxy, then: kubectl cluster-info"; err == nil || err.Error() != want {

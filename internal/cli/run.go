@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/internal/present"
+	"github.com/kyma-project/eventmesh-migration/internal/statusline"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -202,7 +203,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	}
 	terminal := p.isTerminal(p.Stderr)
 	smart := terminal && p.Env("TERM") != "" && p.Env("TERM") != "dumb"
-	out := NewStatusLine(p.Stderr, smart && !cl.logJSON(terminal))
+	out := statusline.New(p.Stderr, smart && !cl.logJSON(terminal))
 	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == "" && !cl.noColor})
 	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
 	// Not undone at the end: watches that are ending may still log.
@@ -298,7 +299,7 @@ func (p *process) width() int {
 	if !p.isTerminal(p.Stdout) {
 		return present.DefaultWidth
 	}
-	return terminalWidth(p.Stdout)
+	return statusline.Width(p.Stdout)
 }
 
 // broken makes a report for work that ended without one.

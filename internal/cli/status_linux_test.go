@@ -36,8 +36,8 @@ func TestStatusLineOfAProcess(t *testing.T) {
 			}
 			wide := regexp.MustCompile(`^\d+s \| test-job 3/10, waits \d+s for Broker shop/default and 1 more \| created Hat wardrobe/new$`)
 			narrow := regexp.MustCompile(`^\d+s \| test-job 3/10, wai[ts0-9 ]*…$`)
-			screen := newTerminal(100)
-			screen.rewraps = true
+			screen := pty.NewScreen(100)
+			screen.Rewraps = true
 			all := ""
 			signal := func() {
 				if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -53,13 +53,13 @@ func TestStatusLineOfAProcess(t *testing.T) {
 				if err != nil {
 					break // the terminal ends with an error once nobody has it open
 				}
-				lines := screen.shown()
+				lines := screen.Shown()
 				last := lines[len(lines)-1]
 				switch {
 				case !strings.HasSuffix(all, "\r"): // the status line is not complete
 				case seen == 0 && wide.MatchString(last) && strings.Contains(all, "line 19 of the log"):
 					seen = 1
-					screen.resize(30)
+					screen.Resize(30)
 					pty.Resize(t, ours, 30)
 				case seen == 1 && narrow.MatchString(last):
 					seen = 2
@@ -75,7 +75,7 @@ func TestStatusLineOfAProcess(t *testing.T) {
 			}
 
 			var got []string
-			for _, line := range screen.shown() {
+			for _, line := range screen.Shown() {
 				if strings.Contains(line, "3/10") {
 					t.Errorf("%s: a piece of the status line is left: %q", tc.reason, line)
 				}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kyma-project/eventmesh-migration/internal/present"
+	"github.com/kyma-project/eventmesh-migration/internal/statusline"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -128,7 +129,7 @@ type Connection struct {
 	Options engine.Options
 	Log     *zap.Logger
 	// Status is the status line, and where the log goes.
-	Status *StatusLine
+	Status *statusline.Line
 	// Color: colours may be shown on stdout.
 	Color bool
 
@@ -164,7 +165,7 @@ func (t *Tool) Connect() (*Connection, error) {
 	smart := func(w io.Writer) bool { return t.p.isTerminal(w) && t.Env("TERM") != "" && t.Env("TERM") != "dumb" }
 	c := &Connection{
 		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(), p: t.p,
-		Status: NewStatusLine(t.Stderr, smart(t.Stderr) && !o.logJSON(terminal)),
+		Status: statusline.New(t.Stderr, smart(t.Stderr) && !o.logJSON(terminal)),
 		Color:  smart(t.Stdout) && t.Env("NO_COLOR") == "" && !o.noColor,
 	}
 	c.json = o.logJSON(terminal)

@@ -1,4 +1,5 @@
-package cli
+// Package statusline shows on a terminal how far jobs are, in one line below the log.
+package statusline
 
 import (
 	"fmt"
@@ -14,9 +15,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
-// StatusLine is stderr. On a terminal, its last line shows how far the jobs are, and
+// Line is stderr. On a terminal, its last line shows how far the jobs are, and
 // log lines go above it. Its methods may be called from any goroutine.
-type StatusLine struct {
+type Line struct {
 	w     io.Writer
 	live  bool
 	width func() int
@@ -37,16 +38,17 @@ type jobStatus struct {
 	longest              engine.Wait
 }
 
-// NewStatusLine returns a stream that shows nothing yet. Without live it never shows
+// New returns a stream that shows nothing yet. Without live it never shows
 // more than log lines.
-func NewStatusLine(w io.Writer, live bool) *StatusLine {
-	return &StatusLine{w: w, live: live, width: func() int { return terminalWidth(w) }, began: time.Now()}
+func New(w io.Writer, live bool) *Line {
+	return &Line{w: w, live: live, width: func() int { return Width(w) }, began: time.Now()}
 }
 
 // unknownWidth is assumed for a terminal that does not say how wide it is.
 const unknownWidth = 80
 
-func terminalWidth(w io.Writer) int {
+// Width is that of a terminal, in columns; 80 if w is none.
+func Width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 			return width
@@ -65,10 +67,10 @@ const refresh = 200 * time.Millisecond
 const erase = "\r\x1b[J"
 
 // Live says whether anybody can see the status line.
-func (s *StatusLine) Live() bool { return s.live }
+func (s *Line) Live() bool { return s.live }
 
 // Write writes whole lines above the status line.
-func (s *StatusLine) Write(b []byte) (int, error) {
+func (s *Line) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shown == "" {
@@ -83,15 +85,15 @@ func (s *StatusLine) Write(b []byte) (int, error) {
 }
 
 // Sync is zapcore.WriteSyncer.
-func (s *StatusLine) Sync() error { return nil }
+func (s *Line) Sync() error { return nil }
 
 // State shows what a job does.
-func (s *StatusLine) State(job, state string) {
+func (s *Line) State(job, state string) {
 	s.change(func() { s.job(job).state = state })
 }
 
 // Ended counts a job, and shows nothing else of it any more.
-func (s *StatusLine) Ended(job string) {
+func (s *Line) Ended(job string) {
 	s.change(func() {
 		*s.job(job) = jobStatus{name: job}
 		s.ended++
@@ -99,11 +101,11 @@ func (s *StatusLine) Ended(job string) {
 }
 
 // Job returns what shows how far a job is.
-func (s *StatusLine) Job(name string) engine.Progress { return &jobProgress{s, name} }
+func (s *Line) Job(name string) engine.Progress { return &jobProgress{s, name} }
 
 // Close erases the status line. From then on only log lines are shown: abandoned work may
 // still report progress.
-func (s *StatusLine) Close() {
+func (s *Line) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -112,7 +114,7 @@ func (s *StatusLine) Close() {
 
 // jobProgress is the progress of one job.
 type jobProgress struct {
-	line *StatusLine
+	line *Line
 	name string
 }
 
@@ -145,7 +147,7 @@ func (p *jobProgress) Stop() {
 }
 
 // job returns the status of a job. The caller holds mu.
-func (s *StatusLine) job(name string) *jobStatus {
+func (s *Line) job(name string) *jobStatus {
 	if i := slices.IndexFunc(s.jobs, func(j *jobStatus) bool { return j.name == name }); i >= 0 {
 		return s.jobs[i]
 	}
@@ -154,7 +156,7 @@ func (s *StatusLine) job(name string) *jobStatus {
 }
 
 // change notes progress, and starts the drawing with the first one.
-func (s *StatusLine) change(note func()) {
+func (s *Line) change(note func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.live || s.closed {
@@ -167,7 +169,7 @@ func (s *StatusLine) change(note func()) {
 	}
 }
 
-func (s *StatusLine) draw() {
+func (s *Line) draw() {
 	for now := range time.Tick(refresh) {
 		s.mu.Lock()
 		closed := s.closed
@@ -182,7 +184,7 @@ func (s *StatusLine) draw() {
 }
 
 // show draws the text, unless the terminal shows it already. The caller holds mu.
-func (s *StatusLine) show(text string) {
+func (s *Line) show(text string) {
 	line := cut(text, s.width())
 	s.text = text
 	if line == s.shown {
@@ -198,7 +200,7 @@ func (s *StatusLine) show(text string) {
 
 // describe is the status line before it is cut: the most important comes first. It is
 // empty if no job works. The caller holds mu.
-func (s *StatusLine) describe(now time.Time) string {
+func (s *Line) describe(now time.Time) string {
 	var parts []string
 	for _, j := range s.jobs {
 		switch {
