@@ -27,7 +27,7 @@ func checkCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check everything that can be known before a run", Args: noArguments,
 		Long: `Check the connection, the served kinds, all permissions, other runs, the webhooks, NATS
-Streaming, and what would block the jobs, and show how long they may take. It writes
+Streaming, and what would block the jobs. Show how long the jobs may take. It writes
 nothing. What this account may not read is named, and the rest is checked.
 --role prints the Role that this account needs, to be applied by an administrator.
 Exit code 0: a run can begin; 6: there are errors; 7: the cluster could not be read.`,

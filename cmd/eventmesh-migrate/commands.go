@@ -389,8 +389,8 @@ it. Objects that were edited since the run are left as they are. Objects that ca
 live events are protected. The report names both.
 
 --phase, --component and --job select several jobs. They are undone in the reverse
-order of run, until one fails: the newest run of each, and of a job that belongs to
-both phases one run for each phase.`,
+order of run, until one fails. Of each job, the newest run is undone. Of a job that
+belongs to both phases, it is one run for each phase.`,
 		Example: "  {name} undo trigger-sync\n  {name} undo httpsource-sync --yes -o json\n  {name} undo --phase post",
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -532,7 +532,7 @@ func (a *app) statusOf(c *cli.Connection, kept *engine.State, left *verify.Accou
 func statusCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the last reports, open runs, the lock, deferred work, and accounts that hooks left", Args: noArguments,
-		Long:    "Show the content of the state namespace: the last report of each job, interrupted runs,\nthe holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\". -o name lists the jobs that have run.",
+		Long:    "Show the content of the state namespace. It has the last report of each job, interrupted\nruns, the holder of the lock, and deferred work with its reason. It also shows accounts that\nhooks left in the cluster, if you may list them. It only reads. To see whether a job is\nneeded now, use \"jobs\". -o name lists the jobs that have run.",
 		Example: "  {name} status\n  {name} status -o wide\n  {name} status -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {

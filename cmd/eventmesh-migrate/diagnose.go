@@ -20,9 +20,9 @@ func diagnoseCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "diagnose", Short: "Write one archive for a support ticket, without secrets", Args: noArguments,
-		Long: `Write one archive for a support ticket: the plans and reports of the jobs, the
-findings of verify, the map, and the objects of the event path with the Events of
-their namespaces. It only reads. It does not read Secrets. What looks like a secret
+		Long: `Write one archive for a support ticket. It has the plans and reports of the jobs, the
+findings of verify, and the map. It also has the objects of the event path, with the
+Events of their namespaces. It only reads. It does not read Secrets. What looks like a secret
 elsewhere (environment variables, parameters, tokens, passwords in URLs) is replaced.
 Check the archive yourself before you send it. -o wide, json and yaml name what could
 not be collected. -o name prints the name of the file.`,

@@ -142,7 +142,7 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 func (cl *commandLine) outputFlags(fs *pflag.FlagSet) {
 	o := &cl.options
 	wordVar(fs, &o.output, "output",
-		"form of the report on stdout: a summary (text), each change and finding (wide), one complete object (json, yaml), or the changed objects for kubectl (name).")
+		"form of the report on stdout. text: a summary. wide: each change and finding. json, yaml: one complete object. name: the changed objects, for kubectl.")
 	wordVar(fs, &o.logFormat, "log-format",
 		"form of the log on stderr. auto: console on a terminal, json elsewhere. The status line needs console and a terminal.")
 	wordVar(fs, &o.logLevel, "log-level",

@@ -926,7 +926,7 @@ func TestEngineSideEffects(t *testing.T) {
 		s.put("effect", map[string]any{"by": "somebody"})
 		r := s.undo(job)
 		want(t, r, migration.Succeeded)
-		mustSay(t, r, migration.Warning, "left: it did not exist before the run nor when the run ended")
+		mustSay(t, r, migration.Warning, "left as it is: it did not exist before the run, nor when the run ended")
 		if s.get("effect") == nil || strings.Contains(r.Message, "everything is as it was before") {
 			t.Errorf("nobody can tell whose it is: %s", r.Message)
 		}

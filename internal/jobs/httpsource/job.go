@@ -103,11 +103,11 @@ anything was changed, with every reason;
 func (j *Job) Settings() []migration.Setting {
 	return []migration.Setting{{
 		Name:  "ready-timeout",
-		Usage: "how long an HTTPSource, its Channel and its adapter may take to become ready, each from its creation (an existing one: from the start of the wait)",
+		Usage: "how long an HTTPSource, its Channel and its adapter may take to become ready. The time begins with its creation, or for an existing one with the wait",
 		Value: &j.readyTimeout,
 	}, {
 		Name:  "on-helm2-conflict",
-		Usage: "what to do if an HTTPSource would make the next Helm 2 upgrade or installation of its Application fail: leave it to the application-operator, or create it",
+		Usage: "what to do if an HTTPSource would make the next Helm 2 upgrade of its Application fail. leave: application-operator creates it; create: the job does",
 		Value: &j.options.onHelm2Conflict,
 		Words: []string{leave, create},
 	}, {

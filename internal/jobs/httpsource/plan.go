@@ -121,14 +121,14 @@ func skipped(ref, source migration.Ref, app application) migration.Finding {
 	if app.installed {
 		return migration.Finding{
 			ID: "skipped-with-release", Severity: migration.Warning, Object: ref.String(),
-			Problem: fmt.Sprintf("spec.skipInstallation is true, but it has a Helm release from before: its event-service is not upgraded, goes on posting to the Event Bus, and its events are lost once that is gone; %s is not created, since a later upgrade of the release might fail on it", source),
+			Problem: fmt.Sprintf("spec.skipInstallation is true, but it has a former Helm release. Its event-service still uses the Event Bus, and loses events once that is gone. %s is not created, since an upgrade of the release might fail on it", source),
 			Note:    "Delete the release. Or let application-operator upgrade it, which creates the HTTPSource.",
 			Command: installation(ref.Name),
 		}
 	}
 	return migration.Finding{
 		ID: "skipped-installation", Severity: migration.Info, Object: ref.String(),
-		Problem: fmt.Sprintf("spec.skipInstallation is true: it has no event-service, so there are no events to take; %s is not created, since a later installation of the release would fail on it", source),
+		Problem: fmt.Sprintf("spec.skipInstallation is true, so it has no event-service and no events. %s is not created, since a later installation of the release would fail on it", source),
 		Note:    "The installation creates the HTTPSource when spec.skipInstallation is false.",
 	}
 }
@@ -301,7 +301,7 @@ func (d *decision) helm2Allows(app application) bool {
 	}
 	d.find(migration.Finding{
 		ID: "left-to-operator", Severity: migration.Warning, Object: ref.String(),
-		Problem: fmt.Sprintf("left to the application-operator: %s, and if one is made here, %s; it makes both the HTTPSource and the event-service that posts to it, and events sent before the former is ready are refused", state, risk),
+		Problem: fmt.Sprintf("left to the application-operator, since %s. If it is created now, %s. Events are refused until it is ready", state, risk),
 		Note:    "To create it now and accept the conflict, add " + acceptConflict + ". After the upgrade of application-connector, check it:",
 		Command: migration.Kubectl(d.options.namespace, "get", d.kinds.httpSource.Named(app.name)),
 	})

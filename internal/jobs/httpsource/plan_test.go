@@ -99,10 +99,10 @@ func TestDecide(t *testing.T) {
 			reason:       "A skipped Application gets no HTTPSource; with a release from before it is at risk, else it needs nothing.",
 			kinds:        assumedKinds(),
 			applications: []application{{name: "a", skips: true}, {name: "b", skips: true, installed: true}},
-			words:        []string{"there are no events to take", "goes on posting to the Event Bus"},
+			words:        []string{"it has no event-service and no events", "still uses the Event Bus"},
 			want: brief{Findings: []string{
-				"warning Application b: goes on posting to the Event Bus",
-				"info Application a: there are no events to take",
+				"warning Application b: still uses the Event Bus",
+				"info Application a: it has no event-service and no events",
 			}},
 		},
 		"SkipInstallationWithSource": {
@@ -260,13 +260,13 @@ func TestDecide(t *testing.T) {
 				"has":   {configMap: "has.v2", version: 2, hasSource: true},
 				"lacks": {configMap: "lacks.v7", version: 7},
 			}),
-			words: []string{"left to the application-operator: its Helm 2 release (ConfigMap kube-system/lacks.v7) lacks HTTPSource kyma-integration/lacks",
-				"left to the application-operator: it has no deployed Helm 2 release"},
+			words: []string{"left to the application-operator, since its Helm 2 release (ConfigMap kube-system/lacks.v7) lacks HTTPSource kyma-integration/lacks",
+				"left to the application-operator, since it has no deployed Helm 2 release"},
 			want: brief{
 				Units: []string{"create HTTPSource kyma-integration/has"},
 				Findings: []string{
-					"warning Application lacks: left to the application-operator: its Helm 2 release (ConfigMap kube-system/lacks.v7) lacks HTTPSource kyma-integration/lacks",
-					"warning Application new: left to the application-operator: it has no deployed Helm 2 release",
+					"warning Application lacks: left to the application-operator, since its Helm 2 release (ConfigMap kube-system/lacks.v7) lacks HTTPSource kyma-integration/lacks",
+					"warning Application new: left to the application-operator, since it has no deployed Helm 2 release",
 				},
 			},
 		},

@@ -200,7 +200,7 @@ func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Findin
 	case f.untried:
 		tell("definition-maybe-not-restorable", migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted permanently", "Grant this account create on customresourcedefinitions. To check the permission:", migration.Kubectl("", "auth", "can-i", "create", "customresourcedefinitions"))
 	case f.converted:
-		tell("definition-converted", migration.Info, "this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "", "")
+		tell("definition-converted", migration.Info, "this API server would refuse to create it as it is. An undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields", "", "")
 	}
 	return []migration.Unit{{ID: f.ref.String(), Changes: []migration.Change{ch}}}, findings
 }

@@ -191,7 +191,7 @@ func TestDecide(t *testing.T) {
 		}()}, mode: run,
 		want: []string{
 			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete",
-			"info: CustomResourceDefinition subscriptions.eventing.kyma-project.io: this API server would refuse to create it as it is; undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields",
+			"info: CustomResourceDefinition subscriptions.eventing.kyma-project.io: this API server would refuse to create it as it is. An undo creates it in the form that apiextensions v1 accepts, which also stores unknown fields",
 		},
 	}, {
 		reason: "Subscriptions of another form are not the Event Bus's, and no reason to refuse",

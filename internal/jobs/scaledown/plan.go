@@ -200,7 +200,7 @@ func risks(d busDeployment) []migration.Finding {
 		findings = append(findings, migration.Finding{ID: id, Severity: migration.Warning, Object: d.ref.String(), Problem: problem, Note: note, Command: command})
 	}
 	if n := d.keptReplicas(); n > 0 {
-		warn("bus-scaled-up-again", fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again: an upgrade of the event-bus chart does that, and any other tool that manages it", n, d.replicas()),
+		warn("bus-scaled-up-again", fmt.Sprintf("an earlier run scaled it from %d to 0, and it is at %d again. An upgrade of the event-bus chart does that, and any other tool that manages it", n, d.replicas()),
 			"It is scaled down again. Set its replicas to 0 where they come from, or remove the release (docs/migration-guide-1.12.md).", "")
 	}
 	for _, name := range d.autoscalers {

@@ -150,7 +150,7 @@ func TestDecide(t *testing.T) {
 		}},
 		want: []string{
 			`patch Deployment kyma-system/` + pub + ` {"metadata":{"labels":{"eventmesh-migration.kyma-project.io/replicas":"3"}},"spec":{"replicas":0}}`,
-			"warning: Deployment kyma-system/" + pub + ": an earlier run scaled it from 2 to 0, and it is at 3 again: an upgrade of the event-bus chart does that, and any other tool that manages it",
+			"warning: Deployment kyma-system/" + pub + ": an earlier run scaled it from 2 to 0, and it is at 3 again. An upgrade of the event-bus chart does that, and any other tool that manages it",
 			"warning: Deployment kyma-system/" + pub + ": HorizontalPodAutoscaler kyma-system/hpa targets it: it is out of work while the Deployment is at 0, and takes over again once it is not",
 			"warning: Deployment kyma-system/" + pub + ": Argo CD manages it (argocd.argoproj.io/instance) and may scale it up again",
 		},

@@ -121,12 +121,12 @@ explain" has the others.
 func (j *Job) Settings() []migration.Setting {
 	return []migration.Setting{{
 		Name:  "strategy",
-		Usage: "what to do about an instance that lacks something: auto (repair it, or recreate it if no repair can help), repair (never recreate), recreate (each), or always (recreate even those that lack nothing)",
+		Usage: "what to do about an instance that lacks something. auto: repair it, or recreate it if no repair can help. repair: never recreate. recreate: each. always: also those that lack nothing",
 		Value: &j.options.strategy,
 		Words: strategies,
 	}, {
 		Name:  "activation-timeout",
-		Usage: "how long an EventActivation may be without its Knative Subscription, and that without being ready; and how long an EventActivation may take to go with its instance",
+		Usage: "how long an EventActivation may be without a ready Knative Subscription, and how long it may take to be deleted with its instance",
 		Value: &j.options.activationTimeout,
 	}, {
 		Name:  "ready-timeout",

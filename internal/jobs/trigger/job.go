@@ -155,7 +155,7 @@ func (j *Job) Settings() []migration.Setting {
 		Value: &j.options.deleteTimeout,
 	}, {
 		Name:  "drain-timeout",
-		Usage: "how long to wait for events that are on the way through NATS Streaming; what is not delivered by then is reported, and its Subscription stays",
+		Usage: "how long to wait for events that are on the way through NATS Streaming. What is not delivered by then is reported, and its Subscription stays",
 		Value: &j.options.drainTimeout,
 	}, {
 		Name:  "nats-monitoring-url",
@@ -163,13 +163,13 @@ func (j *Job) Settings() []migration.Setting {
 		Value: &j.natsURL,
 	}, {
 		Name:  "legacy-traffic",
-		Usage: "what becomes of events on the old path: respect (a Subscription stays while there may be any), or ignore (it is deleted, and they are dropped; the report says how many)",
+		Usage: "what becomes of events on the old path. respect: a Subscription stays while there may be any. ignore: it is deleted, and they are dropped; the report says how many",
 		Value: &j.options.legacyTraffic,
 		Words: []string{respect, ignore},
 	}, {
 		Name: "observe-publishers",
-		Usage: "after the source of a Subscription has switched, how long no event may come to the Event Bus for it before it is deleted: " +
-			"somebody else may publish there under the same name; 0 does not look",
+		Usage: "after the source of a Subscription has switched, how long no event may come to the Event Bus for it before it is deleted. " +
+			"Somebody else may publish there under the same name. 0: no check",
 		Value: &j.options.observePublishers,
 	}, {
 		Name:  "require-triggers",

@@ -39,7 +39,7 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 		// It did not exist when the run ended: somebody made it later.
 		a.Findings.Tell(migration.Finding{
 			ID: "effect-left", Severity: migration.Warning, Object: ref.String(),
-			Problem: "left: it did not exist before the run nor when the run ended, so that nobody can tell whether a controller made it because of the run",
+			Problem: "left as it is: it did not exist before the run, nor when the run ended. A controller may have created it because of the run",
 			Note:    "If nobody needs it, delete it.",
 			Command: migration.Kubectl(ref.Namespace, "delete", ref.GroupResource().String(), ref.Name),
 		})

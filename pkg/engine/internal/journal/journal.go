@@ -112,7 +112,7 @@ func (e *Entry) known() bool {
 
 func (e *Entry) readMarks(m Marks) error {
 	if len(m.Steps) != len(e.Unit.Changes) {
-		return fmt.Errorf("the marks of unit %d are for %d changes, and it has %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
+		return fmt.Errorf("unit %d: its marks are for another number of changes: %d, want %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
 	}
 	e.Done, e.Unusable = true, m.Unusable
 	for i := range e.Steps {

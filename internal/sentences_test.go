@@ -1,0 +1,145 @@
+package internal_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	// mostWords of a sentence in a message.
+	mostWords = 25
+)
+
+var (
+	// sentenceEnds are full stops, and the empty lines and list marks of longer texts.
+	sentenceEnds = regexp.MustCompile(`[.!?](\s|$)|\n\s*\n|\n\s*([-*#|]|\d+\.)|:\n`)
+	plainWord    = regexp.MustCompile(`[A-Za-z…]`)
+	// aCount is a count with its noun, which is wrong for 1.
+	aCount = regexp.MustCompile(`%d (\w+ )?(errors|warnings|problems|changes|jobs|findings|permissions|replicas|reads|writes|objects|events|lines|namespaces)\b`)
+)
+
+// told says whether people read the strings of a file at a terminal.
+func told(file string) bool {
+	if !product(file) || strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "pkg/migrationtest/") {
+		return false
+	}
+	for _, dir := range []string{"cmd/", "internal/jobs/", "internal/check/", "internal/cli/", "internal/verify/", "internal/present/", "internal/kyma/", "internal/registry/", "pkg/"} {
+		if strings.HasPrefix(file, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// messages returns the texts of a file that are whole messages: strings that are added up are one.
+func messages(source string) (all []part, err error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var text func(e ast.Expr) string
+	text = func(e ast.Expr) string {
+		switch e := e.(type) {
+		case *ast.BasicLit:
+			if s, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+				return s
+			}
+		case *ast.BinaryExpr:
+			if e.Op == token.ADD {
+				return text(e.X) + text(e.Y)
+			}
+		}
+		return "…" // a value, of which one word is read
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			return len(n.Names) != 1 || n.Names[0].Name != "manual" // of a job, for its own --help: prose
+		case *ast.BinaryExpr:
+			if n.Op == token.ADD {
+				all = append(all, part{files.Position(n.Pos()).Line, text(n)})
+				return false
+			}
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				all = append(all, part{files.Position(n.Pos()).Line, text(n)})
+			}
+		}
+		return true
+	})
+	return all, nil
+}
+
+// longSentences are those of a message with more words than a tired reader takes in at once.
+func longSentences(message string) []string {
+	var long []string
+	for _, sentence := range sentenceEnds.Split(message, -1) {
+		words := slices.DeleteFunc(strings.Fields(sentence), func(w string) bool { return !plainWord.MatchString(w) })
+		if len(words) > mostWords {
+			long = append(long, fmt.Sprintf("%d words: %s", len(words), strings.Join(words, " ")))
+		}
+	}
+	return long
+}
+
+// TestSentences: no sentence of a message is longer than 25 words, and no count has a noun that is wrong for 1.
+func TestSentences(t *testing.T) {
+	files := checkout(t)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		if !told(file) || files[file] == "" {
+			continue
+		}
+		all, err := messages(files[file])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			for _, long := range longSentences(m.text) {
+				t.Errorf("%s:%d: divide the sentence of %s", file, m.line, long)
+			}
+			if count := aCount.FindString(m.text); count != "" {
+				t.Errorf("%s:%d: %q is wrong for 1: use migration.Count", file, m.line, count)
+			}
+		}
+	}
+}
+
+// TestSentencesCatch finds the long sentence in a message of several parts, and no other.
+func TestSentencesCatch(t *testing.T) {
+	words := func(n int) string { return strings.TrimSpace(strings.Repeat("word ", n)) }
+	for _, tc := range []struct {
+		reason, source string
+		want           int
+	}{
+		{"25 words", words(25) + ".", 0},
+		{"26 words", words(26) + ".", 1},
+		{"two sentences of 25 words", words(25) + ". " + words(25), 0},
+		{"signs and numbers are no words", words(25) + " --- 3 = 4", 0},
+		{"a list", words(20) + ":\n  - " + words(20) + "\n  - " + words(20), 0},
+		{"added up, with a value", words(13) + ` " + n + " ` + words(13), 1},
+	} {
+		all, err := messages("package a\n\nvar m = \"" + strings.ReplaceAll(tc.source, "\n", `\n`) + "\"\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, m := range all {
+			found += len(longSentences(m.text))
+		}
+		if found != tc.want {
+			t.Errorf("%s: %d long sentences, want %d", tc.reason, found, tc.want)
+		}
+	}
+	if aCount.FindString("%d errors") == "" || aCount.FindString("%s errors, %d of them") != "" {
+		t.Error("counts are not told from other numbers")
+	}
+}
