@@ -262,6 +262,7 @@ func TestTranscript(t *testing.T) {
 	}
 	o.pictured(before, "before.json")
 	o.pictured(o.run("map", "-o", "json"), "after.json")
+	o.administer("../../docs/migration-guide-1.11.md", "Check")
 	o.administer("../../docs/uninstall.md", "Uninstall")
 	if told := o.run("verify"); !strings.Contains(told, finished) {
 		t.Errorf("after the clean-up of uninstall.md:\n%s", told)
@@ -367,9 +368,12 @@ func (o *operator) administer(guide, section string) {
 	}
 	_, text, _ := strings.Cut(string(raw), "# "+section+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
-	_, commands, found := strings.Cut(text, "```bash\n")
-	commands, _, closed := strings.Cut(commands, "```")
-	if !found || !closed {
+	commands := ""
+	for _, block := range strings.Split(text, "```bash\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		commands += block
+	}
+	if commands == "" {
 		o.t.Fatalf("%s: no commands in section %q", guide, section)
 	}
 	if _, err := exec.LookPath("kubectl"); err != nil {
