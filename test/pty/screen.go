@@ -12,7 +12,7 @@ var escape = regexp.MustCompile(`^\x1b\[\d*([A-Za-z])`)
 type Screen struct {
 	// Width is the number of columns.
 	Width int
-	// Rewraps says whether lines are wrapped anew at another width; otherwise they are cut.
+	// Rewraps says whether lines are wrapped again at another width; otherwise they are cut.
 	Rewraps bool
 	lines   [][]rune
 	at, col int
