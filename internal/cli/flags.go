@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -245,7 +244,6 @@ func (cl *commandLine) flagSet() *pflag.FlagSet {
 func FlagProblems(cmd *cobra.Command, args []string, err error) []string {
 	_, args, _ = cmd.Root().Find(args) // cobra has found the command
 	again := pflag.NewFlagSet("", pflag.ContinueOnError)
-	again.SetOutput(io.Discard)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		also := *f
 		again.AddFlag(&also)
