@@ -202,11 +202,9 @@ func (t *Tool) Asks(in io.Reader) bool {
 // Quiet raises the level of the log, for commands that only read: lines that say
 // what was done are of no use there.
 func (c *Connection) Quiet() {
-	switch {
-	case c.Log.Core().Enabled(zap.DebugLevel):
-		return // with debug, all lines are wanted
-	case !c.Log.Core().Enabled(zap.InfoLevel):
-		return // it is quiet: zap complains on stderr about a level that is lower than before
+	// With debug, all lines are wanted. Above info it is quiet already, and zap complains on stderr about a lower level.
+	if core := c.Log.Core(); core.Enabled(zap.DebugLevel) || !core.Enabled(zap.InfoLevel) {
+		return
 	}
 	c.Log = c.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
 	c.Options.Log = c.Log
