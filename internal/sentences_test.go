@@ -62,8 +62,6 @@ func messages(source string) (all []part, err error) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.ValueSpec:
-			return len(n.Names) != 1 || n.Names[0].Name != "manual" // of a job, for its own --help: prose
 		case *ast.BinaryExpr:
 			if n.Op == token.ADD {
 				all = append(all, part{files.Position(n.Pos()).Line, text(n)})

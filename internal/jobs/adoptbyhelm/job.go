@@ -45,19 +45,21 @@ func (j *Job) Doc() (short, long string) {
 }
 
 const manual = `
-Helm 3 refuses to install a chart over objects that it did not create, unless they
-carry its label and annotations. This job sets those, and only where they differ,
-on the objects that --objects names: each as KIND.GROUP/NAMESPACE/NAME, or as
-KIND.GROUP/NAME if the kind has no namespaces; a kind of the core group has no group.
+Helm 3 refuses to install a chart over objects that it did not create, unless
+they have its label and annotations. This job sets those on the objects of
+--objects, only where they differ. Each object is KIND.GROUP/NAMESPACE/NAME.
+Without a namespace it is KIND.GROUP/NAME. A kind of the core group has no
+group.
 
   --release=shop --release-namespace=kyma-integration
   --objects=HTTPSource.sources.kyma-project.io/kyma-integration/shop,Namespace/shop
 
-An object that does not exist is left to the chart. One that belongs to another
-release refuses the run (exit code 4): it has to be taken out of that one first.
+An object that does not exist is left to the chart. If an object belongs to
+another release, the run is refused (exit code 4). Remove it from that release
+first.
 
-It changes nothing but this label and these two annotations. It is safe to run
-again; undo restores their former values.
+The job changes only this label and these two annotations. It is safe to run
+again. Undo restores the former values.
 `
 
 // Settings implements migration.Configurable.

@@ -63,39 +63,43 @@ func (j *Job) Doc() (short, long string) {
 
 const manual = `
 After the upgrade of the component application-connector, application-operator
-upgrades the Helm release of each Application, one after the other, and with it
-the event-service, which then posts to the event mesh. This job waits until that
-is done for every Application: until its event-service carries --eventMeshURL,
-runs the image of --event-service-image if one is given, is rolled out, and no
-former pod is left, terminating ones included. It also waits until the
-Application's HTTPSource, its Channel and its adapter are ready, which an
-operator's upgrade may have made only now.
+upgrades the Helm release of each Application, one after the other. Each
+event-service then posts to the event mesh. This job waits for all of these, for
+every Application:
+  - its event-service has --eventMeshURL, and the image of --event-service-image
+    if one is given
+  - the Deployment is rolled out, and no former pod is left, terminating pods
+    included
+  - its HTTPSource, Channel and adapter are ready. The upgrade may have created
+    them.
 
-It may start before application-operator has begun. So it waits for
---per-application-timeout times the number of Applications, plus --rollout-timeout.
-Both must fit into --timeout: give a --timeout that is long enough.
+The job may start before application-operator has begun. So it waits for
+--per-application-timeout times the number of Applications, plus
+--rollout-timeout. --timeout must be longer than both together.
 
-A state that cannot become right fails at once. A state that is not right at the limit
-fails then. One report names every Application with the reason: a container
-that crashes, with its last output; an image that cannot be pulled; a pod without a
-node; a Helm release that failed, with the operator's own description; a
-Deployment or an HTTPSource that is not there.
+A state that cannot become ready fails at once. A state that is not ready at the
+limit fails then. One report names every Application with the reason. Examples:
+  - a container that crashes, with its last output
+  - an image that cannot be pulled
+  - a pod without a node
+  - a Helm release that failed, with the description of the operator
+  - a Deployment or an HTTPSource that does not exist
 
-Applications with spec.skipInstallation have no release that would be upgraded:
-they are reported and do not fail the run. Applications labelled
+Applications with spec.skipInstallation have no release that would be upgraded.
+They are reported and do not fail the run. Applications with the label
 eventmesh-migration.kyma-project.io/skip=true are left out.
 
---smoke posts one request to each event-service that it must refuse (an event
-without a type): an answer 400 by the event-service itself proves that it listens.
-No event comes of it. Where the cluster lets nobody from outside the mesh speak to
+--smoke posts one request to each event-service: an event without a type, which
+it must refuse. An answer 400 by the event-service proves that it listens. No
+event comes of it. If the cluster lets nobody outside of the service mesh reach
 it, that is a warning.
 
-It only reads, and is safe to run again at any time. It refuses (exit code 4)
-while the Job mesh-namespaces-migration of Kyma's own event-bus chart runs.
+The job only reads, and is safe to run again at any time. It is refused (exit
+code 4) while the Job mesh-namespaces-migration of Kyma's own event-bus chart
+runs.
 
-Exit codes: 0 every event-service posts to the mesh, 1 some do not, 124 --timeout
-was too short;
-"eventmesh-migrate explain" has the others.
+Exit code 0: every event-service posts to the mesh. 1: some do not. 124:
+--timeout was too short. "eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

@@ -48,28 +48,33 @@ func (j *Job) Doc() (short, long string) {
 }
 
 const manual = `
-The template by which a StatefulSet makes its volume claims cannot be changed. This
-job replaces the StatefulSet by one with a larger size in its template. The pods stay
-as they are: the StatefulSet is deleted without them, and the new one adopts them.
-Then the job enlarges each claim that exists, and waits for it.
+A StatefulSet has a template for its volume claims. The template cannot be
+changed. This job replaces the StatefulSet by one with a larger size in its
+template. The pods stay as they are. The StatefulSet is deleted without them,
+and the new one adopts them. Then the job enlarges each claim that exists, and
+waits for it.
 
---statefulset and --size name the object and the size; without them it does nothing.
+--statefulset and --size name the object and the size. Without them the job does
+nothing.
 
-Before anything is deleted it checks that every claim is bound, and that its
-StorageClass can expand volumes; otherwise it refuses (exit code 4). It decides again
-right before it deletes the StatefulSet: one that was edited since is left alone.
+Before anything is deleted, the job checks that every claim is bound. It also
+checks that the StorageClass can expand volumes. If not, it is refused (exit
+code 4). It decides again right before it deletes the StatefulSet. If that was
+edited since, it stays as it is.
 
-It never changes:
-  - pods. A volume whose file system grows only when its pod starts again does so
-    when somebody restarts the pod; that counts as done.
-  - claims and templates that are as large already, or larger: it only ever grows.
+The job never changes:
+  - pods. Some file systems grow only when their pod starts again. That counts
+    as done.
+  - claims and templates that have the size already, or a larger one. Nothing
+    shrinks.
   - StatefulSets whose claims are deleted with them
-    (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete); it refuses those.
+    (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete). It is refused
+    there.
 
-It is safe to run again, also after it was killed: the StatefulSet is in the journal
-before it is deleted, and the next run creates it. A run that fails restores the
-former StatefulSet; a claim that has grown stays as large as it is, which no system
-can undo.
+The job is safe to run again, also after it was killed. The StatefulSet is in
+the journal before it is deleted, and the next run creates it. A run that fails
+restores the former StatefulSet. A claim that has grown stays as large as it is.
+No system can undo that.
 `
 
 // Settings implements migration.Configurable.

@@ -62,41 +62,47 @@ func (j *Job) Doc() (short, long string) {
 }
 
 const manual = `
-The event-service of Kyma 1.11 posts events to an HTTPSource, which belongs to
-the Helm release of its Application. Where there is none (the release was never
-upgraded to 1.9 or later, the upgrade failed, somebody deleted it), events would
-be refused from the moment the event-service is upgraded. This job creates each
-missing HTTPSource as the chart would, <application> in kyma-integration, and
-waits until it can take events: until its Channel is ready and has an address,
-its adapter (a Knative Service of the same name) is ready, and it says so too.
-Its own condition is not trusted alone: it goes stale when a Channel cannot be
-made.
+The event-service of Kyma 1.11 posts events to an HTTPSource. The HTTPSource
+belongs to the Helm release of its Application. It can be missing: the release
+was never upgraded to 1.9 or later, the upgrade failed, or the HTTPSource was
+deleted. Then events would be refused from the moment the event-service is
+upgraded.
 
-It also waits for HTTPSources that exist and are not ready, and for adapters
-without a Channel, which would lose events; normally Kyma and Knative heal both
-by themselves. What is not ready after --ready-timeout fails the run, and what
-the run created is deleted again.
+This job creates each missing HTTPSource as the chart would. Its name is that of
+the Application, in kyma-integration. The job waits until the HTTPSource can
+take events:
+  - its Channel is ready and has an address
+  - its adapter, a Knative Service of the same name, is ready
+  - its own condition says that it is ready
+Its own condition is not enough. It can be out of date when a Channel cannot be
+created.
 
-It never changes:
-  - an HTTPSource, Channel or Knative Service it did not create. One of the
-    name it needs, which belongs to something else, refuses the run.
-  - Applications with spec.skipInstallation: a later installation of their
+The job also waits for HTTPSources that exist and are not ready. It waits for
+adapters without a Channel, which would lose events. Kyma and Knative usually
+repair both. If one is not ready after --ready-timeout, the run fails. What the
+run created is then deleted again.
+
+The job never changes:
+  - an HTTPSource, Channel or Knative Service that it did not create. If one has
+    the name that the job needs and belongs to something else, the run is
+    refused.
+  - Applications with spec.skipInstallation. A later installation of their
     release would fail on an HTTPSource that exists already.
-  - Applications whose Helm 2 release is stored without an HTTPSource, or that
-    have none on a cluster with Helm 2: the application-operator's upgrade would
-    fail on one it did not create. It creates the HTTPSource in that upgrade.
-    --on-helm2-conflict=create overrides this.
-  - Applications labelled eventmesh-migration.kyma-project.io/skip=true.
+  - on a cluster with Helm 2, Applications whose release has no HTTPSource, or
+    that have no release. The application-operator would fail on an HTTPSource
+    that it did not create. It creates one in its upgrade.
+    --on-helm2-conflict=create creates it nevertheless.
+  - Applications with the label eventmesh-migration.kyma-project.io/skip=true.
 
-It is safe to run again, also after it was killed: what exists and is ready is
-left alone, so on a migrated cluster it reads four lists and writes nothing.
-What it creates carries the label and annotations by which Helm 3 takes an
-object into the Application's release. A rollback keeps an HTTPSource to which
-an event-service posts already: no event is left without a receiver.
+The job is safe to run again, also after it was killed. What exists and is ready
+is left as it is. On a migrated cluster the job reads four lists and writes
+nothing. The label and annotations of what it creates let Helm 3 adopt the
+object into the release of the Application. A rollback protects an HTTPSource to
+which an event-service posts already: its events would have no receiver.
 
-Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 refused before
-anything was changed, with every reason;
-"eventmesh-migrate explain" has the others.
+Exit code 0: done, or nothing to do. 1: failed and rolled back. 4: refused
+before anything was changed, with every reason. "eventmesh-migrate explain" has
+the others.
 `
 
 // Settings implements migration.Configurable.

@@ -70,41 +70,43 @@ func (j *Job) Doc() (short, long string) {
 }
 
 const manual = `
-When the Helm release event-bus is removed (Kyma 1.12 does that), its controller
-goes with it, and what that controller made stays: Channels and Knative
-Subscriptions in kyma-system, and finalizers on EventActivations and Kyma
-Subscriptions that nobody removes any more, so that they, and their namespaces,
-cannot be deleted. This job removes the Channels and Knative Subscriptions that
-carry the label kyma-source-id, removes these two finalizers and no others, and
-last removes the CustomResourceDefinition subscriptions.eventing.kyma-project.io.
-Channels that the controller left although nobody subscribed to them any more are
-named.
-It looks once more right before each removal whether the Event Bus is used; if it is
-by then, the rest is left as it is and reported as deferred.
+Kyma 1.12 removes the Helm release event-bus. Its controller is deleted, and
+what the controller created stays: Channels and Knative Subscriptions in
+kyma-system, and finalizers on EventActivations and Kyma Subscriptions. No
+program removes these finalizers, so the objects and their namespaces cannot be
+deleted. This job
+  - removes the Channels and Knative Subscriptions with the label kyma-source-id
+  - removes these two finalizers, and no others
+  - removes the CustomResourceDefinition subscriptions.eventing.kyma-project.io
+    at last
+It also names Channels that have no subscriber and that the controller left.
 
-It refuses (exit code 4) while anything of the Event Bus is used: Kyma
-Subscriptions, pods of the Event Bus, Triggers that are not ready, and the release
-itself, for which it prints the command. It never uninstalls.
+Right before each removal the job checks again whether the Event Bus is used. If
+it is, the rest stays as it is and is reported as deferred.
 
-It leaves the CustomResourceDefinition alone if a newer version of Kyma uses it:
-if it serves another version than v1alpha1, or has Subscriptions of another form.
-EventActivations stay; Kyma 1.12 uses them.
+The job is refused (exit code 4) while the Event Bus is used. It is used if
+there are Kyma Subscriptions, pods of the Event Bus, or Triggers that are not
+ready. The job is also refused while the release exists, and prints the command
+that removes it. It never uninstalls.
 
-A CustomResourceDefinition that was made at apiextensions v1beta1 is restored at that
-version. Where the API server serves v1 only (Kubernetes 1.22 and later), it is
-restored in the form that v1 accepts; if the API server would refuse that, too, the
-plan says that it is deleted permanently.
+It leaves the CustomResourceDefinition as it is if a newer version of Kyma uses
+it. Then it serves another version than v1alpha1, or has Subscriptions of
+another form. EventActivations stay. Kyma 1.12 uses them.
 
-Called without a command, it plans. It deletes only with: run --yes. With
+A CustomResourceDefinition that was created at apiextensions v1beta1 is restored
+at that version. Kubernetes 1.22 and later serve v1 only. There, it is restored
+in the form that v1 accepts. If v1 would refuse it, the plan says that it is
+deleted permanently.
+
+Without a command, the job plans. It deletes only with: run --yes. With
 "plan --fail-if-in-use" the exit code says whether a run would be refused.
 
-It is safe to run again, also after it was killed. A run that fails restores
-the objects that it deleted, with new UIDs. Objects that were being deleted already,
-and waited for a finalizer, are not restored.
+The job is safe to run again, also after it was killed. A run that fails
+restores the objects that it deleted, with new UIDs. It does not restore objects
+that were being deleted already and waited for a finalizer.
 
-Exit codes: 0 done or nothing to do, 1 failed and rolled back, 4 in use, or --yes
-is missing;
-"eventmesh-migrate explain" has the others.
+Exit code 0: done, or nothing to do. 1: failed and rolled back. 4: in use, or
+--yes is missing. "eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

@@ -56,40 +56,42 @@ func (j *Job) Doc() (short, long string) {
 }
 
 const manual = `
-After the switch to the event mesh nothing sends events to the Event Bus any more.
-This job scales its two Deployments to 0: the publisher first, then the
-subscription-controller, and waits until no pod of either exists, terminating ones
-included. A Deployment that does not exist counts as 0.
+After the switch to the event mesh, nothing sends events to the Event Bus. This
+job scales its two Deployments to 0: first the publisher, then the
+subscription-controller. It waits until no pod of either exists, terminating
+pods included. A Deployment that does not exist counts as 0.
 
-Then it takes the finalizer of the subscription-controller off the
-EventActivations: with that controller at 0, nobody else would, and each deletion
-of an EventActivation, and of its namespace, would hang. Other finalizers stay.
+Then it removes the finalizer of the subscription-controller from
+EventActivations. The controller is at 0 and cannot remove it. Without this, an
+EventActivation and its namespace could not be deleted. Other finalizers stay.
 
-It does so only when nothing uses the Event Bus: every event-service posts to the
-mesh (its Deployment is rolled out and available with the --eventMeshURL of its own
-adapter, and no former pod is left, whatever its labels say) and there is no Kyma
-Subscription. Otherwise nothing is changed, and what is
-missing is reported as deferred. What carries the label
-eventmesh-migration.kyma-project.io/skip=true keeps the Event Bus up, too, but is
-no failure with --defer=fail. It looks once more right before each Deployment is
-scaled, and before each finalizer is removed: if the Event Bus is needed or runs
-again by then, the rest is left as it is and reported as deferred.
+The job does so only if nothing uses the Event Bus:
+  - Every event-service posts to the mesh. Its Deployment is rolled out and
+    available, with the --eventMeshURL of its own adapter. No former pod is
+    left, whatever its labels say.
+  - There is no Kyma Subscription.
+Otherwise nothing is changed, and the report names what is missing, as deferred.
+An object with the label eventmesh-migration.kyma-project.io/skip=true keeps the
+Event Bus running, too. It is no failure with --defer=fail.
 
-The former number of replicas is kept in the journal, for rollback and undo, and
-in the label eventmesh-migration.kyma-project.io/replicas of the Deployment,
-written in the same request; a number of 0 is never kept. If a pod does not end
-within --pods-timeout, everything is rolled back.
+The job checks again right before each Deployment is scaled, and before each
+finalizer is removed. If the Event Bus is needed or runs again by then, the rest
+stays as it is and is reported as deferred.
 
-It is safe to run again, also after it was killed: what is at 0 stays at 0, and
-costs reads only. If something scales a Deployment up again (an upgrade of the
-event-bus chart does), the next run says so and scales it down again.
+The journal has the former number of replicas, for rollback and undo. The label
+eventmesh-migration.kyma-project.io/replicas of the Deployment has it, too,
+written in the same request. A number of 0 is never stored. If a pod does not
+end within --pods-timeout, everything is rolled back.
 
-It refuses (exit code 4) while the Job mesh-namespaces-migration of Kyma's own
-event-bus chart runs.
+The job is safe to run again, also after it was killed. What is at 0 stays at 0,
+and only reads are needed. If something scales a Deployment up again, the next
+run says so and scales it down. An upgrade of the event-bus chart does that.
 
-Exit codes: 0 done, nothing to do or deferred, 1 failed and rolled back, 4 refused
-before anything was changed;
-"eventmesh-migrate explain" has the others.
+The job is refused (exit code 4) while the Job mesh-namespaces-migration of
+Kyma's own event-bus chart runs.
+
+Exit code 0: done, nothing to do, or deferred. 1: failed and rolled back. 4:
+refused before anything was changed. "eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

@@ -70,51 +70,54 @@ func (j *Job) Doc() (short, long string) {
 }
 
 const manual = `
-Since Kyma 1.9, application-broker makes an EventActivation, a Knative Subscription
-in kyma-integration and a label on the namespace for each ServiceInstance of a
-service with events. An instance that was provisioned before lacks them, and its
-namespace gets no events through the mesh. For each instance in a user namespace,
-this job looks what is there, and does one of these:
+Since Kyma 1.9, application-broker creates three things for each ServiceInstance
+of a service with events. They are an EventActivation, a Knative Subscription in
+kyma-integration, and a label on the namespace. An instance that was provisioned
+before lacks them, and its namespace gets no events through the mesh. For each
+instance in a user namespace, this job does one of these:
 
   nothing   if nothing is missing.
-  repair    if the instance is provisioned: what is missing is created as
-            application-broker would have done, which finds it and uses it. The
-            instance itself is not changed.
-  recreate  if no repair can help, since its provisioning has failed permanently or
-            its EventActivation belongs to another Application: its bindings and
-            their usages are deleted, then the instance; application-broker is
-            restarted if it would refuse the instance otherwise; and all of it is
-            created again, each as it was, and awaited. One instance at a time.
+  repair    if the instance is provisioned. The job creates what is missing, as
+            application-broker would. application-broker finds it and uses it.
+            The instance is not changed.
+  recreate  if no repair can help. Either the provisioning has failed
+            permanently, or the EventActivation belongs to another Application.
+            The job deletes the bindings, their usages, and then the instance.
+            It restarts application-broker if that would refuse the instance
+            otherwise. Then it creates all of them again, each as it was, and
+            waits for them. It works on one instance at a time.
 
---strategy=repair recreates nothing, --strategy=recreate repairs nothing, and
---strategy=always recreates every instance, as the first migration to 1.11 did: it
-leaves each workload without its credentials for a while.
+--strategy=repair recreates nothing. --strategy=recreate repairs nothing.
+--strategy=always recreates every instance, as the first migration to 1.11 did.
+Each workload is then without its credentials for a while.
 
-The plan names for each instance what would happen and why, the bindings and
-workloads that are restarted or lose their credentials for a while, and the time it takes: if that is longer than --timeout,
-the run is refused. An instance that is deleted but could not come back is not
-deleted: a class or plan that is removed from the catalog, no ApplicationMapping, a
-second instance of the same service, and others; the plan says which. All of this is
-decided once more right before the first deletion of each recreation.
+The plan names for each instance the change and its reason. It names the
+bindings and the workloads that restart or lose their credentials for a while.
+It also names the time. If that is longer than --timeout, the run is refused.
 
-application-broker removes the label accessLabel of the namespace with an instance.
-If it was there, a recreation sets it again, unless somebody else has set it by then.
+An instance that could not be created again is not deleted. Examples: its class
+or plan is removed from the catalog, there is no ApplicationMapping, or a second
+instance of the service exists. The plan names the reason. All of this is
+decided again right before the first deletion of each recreation.
 
-It never changes:
-  - cluster-wide service classes, and classes of other brokers;
-  - system namespaces, and what is labelled
-    eventmesh-migration.kyma-project.io/skip=true;
-  - what exists already: a Knative Subscription that is there is used.
+application-broker removes the label accessLabel of the namespace with an
+instance. If the label was there, a recreation sets it again, unless another
+program has set it by then.
 
-All that a recreation needs to finish is in the journal before anything is deleted:
-a run that was killed at any point is finished by the next one. A finished
-recreation stays, whatever fails later; an unfinished one is not undone but
-finished, by a rollback, too. What cannot be finished stays in the journal, and the
-exit code is 3.
+The job never changes:
+  - cluster-wide service classes, and classes of other brokers
+  - system namespaces
+  - objects with the label eventmesh-migration.kyma-project.io/skip=true
+  - what exists already; a Knative Subscription that exists is used
 
-Exit codes: 0 done, nothing to do, or deferred, 1 failed and rolled back, 3 failed
-and not fully restored, 4 refused before anything was changed; "eventmesh-migrate
-explain" has the others.
+The journal has all that a recreation needs, before anything is deleted. If a
+run was killed, the next one finishes it. A finished recreation stays, also if
+something fails later. A rollback finishes an unfinished recreation; it does not
+undo it. What cannot be finished stays in the journal, and the exit code is 3.
+
+Exit code 0: done, nothing to do, or deferred. 1: failed and rolled back. 3:
+failed and not fully restored. 4: refused before anything was changed.
+"eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.

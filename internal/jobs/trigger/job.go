@@ -79,64 +79,75 @@ func (j *Job) Doc() (short, long string) {
 }
 
 const manual = `
-In the event mesh, a Trigger brings events to their subscriber, and not a Kyma
-Subscription. This job works in two steps, each decided by what is in the cluster:
+In the event mesh, a Trigger sends events to a subscriber. In the Event Bus, a
+Kyma Subscription does. This job works in two steps. What the cluster holds
+decides each.
 
-  Expand: each Subscription outside of system namespaces gets a Trigger in its
-  namespace, on the Broker "default", for the same events and the same endpoint.
-  A Trigger that does the same already is used. Where a namespace has no Broker,
-  it gets one. The job waits until Brokers and Triggers are ready, and until every
-  EventActivation has its Knative Subscription. Old and new path carry no event
-  both, so that this is safe at any time.
+Expand: each Subscription gets a Trigger in its namespace, on the Broker
+  "default". The Trigger has the same events and the same endpoint. A Trigger
+  that does the same already is used. A namespace without a Broker gets one. The
+  job waits until Brokers and Triggers are ready. It also waits until each
+  EventActivation has its Knative Subscription. No event takes both paths, so
+  this step is safe at any time. System namespaces are left out.
 
-  Contract: a Subscription is deleted when, and only when, the mesh takes the
-  events of its source (HTTPSource, Channel and adapter are ready), exactly one
-  Knative Subscription brings them to the Broker of the namespace, Broker and
-  Trigger are ready, the event-service of the source, down to its last pod, posts to
-  the adapter of that source, and NATS Streaming holds no event for it any more. Any other is left for a later run, with the first thing
-  that is missing.
+Contract: a Subscription is deleted only when all of this is true.
+  - The mesh takes the events of its source: HTTPSource, Channel and adapter are
+    ready.
+  - Exactly one Knative Subscription sends them to the Broker of the namespace.
+  - The Broker and the Trigger are ready.
+  - Every pod of the source's event-service posts to the adapter of that source.
+  - NATS Streaming holds no event for the Subscription.
+  Any other Subscription is left for a later run. The report names the first
+  thing that is missing.
 
-What NATS Streaming holds is read from its monitoring port, through the API
-server. If it cannot be read, nothing is deleted. A run waits up to
---drain-timeout for events on the way; an endpoint that does not answer never
-drains, and is reported with the number of its events.
+The job reads the monitoring port of NATS Streaming through the API server. If
+it cannot read it, it deletes nothing. A run waits at most --drain-timeout for
+events that are not delivered yet. The report names an endpoint that does not
+answer, with the number of its events.
 
-All of that is checked a second time right before each deletion: what does not
-hold any more keeps the Subscription. A third thing is only known then: for
---observe-publishers after the source has switched, no event may have come to the
-Event Bus for the Subscription. Somebody may still post to event-publish-service
-under the name of the Application; who posts less often is not noticed.
+The job checks all of that again right before each deletion. If something is no
+longer true, the Subscription stays. The job also watches for events that still
+come to the Event Bus, for --observe-publishers after the source has switched.
+If one comes, the Subscription stays: a program still posts to
+event-publish-service under the name of the Application. A program that posts
+less often is not noticed.
 
-If the subscription-controller of the Event Bus runs (a pod of it is ready, and no
-container of it has restarted within 5 minutes), it cleans up after a deleted
-Subscription, and the job waits for that. Subscriptions of the same kind of event are
-deleted one after the other: the controller deletes their Channel only with the last
-of them, and leaves it if two go at once. If it is scaled to 0 or gone, the job
-does what it would have done: it deletes the Knative Subscription, the Channel if
-nobody else subscribes to it, and removes the controller's finalizers. Any other
-finalizer is left to its owner. If the controller crashes, or is too slow for the
-number of Subscriptions and --timeout (it deletes 1.5 in a second), the job scales
-it to 0, does its part, and restores its replicas at the end. With the label
-eventmesh-migration.kyma-project.io/skip=true on its Deployment it stays as it is;
-then a run that is out of time keeps what is finished, and the next one goes on.
+The subscription-controller of the Event Bus cleans up after a deleted
+Subscription.
+  - If it runs, the job waits for it. It runs if a pod is ready and no container
+    has restarted within 5 minutes. Subscriptions of the same kind of event are
+    then deleted one after the other. The controller deletes their Channel only
+    with the last of them.
+  - If it is scaled to 0 or gone, the job does its work. The job deletes the
+    Knative Subscription, and the Channel if it has no other subscriber. It
+    removes the finalizers of the controller. Other finalizers stay.
+  - If it crashes or is too slow, the job scales it to 0 and does its work. The
+    controller deletes 1.5 Subscriptions in a second. The job restores the
+    replicas at the end. The label eventmesh-migration.kyma-project.io/skip=true
+    on the Deployment prevents this. A run that is then out of time leaves what
+    is finished. The next run goes on.
 
-A Subscription that has no equivalent in the mesh is reported, and keeps none of
-the others: without an absolute endpoint, of a source that is no Application, with
-values that no filter can carry, in a namespace that is being deleted.
+Some Subscriptions have no equivalent in the mesh. They are reported, and stop
+no other:
+  - the endpoint is not absolute
+  - the source is no Application
+  - a value fits into no filter
+  - the namespace is being deleted
 
-It never changes:
-  - a Trigger, Broker or Subscription of somebody else, system namespaces, and
-    what carries the label eventmesh-migration.kyma-project.io/skip=true, or is in
-    a namespace that does.
-  - in a rollback or undo: a Trigger or Broker that live events go through.
+The job never changes:
+  - Triggers, Brokers and Subscriptions that belong to others
+  - system namespaces
+  - objects and namespaces with the label
+    eventmesh-migration.kyma-project.io/skip=true
+  - in a rollback or undo, a Trigger or Broker that carries live events
 
-It is safe to run again, also after it was killed: what is there is left alone, and
-a run with nothing to do reads and writes nothing. Names follow from the
-Subscription: those of the Console are the ones by which it deletes a Trigger.
+The job is safe to run again, also after it was killed. What exists is left as
+it is. A run with nothing to do writes nothing. The Trigger's name follows from
+the Subscription. For those of the Console, it is the name by which the Console
+deletes it.
 
-Exit codes: 0 done, nothing to do, or deferred; 1 failed and rolled back; 4 refused
-before anything was changed;
-"eventmesh-migrate explain" has the others.
+Exit code 0: done, nothing to do, or deferred. 1: failed and rolled back. 4:
+refused before anything was changed. "eventmesh-migrate explain" has the others.
 `
 
 // Settings implements migration.Configurable.
