@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -89,6 +90,9 @@ func against(t *testing.T, server string, args ...string) (code int, stdout, std
 	return code, out.String(), err.String()
 }
 
+// denial is one of the first two requests that are refused: the map sends them at the same time.
+var denial = regexp.MustCompile(`User "u" cannot read|cannot discover the served kinds: 403 Forbidden`)
+
 // TestForbiddenIsNamed: an account that may not even read the lock is told so, once, by every command.
 func TestForbiddenIsNamed(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,12 +110,9 @@ func TestForbiddenIsNamed(t *testing.T) {
 		"map": migration.ExitNotChecked, "plan": migration.ExitRefused, "run -y": migration.ExitRefused, "undo trigger-sync -y": migration.ExitRefused,
 	} {
 		code, stdout, stderr := against(t, s.URL, append(strings.Fields(command), "--log-level=error")...)
-		told, denial := strings.Join(strings.Fields(stdout+stderr), " "), `User "u" cannot read`
-		if command == "check" {
-			denial = "cannot discover the served kinds: 403 Forbidden"
-		}
-		if code != want || strings.Count(told, denial) != 1 {
-			t.Errorf("%s: exit code %d, want %d, and %q once:\n%s%s", command, code, want, denial, stdout, stderr)
+		told := strings.Join(strings.Fields(stdout+stderr), " ")
+		if code != want || len(denial.FindAllString(told, -1)) != 1 {
+			t.Errorf("%s: exit code %d, want %d, and %s once:\n%s%s", command, code, want, denial, stdout, stderr)
 		}
 		// What was reported on stdout is not said on stderr, too.
 		if lines := strings.Count(stderr, "\n"); lines > 1 || lines == 1 && stdout != "" {
