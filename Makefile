@@ -9,6 +9,9 @@ LDFLAGS := -s -w -X github.com/kyma-project/eventmesh-migration/internal/cli.lin
 # Tools are built from the module cache, at the versions pinned in tools/go.mod.
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck
+# The definitions of our own kinds, and the copying of their types, from the types in api/.
+CRDS := charts/eventing-manager/crds
+CONTROLLER_GEN := go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object crd:crdVersions=v1 paths=./api/...
 # Three packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
 # killed runs to expire.
 GOTEST := go test -race -p 3
@@ -88,8 +91,9 @@ image-files:
 	go run ./licenses -into bin/image/licenses -programs bin/image $(IMAGES)
 
 .PHONY: charts
-charts: ## Generate charts and documentation tables from internal/registry and values.yaml
+charts: ## Generate charts and documentation tables from internal/registry and values.yaml, and definitions of kinds from api/
 	go run ./charts/generate
+	$(CONTROLLER_GEN) output:crd:artifacts:config=$(CRDS)
 
 KYMA_VERSION ?= 1.11
 # A file with a line <repository>/<program>@sha256:... for each image.
@@ -191,17 +195,20 @@ vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=
 
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files
-	gofmt -w charts cmd examples internal licenses pkg test
+	gofmt -w api charts cmd examples internal licenses pkg test
 	for dir in . $(MODULES); do go -C $$dir mod tidy; done
 	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
-	@unformatted=$$(gofmt -l charts cmd examples internal licenses pkg test); \
+	@unformatted=$$(gofmt -l api charts cmd examples internal licenses pkg test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod -diff
 	go run ./charts/generate -check
+	@copy=$$(mktemp -d) && trap "rm -rf $$copy" EXIT && cp -r go.mod go.sum api $$copy && \
+	(cd $$copy && $(CONTROLLER_GEN) output:crd:artifacts:config=crds) && \
+	if ! { diff -r api $$copy/api && diff -r $(CRDS) $$copy/crds; }; then echo "not generated from api/ as it is now (make charts)"; exit 1; fi
 	go vet ./...
 
 .PHONY: clean

@@ -50,6 +50,8 @@ var rank = map[string]int{
 	"engine": 4, "eventservice": 4,
 	"migration": 5,
 	"kyma":      6, "k8sutil": 6, "redact": 6,
+	"eventing": 1, // it knows the event-service's server, and nothing of the migration
+	"api":      7,
 }
 
 // room returns the room a package of the product is in, "" for any other
@@ -63,8 +65,8 @@ func room(importPath string) string {
 	switch {
 	case (parts[0] == "internal" || parts[0] == "pkg") && len(parts) > 1:
 		return parts[1]
-	case parts[0] == "cmd":
-		return "cmd"
+	case parts[0] == "cmd", parts[0] == "api":
+		return parts[0]
 	default:
 		return ""
 	}
@@ -147,6 +149,31 @@ var rules = []rule{
 			}
 			return which(p.Deps, func(dep string) bool {
 				return strings.HasPrefix(dep, module+"/") && !strings.HasPrefix(dep, module+"/pkg/") && !slices.Contains(mechanics, room(dep))
+			})
+		},
+	},
+	{
+		name:   "TheAPIHasTypesOnly",
+		reason: "whoever creates an Eventing or a Subscription imports api/, and wants no client and nothing of ours with it",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "api" {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool {
+				return isClient(dep) || strings.HasPrefix(dep, module+"/")
+			})
+		},
+	},
+	{
+		name:   "EventingKnowsNoMigration",
+		reason: "what moves a cluster is not in the image that carries its events; and what the parts of eventing agree on has no client",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "eventing" {
+				return nil
+			}
+			facts := strings.HasSuffix(p.ImportPath, "/eventing/backend")
+			return which(p.Deps, func(dep string) bool {
+				return slices.Contains([]string{"cli", "jobs", "jobmanager", "engine", "migration", "registry", "check", "verify"}, room(dep)) || facts && isClient(dep)
 			})
 		},
 	},
@@ -400,12 +427,12 @@ func load(t *testing.T) []*goPackage {
 	t.Helper()
 	// go test remembers a result until something changes that the test itself
 	// has read; what go list reads does not count, so a new package would not.
-	for _, dir := range []string{".", "../cmd", "../pkg"} {
+	for _, dir := range []string{".", "../api", "../cmd", "../pkg"} {
 		if err := filepath.WalkDir(dir, func(_ string, _ fs.DirEntry, err error) error { return err }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Doc,GoFiles,Imports,Deps,Error", module+"/cmd/...", module+"/internal/...", module+"/pkg/...")
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Doc,GoFiles,Imports,Deps,Error", module+"/api/...", module+"/cmd/...", module+"/internal/...", module+"/pkg/...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -496,7 +523,7 @@ func TestRulesCatch(t *testing.T) {
 	in := func(dir string, imports, uses []string) *goPackage {
 		p := &goPackage{ImportPath: module + "/" + dir, Uses: uses}
 		for _, i := range imports {
-			if strings.HasPrefix(i, "internal/") || strings.HasPrefix(i, "pkg/") || strings.HasPrefix(i, "test/") {
+			if strings.HasPrefix(i, "api/") || strings.HasPrefix(i, "internal/") || strings.HasPrefix(i, "pkg/") || strings.HasPrefix(i, "test/") {
 				i = module + "/" + i
 			}
 			p.Imports = append(p.Imports, i)
@@ -532,6 +559,10 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "a decoder asks the API server", pkg: in("internal/eventservice/legacy", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"WhatIsPureAsksNobody"}},
 		{reason: "a decoder as it should be", pkg: in("internal/eventservice/legacy", []string{"encoding/json", "internal/eventservice/cloudevent"}, nil)},
 		{reason: "a job has a client", pkg: in("internal/jobs/trigger", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"JobsHaveNoClient"}},
+		{reason: "the types of the API have a client", pkg: in("api/operator/v1alpha1", []string{"k8s.io/client-go/rest"}, nil), want: []string{"TheAPIHasTypesOnly"}},
+		{reason: "the types of the API know a name of ours", pkg: in("api/operator/v1alpha1", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "TheAPIHasTypesOnly"}},
+		{reason: "eventing knows the engine", pkg: in("internal/eventing/manager", []string{"pkg/engine"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"EventingKnowsNoMigration"}},
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
 		{reason: "a job manager for everybody", pkg: in("pkg/jobmanager", []string{"pkg/engine"}, nil)},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +82,19 @@ func (c *ControlPlane) InstallCRDs(ctx context.Context, knative KnativeVersion, 
 		}
 		wanted = append(wanted, crd)
 	}
+	return c.installCRDs(ctx, wanted)
+}
 
+// InstallCRDFiles installs the CRDs that are in the files of a directory, one in each, as InstallCRDs does.
+func (c *ControlPlane) InstallCRDFiles(ctx context.Context, files fs.FS, dir string) error {
+	all, err := readCRDs(files, dir)
+	if err != nil {
+		return err
+	}
+	return c.installCRDs(ctx, all)
+}
+
+func (c *ControlPlane) installCRDs(ctx context.Context, wanted []*unstructured.Unstructured) error {
 	created := false
 	for _, crd := range wanted {
 		_, err := c.dynamic.Resource(c.CRDs()).Create(ctx, crd, metav1.CreateOptions{})
@@ -146,33 +159,47 @@ func CRDNames() []string {
 
 // crds reads the CRDs and leaves those of Knative one version.
 func crds(knative KnativeVersion) ([]*unstructured.Unstructured, error) {
-	paths, err := fs.Glob(crdFiles, "crds/*.yaml")
+	all, err := readCRDs(crdFiles, "crds")
 	if err != nil {
 		return nil, err
 	}
+	for _, crd := range all {
+		if group, _, _ := unstructured.NestedString(crd.Object, "spec", "group"); strings.HasSuffix(group, ".knative.dev") {
+			versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+			if err != nil {
+				return nil, fmt.Errorf("cannot read %s: %w", crd.GetName(), err)
+			}
+			versions = slices.DeleteFunc(versions, func(v any) bool { return v.(map[string]any)["name"] != string(knative) })
+			if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
+				return nil, fmt.Errorf("cannot read %s: %w", crd.GetName(), err)
+			}
+		}
+	}
+	return all, nil
+}
+
+// readCRDs reads the files *.yaml of a directory, each of which holds one CRD.
+func readCRDs(files fs.FS, dir string) ([]*unstructured.Unstructured, error) {
+	paths, err := fs.Glob(files, path.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("there is no CRD in %s", dir)
+	}
 	var all []*unstructured.Unstructured
-	for _, path := range paths {
-		content, err := crdFiles.ReadFile(path)
+	for _, name := range paths {
+		content, err := fs.ReadFile(files, name)
 		if err != nil {
 			return nil, err
 		}
 		object, err := yaml.YAMLToJSON(content)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", path, err)
+			return nil, fmt.Errorf("cannot read %s: %w", name, err)
 		}
 		crd := &unstructured.Unstructured{}
 		if err := crd.UnmarshalJSON(object); err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", path, err)
-		}
-		if group, _, _ := unstructured.NestedString(crd.Object, "spec", "group"); strings.HasSuffix(group, ".knative.dev") {
-			versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
-			if err != nil {
-				return nil, fmt.Errorf("cannot read %s: %w", path, err)
-			}
-			versions = slices.DeleteFunc(versions, func(v any) bool { return v.(map[string]any)["name"] != string(knative) })
-			if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
-				return nil, fmt.Errorf("cannot read %s: %w", path, err)
-			}
+			return nil, fmt.Errorf("cannot read %s: %w", name, err)
 		}
 		all = append(all, crd)
 	}

@@ -1,0 +1,138 @@
+package backend
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"maps"
+	"strings"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+)
+
+const (
+	// DefaultPrefix is the prefix of all names unless the operator is told another one.
+	DefaultPrefix = "eventing"
+	// Operator is what the operator calls itself in labels, Events and as owner of fields.
+	Operator = "eventing-manager"
+
+	// PlaneLabel alone says that an object is ours, with the label InstanceLabel: Kyma's own operator uses the same names and the
+	// same other labels.
+	PlaneLabel = "eventing.kyma-project.io/plane"
+	// InstanceLabel has the prefix: several operators may share a namespace.
+	InstanceLabel = "app.kubernetes.io/instance"
+	// BackendLabel is on the pods of the publisher: the backend that they send to.
+	BackendLabel = "eventing.kyma-project.io/backend"
+
+	// ValuesAnnotation has the values with which an object was rendered, so that a backend that is left is not rendered from a
+	// spec that says something else by now.
+	ValuesAnnotation = "eventing.kyma-project.io/values"
+	// EpochAnnotation has the epoch in which an object was last wanted.
+	EpochAnnotation = "eventing.kyma-project.io/epoch"
+	// ServersAnnotation is on the volume claims of NATS: the number of servers that they were created for.
+	ServersAnnotation = "eventing.kyma-project.io/servers"
+)
+
+// Plane is the part of the installation that an object belongs to.
+type Plane string
+
+// The planes.
+const (
+	PlaneNATS   Plane = "nats"
+	PlaneMesh   Plane = "eventmesh"
+	PlaneShared Plane = "shared"
+)
+
+// PlaneOf is the plane of a backend; "" of none.
+func PlaneOf(b operatorv1alpha1.BackendType) Plane {
+	switch b.Canonical() {
+	case operatorv1alpha1.NATS:
+		return PlaneNATS
+	case operatorv1alpha1.EventMesh:
+		return PlaneMesh
+	default:
+		return ""
+	}
+}
+
+// Names are the names of objects with one prefix. The zero value is no prefix: use DefaultPrefix.
+type Names string
+
+// NATS is the StatefulSet, its Service for clients and its PodDisruptionBudget.
+func (n Names) NATS() string { return string(n) + "-nats" }
+
+// NATSHeadless is the Service that gives each NATS server a name.
+func (n Names) NATSHeadless() string { return string(n) + "-nats-headless" }
+
+// NATSConfig is the ConfigMap with the configuration of the servers, and the evidence that the stream was drained.
+func (n Names) NATSConfig() string { return string(n) + "-nats-config" }
+
+// NATSUsers is the Secret with the seeds of the users.
+func (n Names) NATSUsers() string { return string(n) + "-nats-users" }
+
+// NATSCA is the Secret with the authority that signs the certificates of the servers.
+func (n Names) NATSCA() string { return string(n) + "-nats-ca" }
+
+// NATSTLS is the Secret with the certificate of the servers.
+func (n Names) NATSTLS() string { return string(n) + "-nats-tls" }
+
+// NATSClaimPrefix begins the name of each volume claim; the ordinal of the pod follows.
+func (n Names) NATSClaimPrefix() string { return "data-" + n.NATS() + "-" }
+
+// Broker is the Broker of the mesh.
+func (n Names) Broker() string { return string(n) }
+
+// Publisher is the Deployment of the publisher, its Service and its autoscaler.
+func (n Names) Publisher() string { return string(n) + "-publisher-proxy" }
+
+// Controller is the Deployment of the controller and its Service.
+func (n Names) Controller() string { return string(n) + "-controller" }
+
+// Backends is the ConfigMap that the operator writes and the others read.
+func (n Names) Backends() string { return string(n) + "-backends" }
+
+// ControllerState is the ConfigMap that the controller writes and the operator reads.
+func (n Names) ControllerState() string { return string(n) + "-controller-state" }
+
+// ManagerLease is the Lease of the operator.
+func (n Names) ManagerLease() string { return string(n) + "-manager.kyma-project.io" }
+
+// ControllerLease is the Lease of the controller.
+func (n Names) ControllerLease() string { return string(n) + "-controller.kyma-project.io" }
+
+// Labels are those of an object of a plane. extra are the administrator's: ours win.
+func (n Names) Labels(plane Plane, component, version string, extra map[string]string) map[string]string {
+	all := maps.Clone(extra)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, map[string]string{
+		"app.kubernetes.io/name":       component,
+		InstanceLabel:                  string(n),
+		"app.kubernetes.io/component":  component,
+		"app.kubernetes.io/part-of":    Operator,
+		"app.kubernetes.io/managed-by": Operator,
+		"app.kubernetes.io/created-by": Operator,
+		"app.kubernetes.io/version":    version,
+		"kyma-project.io/dashboard":    "eventing",
+		PlaneLabel:                     string(plane),
+	})
+	return all
+}
+
+// TriggerName is the name of the Trigger of one type of a Subscription. All that its filter says is in the name, so that a filter
+// is never updated: one that is served from a stale cache would answer success and drop the event.
+func TriggerName(subscriptionUID, source string, exact bool, eventType string) string {
+	matching := "standard"
+	if exact {
+		matching = "exact"
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{subscriptionUID, source, matching, eventType}, "\x00")))
+	return "es-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])[:26])
+}
+
+// ConsumerName is the name of the durable consumer of a Subscription.
+func ConsumerName(namespace, name string) string {
+	sum := sha256.Sum256([]byte(namespace + "/" + name))
+	return hex.EncodeToString(sum[:16])
+}

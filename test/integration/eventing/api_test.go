@@ -1,0 +1,247 @@
+package eventing_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+)
+
+var (
+	eventings     = operatorv1alpha1.GroupVersion.WithResource("eventings")
+	subscriptions = eventingv1alpha2.GroupVersion.WithResource("subscriptions")
+	namespaces    = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+)
+
+const (
+	eventingHead     = "{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {generateName: eventing-}, spec: "
+	subscriptionHead = "{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {generateName: orders-}, spec: "
+	sink             = "sink: 'http://orders.default.svc.cluster.local:8080/events'"
+)
+
+// object reads an object in YAML.
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	raw, err := yaml.YAMLToJSONStrict([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &u.Object); err != nil { // numbers become int64, as in what the API server answers
+		t.Fatal(err)
+	}
+	return u
+}
+
+func client(t *testing.T) dynamic.Interface {
+	t.Helper()
+	c, err := dynamic.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// strict refuses unknown fields, as kubectl does.
+var strict = metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+
+// TestNewObjects: what is refused, is refused with the words that say what is wrong.
+func TestNewObjects(t *testing.T) {
+	for _, tc := range []struct {
+		reason   string
+		resource schema.GroupVersionResource
+		object   string
+		refused  string // part of the message; "" if the object is accepted
+	}{
+		{"no backend yet", eventings, eventingHead + "{}}", ""},
+		{"a backend without anything", eventings, eventingHead + "{backend: {}}}", ""},
+		{"the old spelling", eventings, eventingHead + "{backend: {type: nats}}}", ""},
+		{"the new spelling", eventings, eventingHead + "{backend: {type: EventMesh}}}", ""},
+		{"an empty type", eventings, eventingHead + "{backend: {type: ''}}}", ""},
+		{"a third spelling", eventings, eventingHead + "{backend: {type: Nats}}}", `Unsupported value: "Nats"`},
+		{"another backend", eventings, eventingHead + "{backend: {type: Kafka}}}", `Unsupported value: "Kafka"`},
+		{"an unknown field", eventings, eventingHead + "{backend: {typ: NATS}}}", `unknown field "spec.backend.typ"`},
+		{"two servers", eventings, eventingHead + "{backend: {config: {natsStreamReplicas: 2}}}}", "Unsupported value: 2"},
+		{"sizes as Kyma's own samples have them", eventings, eventingHead + "{backend: {config: {natsStreamStorageType: Memory, natsStreamMaxSize: 50Mi, natsStreamReplicas: 1, eventTypePrefix: sap.kyma.custom}}}}", ""},
+		{"a secret for a service that is not supported", eventings, eventingHead + "{backend: {type: EventMesh, config: {eventMeshSecret: kyma-system/eventing-backend}}}}", ""},
+		{"a secret without a namespace", eventings, eventingHead + "{backend: {type: EventMesh, config: {eventMeshSecret: eventing-backend}}}}", "spec.backend.config.eventMeshSecret"},
+		{"a volume as large as the stream", eventings, eventingHead + "{backend: {config: {natsStorage: {size: 700Mi}}}}}", "natsStorage.size must be at least 1.2 times natsStreamMaxSize"},
+		{"a volume just large enough", eventings, eventingHead + "{backend: {config: {natsStorage: {size: 840Mi}}}}}", ""},
+		{"sizes are compared as quantities", eventings, eventingHead + "{backend: {config: {natsStreamMaxSize: 9Gi, natsStorage: {size: 11Gi}}}}}", ""},
+		{"a small volume that nobody uses", eventings, eventingHead + "{backend: {config: {natsStreamStorageType: Memory, natsStorage: {size: 1Mi}}}}}", ""},
+		{"a stream without size", eventings, eventingHead + "{backend: {config: {natsStreamMaxSize: 0}}}}", "natsStreamMaxSize must be more than 1Mi"},
+		{"more pods than there may be", eventings, eventingHead + "{publisher: {replicas: {min: 3}}}}", "min must not be greater than max"},
+		{"no pod", eventings, eventingHead + "{controller: {replicas: 0}}}", "spec.controller.replicas"},
+		{"an unknown log level", eventings, eventingHead + "{logging: {logLevel: Trace}}}", `Unsupported value: "Trace"`},
+
+		{"the usual", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [order.created.v1]}}", ""},
+		{"https, no port, no path", subscriptions, subscriptionHead + "{sink: 'https://orders.default.svc.cluster.local', source: commerce, types: [order.created.v1]}}", ""},
+		{"no sink", subscriptions, subscriptionHead + "{source: commerce, types: [order.created.v1]}}", "spec.sink: Required value"},
+		{"a sink outside", subscriptions, subscriptionHead + "{sink: 'http://169.254.169.254/latest/meta-data', source: commerce, types: [order.created.v1]}}", "sink must be http(s)://<service>.<namespace>.svc.cluster.local[:port][/path]"},
+		{"a sink that only begins well", subscriptions, subscriptionHead + "{sink: 'http://orders.default.svc.cluster.local.example.com', source: commerce, types: [order.created.v1]}}", "sink must be"},
+		{"a sink with a user", subscriptions, subscriptionHead + "{sink: 'http://orders.default.svc.cluster.local:80@example.com/', source: commerce, types: [order.created.v1]}}", "sink must be"},
+		{"a sink with two lines", subscriptions, subscriptionHead + `{sink: "http://example.com/\nhttp://orders.default.svc.cluster.local/", source: commerce, types: [order.created.v1]}}`, "sink must be"},
+		{"no source", subscriptions, subscriptionHead + "{" + sink + ", types: [order.created.v1]}}", "spec.source: Required value"},
+		{"an empty source", subscriptions, subscriptionHead + "{" + sink + ", source: '', types: [order.created.v1]}}", "source must not be empty with typeMatching standard"},
+		{"any source", subscriptions, subscriptionHead + "{" + sink + ", source: '', typeMatching: exact, types: [order.created.v1]}}", ""},
+		{"no types", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: []}}", "spec.types"},
+		{"the same type twice", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b, a.b]}}", "Duplicate value"},
+		{"a type without a dot", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [created]}}", "spec.types[0]"},
+		{"a type with a space", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: ['order. created']}}", "spec.types[0]"},
+		{"the prefix", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [sap.kyma.custom.commerce.order.created.v1]}}", "types must not begin with sap.kyma.custom"},
+		{"the prefix, exactly", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, typeMatching: exact, types: [sap.kyma.custom.commerce.order.created.v1]}}", ""},
+		{"1000 at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '1000'}}}", ""},
+		{"1001 at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '1001'}}}", "config.maxInFlightMessages must be a number from 1 to 1000, in quotes"},
+		{"none at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '0'}}}", "config.maxInFlightMessages must be"},
+		{"a number that is none", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: ten}}}", "config.maxInFlightMessages must be"},
+		{"another way of comparing", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, typeMatching: prefix, types: [a.b]}}", `Unsupported value: "prefix"`},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			created, err := client(t).Resource(tc.resource).Namespace("default").Create(t.Context(), object(t, tc.object), strict)
+			switch {
+			case tc.refused == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case tc.refused != "" && err == nil:
+				t.Errorf("accepted: %v", created.Object)
+			case tc.refused != "" && !strings.Contains(err.Error(), tc.refused):
+				t.Errorf("refused, but without %q: %v", tc.refused, err)
+			}
+		})
+	}
+}
+
+// TestDefaults: an empty object is complete, and its numbers are those of docs/eventing.md.
+func TestDefaults(t *testing.T) {
+	created, err := client(t).Resource(eventings).Namespace("default").Create(t.Context(), object(t, eventingHead+"{backend: {}}}"), strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := object(t, `
+backend:
+  type: NATS
+  config:
+    natsStreamStorageType: File
+    natsStreamReplicas: 3
+    natsStreamMaxSize: 700Mi
+    natsMaxMsgsPerTopic: 1000000
+    natsStorage: {size: 1Gi, storageClassName: "", retention: Retain, sync: Always}
+    natsResources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 500m, memory: 1Gi}}
+    deadLetterAfter: 24h
+    eventTypePrefix: sap.kyma.custom
+publisher:
+  replicas: {min: 2, max: 2}
+  resources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 500m, memory: 512Mi}}
+controller:
+  replicas: 2
+  resources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 500m, memory: 512Mi}}
+logging: {logLevel: Info}
+`).Object
+	if diff := cmp.Diff(want, created.Object["spec"]); diff != "" {
+		t.Errorf("an Eventing with an empty backend (-want +got):\n%s", diff)
+	}
+	created, err = client(t).Resource(subscriptions).Namespace("default").Create(t.Context(), object(t, subscriptionHead+"{"+sink+", source: commerce, types: [a.b]}}"), strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSubscription := map[string]any{
+		"sink": "http://orders.default.svc.cluster.local:8080/events", "source": "commerce", "typeMatching": "standard",
+		"types": []any{"a.b"}, "config": map[string]any{"maxInFlightMessages": "10"},
+	}
+	if diff := cmp.Diff(wantSubscription, created.Object["spec"]); diff != "" {
+		t.Errorf("a Subscription (-want +got):\n%s", diff)
+	}
+}
+
+// TestChanges: what a stream cannot do is refused while NATS is the backend, and possible on the other one.
+func TestChanges(t *testing.T) {
+	const (
+		nats   = "{backend: {type: NATS, config: {natsStreamReplicas: 1, natsStreamStorageType: File, natsStorage: {size: 2Gi, storageClassName: fast}}}}"
+		memory = "{backend: {type: %, config: {natsStreamReplicas: 1, natsStreamStorageType: Memory, natsStorage: {size: 2Gi, storageClassName: fast}}}}"
+	)
+	for _, tc := range []struct {
+		reason, from, to string
+		refused          string
+	}{
+		{"the other spelling", nats, strings.Replace(nats, "NATS", "nats", 1), ""},
+		{"another backend", nats, "{backend: {type: EventMesh}}", ""},
+		{"no backend", nats, "{}", "backend cannot be removed once it is set"},
+		{"an empty type", nats, "{backend: {type: ''}}", ""},
+		{"a backend at last", "{}", nats, ""},
+		{"more servers", nats, strings.Replace(nats, "Replicas: 1", "Replicas: 3", 1), "config.natsStreamReplicas cannot change while NATS is the backend: switch to EventMesh, change it, and switch back"},
+		{"more servers and the other spelling", nats, strings.NewReplacer("Replicas: 1", "Replicas: 3", "NATS", "nats").Replace(nats), "config.natsStreamReplicas cannot change"},
+		{"another storage", nats, strings.Replace(memory, "%", "NATS", 1), "config.natsStreamStorageType cannot change"},
+		{"another storage on the other backend", strings.Replace(nats, "NATS", "EventMesh", 1), strings.Replace(memory, "%", "EventMesh", 1), ""},
+		{"another storage with a switch", nats, strings.Replace(memory, "%", "EventMesh", 1), ""},
+		{"a larger volume", nats, strings.Replace(nats, "2Gi", "3Gi", 1), "config.natsStorage.size cannot change"},
+		{"the same size in other words", nats, strings.Replace(nats, "2Gi", "2048Mi", 1), ""},
+		{"another class", nats, strings.Replace(nats, "fast", "slow", 1), "config.natsStorage.storageClassName cannot change"},
+		{"a larger stream", nats, strings.Replace(nats, "natsStreamReplicas", "natsStreamMaxSize: 1Gi, natsStreamReplicas", 1), ""},
+		{"another retention", nats, strings.Replace(nats, "size:", "retention: Delete, size:", 1), ""},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			c := client(t).Resource(eventings).Namespace("default")
+			created, err := c.Create(t.Context(), object(t, eventingHead+tc.from+"}"), strict)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := created.DeepCopy()
+			changed.Object["spec"] = object(t, tc.to).Object
+			_, err = c.Update(t.Context(), changed, metav1.UpdateOptions{})
+			switch {
+			case tc.refused == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case tc.refused != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.refused)):
+				t.Errorf("want Invalid with %q, got %v", tc.refused, err)
+			}
+		})
+	}
+}
+
+// TestTheUsersObject: the object of the proposal for the eventing operator is accepted as it stands there, in its namespace.
+func TestTheUsersObject(t *testing.T) {
+	c := client(t)
+	namespace := object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: kcp-system}}")
+	if _, err := c.Resource(namespaces).Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	theirs := object(t, `
+apiVersion: operator.kyma-project.io/v1alpha1
+kind: Eventing
+metadata:
+  finalizers:
+  - eventing-manager.kyma-project.io/deletion-hook
+  labels:
+    operator.kyma-project.io/kyma-name: eventing-sample
+  name: default-kyma-eventing
+  namespace: kcp-system
+spec:
+  backend:
+    type: nats
+status:
+  state: Ready
+`)
+	created, err := c.Resource(eventings).Namespace("kcp-system").Create(t.Context(), theirs, strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{operatorv1alpha1.Finalizer}, created.GetFinalizers()); diff != "" {
+		t.Errorf("finalizers (-want +got):\n%s", diff)
+	}
+	status := created.DeepCopy()
+	if err := unstructured.SetNestedField(status.Object, "Ready", "status", "state"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Resource(eventings).Namespace("kcp-system").UpdateStatus(t.Context(), status, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+}
