@@ -1,0 +1,40 @@
+{{/* What every object has: labels of ours over the administrator's. Call it with a dict of root, plane and component. */}}
+{{- define "eventing.labels" -}}
+{{- $global := .root.Values.global -}}
+{{- $ours := dict
+  "app.kubernetes.io/name" .component
+  "app.kubernetes.io/instance" $global.prefix
+  "app.kubernetes.io/component" .component
+  "app.kubernetes.io/part-of" "eventing-manager"
+  "app.kubernetes.io/managed-by" "eventing-manager"
+  "app.kubernetes.io/created-by" "eventing-manager"
+  "app.kubernetes.io/version" $global.version
+  "kyma-project.io/dashboard" "eventing"
+  "eventing.kyma-project.io/plane" .plane
+-}}
+{{- toYaml (merge $ours ($global.labels | default dict)) -}}
+{{- end -}}
+
+{{/* The labels by which a Service or a PodDisruptionBudget selects pods. They never change. */}}
+{{- define "eventing.selector" -}}
+app.kubernetes.io/name: {{ .component }}
+app.kubernetes.io/instance: {{ .root.Values.global.prefix }}
+eventing.kyma-project.io/plane: {{ .plane }}
+{{- end -}}
+
+{{/* The labels of pods: those of the administrator, and those that never change, so that an upgrade of the operator alone restarts no pod. */}}
+{{- define "eventing.podLabels" -}}
+{{- $ours := include "eventing.selector" . | fromYaml -}}
+{{- $_ := set $ours "app.kubernetes.io/part-of" "eventing-manager" -}}
+{{- toYaml (merge $ours (.root.Values.global.labels | default dict)) -}}
+{{- end -}}
+
+{{- define "eventing.metadata" -}}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "eventing.labels" . | nindent 2 }}
+{{- with .root.Values.global.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,61 @@
+package natsutil
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// Account is how a program connects.
+type Account struct {
+	// Name of the program, for the servers' logs.
+	Name string
+	// Seed of the user. It is secret.
+	Seed []byte
+	// CA is the authority of the servers' certificates, in PEM.
+	CA []byte
+	// Inbox begins the subjects of answers. A user may subscribe to no other ones, so that no user sees another one's answers.
+	Inbox string
+}
+
+// Connect returns a connection that reconnects for ever, also if no server is there yet. What is published while it is disconnected is
+// an error at once, and is not sent later. Close it.
+func Connect(url string, a Account, more ...nats.Option) (*nats.Conn, error) {
+	public, err := PublicKey(a.Seed)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(a.CA) {
+		return nil, errors.New("there is no certificate of an authority")
+	}
+	options := append([]nats.Option{
+		nats.Name(a.Name),
+		nats.Nkey(public, func(nonce []byte) ([]byte, error) {
+			key, err := nkeys.FromSeed(a.Seed)
+			if err != nil {
+				return nil, errors.New("cannot sign with the seed of a NATS user")
+			}
+			defer key.Wipe()
+			return key.Sign(nonce)
+		}),
+		nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}),
+		nats.CustomInboxPrefix(a.Inbox),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(time.Second),
+		nats.ReconnectJitter(200*time.Millisecond, 200*time.Millisecond),
+		nats.ReconnectBufSize(-1),
+		nats.IgnoreAuthErrorAbort(),
+	}, more...)
+	c, err := nats.Connect(url, options...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", url, err)
+	}
+	return c, nil
+}

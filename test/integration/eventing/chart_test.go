@@ -1,0 +1,113 @@
+package eventing_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/charts/eventing"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+)
+
+// TestRenderedAsHelmDoes: the operator renders its chart itself, and what it renders is what the real Helm renders.
+func TestRenderedAsHelmDoes(t *testing.T) {
+	c, err := chart.Load(eventing.Chart, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := helm.New(t.Context(), root, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, values := range map[string]string{
+		"as it is":               "{}",
+		"without NATS":           "{nats: {enabled: false}}",
+		"one server in memory":   "{nats: {replicas: 1, storage: {type: Memory}, maxFileStore: '0', maxMemoryStore: '734003200'}}",
+		"five servers":           "{nats: {replicas: 5, syncInterval: 10s, storage: {className: fast, size: 20Gi}}, global: {prefix: shop}}",
+		"labels and annotations": `{global: {labels: {team: "7", app.kubernetes.io/name: mine}, annotations: {note: "a: b # c"}}}`,
+		"users and an image":     "{nats: {image: 'registry/nats@sha256:0123', users: {system: UA, manager: UB, controller: UC, publisher: UD}, resources: {limits: {cpu: 2}}}}",
+	} {
+		t.Run(reason, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "values.yaml")
+			if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			text, err := h.Template(t.Context(), "eventing", filepath.Join(root, "charts/eventing"), "--namespace", "kyma-system", "--values", file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]any{}
+			for document := range strings.SplitSeq(text, "\n---\n") {
+				u := &unstructured.Unstructured{}
+				if err := yaml.Unmarshal([]byte(strings.TrimPrefix(document, "---\n")), &u.Object); err != nil {
+					t.Fatal(err)
+				}
+				if len(u.Object) > 0 {
+					want[u.GetKind()+" "+u.GetName()] = plain(t, u)
+				}
+			}
+			given := map[string]any{}
+			if err := yaml.Unmarshal([]byte(values), &given); err != nil {
+				t.Fatal(err)
+			}
+			objects, err := c.Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]any{}
+			for _, u := range objects {
+				got[u.GetKind()+" "+u.GetName()] = plain(t, u)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("rendered (-Helm +operator):\n%s", diff)
+			}
+		})
+	}
+}
+
+// plain is an object with numbers as JSON has them.
+func plain(t *testing.T, u *unstructured.Unstructured) (out map[string]any) {
+	t.Helper()
+	raw, err := yaml.Marshal(u.Object)
+	if err == nil {
+		err = yaml.Unmarshal(raw, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestUnknownValues: a setting that no template reads is an error, and not a setting without effect.
+func TestUnknownValues(t *testing.T) {
+	c, err := chart.Load(eventing.Chart, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"{nast: {enabled: true}}":          "the chart has no value nast",
+		"{nats: {replica: 1}}":             "the chart has no value nats.replica",
+		"{nats: {storage: {class: fast}}}": "the chart has no value nats.storage.class",
+		"{global: {labels: {any: thing}}}": "",
+	} {
+		values := map[string]any{}
+		if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, values)
+		if (want == "") != (err == nil) || err != nil && err.Error() != want {
+			t.Errorf("%s: want %q, got %v", text, want, err)
+		}
+	}
+}
