@@ -1,6 +1,7 @@
 package natsutil
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/nats-io/nkeys"
@@ -13,7 +14,8 @@ func NewUser() ([]byte, error) {
 		return nil, fmt.Errorf("cannot create a NATS user: %w", err)
 	}
 	defer key.Wipe()
-	return key.Seed()
+	seed, err := key.Seed()
+	return bytes.Clone(seed), err // Wipe overwrites what Seed returned
 }
 
 // PublicKey is what a server is told of a user. It is an error if the seed is not that of a user.

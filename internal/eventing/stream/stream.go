@@ -1,0 +1,109 @@
+// Package stream has the settings of the stream and of its consumers in NATS. Each of them was tried on the real server, and a test holds
+// each (test/integration/eventing): several that look harmless lose events.
+package stream
+
+import (
+	"maps"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+const (
+	// DuplicateWindow is how long NATS knows the id of a message, also after it was delivered, and while the stream is closed.
+	DuplicateWindow = 2 * time.Minute
+	// AckWait is how long NATS waits for an answer to a message before it sends the message again.
+	AckWait = 40 * time.Second
+	// maxAckPending bounds what waits for an answer. A message that is refused and waits for its next try counts, so that a bound
+	// near the number in flight would let a few refused events stop a Subscription.
+	maxAckPending = 1000
+
+	managedBy = "managed-by"
+	epochKey  = "epoch"
+)
+
+// Config is the stream. While it is closed, no event can be published to it, and consumers go on. NATS discards nothing: a full stream
+// refuses events, those of one type of one source included. Without DiscardNewPerSubject, it would delete events that nobody got.
+func Config(c operatorv1alpha1.BackendConfig, epoch string, open bool) jetstream.StreamConfig {
+	subjects, storage := backend.ClosedSubjects, jetstream.FileStorage
+	if open {
+		subjects = backend.OpenSubjects
+	}
+	if c.NATSStreamStorageType == operatorv1alpha1.StorageMemory {
+		storage = jetstream.MemoryStorage
+	}
+	return jetstream.StreamConfig{
+		Name:                 backend.Stream,
+		Subjects:             []string{subjects},
+		Retention:            jetstream.InterestPolicy,
+		Storage:              storage,
+		Replicas:             int(c.NATSStreamReplicas),
+		MaxBytes:             c.NATSStreamMaxSize.Value(),
+		MaxMsgsPerSubject:    c.NATSMaxMsgsPerTopic,
+		Discard:              jetstream.DiscardNew,
+		DiscardNewPerSubject: true,
+		Duplicates:           DuplicateWindow,
+		Metadata:             map[string]string{managedBy: backend.Operator, epochKey: epoch},
+	}
+}
+
+// Differs tells whether a stream is not as it is wanted. Metadata that NATS or others added do not count.
+func Differs(is, want jetstream.StreamConfig) bool {
+	if len(is.Subjects) != 1 || is.Subjects[0] != want.Subjects[0] {
+		return true
+	}
+	for key, value := range want.Metadata {
+		if is.Metadata[key] != value {
+			return true
+		}
+	}
+	return is.Retention != want.Retention || is.Storage != want.Storage || is.Replicas != want.Replicas || is.MaxBytes != want.MaxBytes ||
+		is.MaxMsgsPerSubject != want.MaxMsgsPerSubject || is.Discard != want.Discard || is.DiscardNewPerSubject != want.DiscardNewPerSubject ||
+		is.Duplicates != want.Duplicates || is.MaxAge != want.MaxAge || is.MaxMsgs > 0
+}
+
+// Merge keeps the metadata that a stream has besides ours.
+func Merge(is, want jetstream.StreamConfig) jetstream.StreamConfig {
+	all := maps.Clone(is.Metadata)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, want.Metadata)
+	want.Metadata = all
+	return want
+}
+
+// Epoch is that of a stream; "" if it is not ours.
+func Epoch(c jetstream.StreamConfig) string {
+	if c.Metadata[managedBy] != backend.Operator {
+		return ""
+	}
+	return c.Metadata[epochKey]
+}
+
+// Open tells whether events can be published to a stream.
+func Open(c jetstream.StreamConfig) bool {
+	return len(c.Subjects) == 1 && c.Subjects[0] == backend.OpenSubjects
+}
+
+// Consumer is the one durable consumer of a Subscription. It never gives up: after the last of a limited number of deliveries, a
+// message would stay in the stream for ever, while the consumer says that nothing is pending.
+func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.ConsumerConfig {
+	pending := maxAckPending
+	if inOrder {
+		pending = 1
+	}
+	return jetstream.ConsumerConfig{
+		Durable:        backend.ConsumerName(namespace, name),
+		FilterSubjects: filters,
+		DeliverPolicy:  jetstream.DeliverNewPolicy,
+		AckPolicy:      jetstream.AckExplicitPolicy,
+		AckWait:        AckWait,
+		MaxDeliver:     -1,
+		MaxAckPending:  pending,
+		Metadata:       map[string]string{"subscription": namespace + "/" + name},
+	}
+}

@@ -1,0 +1,163 @@
+// Package natsserver runs the real nats-server, as the image of the chart does, as a process on loopback.
+package natsserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+const command = "github.com/nats-io/nats-server/v2"
+
+// build leaves the binary in the user's cache. The race detector is not for other people's programs.
+var build = sync.OnceValues(func() (string, error) {
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	version, err := exec.Command("go", "-C", root, "list", "-m", "-f", "{{.Version}}", command).Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find nats-server: %w", err)
+	}
+	cache, err := kubernetes.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "nats-server-"+strings.TrimSpace(string(version)))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	// Other test processes build the same at the same time: each has its own file until the end.
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	build := exec.Command("go", "build", "-C", root, "-trimpath", "-o", fresh, command)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot build nats-server: %w\n%s", err, out)
+	}
+	return path, os.Rename(fresh, path)
+})
+
+// Server is a process.
+type Server struct {
+	// URL is where clients connect: tls://127.0.0.1:<port>.
+	URL string
+	// Monitor is the base of the monitoring endpoint.
+	Monitor string
+
+	dir    string
+	cmd    *exec.Cmd
+	exited chan struct{}
+	output bytes.Buffer
+	t      testing.TB
+}
+
+// Start starts a server with a configuration as the chart renders it, and with the certificate of a server. Paths of the image become
+// those of a directory of the test. It is killed at the end of the test.
+func Start(t testing.TB, config string, tls map[string][]byte) *Server {
+	t.Helper()
+	s := &Server{dir: t.TempDir(), t: t}
+	for _, dir := range []string{"tls", "run", "data"} {
+		if err := os.Mkdir(filepath.Join(s.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Files(tls)
+	s.Configure(config)
+	t.Cleanup(s.Kill)
+	s.Launch()
+	return s
+}
+
+// Files writes the certificate, its key and that of the authority.
+func (s *Server) Files(tls map[string][]byte) {
+	s.t.Helper()
+	for name, content := range tls {
+		if err := os.WriteFile(filepath.Join(s.dir, "tls", name), content, 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// Configure writes the configuration. A running server reads it when it is told to.
+func (s *Server) Configure(config string) {
+	s.t.Helper()
+	config = strings.NewReplacer("/etc/nats/tls", s.dir+"/tls", "/run/nats", s.dir+"/run", "store_dir: /data", "store_dir: "+s.dir+"/data").Replace(config)
+	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(config), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Launch starts the process, again after Kill, with the same data. The ports are the same, too.
+func (s *Server) Launch() {
+	s.t.Helper()
+	binary, err := build()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	port, monitor := "-1", "-1"
+	if s.URL != "" {
+		port, monitor = portOf(s.URL), portOf(s.Monitor)
+	}
+	s.cmd = exec.Command(binary, "--config", filepath.Join(s.dir, "nats.conf"), "--addr", "127.0.0.1", "--port", port, "--http_port", monitor, "--ports_file_dir", s.dir)
+	s.cmd.Env = append(os.Environ(), "POD_NAME=nats-0")
+	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.exited = make(chan struct{})
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.exited)
+	}()
+	var ports struct{ Nats, Monitoring []string }
+	poll.Until(s.t, time.Minute, "nats-server listens", func(context.Context) error {
+		select {
+		case <-s.exited:
+			return poll.Stop(errors.New("nats-server has ended"))
+		default:
+		}
+		raw, err := os.ReadFile(filepath.Join(s.dir, fmt.Sprintf("%s_%d.ports", filepath.Base(binary), s.cmd.Process.Pid)))
+		if err == nil {
+			err = json.Unmarshal(raw, &ports)
+		}
+		if err == nil && (len(ports.Nats) == 0 || len(ports.Monitoring) == 0) {
+			err = fmt.Errorf("%s", raw)
+		}
+		return err
+	})
+	s.URL, s.Monitor = "tls://127.0.0.1:"+portOf(ports.Nats[0]), "http://127.0.0.1:"+portOf(ports.Monitoring[0])
+}
+
+func portOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Port()
+}
+
+// Kill ends the process at once.
+func (s *Server) Kill() {
+	if s.exited != nil {
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+	}
+	if s.t.Failed() {
+		s.t.Logf("nats-server wrote:\n%s", &s.output)
+	}
+}
