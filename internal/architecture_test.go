@@ -50,6 +50,7 @@ var rank = map[string]int{
 	"engine": 4, "eventservice": 4,
 	"migration": 5,
 	"kyma":      6, "k8sutil": 6, "redact": 6,
+	"natsutil": 6,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
 	"api":      7,
 }
@@ -73,7 +74,7 @@ func room(importPath string) string {
 }
 
 // mechanics are the packages of internal/ that know nothing of Kyma.
-var mechanics = []string{"k8sutil", "redact"}
+var mechanics = []string{"k8sutil", "natsutil", "redact"}
 
 // severalJobs are the commands that are more than one job's binary.
 var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service"}
@@ -188,14 +189,15 @@ var rules = []rule{
 		},
 	},
 	{
-		name:   "K8sutilKnowsNothingOfOurs",
+		name:   "MechanicsKnowNothingOfOurs",
 		reason: "mechanics that know what they are used for are mechanics that only one caller can use",
 		breaks: func(p *goPackage) []string {
-			if room(p.ImportPath) != "k8sutil" {
+			from := room(p.ImportPath)
+			if from != "k8sutil" && from != "natsutil" {
 				return nil
 			}
 			return which(p.Deps, func(dep string) bool {
-				return strings.HasPrefix(dep, module+"/") && room(dep) != "k8sutil"
+				return strings.HasPrefix(dep, module+"/") && room(dep) != from
 			})
 		},
 	},
@@ -502,7 +504,7 @@ func usesOf(file *ast.File) []string {
 }
 
 // TestScannersFindOnlyTheProductsModules: what is archived, or has known vulnerabilities, and is needed by tests alone, is in
-// a module of the tests (docs/decisions/0614-nats-streaming-is-a-module-of-its-own.md). Fails on the commit before: go.mod had
+// a module of the tests (docs/decisions/0614-nats-streaming-is-a-module-of-its-own.md). nats-server is delivered (decision 1002). Fails on the commit before: go.mod had
 // all of NATS Streaming.
 func TestScannersFindOnlyTheProductsModules(t *testing.T) {
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -510,7 +512,7 @@ func TestScannersFindOnlyTheProductsModules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, module := range []string{"github.com/nats-io/", "github.com/hashicorp/raft", "github.com/kubernetes-sigs/service-catalog", "k8s.io/kubernetes", "helm.sh/helm"} {
+		for _, module := range []string{"github.com/nats-io/nats-streaming-server", "github.com/nats-io/stan.go", "github.com/hashicorp/raft", "github.com/kubernetes-sigs/service-catalog", "k8s.io/kubernetes", "helm.sh/helm"} {
 			if strings.Contains(string(raw), module) {
 				t.Errorf("%s has %s, which no program is linked from", name, module)
 			}
@@ -566,7 +568,7 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
 		{reason: "a job manager for everybody", pkg: in("pkg/jobmanager", []string{"pkg/engine"}, nil)},
-		{reason: "mechanics know facts", pkg: in("internal/k8sutil", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "K8sutilKnowsNothingOfOurs"}},
+		{reason: "mechanics know facts", pkg: in("internal/k8sutil", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "MechanicsKnowNothingOfOurs"}},
 		{reason: "the engine has flags", pkg: in("pkg/engine", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
 		{reason: "the engine listens to signals", pkg: in("pkg/engine", []string{"os/signal"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
 		{reason: "a job reads the environment", pkg: in("internal/jobs/trigger", nil, []string{"os.Getenv"}), want: []string{"OnlyTheFrameHasTheEnvironment"}},

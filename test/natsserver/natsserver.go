@@ -92,7 +92,7 @@ func (s *Server) Files(tls map[string][]byte) {
 	}
 }
 
-// Configure writes the configuration. A running server reads it when it is told to.
+// Configure writes the configuration. A running server reads it at a reload.
 func (s *Server) Configure(config string) {
 	s.t.Helper()
 	config = strings.NewReplacer("/etc/nats/tls", s.dir+"/tls", "/run/nats", s.dir+"/run", "store_dir: /data", "store_dir: "+s.dir+"/data").Replace(config)

@@ -40,7 +40,7 @@ const (
 	ConditionDeleted = "Deleted"
 )
 
-// The reasons of conditions. docs/eventing.md says for each what to do.
+// The reasons of conditions.
 const (
 	ReasonServed          = "Served"
 	ReasonAnotherCRServed = "AnotherCRServed"

@@ -29,7 +29,7 @@ func (s Set) Has(b operatorv1alpha1.BackendType) bool {
 	return slices.ContainsFunc(s, func(in operatorv1alpha1.BackendType) bool { return in.Canonical() == b.Canonical() })
 }
 
-// ParseSet reads what String writes. A name that is no backend is an error: whoever reads it would serve less than is asked for.
+// ParseSet reads what String writes. A name that is no backend is an error: a reader would serve less than is asked for.
 func ParseSet(text string) (Set, error) {
 	if text == "" {
 		return nil, nil
@@ -47,7 +47,7 @@ func ParseSet(text string) (Set, error) {
 
 // Backends is the ConfigMap <prefix>-backends. The operator writes it; the controller and the publisher follow it.
 type Backends struct {
-	// Epoch is new at each change of Serving, and with each new stream or Broker. Whoever reports about this ConfigMap repeats it, so
+	// Epoch is new at each change of Serving, and with each new stream or Broker. A report about this ConfigMap repeats it, so
 	// that a report of an earlier state is not taken for one of this.
 	Epoch string
 	// Serving are the backends from which the controller delivers.

@@ -65,7 +65,7 @@ func Differs(is, want jetstream.StreamConfig) bool {
 		is.Duplicates != want.Duplicates || is.MaxAge != want.MaxAge || is.MaxMsgs > 0
 }
 
-// Merge keeps the metadata that a stream has besides ours.
+// Merge keeps the metadata that a stream has in addition to ours.
 func Merge(is, want jetstream.StreamConfig) jetstream.StreamConfig {
 	all := maps.Clone(is.Metadata)
 	if all == nil {

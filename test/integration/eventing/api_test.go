@@ -120,7 +120,7 @@ func TestNewObjects(t *testing.T) {
 	}
 }
 
-// TestDefaults: an empty object is complete, and its numbers are those of docs/eventing.md.
+// TestDefaults: an empty object is complete.
 func TestDefaults(t *testing.T) {
 	created, err := client(t).Resource(eventings).Namespace("default").Create(t.Context(), object(t, eventingHead+"{backend: {}}}"), strict)
 	if err != nil {
