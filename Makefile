@@ -11,7 +11,7 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck
 # The definitions of our own kinds, and the copying of their types, from the types in api/.
 CRDS := charts/eventing-manager/crds
-CONTROLLER_GEN := go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object crd:crdVersions=v1 paths=./api/...
+CONTROLLER_GEN := go tool -modfile=$(CURDIR)/tools/api/go.mod controller-gen object crd:crdVersions=v1 paths=./api/...
 # Three packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
 # killed runs to expire.
 GOTEST := go test -race -p 3
@@ -172,7 +172,7 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go run ./test/bench/eventservice -overload 10m
 
 ##@ Keeping it tidy
-MODULES := examples/installer test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build
+MODULES := examples/installer tools/api test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...

@@ -165,7 +165,10 @@ func TestUsers(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case <-refused:
+			case err := <-refused:
+				if !errors.Is(err, nats.ErrPermissionViolation) {
+					t.Errorf("%s may not subscribe to %s, but the error is %v", user, subject, err)
+				}
 			case <-time.After(10 * time.Second):
 				t.Errorf("%s may subscribe to %s, and reads what is for others", user, subject)
 			}
