@@ -89,7 +89,28 @@ func longSentences(message string) []string {
 	return long
 }
 
-// TestSentences: no sentence of a message is longer than 25 words, and no count has a noun that is wrong for 1.
+// colon ends the first half of a sentence. inBraces is what explains a word, or is YAML, or is a list of verbs of fmt alone.
+var (
+	colon    = regexp.MustCompile(`:( |…)`)
+	inBraces = regexp.MustCompile(`\([^)]*\)|\{[^}]*\}|(%\w:? ?)+$`)
+)
+
+// colons are the sentences of a message with more than one colon.
+func colons(message string) []string {
+	if strings.Contains(message, "apiVersion:") || strings.Contains(message, "apiGroups:") || strings.Contains(message, "image: ") {
+		return nil // YAML
+	}
+	var many []string
+	for _, sentence := range sentenceEnds.Split(message, -1) {
+		sentence = strings.Join(strings.Fields(sentence), " ")
+		if len(colon.FindAllString(inBraces.ReplaceAllString(sentence, ""), -1)) > 1 {
+			many = append(many, sentence)
+		}
+	}
+	return many
+}
+
+// TestSentences: no sentence of a message is longer than 25 words, or has two colons, and no count has a noun that is wrong for 1.
 func TestSentences(t *testing.T) {
 	files := checkout(t)
 	for _, file := range slices.Sorted(maps.Keys(files)) {
@@ -103,6 +124,9 @@ func TestSentences(t *testing.T) {
 		for _, m := range all {
 			for _, long := range longSentences(m.text) {
 				t.Errorf("%s:%d: divide the sentence of %s", file, m.line, long)
+			}
+			for _, sentence := range colons(m.text) {
+				t.Errorf("%s:%d: divide the sentence, it has several colons: %s", file, m.line, sentence)
 			}
 			if count := aCount.FindString(m.text); count != "" {
 				t.Errorf("%s:%d: %q is wrong for 1: use migration.Count", file, m.line, count)
@@ -135,6 +159,11 @@ func TestSentencesCatch(t *testing.T) {
 		}
 		if found != tc.want {
 			t.Errorf("%s: %d long sentences, want %d", tc.reason, found, tc.want)
+		}
+	}
+	for text, want := range map[string]int{"it stays: why": 0, "it stays: why: because": 1, "it stays: why. Then: what": 0, "it stays (why: because): so": 0, "%s: %s: %s": 0} {
+		if got := len(colons(text)); got != want {
+			t.Errorf("%q: %d sentences with several colons, want %d", text, got, want)
 		}
 	}
 	if aCount.FindString("%d errors") == "" || aCount.FindString("%s errors, %d of them") != "" {

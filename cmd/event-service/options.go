@@ -45,7 +45,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.server.MeshURL, "eventMeshURL", "", "`URL` of the HTTPSource adapter, the entry of the event mesh; required")
 	flags.StringVar(&o.server.SourceID, "sourceId", "", "the `source` of every event: the name of the Application; required")
 	flags.IntVar(&o.externalAPIPort, "externalAPIPort", 8081, "`port` of the API")
-	flags.IntVar(&o.metricsPort, "metricsPort", 9090, "`port` of /metrics, and of /v1/health for probes; 0: any, -1: none")
+	flags.IntVar(&o.metricsPort, "metricsPort", 9090, "`port` of /metrics, and of /v1/health for probes; 0 is any port, -1 is none")
 	requestTimeout := flags.Int("requestTimeout", 10, "`seconds` for a client to send a request, and then for the adapter to accept it")
 	flags.BoolVar(&o.server.RequestLogging, "requestLogging", false, "log every request: method, path and answer, never the content")
 	flags.Int64Var(&o.server.MaxRequestSize, "maxRequestSize", 65536, "largest body, in `bytes`")

@@ -30,7 +30,7 @@ func checkCommand(a *app) *cobra.Command {
 Streaming, and what would block the jobs. Show how long the jobs may take. It writes
 nothing. What this account may not read is named, and the rest is checked.
 --role prints the Role that this account needs, to be applied by an administrator.
-Exit code 0: a run can begin; 6: there are errors; 7: the cluster could not be read.`,
+Exit code 0: a run can begin. 6: there are errors. 7: the cluster could not be read.`,
 		Example: "  {name} check\n  {name} check -o wide\n  {name} check --role > role.yaml",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {

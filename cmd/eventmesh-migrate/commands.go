@@ -186,7 +186,7 @@ func planCommand(a *app) *cobra.Command {
 		}
 		return a.work(c, "plan", *s)
 	}
-	cmd.Flags().BoolVar(&a.exitCode, "exit-code", false, "exit code 0: a run would change nothing; 6: it would make or await changes; 7: the cluster could not be read.")
+	cmd.Flags().BoolVar(&a.exitCode, "exit-code", false, "exit code 0: a run would change nothing. 6: it would make or await changes. 7: the cluster could not be read.")
 	a.flags(cmd, []string{"table", formWide, formJSON, formYAML, formName}, a.JobFlags(), a.ReadFlags(), a.WriteFlags())
 	return cmd
 }

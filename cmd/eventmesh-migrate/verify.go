@@ -23,8 +23,8 @@ func verifyCommand(a *app) *cobra.Command {
 		Use: "verify", Short: "List everything that is wrong after a migration", Args: noArguments,
 		Long: `Check the whole event path, from Applications to subscribers, after the migration.
 Each finding has the next action and its place in the runbook. It only reads. Exit
-code 0: no errors (there may be warnings); 6: errors; 7: the cluster could not be
-read; 2: the namespace of -n does not exist.`,
+code 0: no errors (there may be warnings). 6: errors. 7: the cluster could not be
+read. 2: the namespace of -n does not exist.`,
 		Example: "  {name} verify\n  {name} verify -n shop\n  {name} verify -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return a.inspect(func(ctx context.Context, c *cli.Connection, e *engine.Engine) error {

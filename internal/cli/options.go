@@ -141,7 +141,7 @@ func (o *options) validate() []string {
 			flag = "state-namespace"
 		}
 		if len(validation.IsDNS1123Label(ns)) > 0 {
-			badf("--%s %q: not a valid namespace name: lower-case letters, digits and inner dashes, at most 63", flag, ns)
+			badf("--%s %q: not a valid namespace name (lower-case letters, digits and inner dashes, at most 63)", flag, ns)
 		}
 	}
 	return bad

@@ -252,8 +252,8 @@ func TestUsageErrors(t *testing.T) {
   --lock-wait -1s: must not be negative; 0 means no wait
   --max-unready 0: must be at least 1
   --burst 3: has no effect without --qps; give both or none
-  --state-namespace "Kyma_System": not a valid namespace name: lower-case letters, digits and inner dashes, at most 63
-  --exclude-namespaces "Bad": not a valid namespace name: lower-case letters, digits and inner dashes, at most 63
+  --state-namespace "Kyma_System": not a valid namespace name (lower-case letters, digits and inner dashes, at most 63)
+  --exclude-namespaces "Bad": not a valid namespace name (lower-case letters, digits and inner dashes, at most 63)
   --mode must be gentle or rough
   --workers must be 1 at least
 `,

@@ -184,7 +184,7 @@ func TestExitCodes(t *testing.T) {
 			if !strings.Contains(tr.stdout.String(), tc.want) {
 				t.Errorf("no %q in the report:\n%s", tc.want, &tr.stdout)
 			}
-			want := fmt.Sprintf("test-job run: %s (exit code %d): made 1 hat\n", result, tc.code)
+			want := fmt.Sprintf("test-job run: %s (exit code %d). made 1 hat\n", result, tc.code)
 			if got := readFile(t, tr.terminationLog); !strings.HasPrefix(got, want) || strings.Contains(got, "old and") {
 				t.Errorf("the termination message should start with %q, is:\n%s", want, got)
 			}

@@ -49,7 +49,7 @@ func shorten(text string, n int) string {
 func terminationText(r *migration.Report) string {
 	var b strings.Builder
 	code := r.ExitCode()
-	fmt.Fprintf(&b, "%s %s: %s (exit code %d): %s\n", r.Job, r.Command, r.Result, code, r.Message)
+	fmt.Fprintf(&b, "%s %s: %s (exit code %d). %s\n", r.Job, r.Command, r.Result, code, r.Message)
 	if counts := countChanges(r); counts.total > 0 {
 		fmt.Fprintf(&b, "changes: %s\n", counts)
 	}

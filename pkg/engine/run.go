@@ -257,7 +257,7 @@ func (r *run) findOpen(ctx context.Context) error {
 func (r *run) plan(ctx context.Context, o migration.PlanOptions) (plan *migration.Plan, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = k8sutil.Permanent(fmt.Errorf("the job %s failed to decide: panic: %v", r.Job.Name(), p))
+			err = k8sutil.Permanent(fmt.Errorf("the job %s failed to decide, by a panic: %v", r.Job.Name(), p))
 		}
 	}()
 	only := r.e.opts.OnlyNamespace

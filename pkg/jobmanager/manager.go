@@ -140,12 +140,12 @@ func New(opts Options, components []string, jobs ...Registration) (*Manager, err
 		}
 		if job.RemoveBy != "" {
 			if _, err := parseRelease(job.RemoveBy); err != nil {
-				bad("job %s: wrong RemoveBy: %w", name, err)
+				bad("job %s has a wrong RemoveBy: %w", name, err)
 			}
 		}
 		for _, q := range job.Requires {
 			if q.IfMissing != NotNeeded && q.IfMissing != Blocked {
-				bad("job %s: wrong IfMissing for %s: %q (valid: %s, %s)", name, q.Kind, q.IfMissing, NotNeeded, Blocked)
+				bad("job %s has a wrong IfMissing for %s: %q (valid: %s, %s)", name, q.Kind, q.IfMissing, NotNeeded, Blocked)
 			}
 		}
 	}

@@ -154,9 +154,9 @@ func eventServiceVerify(t *testing.T) {
 		"the last time with exit code 1 (Error)",
 		`saying "cannot bind the port`,
 		"error: Deployment kyma-integration/unpullable-event-service: gave up after",
-		"the image of container unpullable-event-service cannot be pulled: ",
+		"the image of container unpullable-event-service cannot be pulled (",
 		"error: Deployment kyma-integration/unschedulable-event-service: gave up after",
-		"it has no node: Unschedulable: 0/1 nodes are available: 1 Insufficient memory.",
+		"it has no node (Unschedulable): 0/1 nodes are available: 1 Insufficient memory.",
 		"error: Deployment kyma-integration/missing-event-service: gave up after",
 		"it does not exist; application-operator has not upgraded the Application's release yet",
 	} {

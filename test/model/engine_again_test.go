@@ -799,7 +799,7 @@ func TestEnginePlans(t *testing.T) {
 				events = append(events, fmt.Sprintf("%s: %s %v", k.Namespace, obj["type"], obj["message"]))
 			}
 		}
-		if diff := cmp.Diff([]string{"shop: Normal scripted run: 2 changes in this namespace; succeeded: 2 changes made"}, events); diff != "" {
+		if diff := cmp.Diff([]string{"shop: Normal scripted run: 2 changes in this namespace. succeeded: 2 changes made"}, events); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		version := text(s.server.Objects()[key])

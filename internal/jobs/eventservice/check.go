@@ -165,7 +165,7 @@ func podProblem(obj *unstructured.Unstructured) (problem string, permanent bool)
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("it has no node: %s: %s", c.Reason, c.Message), false
+			return fmt.Sprintf("it has no node (%s): %s", c.Reason, c.Message), false
 		}
 	}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -184,11 +184,11 @@ func podProblem(obj *unstructured.Unstructured) (problem string, permanent bool)
 			}
 			return problem, c.RestartCount >= crashes
 		case waiting != nil && (waiting.Reason == "ErrImagePull" || waiting.Reason == "ImagePullBackOff" || waiting.Reason == "RegistryUnavailable"):
-			return fmt.Sprintf("the image of container %s cannot be pulled: %s: %s", c.Name, waiting.Reason, waiting.Message), false
+			return fmt.Sprintf("the image of container %s cannot be pulled (%s): %s", c.Name, waiting.Reason, waiting.Message), false
 		case waiting != nil && (waiting.Reason == "InvalidImageName" || waiting.Reason == "ErrImageNeverPull"):
-			return fmt.Sprintf("the image of container %s cannot be pulled: %s: %s", c.Name, waiting.Reason, waiting.Message), true
+			return fmt.Sprintf("the image of container %s cannot be pulled (%s): %s", c.Name, waiting.Reason, waiting.Message), true
 		case waiting != nil && waiting.Message != "":
-			return fmt.Sprintf("container %s does not start: %s: %s", c.Name, waiting.Reason, waiting.Message), false
+			return fmt.Sprintf("container %s does not start (%s): %s", c.Name, waiting.Reason, waiting.Message), false
 		}
 	}
 	return "", false

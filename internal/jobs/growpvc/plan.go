@@ -135,7 +135,7 @@ func templateOf(set *unstructured.Unstructured, name string) (index int, templat
 	case len(all) == 0:
 		return 0, nil, "has no volume claim template"
 	case name == "":
-		return 0, nil, fmt.Sprintf("has several volume claim templates: choose one with --claim: %s", strings.Join(names, ", "))
+		return 0, nil, fmt.Sprintf("has several volume claim templates (%s): choose one with --claim", strings.Join(names, ", "))
 	}
 	return 0, nil, fmt.Sprintf("has no volume claim template %q; there is %s", name, strings.Join(names, ", "))
 }

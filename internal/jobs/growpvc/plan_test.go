@@ -153,7 +153,7 @@ func TestDecide(t *testing.T) {
 		"Meanwhile": {reason: "An interrupted run has deleted it: its journal creates it.", claims: two("5Gi", "5Gi"), class: class(t, true), want: []string{"warning: StatefulSet data/db does not exist now, or is being deleted; its claims still grow"}},
 		"Several": {
 			reason: "Which of them is not ours to guess.", set: object(t, `{kind: StatefulSet, metadata: {namespace: data, name: db}, spec: {volumeClaimTemplates: [{metadata: {name: a}}, {metadata: {name: b}}]}}`),
-			want: []string{"error: StatefulSet data/db has several volume claim templates: choose one with --claim: a, b"},
+			want: []string{"error: StatefulSet data/db has several volume claim templates (a, b): choose one with --claim"},
 		},
 		"Another": {reason: "A typing error.", set: set(t, "1Gi", ""), claim: "stor", want: []string{`error: StatefulSet data/db has no volume claim template "stor"; there is store`}},
 		"None":    {reason: "It keeps nothing.", set: object(t, `{kind: StatefulSet, metadata: {namespace: data, name: db}, spec: {}}`), want: []string{"error: StatefulSet data/db has no volume claim template"}},

@@ -113,7 +113,7 @@ func (j *Job) Settings() []migration.Setting {
 		Value: &j.readyTimeout,
 	}, {
 		Name:  "on-helm2-conflict",
-		Usage: "what to do if an HTTPSource would make the next Helm 2 upgrade of its Application fail. leave: application-operator creates it; create: the job does",
+		Usage: "what to do if an HTTPSource would make the next Helm 2 upgrade of its Application fail. leave: application-operator creates it. create: the job does",
 		Value: &j.options.onHelm2Conflict,
 		Words: []string{leave, create},
 	}, {

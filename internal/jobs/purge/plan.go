@@ -195,7 +195,7 @@ func decideDefinition(s *snapshot, m mode) ([]migration.Unit, []migration.Findin
 	switch {
 	case f.refusal != "":
 		ch.Irreversible = true
-		tell("definition-not-restorable", migration.Warning, "it is deleted permanently: this API server would not create it again: "+f.refusal,
+		tell("definition-not-restorable", migration.Warning, "it is deleted permanently, because this API server would not create it again: "+f.refusal,
 			"To leave the kind in the cluster, label the definition "+kyma.OptOutLabel+"=true. To store a copy:", migration.Kubectl("", "get", "customresourcedefinition", definitionName, "-o", "yaml"))
 	case f.untried:
 		tell("definition-maybe-not-restorable", migration.Warning, "this account may not find out whether the API server would create it again; if not, it is deleted permanently", "Grant this account create on customresourcedefinitions. To check the permission:", migration.Kubectl("", "auth", "can-i", "create", "customresourcedefinitions"))

@@ -180,7 +180,7 @@ func TestDecide(t *testing.T) {
 		}()}, mode: run,
 		want: []string{
 			"CustomResourceDefinition subscriptions.eventing.kyma-project.io: delete for good",
-			"warning: CustomResourceDefinition subscriptions.eventing.kyma-project.io: it is deleted permanently: this API server would not create it again: spec.versions[0].schema: Required value (To leave the kind in the cluster, label the definition eventmesh-migration.kyma-project.io/skip=true. To store a copy: kubectl get customresourcedefinition subscriptions.eventing.kyma-project.io -o yaml)",
+			"warning: CustomResourceDefinition subscriptions.eventing.kyma-project.io: it is deleted permanently, because this API server would not create it again: spec.versions[0].schema: Required value (To leave the kind in the cluster, label the definition eventmesh-migration.kyma-project.io/skip=true. To store a copy: kubectl get customresourcedefinition subscriptions.eventing.kyma-project.io -o yaml)",
 		},
 	}, {
 		reason: "one that comes back in another form",

@@ -86,7 +86,7 @@ func holds(s *snapshot) []migration.Finding {
 	for _, e := range s.eventServices {
 		f := migration.Finding{
 			ID: "event-service-uses-bus", Severity: migration.Deferred, Object: "Application " + e.application,
-			Problem: "the Event Bus stays up: event-service " + kyma.EventServiceName(e.application) + " is not switched to the mesh: " + e.why.About(eventpath.Deployment, e.namespace, kyma.EventServiceName(e.application)),
+			Problem: "the Event Bus keeps running, because event-service " + kyma.EventServiceName(e.application) + " is not switched to the mesh: " + e.why.About(eventpath.Deployment, e.namespace, kyma.EventServiceName(e.application)),
 			Note:    e.why.Note, Command: e.why.Command,
 		}
 		switch {
@@ -118,7 +118,7 @@ func holds(s *snapshot) []migration.Finding {
 	if len(waiting) > 0 {
 		f := migration.Finding{
 			ID: "kyma-subscriptions-left", Severity: migration.Deferred,
-			Problem: fmt.Sprintf("the Event Bus stays up: %s: %s", count(len(waiting), "Kyma Subscription is left", "Kyma Subscriptions are left"), some(waiting)),
+			Problem: fmt.Sprintf("the Event Bus keeps running, because %s: %s", count(len(waiting), "Kyma Subscription is left", "Kyma Subscriptions are left"), some(waiting)),
 			Note:    "trigger-sync moves them to the mesh, or says why it cannot. Run this job after it.",
 			Command: "eventmesh-migrate run --job=trigger-sync",
 		}
@@ -130,7 +130,7 @@ func holds(s *snapshot) []migration.Finding {
 	if len(left) > 0 {
 		findings = append(findings, migration.Finding{
 			ID: "subscriptions-left-out", Severity: migration.Warning,
-			Problem: fmt.Sprintf("the Event Bus stays up for %s no part of the migration (by the label %s=true, or by the namespace): %s",
+			Problem: fmt.Sprintf("the Event Bus keeps running for %s no part of the migration (by the label %s=true, or by the namespace): %s",
 				count(len(left), "Kyma Subscription that is", "Kyma Subscriptions that are"), kyma.OptOutLabel, some(left)),
 			Note:    "Before the Event Bus can go, delete them, or remove the label.",
 			Command: migration.Kubectl("", "get", "subscriptions."+kyma.Subscription.Group, "--all-namespaces", "--show-labels"),

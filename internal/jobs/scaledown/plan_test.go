@@ -110,14 +110,14 @@ func TestDecide(t *testing.T) {
 			bus:           []busDeployment{bus(t, pub, 2, ""), bus(t, ctl, 1, "")},
 			eventServices: []eventService{{application: "shop", why: unswitched("it does not carry --eventMeshURL")}},
 		},
-		want: []string{"deferred: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: it does not carry --eventMeshURL"},
+		want: []string{"deferred: Application shop: the Event Bus keeps running, because event-service shop-event-service is not switched to the mesh: it does not carry --eventMeshURL"},
 	}, {
 		reason: "an event-service that was opted out keeps the bus up, but is no failure",
 		s: snapshot{
 			bus:           []busDeployment{bus(t, pub, 2, ""), bus(t, ctl, 1, "")},
 			eventServices: []eventService{{application: "shop", why: unswitched("old"), optedOut: true}},
 		},
-		want: []string{"warning: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old"},
+		want: []string{"warning: Application shop: the Event Bus keeps running, because event-service shop-event-service is not switched to the mesh: old"},
 	}, {
 		reason: "Kyma Subscriptions that are left, and some that were left out",
 		s: snapshot{
@@ -125,8 +125,8 @@ func TestDecide(t *testing.T) {
 			subscriptions: []subscription{{name: "a/1"}, {name: "b/2"}, {name: "c/3", leftOut: true}},
 		},
 		want: []string{
-			"deferred: : the Event Bus stays up: 2 Kyma Subscriptions are left: a/1, b/2",
-			"warning: : the Event Bus stays up for 1 Kyma Subscription that is no part of the migration (by the label eventmesh-migration.kyma-project.io/skip=true, or by the namespace): c/3",
+			"deferred: : the Event Bus keeps running, because 2 Kyma Subscriptions are left: a/1, b/2",
+			"warning: : the Event Bus keeps running for 1 Kyma Subscription that is no part of the migration (by the label eventmesh-migration.kyma-project.io/skip=true, or by the namespace): c/3",
 		},
 	}, {
 		reason: "needed again after an earlier run took one half down",
@@ -135,7 +135,7 @@ func TestDecide(t *testing.T) {
 			subscriptions: []subscription{{name: "a/1"}},
 		},
 		want: []string{
-			"deferred: : the Event Bus stays up: 1 Kyma Subscription is left: a/1",
+			"deferred: : the Event Bus keeps running, because 1 Kyma Subscription is left: a/1",
 			"warning: Deployment kyma-system/" + pub + ": it is at 0 since an earlier run, while the Event Bus is needed",
 		},
 	}, {

@@ -71,7 +71,7 @@ func (s *snapshot) left(ch *migration.Change, why migration.Finding) *migration.
 		f.Severity = migration.Warning
 	}
 	if why.Object != "" && why.Object != f.Object {
-		f.Problem = fmt.Sprintf("left as it is: %s: %s", why.Object, why.Problem)
+		f.Problem = fmt.Sprintf("left as it is, because of %s: %s", why.Object, why.Problem)
 	}
 	for _, d := range s.bus {
 		if n := d.keptReplicas(); n > 0 && d.replicas() == 0 && d.ref != ch.Ref {

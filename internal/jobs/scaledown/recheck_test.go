@@ -43,22 +43,22 @@ func TestRecheck(t *testing.T) {
 		{
 			"an event-service has gone back", first,
 			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: unswitched("old")}}},
-			"deferred: Deployment kyma-system/" + pub + ": left as it is: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old (Upgrade application-connector.)",
+			"deferred: Deployment kyma-system/" + pub + ": left as it is, because of Application shop: the Event Bus keeps running, because event-service shop-event-service is not switched to the mesh: old (Upgrade application-connector.)",
 		},
 		{
 			"a Subscription was made while the publisher ended: how to scale that up is said", second,
 			snapshot{bus: []busDeployment{down(pub), bus(t, ctl, 1, "")}, subscriptions: []subscription{{name: "a/1"}}},
-			"deferred: Deployment kyma-system/" + ctl + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: a/1; Deployment kyma-system/" + pub + " is at 0 already (Scale " + pub + " up again while the Event Bus is needed. trigger-sync moves them to the mesh, or says why it cannot. Run this job after it" + again,
+			"deferred: Deployment kyma-system/" + ctl + ": left as it is: the Event Bus keeps running, because 1 Kyma Subscription is left: a/1; Deployment kyma-system/" + pub + " is at 0 already (Scale " + pub + " up again while the Event Bus is needed. trigger-sync moves them to the mesh, or says why it cannot. Run this job after it" + again,
 		},
 		{
 			"a reason that is none to run again for does not hide one that is", first,
 			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: unswitched("old"), optedOut: true}}, subscriptions: []subscription{{name: "a/1"}}},
-			"deferred: Deployment kyma-system/" + pub + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: a/1 (trigger-sync moves them to the mesh, or says why it cannot. Run this job after it: eventmesh-migrate run --job=trigger-sync)",
+			"deferred: Deployment kyma-system/" + pub + ": left as it is: the Event Bus keeps running, because 1 Kyma Subscription is left: a/1 (trigger-sync moves them to the mesh, or says why it cannot. Run this job after it: eventmesh-migrate run --job=trigger-sync)",
 		},
 		{
 			"and is no failure by itself", first,
 			snapshot{bus: before.bus, eventServices: []eventService{{application: "shop", why: unswitched("old"), optedOut: true}}},
-			"warning: Deployment kyma-system/" + pub + ": left as it is: Application shop: the Event Bus stays up: event-service shop-event-service is not switched to the mesh: old (This is no failure, since it carries the label eventmesh-migration.kyma-project.io/skip=true.)",
+			"warning: Deployment kyma-system/" + pub + ": left as it is, because of Application shop: the Event Bus keeps running, because event-service shop-event-service is not switched to the mesh: old (This is no failure, since it carries the label eventmesh-migration.kyma-project.io/skip=true.)",
 		},
 		{
 			"the label was set meanwhile", first,
@@ -68,7 +68,7 @@ func TestRecheck(t *testing.T) {
 		{
 			"Kyma's own migration was started", finalizer,
 			snapshot{bus: []busDeployment{absent(pub), absent(ctl)}, migrations: []string{"j"}},
-			"deferred: EventActivation shop/svc: left as it is: Job kyma-system/j: Kyma's own migration is running: it recreates ServiceInstances and deletes the Kyma Subscriptions that are still needed (" + strings.TrimSuffix(kyma.StopMeshMigration, ".") + ": kubectl -n kyma-system delete job j)",
+			"deferred: EventActivation shop/svc: left as it is, because of Job kyma-system/j: Kyma's own migration is running: it recreates ServiceInstances and deletes the Kyma Subscriptions that are still needed (" + strings.TrimSuffix(kyma.StopMeshMigration, ".") + ": kubectl -n kyma-system delete job j)",
 		},
 		{
 			"the subscription-controller runs again: it would miss its finalizer", finalizer,

@@ -265,7 +265,7 @@ func (d *decision) unusable(application string) *problem {
 		}
 	case len(channels) > 1:
 		return &problem{
-			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later: %d Channels in %s are labelled %s=%s: %s", len(channels), in, kyma.ApplicationNameLabel, application, names(channels)),
+			"channel-not-usable", migration.Deferred, fmt.Sprintf("left for later, because %d Channels in %s are labelled %s=%s: %s", len(channels), in, kyma.ApplicationNameLabel, application, names(channels)),
 			migration.Advice{
 				Note:    "Delete all but the one that belongs to the HTTPSource of that name. To see them:",
 				Command: migration.Kubectl(in, "get", "channels."+d.kinds.channel.Group, "-l", kyma.ApplicationNameLabel+"="+application),
@@ -299,7 +299,7 @@ func (d *decision) duplicate(c *candidate) *problem {
 		return nil
 	}
 	return &problem{
-		"link-duplicate", migration.Deferred, fmt.Sprintf("left for later: %d Knative Subscriptions bring the events of %s to its namespace, each event %d times: %s", len(links), c.application, len(links), names(links)),
+		"link-duplicate", migration.Deferred, fmt.Sprintf("left for later, because %d Knative Subscriptions bring the events of %s to its namespace, each event %d times: %s", len(links), c.application, len(links), names(links)),
 		migration.Advice{Note: "Delete all but one of them. To see them:", Command: showLinks(d.options.integrationNamespace, c.pair())},
 	}
 }

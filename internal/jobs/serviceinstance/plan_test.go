@@ -242,7 +242,7 @@ spec: {services: [{id: orders, entries: [{type: Events}]}]}
 		{
 			reason: "two Knative Subscriptions already",
 			edits:  []edit{drop("EventActivation orders"), add(`{apiVersion: messaging.knative.dev/v1alpha1, kind: Subscription, metadata: {namespace: kyma-integration, name: brokersub-y, labels: {application-name: store, broker-namespace: shop}}}`)},
-			want:   []string{"deferred: " + si + "left for later: 2 Knative Subscriptions bring the events of store to its namespace, each event 2 times: brokersub-x, brokersub-y"},
+			want:   []string{"deferred: " + si + "left for later, because 2 Knative Subscriptions bring the events of store to its namespace, each event 2 times: brokersub-x, brokersub-y"},
 		},
 		{
 			reason: "what is being deleted counts as missing, and has to go first", edits: []edit{patch("Subscription brokersub-x", `metadata: {deletionTimestamp: "2020-03-04T00:00:00Z"}`)},
@@ -367,7 +367,7 @@ status: {provisionStatus: Provisioned, currentOperation: Update}`)},
 		{"no Channel", []edit{drop("Channel store")}, "deferred: " + si + "left for later: its Application store has no Channel in kyma-integration yet"},
 		{
 			"two Channels", []edit{add(`{apiVersion: messaging.knative.dev/v1alpha1, kind: Channel, metadata: {namespace: kyma-integration, name: second, labels: {application-name: store}}}`)},
-			"deferred: " + si + "left for later: 2 Channels in kyma-integration are labelled application-name=store: second, store",
+			"deferred: " + si + "left for later, because 2 Channels in kyma-integration are labelled application-name=store: second, store",
 		},
 		{"application-broker is down", []edit{patch("Pod application-broker-5d-x", `status: {conditions: [{type: Ready, status: "False"}]}`)}, "deferred: " + si + "left for later: no pod of Deployment kyma-integration/application-broker is ready"},
 		{

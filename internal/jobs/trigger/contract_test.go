@@ -219,8 +219,8 @@ func TestContract(t *testing.T) {
 			s.mesh.former.Add(formerPod())
 		}, waits: "Pod kyma-integration/old does not carry --eventMeshURL"},
 		"InFlight":       {reason: "Events are on the way.", change: func(s *snapshot, _ *options) { s.bus.InFlight.Channels["ch.kyma-system"].Subscriptions[0].LastSent = 1 }, waits: "1 event still in flight to http://fn.shop:8080/ after 2m"},
-		"Unreadable":     {reason: "What is not known is not nothing.", change: func(s *snapshot, _ *options) { s.bus.InFlight = eventbus.InFlight{Unreadable: "forbidden"} }, waits: "unknown: forbidden"},
-		"NoDurable":      {reason: "What is not found is not nothing.", change: func(s *snapshot, _ *options) { s.bus.InFlight.Channels = nil }, waits: "unknown: NATS Streaming has no channel ch.kyma-system"},
+		"Unreadable":     {reason: "What is not known is not nothing.", change: func(s *snapshot, _ *options) { s.bus.InFlight = eventbus.InFlight{Unreadable: "forbidden"} }, waits: "it: forbidden"},
+		"NoDurable":      {reason: "What is not found is not nothing.", change: func(s *snapshot, _ *options) { s.bus.InFlight.Channels = nil }, waits: "it: NATS Streaming has no channel ch.kyma-system"},
 		"NeverActivated": {reason: "The Event Bus delivers nothing to it.", change: func(s *snapshot, _ *options) { s.bus.Links = nil; s.bus.InFlight = eventbus.InFlight{Unreadable: "x"} }, want: gone},
 		"IgnoreInFlight": {reason: "The user drops them.", change: func(s *snapshot, o *options) {
 			o.legacyTraffic = ignore

@@ -569,7 +569,7 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	case d.bus.Problem != "" && optedOut:
 		for _, g := range d.groups {
 			for _, sub := range goes[g] {
-				d.find("controller-not-running", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet: %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, d.bus.Problem),
+				d.find("controller-not-running", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet, because %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, d.bus.Problem),
 					migration.Advice{Note: "Repair it, and run the job again. Or scale it to 0, and the job does its part. Its log says why it ended.", Command: eventbus.PreviousLog()})
 			}
 		}
@@ -642,7 +642,7 @@ func (d *decision) drained(g *group, sub *unstructured.Unstructured) bool {
 	}
 	switch {
 	case why != "":
-		d.find("in-flight-unknown", migration.Deferred, d.ref(sub), "not deleted yet: what is in flight for it is unknown: "+why,
+		d.find("in-flight-unknown", migration.Deferred, d.ref(sub), "not deleted yet, because it is unknown what is in flight for it: "+why,
 			mayReadNATS)
 		return false
 	case n > 0:

@@ -448,7 +448,7 @@ func undelivered(n uint64, unknown, endpoint string) reason {
 	switch {
 	case unknown != "":
 		return because(
-			"what is in flight for it is unknown: "+unknown,
+			"it is unknown what is in flight for it: "+unknown,
 			mayReadNATS,
 		)
 	case n > 0:

@@ -121,7 +121,7 @@ func TestFirstLook(t *testing.T) {
 func TestUndelivered(t *testing.T) {
 	says(t, "nothing is", undelivered(0, "", "http://fn"), "")
 	says(t, "something is", undelivered(2, "", "http://user:hunter2@fn/"), "2 events in flight to http://fn/")
-	says(t, "what is not known is not nothing", undelivered(0, "forbidden", "http://fn"), "unknown: forbidden")
+	says(t, "what is not known is not nothing", undelivered(0, "forbidden", "http://fn"), "it: forbidden")
 }
 
 // TestGuards: each deletion of a Subscription is guarded once, at its first change,

@@ -385,7 +385,7 @@ func TestScaleDown(t *testing.T) {
 			t.Errorf("replicas are %d and %d, want 0 and 1", p, c)
 		}
 		for _, part := range []string{
-			"Deployment kyma-system/" + standin.SubscriptionController + ": left as it is: the Event Bus stays up: 1 Kyma Subscription is left: shop/late",
+			"Deployment kyma-system/" + standin.SubscriptionController + ": left as it is: the Event Bus keeps running, because 1 Kyma Subscription is left: shop/late",
 			"kubectl -n kyma-system scale deployment " + standin.Publisher + " --replicas=2",
 			"EventActivation shop/orders: its finalizer " + standin.BusFinalizer + " stays",
 		} {
@@ -454,8 +454,8 @@ func TestScaleDown(t *testing.T) {
 		r := b.run(t, "run", nil)
 		want(t, r, migration.DeferredResult, migration.ExitOK)
 		for _, part := range []string{
-			"deferred: Application commerce: the Event Bus stays up: event-service commerce-event-service is not switched to the mesh: it does not carry --eventMeshURL",
-			"deferred: the Event Bus stays up: 1 Kyma Subscription is left: shop/on-order",
+			"deferred: Application commerce: the Event Bus keeps running, because event-service commerce-event-service is not switched to the mesh: it does not carry --eventMeshURL",
+			"deferred: the Event Bus keeps running, because 1 Kyma Subscription is left: shop/on-order",
 		} {
 			if !strings.Contains(problems(r), part) {
 				t.Errorf("not said: %s\n%s", part, problems(r))

@@ -74,7 +74,7 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 			return nil, asked, context.Cause(x.work)
 		case err != nil:
 			return &migration.Finding{
-				ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done: cannot check whether the reason for it still holds: %v", err),
+				ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done, because it is unknown whether the reason for it still holds: %v", err),
 				Note: "Fix the error, and run the job again.",
 			}, asked, nil
 		case finding != nil || time.Since(asked) <= wait.FreshFor:

@@ -112,7 +112,7 @@ func (e *Entry) known() bool {
 
 func (e *Entry) readMarks(m Marks) error {
 	if len(m.Steps) != len(e.Unit.Changes) {
-		return fmt.Errorf("unit %d: its marks are for another number of changes: %d, want %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
+		return fmt.Errorf("the number of marks of unit %d is %d, want %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
 	}
 	e.Done, e.Unusable = true, m.Unusable
 	for i := range e.Steps {
@@ -394,7 +394,7 @@ func (s *Store) header(ctx context.Context, one *stored) (h Header, found bool, 
 		return h, false, fmt.Errorf("cannot read journal Secret %s/%s: %w", s.Namespace, list[0].Name, err)
 	}
 	if h.Format > journalFormat {
-		return h, false, fmt.Errorf("cannot read the journal of run %s: it was written by a newer version (%s): use that one", h.Run, h.Version)
+		return h, false, fmt.Errorf("cannot read the journal of run %s, which a newer version (%s) has written: use that version", h.Run, h.Version)
 	}
 	return h, true, nil
 }
