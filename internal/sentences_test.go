@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -168,5 +169,51 @@ func TestSentencesCatch(t *testing.T) {
 	}
 	if aCount.FindString("%d errors") == "" || aCount.FindString("%s errors, %d of them") != "" {
 		t.Error("counts are not told from other numbers")
+	}
+}
+
+var (
+	// leftOut of a document: code, and what nobody sees.
+	leftOut = regexp.MustCompile("(?s)```.*?```|<!--.*?-->")
+	// blocks are paragraphs, items of lists, headings, and the cells of tables.
+	blocks = regexp.MustCompile(`\n\s*\n|\n\s*([-*#>]|\d+\.) |\n\||\|`)
+	// code and linked are one word, and the words of a link.
+	code   = regexp.MustCompile("`[^`]*`")
+	linked = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	// proseEnds are where a sentence of a document ends, or its second half begins.
+	proseEnds = regexp.MustCompile(`[.!?:;](\s|$)`)
+)
+
+// forOperators says whether a document is for those who run the migration, and not for those who change it.
+func forOperators(file string) bool {
+	switch file {
+	case "README.md", "CONTRIBUTING.md", "SECURITY.md":
+		return true
+	case "docs/architecture.md", "docs/domain.md", "docs/measurements.md":
+		return false
+	}
+	dir, name := path.Split(file)
+	return dir == "docs/" && strings.HasSuffix(name, ".md") || strings.HasPrefix(dir, "charts/") && name == "README.md"
+}
+
+// TestSentencesOfDocuments: no sentence of a document for operators is longer than 25 words.
+func TestSentencesOfDocuments(t *testing.T) {
+	files := checkout(t)
+	seen := 0
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		if !forOperators(file) {
+			continue
+		}
+		seen++
+		for _, block := range blocks.Split(leftOut.ReplaceAllString(files[file], ""), -1) {
+			for _, sentence := range proseEnds.Split(linked.ReplaceAllString(code.ReplaceAllString(block, "X"), "$1"), -1) {
+				for _, long := range longSentences(sentence) {
+					t.Errorf("%s: divide the sentence of %s", file, long)
+				}
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("%d documents were read: this test holds for nothing", seen)
 	}
 }
