@@ -322,7 +322,7 @@ func TestEngineGuards(t *testing.T) {
 		bubble(t, name, func(t *testing.T, s *sandbox) {
 			s.before()
 			var job migration.Job = &rechecked{fixed(units(s)...), recheck}
-			says := map[string]string{"HoldsNot": "used again", "CannotTell": "cannot check whether the reason for it still holds: NATS does not answer", "NoRechecker": "this version of the job cannot check", "DeferredFail": "used again"}[name]
+			says := map[string]string{"HoldsNot": "used again", "CannotTell": "it is unknown whether the reason for it still holds: NATS does not answer", "NoRechecker": "this version of the job cannot check", "DeferredFail": "used again"}[name]
 			if recheck == nil {
 				job = fixed(units(s)...)
 			}
