@@ -263,7 +263,7 @@ func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace},
 			Type:           kind, Reason: "EventMeshMigration", Count: 1, FirstTimestamp: now, LastTimestamp: now,
 			Source:  corev1.EventSource{Component: "eventmesh-migration"},
-			Message: fmt.Sprintf("%s %s: %s in this namespace. %s: %s", rp.Job.Name(), rp.command, act.Count(n, "change"), report.Result, report.Message),
+			Message: fmt.Sprintf("%s %s: %s in this namespace. %s: %s", rp.Job.Name(), rp.command, migration.Count(n, "change"), report.Result, report.Message),
 		}
 		events.Go(func() error {
 			err := rp.Writer.Write(ctx, func(ctx context.Context) error {

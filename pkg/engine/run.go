@@ -157,9 +157,9 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 			}
 		}
 	}
-	message := fmt.Sprintf("a run would make %s", act.Count(writes, "change"))
+	message := fmt.Sprintf("a run would make %s", migration.Count(writes, "change"))
 	if waits := len(units) - writingUnits(plan); waits > 0 {
-		message += fmt.Sprintf(" and wait for %s", act.Count(waits, "existing object"))
+		message += fmt.Sprintf(" and wait for %s", migration.Count(waits, "existing object"))
 	}
 	if writes == 0 && len(units) == 0 {
 		message = "there is nothing to do"
@@ -444,7 +444,7 @@ func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units 
 	}
 	if len(missing) > 0 {
 		r.Findings.Add(slices.Concat(plan.Findings, missing)...)
-		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", act.Count(len(missing), "missing permission"))}, false
+		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", migration.Count(len(missing), "missing permission"))}, false
 	}
 	// An interrupted run is finished as far as it can be; it fails at its end.
 	if r.e.opts.Defer == DeferFail && hasDeferred(plan.Findings) && r.Recorder.Journal == nil {
@@ -482,11 +482,11 @@ func (r *run) waitOnly(ctx context.Context, plan *migration.Plan) outcome {
 	if err := x.Run(ctx, execute.Todo{Waits: plan.Units}); err != nil {
 		out := r.nothingChanged(ctx, err)
 		if out.result == migration.FailedResult {
-			out.message = fmt.Sprintf("%s not right; nothing was changed", act.Count(len(x.Failures), "existing object")+act.VerbIs(len(x.Failures)))
+			out.message = fmt.Sprintf("%s not right; nothing was changed", migration.Count(len(x.Failures), "existing object")+act.VerbIs(len(x.Failures)))
 		}
 		return out
 	}
-	out := outcome{result: migration.NothingToDo, message: fmt.Sprintf("%s ready now; nothing had to be changed", act.Count(len(plan.Units), "existing object")+act.VerbIs(len(plan.Units)))}
+	out := outcome{result: migration.NothingToDo, message: fmt.Sprintf("%s ready now; nothing had to be changed", migration.Count(len(plan.Units), "existing object")+act.VerbIs(len(plan.Units)))}
 	if hasDeferred(r.Findings.All()) {
 		out.result = migration.DeferredResult
 		out.message += "; what is left is deferred"
@@ -659,7 +659,7 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 			made++
 		}
 	}
-	out := r.finished(outcome{result: migration.Succeeded, message: fmt.Sprintf("%s made", act.Count(made, "change"))})
+	out := r.finished(outcome{result: migration.Succeeded, message: fmt.Sprintf("%s made", migration.Count(made, "change"))})
 	// The report first: once the journal is closed, nothing leads back here.
 	r.publish(ctx, out)
 	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, journal.PhaseDone, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {
@@ -809,20 +809,20 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		if v.Finished > 1 {
 			stay = "which stay as they are"
 		}
-		out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, %s", r.Recorder.Journal.Run, act.Count(v.Finished, "finished unit"), stay)
+		out.message = fmt.Sprintf("all changes of run %s are undone, but for %s, %s", r.Recorder.Journal.Run, migration.Count(v.Finished, "finished unit"), stay)
 	}
 	if v.Unproven > 0 {
 		out.message = fmt.Sprintf("all changes of run %s are undone; %s restored or deleted without proof that the run had changed it: see the warnings",
-			r.Recorder.Journal.Run, act.Count(v.Unproven, "object")+act.VerbWas(v.Unproven))
+			r.Recorder.Journal.Run, migration.Count(v.Unproven, "object")+act.VerbWas(v.Unproven))
 	}
 	if left := int(r.LeftEffects.Load()); left > 0 {
-		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.Recorder.Journal.Run, act.Count(left, "object")+act.VerbIs(left))
+		out.message = fmt.Sprintf("all changes of run %s are undone; %s left that may come from it: see the warnings", r.Recorder.Journal.Run, migration.Count(left, "object")+act.VerbIs(left))
 	}
 	if v.Unrestored+v.Protected > 0 {
 		out.result = migration.PartlyRestored
-		out.message = fmt.Sprintf("%s could not be restored, %d protected", act.Count(v.Unrestored, "change"), v.Protected)
+		out.message = fmt.Sprintf("%s could not be restored, %d protected", migration.Count(v.Unrestored, "change"), v.Protected)
 		if v.Unrestored == 0 {
-			out.message = fmt.Sprintf("%s protected, since they carry live events", act.Count(v.Protected, "object")+act.VerbIs(v.Protected))
+			out.message = fmt.Sprintf("%s protected, since they carry live events", migration.Count(v.Protected, "object")+act.VerbIs(v.Protected))
 		}
 	}
 	if v.Retry {
@@ -957,7 +957,7 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 		var all *PermissionError
 		if errors.As(asker{rp.e}.refused(ctx, asker{rp.e}.accessOf(rp.Job), err), &all) {
 			rp.Findings.Add(all.Findings...)
-			return outcome{result: migration.Refused, message: act.Count(len(all.Findings), "missing permission") + "; nothing was changed"}
+			return outcome{result: migration.Refused, message: migration.Count(len(all.Findings), "missing permission") + "; nothing was changed"}
 		}
 		rp.Findings.Add(migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: err.Error(), Note: grant})
 		return outcome{result: migration.Refused, message: "a permission is missing; nothing was changed"}
@@ -992,7 +992,7 @@ func (rp *reporter) reason(ctx context.Context, err error) string {
 		}
 	}
 	if n > 1 {
-		return fmt.Sprintf("%s failed, the first: %s", act.Count(n, "object"), firstError(found))
+		return fmt.Sprintf("%s failed, the first: %s", migration.Count(n, "object"), firstError(found))
 	}
 	if n == 1 {
 		return firstError(found)
@@ -1008,7 +1008,7 @@ func (rp *reporter) refusal(plan *migration.Plan) outcome {
 			n++
 		}
 	}
-	return outcome{result: migration.Refused, message: fmt.Sprintf("refused: fix %s and run again; nothing was changed", act.Count(n, "problem"))}
+	return outcome{result: migration.Refused, message: fmt.Sprintf("refused: fix %s and run again; nothing was changed", migration.Count(n, "problem"))}
 }
 
 func (r *run) undo(parent context.Context) outcome {
@@ -1067,7 +1067,7 @@ func (r *run) undo(parent context.Context) outcome {
 	}
 	if len(missing) > 0 {
 		r.Findings.Add(missing...)
-		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", act.Count(len(missing), "missing permission"))}
+		return outcome{result: migration.Refused, message: fmt.Sprintf("%s; nothing was changed", migration.Count(len(missing), "missing permission"))}
 	}
 	p := journal.PhaseUndo
 	if found.Phase == journal.PhaseRollback {

@@ -46,7 +46,7 @@ func (d *decision) recreate() {
 	}
 	d.plan.Serial, d.plan.Estimate = true, takes
 	d.tell("recreation-takes", "", fmt.Sprintf("the recreation of %s, one after the other, takes about %s, with %s of application-broker; --timeout has to be longer",
-		count(len(wanted), "ServiceInstance"), takes, count(restarts, "restart")), "")
+		migration.Count(len(wanted), "ServiceInstance"), takes, migration.Count(restarts, "restart")), "")
 }
 
 // restarts is 1 if application-broker will have to be restarted between deletion
@@ -394,11 +394,4 @@ func idNames(all []*unstructured.Unstructured) []string {
 		list = append(list, obj.GetName())
 	}
 	return list
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -759,7 +759,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 			told = true
 			v.r.Findings.Tell(migration.Finding{
 				ID: "edited-fields-left", Severity: migration.Warning, Object: ch.Ref.String(),
-				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", act.Count(theirs, "field")),
+				Problem: fmt.Sprintf("%s edited by somebody else in the meantime; left as they are now", migration.Count(theirs, "field")),
 			})
 		}
 		if back, err = patch.WithListEdits(back, live, patch.InverseLists(pre, ch.Lists)); err != nil {
