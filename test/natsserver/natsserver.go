@@ -21,34 +21,21 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-const command = "github.com/nats-io/nats-server/v2"
-
-// build leaves the binary in the user's cache. The race detector is not for other people's programs.
+// build returns the binary, which go.mod names as a tool. Go builds and caches it, without the race detector: the program is not ours.
 var build = sync.OnceValues(func() (string, error) {
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
 		return "", err
 	}
-	version, err := exec.Command("go", "-C", root, "list", "-m", "-f", "{{.Version}}", command).Output()
+	cmd := exec.Command("go", "-C", root, "tool", "-n", "nats-server")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	path, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("cannot find nats-server: %w", err)
+		return "", fmt.Errorf("cannot build nats-server: %w\n%s", err, &stderr)
 	}
-	cache, err := kubernetes.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(cache, "nats-server-"+strings.TrimSpace(string(version)))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	// Other test processes build the same at the same time: each has its own file until the end.
-	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
-	build := exec.Command("go", "build", "-C", root, "-trimpath", "-o", fresh, command)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cannot build nats-server: %w\n%s", err, out)
-	}
-	return path, os.Rename(fresh, path)
+	return strings.TrimSpace(string(path)), nil
 })
 
 // Server is a process.
