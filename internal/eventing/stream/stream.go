@@ -3,7 +3,6 @@
 package stream
 
 import (
-	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -63,17 +62,6 @@ func Differs(is, want jetstream.StreamConfig) bool {
 	return is.Retention != want.Retention || is.Storage != want.Storage || is.Replicas != want.Replicas || is.MaxBytes != want.MaxBytes ||
 		is.MaxMsgsPerSubject != want.MaxMsgsPerSubject || is.Discard != want.Discard || is.DiscardNewPerSubject != want.DiscardNewPerSubject ||
 		is.Duplicates != want.Duplicates || is.MaxAge != want.MaxAge || is.MaxMsgs > 0
-}
-
-// Merge keeps the metadata that a stream has in addition to ours.
-func Merge(is, want jetstream.StreamConfig) jetstream.StreamConfig {
-	all := maps.Clone(is.Metadata)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, want.Metadata)
-	want.Metadata = all
-	return want
 }
 
 // Epoch is that of a stream; "" if it is not ours.

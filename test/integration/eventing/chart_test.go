@@ -11,17 +11,25 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/charts/eventing"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// TestRenderedAsHelmDoes: the operator renders its chart itself, and what it renders is what the real Helm renders.
-func TestRenderedAsHelmDoes(t *testing.T) {
+// loaded is the chart that the operator installs.
+func loaded(t *testing.T) *chart.Chart {
+	t.Helper()
 	c, err := chart.Load(eventing.Chart, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// TestRenderedAsHelmDoes: the operator renders its chart itself, and what it renders is what the real Helm renders.
+func TestRenderedAsHelmDoes(t *testing.T) {
+	c := loaded(t)
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +84,23 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 	}
 }
 
+// TestLabels: the labels that the chart gives are those by which the operator finds its objects, and an administrator's do not replace them.
+func TestLabels(t *testing.T) {
+	theirs := map[string]string{"team": "shop", backend.PlaneLabel: "theirs"}
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{
+		"global": map[string]any{"version": "1.2.3", "labels": map[string]any{"team": "shop", backend.PlaneLabel: "theirs"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := backend.Names(backend.DefaultPrefix).Labels(backend.PlaneNATS, "nats", "1.2.3", theirs)
+	for _, u := range objects {
+		if diff := cmp.Diff(want, u.GetLabels()); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", u.GetKind(), u.GetName(), diff)
+		}
+	}
+}
+
 // plain is an object with numbers as JSON has them.
 func plain(t *testing.T, u *unstructured.Unstructured) (out map[string]any) {
 	t.Helper()
@@ -91,10 +116,7 @@ func plain(t *testing.T, u *unstructured.Unstructured) (out map[string]any) {
 
 // TestUnknownValues: a setting that no template reads is an error, and not a setting without effect.
 func TestUnknownValues(t *testing.T) {
-	c, err := chart.Load(eventing.Chart, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := loaded(t)
 	for text, want := range map[string]string{
 		"{nast: {enabled: true}}":          "the chart has no value nast",
 		"{nats: {replica: 1}}":             "the chart has no value nats.replica",

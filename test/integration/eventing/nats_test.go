@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -52,11 +51,7 @@ func startNATS(t *testing.T) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := chart.Load(eventing.Chart, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := c.Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(1), "users": keys, "syncInterval": "10s"}})
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(1), "users": keys, "syncInterval": "10s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,10 +65,15 @@ func startNATS(t *testing.T) *plane {
 	return p
 }
 
-// as connects as a user. The certificate names localhost.
+// connect begins to connect as a user. The certificate names localhost.
+func (p *plane) connect(user string, more ...nats.Option) (*nats.Conn, error) {
+	return natsutil.Connect(strings.Replace(p.URL, "127.0.0.1", "localhost", 1), natsutil.Account{Name: user, Seed: p.seeds[user], CA: p.ca.Certificate, Inbox: "_INBOX." + user}, more...)
+}
+
+// as is connected as a user.
 func (p *plane) as(t *testing.T, user string, more ...nats.Option) *nats.Conn {
 	t.Helper()
-	c, err := natsutil.Connect(strings.Replace(p.URL, "127.0.0.1", "localhost", 1), natsutil.Account{Name: user, Seed: p.seeds[user], CA: p.ca.Certificate, Inbox: "_INBOX." + user}, more...)
+	c, err := p.connect(user, more...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,7 @@ func TestUsers(t *testing.T) {
 	}
 	p.seeds["stranger"] = stranger
 	errs := make(chan error, 8)
-	c, err := natsutil.Connect(strings.Replace(p.URL, "127.0.0.1", "localhost", 1), natsutil.Account{Name: "stranger", Seed: stranger, CA: p.ca.Certificate, Inbox: "_INBOX.stranger"},
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { errs <- err }))
+	c, err := p.connect("stranger", nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { errs <- err }))
 	if err == nil {
 		defer c.Close()
 		select {
@@ -210,8 +209,14 @@ func TestStreamFacts(t *testing.T) {
 		return s.CachedInfo().State.Msgs
 	}
 	closed, open := stream.Config(small(), "e1", false), stream.Config(small(), "e1", true)
-	if _, err := manager.CreateStream(ctx, closed); err != nil {
+	created, err := manager.CreateStream(ctx, closed)
+	if err != nil {
 		t.Fatal(err)
+	}
+	// What the server adds is no difference, or the stream would be written again for ever.
+	is := created.CachedInfo().Config
+	if stream.Differs(is, closed) || !stream.Differs(is, open) || stream.Open(is) || stream.Epoch(is) != "e1" {
+		t.Errorf("the stream that was created closed is taken for another one: %+v", is)
 	}
 	// The stream opens when its consumers are there, so they come first.
 	if _, err := controller.CreateConsumer(ctx, backend.Stream, stream.Consumer("shop", "orders", []string{backend.Filter("commerce", "a.b"), backend.Filter("commerce", "c.d")}, false)); err != nil {
