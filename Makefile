@@ -5,7 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -s -w -X github.com/kyma-project/eventmesh-migration/internal/cli.linkedVersion=$(VERSION)
+LDFLAGS := -s -w -X github.com/kyma-project/eventmesh-migration/internal/version.linked=$(VERSION)
 # Tools are built from the module cache, at the versions pinned in tools/go.mod.
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck

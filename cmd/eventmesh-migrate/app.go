@@ -19,6 +19,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -94,7 +95,7 @@ Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: a.name},
 	}
 	root.Long = strings.TrimRight(strings.ReplaceAll(root.Long, "{name}", a.name), "\n")
-	root.Version = cli.Version()
+	root.Version = version.String()
 	root.SetVersionTemplate(program + " {{.Version}} for Kyma " + registry.Release + "\n")
 	root.Flags().Bool("version", false, "show the version of this program.") // without cobra's -v
 	root.SetOut(a.Stdout)
@@ -318,7 +319,7 @@ func versionCommand(a *app) *cobra.Command {
 		Long:    "Show the version of this program, and of Kyma that it is for. -o name prints only the version\nof this program.",
 		Example: "  {name} version\n  {name} version -o json",
 		RunE: func(*cobra.Command, []string) error {
-			v := map[string]string{"version": cli.Version(), "kyma": registry.Release, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+			v := map[string]string{"version": version.String(), "kyma": registry.Release, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 			switch {
 			case a.structured():
 				return a.print(v)

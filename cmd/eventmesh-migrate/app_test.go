@@ -22,6 +22,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/cli"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/statusline"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -507,7 +508,7 @@ func TestFormsAndFlagsEverywhere(t *testing.T) {
 		if code, out, stderr := called(t, program, "explain", "exit-3", "-o", form); code != 0 || !strings.Contains(out, "exit-3") {
 			t.Errorf("explain -o %s: exit code %d\n%s%s", form, code, out, stderr)
 		}
-		if code, out, _ := called(t, program, "version", "-o", form); code != 0 || !strings.Contains(out, cli.Version()) {
+		if code, out, _ := called(t, program, "version", "-o", form); code != 0 || !strings.Contains(out, version.String()) {
 			t.Errorf("version -o %s: exit code %d\n%s", form, code, out)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 	"github.com/kyma-project/eventmesh-migration/internal/verify"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 )
 
 func diagnoseCommand(a *app) *cobra.Command {
@@ -90,7 +91,7 @@ func (a *app) archive(ctx context.Context, c *cli.Connection, to *diagnose.Archi
 	if err != nil {
 		return err
 	}
-	err = to.JSON("version.json", map[string]string{"version": cli.Version(), "kyma": registry.Release, "server": c.Config.Host})
+	err = to.JSON("version.json", map[string]string{"version": version.String(), "kyma": registry.Release, "server": c.Config.Host})
 	add := func(name string, value any, failed error) {
 		if failed != nil {
 			to.Problem(name, failed)

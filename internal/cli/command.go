@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -21,7 +22,7 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	short, _ := p.job.Doc()
 	name := p.job.Name()
 
-	about := fmt.Sprintf("%s %s (%s/%s, %s)\n", name, version(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	about := fmt.Sprintf("%s %s (%s/%s, %s)\n", name, version.String(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	root := &cobra.Command{Use: name, Short: short}
 	root.SetVersionTemplate(about)
 	working := []*cobra.Command{
@@ -61,7 +62,7 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 			verb = defaultCommand(p.job)
 		}
 		cmd.Flags().AddFlagSet(cl.flagSet())
-		cmd.Version = version()
+		cmd.Version = version.String()
 		cmd.Flags().Bool("version", false, "show the version of this program.")
 		cmd.Args = noArguments
 		cmd.RunE = func(*cobra.Command, []string) error { return execute(verb, cl) }

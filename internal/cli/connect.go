@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 )
 
 // connect returns how to reach the API server, and where that was read, for
@@ -41,7 +43,7 @@ func (p *process) connect(o *options) (cfg *rest.Config, source string, err erro
 // tune makes the configuration ours.
 func (p *process) tune(cfg *rest.Config, o *options) *rest.Config {
 	// The server's audit log names the job by it.
-	cfg.UserAgent = fmt.Sprintf("%s/%s (%s/%s) eventmesh-migration", p.job.Name(), version(), runtime.GOOS, runtime.GOARCH)
+	cfg.UserAgent = fmt.Sprintf("%s/%s (%s/%s) eventmesh-migration", p.job.Name(), version.String(), runtime.GOOS, runtime.GOARCH)
 	cfg.QPS, cfg.Burst = o.qps, o.burst
 	if o.qps > 0 && o.burst < 0 {
 		cfg.Burst = max(1, int(2*o.qps))

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -197,7 +198,7 @@ func TestClientLimits(t *testing.T) {
 			if diff := cmp.Diff(tc.want, limits{tr.config.QPS, tr.config.Burst}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if ua := tr.config.UserAgent; !strings.HasPrefix(ua, "test-job/"+version()+" (") || !strings.HasSuffix(ua, ") eventmesh-migration") {
+			if ua := tr.config.UserAgent; !strings.HasPrefix(ua, "test-job/"+version.String()+" (") || !strings.HasSuffix(ua, ") eventmesh-migration") {
 				t.Errorf("%s: the user agent is %q", tc.reason, ua)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -323,7 +324,7 @@ func TestVersionAndCompletion(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		{"the first question in every report of a bug", []string{"version"}, "test-job " + version()},
+		{"the first question in every report of a bug", []string{"version"}, "test-job " + version.String()},
 		{"the shell asks for the values of a flag", []string{"__complete", "plan", "--on-failure", ""}, "rollback\nleave\n"},
 		{"a script for the shell", []string{"completion", "bash"}, "bash completion"},
 	} {

@@ -31,6 +31,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/statusline"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -210,7 +211,7 @@ func (p *process) execute(verb string, cl *commandLine) (int, error) {
 	klogTo(ours)
 
 	o := cl.engineOptions()
-	o.Log, o.Identity, o.Version, o.Undo = log, identity(), version(), cl.undo
+	o.Log, o.Identity, o.Version, o.Undo = log, identity(), version.String(), cl.undo
 	o.User, o.Host, o.Grant = p.user, host(), p.grant()
 	if out.Live() {
 		o.Progress = out.Job(p.job.Name())

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/present"
 	"github.com/kyma-project/eventmesh-migration/internal/statusline"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -74,9 +75,6 @@ func NewTool(name string, streams IO, jobs ...migration.Job) *Tool {
 		IO: streams, job: program(name), newEngine: realEngine, inCluster: rest.InClusterConfig, isTerminal: isTerminal, terminationLog: terminationLog,
 	}}
 }
-
-// Version of this program.
-func Version() string { return version() }
 
 // ReadFlags are those of every command that reaches a cluster.
 func (t *Tool) ReadFlags() *pflag.FlagSet { return t.flags("Cluster", "Logging") }
@@ -171,7 +169,7 @@ func (t *Tool) Connect() (*Connection, error) {
 	c.json = o.logJSON(terminal)
 	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == "" && !o.noColor})
 	klogTo(c.Log)
-	c.Options.Log, c.Options.Identity, c.Options.Version, c.Options.Undo = c.Log, identity(), version(), t.cl.undo
+	c.Options.Log, c.Options.Identity, c.Options.Version, c.Options.Undo = c.Log, identity(), version.String(), t.cl.undo
 	c.Options.User, c.Options.Host, c.Options.Grant = c.User, host(), t.p.grant()
 	return c, nil
 }

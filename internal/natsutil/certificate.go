@@ -118,3 +118,21 @@ func sign(template *x509.Certificate, by *Pair) (Pair, error) {
 		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}),
 	}, nil
 }
+
+// Serial is the serial number of a certificate.
+func (p Pair) Serial() (*big.Int, error) {
+	cert, _, err := p.parse()
+	if err != nil {
+		return nil, err
+	}
+	return cert.SerialNumber, nil
+}
+
+// NotAfter is the end of the life of a certificate.
+func (p Pair) NotAfter() (time.Time, error) {
+	cert, _, err := p.parse()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return cert.NotAfter, nil
+}

@@ -94,6 +94,14 @@ func (n Names) Backends() string { return string(n) + "-backends" }
 // ControllerState is the ConfigMap that the controller writes and the operator reads.
 func (n Names) ControllerState() string { return string(n) + "-controller-state" }
 
+// Owner is what the operator calls itself as owner of fields.
+func (n Names) Owner() string {
+	if n == DefaultPrefix {
+		return Operator
+	}
+	return Operator + "-" + string(n)
+}
+
 // ManagerLease is the Lease of the operator.
 func (n Names) ManagerLease() string { return string(n) + "-manager.kyma-project.io" }
 

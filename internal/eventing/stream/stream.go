@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,6 +23,10 @@ const (
 
 	managedBy = "managed-by"
 	epochKey  = "epoch"
+	// ClosedAtKey is in the metadata of a stream that was closed: when, as RFC 3339.
+	ClosedAtKey = "closed-at"
+	// SubscriptionKey is in the metadata of a consumer: <namespace>/<name>.
+	SubscriptionKey = "subscription"
 )
 
 // Config is the stream. While it is closed, no event can be published to it, and consumers go on. NATS discards nothing: a full stream
@@ -64,6 +69,20 @@ func Differs(is, want jetstream.StreamConfig) bool {
 		is.Duplicates != want.Duplicates || is.MaxAge != want.MaxAge || is.MaxMsgs > 0
 }
 
+// Closed is the stream from a time on: it takes no event.
+func Closed(c jetstream.StreamConfig, at time.Time) jetstream.StreamConfig {
+	c.Subjects = []string{backend.ClosedSubjects}
+	c.Metadata = maps.Clone(c.Metadata)
+	c.Metadata[ClosedAtKey] = at.UTC().Format(time.RFC3339)
+	return c
+}
+
+// ClosedAt is when a stream was closed; false if it is open or was never open.
+func ClosedAt(c jetstream.StreamConfig) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, c.Metadata[ClosedAtKey])
+	return at, err == nil && !Open(c)
+}
+
 // Epoch is that of a stream; "" if it is not ours.
 func Epoch(c jetstream.StreamConfig) string {
 	if c.Metadata[managedBy] != backend.Operator {
@@ -92,6 +111,6 @@ func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.
 		AckWait:        AckWait,
 		MaxDeliver:     -1,
 		MaxAckPending:  pending,
-		Metadata:       map[string]string{"subscription": namespace + "/" + name},
+		Metadata:       map[string]string{SubscriptionKey: namespace + "/" + name},
 	}
 }

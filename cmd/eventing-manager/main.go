@@ -1,0 +1,143 @@
+// Command eventing-manager is the eventing operator. Somebody applies an Eventing, and the operator installs what carries events, keeps
+// it as it is wanted, and removes it again without losing an event.
+//
+//	eventing-manager --nats-image=registry/nats-server@sha256:...
+//
+// # What it does
+//
+// It serves the oldest Eventing of the cluster. Everything is created in one namespace, with one prefix. Of several replicas, the one
+// that holds the Lease acts. A killed operator goes on from what is in the cluster.
+//
+// # What it never does
+//
+// It deletes no volume and no stream that may hold an event, and changes no object that it did not create. It writes no Roles and no
+// CustomResourceDefinitions.
+//
+// # Exit codes
+//
+//	0  ended by a signal
+//	1  it cannot run, or another operator has taken the Lease over: start it again
+//	2  usage
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/manager"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
+)
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+type options struct {
+	manager    manager.Options
+	kubeconfig string
+	level      zapcore.Level
+	version    bool
+}
+
+func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
+	o, err := parse(args, env, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "eventing-manager: %v\neventing-manager --help lists the flags\n", err)
+		return exitUsage
+	case o.version:
+		fmt.Fprintln(stdout, version.String())
+		return exitOK
+	}
+	log := newLogger(stderr, o.level)
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		log.Error("no cluster", zap.Error(err))
+		return exitFailed
+	}
+	cfg.UserAgent = "eventing-manager/" + version.String()
+	if err := manager.Run(ctx, cfg, o.manager, zapr.NewLogger(log)); err != nil {
+		log.Error("ended", zap.Error(err))
+		return exitFailed
+	}
+	return exitOK
+}
+
+func parse(args []string, env func(string) string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	m := &o.manager
+	namespace := env("POD_NAMESPACE")
+	if namespace == "" {
+		namespace = "kyma-system"
+	}
+	flags := flag.NewFlagSet("eventing-manager", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&m.Namespace, "namespace", namespace, "namespace of everything that is created; $POD_NAMESPACE by default")
+	flags.StringVar(&m.Prefix, "resource-prefix", backend.DefaultPrefix, "beginning of the name of everything that is created")
+	flags.StringVar(&m.NATSImage, "nats-image", "", "image of nats-server, with its digest (required)")
+	flags.StringVar(&m.NATSURL, "nats-url", "", "where the operator connects to NATS; its Service by default")
+	flags.StringVar(&m.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics; 0 for none")
+	flags.StringVar(&m.ProbeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
+	flags.DurationVar(&m.DependencyTimeout, "dependency-timeout", 5*time.Minute, "how long a missing API is awaited before that is an error")
+	flags.DurationVar(&m.BackendTimeout, "backend-timeout", 10*time.Minute, "how long a backend may take to start before that is an error")
+	flags.DurationVar(&m.DrainDelay, "drain-delay", 6*time.Second, "how long a closed stream may still store what was published before")
+	flags.DurationVar(&m.DrainWatch, "drain-watch", 15*time.Second, "how long a closed stream has to stay empty before it is removed")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig; $KUBECONFIG, or the service account of the pod by default")
+	flags.TextVar(&o.level, "log-level", zapcore.InfoLevel, "debug, info, warn or error")
+	flags.BoolVar(&o.version, "version", false, "print the version, and end")
+	flags.Usage = func() {
+		fmt.Fprint(stderr, "eventing-manager installs what an Eventing object asks for, and keeps it so.\n\n"+
+			"Apply an Eventing, then look at it:\n\n  kubectl get eventings.operator.kyma-project.io -A\n\n"+
+			"The flags are:\n\n")
+		flags.PrintDefaults()
+		fmt.Fprint(stderr, "\nThe conditions of an Eventing say what is wrong, and what to do. docs/eventing.md explains each.\n")
+	}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if o.version {
+		return o, nil
+	}
+	m.Version = version.String()
+	return o, m.Validate()
+}
+
+// newLogger writes JSON lines.
+func newLogger(w io.Writer, level zapcore.Level) *zap.Logger {
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.TimeKey, cfg.MessageKey = "time", "message"
+	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncodeDuration = zapcore.SecondsDurationEncoder
+	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), level))
+}

@@ -1,0 +1,230 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/nats-io/nats.go/jetstream"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/csaupgrade"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
+)
+
+// errChanged says that something is not as it was observed: look again.
+var errChanged = errors.New("it was changed since it was read")
+
+// actor carries actions out. Each write carries the version that was observed, and is refused if somebody was faster.
+type actor struct {
+	*decider
+	client   client.Client
+	reader   client.Reader
+	nats     *connection
+	recorder events.EventRecorder
+	fence    *fence
+}
+
+// do carries out one action.
+func (a *actor) do(ctx context.Context, w *World, todo action) error {
+	// An operator that slept must not act on what it saw before: another one may have taken over.
+	if err := a.fence.check(); err != nil {
+		return err
+	}
+	logr.FromContextOrDiscard(ctx).Info("acting", "action", todo.String())
+	owner := client.FieldOwner(a.names.Owner())
+	switch todo := todo.(type) {
+	case finalize:
+		before := w.Eventing.DeepCopy()
+		controllerutil.AddFinalizer(w.Eventing, operatorv1alpha1.Finalizer)
+		return a.client.Patch(ctx, w.Eventing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), owner)
+	case release:
+		before := w.Eventing.DeepCopy()
+		controllerutil.RemoveFinalizer(w.Eventing, operatorv1alpha1.Finalizer)
+		return a.client.Patch(ctx, w.Eventing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), owner)
+	case credentials:
+		return a.credentials(ctx, w, todo.name)
+	case create:
+		return a.create(ctx, todo.object.DeepCopy())
+	case apply:
+		return a.apply(ctx, todo.object.DeepCopy(), todo.observed)
+	case patch:
+		merge := map[string]any{"metadata": map[string]any{}}
+		for key, value := range todo.merge {
+			merge[key] = value
+		}
+		metadata, _ := merge["metadata"].(map[string]any)
+		metadata["resourceVersion"], metadata["uid"] = todo.observed.GetResourceVersion(), string(todo.observed.GetUID())
+		raw, err := json.Marshal(merge)
+		if err != nil {
+			return err
+		}
+		return a.client.Patch(ctx, todo.observed.DeepCopy(), client.RawPatch(types.MergePatchType, raw), client.FieldOwner(a.names.Owner()+"-marks"))
+	case remove:
+		uid, version := todo.observed.GetUID(), todo.observed.GetResourceVersion()
+		err := a.client.Delete(ctx, todo.observed.DeepCopy(), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return client.IgnoreNotFound(err)
+	case createStream, updateStream:
+		return a.stream(ctx, w, todo)
+	case reload:
+		account := natsutil.Account{
+			Name: backend.Operator, Seed: secret(w.object("Secret", a.names.NATSUsers()), "system"), CA: a.authority(w).Certificate, Inbox: "_INBOX.system",
+		}
+		return a.nats.reload(ctx, account, a.certificate(w))
+	case abandon:
+		return a.abandon(ctx, todo.subscription)
+	case tell:
+		a.recorder.Eventf(w.Eventing, nil, todo.kind, todo.reason, "Reconcile", "%s", todo.message)
+		return nil
+	default:
+		return fmt.Errorf("unknown action %s", todo)
+	}
+}
+
+// create posts an object, so that one of the same name that somebody has created meanwhile is refused, and never taken over. After that
+// its fields are those of a server-side apply, so that a later apply can remove some.
+func (a *actor) create(ctx context.Context, u *unstructured.Unstructured) error {
+	owner := a.names.Owner()
+	if err := a.client.Create(ctx, u, client.FieldOwner(owner)); err != nil {
+		return err
+	}
+	return a.owned(ctx, u)
+}
+
+// owned makes what a create wrote the operator's own for later applies. It does nothing where that was done.
+func (a *actor) owned(ctx context.Context, u *unstructured.Unstructured) error {
+	owner := a.names.Owner()
+	if !slices.ContainsFunc(u.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == owner && m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == ""
+	}) {
+		return nil
+	}
+	raw, err := csaupgrade.UpgradeManagedFieldsPatch(u, sets.New(owner), owner)
+	if err != nil || raw == nil {
+		return err
+	}
+	return a.client.Patch(ctx, u, client.RawPatch(types.JSONPatchType, raw), client.FieldOwner(owner))
+}
+
+func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructured) error {
+	observed = observed.DeepCopy()
+	if err := a.owned(ctx, observed); err != nil { // the operator was killed after the create
+		return err
+	}
+	u.SetUID(observed.GetUID())
+	u.SetResourceVersion(observed.GetResourceVersion())
+	applies.Inc()
+	return a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(a.names.Owner()), client.ForceOwnership)
+}
+
+// stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look and the change are two requests.
+func (a *actor) stream(ctx context.Context, w *World, todo action) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	conn, err := a.nats.ensure(a.managerAccount(w))
+	if err != nil {
+		return err
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	switch todo := todo.(type) {
+	case createStream:
+		_, err = js.CreateStream(ctx, todo.config)
+	case updateStream:
+		var s jetstream.Stream
+		if s, err = js.Stream(ctx, backend.Stream); err != nil {
+			break
+		}
+		if is := s.CachedInfo(); !is.Created.Equal(todo.observed.Created) || stream.Differs(is.Config, todo.observed.Config) {
+			return fmt.Errorf("stream %s: %w", backend.Stream, errChanged)
+		}
+		_, err = js.UpdateStream(ctx, todo.config)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot %s: %w", todo, err)
+	}
+	return nil
+}
+
+func (d *decider) managerAccount(w *World) natsutil.Account {
+	return natsutil.Account{Name: backend.Operator, Seed: secret(w.object("Secret", d.names.NATSUsers()), "manager"), CA: d.authority(w).Certificate, Inbox: "_INBOX.manager"}
+}
+
+// credentials creates a Secret, or completes the one that was observed. What can be used stays.
+func (a *actor) credentials(ctx context.Context, w *World, name string) error {
+	content := map[string][]byte{}
+	switch name {
+	case a.names.NATSUsers():
+		have := a.keys(w)
+		for _, user := range users {
+			if have[user] != "" {
+				continue
+			}
+			seed, err := natsutil.NewUser()
+			if err != nil {
+				return err
+			}
+			content[user] = seed
+		}
+	case a.names.NATSCA():
+		pair, err := natsutil.NewAuthority(a.names.NATS()+"."+a.namespace, time.Now())
+		if err != nil {
+			return err
+		}
+		content[caCertificate], content[caKey] = pair.Certificate, pair.Key
+	case a.names.NATSTLS():
+		// The authority may have been created just now.
+		var ca corev1.Secret
+		if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: a.names.NATSCA()}, &ca); err != nil {
+			return fmt.Errorf("cannot read Secret %s: %w", a.names.NATSCA(), err)
+		}
+		pair, err := natsutil.Pair{Certificate: ca.Data[caCertificate], Key: ca.Data[caKey]}.Issue(a.serverNames(), time.Now())
+		if err != nil {
+			return fmt.Errorf("cannot issue a certificate: %w", err)
+		}
+		content[tlsCertificate], content[tlsKey], content[caCertificate] = pair.Certificate, pair.Key, ca.Data[caCertificate]
+	}
+	is := w.object("Secret", name)
+	if is == nil {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.namespace, Name: name, Annotations: w.Eventing.Spec.Annotations,
+			Labels: a.names.Labels(backend.PlaneNATS, "nats", a.version, w.Eventing.Spec.Labels),
+		}, Data: content}
+		return a.client.Create(ctx, s, client.FieldOwner(a.names.Owner()))
+	}
+	values := map[string]any{}
+	for key, value := range content {
+		values[key] = value // JSON of bytes is base64, as a Secret has it
+	}
+	return a.do(ctx, w, patch{is, map[string]any{"data": values}, "renew"})
+}
+
+// abandon removes the finalizer of a controller that is gone, if the Subscription still has it.
+func (a *actor) abandon(ctx context.Context, s Subscription) error {
+	var is eventingv1alpha2.Subscription
+	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, &is); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before := is.DeepCopy()
+	if !controllerutil.RemoveFinalizer(&is, controllerFinalizer) {
+		return nil
+	}
+	return client.IgnoreNotFound(a.client.Patch(ctx, &is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.names.Owner())))
+}

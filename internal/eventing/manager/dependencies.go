@@ -1,0 +1,92 @@
+package manager
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+)
+
+// requirement is a kind of others that eventing needs or can use.
+type requirement struct {
+	kind     schema.GroupVersionKind
+	resource string
+	// backend is the one that needs it; "" means each.
+	backend operatorv1alpha1.BackendType
+	// feature is what is missing without an optional kind; "" means that the kind is required.
+	feature string
+	// remedy is the next step of an administrator.
+	remedy string
+}
+
+// crd is the name of the CustomResourceDefinition.
+func (r requirement) crd() string { return r.resource + "." + r.kind.Group }
+
+func (r requirement) optional() bool { return r.feature != "" }
+
+// requirements are all kinds of others. docs/eventing.md explains each.
+var requirements = []requirement{
+	{
+		kind: eventingv1alpha2.GroupVersion.WithKind("Subscription"), resource: "subscriptions",
+		remedy: "Apply the manifest of the operator again",
+	},
+	{
+		kind: schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1", Kind: "Broker"}, resource: "brokers",
+		backend: operatorv1alpha1.EventMesh, remedy: "Install Knative Eventing",
+	},
+	{
+		kind: schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1", Kind: "Trigger"}, resource: "triggers",
+		backend: operatorv1alpha1.EventMesh, remedy: "Install Knative Eventing",
+	},
+	{kind: serviceMonitor, resource: "servicemonitors", feature: "metrics are not collected by Prometheus"},
+	{kind: peerAuthentication, resource: "peerauthentications", feature: "Istio is not told that NATS has its own TLS"},
+}
+
+// Presence says how a dependency is there.
+type Presence int
+
+// The presences.
+const (
+	// Served: at the version that eventing needs.
+	Served Presence = iota
+	// Soon: its definition is established, and discovery does not show it yet.
+	Soon
+	// Absent: there is none.
+	Absent
+	// WrongVersion: only at versions that eventing does not know.
+	WrongVersion
+	// Conflict: a kind of the same name has another shape.
+	Conflict
+)
+
+// Dependency is what was found of a requirement.
+type Dependency struct {
+	// Name is what a message calls it: "API eventing.knative.dev/v1 Broker".
+	Name     string
+	Presence Presence
+	// Versions are those that are served.
+	Versions []string
+	// Feature is set for an optional one.
+	Feature string
+	// Remedy is the next step of an administrator.
+	Remedy string
+	// AtOnce: it is an error without a time to wait for it.
+	AtOnce bool
+	// Kind is empty for a StorageClass.
+	Kind schema.GroupVersionKind
+}
+
+// message says what is wrong, and what to do.
+func (d Dependency) message() string {
+	switch d.Presence {
+	case WrongVersion:
+		return fmt.Sprintf("%s is not served, only version %s. %s in a version that serves it.", d.Name, strings.Join(d.Versions, ", "), d.Remedy)
+	case Conflict:
+		return fmt.Sprintf("%s has another shape than eventing needs. %s.", d.Name, d.Remedy)
+	default:
+		return fmt.Sprintf("%s is missing. %s.", d.Name, d.Remedy)
+	}
+}

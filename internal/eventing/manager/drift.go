@@ -1,0 +1,112 @@
+package manager
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+const (
+	// appliedAnnotation has a hash of what was applied. If it differs from what is rendered now, a field may have been removed since.
+	appliedAnnotation = "eventing.kyma-project.io/applied"
+	// drainedAnnotation is on a volume claim: the epoch of which no event is left in it.
+	drainedAnnotation = "eventing.kyma-project.io/drained-at"
+)
+
+// seal adds what each rendered object has besides: the epoch, and the hash of the rest.
+func seal(u *unstructured.Unstructured, epoch string) {
+	annotations := u.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[backend.EpochAnnotation] = epoch
+	u.SetAnnotations(annotations)
+	raw, err := json.Marshal(u.Object)
+	if err != nil {
+		panic(err) // it came from YAML
+	}
+	sum := sha256.Sum256(raw)
+	annotations[appliedAnnotation] = hex.EncodeToString(sum[:8])
+	u.SetAnnotations(annotations)
+}
+
+// drifted tells whether a live object is not as it is wanted: a field that is wanted has another value, or one that was wanted before is
+// not wanted any more. What others have added does not count.
+func drifted(want, is *unstructured.Unstructured) bool {
+	return !covers(want.Object, is.Object)
+}
+
+// covers tells whether is has all that want has. Items of lists of objects may be in any order, with others between them, as
+// server-side apply leaves them.
+func covers(want, is any) bool { return covered(want, is, false) }
+
+// covered is covers; quantities says that texts are quantities.
+func covered(want, is any, quantities bool) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		is, _ := is.(map[string]any)
+		for key, value := range want {
+			if !covered(value, is[key], quantities || key == "requests" || key == "limits") {
+				return false
+			}
+		}
+		return true
+	case []any:
+		is, _ := is.([]any)
+		if len(want) > 0 && isObject(want[0]) {
+			for _, item := range want {
+				if !slices.ContainsFunc(is, func(has any) bool { return covered(item, has, quantities) }) {
+					return false
+				}
+			}
+			return true
+		}
+		return slices.EqualFunc(want, is, func(a, b any) bool { return covered(a, b, quantities) })
+	case nil:
+		return is == nil
+	case string:
+		has, _ := is.(string) // the API server leaves empty texts out
+		return want == has || quantities && sameQuantity(want, has)
+	case bool:
+		has, _ := is.(bool)
+		return want == has
+	default:
+		a, known := number(want)
+		b, ok := number(is)
+		return known && ok && a == b
+	}
+}
+
+func isObject(v any) bool {
+	_, ok := v.(map[string]any)
+	return ok
+}
+
+// sameQuantity tells whether two texts are one quantity: the API server writes "1000m" as "1".
+func sameQuantity(a, b string) bool {
+	x, err := resource.ParseQuantity(a)
+	if err != nil {
+		return false
+	}
+	y, err := resource.ParseQuantity(b)
+	return err == nil && x.Cmp(y) == 0
+}
+
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case int:
+		return float64(v), true
+	case float64:
+		return v, true
+	default:
+		return 0, false
+	}
+}

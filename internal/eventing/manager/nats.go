@@ -1,0 +1,251 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
+)
+
+// requestTimeout bounds each request to NATS.
+const requestTimeout = 5 * time.Second
+
+// connection is the one connection of the operator to NATS. It is replaced only when the address or the credentials change: an old one
+// would reconnect for ever.
+type connection struct {
+	url string
+	// changed is called when the connection comes and goes.
+	changed func()
+
+	mu      sync.Mutex
+	conn    *nats.Conn
+	account uint64 // a hash of what conn was made with
+	problem error  // of the last try to connect
+	// The stream was empty since this time, with this last sequence.
+	empty struct {
+		stream time.Time
+		last   uint64
+		since  time.Time
+	}
+}
+
+func (c *connection) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	c.conn, c.account, c.problem = nil, 0, nil
+}
+
+// ensure returns the connection. It may not be established yet.
+func (c *connection) ensure(account natsutil.Account) (*nats.Conn, error) {
+	h := fnv.New64a()
+	_, _ = h.Write(account.Seed)
+	_, _ = h.Write(account.CA)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil && c.account == h.Sum64() {
+		return c.conn, nil
+	}
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	conn, err := natsutil.Connect(c.url, account,
+		nats.ConnectHandler(func(*nats.Conn) { c.note(nil) }),
+		nats.ReconnectHandler(func(*nats.Conn) { c.note(nil) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.note(err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.keep(err) }))
+	c.conn, c.account, c.problem = conn, h.Sum64(), err
+	return conn, err
+}
+
+func (c *connection) note(err error) {
+	c.keep(err)
+	c.changed()
+}
+
+func (c *connection) keep(err error) {
+	c.mu.Lock()
+	c.problem = err
+	c.mu.Unlock()
+}
+
+// observe asks the servers. What they do not answer is said in the problem, and is no error: an operator has to act without NATS, too.
+func (c *connection) observe(ctx context.Context, w *World, d *decider) {
+	account := natsutil.Account{Name: backend.Operator, Seed: secret(w.object("Secret", d.names.NATSUsers()), "manager"), CA: d.authority(w).Certificate, Inbox: "_INBOX.manager"}
+	if len(account.Seed) == 0 || len(account.CA) == 0 {
+		w.NATS.Problem = "Its credentials are being created."
+		return
+	}
+	conn, err := c.ensure(account)
+	if err != nil {
+		w.NATS.Problem = fmt.Sprintf("Cannot connect to NATS: %v", err)
+		return
+	}
+	if !conn.IsConnected() {
+		c.mu.Lock()
+		w.NATS.Problem = fmt.Sprintf("NATS does not answer at %s.", c.url)
+		if c.problem != nil {
+			w.NATS.Problem = fmt.Sprintf("NATS does not answer at %s: %v", c.url, c.problem)
+		}
+		c.mu.Unlock()
+		return
+	}
+	if err := c.read(ctx, w, conn, d); err != nil {
+		w.NATS = NATS{Problem: fmt.Sprintf("NATS does not answer: %v", err)}
+		return
+	}
+	w.NATS.Connected = true
+	w.NATS.StaleCertificate = stale(conn, d.certificate(w))
+}
+
+func (c *connection) read(ctx context.Context, w *World, conn *nats.Conn, d *decider) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	s, err := js.Stream(ctx, backend.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		return err
+	default:
+		w.NATS.Stream = s.CachedInfo()
+	}
+	deleting := w.Eventing.DeletionTimestamp != nil
+	if deleting {
+		others := js.StreamNames(ctx)
+		for name := range others.Name() {
+			if name != backend.Stream {
+				w.NATS.OtherStreams = append(w.NATS.OtherStreams, name)
+			}
+		}
+		if err := others.Err(); err != nil {
+			return err
+		}
+	}
+	if info := w.NATS.Stream; info != nil {
+		if deleting || full(info.State.Bytes, info.Config.MaxBytes) >= fullPercent {
+			consumers := s.ListConsumers(ctx)
+			for consumer := range consumers.Info() {
+				w.NATS.Consumers = append(w.NATS.Consumers, consumer)
+			}
+			if err := consumers.Err(); err != nil {
+				return err
+			}
+		}
+		w.NATS.Quiet = c.quiet(info, w.Now, d)
+	}
+	return nil
+}
+
+// quiet tells whether a closed stream was empty for long enough. Two reads with one last sequence prove that nothing came in between.
+func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decider) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	closed, ok := stream.ClosedAt(info.Config)
+	ok = ok && info.State.Msgs == 0 && current(info)
+	if !ok && !stream.Open(info.Config) && info.State.LastSeq == 0 && info.State.Msgs == 0 {
+		return true // it was never open
+	}
+	if !ok || now.Sub(closed) < d.drainDelay {
+		c.empty.since = time.Time{}
+		return false
+	}
+	if c.empty.since.IsZero() || !c.empty.stream.Equal(info.Created) || c.empty.last != info.State.LastSeq {
+		c.empty.stream, c.empty.last, c.empty.since = info.Created, info.State.LastSeq, now
+		return false
+	}
+	return now.Sub(c.empty.since) >= d.drainWatch
+}
+
+// current tells whether each copy of the stream is up to date: a leader that was cut off answers with an old state.
+func current(info *jetstream.StreamInfo) bool {
+	if info.Cluster == nil {
+		return true
+	}
+	for _, peer := range info.Cluster.Replicas {
+		if !peer.Current {
+			return false
+		}
+	}
+	return info.Cluster.Leader != ""
+}
+
+// stale tells whether the certificate of the connection is another one than that of the Secret.
+func stale(conn *nats.Conn, want natsutil.Pair) bool {
+	state, err := conn.TLSConnectionState()
+	serial, bad := want.Serial()
+	return err == nil && bad == nil && len(state.PeerCertificates) > 0 && state.PeerCertificates[0].SerialNumber.Cmp(serial) != 0
+}
+
+// reload makes each server that presents another certificate read its files again. When none does, the operator connects anew, so
+// that it sees the new certificate itself.
+func (c *connection) reload(ctx context.Context, account natsutil.Account, want natsutil.Pair) error {
+	end, err := want.NotAfter()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	conn, err := natsutil.Connect(c.url, account)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("cannot connect to NATS at %s: %w", c.url, err)
+	}
+	inbox := conn.NewRespInbox()
+	answers, err := conn.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	if err := conn.PublishRequest("$SYS.REQ.SERVER.PING.VARZ", inbox, nil); err != nil {
+		return err
+	}
+	stale := 0
+	for {
+		message, err := answers.NextMsg(time.Second)
+		if errors.Is(err, nats.ErrTimeout) {
+			break // how many servers answer is not known
+		}
+		if err != nil {
+			return err
+		}
+		var answer struct {
+			Server struct{ ID string }
+			Data   struct {
+				Expiry time.Time `json:"tls_cert_not_after"`
+			}
+		}
+		if err := json.Unmarshal(message.Data, &answer); err != nil {
+			return fmt.Errorf("cannot read the answer of a NATS server: %w", err)
+		}
+		if !answer.Data.Expiry.Equal(end) {
+			stale++
+			if _, err := conn.RequestWithContext(ctx, "$SYS.REQ.SERVER."+answer.Server.ID+".RELOAD", nil); err != nil {
+				return fmt.Errorf("NATS server %s did not reload: %w", answer.Server.ID, err)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if stale == 0 && c.conn != nil {
+		return c.conn.ForceReconnect()
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"reflect"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+)
+
+const (
+	// rounds bounds how often one reconcile looks and acts. An installation needs fewer.
+	rounds = 40
+	// routine is how often a healthy backend is looked at: how full a stream is, no watch says.
+	routine = 30 * time.Second
+	// refusedRetry is when an action is tried again that the API server has refused as invalid or forbidden.
+	refusedRetry = time.Minute
+)
+
+// reconciler serves one Eventing, and tells the others that they are not served.
+type reconciler struct {
+	*decider
+	client   client.Client
+	observer *observer
+	actor    *actor
+	watches  *watches
+	// logged is the hash of the values that were last written to the log.
+	logged uint64
+}
+
+// Reconcile looks, decides and acts, until nothing is left to do but to wait.
+func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	var all operatorv1alpha1.EventingList
+	if err := r.observer.reader.List(ctx, &all); err != nil {
+		return ctrl.Result{}, fmt.Errorf("cannot list Eventings: %w", err)
+	}
+	served := pick(all.Items)
+	for i := range all.Items {
+		e := &all.Items[i]
+		if e.Namespace != request.Namespace || e.Name != request.Name {
+			continue
+		}
+		if e.UID == served.UID {
+			return r.serve(ctx, e)
+		}
+		return ctrl.Result{}, r.decline(ctx, e, served)
+	}
+	return ctrl.Result{}, nil // it is gone
+}
+
+// decline says which Eventing is served instead.
+func (r *reconciler) decline(ctx context.Context, e, served *operatorv1alpha1.Eventing) error {
+	status := *e.Status.DeepCopy()
+	status.State, status.ObservedGeneration, status.Version = operatorv1alpha1.StateWarning, e.Generation, r.version
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: operatorv1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: operatorv1alpha1.ReasonAnotherCRServed, ObservedGeneration: e.Generation,
+		Message: fmt.Sprintf("Eventing %s/%s is older, and is the one that is served. Delete one of them.", served.Namespace, served.Name),
+	})
+	return r.write(ctx, e, status)
+}
+
+func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (ctrl.Result, error) {
+	log := logr.FromContextOrDiscard(ctx)
+	for range rounds {
+		w, err := r.observer.observe(ctx, e)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if err := r.watches.follow(ctx, w.Dependencies); err != nil {
+			return ctrl.Result{}, err
+		}
+		decision := r.decide(w)
+		r.announce(log, e, decision)
+		failed, done := r.act(ctx, w, decision)
+		if done {
+			r.observer.nats.close()
+			return ctrl.Result{}, nil
+		}
+		if failed != nil && !refused(failed) {
+			// What failed for a moment is no news for the status. What is wrong for longer is seen by looking.
+			return ctrl.Result{}, failed
+		}
+		if failed != nil {
+			decision.state(operatorv1alpha1.StateWarning)
+			decision.condition(operatorv1alpha1.ConditionBackendAvailable, w.available(), reasonOf(w), "The API server refuses a change: %v", failed)
+			decision.After = refusedRetry
+		}
+		if len(decision.Actions) == 0 || failed != nil {
+			record(decision)
+			if err := r.write(ctx, w.Eventing, r.status(w, decision)); err != nil {
+				return ctrl.Result{}, err
+			}
+			after := decision.After
+			if after == 0 || after > routine {
+				after = routine
+			}
+			return ctrl.Result{RequeueAfter: after}, nil
+		}
+		// The status says what is going on while much is to do. It is no write for each round: little of it changes.
+		if err := r.write(ctx, w.Eventing, r.status(w, decision)); err != nil {
+			return ctrl.Result{}, err
+		}
+		e = w.Eventing.DeepCopy()
+		if err := r.observer.reader.Get(ctx, client.ObjectKeyFromObject(e), e); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+	}
+	return ctrl.Result{RequeueAfter: time.Second}, nil
+}
+
+// act does the actions in order. done means that the Eventing is released.
+func (r *reconciler) act(ctx context.Context, w *World, decision *Decision) (failed error, done bool) {
+	for _, todo := range decision.Actions {
+		if err := r.actor.do(ctx, w, todo); err != nil {
+			return fmt.Errorf("cannot %s: %w", todo, err), false
+		}
+		_, released := todo.(release)
+		done = done || released
+	}
+	return nil, done
+}
+
+// refused tells whether the API server will refuse the same again.
+func refused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
+
+func reasonOf(w *World) string {
+	if w.available() {
+		return operatorv1alpha1.ReasonNATSAvailable
+	}
+	return operatorv1alpha1.ReasonNATSUnavailable
+}
+
+// announce writes one line for each change of the values: those of the chart, with public keys only.
+func (r *reconciler) announce(log logr.Logger, e *operatorv1alpha1.Eventing, d *Decision) {
+	if d.Values == nil {
+		return
+	}
+	if h := hash(d.Values); h != r.logged {
+		r.logged = h
+		backend, _ := d.Values["backend"].(map[string]any)
+		log.Info("Eventing", "flags", d.Values, "backend", backend["type"])
+	}
+}
+
+func hash(v any) uint64 {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(raw)
+	return h.Sum64()
+}
+
+func (r *reconciler) status(w *World, d *Decision) operatorv1alpha1.EventingStatus {
+	status := *w.Eventing.Status.DeepCopy()
+	status.State, status.Conditions, status.ActiveBackend, status.Serving, status.NATS = d.State, d.Conditions, d.Active, d.Serving, d.NATS
+	status.ObservedGeneration, status.Version = w.Eventing.Generation, r.version
+	status.SpecHash = int64(hash(w.Eventing.Spec.Backend)) //nolint:gosec // all 64 bits, with or without a sign
+	return status
+}
+
+// write writes a status that differs, if nobody has changed the object since it was read.
+func (r *reconciler) write(ctx context.Context, e *operatorv1alpha1.Eventing, status operatorv1alpha1.EventingStatus) error {
+	if reflect.DeepEqual(normal(e.Status), normal(status)) {
+		return nil
+	}
+	if err := r.actor.fence.check(); err != nil {
+		return err
+	}
+	before := e.DeepCopy()
+	e.Status = status
+	err := r.client.Status().Patch(ctx, e, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.names.Owner()))
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("cannot write the status of Eventing %s/%s: %w", e.Namespace, e.Name, err))
+	}
+	return nil
+}
+
+// normal is a status as JSON has it: without parts of seconds, and empty lists left out.
+func normal(s operatorv1alpha1.EventingStatus) (out operatorv1alpha1.EventingStatus) {
+	raw, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(raw, &out)
+	}
+	if err != nil {
+		return s
+	}
+	return out
+}

@@ -1,0 +1,326 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+)
+
+// Options are those of the operator.
+type Options struct {
+	// Namespace is where everything is created; "kyma-system" by default.
+	Namespace string
+	// Prefix begins all names; "eventing" by default.
+	Prefix string
+	// NATSImage is the image of nats-server. It has no default.
+	NATSImage string
+	// NATSURL is where the operator itself connects; the Service of NATS by default.
+	NATSURL string
+	// Version is written to labels and to the status.
+	Version string
+	// MetricsAddress and ProbeAddress are <host>:<port>; "0" is none.
+	MetricsAddress, ProbeAddress string
+	// DependencyTimeout is how long a missing API is awaited before that is an error.
+	DependencyTimeout time.Duration
+	// BackendTimeout is how long a backend may take to start before that is an error.
+	BackendTimeout time.Duration
+	// DrainDelay and DrainWatch decide when a closed stream is empty for good: how long after its close it is looked at, and how long
+	// it has to stay empty then.
+	DrainDelay, DrainWatch time.Duration
+}
+
+// Validate is nil if the options can be used. All that is wrong is in the error.
+func (o Options) Validate() error {
+	var errs []error
+	for name, value := range map[string]string{"--namespace": o.Namespace, "--resource-prefix": o.Prefix} {
+		if problems := validation.IsDNS1123Label(value); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("%s %q: %s", name, value, strings.Join(problems, "; ")))
+		}
+	}
+	// The longest name is that of a pod with its revision: <prefix>-publisher-proxy-<10>-<5>. Names of Services have 63 characters.
+	if len(o.Prefix) > 30 {
+		errs = append(errs, fmt.Errorf("--resource-prefix %q has more than 30 characters", o.Prefix))
+	}
+	if o.NATSImage == "" {
+		errs = append(errs, errors.New("--nats-image is missing"))
+	}
+	return errors.Join(errs...)
+}
+
+// Run runs the operator until the context ends, or until another one leads.
+func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	loaded, err := chart.Load(eventingchart.Chart, ".")
+	if err != nil {
+		return err
+	}
+	names := backend.Names(o.Prefix)
+	d := &decider{
+		chart: loaded, names: names, namespace: o.Namespace, version: o.Version, natsImage: o.NATSImage,
+		natsURL:           fmt.Sprintf("tls://%s.%s.svc:4222", names.NATS(), o.Namespace),
+		dependencyTimeout: o.DependencyTimeout, backendTimeout: o.BackendTimeout, drainDelay: o.DrainDelay, drainWatch: o.DrainWatch,
+	}
+	api, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	lock, err := newFence(cfg, o.Namespace, names.ManagerLease())
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(cfg, managerOptions(o, names, lock))
+	if err != nil {
+		return err
+	}
+	return start(ctx, mgr, api, d, lock, o, log)
+}
+
+func newFence(cfg *rest.Config, namespace, name string) (*fence, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	// A request that takes longer than the Lease is of no use.
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = renewDeadline / 2
+	leases, err := coordinationv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &fence{Interface: &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Client: leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+	}}, nil
+}
+
+func managerOptions(o Options, names backend.Names, lock *fence) manager.Options {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, operatorv1alpha1.AddToScheme, eventingv1alpha2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err) // schemes that are compiled in
+		}
+	}
+	mine := cache.ByObject{Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: ours(names)}}}
+	by := map[client.Object]cache.ByObject{}
+	for _, object := range append(watched(), metadataOf(serviceMonitor), metadataOf(peerAuthentication)) {
+		by[object] = mine
+	}
+	lease, renew, retry, grace := leaseDuration, renewDeadline, retryPeriod, 20*time.Second
+	return manager.Options{
+		Scheme: scheme,
+		// Objects are only watched, by their metadata: what is decided is read live.
+		Cache:                               cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: by},
+		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:              o.ProbeAddress,
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &lease,
+		RenewDeadline:                       &renew,
+		RetryPeriod:                         &retry,
+		GracefulShutdownTimeout:             &grace,
+	}
+}
+
+// watched are the kinds in the operator's namespace that are always served.
+func watched() []client.Object {
+	return []client.Object{
+		&appsv1.StatefulSet{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{},
+		&corev1.PersistentVolumeClaim{}, &corev1.Pod{},
+	}
+}
+
+func metadataOf(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(kind)
+	return m
+}
+
+// ours selects what this operator has created.
+func ours(names backend.Names) labels.Selector {
+	planes := []string{string(backend.PlaneNATS), string(backend.PlaneMesh), string(backend.PlaneShared)}
+	plane, err := labels.NewRequirement(backend.PlaneLabel, "in", planes)
+	if err != nil {
+		panic(err) // constants
+	}
+	return labels.SelectorFromSet(labels.Set{backend.InstanceLabel: string(names)}).Add(*plane)
+}
+
+func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decider, lock *fence, o Options, log logr.Logger) error {
+	woken := make(chan event.GenericEvent, 1)
+	wake := func() {
+		select {
+		case woken <- event.GenericEvent{Object: &operatorv1alpha1.Eventing{}}:
+		default: // it is about to look anyway
+		}
+	}
+	url := o.NATSURL
+	if url == "" {
+		url = d.natsURL
+	}
+	nats := &connection{url: url, changed: wake}
+	defer nats.close()
+	r := &reconciler{
+		decider: d, client: mgr.GetClient(),
+		observer: &observer{decider: d, reader: mgr.GetAPIReader(), discovery: api, nats: nats},
+		actor:    &actor{decider: d, client: mgr.GetClient(), reader: mgr.GetAPIReader(), nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
+	}
+	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		var all operatorv1alpha1.EventingList
+		if err := mgr.GetClient().List(ctx, &all); err != nil {
+			log.Error(err, "cannot list Eventings in the cache")
+			return nil
+		}
+		var requests []reconcile.Request
+		for i := range all.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+		return requests
+	})
+	asked := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
+	b := ctrl.NewControllerManagedBy(mgr).
+		For(&operatorv1alpha1.Eventing{}, builder.WithPredicates(asked)).
+		// The others are told when the one that is served changes or goes.
+		Watches(&operatorv1alpha1.Eventing{}, everything, builder.WithPredicates(asked)).
+		WatchesMetadata(&apiextensionsv1.CustomResourceDefinition{}, everything, builder.WithPredicates(predicate.NewPredicateFuncs(known))).
+		WatchesMetadata(&storagev1.StorageClass{}, everything).
+		WatchesRawSource(source.Channel(woken, everything)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](200*time.Millisecond, 30*time.Second),
+		}).
+		WithLogConstructor(func(request *reconcile.Request) logr.Logger { return requestLog(log, request) })
+	for _, object := range watched() {
+		b = b.WatchesMetadata(object, everything)
+	}
+	c, err := b.Build(r)
+	if err != nil {
+		return err
+	}
+	r.watches = &watches{cache: mgr.GetCache(), controller: c, handler: everything}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("api", readiness(mgr, api)); err != nil {
+		return err
+	}
+	log.Info("starting", "version", o.Version, "namespace", o.Namespace, "resourcePrefix", o.Prefix, "nats", url)
+	return mgr.Start(ctx)
+}
+
+// requestLog has the names that the log of Kyma's operator has.
+func requestLog(log logr.Logger, request *reconcile.Request) logr.Logger {
+	gvk := operatorv1alpha1.GroupVersion.WithKind("Eventing")
+	log = log.WithValues("controller", "eventing", "controllerGroup", gvk.Group, "controllerKind", gvk.Kind)
+	if request == nil {
+		return log
+	}
+	return log.WithValues("eventing", map[string]string{"name": request.Name, "namespace": request.Namespace}, "namespace", request.Namespace, "name", request.Name)
+}
+
+// known are the definitions that eventing depends on.
+func known(object client.Object) bool {
+	return slices.ContainsFunc(requirements, func(r requirement) bool { return r.crd() == object.GetName() })
+}
+
+// readiness tells whether the operator can work: its watches have begun, and the API server answers. The state of eventing is in the
+// status of the Eventing.
+func readiness(mgr manager.Manager, api discovery.DiscoveryInterface) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), 2*time.Second)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the watches have not begun yet")
+		}
+		if err := api.RESTClient().Get().AbsPath("/version").Do(ctx).Error(); err != nil {
+			return fmt.Errorf("the API server does not answer: %w", err)
+		}
+		return nil
+	}
+}
+
+// watches are those of kinds that come and go with their definitions.
+type watches struct {
+	cache      cache.Cache
+	controller controller.Controller
+	handler    handler.EventHandler
+
+	mu sync.Mutex
+	on map[schema.GroupVersionKind]bool
+}
+
+// follow watches the kinds that are served, and ends the watch of those that are not any more.
+func (w *watches) follow(ctx context.Context, dependencies []Dependency) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.on == nil {
+		w.on = map[schema.GroupVersionKind]bool{}
+	}
+	for _, dep := range dependencies {
+		if own := dep.Kind.Kind == "Subscription"; !own && dep.Feature == "" {
+			continue // an API alone; its objects are not looked at
+		}
+		switch served := dep.Presence == Served; {
+		case served && !w.on[dep.Kind]:
+			if err := w.controller.Watch(source.Kind[client.Object](w.cache, metadataOf(dep.Kind), w.handler)); err != nil {
+				return fmt.Errorf("cannot watch %s: %w", dep.Kind.Kind, err)
+			}
+			w.on[dep.Kind] = true
+		case !served && w.on[dep.Kind]:
+			if err := w.cache.RemoveInformer(ctx, metadataOf(dep.Kind)); err != nil {
+				return fmt.Errorf("cannot end the watch of %s: %w", dep.Kind.Kind, err)
+			}
+			delete(w.on, dep.Kind)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package manager
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+)
+
+// users are the users of NATS: keys of the Secret with their seeds, and of the chart's values with their public keys.
+var users = []string{"system", "manager", "controller", "publisher"}
+
+// values are those of the chart, as the spec asks for them. keys are the public keys of users, authority the certificate that signs those
+// of the servers: servers are restarted if either changes.
+func (d *decider) values(spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte, optional map[string]bool) (map[string]any, error) {
+	config := spec.Backend.Config
+	active := spec.Backend.Type.Canonical()
+	resources, err := resourcesOf(config.NATSResources)
+	if err != nil {
+		return nil, err
+	}
+	files, memory := int64(0), config.NATSStreamMaxSize.Value()
+	if config.NATSStreamStorageType != operatorv1alpha1.StorageMemory {
+		// A tenth of the volume is left for the file system and for what the server writes besides events.
+		files, memory = config.NATSStorage.Size.Value()/10*9, 0
+	}
+	interval := "always"
+	if config.NATSStorage.Sync == operatorv1alpha1.SyncInterval {
+		interval = "10s"
+	}
+	sum := sha256.Sum256(authority)
+	public := map[string]any{}
+	for _, user := range users {
+		public[user] = keys[user]
+	}
+	return map[string]any{
+		"global": map[string]any{
+			"prefix": string(d.names), "version": d.version, "labels": plain(spec.Labels), "annotations": plain(spec.Annotations),
+			"imagePullPolicy": "IfNotPresent",
+		},
+		"backend":            map[string]any{"type": strings.ToLower(string(active))},
+		"serviceMonitor":     map[string]any{"enabled": optional[serviceMonitor.Kind]},
+		"peerAuthentication": map[string]any{"enabled": optional[peerAuthentication.Kind]},
+		"nats": map[string]any{
+			"enabled": active == operatorv1alpha1.NATS, "image": d.natsImage, "replicas": int64(config.NATSStreamReplicas),
+			"maxFileStore": strconv.FormatInt(files, 10), "maxMemoryStore": strconv.FormatInt(memory, 10), "syncInterval": interval,
+			"storage": map[string]any{
+				"type": string(config.NATSStreamStorageType), "size": config.NATSStorage.Size.String(), "className": config.NATSStorage.StorageClassName,
+			},
+			"resources": resources, "users": public, "authority": hex.EncodeToString(sum[:8]),
+		},
+	}, nil
+}
+
+func plain(m map[string]string) map[string]any {
+	out := map[string]any{}
+	for key, value := range m {
+		out[key] = value
+	}
+	return out
+}
+
+func resourcesOf(r corev1.ResourceRequirements) (map[string]any, error) {
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(&r)
+}

@@ -1,0 +1,138 @@
+package manager
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+// World is what one reconcile has read, live. decide sees nothing else.
+type World struct {
+	Now time.Time
+	// NewEpoch is one that was never used.
+	NewEpoch string
+	// Eventing is the one that is served.
+	Eventing *operatorv1alpha1.Eventing
+	// Ours are all objects with our labels but Pods and volume claims, by kind and name.
+	Ours map[Key]*unstructured.Unstructured
+	// Claims are the volume claims of NATS, sorted by name.
+	Claims []corev1.PersistentVolumeClaim
+	// Pods are those of NATS, terminating ones included.
+	Pods []corev1.Pod
+	// Foreign are objects that have a name of ours without our labels.
+	Foreign []string
+	// Dependencies say which APIs and objects of others are there.
+	Dependencies []Dependency
+	// Subscriptions are all in the cluster; nil if the kind is not served.
+	Subscriptions []Subscription
+	NATS          NATS
+}
+
+// Key names an object in the operator's namespace.
+type Key struct {
+	Kind, Name string
+}
+
+// Subscription is what decisions need of one.
+type Subscription struct {
+	Namespace, Name string
+	Generation      int64
+	Deleting        bool
+	// Finalizer: it has the finalizer of the controller.
+	Finalizer bool
+	// Valid: the controller has not found its spec invalid in this generation.
+	Valid bool
+	// Skipped: an administrator has taken it out of a switch.
+	Skipped bool
+	// Epochs are those in which the controller found it ready in this generation, by backend.
+	Epochs map[operatorv1alpha1.BackendType]string
+}
+
+// String is <namespace>/<name>.
+func (s Subscription) String() string { return s.Namespace + "/" + s.Name }
+
+// NATS is what the servers say.
+type NATS struct {
+	// Connected: a server answers the operator. Problem says why none does.
+	Connected bool
+	Problem   string
+	// Stream is nil if there is none.
+	Stream *jetstream.StreamInfo
+	// Consumers are all of the stream, read only where a decision needs them.
+	Consumers []*jetstream.ConsumerInfo
+	// OtherStreams are names of streams that are not ours.
+	OtherStreams []string
+	// Quiet: the stream was empty in two reads that are far enough apart, with no event in between.
+	Quiet bool
+	// StaleCertificate: a server presents a certificate that is not the newest.
+	StaleCertificate bool
+}
+
+// keys are those of Ours, sorted.
+func (w *World) keys() []Key {
+	return slices.SortedFunc(maps.Keys(w.Ours), func(a, b Key) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
+}
+
+func (w *World) object(kind, name string) *unstructured.Unstructured {
+	return w.Ours[Key{kind, name}]
+}
+
+// data is a value of a ConfigMap; "" if there is none.
+func data(u *unstructured.Unstructured, key string) string { return contractData(u)[key] }
+
+// settled says whether a StatefulSet is rolled out: the controller has seen its newest spec, and each pod has it and is ready.
+func settled(sts *appsv1.StatefulSet) bool {
+	return sts != nil && sts.Status.ObservedGeneration >= sts.Generation && sts.Status.UpdateRevision == sts.Status.CurrentRevision &&
+		sts.Status.ReadyReplicas == *sts.Spec.Replicas && sts.Status.Replicas == *sts.Spec.Replicas
+}
+
+// undrained are the claims that may hold events: an epoch was written to them before the stream was opened, and no mark says that
+// nothing of this epoch is left.
+func (w *World) undrained() []string {
+	var names []string
+	for _, c := range w.Claims {
+		if epoch := c.Annotations[backend.EpochAnnotation]; epoch != "" && c.Annotations[drainedAnnotation] != epoch {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func names(subscriptions []Subscription) string {
+	const most = 5
+	var all []string
+	for _, s := range subscriptions {
+		all = append(all, s.String())
+	}
+	slices.Sort(all)
+	if len(all) > most {
+		return strings.Join(all[:most], ", ") + " and others"
+	}
+	return strings.Join(all, ", ")
+}
+
+// kinds are what the operator creates in its namespace. Optional ones are read and written only where they are served.
+var kinds = []schema.GroupVersionKind{
+	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	{Version: "v1", Kind: "Service"},
+	{Version: "v1", Kind: "ConfigMap"},
+	{Version: "v1", Kind: "Secret"},
+	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+}
+
+var (
+	serviceMonitor     = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
+	peerAuthentication = schema.GroupVersionKind{Group: "security.istio.io", Version: "v1", Kind: "PeerAuthentication"}
+	optionalKinds      = []schema.GroupVersionKind{serviceMonitor, peerAuthentication}
+)
