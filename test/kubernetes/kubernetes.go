@@ -84,12 +84,19 @@ type Option func(*options)
 type options struct {
 	controllers   string
 	node, knative bool
+	workloads     bool
 }
 
 // Controllers chooses the controllers that run, in the notation of kube-controller-manager's --controllers. A test that
 // writes the status of Deployments itself leaves out the controller that would overwrite it.
 func Controllers(names ...string) Option {
 	return func(o *options) { o.controllers = strings.Join(names, ",") }
+}
+
+// Workloads adds the controllers of volumes, of PodDisruptionBudgets and of autoscalers: claims are bound, and protected while a
+// pod uses them. A cluster with a node has them.
+func Workloads() Option {
+	return func(o *options) { o.workloads = true }
 }
 
 // Start starts a control plane, or connects to the one that EVENTMESH_TEST_KUBECONFIG names. The context bounds the start,
@@ -282,6 +289,9 @@ func (c *ControlPlane) launch(ctx context.Context, o options) error {
 	args := []string{"up", "--dir", c.Dir}
 	if o.controllers != "" {
 		args = append(args, "--controllers", o.controllers)
+	}
+	if o.workloads {
+		args = append(args, "--workloads")
 	}
 	if o.node {
 		args = append(args, "--node")

@@ -21,6 +21,7 @@ type MainOption func(*frame)
 type frame struct {
 	needs  string
 	short  bool
+	with   []Option
 	before []func(context.Context) error
 	after  []func() error
 }
@@ -42,7 +43,7 @@ func Main(m *testing.M, opts ...MainOption) {
 func Shared(into **ControlPlane, versions ...KnativeVersion) MainOption {
 	return func(f *frame) {
 		Before(func(ctx context.Context) (err error) {
-			if *into, err = Start(ctx); err != nil {
+			if *into, err = Start(ctx, f.with...); err != nil {
 				return err
 			}
 			for _, version := range versions {
@@ -59,6 +60,11 @@ func Shared(into **ControlPlane, versions ...KnativeVersion) MainOption {
 			return (*into).Stop()
 		})(f)
 	}
+}
+
+// With has the options of the control plane that Shared starts.
+func With(opts ...Option) MainOption {
+	return func(f *frame) { f.with = append(f.with, opts...) }
 }
 
 // Before adds what is done before the tests, not with -short. Its context bounds it. If it fails, no test runs.

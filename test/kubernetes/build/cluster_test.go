@@ -194,7 +194,7 @@ func TestReleases(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tc.reason, got, tc.want)
 		}
 	}
-	for _, name := range strings.Split(defaultControllers+",endpoints-controller", ",") {
+	for _, name := range strings.Split(defaultControllers+","+workloadControllers+",endpoints-controller", ",") {
 		if got := old.named(name); got == name {
 			t.Errorf("%s has the name that it has today", name)
 		}

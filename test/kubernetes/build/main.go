@@ -5,7 +5,7 @@
 // binaries may be needed to get them.
 //
 //	cluster build [--only kube-apiserver,...] [--kubernetes 1.16] [--node] [--knative]   build what is missing in the cache
-//	cluster up --dir DIR [--controllers LIST] [--kubernetes 1.16] [--node] [--knative]   build, start, print one line of JSON, stay in the foreground
+//	cluster up --dir DIR [--controllers LIST] [--workloads] [--kubernetes 1.16] [--node] [--knative]   build, start, print one line of JSON, stay in the foreground
 //	cluster check                                         say what keeps this machine from running a node, if anything
 //	cluster push --registry ADDRESS --image NAME BINARY   put a static program into an image, print the image
 //
@@ -71,7 +71,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: cluster build [--only COMPONENT,...] [--kubernetes 1.16] [--node] [--knative] | cluster up --dir DIR [--controllers LIST] [--kubernetes 1.16] [--node] [--knative] | cluster check | cluster push --registry ADDRESS --image NAME BINARY")
+var errUsage = errors.New("usage: cluster build [--only COMPONENT,...] [--kubernetes 1.16] [--node] [--knative] | cluster up --dir DIR [--controllers LIST] [--workloads] [--kubernetes 1.16] [--node] [--knative] | cluster check | cluster push --registry ADDRESS --image NAME BINARY")
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
@@ -100,6 +100,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		flags.StringVar(&o.controllers, "controllers", "", "the controllers to run, as kube-controller-manager's --controllers (default: those the migration meets)")
 		flags.BoolVar(&o.node, "node", false, "run a node too: pods then really run; needs root")
 		flags.BoolVar(&o.knative, "knative", false, "have the images and manifests of Knative Eventing; implies --node")
+		flags.BoolVar(&o.workloads, "workloads", false, "run the controllers of volumes, disruption budgets and autoscalers, too; --node does")
 		kubernetes := kubernetesFlag(flags)
 		if args[0] == cmdNodeUp {
 			flags.Var(&o.link, "link", "the link to the machine")

@@ -51,6 +51,17 @@ var nodeControllers = strings.Join([]string{
 	"pod-garbage-collector-controller",
 }, ",")
 
+// workloadControllers are what programs rely on that keep data and have budgets: claims are bound to volumes and protected
+// while they are used, PodDisruptionBudgets have a status, and workloads are scaled. A cluster with a node has them, too.
+var workloadControllers = strings.Join([]string{
+	"disruption-controller",
+	"horizontal-pod-autoscaler-controller",
+	"persistentvolume-binder-controller",
+	"persistentvolume-expander-controller",
+	"persistentvolume-protection-controller",
+	"persistentvolumeclaim-protection-controller",
+}, ",")
+
 const (
 	readyTimeout = 90 * time.Second
 	portAttempts = 5
@@ -62,6 +73,7 @@ type upOptions struct {
 	controllers   string
 	kubernetes    string
 	node, knative bool
+	workloads     bool
 	// link is how a cluster with a node is connected to the machine; zero without one.
 	link link
 }
@@ -137,6 +149,9 @@ func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Wri
 		o.controllers = defaultControllers
 		if o.node {
 			o.controllers += "," + nodeControllers
+		}
+		if o.node || o.workloads {
+			o.controllers += "," + workloadControllers
 		}
 	}
 	c := &cluster{upOptions: o, parts: parts}
