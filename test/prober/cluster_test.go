@@ -150,7 +150,7 @@ func (c *cluster) deliver(w http.ResponseWriter, r *http.Request) {
 }
 
 // run starts what runs in a pod.
-func (c *cluster) run(ctx context.Context, pod *corev1.Pod) (standin.Container, error) {
+func (c *cluster) run(ctx context.Context, pod *corev1.Pod, _ standin.Mounts) (standin.Container, error) {
 	program, args := standin.Program(pod), pod.Spec.Containers[0].Args
 	switch {
 	case program == "application-operator" && c.operator != nil:

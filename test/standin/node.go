@@ -27,12 +27,14 @@ import (
 // what runs in a pod is a process of this machine, or part of the test. It starts
 // what is to run, says so in the pod's status, starts again what ended, unless the
 // pod is a Job's, and ends it with SIGTERM, and SIGKILL after the grace period,
-// when the pod is deleted. Each pod has one container. Probes are not made: what
-// has started is ready.
+// when the pod is deleted. Each pod has one container. Its probes are made if the
+// container is a Listener; any other one is ready once it has started. Volumes are
+// directories, if NodeOptions.Directory is set; else there are none.
 type Node struct {
-	client clientset.Interface
-	run    func(context.Context, *corev1.Pod) (Container, error)
-	log    func(format string, args ...any)
+	client  clientset.Interface
+	run     func(context.Context, *corev1.Pod, Mounts) (Container, error)
+	log     func(format string, args ...any)
+	volumes *volumes
 
 	mu   sync.Mutex
 	pods map[types.UID]*nodePod
@@ -54,10 +56,26 @@ type Container interface {
 	Ended() (code int32, message string)
 }
 
+// Listener is a Container that listens at the ports of its pod, or at others in their
+// place.
+type Listener interface {
+	// At is where it listens for a port of the container, as host:port; "" if it
+	// does not.
+	At(port int32) string
+}
+
+// Execer is a Container that runs the preStop command of its pod.
+type Execer interface {
+	Exec(ctx context.Context, command []string) error
+}
+
 // NodeOptions of StartNode.
 type NodeOptions struct {
-	// Run starts what runs in a pod.
-	Run func(context.Context, *corev1.Pod) (Container, error)
+	// Run starts what runs in a pod. The mounts are empty without Directory.
+	Run func(context.Context, *corev1.Pod, Mounts) (Container, error)
+	// Directory is where volumes are made, and the claims of the classes of
+	// Provisioner. The cluster needs kubernetes.Workloads. "": pods have no volumes.
+	Directory string
 	// Log gets what went wrong and is tried again; nil: nobody.
 	Log func(format string, args ...any)
 }
@@ -69,6 +87,8 @@ type nodePod struct {
 	once    sync.Once
 	// container is what runs now, nil between two starts.
 	container Container
+	// waits is why it does not start, as its status says.
+	waits string
 }
 
 const (
@@ -91,6 +111,12 @@ func StartNode(ctx context.Context, cfg *rest.Config, o NodeOptions) (*Node, err
 		n.log = func(string, ...any) {}
 	}
 	n.ctx, n.stop = context.WithCancel(ctx)
+	if o.Directory != "" {
+		if n.volumes, err = startVolumes(n, o.Directory); err != nil {
+			n.Stop()
+			return nil, err
+		}
+	}
 	pods := client.CoreV1().Pods("")
 	informer := cache.NewSharedIndexInformer(kubernetes.ListWatch(pods.List, pods.Watch), &corev1.Pod{}, 0, cache.Indexers{})
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -167,6 +193,12 @@ func (n *Node) see(obj any, gone bool) {
 
 // live is the life of a pod.
 func (n *Node) live(p *nodePod) {
+	if n.volumes != nil {
+		defer n.volumes.unmount(p.pod.UID)
+		if !n.schedule(p) {
+			return
+		}
+	}
 	// Once it is on a node, the API server leaves the end of a pod to the kubelet.
 	err := n.client.CoreV1().Pods(p.pod.Namespace).Bind(n.ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: p.pod.Name, Namespace: p.pod.Namespace, UID: p.pod.UID},
@@ -178,28 +210,66 @@ func (n *Node) live(p *nodePod) {
 		}
 		return
 	}
-	for restarts := int32(0); n.once(p, restarts); restarts++ {
-		delay := time.NewTimer(restartDelay)
-		select {
-		case <-delay.C:
-		case <-p.deleted:
-			n.remove(p)
-			return
-		case <-n.ctx.Done():
+	for restarts := int32(0); n.once(p, &restarts); {
+		if !n.wait(p) {
+			if n.ctx.Err() == nil {
+				n.remove(p)
+			}
 			return
 		}
 	}
 }
 
+// wait waits a moment, and says whether the pod is still wanted.
+func (n *Node) wait(p *nodePod) bool {
+	delay := time.NewTimer(restartDelay)
+	defer delay.Stop()
+	select {
+	case <-delay.C:
+		return true
+	case <-p.deleted:
+	case <-n.ctx.Done():
+	}
+	return false
+}
+
+// schedule waits until the claims of a pod are bound, and says whether the pod is
+// still wanted.
+func (n *Node) schedule(p *nodePod) bool {
+	for said := ""; ; {
+		err := n.volumes.schedulable(n.ctx, p.pod)
+		if err == nil {
+			return true
+		}
+		if why := "0/1 nodes are available: " + err.Error(); why != said {
+			said = why
+			n.setStatus(p, &corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: why, LastTransitionTime: metav1.Now(),
+			}}})
+		}
+		if !n.wait(p) {
+			return false
+		}
+	}
+}
+
 // once runs a container to its end, and says whether there is to be another one.
-func (n *Node) once(p *nodePod, restarts int32) bool {
+func (n *Node) once(p *nodePod, restarts *int32) bool {
 	select {
 	case <-p.deleted:
 		n.remove(p)
 		return false
 	default:
 	}
-	c, err := n.run(n.ctx, p.pod)
+	mounts := Mounts{}
+	if n.volumes != nil {
+		var err error
+		if mounts, err = n.volumes.mount(p.pod); err != nil {
+			n.waiting(p, *restarts, "ContainerCreating", err)
+			return n.ctx.Err() == nil
+		}
+	}
+	c, err := n.run(n.ctx, p.pod, mounts)
 	if err != nil {
 		n.log("Pod %s/%s: %v", p.pod.Namespace, p.pod.Name, err)
 		return n.ctx.Err() == nil
@@ -207,9 +277,8 @@ func (n *Node) once(p *nodePod, restarts int32) bool {
 	began := metav1.Now()
 	n.hold(p, c)
 	defer n.hold(p, nil)
-	status := statusOf(p.pod, "")
-	status.ContainerStatuses[0].RestartCount = restarts
-	n.setStatus(p, &status)
+	stopProbes := n.startProbes(p, c, *restarts, began)
+	defer stopProbes()
 	select {
 	case <-c.Exited():
 	case <-n.ctx.Done():
@@ -218,13 +287,15 @@ func (n *Node) once(p *nodePod, restarts int32) bool {
 		return false
 	case <-p.deleted:
 		n.end(p, c)
+		stopProbes()
 		n.remove(p)
 		return false
 	}
+	stopProbes()
 	code, message := c.Ended()
 	ended := corev1.ContainerStateTerminated{ExitCode: code, Message: message, Reason: "Error", StartedAt: began, FinishedAt: metav1.Now()}
-	status = statusOf(p.pod, NeverReady)
-	status.ContainerStatuses[0].RestartCount = restarts
+	status := statusOf(p.pod, NeverReady)
+	status.ContainerStatuses[0].RestartCount = *restarts
 	if code == 0 {
 		ended.Reason = "Completed"
 	}
@@ -232,6 +303,7 @@ func (n *Node) once(p *nodePod, restarts int32) bool {
 		status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 		status.ContainerStatuses[0].LastTerminationState = corev1.ContainerState{Terminated: &ended}
 		n.setStatus(p, &status)
+		*restarts++
 		return true
 	}
 	status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &ended}
@@ -254,9 +326,19 @@ func (n *Node) end(p *nodePod, c Container) {
 	if s := p.pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		grace = time.Duration(*s) * time.Second
 	}
-	c.Terminate()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
+	// The grace period begins with the command that runs before SIGTERM.
+	if e, ok := c.(Execer); ok && len(p.pod.Spec.Containers) > 0 {
+		if hooks := p.pod.Spec.Containers[0].Lifecycle; hooks != nil && hooks.PreStop != nil && hooks.PreStop.Exec != nil {
+			ctx, cancel := context.WithTimeout(n.ctx, grace)
+			if err := e.Exec(ctx, hooks.PreStop.Exec.Command); err != nil {
+				n.log("Pod %s/%s: preStop: %v", p.pod.Namespace, p.pod.Name, err)
+			}
+			cancel()
+		}
+	}
+	c.Terminate()
 	select {
 	case <-c.Exited():
 	case <-timer.C:
@@ -270,6 +352,17 @@ func (n *Node) hold(p *nodePod, c Container) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p.container = c
+}
+
+// waiting says why a container has not started.
+func (n *Node) waiting(p *nodePod, restarts int32, reason string, err error) {
+	status := statusOf(p.pod, Unpullable)
+	status.ContainerStatuses[0].RestartCount = restarts
+	status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: err.Error()}
+	if p.waits != err.Error() {
+		n.setStatus(p, &status)
+	}
+	p.waits = err.Error()
 }
 
 // setStatus writes to this pod, and not to another one of its name.
@@ -286,6 +379,9 @@ func (n *Node) setStatus(p *nodePod, status *corev1.PodStatus) {
 
 // remove is what a kubelet does when everything of a pod has ended.
 func (n *Node) remove(p *nodePod) {
+	if n.volumes != nil {
+		n.volumes.unmount(p.pod.UID)
+	}
 	err := n.client.CoreV1().Pods(p.pod.Namespace).Delete(n.ctx, p.pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &p.pod.UID},
 	})
@@ -300,6 +396,26 @@ func Program(pod *corev1.Pod) string {
 	name = name[strings.LastIndex(name, "/")+1:]
 	name, _, _ = strings.Cut(name, ":")
 	return name
+}
+
+// Env are the environment variables of a pod's container: values, and names of the pod.
+func Env(pod *corev1.Pod) []string {
+	var env []string
+	for _, v := range pod.Spec.Containers[0].Env {
+		value := v.Value
+		if v.ValueFrom != nil && v.ValueFrom.FieldRef != nil {
+			switch v.ValueFrom.FieldRef.FieldPath {
+			case "metadata.name":
+				value = pod.Name
+			case "metadata.namespace":
+				value = pod.Namespace
+			case "metadata.uid":
+				value = string(pod.UID)
+			}
+		}
+		env = append(env, v.Name+"="+value)
+	}
+	return env
 }
 
 // Still is a container that does nothing until it is ended.

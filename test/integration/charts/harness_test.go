@@ -99,7 +99,7 @@ func newUpgrades(t *testing.T) *upgrades {
 }
 
 // run starts what runs in a pod: a job as the ServiceAccount of its pod, or nothing.
-func (u *upgrades) run(ctx context.Context, pod *corev1.Pod) (standin.Container, error) {
+func (u *upgrades) run(ctx context.Context, pod *corev1.Pod, _ standin.Mounts) (standin.Container, error) {
 	binary, ok := u.binaries[standin.Program(pod)]
 	if !ok {
 		return standin.NewStill(), nil

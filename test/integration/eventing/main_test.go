@@ -13,7 +13,7 @@ import (
 var cluster *kubernetes.ControlPlane
 
 func TestMain(m *testing.M) {
-	kubernetes.Main(m, kubernetes.Shared(&cluster), kubernetes.Before(func(ctx context.Context) error {
+	kubernetes.Main(m, kubernetes.With(kubernetes.Workloads()), kubernetes.Shared(&cluster), kubernetes.Before(func(ctx context.Context) error {
 		return cluster.InstallCRDFiles(ctx, eventingmanager.CRDs, "crds")
 	}))
 }
