@@ -36,6 +36,8 @@ type Program struct {
 	// runs. The one who writes to Stdin closes it at the end of the test at the latest.
 	Stdin  *os.File
 	Stdout io.Writer
+	// Stderr, if set, gets what it writes there, while it runs.
+	Stderr io.Writer
 	// Terminal, if set, is stdin, stdout and stderr.
 	Terminal *os.File
 	// Limit is how long Wait waits before the program counts as hanging; 0: 3
@@ -76,6 +78,9 @@ func Start(t testing.TB, program Program) *Process {
 	}
 	if program.Stdout != nil {
 		p.cmd.Stdout = io.MultiWriter(&p.stdout, program.Stdout)
+	}
+	if program.Stderr != nil {
+		p.cmd.Stderr = io.MultiWriter(&p.stderr, program.Stderr)
 	}
 	if program.Terminal != nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = program.Terminal, program.Terminal, program.Terminal

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go/jetstream"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -129,7 +130,17 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	u.SetUID(observed.GetUID())
 	u.SetResourceVersion(observed.GetResourceVersion())
 	applies.Inc()
-	return a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(a.names.Owner()), client.ForceOwnership)
+	err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(a.names.Owner()), client.ForceOwnership)
+	if !apierrors.IsInvalid(err) {
+		return err
+	}
+	// A list may have an item of somebody else that does not go with ours: the same name of a port with another number. An apply
+	// leaves it, so the list is replaced.
+	whole := &unstructured.Unstructured{Object: overlay(observed.Object, u.Object)}
+	if a.client.Update(ctx, whole, client.FieldOwner(a.names.Owner())) != nil {
+		return err // the first one names the field of ours
+	}
+	return a.owned(ctx, whole)
 }
 
 // stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look and the change are two requests.

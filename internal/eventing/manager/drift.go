@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -81,6 +82,20 @@ func covered(want, is any, quantities bool) bool {
 		b, ok := number(is)
 		return known && ok && a == b
 	}
+}
+
+// overlay is what is, with all that want has. Lists are those of want.
+func overlay(is, want map[string]any) map[string]any {
+	out := maps.Clone(is)
+	for key, value := range want {
+		below, ok := value.(map[string]any)
+		under, same := out[key].(map[string]any)
+		if ok && same {
+			value = overlay(under, below)
+		}
+		out[key] = value
+	}
+	return out
 }
 
 func isObject(v any) bool {

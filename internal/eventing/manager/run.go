@@ -151,7 +151,7 @@ func managerOptions(o Options, names backend.Names, lock *fence) manager.Options
 	}
 	mine := cache.ByObject{Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: ours(names)}}}
 	by := map[client.Object]cache.ByObject{}
-	for _, object := range append(watched(), metadataOf(serviceMonitor), metadataOf(peerAuthentication)) {
+	for _, object := range watched() {
 		by[object] = mine
 	}
 	lease, renew, retry, grace := leaseDuration, renewDeadline, retryPeriod, 20*time.Second
@@ -246,7 +246,18 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	if err != nil {
 		return err
 	}
-	r.watches = &watches{cache: mgr.GetCache(), controller: c, handler: everything}
+	// Kinds that may not be served cannot be named in the options of the manager's own cache.
+	optional, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}, DefaultLabelSelector: ours(d.names),
+	})
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(optional); err != nil {
+		return err
+	}
+	r.watches = &watches{all: mgr.GetCache(), own: optional, controller: c, handler: everything}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
@@ -290,7 +301,8 @@ func readiness(mgr manager.Manager, api discovery.DiscoveryInterface) healthz.Ch
 
 // watches are those of kinds that come and go with their definitions.
 type watches struct {
-	cache      cache.Cache
+	// all has Subscriptions of all namespaces, own the optional kinds of the operator's.
+	all, own   cache.Cache
 	controller controller.Controller
 	handler    handler.EventHandler
 
@@ -306,17 +318,21 @@ func (w *watches) follow(ctx context.Context, dependencies []Dependency) error {
 		w.on = map[schema.GroupVersionKind]bool{}
 	}
 	for _, dep := range dependencies {
-		if own := dep.Kind.Kind == "Subscription"; !own && dep.Feature == "" {
+		from := w.own
+		switch {
+		case dep.Kind.Kind == "Subscription":
+			from = w.all
+		case dep.Feature == "":
 			continue // an API alone; its objects are not looked at
 		}
 		switch served := dep.Presence == Served; {
 		case served && !w.on[dep.Kind]:
-			if err := w.controller.Watch(source.Kind[client.Object](w.cache, metadataOf(dep.Kind), w.handler)); err != nil {
+			if err := w.controller.Watch(source.Kind[client.Object](from, metadataOf(dep.Kind), w.handler)); err != nil {
 				return fmt.Errorf("cannot watch %s: %w", dep.Kind.Kind, err)
 			}
 			w.on[dep.Kind] = true
 		case !served && w.on[dep.Kind]:
-			if err := w.cache.RemoveInformer(ctx, metadataOf(dep.Kind)); err != nil {
+			if err := from.RemoveInformer(ctx, metadataOf(dep.Kind)); err != nil {
 				return fmt.Errorf("cannot end the watch of %s: %w", dep.Kind.Kind, err)
 			}
 			delete(w.on, dep.Kind)

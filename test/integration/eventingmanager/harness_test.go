@@ -1,0 +1,364 @@
+// Package eventingmanager_test proves the eventing operator on a real API server with the real controllers, and with real NATS servers in
+// pods that are processes.
+package eventingmanager_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	clientset "k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	eventingmanager "github.com/kyma-project/eventmesh-migration/charts/eventing-manager"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/natsserver"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// cluster is the one control plane of this package's tests.
+var cluster *kubernetes.ControlPlane
+
+func TestMain(m *testing.M) {
+	kubernetes.Main(m, kubernetes.With(kubernetes.Workloads()), kubernetes.Shared(&cluster), kubernetes.Before(func(ctx context.Context) error {
+		return cluster.InstallCRDFiles(ctx, eventingmanager.CRDs, "crds")
+	}))
+}
+
+var (
+	eventings     = operatorv1alpha1.GroupVersion.WithResource("eventings")
+	subscriptions = schema.GroupVersionResource{Group: "eventing.kyma-project.io", Version: "v1alpha2", Resource: "subscriptions"}
+	configMaps    = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets       = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	services      = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	statefulSets  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
+	claims        = schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumeclaims"}
+	budgets       = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
+	pods          = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+)
+
+// one is an Eventing with one server, which is as many as pods that are processes can have.
+const one = `
+apiVersion: operator.kyma-project.io/v1alpha1
+kind: Eventing
+metadata: {name: eventing}
+spec: {backend: {type: nats, config: {natsStreamReplicas: 1, natsStreamMaxSize: 10Mi, natsStorage: {size: 100Mi, sync: Interval}}}}
+`
+
+// site is a namespace with an operator, and a node for its pods.
+type site struct {
+	t         *testing.T
+	namespace string
+	prefix    string
+	core      clientset.Interface
+	client    dynamic.Interface
+	node      *standin.Node
+	pods      *natsserver.Pods
+	operator  *suite.Process
+	log       *log
+	kube      string
+	args      []string
+}
+
+// log is what operators wrote, one after the other.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// newSite has a namespace, a StorageClass and a node. Everything in it, and every Eventing of the cluster, is gone after the test.
+func newSite(t *testing.T, namespace string) *site {
+	t.Helper()
+	s := &site{t: t, namespace: namespace, prefix: "eventing", log: &log{}}
+	var err error
+	s.pods, err = natsserver.NewPods()
+	s.check(err)
+	s.core, err = clientset.NewForConfig(cluster.Config())
+	s.check(err)
+	s.client, err = dynamic.NewForConfig(cluster.Config())
+	s.check(err)
+	_, err = s.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}, metav1.CreateOptions{})
+	s.check(err)
+	_, err = s.core.StorageV1().StorageClasses().Create(t.Context(), standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	s.check(err)
+	s.node, err = standin.StartNode(context.WithoutCancel(t.Context()), cluster.Config(), standin.NodeOptions{Run: s.pods.Run, Directory: t.TempDir(), Log: t.Logf})
+	s.check(err)
+	t.Cleanup(s.clean)
+	return s
+}
+
+func (s *site) check(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// clean removes all, whatever state the test has left it in.
+func (s *site) clean() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), time.Minute)
+	defer cancel()
+	if s.operator != nil {
+		s.operator.Kill()
+	}
+	for _, gvr := range []schema.GroupVersionResource{eventings, subscriptions} {
+		list, err := s.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		s.check(err)
+		for i := range list.Items {
+			u := &list.Items[i]
+			to := s.client.Resource(gvr).Namespace(u.GetNamespace())
+			if len(u.GetFinalizers()) > 0 {
+				_, _ = to.Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			}
+			if err := to.Delete(ctx, u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				s.t.Error(err)
+			}
+		}
+	}
+	for _, gvr := range []schema.GroupVersionResource{statefulSets, services, configMaps, secrets, budgets} {
+		s.check(s.client.Resource(gvr).Namespace(s.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/plane"}))
+	}
+	poll.Until(s.t, time.Minute, "the pods are gone", func(ctx context.Context) error {
+		list, err := s.client.Resource(pods).Namespace(s.namespace).List(context.WithoutCancel(ctx), metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d are left", len(list.Items))
+		}
+		return err
+	})
+	s.check(s.client.Resource(claims).Namespace(s.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	poll.Until(s.t, time.Minute, "the claims are gone", func(ctx context.Context) error {
+		list, err := s.client.Resource(claims).Namespace(s.namespace).List(context.WithoutCancel(ctx), metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d are left", len(list.Items))
+		}
+		return err
+	})
+	if err := s.core.StorageV1().StorageClasses().Delete(ctx, "standard", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		s.t.Error(err)
+	}
+	s.node.Stop()
+}
+
+// start starts an operator. A kubeconfig other than that of the cluster may go through a proxy.
+func (s *site) start(more ...string) *suite.Process {
+	s.t.Helper()
+	if s.kube == "" {
+		s.kube = cluster.Kubeconfig
+	}
+	url, err := s.pods.URL(s.namespace, s.prefix+"-nats-0")
+	s.check(err)
+	args := append([]string{
+		"--kubeconfig", s.kube, "--namespace", s.namespace, "--resource-prefix", s.prefix, "--nats-image", "nats-server:test",
+		"--nats-url", strings.Replace(url, "127.0.0.1", "localhost", 1), "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
+		"--drain-delay", "1s", "--drain-watch", "1s",
+	}, append(s.args, more...)...)
+	s.operator = suite.Start(s.t, suite.Program{Binary: suite.Build(s.t, "./cmd/eventing-manager"), Args: args, Stderr: s.log})
+	return s.operator
+}
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// create creates an object, in the namespace of the site if it has none.
+func (s *site) create(gvr schema.GroupVersionResource, text string) *unstructured.Unstructured {
+	s.t.Helper()
+	u := object(s.t, text)
+	if u.GetNamespace() == "" {
+		u.SetNamespace(s.namespace)
+	}
+	created, err := s.client.Resource(gvr).Namespace(u.GetNamespace()).Create(s.t.Context(), u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	s.check(err)
+	return created
+}
+
+func (s *site) get(gvr schema.GroupVersionResource, name string) (*unstructured.Unstructured, error) {
+	return s.client.Resource(gvr).Namespace(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+}
+
+func (s *site) patch(gvr schema.GroupVersionResource, name, merge string) *unstructured.Unstructured {
+	s.t.Helper()
+	u, err := s.client.Resource(gvr).Namespace(s.namespace).Patch(s.t.Context(), name, types.MergePatchType, []byte(merge), metav1.PatchOptions{FieldManager: "somebody"})
+	s.check(err)
+	return u
+}
+
+func (s *site) delete(gvr schema.GroupVersionResource, name string) {
+	s.t.Helper()
+	s.check(s.client.Resource(gvr).Namespace(s.namespace).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// eventing is the Eventing as it is now.
+func (s *site) eventing(namespace, name string) (*operatorv1alpha1.Eventing, error) {
+	u, err := s.client.Resource(eventings).Namespace(namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	e := &operatorv1alpha1.Eventing{}
+	return e, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, e)
+}
+
+// await waits until the Eventing of the site has a state and, if given, a condition with a reason.
+func (s *site) await(limit time.Duration, state operatorv1alpha1.State, condition, reason string) *operatorv1alpha1.Eventing {
+	s.t.Helper()
+	return s.awaitOf(s.namespace, "eventing", limit, state, condition, reason)
+}
+
+func (s *site) awaitOf(namespace, name string, limit time.Duration, state operatorv1alpha1.State, condition, reason string) *operatorv1alpha1.Eventing {
+	s.t.Helper()
+	var e *operatorv1alpha1.Eventing
+	poll.Until(s.t, limit, fmt.Sprintf("Eventing %s/%s is %s, %s %s", namespace, name, state, condition, reason), func(context.Context) (err error) {
+		if e, err = s.eventing(namespace, name); err != nil {
+			return err
+		}
+		if e.Status.State != state {
+			return fmt.Errorf("%s: %+v", e.Status.State, e.Status.Conditions)
+		}
+		if condition == "" {
+			return nil
+		}
+		if c := meta.FindStatusCondition(e.Status.Conditions, condition); c == nil || c.Reason != reason {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	return e
+}
+
+// installed creates the Eventing of the site, and waits until it is ready.
+func (s *site) installed() *operatorv1alpha1.Eventing {
+	s.t.Helper()
+	s.create(eventings, one)
+	return s.await(90*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNATSAvailable)
+}
+
+// as connects as a user, with the credentials of the Secrets.
+func (s *site) as(user string) *nats.Conn {
+	s.t.Helper()
+	seeds, err := s.core.CoreV1().Secrets(s.namespace).Get(s.t.Context(), s.prefix+"-nats-users", metav1.GetOptions{})
+	s.check(err)
+	authority, err := s.core.CoreV1().Secrets(s.namespace).Get(s.t.Context(), s.prefix+"-nats-ca", metav1.GetOptions{})
+	s.check(err)
+	url, err := s.pods.URL(s.namespace, s.prefix+"-nats-0")
+	s.check(err)
+	c, err := natsutil.Connect(strings.Replace(url, "127.0.0.1", "localhost", 1), natsutil.Account{Name: user, Seed: seeds.Data[user], CA: authority.Data["ca.crt"], Inbox: "_INBOX." + user})
+	s.check(err)
+	s.t.Cleanup(c.Close)
+	poll.Until(s.t, 30*time.Second, user+" is connected", func(context.Context) error {
+		if !c.IsConnected() {
+			return fmt.Errorf("%v", c.LastError())
+		}
+		return nil
+	})
+	return c
+}
+
+func (s *site) js(user string) jetstream.JetStream {
+	s.t.Helper()
+	j, err := jetstream.New(s.as(user), jetstream.WithDefaultTimeout(5*time.Second))
+	s.check(err)
+	return j
+}
+
+// gone waits until the Eventing is gone.
+func (s *site) gone(limit time.Duration) {
+	s.t.Helper()
+	poll.Until(s.t, limit, "the Eventing is gone", func(context.Context) error {
+		e, err := s.eventing(s.namespace, "eventing")
+		if err == nil {
+			return fmt.Errorf("%s: %+v", e.Status.State, e.Status.Conditions)
+		}
+		return poll.Gone(err)
+	})
+}
+
+// left are the objects with the operator's label, as <kind> <name>; claims only if asked for.
+func (s *site) left(withClaims bool) (all []string) {
+	s.t.Helper()
+	kinds := []schema.GroupVersionResource{statefulSets, services, configMaps, secrets, budgets, pods}
+	if withClaims {
+		kinds = append(kinds, claims)
+	}
+	for _, gvr := range kinds {
+		list, err := s.client.Resource(gvr).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/plane"})
+		s.check(err)
+		for _, u := range list.Items {
+			all = append(all, u.GetKind()+" "+u.GetName())
+		}
+	}
+	return all
+}
+
+var errStill = errors.New("it is still as it was")
+
+// published publishes an event that nobody gets, with a connection of its own.
+func (s *site) published(ctx context.Context) error {
+	users, err := s.core.CoreV1().Secrets(s.namespace).Get(ctx, s.prefix+"-nats-users", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	authority, err := s.core.CoreV1().Secrets(s.namespace).Get(ctx, s.prefix+"-nats-ca", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	url, err := s.pods.URL(s.namespace, s.prefix+"-nats-0")
+	if err != nil {
+		return err
+	}
+	c, err := natsutil.Connect(strings.Replace(url, "127.0.0.1", "localhost", 1),
+		natsutil.Account{Name: "test", Seed: users.Data["publisher"], CA: authority.Data["ca.crt"], Inbox: "_INBOX.publisher"}, nats.RetryOnFailedConnect(false))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	j, err := jetstream.New(c, jetstream.WithDefaultTimeout(2*time.Second))
+	if err != nil {
+		return err
+	}
+	_, err = j.Publish(ctx, backend.Subject("commerce", "a.b"), []byte("1"), jetstream.WithRetryAttempts(0))
+	return err
+}

@@ -1,0 +1,238 @@
+package eventingmanager_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+// byOperator selects what the operator asks the API server for.
+func byOperator(r kubernetes.Request) bool {
+	return strings.HasPrefix(r.UserAgent, "eventing-manager/")
+}
+
+func writes(r kubernetes.Request) bool {
+	return byOperator(r) && r.Resource != "coordination.k8s.io/leases" && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
+}
+
+// TestInstall: one object is applied, and NATS takes events. After that, the operator writes nothing.
+func TestInstall(t *testing.T) {
+	s := newSite(t, "install")
+	s.start()
+	e := s.installed()
+	if !slices.Contains(e.Finalizers, operatorv1alpha1.Finalizer) || e.Status.ActiveBackend != operatorv1alpha1.NATS || e.Status.ObservedGeneration != e.Generation {
+		t.Errorf("finalizers %v, status %+v", e.Finalizers, e.Status)
+	}
+	if diff := cmp.Diff(&operatorv1alpha1.NATSStatus{Servers: 1, Storage: operatorv1alpha1.StorageFile}, e.Status.NATS); diff != "" {
+		t.Errorf("status of NATS (-want +got):\n%s", diff)
+	}
+	if _, err := s.js("controller").CreateConsumer(t.Context(), backend.Stream, stream.Consumer("shop", "orders", []string{backend.Filter("commerce", "a.b")}, false)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.js("publisher").Publish(t.Context(), backend.Subject("commerce", "a.b"), []byte("1"), jetstream.WithRetryAttempts(0)); err != nil {
+		t.Fatal(err)
+	}
+	contract, err := s.get(configMaps, "eventing-backends")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, _, _ := unstructured.NestedStringMap(contract.Object, "data")
+	b, err := backend.ParseBackends(content)
+	if err != nil || b.Serving.String() != "NATS" || b.Accept.String() != "NATS" || b.NATS.URL != "tls://eventing-nats.install.svc:4222" {
+		t.Errorf("backends %+v, %v", b, err)
+	}
+	s.logLine(t)
+
+	mark, err := cluster.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Second) // that nothing happens cannot be awaited
+	done, err := cluster.Requests(t.Context(), mark, writes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The event that nobody takes is news for the status, once.
+	if len(done) > 1 {
+		t.Errorf("an idle operator writes: %v", done)
+	}
+	for _, secret := range []string{"SU", "PRIVATE KEY"} {
+		for line := range strings.Lines(s.log.String()) {
+			if i := strings.Index(line, secret); i >= 0 && len(line) > i+40 && !strings.Contains(line[i:i+10], " ") {
+				t.Errorf("the log has what may be a seed: %s", line)
+			}
+		}
+	}
+}
+
+// logLine finds the line about the values, as the users' document shows it.
+func (s *site) logLine(t *testing.T) {
+	t.Helper()
+	var found map[string]any
+	for line := range strings.Lines(s.log.String()) {
+		fields := map[string]any{}
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Errorf("not JSON: %s", line)
+		}
+		if fields["message"] == "Eventing" {
+			found = fields
+		}
+	}
+	want := map[string]any{
+		"controller": "eventing", "controllerGroup": "operator.kyma-project.io", "controllerKind": "Eventing", "backend": "nats",
+		"eventing": map[string]any{"name": "eventing", "namespace": s.namespace}, "namespace": s.namespace, "name": "eventing",
+	}
+	for key, value := range want {
+		if diff := cmp.Diff(value, found[key]); diff != "" {
+			t.Errorf("log line, %s (-want +got):\n%s", key, diff)
+		}
+	}
+	flags, _ := found["flags"].(map[string]any)
+	if diff := cmp.Diff(map[string]any{"type": "nats"}, flags["backend"]); diff != "" || found["reconcileID"] == nil {
+		t.Errorf("log line %v (-want +got):\n%s", found, diff)
+	}
+}
+
+// TestDrift: whatever somebody does to an object of the operator, it is as it was within seconds, with one write. What others add stays.
+func TestDrift(t *testing.T) {
+	s := newSite(t, "drift")
+	s.start()
+	s.installed()
+	for _, tc := range []struct {
+		reason string
+		gvr    schema.GroupVersionResource
+		name   string
+		merge  string // "" is a deletion
+		want   string // a path that has to be as before
+	}{
+		{"a setting is changed", configMaps, "eventing-nats-config", `{"data":{"nats.conf":"port: 1"}}`, "data"},
+		{"a setting is removed", configMaps, "eventing-nats-config", `{"data":{"nats.conf":null}}`, "data"},
+		{"a label is removed that says whose it is", services, "eventing-nats", `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`, "metadata.labels"},
+		{"a port is changed", services, "eventing-nats", `{"spec":{"ports":[{"name":"tcp-client","port":4223,"protocol":"TCP"}]}}`, "spec.ports"},
+		{"a label is added", services, "eventing-nats", `{"metadata":{"labels":{"team":"shop"}}}`, ""},
+		{"a Service is deleted", services, "eventing-nats-headless", "", "spec.ports"},
+		{"the limits are changed", statefulSets, "eventing-nats", `{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":1}}}}`, "spec.template"},
+		{"the ConfigMap is deleted", configMaps, "eventing-nats-config", "", "data"},
+		{"the contract is deleted", configMaps, "eventing-backends", "", ""},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			before, err := s.get(tc.gvr, tc.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mark, err := cluster.Mark(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := time.Now()
+			if tc.merge == "" {
+				s.delete(tc.gvr, tc.name)
+			} else {
+				s.patch(tc.gvr, tc.name, tc.merge)
+			}
+			path := strings.Split(tc.want, ".")
+			poll.Until(t, 5*time.Second, "it is as it was", func(context.Context) error {
+				now, err := s.get(tc.gvr, tc.name)
+				if err != nil || tc.want == "" {
+					return err
+				}
+				want, _, _ := unstructured.NestedFieldNoCopy(before.Object, path...)
+				got, _, _ := unstructured.NestedFieldNoCopy(now.Object, path...)
+				if diff := cmp.Diff(want, got); diff != "" {
+					return fmt.Errorf("(-want +got):\n%s", diff)
+				}
+				return nil
+			})
+			t.Logf("after %s", time.Since(at))
+			s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
+			done, err := cluster.Requests(t.Context(), mark, func(r kubernetes.Request) bool {
+				return writes(r) && !strings.HasPrefix(r.Resource, "operator.kyma-project.io") && r.Name == tc.name && r.Code < 300
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			most := 1
+			if tc.merge == "" {
+				most = 4 // a create, whose fields become those of an apply, and the marks that were in it
+			}
+			if tc.want == "" && tc.merge != "" {
+				most = 0
+				if u, err := s.get(tc.gvr, tc.name); err != nil || u.GetLabels()["team"] != "shop" {
+					t.Errorf("the label of somebody else is gone: %v", err)
+				}
+			}
+			if len(done) > most {
+				t.Errorf("%d writes, want %d at most: %v", len(done), most, done)
+			}
+		})
+	}
+}
+
+// TestPodOfNATSIsKilled: the condition says so within seconds, and NATS takes events again by itself.
+func TestPodOfNATSIsKilled(t *testing.T) {
+	s := newSite(t, "killed")
+	s.start()
+	s.installed()
+	before, err := s.get(pods, "eventing-nats-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.delete(pods, "eventing-nats-0")
+	s.await(5*time.Second, operatorv1alpha1.StateProcessing, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNATSUnavailable)
+	s.await(30*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNATSAvailable)
+	after, err := s.get(pods, "eventing-nats-0")
+	if err != nil || after.GetUID() == before.GetUID() {
+		t.Errorf("the pod is the same: %v", err)
+	}
+}
+
+// TestSecrets: Secrets that are deleted or spoilt are created again, and servers use the new ones. Clients connect with them.
+func TestSecrets(t *testing.T) {
+	s := newSite(t, "secrets")
+	s.start()
+	s.installed()
+	for _, tc := range []struct {
+		reason, name string
+		merge        string
+	}{
+		{"the users are deleted", "eventing-nats-users", ""},
+		{"a seed is spoilt", "eventing-nats-users", `{"data":{"publisher":"eA=="}}`},
+		{"the certificate is deleted", "eventing-nats-tls", ""},
+		{"the authority is deleted", "eventing-nats-ca", ""},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if tc.merge == "" {
+				s.delete(secrets, tc.name)
+			} else {
+				s.patch(secrets, tc.name, tc.merge)
+			}
+			poll.Until(t, time.Minute, "a client can publish with what is in the Secrets", func(ctx context.Context) error {
+				users, err := s.core.CoreV1().Secrets(s.namespace).Get(t.Context(), "eventing-nats-users", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if len(users.Data["publisher"]) < 20 {
+					return errStill
+				}
+				return s.published(ctx)
+			})
+			s.await(time.Minute, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNATSAvailable)
+		})
+	}
+}
