@@ -2,7 +2,9 @@ package natsserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -56,12 +58,17 @@ func (p *Pods) of(namespace, name string) ([2]int, error) {
 	}
 	var ports [2]int
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		// The port is free now and then, while a server is restarted. It is none of those that the kernel gives to connections.
+		var l net.Listener
+		err := errors.New("no port is free")
+		for try := 0; err != nil && try < 100; try++ {
+			ports[i] = 20000 + rand.IntN(12000) //nolint:gosec // nobody has to be kept from guessing it
+			l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[i]))
+		}
 		if err != nil {
 			return ports, err
 		}
 		defer l.Close() // after the other one listens, so that they differ
-		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	p.ports[key] = ports
 	return ports, nil

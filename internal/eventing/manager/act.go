@@ -140,7 +140,7 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	if a.client.Update(ctx, whole, client.FieldOwner(a.names.Owner())) != nil {
 		return err // the first one names the field of ours
 	}
-	return a.owned(ctx, whole)
+	return nil
 }
 
 // stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look and the change are two requests.

@@ -74,7 +74,7 @@ func (s *site) empty() {
 
 // TestDeletion: everything goes, and nothing goes that holds an event.
 func TestDeletion(t *testing.T) {
-	for _, tc := range []struct {
+	for i, tc := range []struct {
 		reason string
 		spec   string // a merge patch of the Eventing before its deletion
 		before func(s *site)
@@ -147,14 +147,7 @@ func TestDeletion(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			s := newSite(t, "deletion")
-			t.Cleanup(func() { // the namespace is used again
-				s.check(s.core.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), s.namespace, metav1.DeleteOptions{}))
-				poll.Until(t, time.Minute, "the namespace is gone", func(ctx context.Context) error {
-					_, err := s.core.CoreV1().Namespaces().Get(context.WithoutCancel(ctx), s.namespace, metav1.GetOptions{})
-					return poll.Gone(err)
-				})
-			})
+			s := newSite(t, fmt.Sprintf("deletion-%d", i))
 			s.start()
 			if strings.Contains(tc.reason, "memory") {
 				s.create(eventings, strings.Replace(one, "natsStreamReplicas: 1,", "natsStreamReplicas: 1, natsStreamStorageType: Memory,", 1))
@@ -199,7 +192,7 @@ func (s *site) scale(replicas int) {
 	s.patch(statefulSets, "eventing-nats", fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// TestDeletionOfVolumesThatAreLeft: volumes that are left are used again, with what is in them.
+// TestVolumesThatAreLeft: volumes that are left are used again, with what is in them.
 func TestVolumesThatAreLeft(t *testing.T) {
 	s := newSite(t, "again")
 	s.start()

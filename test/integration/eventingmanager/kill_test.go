@@ -1,0 +1,223 @@
+package eventingmanager_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// released removes the Lease, so that the next operator need not wait until that of a killed one ends.
+func (s *site) released() {
+	s.t.Helper()
+	leases := s.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(s.namespace)
+	if err := leases.Delete(s.t.Context(), s.prefix+"-manager.kyma-project.io", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		s.t.Fatal(err)
+	}
+}
+
+// reached tells whether the Eventing is ready, or, once it is to be deleted, whether it is gone.
+func (s *site) reached(deleting bool) bool {
+	e, err := s.eventing(s.namespace, "eventing")
+	if deleting {
+		return err != nil && poll.Gone(err) == nil
+	}
+	return err == nil && e.Status.State == operatorv1alpha1.StateReady && e.Status.ObservedGeneration == e.Generation
+}
+
+// TestKilledAtEveryWrite: the operator is killed after each single write of an installation and of a deletion. Each time, another one goes
+// on. In the end, everything is there, or gone.
+func TestKilledAtEveryWrite(t *testing.T) {
+	s := newSite(t, "killed-at-writes")
+	s.start()
+	s.installed()
+	want := s.left(false)
+	s.remove(metav1.DeletePropagationBackground)
+	s.gone(time.Minute)
+	s.operator.Kill()
+	s.check(s.client.Resource(claims).Namespace(s.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+
+	s.create(eventings, strings.Replace(one, "sync: Interval", "sync: Interval, retention: Delete", 1))
+	lives := s.lives(false)
+	if diff := cmp.Diff(want, s.left(false)); diff != "" {
+		t.Errorf("installed (-undisturbed +killed):\n%s", diff)
+	}
+	s.fill()
+	s.empty()
+	s.remove(metav1.DeletePropagationBackground)
+	lives = append(lives, s.lives(true)...)
+	if left := s.left(true); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	t.Logf("killed after each of %d writes: %v", len(lives), lives)
+	for _, resource := range []string{"statefulsets", "secrets", "configmaps", "services", "persistentvolumeclaims", "eventings"} {
+		if !slices.ContainsFunc(lives, func(r string) bool { return strings.Contains(r, resource) }) {
+			t.Errorf("never killed at a write of %s", resource)
+		}
+	}
+}
+
+// lives starts one operator after the other, and kills each after its first write, until all is done. It returns the writes.
+func (s *site) lives(deleting bool) (writes []string) {
+	s.t.Helper()
+	const most = 100
+	for range most {
+		proxy, err := faultproxy.Start(cluster.Config())
+		s.check(err)
+		s.kube, err = proxy.Kubeconfig(s.t.TempDir())
+		s.check(err)
+		s.released()
+		running := make(chan *suite.Process, 1)
+		kill := proxy.KillAmong(func(r faultproxy.Request) bool { return !r.Renews && !strings.Contains(r.String(), "leases") }, 1, faultproxy.After, func() { (<-running).Kill() })
+		running <- s.start()
+		s.check(poll.For(s.t.Context(), 3*time.Minute, "the operator writes, or all is done", func(context.Context) error {
+			if _, dead := kill.At(); !dead && !s.reached(deleting) {
+				return errStill
+			}
+			return nil
+		}))
+		at, dead := kill.At()
+		if !dead {
+			s.operator.Kill()
+			proxy.Close()
+			s.kube = ""
+			return writes
+		}
+		proxy.Close()
+		writes = append(writes, at.String())
+	}
+	s.t.Fatalf("after %d writes nothing is reached: %v", most, writes)
+	return nil
+}
+
+// TestKilledAtEveryRequestToNATS: the operator is killed when it sends its first, its second, its third piece of data to NATS, and so
+// on, through an installation and a deletion.
+func TestKilledAtEveryRequestToNATS(t *testing.T) {
+	s := newSite(t, "killed-at-requests")
+	s.create(eventings, strings.Replace(one, "sync: Interval", "sync: Interval, retention: Delete", 1))
+	for _, deleting := range []bool{false, true} {
+		killed := 0
+		for n := int64(1); n <= 40 && !s.reached(deleting); n++ {
+			cut := startCut(t, s.pods, s.namespace, n)
+			s.released()
+			s.args = []string{"--nats-url", cut.url}
+			s.start()
+			poll.Until(t, 2*time.Minute, "the operator sends, or all is done", func(context.Context) error {
+				if cut.sent.Load() < n && !s.reached(deleting) {
+					return errStill
+				}
+				return nil
+			})
+			s.operator.Kill()
+			cut.close()
+			killed++
+		}
+		if killed < 3 {
+			t.Errorf("killed %d times only", killed)
+		}
+		s.args = nil
+		s.released()
+		s.start()
+		if deleting {
+			s.gone(time.Minute)
+			if left := s.left(true); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+			return
+		}
+		s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
+		s.check(s.published(t.Context()))
+		s.operator.Kill()
+		s.remove(metav1.DeletePropagationBackground)
+	}
+}
+
+// cut passes data on between the operator and NATS, until the operator has sent n pieces. The n-th is not passed on, nor what follows.
+type cut struct {
+	url      string
+	sent     atomic.Int64
+	listener net.Listener
+	ended    chan struct{}
+	once     sync.Once
+	mu       sync.Mutex
+	open     []net.Conn
+}
+
+func startCut(t *testing.T, pods interface {
+	URL(namespace, name string) (string, error)
+}, namespace string, n int64) *cut {
+	t.Helper()
+	url, err := pods.URL(namespace, "eventing-nats-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cut{url: fmt.Sprintf("tls://localhost:%d", l.Addr().(*net.TCPAddr).Port), listener: l, ended: make(chan struct{})}
+	t.Cleanup(c.close)
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", strings.TrimPrefix(url, "tls://"))
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			c.mu.Lock()
+			c.open = append(c.open, from, to)
+			c.mu.Unlock()
+			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+			go c.pass(from, to, n)
+		}
+	}()
+	return c
+}
+
+func (c *cut) pass(from, to net.Conn, n int64) {
+	defer to.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		read, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if c.sent.Add(1) >= n {
+			<-c.ended // it stays up and silent until the operator is dead
+			return
+		}
+		if _, err := to.Write(buffer[:read]); err != nil {
+			return
+		}
+	}
+}
+
+func (c *cut) close() {
+	_ = c.listener.Close()
+	c.once.Do(func() { close(c.ended) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
+}
