@@ -14,9 +14,7 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"text/template"
 
-	"github.com/Masterminds/sprig/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -28,7 +26,8 @@ type Chart struct {
 	condition string // the value that enables it, as seen by its parent: "nats.enabled"
 	metadata  map[string]any
 	values    map[string]any
-	files     map[string]string // templates by path
+	files     []string // the paths of the templates, sorted
+	templates templates
 	charts    []*Chart
 }
 
@@ -37,9 +36,9 @@ type Release struct {
 	Name, Namespace string
 }
 
-// Load reads a chart from a directory.
+// Load reads a chart from a directory, and parses its templates. A function that is unknown here is an error, also when Helm knows it.
 func Load(files fs.FS, dir string) (*Chart, error) {
-	c := &Chart{files: map[string]string{}}
+	c := &Chart{templates: templates{}}
 	if err := readYAML(files, path.Join(dir, "Chart.yaml"), &c.metadata); err != nil {
 		return nil, err
 	}
@@ -55,12 +54,16 @@ func Load(files fs.FS, dir string) (*Chart, error) {
 			return err
 		}
 		raw, err := fs.ReadFile(files, name)
-		c.files[name] = string(raw)
-		return err
+		if err != nil {
+			return err
+		}
+		c.files = append(c.files, name)
+		return c.templates.add(name, string(raw))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("chart %s: %w", c.name, err)
 	}
+	slices.Sort(c.files)
 	subcharts, err := fs.ReadDir(files, path.Join(dir, "charts"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("chart %s: %w", c.name, err)
@@ -99,23 +102,23 @@ func (c *Chart) conditionOf(dependency string) string {
 }
 
 // Render renders the chart with values over its own. Objects come in the order of the names of their files, those of subcharts
-// after those of their parent. An unknown key of values is an error: it would be a setting without effect.
+// after those of their parent. An unknown key of values is an error: it would be a setting without effect. So is a key that a template
+// reads and nothing has. Values are map[string]any, []any, string, bool, int, int32, int64, float64 and nil; they are not changed.
 func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.Unstructured, error) {
 	if err := c.unknown("", values); err != nil {
 		return nil, err
 	}
-	r := &renderer{release: map[string]any{"Name": release.Name, "Namespace": release.Namespace, "Service": "Helm"}, root: template.New("")}
-	r.root.Option("missingkey=error").Funcs(sprig.TxtFuncMap()).Funcs(r.functions())
+	r := &renderer{release: map[string]any{"Name": release.Name, "Namespace": release.Namespace, "Service": "Helm"}, templates: templates{}}
 	if err := r.add(c, merge(c.values, values)); err != nil {
 		return nil, err
 	}
 	var objects []*unstructured.Unstructured
 	for _, t := range r.todo {
-		text, err := r.execute(t.name, t.data)
+		text, err := r.templates.execute(t.name, t.data, 0)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
-		of, err := parse(text)
+		of, err := objectsOf(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -167,23 +170,26 @@ func merge(base, over map[string]any) map[string]any {
 }
 
 type renderer struct {
-	root    *template.Template
-	release map[string]any
-	todo    []file
+	templates templates
+	release   map[string]any
+	todo      []file
 }
 
 type file struct {
 	name string
-	data map[string]any
+	data any
 }
 
-// add parses the templates of a chart and of the subcharts that are enabled. All share their named templates.
+// add collects the templates of a chart and of the subcharts that are enabled. All share their named templates.
 func (r *renderer) add(c *Chart, values map[string]any) error {
-	data := map[string]any{"Values": values, "Release": r.release, "Chart": upper(c.metadata)}
-	for _, name := range slices.Sorted(maps.Keys(c.files)) {
-		if _, err := r.root.New(name).Parse(c.files[name]); err != nil {
-			return err
-		}
+	data, err := plain("", map[string]any{"Values": values, "Release": r.release, "Chart": upper(c.metadata)})
+	if err != nil {
+		return err
+	}
+	if err := r.templates.join(c.templates); err != nil {
+		return err
+	}
+	for _, name := range c.files {
 		if !strings.HasPrefix(path.Base(name), "_") {
 			r.todo = append(r.todo, file{name, data})
 		}
@@ -217,38 +223,8 @@ func enabled(values map[string]any, condition string) bool {
 	return err == nil && (on || !found)
 }
 
-func (r *renderer) execute(name string, data any) (string, error) {
-	var b strings.Builder
-	if err := r.root.ExecuteTemplate(&b, name, data); err != nil {
-		return "", err
-	}
-	return b.String(), nil
-}
-
-// functions are those that Helm adds to those of sprig, and that our charts use.
-func (r *renderer) functions() template.FuncMap {
-	return template.FuncMap{
-		"include": r.execute,
-		"toYaml": func(v any) (string, error) {
-			raw, err := yaml.Marshal(v)
-			return strings.TrimSuffix(string(raw), "\n"), err
-		},
-		"fromYaml": func(text string) (map[string]any, error) {
-			m := map[string]any{}
-			err := yaml.Unmarshal([]byte(text), &m)
-			return m, err
-		},
-		"required": func(message string, v any) (any, error) {
-			if v == nil || v == "" {
-				return nil, errors.New(message)
-			}
-			return v, nil
-		},
-	}
-}
-
-// parse reads the objects of a rendered file. Comments and empty documents are none.
-func parse(text string) (objects []*unstructured.Unstructured, err error) {
+// objectsOf reads the objects of a rendered file. Comments and empty documents are none.
+func objectsOf(text string) (objects []*unstructured.Unstructured, err error) {
 	for d := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text))); ; {
 		document, err := d.Read()
 		if errors.Is(err, io.EOF) {
