@@ -179,6 +179,16 @@ var rules = []rule{
 		},
 	},
 	{
+		name:   "TheOperatorHasNoTextTemplate",
+		reason: "it calls methods by names known only at run time, so the linker keeps every method of every kind: 11 MB (docs/decisions/1001-charts-are-rendered-without-helm.md)",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) != "eventing" && !strings.HasSuffix(p.ImportPath, "/cmd/eventing-manager") {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool { return dep == "text/template" || dep == "html/template" })
+		},
+	},
+	{
 		name:   "KymaIsFactsOnly",
 		reason: "shapes, names and labels are looked up, never executed; with a client among them they would grow behaviour",
 		breaks: func(p *goPackage) []string {
@@ -564,6 +574,9 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the types of the API have a client", pkg: in("api/operator/v1alpha1", []string{"k8s.io/client-go/rest"}, nil), want: []string{"TheAPIHasTypesOnly"}},
 		{reason: "the types of the API know a name of ours", pkg: in("api/operator/v1alpha1", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "TheAPIHasTypesOnly"}},
 		{reason: "eventing knows the engine", pkg: in("internal/eventing/manager", []string{"pkg/engine"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "eventing has templates", pkg: in("internal/eventing/chart", []string{"text/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
+		{reason: "the operator has templates", pkg: in("cmd/eventing-manager", []string{"html/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
+		{reason: "eventing has the parser of templates", pkg: in("internal/eventing/chart", []string{"text/template/parse"}, nil)},
 		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"EventingKnowsNoMigration"}},
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
