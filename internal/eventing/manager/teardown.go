@@ -106,7 +106,7 @@ func (d *decider) drain(w *World, o *Decision, blocked func(reason, format strin
 	default:
 		epoch := config.GetAnnotations()[backend.EpochAnnotation]
 		for i := range w.Claims {
-			if c := &w.Claims[i]; c.Annotations[backend.EpochAnnotation] != "" {
+			if c := &w.Claims[i]; c.Annotations[backend.EpochAnnotation] != c.Annotations[drainedAnnotation] {
 				o.do(patch{claim(c), annotations(map[string]any{drainedAnnotation: c.Annotations[backend.EpochAnnotation]}), "write that it is drained"})
 			}
 		}
