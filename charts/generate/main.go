@@ -2,7 +2,7 @@
 //
 //   - the chart's templates/_jobs.tpl, and the jobs in values.yaml, from internal/registry;
 //   - templates/_access.tpl from the table of each of these jobs, internal/jobs/*/access.go;
-//   - values.schema.json, and the table of values in the chart's README.md, from values.yaml;
+//   - values.schema.json, and the table of values in a chart's README.md, from its values.yaml;
 //   - the tables of jobs in the documentation, from internal/registry;
 //   - the tables of exit codes in the documentation, and those in _jobs.tpl, from pkg/migration.
 //
@@ -20,8 +20,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/registry"
 )
 
-// chart is where the hooks are; the other charts only point to it.
-const chart = "charts/eventmesh-migration"
+// chart is where the hooks are; the overlays only point to it. operator is the chart of the eventing operator, of which only the values
+// are read.
+const (
+	chart    = "charts/eventmesh-migration"
+	operator = "charts/eventing-manager"
+)
 
 func main() {
 	check := flag.Bool("check", false, "write nothing; fail if anything would change")
@@ -51,6 +55,14 @@ func run(check bool) error {
 	if err != nil {
 		return err
 	}
+	of, err := os.ReadFile(path.Join(operator, "values.yaml"))
+	if err != nil {
+		return err
+	}
+	operated, err := parse(of)
+	if err != nil {
+		return fmt.Errorf("%s/values.yaml: %w", operator, err)
+	}
 	var values []byte
 	var settings []setting
 	return errors.Join(
@@ -70,6 +82,10 @@ func run(check bool) error {
 				return nil, err
 			}
 			return between(readme, beginValues, endValues, valuesTable(settings))
+		}),
+		update(check, path.Join(operator, "values.schema.json"), func([]byte) ([]byte, error) { return schemaOf(operated) }),
+		update(check, path.Join(operator, "README.md"), func(old []byte) ([]byte, error) {
+			return between(old, beginValues, endValues, valuesTable(operated))
 		}),
 		update(check, "README.md", func(old []byte) ([]byte, error) {
 			readme, err := between(old, beginJobs, endJobs, listTable(all))

@@ -1,0 +1,354 @@
+package eventing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	clientset "k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+const operatorChart = "charts/eventing-manager"
+
+// eachHelm runs a test with the versions of Helm that know the chart's apiVersion.
+func eachHelm(t *testing.T, test func(t *testing.T, h *helm.Helm)) {
+	t.Helper()
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, major := range []int{3, 4} {
+		h, err := helm.New(t.Context(), root, major)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(fmt.Sprintf("Helm%d", major), func(t *testing.T) { test(t, h) })
+	}
+}
+
+// operator renders the operator's chart.
+func operator(t *testing.T, h *helm.Helm, namespace string, set ...string) []*unstructured.Unstructured {
+	t.Helper()
+	text, err := h.Template(t.Context(), "eventing-manager", operatorChart, "--namespace", namespace, "--kube-version", "1.30.0", "--include-crds", "--set", strings.Join(append([]string{"image.tag=v1"}, set...), ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*unstructured.Unstructured
+	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
+		u := &unstructured.Unstructured{}
+		raw, err := yaml.YAMLToJSONStrict([]byte(document))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		if strings.TrimSpace(string(raw)) == "null" {
+			continue
+		}
+		if err := u.UnmarshalJSON(raw); err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		all = append(all, u)
+	}
+	return all
+}
+
+// names are the objects as "Kind name", sorted.
+func names(objects []*unstructured.Unstructured) []string {
+	var all []string
+	for _, u := range objects {
+		all = append(all, u.GetKind()+" "+u.GetName())
+	}
+	slices.Sort(all)
+	return all
+}
+
+// typed are the objects of one kind.
+func typed[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) []T {
+	t.Helper()
+	var all []T
+	for _, u := range objects {
+		if u.GetKind() != kind {
+			continue
+		}
+		var one T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &one, true); err != nil {
+			t.Fatalf("%s %s: %v", kind, u.GetName(), err)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// TestOperatorChart: what is rendered, on each version of Helm.
+func TestOperatorChart(t *testing.T) {
+	want := []string{
+		"ClusterRole eventing-controller", "ClusterRole eventing-manager", "ClusterRole eventing-publisher-proxy",
+		"ClusterRoleBinding eventing-controller", "ClusterRoleBinding eventing-manager", "ClusterRoleBinding eventing-publisher-proxy",
+		"CustomResourceDefinition eventings.operator.kyma-project.io", "CustomResourceDefinition subscriptions.eventing.kyma-project.io",
+		"Deployment eventing-manager", "NetworkPolicy eventing-manager", "NetworkPolicy eventing-nats",
+		"Role eventing-controller", "Role eventing-manager", "Role eventing-publisher-proxy",
+		"RoleBinding eventing-controller", "RoleBinding eventing-manager", "RoleBinding eventing-publisher-proxy",
+		"Service eventing-manager-metrics",
+		"ServiceAccount eventing-controller", "ServiceAccount eventing-manager", "ServiceAccount eventing-publisher-proxy",
+	}
+	eachHelm(t, func(t *testing.T, h *helm.Helm) {
+		objects := operator(t, h, "shop")
+		if diff := cmp.Diff(want, names(objects)); diff != "" {
+			t.Errorf("objects (-want +got):\n%s", diff)
+		}
+		for _, u := range objects {
+			_, isOurs := u.GetLabels()[backend.PlaneLabel]
+			scope := "shop"
+			if strings.HasPrefix(u.GetKind(), "Cluster") || u.GetKind() == "CustomResourceDefinition" {
+				scope = ""
+			}
+			if isOurs || u.GetNamespace() != scope {
+				t.Errorf("%s %s is in namespace %q; the label of a plane, by which the operator deletes: %t", u.GetKind(), u.GetName(), u.GetNamespace(), isOurs)
+			}
+		}
+		d := typed[appsv1.Deployment](t, objects, "Deployment")[0]
+		if got := d.Spec.Template.Spec.Containers[0]; got.Image != "eu.gcr.io/kyma-project/eventmesh-migration/eventing-manager:v1" ||
+			!slices.Contains(got.Args, "--nats-image=eu.gcr.io/kyma-project/eventmesh-migration/nats-server:v1") || !slices.Contains(got.Args, "--resource-prefix=eventing") {
+			t.Errorf("image %s, arguments %q", got.Image, got.Args)
+		}
+
+		digest := "sha256:" + strings.Repeat("0a", 32)
+		other := operator(t, h, "shop", "resourcePrefix=shop", "replicas=2", "image.digests.nats-server="+digest)
+		if both := slices.DeleteFunc(names(other), func(name string) bool {
+			return strings.HasPrefix(name, "CustomResourceDefinition ") || !slices.Contains(want, name)
+		}); len(both) > 0 {
+			t.Errorf("operators with two prefixes share %q", both)
+		}
+		if !slices.Contains(names(other), "PodDisruptionBudget shop-manager") {
+			t.Error("two operators have no PodDisruptionBudget")
+		}
+		if args := typed[appsv1.Deployment](t, other, "Deployment")[0].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--nats-image=eu.gcr.io/kyma-project/eventmesh-migration/nats-server@"+digest) {
+			t.Errorf("the digest does not replace the tag: %q", args)
+		}
+		named := names(operator(t, h, "shop", "fullnameOverride=eventing-controller-manager"))
+		if !slices.Contains(named, "Deployment eventing-controller-manager") || slices.Contains(named, "ServiceAccount eventing-manager") {
+			t.Errorf("with another name: %q", named)
+		}
+
+		for _, tc := range []struct{ reason, set, refused string }{
+			{"an image that nobody has pushed", "image.tag=", "image.allowDevel=true is for tests"},
+			{"three operators", "replicas=3", "use 1 or 2"},
+			{"a prefix that is too long", "resourcePrefix=" + strings.Repeat("a", 31), "use at most 30"},
+			{"an unknown value", "replica=2", "replica"},
+			{"a digest that is none", "image.digests.nats-server=sha256:1", "digest"},
+		} {
+			if _, err := h.Template(t.Context(), "eventing-manager", operatorChart, "--namespace", "shop", "--kube-version", "1.30.0", "--set", "image.tag=v1,"+tc.set); err == nil || !strings.Contains(err.Error(), tc.refused) {
+				t.Errorf("%s: want an error with %q, got %v", tc.reason, tc.refused, err)
+			}
+		}
+	})
+}
+
+// TestNetworkPolicies: the policy of NATS selects the pods of NATS, and lets in the programs of eventing at the port of clients, and nobody
+// else.
+func TestNetworkPolicies(t *testing.T) {
+	rendered, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "shop"}, map[string]any{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := labels.Set(typed[appsv1.StatefulSet](t, rendered, "StatefulSet")[0].Spec.Template.Labels)
+	program := labels.Set(backend.Names("eventing").Labels(backend.PlaneShared, "publisher-proxy", "", nil))
+	eachHelm(t, func(t *testing.T, h *helm.Helm) {
+		objects := operator(t, h, "shop")
+		manager := labels.Set(typed[appsv1.Deployment](t, objects, "Deployment")[0].Spec.Template.Labels)
+		for _, policy := range typed[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy") {
+			if policy.Name != "eventing-nats" {
+				continue
+			}
+			if !selects(t, &policy.Spec.PodSelector, server) || selects(t, &policy.Spec.PodSelector, program) || selects(t, &policy.Spec.PodSelector, manager) {
+				t.Errorf("the policy selects %v", policy.Spec.PodSelector)
+			}
+			for _, tc := range []struct {
+				reason string
+				pod    labels.Set
+				ports  []int32
+			}{
+				{"the operator", manager, []int32{4222, 8222}},
+				{"a server", server, []int32{4222, 6222}},
+				{"the publisher or the controller", program, []int32{4222}},
+				{"another operator's program", labels.Set(backend.Names("shop").Labels(backend.PlaneShared, "publisher-proxy", "", nil)), nil},
+				{"any other pod", labels.Set{"app": "orders"}, nil},
+			} {
+				var got []int32
+				for _, rule := range policy.Spec.Ingress {
+					if slices.ContainsFunc(rule.From, func(from networkingv1.NetworkPolicyPeer) bool { return selects(t, from.PodSelector, tc.pod) }) {
+						got = append(got, rule.Ports[0].Port.IntVal)
+					}
+				}
+				if diff := cmp.Diff(tc.ports, got); diff != "" {
+					t.Errorf("%s may reach NATS at (-want +got):\n%s", tc.reason, diff)
+				}
+			}
+		}
+	})
+}
+
+func selects(t *testing.T, selector *metav1.LabelSelector, pod labels.Set) bool {
+	t.Helper()
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Matches(pod)
+}
+
+type warned struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (w *warned) HandleWarningHeader(_ int, _ string, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, text)
+}
+
+// TestOperatorManifest: the rendered chart is applied to a real API server, in a namespace that enforces the restricted Pod Security
+// Standard. A second time, it changes nothing. Each account may do what its program needs, and no more.
+func TestOperatorManifest(t *testing.T) {
+	const namespace = "operator-manifest"
+	ctx := t.Context()
+	config, warnings := cluster.Config(), &warned{}
+	config.WarningHandler = warnings
+	core, err := clientset.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{
+		"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
+	}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := helm.New(ctx, root, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := operator(t, h, namespace, "replicas=2")
+	apply := func() map[string]string {
+		versions := map[string]string{}
+		for _, u := range objects {
+			gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+			of := dynamic.ResourceInterface(client.Resource(gvr))
+			if u.GetNamespace() != "" {
+				of = client.Resource(gvr).Namespace(u.GetNamespace())
+			}
+			applied, err := of.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubectl", Force: true})
+			if err != nil {
+				t.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+			}
+			versions[u.GetKind()+" "+u.GetName()] = fmt.Sprint(applied.GetGeneration(), " ", applied.GetManagedFields()[0].Time)
+			if u.GetKind() != "CustomResourceDefinition" { // the one that the tests of this package share
+				t.Cleanup(func() { _ = of.Delete(context.WithoutCancel(ctx), u.GetName(), metav1.DeleteOptions{}) })
+			}
+		}
+		return versions
+	}
+	first := apply()
+	if diff := cmp.Diff(first, apply()); diff != "" {
+		t.Errorf("a second apply changes something (-first +second):\n%s", diff)
+	}
+	poll.Until(t, time.Minute, "the pods of the operator are admitted", func(ctx context.Context) error {
+		pods, err := core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=eventing-manager"})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != 2 {
+			return fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return nil
+	})
+	if len(warnings.all) > 0 {
+		t.Errorf("the API server warns:\n%s", strings.Join(warnings.all, "\n"))
+	}
+
+	for _, tc := range []struct {
+		account, verb, group, resource, namespace, name string
+		allowed                                         bool
+	}{
+		{"eventing-manager", "patch", "apps", "statefulsets", namespace, "eventing-nats", true},
+		{"eventing-manager", "create", "", "secrets", namespace, "", true},
+		{"eventing-manager", "update", "coordination.k8s.io", "leases", namespace, "eventing-manager.kyma-project.io", true},
+		{"eventing-manager", "update", "operator.kyma-project.io", "eventings", "kcp-system", "x", true},
+		{"eventing-manager", "create", "events.k8s.io", "events", "kcp-system", "", true},
+		{"eventing-manager", "update", "coordination.k8s.io", "leases", namespace, "other", false},
+		{"eventing-manager", "get", "", "secrets", "default", "x", false},
+		{"eventing-manager", "create", "", "pods", namespace, "", false},
+		{"eventing-manager", "create", "", "persistentvolumeclaims", namespace, "", false},
+		{"eventing-manager", "create", "", "serviceaccounts", namespace, "", false},
+		{"eventing-manager", "create", "rbac.authorization.k8s.io", "roles", namespace, "", false},
+		{"eventing-manager", "patch", "rbac.authorization.k8s.io", "clusterrolebindings", "", "eventing-manager", false},
+		{"eventing-manager", "patch", "apiextensions.k8s.io", "customresourcedefinitions", "", "x", false},
+		{"eventing-manager", "patch", "networking.k8s.io", "networkpolicies", namespace, "eventing-nats", false},
+		{"eventing-publisher-proxy", "list", "eventing.kyma-project.io", "subscriptions", "shop", "", true},
+		{"eventing-publisher-proxy", "watch", "", "configmaps", namespace, "eventing-backends", true},
+		{"eventing-publisher-proxy", "get", "", "configmaps", namespace, "eventing-nats-config", false},
+		{"eventing-publisher-proxy", "patch", "eventing.kyma-project.io", "subscriptions", "shop", "x", false},
+		{"eventing-publisher-proxy", "get", "", "secrets", namespace, "eventing-nats-users", false},
+		{"eventing-controller", "update", "eventing.kyma-project.io", "subscriptions/status", "shop", "x", true},
+		{"eventing-controller", "update", "", "configmaps", namespace, "eventing-controller-state", true},
+		{"eventing-controller", "update", "", "configmaps", namespace, "eventing-backends", false},
+		{"eventing-controller", "get", "", "secrets", namespace, "eventing-nats-users", false},
+		{"eventing-controller", "patch", "apps", "statefulsets", namespace, "eventing-nats", false},
+	} {
+		resource, sub, _ := strings.Cut(tc.resource, "/")
+		poll.Until(t, 20*time.Second, fmt.Sprintf("%+v", tc), func(ctx context.Context) error {
+			review, err := core.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + namespace + ":" + tc.account,
+				Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: tc.verb, Group: tc.group, Resource: resource, Subresource: sub, Namespace: tc.namespace, Name: tc.name},
+			}}, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			if review.Status.Allowed != tc.allowed {
+				return errors.New(review.Status.Reason)
+			}
+			return nil
+		})
+	}
+	for _, kind := range []string{"Role", "ClusterRole"} {
+		for _, role := range typed[rbacv1.ClusterRole](t, objects, kind) { // a Role has the same fields
+			for _, rule := range role.Rules {
+				if slices.Contains(rule.Verbs, "*") || slices.Contains(rule.Resources, "*") || slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.APIGroups, rbacv1.GroupName) {
+					t.Errorf("%s %s has the rule %v", kind, role.Name, rule)
+				}
+			}
+		}
+	}
+}
