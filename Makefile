@@ -66,7 +66,9 @@ build: ## Build bin/<job> for this machine
 # Where images go, and what they are called there: <REPOSITORY>/<job>:<TAG>.
 REPOSITORY ?= eu.gcr.io/kyma-project/eventmesh-migration
 TAG ?= $(VERSION)
-IMAGES ?= $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go))
+IMAGES ?= $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go)) nats-server
+# The package of a program that is not in cmd/.
+PACKAGE_nats-server := github.com/nats-io/nats-server/v2
 # Docker if it runs, or else Buildah.
 BUILDER ?= $(shell if docker info >/dev/null 2>&1; then echo docker build; elif command -v buildah >/dev/null; then echo buildah bud --isolation chroot --format docker; fi)
 CA_CERTIFICATES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
@@ -75,7 +77,8 @@ CA_CERTIFICATES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /et
 images: image-files ## Build all container images, with Docker or Buildah
 	@if [[ -z "$(BUILDER)" ]]; then echo "needs Docker or Buildah (Debian: apt-get install buildah)" >&2; exit 1; fi
 	@for cmd in $(IMAGES); do \
-	  $(BUILDER) --quiet --build-arg CMD=$$cmd --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
+	  file=Dockerfile; if [[ -e Dockerfile.$$cmd ]]; then file=Dockerfile.$$cmd; fi; \
+	  $(BUILDER) --quiet -f $$file --build-arg CMD=$$cmd --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 	    -t $(REPOSITORY)/$$cmd:$(TAG) . >/dev/null; \
 	  size=$$(du -sbc bin/image/$$cmd bin/image/ca-certificates.crt bin/image/licenses/$$cmd | awk 'END {print $$1 / 1e6}'); \
 	  printf '%-60s %5.1f MB\n' $(REPOSITORY)/$$cmd:$(TAG) $$size; \
@@ -87,8 +90,8 @@ images: image-files ## Build all container images, with Docker or Buildah
 image-files:
 	@if [[ -z "$(CA_CERTIFICATES)" ]]; then echo "no CA certificates found: set CA_CERTIFICATES (Debian: apt-get install ca-certificates)" >&2; exit 1; fi
 	mkdir -p bin/image && cp -L "$(CA_CERTIFICATES)" bin/image/ca-certificates.crt
-	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/ $(IMAGES:%=./cmd/%)
-	go run ./licenses -into bin/image/licenses -programs bin/image $(IMAGES)
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/ $(foreach image,$(IMAGES),$(or $(PACKAGE_$(image)),./cmd/$(image)))
+	go run ./licenses -into bin/image/licenses -programs bin/image $(foreach image,$(IMAGES),$(image)$(addprefix =,$(PACKAGE_$(image))))
 
 .PHONY: charts
 charts: ## Generate charts and documentation tables from internal/registry and values.yaml, and definitions of kinds from api/

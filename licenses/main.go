@@ -3,7 +3,7 @@
 //
 //	go run ./licenses -into bin/image/licenses -programs bin/image httpsource-sync trigger-sync
 //
-// Each command gets a folder: LICENSE, and below the module's path and version what the module has. A module without a text
+// A command is one of cmd/, or <name>=<package>. Each gets a folder: LICENSE, and below the module's path and version what the module has. A module without a text
 // is an error, and so is a module that a program in -programs says it is linked from and that has no text in its folder.
 package main
 
@@ -38,8 +38,12 @@ func main() {
 
 func run(ctx context.Context, into, programs string, commands []string) error {
 	for _, command := range commands {
+		command, of, found := strings.Cut(command, "=")
+		if !found {
+			of = "./cmd/" + command
+		}
 		dir := filepath.Join(into, command)
-		if err := collect(ctx, "./cmd/"+command, dir); err != nil {
+		if err := collect(ctx, of, dir); err != nil {
 			return fmt.Errorf("%s: %w", command, err)
 		}
 		if programs == "" {
@@ -55,6 +59,9 @@ func run(ctx context.Context, into, programs string, commands []string) error {
 	}
 	return nil
 }
+
+// ours is the path of this project's module.
+const ours = "github.com/kyma-project/eventmesh-migration"
 
 // module is one that a program is linked from.
 type module struct {
@@ -202,7 +209,11 @@ func texts(root string, packages []string) ([]string, error) {
 
 // withoutText returns the modules that a program says it is linked from and that have no licence in a folder.
 func withoutText(info *debug.BuildInfo, dir string) []string {
-	modules := []*module{{Path: "go", Version: strings.TrimPrefix(info.GoVersion, "go")}, {Path: info.Main.Path, Main: true}}
+	modules := []*module{
+		{Path: "go", Version: strings.TrimPrefix(info.GoVersion, "go")},
+		// A program of others is of no main module here.
+		{Path: info.Main.Path, Version: info.Main.Version, Main: info.Main.Path == ours},
+	}
 	for _, dep := range info.Deps {
 		modules = append(modules, &module{Path: dep.Path, Version: dep.Version})
 	}

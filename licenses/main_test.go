@@ -22,22 +22,25 @@ func TestEachLinkedModuleIsInTheImageWithItsLicence(t *testing.T) {
 		t.Fatalf("the commands are %q, %v", mains, err)
 	}
 	into := t.TempDir()
-	for _, main := range mains {
-		command := filepath.Base(filepath.Dir(main))
+	for _, main := range append(mains, "nats-server=github.com/nats-io/nats-server/v2") {
+		command, of, found := strings.Cut(main, "=")
+		if !found {
+			command, of = filepath.Base(filepath.Dir(main)), filepath.Dir(main)
+		}
 		t.Run(command, func(t *testing.T) {
 			dir := filepath.Join(into, command)
-			if err := collect(t.Context(), "../cmd/"+command, dir); err != nil {
+			if err := collect(t.Context(), of, dir); err != nil {
 				t.Fatal(err)
 			}
-			modules, _, err := linked(t.Context(), "../cmd/"+command)
+			modules, _, err := linked(t.Context(), of)
 			if err != nil {
 				t.Fatal(err)
 			}
 			info := &debug.BuildInfo{}
 			for _, m := range modules {
 				switch {
-				case m.Main:
-					info.Main = debug.Module{Path: m.Path}
+				case m.Main || strings.HasPrefix(of, m.Path):
+					info.Main = debug.Module{Path: m.Path, Version: m.Version}
 				case m.Path == "go":
 					info.GoVersion = "go" + m.Version
 				default:
@@ -68,6 +71,7 @@ func TestEachLinkedModuleIsInTheImageWithItsLicence(t *testing.T) {
 func TestTheDockerfilesCopyTheLicences(t *testing.T) {
 	for file, want := range map[string]string{
 		"../Dockerfile":                      "COPY bin/image/licenses/${CMD} /licenses",
+		"../Dockerfile.nats-server":          "COPY bin/image/licenses/${CMD} /licenses",
 		"../Dockerfile.application-operator": "COPY LICENSE /licenses/eventmesh-migration/LICENSE",
 		"../.dockerignore":                   "!LICENSE",
 	} {
@@ -140,7 +144,7 @@ func TestWithoutText(t *testing.T) {
 		{reason: "a notice is no licence", goes: "go1.26.0", deps: []*debug.Module{{Path: "example.com/b", Version: "v1.0.0"}}, want: []string{"example.com/b"}},
 		{reason: "Go's own", goes: "go1.27.0", want: []string{"go"}},
 	} {
-		got := withoutText(&debug.BuildInfo{GoVersion: tc.goes, Main: debug.Module{Path: "example.com/ours"}, Deps: tc.deps}, dir)
+		got := withoutText(&debug.BuildInfo{GoVersion: tc.goes, Main: debug.Module{Path: ours}, Deps: tc.deps}, dir)
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ func Knative() Option {
 	return func(o *options) { o.node, o.knative = true, true }
 }
 
-// Push builds a command of this repository and pushes it as an image that holds nothing else: its entrypoint is the
+// Push builds a command of this repository, or of one of its modules, and pushes it as an image that holds nothing else: its entrypoint is the
 // program, its user a number that is not root's. It returns the image's name for the specification of a pod. A name without
 // tag gets one that tells the program's content, so that what was built again is pulled again.
 func (c *ControlPlane) Push(ctx context.Context, image, pkg string) (string, error) {
@@ -51,7 +52,7 @@ func (c *ControlPlane) Push(ctx context.Context, image, pkg string) (string, err
 	if err != nil {
 		return "", fmt.Errorf("cannot push %s: %w", image, err)
 	}
-	binary := filepath.Join(c.Dir, "images", path.Base(pkg))
+	binary := filepath.Join(c.Dir, "images", programOf(pkg))
 	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -65,6 +66,14 @@ func (c *ControlPlane) Push(ctx context.Context, image, pkg string) (string, err
 		return "", fmt.Errorf("cannot push %s: %w\n%s", image, err, said.String())
 	}
 	return strings.TrimSpace(string(name)), nil
+}
+
+// programOf is the name that go build gives the program of a package: the major version of a module is none.
+func programOf(pkg string) string {
+	if _, err := strconv.Atoi(strings.TrimPrefix(path.Base(pkg), "v")); err == nil {
+		return path.Base(path.Dir(pkg))
+	}
+	return path.Base(pkg)
 }
 
 // knativeNamespace is where Knative Eventing runs.
