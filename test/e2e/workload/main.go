@@ -5,6 +5,8 @@
 //	workload serve ADDRESS  answers every request with 200; the pod's readiness probe decides when it counts. What follows
 //	                        is for people who read the arguments of a pod.
 //	workload relay URL      listens at :8080, or at the address that follows, and hands every request on to the URL, answering what that answers
+//	workload nats URL       publishes an event and consumes it again, with the seeds of the environment variables PUBLISHER and
+//	                        CONTROLLER and the authority of CA, and shows that nobody else may
 //	workload hang           ignores SIGTERM, as a program that does not want to end
 package main
 
@@ -37,7 +39,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: workload api | crash WORDS | serve ADDRESS | relay URL | hang")
+		return errors.New("usage: workload api | crash WORDS | serve ADDRESS | relay URL | nats URL | hang")
 	}
 	switch rest := args[1:]; {
 	case args[0] == "api":
@@ -53,6 +55,8 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 		return serve(ctx, address, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
+	case args[0] == "nats" && len(rest) == 1:
+		return throughNATS(ctx, rest[0])
 	case args[0] == "hang":
 		signal.Ignore(syscall.SIGTERM)
 		select {}

@@ -1,0 +1,304 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	clientset "k8s.io/client-go/kubernetes"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+const (
+	eventingNamespace = "kyma-system"
+	natsServer        = "github.com/nats-io/nats-server/v2"
+	// eventingObject asks for one server; %s is what happens to its volume.
+	eventingObject = `apiVersion: operator.kyma-project.io/v1alpha1
+kind: Eventing
+metadata: {name: eventing, namespace: kyma-system}
+spec:
+  backend:
+    type: NATS
+    config: {natsStreamReplicas: 1, natsStorage: {retention: %s}}
+`
+)
+
+var eventings = operatorv1alpha1.GroupVersion.WithResource("eventings")
+
+// eventing is a cluster without anything of Kyma's: its kind Subscription has the name of ours.
+type eventing struct {
+	*cluster
+	kubectl  string
+	manifest string
+}
+
+// startEventing starts a cluster with volumes on its node, and a namespace that is restricted.
+func startEventing(t *testing.T) *eventing {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("no kubectl is installed, which applies the manifest")
+	}
+	plane, err := kubernetes.Start(ctx, kubernetes.Node())
+	check(err)
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	e := &eventing{cluster: &cluster{ControlPlane: plane, images: map[string]string{}}, kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml")}
+	e.client, err = clientset.NewForConfig(e.Config())
+	check(err)
+	e.dynamic, err = dynamic.NewForConfig(e.Config())
+	check(err)
+
+	_, err = e.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: eventingNamespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}, metav1.CreateOptions{})
+	check(err)
+	e.volume(ctx, t)
+
+	root, err := kubernetes.ModuleRoot()
+	check(err)
+	manager, err := e.Push(ctx, "eventmesh/eventing-manager:e2e", "./cmd/eventing-manager")
+	check(err)
+	_, err = e.Push(ctx, "eventmesh/nats-server:e2e", natsServer)
+	check(err)
+	h, err := helm.New(ctx, root, 4)
+	check(err)
+	text, err := h.Template(ctx, "eventing-manager", "charts/eventing-manager", "--namespace", eventingNamespace, "--include-crds", "--kube-version", fmt.Sprintf("1.%d.0", e.Minor),
+		"--set", "image.tag=e2e,image.repository="+strings.TrimSuffix(manager, "/eventing-manager:e2e"))
+	check(err)
+	check(os.WriteFile(e.manifest, []byte(text), 0o600))
+	return e
+}
+
+// volume makes the default class, and a volume on the node, in which no provisioner has a part. The kubelet lets the group of a pod write to
+// it, as it does for volumes of real clusters.
+func (e *eventing) volume(ctx context.Context, t *testing.T) {
+	t.Helper()
+	dir := filepath.Join(e.Dir, "volume")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := e.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != 1 {
+		t.Fatalf("%d nodes, %v", len(nodes.Items), err)
+	}
+	mode := storagev1.VolumeBindingWaitForFirstConsumer
+	if _, err := e.client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta:  metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &mode,
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "local-0"},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodes.Items[0].Name}}},
+			}}}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// do runs kubectl, with an input.
+func (e *eventing) do(t *testing.T, input string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), e.kubectl, args...)
+	cmd.Env = []string{"KUBECONFIG=" + e.Kubeconfig, "HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	cmd.Stdin = strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// ready waits until the Eventing is.
+func (e *eventing) ready(t *testing.T, limit time.Duration) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s\n%s", e.describe(eventingNamespace), logs(e.client, eventingNamespace, "app.kubernetes.io/component=operator"))
+		}
+	})
+	poll.Until(t, limit, "the Eventing is Ready", func(ctx context.Context) error {
+		u, err := e.dynamic.Resource(eventings).Namespace(eventingNamespace).Get(ctx, "eventing", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if state, _, _ := unstructured.NestedString(u.Object, "status", "state"); state != string(operatorv1alpha1.StateReady) {
+			return fmt.Errorf("%v", u.Object["status"])
+		}
+		return nil
+	})
+}
+
+// throughNATS runs a pod that publishes and consumes through the Service of NATS.
+func (e *eventing) throughNATS(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	names := backend.Names(backend.DefaultPrefix)
+	from := func(variable, secret, key string) corev1.EnvVar {
+		return corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key}}}
+	}
+	yes, no := true, false
+	job, err := e.client.BatchV1().Jobs(eventingNamespace).Create(ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "through-nats-"},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32),
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+				RestartPolicy:   corev1.RestartPolicyNever,
+				SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+				Containers: []corev1.Container{{
+					Name: "client", Image: e.image(t, workload), Args: []string{"nats", "tls://" + names.NATS() + "." + eventingNamespace + ".svc:4222"},
+					Env:             []corev1.EnvVar{from("PUBLISHER", names.NATSUsers(), "publisher"), from("CONTROLLER", names.NATSUsers(), "controller"), from("CA", names.NATSCA(), "ca.crt")},
+					SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status batchv1.JobStatus
+	err = await(ctx, e.client.BatchV1().RESTClient(), "jobs", eventingNamespace, job.Name, &batchv1.Job{}, func(o runtime.Object) bool {
+		if j, ok := o.(*batchv1.Job); ok {
+			status = j.Status
+		}
+		return status.Succeeded+status.Failed > 0
+	})
+	said := logs(e.client, eventingNamespace, "job-name="+job.Name)
+	if err != nil || status.Succeeded != 1 || !strings.Contains(said, "wrong credentials are refused") {
+		t.Fatalf("the client in a pod: %v\n%s", err, said)
+	}
+	policy := metav1.DeletePropagationBackground
+	if err := e.client.BatchV1().Jobs(eventingNamespace).Delete(ctx, job.Name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deleted deletes the Eventing, and waits until nothing of the operator's is left but claims, of which there are to be n.
+func (e *eventing) deleted(t *testing.T, n int) {
+	t.Helper()
+	if err := e.dynamic.Resource(eventings).Namespace(eventingNamespace).Delete(t.Context(), "eventing", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, 3*time.Minute, "the Eventing and what it asked for are gone", func(ctx context.Context) error {
+		u, err := e.dynamic.Resource(eventings).Namespace(eventingNamespace).Get(ctx, "eventing", metav1.GetOptions{})
+		if err := poll.Gone(err); err != nil {
+			return fmt.Errorf("%w: %v", err, u.Object["status"])
+		}
+		var left []string
+		for _, kind := range []string{"Secret", "ConfigMap", "Service", "Pod", "StatefulSet", "PodDisruptionBudget"} {
+			group := map[string]string{"StatefulSet": "apps", "PodDisruptionBudget": "policy"}[kind]
+			gvr, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind})
+			list, err := e.dynamic.Resource(gvr).Namespace(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: backend.PlaneLabel})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				left = append(left, kind+" "+list.Items[i].GetName())
+			}
+		}
+		claims, err := e.client.CoreV1().PersistentVolumeClaims(eventingNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 || len(claims.Items) != n {
+			return fmt.Errorf("left are %q and %d claims", left, len(claims.Items))
+		}
+		return nil
+	})
+}
+
+// TestEventing applies the manifest and an Eventing to an empty cluster, sends an event through NATS, and deletes it all again.
+func TestEventing(t *testing.T) {
+	e := startEventing(t)
+	ctx := t.Context()
+	began := time.Now()
+	e.do(t, "", "apply", "-f", e.manifest)
+	e.do(t, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/eventings.operator.kyma-project.io")
+	e.do(t, fmt.Sprintf(eventingObject, "Retain"), "apply", "-f", "-")
+	e.ready(t, 90*time.Second)
+	t.Logf("Ready after %.0f s", time.Since(began).Seconds())
+	e.throughNATS(t)
+
+	// What kubectl has applied stays as it is, and an operator that has nothing to do writes nothing.
+	e.do(t, "", "diff", "-f", e.manifest)
+	e.do(t, fmt.Sprintf(eventingObject, "Retain"), "diff", "-f", "-")
+	mark, err := e.Mark(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-time.After(2 * time.Minute):
+	case <-ctx.Done():
+		t.Fatal(ctx.Err())
+	}
+	account := "system:serviceaccount:" + eventingNamespace + ":eventing-manager"
+	writes, err := e.Requests(ctx, mark, kubernetes.All(kubernetes.IsWrite, func(r kubernetes.Request) bool {
+		return r.User == account && r.Resource != "coordination.k8s.io/leases"
+	}))
+	if err != nil || len(writes) > 0 {
+		t.Errorf("an idle operator writes %v, %v", writes, err)
+	}
+	refused, err := e.Requests(ctx, 0, func(r kubernetes.Request) bool { return r.User == account && r.Code == 403 })
+	if err != nil || len(refused) > 0 {
+		t.Errorf("the operator's Role lacks %v, %v", refused, err)
+	}
+
+	e.deleted(t, 1)
+	e.do(t, fmt.Sprintf(eventingObject, "Delete"), "apply", "-f", "-")
+	e.ready(t, 90*time.Second)
+	e.throughNATS(t)
+	e.deleted(t, 0)
+	e.do(t, "", "delete", "-f", e.manifest, "--wait=true", "--timeout=60s")
+	left, err := e.client.CoreV1().Pods(eventingNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range left.Items {
+		if pod := &left.Items[i]; pod.DeletionTimestamp == nil {
+			t.Errorf("Pod %s is left", pod.Name)
+		}
+	}
+	if _, err := e.dynamic.Resource(eventings).List(ctx, metav1.ListOptions{}); err == nil {
+		t.Error("the kind Eventing is still served")
+	}
+}
