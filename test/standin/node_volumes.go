@@ -275,14 +275,14 @@ func (v *volumes) mount(pod *corev1.Pod) (Mounts, error) {
 			if err != nil {
 				return nil, err
 			}
-			real, err := v.volumes.Get(bound.Spec.VolumeName)
+			persistent, err := v.volumes.Get(bound.Spec.VolumeName)
 			if err != nil {
 				return nil, err
 			}
-			if real.Spec.HostPath == nil {
-				return nil, fmt.Errorf("PersistentVolume %s is no directory", real.Name)
+			if persistent.Spec.HostPath == nil {
+				return nil, fmt.Errorf("PersistentVolume %s is no directory", persistent.Name)
 			}
-			dir = real.Spec.HostPath.Path
+			dir = persistent.Spec.HostPath.Path
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
