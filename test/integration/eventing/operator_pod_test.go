@@ -106,7 +106,7 @@ func TestOperatorInPods(t *testing.T) {
 			return nil, err
 		}
 		// The certificate names localhost, not the address.
-		args := append(slices.Clone(pod.Spec.Containers[0].Args), "--metrics-bind-address=0", "--health-probe-bind-address="+probes, "--nats-url="+strings.Replace(url, "127.0.0.1", "localhost", 1))
+		args := append(slices.Clone(pod.Spec.Containers[0].Args), "--metrics-bind-address=0", "--drain-delay=1s", "--drain-watch=1s", "--health-probe-bind-address="+probes, "--nats-url="+strings.Replace(url, "127.0.0.1", "localhost", 1))
 		p, err := standin.StartProcess(binary, append(standin.Env(pod), "KUBECONFIG="+kubeconfig), args)
 		if err != nil {
 			return nil, err
