@@ -3,6 +3,8 @@
 package stream
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,6 +24,8 @@ const (
 
 	managedBy = "managed-by"
 	epochKey  = "epoch"
+
+	subscriptionKey = "subscription"
 )
 
 // Config is the stream. While it is closed, no event can be published to it, and consumers go on. NATS discards nothing: a full stream
@@ -92,6 +96,28 @@ func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.
 		AckWait:        AckWait,
 		MaxDeliver:     -1,
 		MaxAckPending:  pending,
-		Metadata:       map[string]string{"subscription": namespace + "/" + name},
+		Metadata:       map[string]string{subscriptionKey: namespace + "/" + name},
 	}
+}
+
+// ConsumerDiffers tells whether a consumer is not as it is wanted. Metadata that NATS added do not count.
+func ConsumerDiffers(is, want jetstream.ConsumerConfig) bool {
+	filters := is.FilterSubjects
+	if is.FilterSubject != "" {
+		filters = append(slices.Clone(filters), is.FilterSubject)
+	}
+	for key, value := range want.Metadata {
+		if is.Metadata[key] != value {
+			return true
+		}
+	}
+	return !slices.Equal(slices.Sorted(slices.Values(filters)), slices.Sorted(slices.Values(want.FilterSubjects))) ||
+		is.DeliverPolicy != want.DeliverPolicy || is.AckPolicy != want.AckPolicy || is.AckWait != want.AckWait ||
+		is.MaxDeliver != want.MaxDeliver || is.MaxAckPending != want.MaxAckPending || is.InactiveThreshold != 0 || is.PauseUntil != nil
+}
+
+// Subscription is the namespace and the name of the Subscription of a consumer. ok is false for a consumer that is not ours.
+func Subscription(c jetstream.ConsumerConfig) (namespace, name string, ok bool) {
+	namespace, name, ok = strings.Cut(c.Metadata[subscriptionKey], "/")
+	return namespace, name, ok && c.Durable == backend.ConsumerName(namespace, name)
 }
