@@ -29,8 +29,9 @@ var required = []string{"Ce-Specversion", "Ce-Id", "Ce-Source", "Ce-Type"}
 func eventHeader(message nats.Header) (http.Header, error) {
 	header := make(http.Header, len(message)+4)
 	for name, values := range message {
+		attribute := len(name) > len(attributePrefix) && strings.EqualFold(name[:len(attributePrefix)], attributePrefix)
 		name = textproto.CanonicalMIMEHeaderKey(name)
-		if len(values) == 0 || !strings.HasPrefix(name, attributePrefix) && !passed[name] {
+		if len(values) == 0 || !attribute && !passed[name] {
 			continue
 		}
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(values[0]) {
