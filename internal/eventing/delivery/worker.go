@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -45,6 +46,9 @@ type worker struct {
 	slots        chan struct{} // one for each event that may be posted
 	posting      *sync.WaitGroup
 	ending       chan struct{}
+	inFlight     prometheus.Gauge
+	backlog      prometheus.Gauge
+	duration     prometheus.Observer
 	end          sync.Once
 	health       health
 }
@@ -54,6 +58,9 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
 		slots: make(chan struct{}, settings.MaxInFlight), posting: &d.posting, ending: make(chan struct{}),
+		inFlight: d.options.Metrics.inFlight.WithLabelValues(subscription.String()),
+		backlog:  d.options.Metrics.backlog.WithLabelValues(subscription.String()),
+		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
 	}
 	var err error
 	w.consuming, err = consumer.Consume(w.receive, jetstream.PullMaxMessages(min(settings.MaxInFlight, mostPulled)),
@@ -95,10 +102,10 @@ func (w *worker) receive(m jetstream.Msg) {
 		w.giveBack(m, 0)
 	case w.slots <- struct{}{}:
 		w.posting.Add(1)
-		w.Metrics.inFlight.WithLabelValues(w.name).Inc()
+		w.inFlight.Inc()
 		go func() {
 			w.deliver(m)
-			w.Metrics.inFlight.WithLabelValues(w.name).Dec()
+			w.inFlight.Dec()
 			<-w.slots
 			w.posting.Done()
 		}()
@@ -124,7 +131,7 @@ func (w *worker) deliver(m jetstream.Msg) {
 	}
 	defer keepAlive(m)()
 	o := w.post(header, m.Data())
-	w.Metrics.backlog.WithLabelValues(w.name).Set(float64(about.NumPending))
+	w.backlog.Set(float64(about.NumPending))
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
@@ -144,7 +151,7 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	began := time.Now()
 	o := w.Sender.send(context.Background(), sink.url, header, data)
 	w.Metrics.total.WithLabelValues(w.name, o.code).Inc()
-	w.Metrics.duration.WithLabelValues(w.name).Observe(time.Since(began).Seconds())
+	w.duration.Observe(time.Since(began).Seconds())
 	return o
 }
 
@@ -166,20 +173,25 @@ func (w *worker) deadLetter(about *jetstream.MsgMetadata, header http.Header, da
 
 // keepAlive tells NATS that the sink works on an event, until the function that it returns is called.
 func keepAlive(m jetstream.Msg) (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		ticker := time.NewTicker(progress)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-ticker.C:
-				_ = m.InProgress() // without it the event is sent again, which is what would happen anyway
-			}
+	var mu sync.Mutex
+	ended := false
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(progress, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			_ = m.InProgress() // without it the event is sent again, which is what would happen anyway
+			timer.Reset(progress)
 		}
-	}()
-	return func() { close(ended) }
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+		timer.Stop()
+	}
 }
 
 // acknowledge tells NATS that an event was taken, and waits until NATS has stored that.

@@ -158,14 +158,19 @@ func (r *rig) writeBackends(b backend.Backends) {
 // controller starts the program.
 func (r *rig) controller(pod string, args ...string) *suite.Process {
 	r.t.Helper()
-	return suite.Start(r.t, suite.Program{
+	return suite.Start(r.t, r.program(pod, args...))
+}
+
+func (r *rig) program(pod string, args ...string) suite.Program {
+	r.t.Helper()
+	return suite.Program{
 		Binary: suite.Build(r.t, "./cmd/eventing-controller"),
 		Args: append([]string{
 			"--namespace=" + r.control, "--nats-seed-file=" + filepath.Join(r.files, "controller"), "--nats-ca-file=" + filepath.Join(r.files, "ca.crt"),
 			"--metrics-address=0", "--health-address=0", "--lease-duration=2s", "--dns-server=" + r.dns,
 		}, args...),
 		Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "POD_NAME=" + pod},
-	})
+	}
 }
 
 // subscribe creates a Subscription to a type of the source commerce. Its name is that of its sink. more is added to its spec.
