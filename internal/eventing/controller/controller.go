@@ -91,6 +91,7 @@ type Controller struct {
 func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) error {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = requests, burst
+	config.WarningHandler = rest.NoWarnings{} // each write would warn of the finalizer, whose name is Kyma's
 	ctrl.SetLogger(zapr.NewLogger(log))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventingv1alpha2.AddToScheme} {

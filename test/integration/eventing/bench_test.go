@@ -52,10 +52,16 @@ func startCounter(t *testing.T) *counter {
 	c.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
 		c.waiting.Add(1)
-		<-*c.gate.Load()
-		c.n.Add(1)
+		select {
+		case <-*c.gate.Load():
+			c.n.Add(1)
+		case <-q.Context().Done():
+		}
 	}))
-	t.Cleanup(c.Server.Close)
+	t.Cleanup(func() {
+		c.CloseClientConnections() // requests may wait for the gate, and Close for them
+		c.Server.Close()
+	})
 	return c
 }
 
@@ -106,18 +112,18 @@ func TestBenchDelivery(t *testing.T) {
 				sink.close()
 				p := start[which]()
 				// Processes start and connect as long as they like: the time begins when all that may be in flight is.
-				reach := func(of *atomic.Int64, n int) {
-					poll.Until(t, 2*time.Minute, "requests", func(context.Context) error {
+				reach := func(what string, of *atomic.Int64, n int) {
+					poll.Until(t, 2*time.Minute, fmt.Sprintf("%s: %s", p, what), func(context.Context) error {
 						if is := of.Load(); is < int64(n) {
 							return fmt.Errorf("%d of %d", is, n)
 						}
 						return nil
 					})
 				}
-				reach(&sink.waiting, min(10*subscribers, events))
+				reach("requests wait", &sink.waiting, min(10*subscribers, events))
 				began := time.Now()
 				close(*sink.gate.Load())
-				reach(&sink.n, events)
+				reach("events are delivered", &sink.n, events)
 				took[which] = float64(events) / time.Since(began).Seconds()
 				r.awaitEmpty(t)
 				p.Kill()
@@ -137,7 +143,7 @@ func (r *rig) fill(t *testing.T, types, events int) {
 	round := time.Now().UnixNano()
 	var futures []jetstream.PubAckFuture
 	for i := range events {
-		f, err := r.publisher.PublishMsgAsync(event(fmt.Sprintf("t%d.v1", i%types), fmt.Sprintf("%d-%d", round, i), `{"order": 4711, "text": "`+string(bytes.Repeat([]byte("x"), 900))+`"}`))
+		f, err := r.publisher.PublishMsgAsync(event(fmt.Sprintf("t%d.v1", i%types), fmt.Sprintf("%d-%d", round, i), `{"order": 4711, "text": "`+string(bytes.Repeat([]byte("x"), 900))+`"}`), jetstream.WithStallWait(limit))
 		if err != nil {
 			t.Fatal(err)
 		}

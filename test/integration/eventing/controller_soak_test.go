@@ -108,11 +108,15 @@ func TestSoakDelivery(t *testing.T) {
 		}
 		break
 	}
-	requests := 0
+	requests, deliveries := 0, 0
 	for i := range subscribers {
 		name, want := fmt.Sprintf("sink-%02d", i), published[i%len(types)]
 		r.sinks.await(t, name, 15*time.Minute, want...)
+		if i == 2 || i == 3 {
+			continue // these refuse events, and get them again
+		}
 		requests += len(r.sinks.ids(name))
+		deliveries += len(want)
 	}
 	r.awaitEmpty(t)
 	// What was delivered when a process was killed may come again, but nothing new comes before it.
@@ -123,6 +127,5 @@ func TestSoakDelivery(t *testing.T) {
 		}
 		seen[id], last = true, max(last, id)
 	}
-	wanted := count / len(types) * subscribers
-	t.Logf("%d events, %d kills: %d requests for %d deliveries, %d more than once", count, kills, requests, wanted, requests-wanted)
+	t.Logf("%d events, %d kills: sinks that refuse nothing got %d requests for %d deliveries, %d more than once", count, kills, requests, deliveries, requests-deliveries)
 }
