@@ -150,7 +150,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 
 # Their files carry the build tag slow.
 SLOW := ./internal/eventmap ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
-  ./test/integration/charts ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
+  ./test/integration/charts ./test/integration/eventing ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old
 test-old: export EVENTMESH_TEST_KUBERNETES := 1.16
@@ -173,6 +173,7 @@ soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go
 bench: cluster ## Compare time, requests and memory with a plain client-go loop and a plain reverse proxy
 	go run ./test/bench
 	go run ./test/bench/eventservice -overload 10m
+	go test -tags bench -count 1 -timeout 2h -v -run '^TestBench' ./test/integration/eventing
 
 ##@ Keeping it tidy
 MODULES := examples/installer tools/api test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build

@@ -77,7 +77,7 @@ func room(importPath string) string {
 var mechanics = []string{"k8sutil", "natsutil", "redact"}
 
 // severalJobs are the commands that are more than one job's binary.
-var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service"}
+var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller"}
 
 // pure are packages that decide over what they are given.
 var pure = []string{"internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/jobs/trigger/route"}
@@ -186,6 +186,26 @@ var rules = []rule{
 				return nil
 			}
 			return which(p.Deps, func(dep string) bool { return dep == "text/template" || dep == "html/template" })
+		},
+	},
+	{
+		name:   "OnlyEventingHasControllers",
+		reason: "controller-runtime is for what reconciles; the migration acts once, by its engine, and its images stay small",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) == "eventing" {
+				return nil
+			}
+			return which(p.Imports, func(imported string) bool { return strings.HasPrefix(imported, "sigs.k8s.io/controller-runtime") })
+		},
+	},
+	{
+		name:   "DeliveriesAskNoAPIServer",
+		reason: "events are delivered while the API server is away; what needs it is the controller's",
+		breaks: func(p *goPackage) []string {
+			if !strings.HasSuffix(p.ImportPath, "/eventing/delivery") {
+				return nil
+			}
+			return which(p.Deps, isClient)
 		},
 	},
 	{
@@ -578,6 +598,9 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the operator has templates", pkg: in("cmd/eventing-manager", []string{"html/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
 		{reason: "eventing has the parser of templates", pkg: in("internal/eventing/chart", []string{"text/template/parse"}, nil)},
 		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "a command reconciles", pkg: in("cmd/eventing-controller", []string{"internal/eventing/controller", "sigs.k8s.io/controller-runtime/pkg/client"}, nil), want: []string{"OnlyEventingHasControllers"}},
+		{reason: "a controller as it should be", pkg: in("internal/eventing/controller", []string{"internal/eventing/delivery", "sigs.k8s.io/controller-runtime/pkg/client"}, nil)},
+		{reason: "deliveries have a client", pkg: in("internal/eventing/delivery", []string{"k8s.io/client-go/rest"}, nil), want: []string{"DeliveriesAskNoAPIServer"}},
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
 		{reason: "a job manager for everybody", pkg: in("pkg/jobmanager", []string{"pkg/engine"}, nil)},

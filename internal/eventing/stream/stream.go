@@ -4,6 +4,8 @@ package stream
 
 import (
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -113,4 +115,26 @@ func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.
 		MaxAckPending:  pending,
 		Metadata:       map[string]string{SubscriptionKey: namespace + "/" + name},
 	}
+}
+
+// ConsumerDiffers tells whether a consumer is not as it is wanted. Metadata that NATS added do not count.
+func ConsumerDiffers(is, want jetstream.ConsumerConfig) bool {
+	filters := is.FilterSubjects
+	if is.FilterSubject != "" {
+		filters = append(slices.Clone(filters), is.FilterSubject)
+	}
+	for key, value := range want.Metadata {
+		if is.Metadata[key] != value {
+			return true
+		}
+	}
+	return !slices.Equal(slices.Sorted(slices.Values(filters)), slices.Sorted(slices.Values(want.FilterSubjects))) ||
+		is.DeliverPolicy != want.DeliverPolicy || is.AckPolicy != want.AckPolicy || is.AckWait != want.AckWait ||
+		is.MaxDeliver != want.MaxDeliver || is.MaxAckPending != want.MaxAckPending || is.InactiveThreshold != 0 || is.PauseUntil != nil
+}
+
+// Subscription is the namespace and the name of the Subscription of a consumer. ok is false for a consumer that is not ours.
+func Subscription(c jetstream.ConsumerConfig) (namespace, name string, ok bool) {
+	namespace, name, ok = strings.Cut(c.Metadata[SubscriptionKey], "/")
+	return namespace, name, ok && c.Durable == backend.ConsumerName(namespace, name)
 }

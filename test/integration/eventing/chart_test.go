@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/charts/eventing"
@@ -44,6 +47,8 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 		"one server in memory":   "{nats: {replicas: 1, storage: {type: Memory}, maxFileStore: '0', maxMemoryStore: '734003200'}}",
 		"five servers":           "{nats: {replicas: 5, syncInterval: 10s, storage: {className: fast, size: 20Gi}}, global: {prefix: shop}}",
 		"labels and annotations": `{global: {labels: {team: "7", app.kubernetes.io/name: mine}, annotations: {note: "a: b # c"}}}`,
+		"with the controller":    "{controller: {enabled: true, image: 'registry/controller@sha256:0123'}}",
+		"one controller":         `{controller: {enabled: true, replicas: 1, logLevel: Debug, deadLetterSink: "http://letters.shop.svc.cluster.local/?a=b&c=d", deadLetterAfter: 1h}, nats: {enabled: false}, global: {prefix: shop, annotations: {note: "a: b # c"}}}`,
 		"users and an image":     "{nats: {image: 'registry/nats@sha256:0123', users: {system: UA, manager: UB, controller: UC, publisher: UD}, resources: {limits: {cpu: 2}}}}",
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -88,13 +93,18 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 func TestLabels(t *testing.T) {
 	theirs := map[string]string{"team": "shop", backend.PlaneLabel: "theirs"}
 	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{
-		"global": map[string]any{"version": "1.2.3", "labels": map[string]any{"team": "shop", backend.PlaneLabel: "theirs"}},
+		"global":     map[string]any{"version": "1.2.3", "labels": map[string]any{"team": "shop", backend.PlaneLabel: "theirs"}},
+		"controller": map[string]any{"enabled": true},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := backend.Names(backend.DefaultPrefix).Labels(backend.PlaneNATS, "nats", "1.2.3", theirs)
+	names := backend.Names(backend.DefaultPrefix)
 	for _, u := range objects {
+		want := names.Labels(backend.PlaneNATS, "nats", "1.2.3", theirs)
+		if strings.HasPrefix(u.GetName(), names.Controller()) {
+			want = names.Labels(backend.PlaneShared, "controller", "1.2.3", theirs)
+		}
 		if diff := cmp.Diff(want, u.GetLabels()); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", u.GetKind(), u.GetName(), diff)
 		}
@@ -131,5 +141,63 @@ func TestUnknownValues(t *testing.T) {
 		if (want == "") != (err == nil) || err != nil && err.Error() != want {
 			t.Errorf("%s: want %q, got %v", text, want, err)
 		}
+	}
+}
+
+// TestPodsAreRestricted: a namespace that enforces the strictest Pod Security Standard takes all pods of the chart.
+func TestPodsAreRestricted(t *testing.T) {
+	c := client(t)
+	for _, text := range []string{
+		"{apiVersion: v1, kind: Namespace, metadata: {name: restricted, labels: {pod-security.kubernetes.io/enforce: restricted}}}",
+		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: eventing-controller, namespace: restricted}}",
+		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: restricted}}",
+	} {
+		u := object(t, text)
+		resource := namespaces
+		if u.GetKind() == "ServiceAccount" {
+			resource.Resource = "serviceaccounts"
+		}
+		if _, err := c.Resource(resource).Namespace(u.GetNamespace()).Create(t.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "restricted"}, map[string]any{
+		"nats": map[string]any{"image": "registry/nats"}, "controller": map[string]any{"enabled": true, "image": "registry/controller"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, privileged := 0, object(t, "{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: [{name: bad, image: bad}]}}")
+	create := func(pod *unstructured.Unstructured) error {
+		_, err := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("restricted").Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	if err := create(privileged); err == nil {
+		t.Fatal("the namespace takes any pod: this test would hold for nothing")
+	}
+	for _, u := range objects {
+		template, ok, err := unstructured.NestedMap(u.Object, "spec", "template")
+		if err != nil || !ok {
+			continue
+		}
+		pods++
+		pod := &unstructured.Unstructured{Object: template}
+		pod.SetAPIVersion("v1")
+		pod.SetKind("Pod")
+		pod.SetName(u.GetName())
+		// What a StatefulSet adds.
+		if claims, ok, _ := unstructured.NestedSlice(u.Object, "spec", "volumeClaimTemplates"); ok && len(claims) > 0 {
+			volumes, _, _ := unstructured.NestedSlice(pod.Object, "spec", "volumes")
+			volumes = append(volumes, map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": "data"}})
+			if err := unstructured.SetNestedSlice(pod.Object, volumes, "spec", "volumes"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := create(pod); err != nil {
+			t.Errorf("%s %s: %v", u.GetKind(), u.GetName(), err)
+		}
+	}
+	if pods != 2 {
+		t.Errorf("%d templates of pods, want 2", pods)
 	}
 }

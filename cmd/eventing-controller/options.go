@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/controller"
+)
+
+// leastLease is the shortest Lease: a leader has to renew it several times before it ends.
+const leastLease = time.Second
+
+// parse reads the command line. The environment says which pod this is.
+func parse(args []string, env func(string) string, stderr io.Writer) (controller.Options, zapcore.Level, error) {
+	o := controller.Options{Pod: cmp.Or(env("POD_NAME"), "eventing-controller")}
+	flags := flag.NewFlagSet("eventing-controller", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&o.Namespace, "namespace", cmp.Or(env("POD_NAMESPACE"), "kyma-system"), "`namespace` of the ConfigMaps and the Lease; by default that of the pod")
+	prefix := flags.String("resource-prefix", backend.DefaultPrefix, "`prefix` of the names of all objects")
+	flags.StringVar(&o.Version, "version", "devel", "`version` of the operator, for the labels of objects")
+	flags.StringVar(&o.SeedFile, "nats-seed-file", "/etc/eventing/nats-user/controller", "`file` with the seed of the NATS user")
+	flags.StringVar(&o.CAFile, "nats-ca-file", "/etc/eventing/nats-ca/ca.crt", "`file` with the authority of the NATS servers")
+	deadLetterSink := flags.String("dead-letter-sink", "", "`URL` for events that a sink refuses for too long; without it they are retried until the sink takes them")
+	flags.DurationVar(&o.DeadLetterAfter, "dead-letter-after", 24*time.Hour, "how long an event is retried before it goes to the dead letter sink")
+	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` of /metrics; 0 is none")
+	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` of /healthz and /readyz; 0 is none")
+	flags.DurationVar(&o.Lease, "lease-duration", 15*time.Second, "how long others wait for a leader that does not renew its Lease")
+	flags.StringVar(&o.DNSServer, "dns-server", "", "`host:port` of the DNS server that knows the sinks; by default that of the system")
+	level := flags.String("log-level", "info", "`debug`, info, warn or error")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(stderr)
+		flags.Usage()
+		return o, 0, err
+	case err != nil:
+		return o, 0, err
+	}
+	o.Names = backend.Names(*prefix)
+	logLevel, levelErr := zapcore.ParseLevel(*level)
+
+	var all []string
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	add(flags.NArg() > 0, "unexpected arguments: %q", flags.Args())
+	add(len(validation.IsDNS1123Label(o.Namespace)) > 0, "--namespace %q is no name of a namespace", o.Namespace)
+	add(len(validation.IsDNS1123Label(*prefix)) > 0, "--resource-prefix %q cannot begin a name", *prefix)
+	add(o.DeadLetterAfter < 0, "--dead-letter-after must not be negative")
+	add(o.Lease < leastLease, "--lease-duration must be at least %s", leastLease)
+	add(levelErr != nil, "--log-level: %v", levelErr)
+	if o.DNSServer != "" {
+		_, _, err := net.SplitHostPort(o.DNSServer)
+		add(err != nil, "--dns-server %q is not of the form host:port", o.DNSServer)
+	}
+	if *deadLetterSink != "" {
+		var err error
+		o.DeadLetterSink, err = url.Parse(*deadLetterSink)
+		add(err != nil || o.DeadLetterSink.Scheme != "http" && o.DeadLetterSink.Scheme != "https" || o.DeadLetterSink.Host == "", "--dead-letter-sink is not of the form http://<host>")
+	}
+	if len(all) > 0 {
+		return o, 0, errors.New(strings.Join(all, "; "))
+	}
+	return o, logLevel, nil
+}

@@ -1,0 +1,238 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+const (
+	// sweepEvery is how often leftovers are looked for. Nothing tells of them.
+	sweepEvery = 10 * time.Minute
+	// askAgain is when a stream that is not there is asked for again. NATS tells nobody that one was created.
+	askAgain = 2 * time.Second
+	pageSize = 500
+)
+
+// state is what Subscriptions are judged against.
+type state struct {
+	// asked is false before the ConfigMap was read for the first time; known is false if it is not there.
+	asked, known bool
+	backends     backend.Backends
+	// created is when the stream was created; zero if there is none. connects says which connection to NATS said so.
+	created  time.Time
+	connects int
+}
+
+func (c *Controller) backendsKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.Names.Backends()}
+}
+
+// reconcileBackends reads which backends serve, from the API server and not from a cache, takes that over, and says so.
+func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	var config corev1.ConfigMap
+	switch err := c.live.Get(ctx, c.backendsKey(), &config); {
+	case apierrors.IsNotFound(err):
+		// Nobody deletes it while events are taken: the operator creates it again, and what was served is served meanwhile.
+		if c.take(state{asked: true}, true) {
+			return reconcile.Result{}, c.enqueueAll(ctx)
+		}
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("cannot read ConfigMap %s: %w", c.backendsKey(), err)
+	}
+	next := state{asked: true, known: true}
+	var err error
+	if next.backends, err = backend.ParseBackends(config.Data); err != nil {
+		c.log.Error("ConfigMap is not understood: what was served is served on. Next: fix it, or restart the operator",
+			zap.Stringer("configMap", c.backendsKey()), zap.Error(err))
+		return reconcile.Result{}, nil
+	}
+	again := sweepEvery
+	switch err := c.findStream(ctx, &next); {
+	case next.backends.NATS == nil, err == nil:
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		c.log.Info("the stream does not exist yet")
+		again = askAgain
+	default:
+		c.log.Warn("NATS does not answer", zap.Error(err))
+		again = askAgain
+	}
+	if c.take(next, false) {
+		c.log.Info("serving", zap.String("backends", next.backends.Serving.String()), zap.String("epoch", next.backends.Epoch), zap.Time("stream", next.created))
+		if err := c.enqueueAll(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if err := c.report(ctx, next.backends); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.sweep(ctx, next); err != nil {
+		c.log.Warn("cannot look for leftovers in NATS", zap.Error(err))
+		again = min(again, time.Minute)
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// findStream connects, and asks for the stream.
+func (c *Controller) findStream(ctx context.Context, s *state) (err error) {
+	if s.backends.NATS == nil {
+		c.link.close()
+		return nil
+	}
+	c.mu.Lock()
+	before := c.state
+	c.mu.Unlock()
+	if err = c.link.use(s.backends.NATS); err == nil {
+		s.created, s.connects, err = c.link.created(ctx)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.created, s.connects = before.created, before.connects // nothing is known of a change
+	}
+	return err
+}
+
+// take makes a state the present one, and tells whether that is a change. first takes it only if there is none.
+func (c *Controller) take(s state, first bool) (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if first && c.state.asked {
+		return false
+	}
+	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) ||
+		!maps.Equal(c.state.backends.Data(), s.backends.Data())
+	if c.state.connects != s.connects || !c.state.created.Equal(s.created) {
+		c.swept = time.Time{}
+	}
+	c.state = s
+	return changed
+}
+
+// report says which backends are followed now. It writes only what is new.
+func (c *Controller) report(ctx context.Context, of backend.Backends) error {
+	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.Names.ControllerState()}
+	want := backend.ControllerState{Epoch: of.Epoch, ObservedServing: of.Serving, Leader: c.options.Pod, At: time.Now()}
+	var config corev1.ConfigMap
+	err := c.live.Get(ctx, key, &config)
+	switch {
+	case apierrors.IsNotFound(err):
+		config = corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: c.options.Names.Labels(backend.PlaneShared, "controller", c.options.Version, nil)},
+			Data:       want.Data(),
+		}
+		err = c.client.Create(ctx, &config)
+	case err == nil:
+		if is, err := backend.ParseControllerState(config.Data); err == nil && is.Follows(of) && is.Leader == want.Leader {
+			return nil
+		}
+		config.Data = want.Data()
+		// With the version that was read: a former leader that wakes up does not overwrite what the present one says.
+		err = c.client.Update(ctx, &config)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write ConfigMap %s: %w", key, err)
+	}
+	return nil
+}
+
+// enqueueAll lets each Subscription be reconciled.
+func (c *Controller) enqueueAll(ctx context.Context) error {
+	var list eventingv1alpha2.SubscriptionList
+	if err := c.client.List(ctx, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		c.subscriptions.add(client.ObjectKeyFromObject(&list.Items[i]), 0)
+	}
+	return nil
+}
+
+// sweep compares consumers with Subscriptions, after each connection to NATS and from time to time. It only finds; the key's turn acts, after
+// it has read again.
+func (c *Controller) sweep(ctx context.Context, s state) error {
+	c.mu.Lock()
+	due := time.Since(c.swept) >= sweepEvery
+	c.mu.Unlock()
+	if s.created.IsZero() || !due {
+		return nil
+	}
+	js, _, err := c.link.jetStream()
+	if err != nil {
+		return err
+	}
+	// Consumers first: each had its Subscription before, so one without Subscription in the later list has lost it.
+	in, err := js.Stream(ctx, backend.Stream)
+	if err != nil {
+		return err
+	}
+	consumers := map[types.NamespacedName]bool{}
+	list := in.ListConsumers(ctx)
+	for info := range list.Info() {
+		if namespace, name, ok := stream.Subscription(info.Config); ok {
+			consumers[types.NamespacedName{Namespace: namespace, Name: name}] = true
+		}
+	}
+	if err := list.Err(); err != nil {
+		return err
+	}
+	subscriptions, err := c.liveSubscriptions(ctx)
+	if err != nil {
+		return err
+	}
+	var keys []types.NamespacedName
+	c.mu.Lock()
+	for key := range consumers {
+		if !subscriptions[key] {
+			c.leftover[key] = true
+			keys = append(keys, key)
+		}
+	}
+	for key := range c.made {
+		if !consumers[key] {
+			delete(c.made, key)
+			keys = append(keys, key)
+		}
+	}
+	c.swept = time.Now()
+	c.mu.Unlock()
+	for _, key := range keys {
+		c.subscriptions.add(key, 0)
+	}
+	return nil
+}
+
+func (c *Controller) liveSubscriptions(ctx context.Context) (map[types.NamespacedName]bool, error) {
+	all := map[types.NamespacedName]bool{}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(eventingv1alpha2.GroupVersion.WithKind("SubscriptionList"))
+	for {
+		if err := c.live.List(ctx, list, client.Limit(pageSize), client.Continue(list.Continue)); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			all[client.ObjectKeyFromObject(&list.Items[i])] = true
+		}
+		if list.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// serves tells whether a backend delivers events.
+func (s *state) serves(b operatorv1alpha1.BackendType) bool { return s.backends.Serving.Has(b) }

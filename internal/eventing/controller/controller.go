@@ -1,0 +1,238 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+)
+
+const (
+	// reconcilers is how many Subscriptions are worked on at the same time. Most of the time, each waits for the API server.
+	reconcilers = 8
+	firstRetry  = 200 * time.Millisecond
+	lastRetry   = 30 * time.Second
+	// shutdown is how long the process waits for sinks when it ends: the time that a sink has, and that of telling NATS.
+	shutdown = 40 * time.Second
+	// The bound of requests to the API server a second, of this process.
+	requests, burst = 100, 200
+)
+
+// Options are those of the process. All but DeadLetterSink, DNSServer and the addresses are required.
+type Options struct {
+	// Namespace is where the ConfigMaps, the Lease and this pod are. Pod is its name.
+	Namespace, Pod string
+	Names          backend.Names
+	Version        string
+	// SeedFile and CAFile are the seed of the user of NATS, and the authority of its servers.
+	SeedFile, CAFile string
+	// DeadLetterSink and DeadLetterAfter are as in delivery.Options.
+	DeadLetterSink  *url.URL
+	DeadLetterAfter time.Duration
+	// MetricsAddress and HealthAddress are where Prometheus and probes ask: ":8080"; "0" is nowhere.
+	MetricsAddress, HealthAddress string
+	// Lease is how long the others wait for a leader that is gone.
+	Lease time.Duration
+	// DNSServer is as in delivery.NewSender.
+	DNSServer string
+}
+
+// Controller reconciles Subscriptions and follows the backends. It is made by Run.
+type Controller struct {
+	options    Options
+	log        *zap.Logger
+	client     client.Client
+	live       client.Reader // reads that no cache answers
+	deliveries *delivery.Deliveries
+	link       *link
+
+	subscriptions, backends queue
+
+	mu    sync.Mutex
+	state state
+	// made is what is known of the consumer of each Subscription.
+	made map[types.NamespacedName]made
+	// leftover are Subscriptions of consumers that a sweep found no Subscription for.
+	leftover map[types.NamespacedName]bool
+	swept    time.Time
+}
+
+// Run runs the controller until the context ends, and then until the sinks have answered.
+func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) error {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = requests, burst
+	config.WarningHandler = rest.NoWarnings{} // each write would warn of the finalizer, whose name is Kyma's
+	ctrl.SetLogger(zapr.NewLogger(log))
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventingv1alpha2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	grace := shutdown + 5*time.Second
+	renew, retry := o.Lease*2/3, o.Lease/6
+	mgr, err := manager.New(config, manager.Options{
+		Scheme: scheme,
+		Logger: zapr.NewLogger(log),
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
+					o.Namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Names.Backends())},
+				}},
+				&corev1.Service{}: {Transform: onlyName},
+			},
+		},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                true,
+		LeaderElectionID:              o.Names.ControllerLease(),
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true, // Run is the last thing that the process does
+		LeaseDuration:                 &o.Lease, RenewDeadline: &renew, RetryPeriod: &retry,
+		GracefulShutdownTimeout: &grace,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot connect to the API server: %w", err)
+	}
+	c := &Controller{
+		options: o, log: log, client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{},
+	}
+	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
+	c.deliveries = delivery.New(delivery.Options{
+		Sender: delivery.NewSender(o.DNSServer), Metrics: delivery.NewMetrics(metrics.Registry), Log: log,
+		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter,
+		Changed: c.subscriptions.add, Lost: c.lost,
+	})
+	if err := c.register(mgr); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+func (c *Controller) register(mgr manager.Manager) error {
+	limiter := func() workqueue.TypedRateLimiter[reconcile.Request] {
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	}
+	appears := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+	err := builder.ControllerManagedBy(mgr).Named("subscriptions").
+		For(&eventingv1alpha2.Subscription{}).
+		WatchesMetadata(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(c.sinksOf), builder.WithPredicates(appears)).
+		WatchesRawSource(source.TypedFunc[reconcile.Request](c.subscriptions.from)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers, RateLimiter: limiter()}).
+		Complete(reconcile.Func(c.reconcileSubscription))
+	if err != nil {
+		return err
+	}
+	err = builder.ControllerManagedBy(mgr).Named("backends").
+		For(&corev1.ConfigMap{}).
+		WatchesRawSource(source.TypedFunc[reconcile.Request](c.backends.from)).
+		WithOptions(controller.Options{RateLimiter: limiter()}).
+		Complete(reconcile.Func(c.reconcileBackends))
+	if err != nil {
+		return err
+	}
+	for _, add := range []func(string, healthz.Checker) error{mgr.AddHealthzCheck, mgr.AddReadyzCheck} {
+		if err := add("ping", func(*http.Request) error { return nil }); err != nil {
+			return err
+		}
+	}
+	// The Lease is released when this has returned, so that no two processes deliver in turns.
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		c.backends.add(c.backendsKey(), 0) // also if there is no ConfigMap, which nobody tells
+		<-ctx.Done()
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdown)
+		defer cancel()
+		if err := c.deliveries.StopAll(limit); err != nil {
+			c.log.Warn("sinks did not answer before the end: NATS sends their events again", zap.Error(err))
+		}
+		c.link.close()
+		return nil
+	}))
+}
+
+// onlyName leaves nothing of a Service but its name: that is all that is asked of it.
+func onlyName(object any) (any, error) {
+	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
+		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	}
+	return object, nil
+}
+
+// sinksOf are the Subscriptions whose sink is a Service.
+func (c *Controller) sinksOf(ctx context.Context, service client.Object) (all []reconcile.Request) {
+	var list eventingv1alpha2.SubscriptionList
+	if err := c.client.List(ctx, &list, client.InNamespace(service.GetNamespace())); err != nil {
+		c.log.Warn("cannot list Subscriptions", zap.Error(err))
+		return nil
+	}
+	for i := range list.Items {
+		if sink, err := delivery.ParseSink(list.Items[i].Namespace, list.Items[i].Spec.Sink); err == nil && sink.Service == service.GetName() {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return all
+}
+
+// lost is called when NATS does not know the consumer of a Subscription any more.
+func (c *Controller) lost(subscription types.NamespacedName) {
+	c.mu.Lock()
+	delete(c.made, subscription)
+	c.mu.Unlock()
+	c.backends.add(c.backendsKey(), 0) // perhaps the stream is another one
+	c.subscriptions.add(subscription, time.Second)
+}
+
+// queue adds keys to the queue of a reconciler from outside of it. Before the reconciler has started, there is nothing to add to: it
+// begins with all objects.
+type queue struct {
+	mu sync.Mutex
+	of workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+func (q *queue) from(_ context.Context, of workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.of = of
+	return nil
+}
+
+func (q *queue) add(key types.NamespacedName, after time.Duration) {
+	q.mu.Lock()
+	of := q.of
+	q.mu.Unlock()
+	if of != nil {
+		of.AddAfter(reconcile.Request{NamespacedName: key}, after)
+	}
+}

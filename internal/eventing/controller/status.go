@@ -1,0 +1,124 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+)
+
+// findings are what a reconcile has found out about a Subscription.
+type findings struct {
+	// problems of the spec.
+	problems []string
+	// known is false if there is no backend yet; serving is meaningless then.
+	known   bool
+	serving backend.Backends
+	// why each backend that serves does not deliver. "" or absent: it does not, without a reason; see ready.
+	ready map[operatorv1alpha1.BackendType]bool
+	why   string
+	// consumer is its name in NATS, "" if there is none.
+	consumer string
+	// health of the sink, and whether its Service exists.
+	health  delivery.Health
+	service bool
+	sink    delivery.Sink
+}
+
+// statusOf is the status of a Subscription after these findings. What others wrote in it stays.
+func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) eventingv1alpha2.SubscriptionStatus {
+	status := *s.Status.DeepCopy()
+	valid := len(f.problems) == 0
+	status.Ready = valid && f.known && len(f.serving.Serving) > 0
+	status.Types = []eventingv1alpha2.EventType{}
+	status.Backend = eventingv1alpha2.BackendStatus{}
+	for _, t := range s.Spec.Types {
+		status.Types = append(status.Types, eventingv1alpha2.EventType{OriginalType: t, CleanType: t})
+		if f.consumer != "" {
+			status.Backend.Types = append(status.Backend.Types, eventingv1alpha2.BackendEventType{OriginalType: t, ConsumerName: f.consumer})
+		}
+	}
+	status.Backends = nil
+	set := f.serving.Serving.String()
+	active, inactive := eventingv1alpha2.ReasonNATSActive, eventingv1alpha2.ReasonNATSNotActive
+	for name := range strings.SplitSeq(set, ",") {
+		if name == "" {
+			continue
+		}
+		b := operatorv1alpha1.BackendType(name)
+		ready := valid && f.ready[b]
+		status.Ready = status.Ready && ready
+		if b == operatorv1alpha1.EventMesh && (!ready || !f.serving.Serving.Has(operatorv1alpha1.NATS)) {
+			active, inactive = eventingv1alpha2.ReasonMeshActive, eventingv1alpha2.ReasonMeshNotActive
+		}
+		status.Backends = append(status.Backends, eventingv1alpha2.BackendReadiness{
+			Type: name, Ready: ready, ObservedGeneration: s.Generation, Serving: set, Epoch: f.serving.Epoch,
+		})
+	}
+
+	condition := func(of eventingv1alpha2.ConditionType, is bool, yes, no, why string) {
+		reason, value := no, corev1.ConditionFalse
+		if is {
+			reason, value = yes, corev1.ConditionTrue
+		}
+		status.Conditions = withCondition(status.Conditions, eventingv1alpha2.Condition{Type: of, Status: value, Reason: reason, Message: why}, now)
+	}
+	condition(eventingv1alpha2.ConditionSpecValid, valid, eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonSpecInvalid, strings.Join(f.problems, "; "))
+	why := f.why
+	switch {
+	case status.Ready:
+		why = ""
+	case !valid:
+		why = "the spec has validation errors"
+	case !f.known || len(f.serving.Serving) == 0:
+		why = "there is no backend: create an Eventing"
+	}
+	condition(eventingv1alpha2.ConditionActive, status.Ready, active, inactive, why)
+	problem := f.health.Problem
+	if problem == "" && !f.health.Known && valid && !f.service {
+		problem = fmt.Sprintf("Service %s/%s does not exist: create it", f.sink.Namespace, f.sink.Service)
+	}
+	if problem != "" {
+		problem += ". Events wait, and are sent again"
+	}
+	if valid { // without delivery, what was said of the sink stays
+		condition(eventingv1alpha2.ConditionDelivering, problem == "", eventingv1alpha2.ReasonDelivering, eventingv1alpha2.ReasonRetrying, problem)
+	}
+	return status
+}
+
+// withCondition is the conditions with one of them changed. Its time changes only with its status.
+func withCondition(all []eventingv1alpha2.Condition, c eventingv1alpha2.Condition, now time.Time) []eventingv1alpha2.Condition {
+	i := slices.IndexFunc(all, func(is eventingv1alpha2.Condition) bool { return is.Type == c.Type })
+	if i < 0 {
+		c.LastTransitionTime = metav1.NewTime(now)
+		return append(all, c)
+	}
+	c.LastTransitionTime = all[i].LastTransitionTime
+	if all[i].Status != c.Status {
+		c.LastTransitionTime = metav1.NewTime(now)
+	}
+	all[i] = c
+	return all
+}
+
+// sameStatus tells whether a status needs no write.
+func sameStatus(is, want eventingv1alpha2.SubscriptionStatus) bool {
+	return is.Types != nil && equality.Semantic.DeepEqual(is, want)
+}
+
+// judged tells whether the status says that a backend is ready, for this generation and these backends.
+func judged(s *eventingv1alpha2.Subscription, b operatorv1alpha1.BackendType, of backend.Backends) bool {
+	return slices.Contains(s.Status.Backends, eventingv1alpha2.BackendReadiness{
+		Type: string(b), Ready: true, ObservedGeneration: s.Generation, Serving: of.Serving.String(), Epoch: of.Epoch,
+	})
+}

@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+)
+
+func TestStatusOf(t *testing.T) {
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
+	works := delivery.Health{Known: true}
+	for _, tc := range []struct {
+		reason string
+		findings
+		ready    bool
+		backends string // type=ready of each
+		reasons  []string
+	}{
+		{
+			"ready", findings{known: true, serving: backend.Backends{Epoch: "e", Serving: backend.Set{nats}}, ready: map[operatorv1alpha1.BackendType]bool{nats: true}, health: works},
+			true, "NATS=true ", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonNATSActive, eventingv1alpha2.ReasonDelivering},
+		},
+		{
+			"ready, and the sink takes nothing", findings{
+				known: true, serving: backend.Backends{Epoch: "e", Serving: backend.Set{nats}},
+				ready: map[operatorv1alpha1.BackendType]bool{nats: true}, health: delivery.Health{Known: true, Problem: "no"},
+			},
+			true, "NATS=true ", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonNATSActive, eventingv1alpha2.ReasonRetrying},
+		},
+		{
+			"two backends serve, one does not deliver", findings{known: true, serving: backend.Backends{Serving: backend.Set{nats, mesh}}, ready: map[operatorv1alpha1.BackendType]bool{nats: true}, service: true},
+			false, "EventMesh=false NATS=true ", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonMeshNotActive, eventingv1alpha2.ReasonDelivering},
+		},
+		{
+			"invalid", findings{known: true, serving: backend.Backends{Serving: backend.Set{nats}}, ready: map[operatorv1alpha1.BackendType]bool{nats: true}, problems: []string{"a", "b"}},
+			false, "NATS=false ", []string{eventingv1alpha2.ReasonSpecInvalid, eventingv1alpha2.ReasonNATSNotActive},
+		},
+		{
+			"no backend", findings{service: true},
+			false, "", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonNATSNotActive, eventingv1alpha2.ReasonDelivering},
+		},
+		{
+			"no backend serves any more", findings{known: true, service: true},
+			false, "", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonNATSNotActive, eventingv1alpha2.ReasonDelivering},
+		},
+	} {
+		s := subscription(nil)
+		s.Status = statusOf(s, tc.findings, now)
+		var backends string
+		for _, b := range s.Status.Backends {
+			backends += b.Type + "=" + map[bool]string{true: "true", false: "false"}[b.Ready] + " "
+			if b.ObservedGeneration != 3 || b.Serving != tc.serving.Serving.String() || b.Epoch != tc.serving.Epoch {
+				t.Errorf("%s: %+v", tc.reason, b)
+			}
+		}
+		var reasons []string
+		for _, c := range s.Status.Conditions {
+			reasons = append(reasons, c.Reason)
+		}
+		if diff := cmp.Diff(tc.reasons, reasons); diff != "" || s.Status.Ready != tc.ready || backends != tc.backends {
+			t.Errorf("%s: ready %v, backends %s, reasons (-want +got):\n%s", tc.reason, s.Status.Ready, backends, diff)
+		}
+		if again := statusOf(s, tc.findings, now.Add(time.Hour)); !sameStatus(s.Status, again) {
+			t.Errorf("%s: the same findings are written again:\n%s", tc.reason, cmp.Diff(s.Status, again))
+		}
+	}
+}
+
+// TestConditionsStay: a condition of somebody else stays, and the time of one of ours changes with its status only.
+func TestConditionsStay(t *testing.T) {
+	was := metav1.NewTime(time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC))
+	now := was.Add(time.Hour)
+	all := []eventingv1alpha2.Condition{{Type: "theirs", Status: corev1.ConditionTrue, LastTransitionTime: was}, {Type: "ours", Status: corev1.ConditionFalse, LastTransitionTime: was}}
+	all = withCondition(all, eventingv1alpha2.Condition{Type: "ours", Status: corev1.ConditionFalse, Reason: "another"}, now)
+	if !all[1].LastTransitionTime.Equal(&was) || all[1].Reason != "another" {
+		t.Errorf("another reason: %+v", all[1])
+	}
+	all = withCondition(all, eventingv1alpha2.Condition{Type: "ours", Status: corev1.ConditionTrue}, now)
+	if all[1].LastTransitionTime.Time != now || len(all) != 2 || all[0].Type != "theirs" {
+		t.Errorf("another status: %+v", all)
+	}
+}

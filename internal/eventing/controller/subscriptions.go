@@ -1,0 +1,298 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+const (
+	// deletionLimit is how long the deletion of a Subscription waits for NATS. A namespace must not hang on it; a sweep deletes the
+	// consumer later.
+	deletionLimit = 30 * time.Second
+	// afterConflict is when a status is written again that somebody else wrote meanwhile.
+	afterConflict = 200 * time.Millisecond
+)
+
+// made says that a consumer was there, with these settings, in the stream of a time, over one connection.
+type made struct {
+	settings string
+	created  time.Time
+	connects int
+}
+
+var errNoStream = errors.New("stream " + backend.Stream + " does not exist in NATS")
+
+func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	var s eventingv1alpha2.Subscription
+	switch err := c.client.Get(ctx, r.NamespacedName, &s); {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, c.gone(ctx, r.NamespacedName)
+	case err != nil:
+		return reconcile.Result{}, err
+	case !s.DeletionTimestamp.IsZero():
+		return c.deleted(ctx, &s)
+	}
+	c.mu.Lock()
+	now := c.state
+	c.mu.Unlock()
+	if !now.asked {
+		return reconcile.Result{}, nil // all are reconciled when it is known what serves
+	}
+	p, problems := planOf(&s)
+	f := findings{problems: problems, known: now.known, serving: now.backends, sink: p.sink, ready: map[operatorv1alpha1.BackendType]bool{}}
+	var failed error
+	switch {
+	case now.known && len(now.backends.Serving) == 0:
+		failed = c.undo(ctx, &s)
+	case len(problems) > 0 || !now.serves(operatorv1alpha1.NATS):
+		// The consumer stays, and with it the events that wait. Without a backend, it goes with the stream.
+		c.deliveries.Stop(r.NamespacedName)
+	default:
+		failed = c.deliver(ctx, &s, p, now, &f)
+	}
+	if controllerutil.ContainsFinalizer(&s, eventingv1alpha2.Finalizer) {
+		f.consumer = backend.ConsumerName(s.Namespace, s.Name)
+	}
+	if len(problems) == 0 {
+		if f.health = c.deliveries.Health(r.NamespacedName); !f.health.Known {
+			var err error
+			if f.service, err = c.exists(ctx, p.sink); err != nil {
+				return reconcile.Result{}, err
+			}
+		}
+	}
+	result := reconcile.Result{RequeueAfter: f.health.Again}
+	if want := statusOf(&s, f, time.Now()); !sameStatus(s.Status, want) {
+		s.Status = want
+		switch err := c.client.Status().Update(ctx, &s); {
+		case apierrors.IsConflict(err):
+			result.RequeueAfter = afterConflict
+		case err != nil && !apierrors.IsNotFound(err):
+			return reconcile.Result{}, fmt.Errorf("cannot write the status of Subscription %s: %w", r.NamespacedName, err)
+		}
+	}
+	switch {
+	case errors.Is(failed, errNoNATS) && c.link.connected():
+		return reconcile.Result{RequeueAfter: askAgain}, nil
+	case errors.Is(failed, errNoNATS), errors.Is(failed, errNoStream):
+		return result, nil // it comes again with the connection, or with the stream
+	case apierrors.IsConflict(failed):
+		return reconcile.Result{RequeueAfter: afterConflict}, nil
+	default:
+		return result, failed
+	}
+}
+
+// deliver creates or updates the consumer of a Subscription, and lets its events be delivered.
+func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscription, p plan, now state, f *findings) error {
+	key := client.ObjectKeyFromObject(s)
+	err := c.ensureFinalizer(ctx, s)
+	if err == nil {
+		err = c.ensureConsumer(ctx, key, p, now)
+	}
+	if err == nil {
+		err = c.deliveries.Set(key, delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight}, func(ctx context.Context) (jetstream.Consumer, error) {
+			js, _, err := c.link.jetStream()
+			if err != nil {
+				return nil, err
+			}
+			consumer, err := js.Consumer(ctx, backend.Stream, backend.ConsumerName(key.Namespace, key.Name))
+			return consumer, unanswered(err)
+		})
+	}
+	switch {
+	case err == nil:
+		f.ready[operatorv1alpha1.NATS] = true
+	case errors.Is(err, errNoNATS):
+		// Nothing is known of a change. A restart of this process while NATS is away must not write each Subscription twice.
+		f.ready[operatorv1alpha1.NATS] = judged(s, operatorv1alpha1.NATS, now.backends)
+		f.why = errNoNATS.Error()
+	case errors.Is(err, errNoStream):
+		f.why = errNoStream.Error()
+	default:
+		f.why = fmt.Sprintf("cannot create the consumer in NATS: %v", err)
+	}
+	return err
+}
+
+// ensureFinalizer keeps a Subscription from being deleted before its consumer is. It comes before the consumer.
+func (c *Controller) ensureFinalizer(ctx context.Context, s *eventingv1alpha2.Subscription) error {
+	if controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
+		return nil
+	}
+	return c.patchFinalizer(ctx, s, controllerutil.AddFinalizer)
+}
+
+func (c *Controller) patchFinalizer(ctx context.Context, s *eventingv1alpha2.Subscription, change func(client.Object, string) bool) error {
+	before := s.DeepCopy()
+	change(s, eventingv1alpha2.Finalizer)
+	if err := c.client.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("cannot write the finalizer of Subscription %s: %w", client.ObjectKeyFromObject(s), err)
+	}
+	return nil
+}
+
+// ensureConsumer returns nil if the consumer of a Subscription is in the present stream, with its settings.
+func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedName, p plan, now state) error {
+	js, connects, err := c.link.jetStream()
+	if err != nil {
+		return err
+	}
+	if now.created.IsZero() {
+		return errNoStream
+	}
+	inOrder := p.inFlight == 1
+	want := stream.Consumer(key.Namespace, key.Name, p.filters, inOrder)
+	is := made{settings: strconv.FormatBool(inOrder) + " " + strings.Join(p.filters, " "), created: now.created, connects: connects}
+	c.mu.Lock()
+	before, known := c.made[key]
+	c.mu.Unlock()
+	if before == is {
+		return nil
+	}
+	found, err := js.Consumer(ctx, backend.Stream, want.Durable)
+	switch {
+	case err == nil && !stream.ConsumerDiffers(found.CachedInfo().Config, want):
+	case err == nil || errors.Is(err, jetstream.ErrConsumerNotFound):
+		if _, err := js.CreateOrUpdateConsumer(ctx, backend.Stream, want); err != nil {
+			return c.noConsumer(err)
+		}
+		// The stream may have been replaced in the meantime, and then "ready" would be said of another one than that of the epoch.
+		if created, _, err := c.link.created(ctx); err != nil || !created.Equal(now.created) {
+			c.backends.add(c.backendsKey(), 0)
+			return c.noConsumer(errors.Join(err, errNoStream))
+		}
+		c.log.Debug("wrote consumer", zap.Stringer("subscription", key))
+	default:
+		return c.noConsumer(err)
+	}
+	if known && !before.created.Equal(is.created) {
+		c.deliveries.Stop(key) // what is consumed now is a consumer of the former stream
+	}
+	c.mu.Lock()
+	c.made[key] = is
+	c.mu.Unlock()
+	return nil
+}
+
+func (c *Controller) noConsumer(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		c.backends.add(c.backendsKey(), 0)
+		return errNoStream
+	}
+	return unanswered(err)
+}
+
+// deleted deletes what was made for a Subscription that is being deleted.
+func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscription) (reconcile.Result, error) {
+	key := client.ObjectKeyFromObject(s)
+	c.deliveries.Forget(key)
+	if !controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
+		return reconcile.Result{}, nil
+	}
+	if err := c.deleteConsumer(ctx, key); err != nil {
+		if left := deletionLimit - time.Since(s.DeletionTimestamp.Time); left > 0 {
+			c.log.Info("cannot delete the consumer of a Subscription yet", zap.Stringer("subscription", key), zap.Error(err))
+			if c.link.connected() {
+				left = min(left, askAgain)
+			}
+			return reconcile.Result{RequeueAfter: left}, nil // or earlier, with the connection
+		}
+		c.log.Warn("the consumer of a deleted Subscription stays until NATS can be reached", zap.Stringer("subscription", key), zap.Error(err))
+	}
+	switch err := c.patchFinalizer(ctx, s, controllerutil.RemoveFinalizer); {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: afterConflict}, nil
+	default:
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+}
+
+// gone is about a Subscription that is not there. Only the API server itself is believed that: a cache may not know it yet.
+func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
+	c.deliveries.Forget(key)
+	c.mu.Lock()
+	leftover := c.leftover[key]
+	delete(c.leftover, key)
+	delete(c.made, key)
+	c.mu.Unlock()
+	if !leftover {
+		return nil
+	}
+	is := &metav1.PartialObjectMetadata{}
+	is.SetGroupVersionKind(eventingv1alpha2.GroupVersion.WithKind("Subscription"))
+	switch err := c.live.Get(ctx, key, is); {
+	case err == nil:
+		return nil // the watch tells of it soon
+	case !apierrors.IsNotFound(err):
+		return err // the next sweep finds it again
+	}
+	if err := c.deleteConsumer(ctx, key); err != nil {
+		return err
+	}
+	c.log.Info("deleted the consumer of a Subscription that is gone", zap.Stringer("subscription", key))
+	return nil
+}
+
+// undo deletes what was made for a Subscription when no backend serves any more. Without NATS, there is nothing left of it.
+func (c *Controller) undo(ctx context.Context, s *eventingv1alpha2.Subscription) error {
+	key := client.ObjectKeyFromObject(s)
+	c.deliveries.Stop(key)
+	if !controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
+		return nil
+	}
+	if err := c.deleteConsumer(ctx, key); err != nil {
+		c.log.Info("cannot delete the consumer of a Subscription: it goes with the stream", zap.Stringer("subscription", key), zap.Error(err))
+	}
+	return c.patchFinalizer(ctx, s, controllerutil.RemoveFinalizer)
+}
+
+func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedName) error {
+	c.mu.Lock()
+	none := c.state.known && c.state.backends.NATS == nil
+	delete(c.made, key)
+	c.mu.Unlock()
+	if none {
+		return nil
+	}
+	js, _, err := c.link.jetStream()
+	if err != nil {
+		return err
+	}
+	err = js.DeleteConsumer(ctx, backend.Stream, backend.ConsumerName(key.Namespace, key.Name))
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return unanswered(err)
+}
+
+// exists tells whether the Service of a sink is there.
+func (c *Controller) exists(ctx context.Context, sink delivery.Sink) (bool, error) {
+	service := &metav1.PartialObjectMetadata{}
+	service.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
+	err := c.client.Get(ctx, types.NamespacedName{Namespace: sink.Namespace, Name: sink.Service}, service)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}

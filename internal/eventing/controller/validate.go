@@ -1,0 +1,78 @@
+package controller
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+)
+
+const (
+	// formerPrefix begins types of Kyma's former event backend. Events have none of it.
+	formerPrefix = "sap.kyma.custom"
+	maxType      = 253
+	maxInFlight  = 1000
+	// defaultInFlight is what the definition fills in; an object that was stored before has none.
+	defaultInFlight = 10
+)
+
+// plan is what a valid Subscription asks for.
+type plan struct {
+	filters []string
+	// inFlight is the number of events that are posted at the same time, from 1 on; with 1 in their order.
+	inFlight int
+	sink     delivery.Sink
+}
+
+// planOf reads a Subscription. Problems are what its author has to fix, empty if it is valid. The API server checks most of it, too, but
+// an object may be older than its rules, and they know no namespace.
+func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	exact := s.Spec.TypeMatching == eventingv1alpha2.Exact
+	if !exact && s.Spec.TypeMatching != eventingv1alpha2.Standard && s.Spec.TypeMatching != "" {
+		add("typeMatching %q is not known: use standard or exact", s.Spec.TypeMatching)
+	}
+	var err error
+	if p.sink, err = delivery.ParseSink(s.Namespace, s.Spec.Sink); err != nil {
+		add("%v", err)
+	}
+	switch _, err := url.Parse(s.Spec.Source); {
+	case len(s.Spec.Source) > backend.MaxSource:
+		add("source has more than %d bytes", backend.MaxSource)
+	case exact:
+	case s.Spec.Source == "":
+		add("source is empty: name the source of the events, or use typeMatching exact")
+	case err != nil:
+		add("source is no URI reference: use another one, or typeMatching exact")
+	}
+	if len(s.Spec.Types) == 0 {
+		add("types are empty: name at least one type")
+	}
+	for i, t := range s.Spec.Types {
+		switch {
+		case slices.Contains(s.Spec.Types[:i], t):
+			add("type %q is there twice", t)
+		case len(t) > maxType:
+			add("type %q has more than %d characters", t, maxType)
+		case strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r > '~' }):
+			add("type %q has characters that are not printable ASCII", t)
+		case !strings.Contains(t, "."):
+			add("type %q has only one part: a type has at least two, with a dot between them", t)
+		case !exact && strings.HasPrefix(t, formerPrefix):
+			add("type %q begins with %s: leave that out, or use typeMatching exact", t, formerPrefix)
+		}
+		p.filters = append(p.filters, backend.Filter(s.Spec.Source, t))
+	}
+	p.inFlight = defaultInFlight
+	if text, ok := s.Spec.Config[eventingv1alpha2.MaxInFlight]; ok {
+		if p.inFlight, err = strconv.Atoi(text); err != nil || p.inFlight < 1 || p.inFlight > maxInFlight {
+			add("config.%s is %q: use a number from 1 to %d", eventingv1alpha2.MaxInFlight, text, maxInFlight)
+		}
+	}
+	return p, problems
+}

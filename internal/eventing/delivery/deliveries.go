@@ -1,0 +1,159 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Options are what all Subscriptions share. All but the dead letter sink are required.
+type Options struct {
+	Sender  *Sender
+	Metrics *Metrics
+	Log     *zap.Logger
+	// DeadLetterSink gets events that a sink refuses DeadLetterAfter they were published, or later. nil: an event is retried until
+	// its sink takes it.
+	DeadLetterSink  *url.URL
+	DeadLetterAfter time.Duration
+	// Changed is called when Health of a Subscription says something else after a while.
+	Changed func(subscription types.NamespacedName, after time.Duration)
+	// Lost is called when events of a Subscription are not delivered any more, because NATS does not know its consumer.
+	Lost func(subscription types.NamespacedName)
+}
+
+// Settings are how the events of one Subscription are delivered.
+type Settings struct {
+	// Sink is the URL as it is in the Subscription. It is checked at each delivery.
+	Sink string
+	// MaxInFlight is the number of events that are posted at the same time, at least 1.
+	MaxInFlight int
+}
+
+// Deliveries are those of all Subscriptions in this process. Its methods can be called at the same time.
+type Deliveries struct {
+	options Options
+
+	mu      sync.Mutex
+	workers map[types.NamespacedName]*worker
+	stopped bool
+	// posting has one for each event that is being posted, of workers that were stopped, too.
+	posting sync.WaitGroup
+}
+
+// New returns Deliveries that deliver nothing yet.
+func New(o Options) *Deliveries {
+	return &Deliveries{options: o, workers: map[types.NamespacedName]*worker{}}
+}
+
+// Set lets the events of a Subscription be delivered from a consumer. It does nothing if they are, with these settings.
+func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, consumer func(context.Context) (jetstream.Consumer, error)) error {
+	if w := d.worker(subscription); w != nil && w.settings == settings {
+		return nil
+	}
+	from, err := consumer(context.Background())
+	if err != nil {
+		return err
+	}
+	d.Stop(subscription)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped {
+		return errors.New("deliveries have ended")
+	}
+	w, err := d.start(subscription, settings, from)
+	if err == nil {
+		d.workers[subscription] = w
+	}
+	return err
+}
+
+// Stop ends the delivery of the events of a Subscription. Those that are being posted are finished; the others go back to NATS.
+func (d *Deliveries) Stop(subscription types.NamespacedName) {
+	d.mu.Lock()
+	w := d.workers[subscription]
+	delete(d.workers, subscription)
+	d.mu.Unlock()
+	if w != nil {
+		w.stop()
+	}
+}
+
+// Forget is Stop for a Subscription that is gone, and removes its metrics.
+func (d *Deliveries) Forget(subscription types.NamespacedName) {
+	d.Stop(subscription)
+	d.options.Metrics.forget(subscription.String())
+}
+
+// StopAll ends all deliveries permanently, and returns when NATS has what was not posted, and the sinks have answered.
+func (d *Deliveries) StopAll(ctx context.Context) error {
+	d.mu.Lock()
+	d.stopped = true
+	workers := d.workers
+	d.workers = map[types.NamespacedName]*worker{}
+	d.mu.Unlock()
+	for _, w := range workers {
+		w.stop()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, w := range workers {
+			select {
+			case <-w.consuming.Closed():
+			case <-ctx.Done(): // NATS cannot be reached, and sends the events again by itself
+			}
+		}
+		d.posting.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Health is what came of the last deliveries of a Subscription.
+type Health struct {
+	// Known is false if there was none.
+	Known bool
+	// Problem says why the sink does not take events; "" if it does. It does not change with each event.
+	Problem string
+	// Again, if not 0, is when to ask again: the sink takes events, but it refused some a moment ago.
+	Again time.Duration
+}
+
+// Health is that of a Subscription.
+func (d *Deliveries) Health(subscription types.NamespacedName) Health {
+	w := d.worker(subscription)
+	if w == nil {
+		return Health{}
+	}
+	return w.health.at(time.Now())
+}
+
+func (d *Deliveries) worker(subscription types.NamespacedName) *worker {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.workers[subscription]
+}
+
+// lost removes a worker that ended by itself.
+func (d *Deliveries) lost(w *worker) {
+	d.mu.Lock()
+	ours := d.workers[w.subscription] == w
+	if ours {
+		delete(d.workers, w.subscription)
+	}
+	d.mu.Unlock()
+	if ours {
+		w.stop()
+		d.options.Lost(w.subscription)
+	}
+}

@@ -1,0 +1,224 @@
+package delivery
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+)
+
+func TestParseSink(t *testing.T) {
+	for _, tc := range []struct {
+		reason, sink string
+		want         string // the URL that is posted to; "" if the sink is refused
+		said         string
+	}{
+		{"a Service", "http://orders.shop.svc.cluster.local", "http://orders.shop.svc.cluster.local/", ""},
+		{"a port, a path and a query", "https://orders.shop.svc.cluster.local:8443/a%2Fb?c=d", "https://orders.shop.svc.cluster.local:8443/a%2Fb?c=d", ""},
+		{"another namespace", "http://orders.other.svc.cluster.local", "", `sink is in namespace "other"`},
+		{"a pod of a StatefulSet has six labels", "http://orders-0.orders.shop.svc.cluster.local", "", "sink must be"},
+		{"six labels, the last five of which are right", "http://a.orders.shop.svc.cluster.local", "", "sink must be"},
+		{"too few labels", "http://orders.shop.svc", "", "sink must be"},
+		{"another domain behind it", "http://orders.shop.svc.cluster.local.example.com", "", "sink must be"},
+		{"no service", "http://.shop.svc.cluster.local", "", "sink must be"},
+		{"an address", "http://169.254.169.254/latest", "", "sink must be"},
+		{"a user before another host", "http://orders.shop.svc.cluster.local@example.com/", "", "sink must be"},
+		{"a user", "http://user@orders.shop.svc.cluster.local/", "", "sink must be"},
+		{"a dot at the end", "http://orders.shop.svc.cluster.local./", "", "sink must be"},
+		{"another scheme", "ftp://orders.shop.svc.cluster.local", "", "sink must begin with"},
+		{"a port that is none", "http://orders.shop.svc.cluster.local:99999", "", "sink has the port"},
+		{"a port of 0", "http://orders.shop.svc.cluster.local:0", "", "sink has the port"},
+		{"no URL", "http://%zz", "", "sink is no URL"},
+		{"a second line", "http://orders.shop.svc.cluster.local/\n", "", "sink is no URL"},
+	} {
+		got, err := ParseSink("shop", tc.sink)
+		switch {
+		case tc.want == "" && err == nil:
+			t.Errorf("%s: accepted", tc.reason)
+		case tc.want == "" && !strings.Contains(err.Error(), tc.said):
+			t.Errorf("%s: refused, but without %q: %v", tc.reason, tc.said, err)
+		case tc.want != "" && err != nil:
+			t.Errorf("%s: %v", tc.reason, err)
+		case tc.want != "" && (got.url.String() != tc.want || got.Service != "orders" || got.Namespace != "shop"):
+			t.Errorf("%s: %s of %+v", tc.reason, got.url, got)
+		}
+	}
+}
+
+func TestRetryDelay(t *testing.T) {
+	for _, tc := range []struct {
+		reason    string
+		delivered uint64
+		asked     time.Duration
+		random    float64
+		want      time.Duration
+	}{
+		{"the first", 1, 0, .5, time.Second},
+		{"twice as long", 2, 0, .5, 2 * time.Second},
+		{"the fifth", 5, 0, .5, 16 * time.Second},
+		{"at most", 6, 0, .5, 30 * time.Second},
+		{"still at most, after years", 1 << 40, 0, .5, 30 * time.Second},
+		{"a number that NATS never says", 0, 0, .5, time.Second},
+		{"the shortest", 1, 0, 0, 800 * time.Millisecond},
+		{"the longest", 6, 0, 1, 36 * time.Second},
+		{"the sink asks for more", 1, time.Minute, .5, time.Minute},
+		{"the sink asks for less", 6, time.Second, .5, 30 * time.Second},
+		{"the sink asks for too much", 1, time.Hour, .5, 5 * time.Minute},
+	} {
+		if got := retryDelay(tc.delivered, tc.asked, tc.random); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.reason, got, tc.want)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"":                              0,
+		"7":                             7 * time.Second,
+		"-7":                            0,
+		"soon":                          0,
+		"99999999999999999999":          0,
+		"Sun, 22 Nov 2026 10:01:00 GMT": time.Minute,
+		"Sun, 22 Nov 2026 09:00:00 GMT": 0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {text}}, now); got != want {
+			t.Errorf("Retry-After %q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestEventHeader(t *testing.T) {
+	full := func(change func(nats.Header)) nats.Header {
+		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"shop"}, "ce-type": {"a.b"}, "Nats-Msg-Id": {"x"}, "content-type": {"text/plain"}}
+		if change != nil {
+			change(h)
+		}
+		return h
+	}
+	want := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"shop"}, "Ce-Type": {"a.b"}, "Content-Type": {"text/plain"}}
+	for _, tc := range []struct {
+		reason string
+		header nats.Header
+		bad    string
+	}{
+		{"an event, without what is NATS' own", full(nil), ""},
+		{"a header of nobody", full(func(h nats.Header) { h["authorization"] = []string{"x"} }), ""},
+		{"no headers", nil, "ce-specversion is missing"},
+		{"no id", full(func(h nats.Header) { delete(h, "ce-id") }), "ce-id is missing"},
+		{"an empty type", full(func(h nats.Header) { h["ce-type"] = []string{""} }), "ce-type is missing"},
+		{"another version", full(func(h nats.Header) { h["ce-specversion"] = []string{"0.3"} }), "not 1.0"},
+		{"two lines", full(func(h nats.Header) { h["ce-x"] = []string{"a\r\nHost: b"} }), "cannot be sent"},
+		{"a name that is none", full(func(h nats.Header) { h["ce-x y"] = []string{"a"} }), "cannot be sent"},
+		{"two spellings of one name", full(func(h nats.Header) { h["CE-Id"] = []string{"2"} }), "twice"},
+	} {
+		got, err := eventHeader(tc.header)
+		switch {
+		case tc.bad == "" && err != nil:
+			t.Errorf("%s: %v", tc.reason, err)
+		case tc.bad == "":
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		case err == nil || !strings.Contains(err.Error(), tc.bad):
+			t.Errorf("%s: want an error with %q, got %v", tc.reason, tc.bad, err)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	began := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	type step struct {
+		at      time.Duration
+		problem string
+		tell    time.Duration
+	}
+	for _, tc := range []struct {
+		reason string
+		steps  []step
+		at     time.Duration
+		want   Health
+	}{
+		{"nothing", nil, 0, Health{}},
+		{"a sink that works, which is told once", []step{{0, "", soon}, {1, "", 0}}, 2, Health{Known: true}},
+		{"a sink that refuses, which is told once", []step{{0, "no", soon}, {time.Second, "no", 0}}, time.Hour, Health{Known: true, Problem: "no"}},
+		{"another reason is told a little later", []step{{0, "no", soon}, {time.Second, "never", calm}}, 2 * time.Second, Health{Known: true, Problem: "never"}},
+		{"it takes events again, and has refused one a moment ago", []step{{0, "no", soon}, {time.Second, "", calm}}, 3 * time.Second, Health{Known: true, Problem: "no", Again: calm - 3*time.Second}},
+		{"it takes events, and has refused none for a while", []step{{0, "no", soon}, {time.Second, "", calm}}, calm, Health{Known: true}},
+		{"it refuses some of many, which is told at most once in a while", []step{{0, "no", soon}, {1, "", calm}, {2, "no", soon}, {3, "", calm}}, 4, Health{Known: true, Problem: "no", Again: calm - 2}},
+	} {
+		var h health
+		for i, s := range tc.steps {
+			if tell := h.note(s.problem, began.Add(s.at)); tell != s.tell {
+				t.Errorf("%s: step %d is told after %s, want %s", tc.reason, i, tell, s.tell)
+			}
+		}
+		if diff := cmp.Diff(tc.want, h.at(began.Add(tc.at))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+// TestSend: what an answer means, against a real server.
+func TestSend(t *testing.T) {
+	elsewhere := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/body":
+			_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+		case "/nothing":
+			w.WriteHeader(http.StatusNoContent)
+		case "/redirect":
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		case "/elsewhere":
+			elsewhere = true
+		case "/busy":
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "/reset":
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer server.Close()
+	s := NewSender("")
+	for path, want := range map[string]outcome{
+		"/":         {code: "200"},
+		"/body":     {code: "200"},
+		"/nothing":  {code: "204"},
+		"/redirect": {code: "307", problem: "the sink answers 307"},
+		"/busy":     {code: "429", problem: "the sink answers 429", after: 7 * time.Second},
+		"/reset":    {code: "error", problem: "the sink closes connections without an answer"},
+	} {
+		u, err := url.Parse(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := s.send(context.Background(), u, http.Header{"Ce-Id": {"1"}}, []byte("{}"))
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	if elsewhere {
+		t.Error("a redirect was followed")
+	}
+	server.Close()
+	u, _ := url.Parse(server.URL)
+	if got := NewSender("").send(context.Background(), u, http.Header{}, nil); got.problem != "the sink refuses connections" {
+		t.Errorf("nobody listens: %+v", got)
+	}
+	for _, address := range []string{"169.254.169.254:80", "[fe80::1]:80", "0.0.0.0:80"} {
+		if err := notLinkLocal("tcp", address, nil); err == nil {
+			t.Errorf("%s is connected to", address)
+		}
+	}
+	if err := notLinkLocal("tcp", "10.96.0.1:80", nil); err != nil {
+		t.Error(err)
+	}
+}

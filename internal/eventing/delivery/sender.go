@@ -1,0 +1,137 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// sinkTimeout is how long a sink may take for one event.
+	sinkTimeout = 30 * time.Second
+	dialTimeout = 5 * time.Second
+	// readLimit is what is read of an answer, so that its connection can be used again. Nobody uses the content.
+	readLimit = 64 << 10
+	// idleConnections to one sink, and how long they stay.
+	idleConnections = 100
+	idleConnection  = 90 * time.Second
+)
+
+var userAgent = []string{"eventing-controller"}
+
+// Sender posts events.
+type Sender struct {
+	// transport and not a client: a client follows a redirect, which leads to where no rule was checked.
+	transport http.RoundTripper
+}
+
+// NewSender returns a Sender. dnsServer is the host:port of the DNS server that knows the sinks; "" is that of the system.
+func NewSender(dnsServer string) *Sender {
+	resolver := &net.Resolver{}
+	if dnsServer != "" {
+		resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, dnsServer)
+		}}
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, Resolver: resolver, Control: notLinkLocal}
+	return &Sender{transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			host, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			if strings.HasSuffix(host, "."+clusterDomain) {
+				host += "." // the name is complete: the resolver need not try the search domains of the pod
+			}
+			return dialer.DialContext(ctx, network, net.JoinHostPort(host, port))
+		},
+		TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConnsPerHost: idleConnections,
+		IdleConnTimeout:     idleConnection,
+		DisableCompression:  true,
+	}}
+}
+
+// notLinkLocal refuses addresses such as 169.254.169.254, where clouds give credentials to pods. A Service of type ExternalName
+// leads to any name, and its name to any address.
+func notLinkLocal(_, address string, _ syscall.RawConn) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsLinkLocalUnicast() || ip.IsUnspecified() || ip.IsMulticast() {
+		return fmt.Errorf("%s is not the address of a Service", host)
+	}
+	return nil
+}
+
+// outcome is what came of posting an event once.
+type outcome struct {
+	// code is the status of the answer, as text; "error" without an answer.
+	code string
+	// problem says why the event was not taken; "" if it was. It has no part of the event or of the answer.
+	problem string
+	// after is how long the sink wants not to be asked.
+	after time.Duration
+}
+
+func (o outcome) taken() bool { return o.problem == "" }
+
+// send posts an event once. The header is the caller's again when send returns.
+func (s *Sender) send(ctx context.Context, to *url.URL, header http.Header, data []byte) outcome {
+	ctx, cancel := context.WithTimeout(ctx, sinkTimeout)
+	defer cancel()
+	header["User-Agent"] = userAgent
+	request := (&http.Request{
+		Method: http.MethodPost, URL: to, Host: to.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data)),
+	}).WithContext(ctx)
+	if len(data) == 0 {
+		request.Body = http.NoBody
+	}
+	answer, err := s.transport.RoundTrip(request)
+	if err != nil {
+		return outcome{code: "error", problem: reason(err)}
+	}
+	defer answer.Body.Close()
+	// An answer that ends too early is an answer: its status has been read.
+	_, _ = io.CopyN(io.Discard, answer.Body, readLimit)
+	o := outcome{code: strconv.Itoa(answer.StatusCode)}
+	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+		o.problem = "the sink answers " + o.code
+		o.after = retryAfter(answer.Header, time.Now())
+	}
+	return o
+}
+
+// reason is a short text for people, the same each time: it is in a status, which is written when it changes.
+func reason(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("the sink does not answer within %s", sinkTimeout)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "the host of the sink is not known: create the Service"
+	case errors.As(err, &dns):
+		return "the host of the sink cannot be resolved"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the sink refuses connections"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the sink closes connections without an answer"
+	default:
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			return "a connection to the sink takes too long"
+		}
+		return "the sink cannot be reached"
+	}
+}

@@ -1,0 +1,194 @@
+//go:build bench
+
+package eventing_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// benchSize is a size that a variable of the environment changes.
+func benchSize(t *testing.T, variable string, size int) int {
+	t.Helper()
+	if text := os.Getenv(variable); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("%s: %v", variable, err)
+		}
+		return n
+	}
+	return size
+}
+
+// counter is a sink that counts, and lets requests wait until it is opened.
+type counter struct {
+	*httptest.Server
+	waiting, n atomic.Int64
+	gate       atomic.Pointer[chan struct{}]
+}
+
+func startCounter(t *testing.T) *counter {
+	c := &counter{}
+	c.close()
+	c.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		c.waiting.Add(1)
+		select {
+		case <-*c.gate.Load():
+			c.n.Add(1)
+		case <-q.Context().Done():
+		}
+	}))
+	t.Cleanup(func() {
+		c.CloseClientConnections() // requests may wait for the gate, and Close for them
+		c.Server.Close()
+	})
+	return c
+}
+
+func (c *counter) close() {
+	gate := make(chan struct{})
+	c.gate.Store(&gate)
+	c.waiting.Store(0)
+	c.n.Store(0)
+}
+
+// TestBenchDelivery: the controller beside a bare loop that pulls, posts and acknowledges, in turns, over the same stream and for the same
+// Subscriptions. What is reported is the median of the ratios of their throughputs.
+func TestBenchDelivery(t *testing.T) {
+	pairs, events := benchSize(t, "EVENTING_BENCH_PAIRS", 9), benchSize(t, "EVENTING_BENCH_EVENTS", 20_000)
+	for _, subscribers := range []int{1, 100} {
+		r := newRig(t, true)
+		sink := startCounter(t)
+		_, port, _ := net.SplitHostPort(sink.Listener.Addr().String())
+		for i := range subscribers {
+			s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: s%d}, spec: {sink: 'http://s%d.%s.svc.cluster.local:%s/', source: commerce, types: [t%d.v1]}}", i, i, r.namespace, port, i))
+			if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(t.Context(), s, strict); err != nil {
+				t.Fatal(err)
+			}
+		}
+		create := r.controller("pod-1", "--lease-duration=1s")
+		var consumers []string
+		for i := range subscribers {
+			name := fmt.Sprintf("s%d", i)
+			r.await(name, "ready", ready)
+			consumers = append(consumers, backend.ConsumerName(r.namespace, name))
+		}
+		create.Kill()
+		start := [2]func() *suite.Process{
+			func() *suite.Process {
+				return suite.Start(t, suite.Program{Binary: suite.Build(t, "./test/bench/eventing"), Args: []string{
+					"--url=" + strings.Replace(r.URL, "127.0.0.1", "localhost", 1), "--seed=" + filepath.Join(r.files, "controller"),
+					"--ca=" + filepath.Join(r.files, "ca.crt"), "--sink=" + sink.URL, "--consumers=" + strings.Join(consumers, ","),
+				}})
+			},
+			func() *suite.Process { return r.controller("pod-1", "--lease-duration=1s", "--log-level=warn") },
+		}
+		var ratios []float64
+		for pair := range pairs {
+			var took [2]float64
+			for k := range 2 {
+				which := (k + pair) % 2 // A B, B A, A B …
+				r.fill(t, subscribers, events)
+				sink.close()
+				p := start[which]()
+				// Processes start and connect as long as they like: the time begins when all that may be in flight is.
+				reach := func(what string, of *atomic.Int64, n int) {
+					poll.Until(t, 2*time.Minute, fmt.Sprintf("%s: %s", p, what), func(context.Context) error {
+						if is := of.Load(); is < int64(n) {
+							return fmt.Errorf("%d of %d", is, n)
+						}
+						return nil
+					})
+				}
+				reach("requests wait", &sink.waiting, min(10*subscribers, events))
+				began := time.Now()
+				close(*sink.gate.Load())
+				reach("events are delivered", &sink.n, events)
+				took[which] = float64(events) / time.Since(began).Seconds()
+				r.awaitEmpty(t)
+				p.Kill()
+			}
+			ratios = append(ratios, took[1]/took[0])
+			t.Logf("%d Subscriptions, pair %d: bare loop %.0f/s, controller %.0f/s", subscribers, pair+1, took[0], took[1])
+		}
+		slices.Sort(ratios)
+		t.Logf("%d Subscriptions: controller / bare loop: median %.2f (%.2f … %.2f)", subscribers, ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
+		r.clear()
+	}
+}
+
+// fill publishes events to all types in turns, many at a time.
+func (r *rig) fill(t *testing.T, types, events int) {
+	t.Helper()
+	round := time.Now().UnixNano()
+	var futures []jetstream.PubAckFuture
+	for i := range events {
+		f, err := r.publisher.PublishMsgAsync(event(fmt.Sprintf("t%d.v1", i%types), fmt.Sprintf("%d-%d", round, i), `{"order": 4711, "text": "`+string(bytes.Repeat([]byte("x"), 900))+`"}`), jetstream.WithStallWait(limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		futures = append(futures, f)
+	}
+	for _, f := range futures {
+		select {
+		case <-f.Ok():
+		case err := <-f.Err():
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBenchSubscriptions: how long 1,000 Subscriptions in 100 namespaces take to be ready, and the memory of the controller then.
+func TestBenchSubscriptions(t *testing.T) {
+	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
+	r := newRig(t, true)
+	var in []string
+	for range max(count/10, 1) {
+		in = append(in, r.newNamespace("scale"))
+	}
+	for i := range count {
+		namespace := in[i%len(in)]
+		s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: s%d}, spec: {sink: 'http://s%d.%s.svc.cluster.local/', source: commerce, types: [t%d.v1]}}", i, i, namespace, i))
+		if _, err := r.client.Resource(subscriptions).Namespace(namespace).Create(t.Context(), s, strict); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	program := r.program("pod-1", "--log-level=warn")
+	program.Measured = true
+	p := suite.Start(t, program)
+	poll.Until(t, 5*time.Minute, "all Subscriptions have a consumer", func(ctx context.Context) error {
+		s, err := r.manager.Stream(ctx, backend.Stream)
+		if err == nil && s.CachedInfo().State.Consumers < count {
+			err = fmt.Errorf("%d of %d", s.CachedInfo().State.Consumers, count)
+		}
+		return err
+	})
+	for i := range count {
+		name, namespace := fmt.Sprintf("s%d", i), in[i%len(in)]
+		(&rig{t: t, client: r.client, namespace: namespace}).await(name, "ready", ready)
+	}
+	took := time.Since(began)
+	p.Kill()
+	t.Logf("%d Subscriptions: ready after %s, at most %.0f MiB", count, took.Round(time.Millisecond), p.Usage().PeakMiB)
+}
