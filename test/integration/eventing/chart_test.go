@@ -18,7 +18,7 @@ import (
 )
 
 // loaded is the chart that the operator installs.
-func loaded(t *testing.T) *chart.Chart {
+func loaded(t testing.TB) *chart.Chart {
 	t.Helper()
 	c, err := chart.Load(eventing.Chart, ".")
 	if err != nil {

@@ -29,7 +29,7 @@ type plane struct {
 }
 
 // startNATS starts a server as the operator would configure it: one server, storage in files.
-func startNATS(t *testing.T) *plane {
+func startNATS(t testing.TB) *plane {
 	t.Helper()
 	p := &plane{seeds: map[string][]byte{}}
 	keys := map[string]any{}
@@ -71,7 +71,7 @@ func (p *plane) connect(user string, more ...nats.Option) (*nats.Conn, error) {
 }
 
 // as is connected as a user.
-func (p *plane) as(t *testing.T, user string, more ...nats.Option) *nats.Conn {
+func (p *plane) as(t testing.TB, user string, more ...nats.Option) *nats.Conn {
 	t.Helper()
 	c, err := p.connect(user, more...)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *plane) as(t *testing.T, user string, more ...nats.Option) *nats.Conn {
 	return c
 }
 
-func js(t *testing.T, c *nats.Conn) jetstream.JetStream {
+func js(t testing.TB, c *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	j, err := jetstream.New(c, jetstream.WithDefaultTimeout(5*time.Second))
 	if err != nil {
