@@ -43,7 +43,7 @@ func Decode(header http.Header, body []byte) (*cloudevent.Event, *legacy.Problem
 		return structured(body)
 	case strings.Contains(lower, formats):
 		// Receivers differ in how they find that a body is a whole event.
-		return nil, legacy.InvalidField("Content-Type", "data cannot have a type of CloudEvents")
+		return nil, legacy.InvalidField("content-type", "data cannot have a type of CloudEvents")
 	}
 	return binary(header, contentType, body)
 }
