@@ -44,6 +44,9 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 		"one server in memory":   "{nats: {replicas: 1, storage: {type: Memory}, maxFileStore: '0', maxMemoryStore: '734003200'}}",
 		"five servers":           "{nats: {replicas: 5, syncInterval: 10s, storage: {className: fast, size: 20Gi}}, global: {prefix: shop}}",
 		"labels and annotations": `{global: {labels: {team: "7", app.kubernetes.io/name: mine}, annotations: {note: "a: b # c"}}}`,
+		"a publisher":            "{publisher: {enabled: true}}",
+		"a publisher that grows": "{publisher: {enabled: true, image: 'registry/publisher@sha256:0123', replicas: {min: 1, max: 5}, logLevel: debug, resources: {limits: {cpu: 2}}}, global: {prefix: shop}}",
+		"one publisher":          `{publisher: {enabled: true, replicas: {min: 1, max: 1}, serviceAccount: mine}, global: {labels: {team: "7", eventing.kyma-project.io/backend: mine}, annotations: {note: "a: b # c"}}}`,
 		"users and an image":     "{nats: {image: 'registry/nats@sha256:0123', users: {system: UA, manager: UB, controller: UC, publisher: UD}, resources: {limits: {cpu: 2}}}}",
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -132,4 +135,40 @@ func TestUnknownValues(t *testing.T) {
 			t.Errorf("%s: want %q, got %v", text, want, err)
 		}
 	}
+}
+
+// TestPublisherPods: pods of the publisher say which backend they send to, whatever an administrator's labels say. They have one seed, and no
+// key of the authority.
+func TestPublisherPods(t *testing.T) {
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{
+		"global":    map[string]any{"labels": map[string]any{backend.BackendLabel: "mine"}},
+		"publisher": map[string]any{"enabled": true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := backend.Names(backend.DefaultPrefix)
+	for _, u := range objects {
+		if u.GetKind() != "Deployment" {
+			continue
+		}
+		label, _, _ := unstructured.NestedString(u.Object, "spec", "template", "metadata", "labels", backend.BackendLabel)
+		if u.GetName() != names.Publisher() || label != "NATS" {
+			t.Errorf("Deployment %s has pods with %s=%s", u.GetName(), backend.BackendLabel, label)
+		}
+		got := map[string]any{}
+		volumes, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "volumes")
+		for _, v := range volumes {
+			volume := v.(map[string]any)["secret"].(map[string]any)
+			got[volume["secretName"].(string)] = volume["items"].([]any)[0].(map[string]any)["key"]
+			if len(volume["items"].([]any)) != 1 {
+				t.Errorf("more than one key of Secret %s", volume["secretName"])
+			}
+		}
+		if diff := cmp.Diff(map[string]any{names.NATSUsers(): "publisher", names.NATSCA(): "ca.crt"}, got); diff != "" {
+			t.Errorf("Secrets (-want +got):\n%s", diff)
+		}
+		return
+	}
+	t.Error("there is no Deployment")
 }
