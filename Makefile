@@ -170,6 +170,7 @@ soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go
 bench: cluster ## Compare time, requests and memory with a plain client-go loop and a plain reverse proxy
 	go run ./test/bench
 	go run ./test/bench/eventservice -overload 10m
+	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
 
 ##@ Keeping it tidy
 MODULES := examples/installer tools/api test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build

@@ -69,6 +69,9 @@ func Start(cmd *exec.Cmd) (wait func() (Usage, error), err error) {
 	}, nil
 }
 
+// Peak is the highest resident memory of a process that runs, in MiB; 0 if it cannot be read.
+func Peak(pid int) float64 { return highWater(pid) / 1024 }
+
 // highWater is the process's VmHWM in KiB, 0 if it cannot be read.
 func highWater(pid int) (kib float64) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

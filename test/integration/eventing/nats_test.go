@@ -31,6 +31,12 @@ type plane struct {
 // startNATS starts a server as the operator would configure it: one server, storage in files.
 func startNATS(t testing.TB) *plane {
 	t.Helper()
+	return startNATSWith(t, "10s")
+}
+
+// startNATSWith is startNATS with a time after which what was stored is written to the disk; "always" is before it is acknowledged.
+func startNATSWith(t testing.TB, sync string) *plane {
+	t.Helper()
 	p := &plane{seeds: map[string][]byte{}}
 	keys := map[string]any{}
 	for _, user := range []string{"system", "manager", "controller", "publisher"} {
@@ -51,7 +57,7 @@ func startNATS(t testing.TB) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(1), "users": keys, "syncInterval": "10s"}})
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(1), "users": keys, "syncInterval": sync}})
 	if err != nil {
 		t.Fatal(err)
 	}
