@@ -3,6 +3,7 @@ package eventservice
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
@@ -29,9 +30,23 @@ const (
 	All
 )
 
-// Trace are the headers that tie a request to its trace, and its id: those of from, in canonical spelling.
-func Trace(from http.Header, requestID string) http.Header {
-	to := make(http.Header, 2)
-	passTrace(from, to, requestID)
-	return to
+// Trace calls set with the headers that tie a request to its trace, and with its id. Names are in lower case.
+func Trace(from http.Header, requestID string, set func(name, value string)) {
+	for i, name := range traceHeaders {
+		if values := from[name]; len(values) > 0 {
+			set(lowerTraceHeaders[i], values[0])
+		}
+	}
+	set(lowerRequestID, requestID)
 }
+
+var (
+	lowerRequestID    = strings.ToLower(requestIDHeader)
+	lowerTraceHeaders = func() []string {
+		names := make([]string, len(traceHeaders))
+		for i, name := range traceHeaders {
+			names[i] = strings.ToLower(name)
+		}
+		return names
+	}()
+)

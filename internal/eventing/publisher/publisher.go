@@ -104,15 +104,18 @@ func check(e *cloudevent.Event) *legacy.Problem {
 
 // message is an event in the binary mode of CloudEvents for NATS.
 func message(e *cloudevent.Event, from http.Header, requestID string) *nats.Msg {
-	header := make(nats.Header, 16)
-	set := func(name, value string) { header[name] = []string{value} }
+	const most = 16 // of most events
+	header := make(nats.Header, most)
+	values := make([]string, 0, most) // one piece of memory for all
+	set := func(name, value string) {
+		values = append(values, value)
+		header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
 	e.Attributes(func(name, value string) { set("ce-"+name, value) })
 	if t := e.MediaType(); t != "" {
 		set("content-type", t)
 	}
-	for name, values := range eventservice.Trace(from, requestID) {
-		set(strings.ToLower(name), values[0])
-	}
+	eventservice.Trace(from, requestID, set)
 	set(jetstream.MsgIDHeader, backend.MessageID(e.Source, e.ID))
 	return &nats.Msg{Subject: backend.Subject(e.Source, e.Type), Header: header, Data: e.Data}
 }

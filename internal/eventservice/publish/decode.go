@@ -233,7 +233,7 @@ func set(e *cloudevent.Event, version, mode, name, value string) *legacy.Problem
 	case "type":
 		e.Type = value
 	case "source":
-		if _, err := url.Parse(value); err != nil || value != "" && !cloudevent.Printable(value) {
+		if !isSource(value) {
 			return legacy.InvalidField(field, "it must be a URI reference")
 		}
 		e.Source = value
@@ -262,6 +262,20 @@ func set(e *cloudevent.Event, version, mode, name, value string) *legacy.Problem
 	}
 	return nil
 }
+
+// isSource says whether a source is a URI reference of printable characters; "" is missing, and no error here.
+func isSource(value string) bool {
+	if value == "" || plainSource(value) {
+		return true
+	}
+	_, err := url.Parse(value)
+	return err == nil && cloudevent.Printable(value)
+}
+
+// plainSource is a path that needs no parser, such as the name of an application.
+var plainSource = cloudevent.OnlyOf(func(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '.' || c == '_'
+})
 
 // complete says what is missing.
 func complete(e *cloudevent.Event, mode string) *legacy.Problem {

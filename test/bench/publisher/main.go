@@ -1,5 +1,5 @@
-// Command publisher is the least that stores events in JetStream: a handler that calls PublishMsg with the body, and answers. The bench of the
-// publisher of eventing divides by it.
+// Command publisher is the least that stores events in JetStream: a handler that calls PublishMsg with the body and the attributes, unchecked,
+// and answers. The bench of the publisher of eventing divides by it: both store the same messages.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -64,7 +65,13 @@ func run(ctx context.Context, url, subject, seedFile, caFile string) error {
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			_, err = js.PublishMsg(r.Context(), &nats.Msg{Subject: subject, Data: body, Header: nats.Header{jetstream.MsgIDHeader: r.Header["Ce-Id"]}})
+			header := nats.Header{jetstream.MsgIDHeader: r.Header["Ce-Id"], "content-type": r.Header["Content-Type"]}
+			for name, values := range r.Header {
+				if strings.HasPrefix(name, "Ce-") {
+					header[strings.ToLower(name)] = values
+				}
+			}
+			_, err = js.PublishMsg(r.Context(), &nats.Msg{Subject: subject, Data: body, Header: header})
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
