@@ -77,10 +77,10 @@ func room(importPath string) string {
 var mechanics = []string{"k8sutil", "natsutil", "redact"}
 
 // severalJobs are the commands that are more than one job's binary.
-var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service"}
+var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-publisher-proxy"}
 
 // pure are packages that decide over what they are given.
-var pure = []string{"internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/jobs/trigger/route"}
+var pure = []string{"internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/eventservice/publish", "internal/jobs/trigger/route"}
 
 // rule is one of the rules of the house. breaks returns what a package of the
 // product should not import or use.
@@ -169,7 +169,8 @@ var rules = []rule{
 		name:   "EventingKnowsNoMigration",
 		reason: "what moves a cluster is not in the image that carries its events; and what the parts of eventing agree on has no client",
 		breaks: func(p *goPackage) []string {
-			if room(p.ImportPath) != "eventing" {
+			rel := strings.TrimPrefix(p.ImportPath, module+"/")
+			if room(p.ImportPath) != "eventing" && !strings.HasPrefix(rel, "cmd/eventing-") {
 				return nil
 			}
 			facts := strings.HasSuffix(p.ImportPath, "/eventing/backend")
@@ -564,6 +565,10 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the types of the API have a client", pkg: in("api/operator/v1alpha1", []string{"k8s.io/client-go/rest"}, nil), want: []string{"TheAPIHasTypesOnly"}},
 		{reason: "the types of the API know a name of ours", pkg: in("api/operator/v1alpha1", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "TheAPIHasTypesOnly"}},
 		{reason: "eventing knows the engine", pkg: in("internal/eventing/manager", []string{"pkg/engine"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the publisher knows a job", pkg: in("internal/eventing/publisher", []string{"internal/jobs/trigger"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the publisher's command knows the frame", pkg: in("cmd/eventing-publisher-proxy", []string{"internal/eventing/publisher", "internal/cli"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the publisher as it should be", pkg: in("cmd/eventing-publisher-proxy", []string{"flag", "os/signal", "internal/eventing/publisher", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},
+		{reason: "a decoder of CloudEvents asks the API server", pkg: in("internal/eventservice/publish", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"WhatIsPureAsksNobody"}},
 		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"EventingKnowsNoMigration"}},
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
