@@ -86,6 +86,7 @@ func FuzzPublish(f *testing.F) {
 	f.Add("/publish", "text/plain", "Ce-Subject", "Grüße %25", []byte("x"))
 	f.Add("/publish", "", "Ce-Time", "2020-03-01T13:00:00.5Z", []byte{0, 1, 255})
 	f.Add("/publish", "application/json", "Ce-Dataschema", "http://schemas/a", []byte(`{`))
+	f.Add("/publish", `"`, "", "", []byte("x")) // no media type
 	f.Add("/publish", "application/cloudevents-batch+json", "Ce-Id", "2", []byte("[]"))
 	v1, v2 := seeds.Bodies()
 	for i, body := range append(v1, v2...) {

@@ -81,8 +81,8 @@ func one(header http.Header, name string) (string, *legacy.Problem) {
 // binary reads an event whose attributes are headers and whose data is the body.
 func binary(header http.Header, contentType string, body []byte) (*cloudevent.Event, *legacy.Problem) {
 	e := &cloudevent.Event{ContentType: contentType, Untyped: contentType == "", Data: body}
-	if !cloudevent.HeaderValue(contentType) {
-		return nil, legacy.InvalidField("content-type", "")
+	if _, _, err := mime.ParseMediaType(contentType); err != nil && contentType != "" || !cloudevent.HeaderValue(contentType) {
+		return nil, legacy.InvalidField("content-type", "it must be a media type as in RFC 2046")
 	}
 	version, problem := one(header, prefix+"Specversion")
 	if problem == nil {
@@ -242,23 +242,31 @@ func set(e *cloudevent.Event, version, mode, name, value string) *legacy.Problem
 			return legacy.InvalidField(field, "it must be a time as in RFC 3339")
 		}
 		e.When = value
+	case "dataschema", "schemaurl":
+		if name == "schemaurl" && version != v03 {
+			return setOptional(e, field, name, value) // an extension
+		}
+		if name == "dataschema" && version == v03 {
+			return legacy.InvalidField(field, "CloudEvents 0.3 calls it schemaurl")
+		}
+		if u, err := url.Parse(value); err != nil || !u.IsAbs() {
+			return legacy.InvalidField(field, "it must be an absolute URI")
+		}
+		return setOptional(e, field, "dataschema", value)
 	case "data", "datacontenttype", "specversion":
 		return legacy.InvalidField(field, "it cannot be here")
 	default:
-		if version == v03 {
-			switch name {
-			case "schemaurl":
-				name = "dataschema"
-			case "dataschema":
-				return legacy.InvalidField(field, "CloudEvents 0.3 calls it schemaurl")
-			}
-		}
 		if strings.HasPrefix(name, "knative") {
 			return nil // a receiver of the mesh could have its event dropped by it
 		}
-		if !e.Set(name, value) {
-			return legacy.InvalidField(field, fmt.Sprintf("it is empty, or extensions have more than %d bytes together", cloudevent.MaxExtensions))
-		}
+		return setOptional(e, field, name, value)
+	}
+	return nil
+}
+
+func setOptional(e *cloudevent.Event, field, name, value string) *legacy.Problem {
+	if !e.Set(name, value) {
+		return legacy.InvalidField(field, fmt.Sprintf("it is empty, or extensions have more than %d bytes together", cloudevent.MaxExtensions))
 	}
 	return nil
 }

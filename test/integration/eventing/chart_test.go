@@ -7,7 +7,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/charts/eventing"
@@ -168,7 +172,47 @@ func TestPublisherPods(t *testing.T) {
 		if diff := cmp.Diff(map[string]any{names.NATSUsers(): "publisher", names.NATSCA(): "ca.crt"}, got); diff != "" {
 			t.Errorf("Secrets (-want +got):\n%s", diff)
 		}
+		restricted(t, u)
 		return
 	}
 	t.Error("there is no Deployment")
+}
+
+// restricted creates a pod of a Deployment, as a dry run, where Pod Security admits restricted pods only.
+func restricted(t *testing.T, deployment *unstructured.Unstructured) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(resource, namespace string, u *unstructured.Unstructured, options metav1.CreateOptions) error {
+		_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).Create(t.Context(), u, options)
+		return err
+	}
+	object := func(kind, name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name}}}
+	}
+	const namespace = "eventing-restricted"
+	ns := object("Namespace", namespace)
+	ns.SetLabels(map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	if err := create("namespaces", "", ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	template, _, _ := unstructured.NestedMap(deployment.Object, "spec", "template")
+	pod := object("Pod", deployment.GetName())
+	spec := template["spec"].(map[string]any)
+	if name, _ := spec["serviceAccountName"].(string); name != "" {
+		if err := create("serviceaccounts", namespace, object("ServiceAccount", name), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	spec["containers"].([]any)[0].(map[string]any)["image"] = "registry/any@sha256:0123"
+	pod.Object["spec"] = spec
+	if err := create("pods", namespace, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Errorf("a pod of %s is not admitted where pods are restricted: %v", deployment.GetName(), err)
+	}
+	spec["securityContext"].(map[string]any)["runAsNonRoot"] = false
+	if err := create("pods", namespace, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsForbidden(err) {
+		t.Errorf("a pod that is not restricted: %v, want a refusal", err)
+	}
 }

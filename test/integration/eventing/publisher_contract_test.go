@@ -163,6 +163,8 @@ var publisherContract = []published{
 	{reason: "a value that is too long", header: binary("Ce-Subject", strings.Repeat("x", 4097)), status: 400, problem: "ce-subject"},
 	{reason: "too many extensions", header: many(binary(), 5), status: 400, problem: "16384"},
 	{reason: "a content type that hides an event", header: binary("Content-Type", "text/plain; x=application/cloudevents+json"), status: 400, problem: "content-type"},
+	{reason: "a content type that nobody can read", header: binary("Content-Type", `"`), body: "x", status: 400, problem: "RFC 2046"},
+	{reason: "a schema that is no absolute URI", header: binary("Ce-Dataschema", "/a"), status: 400, problem: "ce-dataschema"},
 	{reason: "too large", header: binary(), body: strings.Repeat("x", wholeMiB+1), status: 413, problem: "request_body_too_large"},
 
 	// Structured mode, CloudEvents 1.0.

@@ -485,3 +485,49 @@ func TestPublisherSubscribed(t *testing.T) {
 		}
 	}
 }
+
+// TestPublisherEnds: on SIGTERM, what was read is answered, and the process ends with exit code 0. What was answered with 2xx is there.
+func TestPublisherEnds(t *testing.T) {
+	p := startNATS(t)
+	from := receiver(t, p, stream.Config(wide(), "e1", true))
+	pub := startPublisher(t, p, nil)
+	pub.awaitReady()
+	var accepted atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := 0; ; n++ {
+				got, err := pub.publish(t.Context(), fmt.Sprintf("%d-%d", i, n))
+				if err != nil {
+					return // it has ended
+				}
+				if got.status != 204 {
+					t.Errorf("%s", got)
+				}
+				accepted.Add(1)
+			}
+		})
+	}
+	poll.Until(t, patience, "events are accepted", func(context.Context) error {
+		if n := accepted.Load(); n < 100 {
+			return fmt.Errorf("%d events", n)
+		}
+		return nil
+	})
+	if err := pub.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := pub.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+	info, err := from.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored := int64(info.NumPending); stored < accepted.Load() || !strings.Contains(pub.Log(), "every request is answered") {
+		t.Errorf("%d events are stored, %d were answered with 2xx", stored, accepted.Load())
+	}
+}
