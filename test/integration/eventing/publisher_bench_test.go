@@ -89,7 +89,7 @@ func load(t *testing.T, url string, clients int, each time.Duration) *eventservi
 var number atomic.Int64
 
 // startBare starts the least that stores events in JetStream.
-func startBare(t *testing.T, pub *publisher, url string) string {
+func startBare(t *testing.T, pub *publisher, url string) (string, int) {
 	t.Helper()
 	cmd := exec.Command(suite.Build(t, "./test/bench/publisher"), "-url="+url, "-subject="+backend.Subject("commerce", "order.created.v1"), "-seed-file="+pub.seedFile, "-ca-file="+pub.file)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -108,7 +108,7 @@ func startBare(t *testing.T, pub *publisher, url string) string {
 	if _, err := fmt.Fscanln(out, &address); err != nil {
 		t.Fatal(err)
 	}
-	return address
+	return address, cmd.Process.Pid
 }
 
 // TestPublisherBench divides the publisher by a handler that only publishes: each a process, in turns, in front of the same server and stream.
@@ -129,33 +129,38 @@ func TestPublisherBench(t *testing.T) {
 			}
 			pub := startPublisher(t, p, nil)
 			pub.awaitReady()
-			bare := startBare(t, pub, p.backends().NATS.URL)
+			bare, barePID := startBare(t, pub, p.backends().NATS.URL)
 			for _, url := range []string{bare, pub.URL} {
 				load(t, url, benchClients, time.Second) // warm
 				purge()
 			}
-			var throughput, tail []float64
+			processes := map[string]int{bare: barePID, pub.URL: pub.PID()}
+			var throughput, tail, effort []float64
 			for i := range benchPairs {
 				order := []string{bare, pub.URL}
 				if i%2 == 1 {
 					slices.Reverse(order)
 				}
-				loads := map[string]*eventservice.Load{}
+				loads, spent := map[string]*eventservice.Load{}, map[string]float64{}
 				for _, url := range order {
+					before := measure.CPU(processes[url])
 					loads[url] = load(t, url, benchClients, benchEach)
+					spent[url] = (measure.CPU(processes[url]) - before) / float64(len(loads[url].Latencies))
 					purge()
 				}
 				perSecond := func(l *eventservice.Load) float64 { return float64(len(l.Latencies)) / l.Took.Seconds() }
 				a, b := loads[bare], loads[pub.URL]
 				throughput = append(throughput, perSecond(b)/perSecond(a))
 				tail = append(tail, float64(b.Percentile(99))/float64(a.Percentile(99)))
-				t.Logf("handler %.0f/s p99 %s, publisher %.0f/s p99 %s: throughput %.2f, p99 %.2f",
-					perSecond(a), a.Percentile(99), perSecond(b), b.Percentile(99), throughput[i], tail[i])
+				effort = append(effort, spent[pub.URL]/spent[bare])
+				t.Logf("handler %.0f/s p99 %s, publisher %.0f/s p99 %s: throughput %.2f, p99 %.2f, CPU for one event %.2f",
+					perSecond(a), a.Percentile(99), perSecond(b), b.Percentile(99), throughput[i], tail[i], effort[i])
 			}
 			slices.Sort(throughput)
 			slices.Sort(tail)
-			t.Logf("medians of %d pairs, %d clients, %d bytes: throughput %.2f (at least 0.8), p99 %.2f (at most 1.5)",
-				benchPairs, benchClients, benchSize, throughput[benchPairs/2], tail[benchPairs/2])
+			slices.Sort(effort)
+			t.Logf("medians of %d pairs, %d clients, %d bytes: throughput %.2f (at least 0.8), p99 %.2f (at most 1.5), CPU for one event %.2f",
+				benchPairs, benchClients, benchSize, throughput[benchPairs/2], tail[benchPairs/2], effort[benchPairs/2])
 			t.Logf("bare nats.go with %d publishers: %.0f/s", benchClients, direct(t, p))
 			purge()
 		})
