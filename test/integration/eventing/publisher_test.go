@@ -454,6 +454,10 @@ func TestPublisherSubscribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Those of tests before this one.
+	if err := client.Resource(subscriptions).Namespace("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	for i, spec := range []map[string]any{
 		{"source": "commerce", "types": []any{"order.created.v1", "order.deleted.v2"}},
 		{"source": "commerce", "types": []any{"order.created.v1"}},
