@@ -174,6 +174,7 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go run ./test/bench
 	go run ./test/bench/eventservice -overload 10m
 	go test -tags bench -count 1 -timeout 2h -v -run '^TestBench' ./test/integration/eventing
+	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
 
 ##@ Keeping it tidy
 MODULES := examples/installer tools/api test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build

@@ -49,7 +49,7 @@ var rank = map[string]int{
 	"inventory": 3, "migrationtest": 3, "present": 3, "statusline": 3,
 	"engine": 4, "eventservice": 4,
 	"migration": 5,
-	"kyma":      6, "k8sutil": 6, "redact": 6,
+	"kyma":      6, "k8sutil": 6, "redact": 6, "version": 6,
 	"natsutil": 6,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
 	"api":      7,
@@ -77,10 +77,10 @@ func room(importPath string) string {
 var mechanics = []string{"k8sutil", "natsutil", "redact"}
 
 // severalJobs are the commands that are more than one job's binary.
-var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller"}
+var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy"}
 
 // pure are packages that decide over what they are given.
-var pure = []string{"internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/jobs/trigger/route"}
+var pure = []string{"internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/eventservice/publish", "internal/jobs/trigger/route"}
 
 // rule is one of the rules of the house. breaks returns what a package of the
 // product should not import or use.
@@ -169,7 +169,8 @@ var rules = []rule{
 		name:   "EventingKnowsNoMigration",
 		reason: "what moves a cluster is not in the image that carries its events; and what the parts of eventing agree on has no client",
 		breaks: func(p *goPackage) []string {
-			if room(p.ImportPath) != "eventing" {
+			rel := strings.TrimPrefix(p.ImportPath, module+"/")
+			if room(p.ImportPath) != "eventing" && !strings.HasPrefix(rel, "cmd/eventing-") {
 				return nil
 			}
 			facts := strings.HasSuffix(p.ImportPath, "/eventing/backend")
@@ -597,6 +598,10 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "eventing has templates", pkg: in("internal/eventing/chart", []string{"text/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
 		{reason: "the operator has templates", pkg: in("cmd/eventing-manager", []string{"html/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
 		{reason: "eventing has the parser of templates", pkg: in("internal/eventing/chart", []string{"text/template/parse"}, nil)},
+		{reason: "the publisher knows a job", pkg: in("internal/eventing/publisher", []string{"internal/jobs/trigger"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the publisher's command knows the frame", pkg: in("cmd/eventing-publisher-proxy", []string{"internal/eventing/publisher", "internal/cli"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the publisher as it should be", pkg: in("cmd/eventing-publisher-proxy", []string{"flag", "os/signal", "internal/eventing/publisher", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},
+		{reason: "a decoder of CloudEvents asks the API server", pkg: in("internal/eventservice/publish", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"WhatIsPureAsksNobody"}},
 		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"EventingKnowsNoMigration"}},
 		{reason: "a command reconciles", pkg: in("cmd/eventing-controller", []string{"internal/eventing/controller", "sigs.k8s.io/controller-runtime/pkg/client"}, nil), want: []string{"OnlyEventingHasControllers"}},
 		{reason: "a controller as it should be", pkg: in("internal/eventing/controller", []string{"internal/eventing/delivery", "sigs.k8s.io/controller-runtime/pkg/client"}, nil)},

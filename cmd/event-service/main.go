@@ -31,15 +31,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
@@ -70,7 +67,7 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 		fmt.Fprintf(stderr, "event-service: %v\nevent-service --help lists the flags\n", err)
 		return exitUsage
 	}
-	log, requests := newLoggers(stderr, o.logLevel)
+	log, requests := eventservice.NewLoggers(stderr, o.logLevel)
 	served := o.server
 	served.Subscriptions = subscriptions(env("KUBECONFIG"), o.server.RequestTimeout, log)
 	server, err := eventservice.New(served, log, requests)
@@ -78,38 +75,12 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 		fmt.Fprintf(stderr, "event-service: %v\n", err)
 		return exitUsage
 	}
-	if err := serve(ctx, o, server, log); err != nil {
+	err = server.Listen(ctx, o.externalAPIPort, o.metricsPort, zap.String("eventMeshURL", served.MeshURL), zap.String("sourceId", served.SourceID), zap.Strings("ignored", o.ignored))
+	if err != nil {
 		log.Error("ended", zap.Error(err))
 		return exitFailed
 	}
 	return exitOK
-}
-
-func serve(ctx context.Context, o *options, server *eventservice.Server, log *zap.Logger) error {
-	var config net.ListenConfig
-	api, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(o.externalAPIPort))
-	if err != nil {
-		return fmt.Errorf("cannot listen for clients: %w", err)
-	}
-	if o.metricsPort >= 0 {
-		l, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(o.metricsPort))
-		if err != nil {
-			_ = api.Close()
-			return fmt.Errorf("cannot listen for probes and Prometheus: %w", err)
-		}
-		// It runs until the end, because it reports the end, too.
-		internal, end := context.WithCancel(context.WithoutCancel(ctx))
-		defer end()
-		go func() {
-			if err := server.ServeInternal(internal, l); err != nil {
-				log.Warn("metrics server stopped: no metrics, and no answers to probes", zap.Error(err))
-			}
-		}()
-		log.Info("serving metrics", zap.String("address", l.Addr().String()))
-	}
-	log.Info("serving", zap.String("address", api.Addr().String()), zap.String("eventMeshURL", o.server.MeshURL),
-		zap.String("sourceId", o.server.SourceID), zap.Strings("ignored", o.ignored))
-	return server.Serve(ctx, api)
 }
 
 // subscriptions finds the cluster. Without one, events are still accepted.
@@ -127,16 +98,4 @@ func subscriptions(kubeconfig string, timeout time.Duration, log *zap.Logger) ev
 		return nil
 	}
 	return triggers
-}
-
-// newLoggers write JSON lines. Of lines that are alike, the first writes a hundred a
-// second and then each hundredth: an adapter that is down must not fill a disk. The
-// second writes all, for --requestLogging.
-func newLoggers(w io.Writer, level zapcore.Level) (log, requests *zap.Logger) {
-	cfg := zap.NewProductionEncoderConfig()
-	cfg.TimeKey, cfg.MessageKey = "time", "message"
-	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	cfg.EncodeDuration = zapcore.SecondsDurationEncoder
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), level)
-	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, 100, 100)), zap.New(core)
 }

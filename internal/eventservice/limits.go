@@ -19,20 +19,21 @@ type bodies struct {
 	room  int64 // of all
 	taken atomic.Int64
 	freed chan struct{} // a body is released
+	steps []int64
 }
 
 func newBodies(limit int64) *bodies {
-	return &bodies{limit: limit, room: max(bodyRoom, 2*(limit+1)), freed: make(chan struct{}, 1)}
+	return &bodies{limit: limit, room: max(bodyRoom, 2*(limit+1)), freed: make(chan struct{}, 1), steps: steps(limit)}
 }
 
 // steps are the sizes a buffer grows through; the last is the limit and one byte,
 // by which a body that is too large is told from one that just fits.
-func (b *bodies) steps() []int64 {
+func steps(limit int64) []int64 {
 	var steps []int64
-	for size := int64(4 << 10); size < b.limit+1; size *= 4 {
+	for size := int64(4 << 10); size < limit+1; size *= 4 {
 		steps = append(steps, size)
 	}
-	return append(steps, b.limit+1)
+	return append(steps, limit+1)
 }
 
 // body is one request's, released when it is answered.
@@ -86,7 +87,10 @@ func (b *body) growOrWait(size int64, free func() bool) bool {
 // one for the client.
 func (b *bodies) read(r *http.Request, free func() bool) (*body, *legacy.Problem) {
 	out := &body{of: b}
-	for _, size := range b.steps() {
+	for i, size := range b.steps {
+		if i == 0 && r.ContentLength >= 0 {
+			size = min(size, r.ContentLength+1) // a small body takes no more; the byte is for the end
+		}
 		if !out.growOrWait(size, free) {
 			out.release()
 			return nil, legacy.Overloaded()

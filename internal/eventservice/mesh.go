@@ -27,7 +27,7 @@ const (
 	discardLimit = 64 << 10
 )
 
-// mesh is the way into the event mesh: one HTTPSource adapter.
+// mesh is the Sender into the event mesh: one HTTPSource adapter.
 type mesh struct {
 	url *url.URL
 	// source is what every event says, sourceID the same as it was given.
@@ -77,8 +77,11 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 
 var userAgent = []string{"event-service"}
 
-// send posts one event and returns nil once the adapter has taken it.
-func (m *mesh) send(ctx context.Context, ce *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+// Ready implements Sender. The adapter is not asked: clients are answered with Retry-After while it is down.
+func (m *mesh) Ready(context.Context) error { return nil }
+
+// Send implements Sender: it posts one event, and returns nil once the adapter has taken it.
+func (m *mesh) Send(ctx context.Context, ce *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
 	header := ce.Header(m.source, m.sourceID)
@@ -139,7 +142,7 @@ func unreachable(err error) *legacy.Problem {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		e.Status, e.Message, e.Cause = statusClientGone, "The client has gone", "client_gone"
+		e.Status, e.Message, e.Cause = StatusClientGone, "The client has gone", "client_gone"
 	case errors.As(err, &op) && op.Op == "dial":
 		e.MoreInfo = legacy.NotTaken
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -148,9 +151,9 @@ func unreachable(err error) *legacy.Problem {
 	return e
 }
 
-// statusClientGone is what logs and metrics call a request whose client has left;
+// StatusClientGone is what logs and metrics call a request whose client has left;
 // nobody receives it.
-const statusClientGone = 499
+const StatusClientGone = 499
 
 // refused is the answer when the adapter, or a proxy before it, says no.
 //

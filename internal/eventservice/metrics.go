@@ -1,6 +1,7 @@
 package eventservice
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,7 +17,7 @@ type metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
-	mesh        prometheus.Histogram
+	backend     prometheus.Histogram
 	refused     *prometheus.CounterVec
 	connections prometheus.Counter
 	closed      prometheus.Counter
@@ -27,35 +28,48 @@ type metrics struct {
 // the limit of a request.
 var buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-func newMetrics(taken func() float64) *metrics {
+// Metrics says how the metrics of a server are called. The zero value is the event-service.
+type Metrics struct {
+	// Prefix begins the names, event_service by default.
+	Prefix string
+	// Backend is the value of the label backend of each metric; "": there is no such label, and the backend is called the mesh.
+	Backend string
+}
+
+func newMetrics(named Metrics, taken func() float64) *metrics {
+	prefix, backend, help := cmp.Or(named.Prefix, "event_service"), "mesh", "the adapter"
+	var labels prometheus.Labels
+	if named.Backend != "" {
+		backend, help, labels = "backend", "the backend", prometheus.Labels{"backend": named.Backend}
+	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "event_service_requests_total", Help: "Requests answered, by route and status.",
+			Name: prefix + "_requests_total", Help: "Requests answered, by route and status.",
 		}, []string{"route", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "event_service_request_duration_seconds", Help: "From the header of a request until its answer is written.", Buckets: buckets,
+			Name: prefix + "_request_duration_seconds", Help: "From the header of a request until its answer is written.", Buckets: buckets,
 		}, []string{"route"}),
-		mesh: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "event_service_mesh_duration_seconds", Help: "How long the adapter took for an event, failures included.", Buckets: buckets,
+		backend: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: prefix + "_" + backend + "_duration_seconds", Help: "How long " + help + " took for an event, failures included.", Buckets: buckets,
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "event_service_events_refused_total", Help: "Events that were not taken, by cause.",
+			Name: prefix + "_events_refused_total", Help: "Events that were not taken, by cause.",
 		}, []string{"cause"}),
 		connections: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "event_service_connections_refused_total", Help: "Connections beyond the limit that were answered with 503.",
+			Name: prefix + "_connections_refused_total", Help: "Connections beyond the limit that were answered with 503.",
 		}),
 		closed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "event_service_connections_closed_total", Help: "Idle or silent connections that were closed at the limit, so that others are served.",
+			Name: prefix + "_connections_closed_total", Help: "Idle or silent connections that were closed at the limit, so that others are served.",
 		}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "event_service_events_in_flight", Help: "Events that are being posted to the adapter.",
+			Name: prefix + "_events_in_flight", Help: "Events that are being handed to " + help + ".",
 		}),
 	}
-	m.registry.MustRegister(
-		m.requests, m.duration, m.mesh, m.refused, m.connections, m.closed, m.inFlight,
+	prometheus.WrapRegistererWith(labels, m.registry).MustRegister(
+		m.requests, m.duration, m.backend, m.refused, m.connections, m.closed, m.inFlight,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "event_service_body_bytes", Help: "Memory that request bodies take.",
+			Name: prefix + "_body_bytes", Help: "Memory that request bodies take.",
 		}, taken),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

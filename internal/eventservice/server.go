@@ -19,15 +19,22 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/publish"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
-// Options say how a server is to behave; all are required but the last.
+// Options say how a server is to behave. Required are MeshURL and SourceID, or a Sender, and all limits.
 type Options struct {
 	// MeshURL is the Application's HTTPSource adapter.
 	MeshURL string
 	// SourceID is the Application; it becomes the source of every event.
 	SourceID string
+	// Sender hands events on; nil: to the adapter at MeshURL.
+	Sender Sender
+	// Routes are the requests that are taken, Application by default.
+	Routes Routes
+	// Metrics says how the metrics are called.
+	Metrics Metrics
 	// MaxRequestSize is the limit of a request body, in bytes.
 	MaxRequestSize int64
 	// RequestTimeout bounds the reading of a request, and the answer of the adapter.
@@ -68,7 +75,8 @@ const (
 type Server struct {
 	options Options
 	log     *zap.Logger
-	mesh    *mesh
+	sender  Sender
+	mesh    *mesh // the sender, if it is the adapter
 	bodies  *bodies
 	metrics *metrics
 	slots   chan struct{}
@@ -84,15 +92,18 @@ type Server struct {
 // wanted: a log that leaves out some of many is for the others. An error is one of the
 // options'.
 func New(o Options, log, requests *zap.Logger) (*Server, error) {
-	m, err := newMesh(o.MeshURL, o.SourceID, o.RequestTimeout, o.MaxInFlight)
-	if err != nil {
-		return nil, err
-	}
 	s := &Server{
-		options: o, log: log, requestLog: requests, mesh: m, slots: make(chan struct{}, o.MaxInFlight), asking: make(chan struct{}, o.MaxInFlight),
+		options: o, log: log, requestLog: requests, sender: o.Sender, slots: make(chan struct{}, o.MaxInFlight), asking: make(chan struct{}, o.MaxInFlight),
 		bodies: newBodies(o.MaxRequestSize),
 	}
-	s.metrics = newMetrics(func() float64 { return float64(s.bodies.taken.Load()) })
+	if s.sender == nil {
+		var err error
+		if s.mesh, err = newMesh(o.MeshURL, o.SourceID, o.RequestTimeout, o.MaxInFlight); err != nil {
+			return nil, err
+		}
+		s.sender = s.mesh
+	}
+	s.metrics = newMetrics(o.Metrics, func() float64 { return float64(s.bodies.taken.Load()) })
 	return s, nil
 }
 
@@ -156,6 +167,10 @@ func (s *Server) ServeInternal(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metrics.handler())
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) { legacy.WriteJSON(w, http.StatusOK, healthy) })
+	if s.options.Routes == All {
+		mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { legacy.WriteJSON(w, http.StatusOK, healthy) })
+		mux.HandleFunc("GET /readyz", s.ready)
+	}
 	srv := s.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if connOf(r).begin() {
 			w.Header().Set("Connection", "close")
@@ -170,6 +185,16 @@ func (s *Server) ServeInternal(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	return nil
+}
+
+// ready answers the probe of readiness. What is missing is for the log: a kubelet shows the answer to nobody who could look into it.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	if err := s.sender.Ready(r.Context()); err != nil {
+		s.log.Info("not ready yet", zap.Error(err))
+		legacy.WriteJSON(w, http.StatusServiceUnavailable, legacy.RouteError{Code: http.StatusServiceUnavailable, Error: "not ready yet"})
+		return
+	}
+	legacy.WriteJSON(w, http.StatusOK, healthy)
 }
 
 // maxInternal connections to the port of probes and metrics are open at once.
@@ -259,7 +284,7 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 	}
 	method := http.MethodPost
 	// The application is not checked against our own: it never was.
-	if req.route, req.application = route(r.URL.Path); req.route == "health" || req.route == "subscribed" {
+	if req.route, req.application = s.options.Routes.route(r.URL.Path); req.route == "health" || req.route == "subscribed" {
 		method = http.MethodGet
 	}
 	switch {
@@ -275,16 +300,38 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 		s.begin(req, w, r)
 		s.subscribed(req, w, r)
 	case req.route == "v1/events":
-		s.publish(req, w, r, legacy.DecodeV1)
+		s.publish(req, w, r, s.legacy(req, r, legacy.DecodeV1))
+	case req.route == "publish":
+		s.publish(req, w, r, func(body []byte) (*cloudevent.Event, *legacy.Problem) { return publish.Decode(r.Header, body) })
 	default:
-		s.publish(req, w, r, legacy.DecodeV2)
+		s.publish(req, w, r, s.legacy(req, r, legacy.DecodeV2))
+	}
+}
+
+// legacy decodes an event of the legacy endpoint, and adds what the client said in the header. For all applications, the
+// version is a part of the type, as Subscriptions name it.
+func (s *Server) legacy(req *request, r *http.Request, decode func([]byte) (*cloudevent.Event, *legacy.Problem)) func([]byte) (*cloudevent.Event, *legacy.Problem) {
+	return func(body []byte) (*cloudevent.Event, *legacy.Problem) {
+		e, problem := decode(body)
+		if problem != nil {
+			return nil, problem
+		}
+		e.AddHeaders(r.Header)
+		if s.options.Routes == All {
+			e.Source = req.application
+			e.Type += "." + e.Version
+		}
+		return e, nil
 	}
 }
 
 // route returns the name of a path's route, and the application in it.
-func route(clean string) (name, application string) {
-	if clean == "/v1/health" {
+func (routes Routes) route(clean string) (name, application string) {
+	switch {
+	case clean == "/v1/health":
 		return "health", ""
+	case clean == "/publish" && routes == All:
+		return "publish", ""
 	}
 	application, rest, _ := strings.Cut(clean[1:], "/")
 	switch {
@@ -324,6 +371,10 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 		problem.Write(w)
 		return
 	}
+	if req.route == "publish" {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	legacy.WriteAccepted(w, eventID)
 }
 
@@ -331,7 +382,7 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	decode func([]byte) (*cloudevent.Event, *legacy.Problem),
 ) (string, *legacy.Problem) {
 	switch {
-	case r.ContentLength == 0:
+	case r.ContentLength == 0 && req.route != "publish":
 		return "", legacy.BadPayload("Bad payload syntax")
 	case r.ContentLength > s.bodies.limit:
 		return "", legacy.TooLarge()
@@ -384,15 +435,14 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 		s.metrics.inFlight.Dec()
 		<-s.slots
 	}()
-	ce.AddHeaders(r.Header)
 	posted := time.Now()
 	ctx := r.Context()
 	if req.last {
 		// net/http takes the end of reading for that of the client.
 		ctx = context.WithoutCancel(ctx)
 	}
-	problem = s.mesh.send(ctx, ce, r.Header, req.id)
-	s.metrics.mesh.Observe(time.Since(posted).Seconds())
+	problem = s.sender.Send(ctx, ce, r.Header, req.id)
+	s.metrics.backend.Observe(time.Since(posted).Seconds())
 	return ce.ID, problem
 }
 
@@ -436,7 +486,7 @@ func (s *Server) finish(req *request, r *http.Request, status int) {
 	if s.options.RequestLogging {
 		log, level = s.requestLog, zap.InfoLevel
 	}
-	if status >= http.StatusInternalServerError || status == statusClientGone {
+	if status >= http.StatusInternalServerError || status == StatusClientGone {
 		level, message = zap.WarnLevel, "failed"
 	}
 	entry := log.Check(level, message)

@@ -8,10 +8,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +27,7 @@ type Process struct {
 	// URL is that of the API, MetricsURL that of /metrics, HealthURL that of probes.
 	URL, MetricsURL, HealthURL string
 
+	name   string
 	cmd    *exec.Cmd
 	exited chan struct{}
 
@@ -37,17 +38,23 @@ type Process struct {
 // Start runs binary on free ports, and returns when it serves. env is all that it
 // gets of an environment.
 func Start(ctx context.Context, binary string, env []string, args ...string) (*Process, error) {
-	p := &Process{exited: make(chan struct{})}
-	p.cmd = exec.Command(binary, append([]string{"--externalAPIPort=0", "--metricsPort=0"}, args...)...)
+	return StartServer(ctx, binary, env, append([]string{"--externalAPIPort=0", "--metricsPort=0"}, args...)...)
+}
+
+// StartServer is Start for another program with the same server. Its arguments say on
+// which ports it listens.
+func StartServer(ctx context.Context, binary string, env []string, args ...string) (*Process, error) {
+	p := &Process{name: filepath.Base(binary), exited: make(chan struct{})}
+	p.cmd = exec.Command(binary, args...)
 	p.cmd.Env = append([]string{"HOME=/nonexistent", "GORACE=atexit_sleep_ms=0"}, env...)
 	// If the test process is killed, this one must not stay.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
-		return nil, fmt.Errorf("cannot start event-service: %w", err)
+		return nil, fmt.Errorf("cannot start %s: %w", p.name, err)
 	}
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("cannot start event-service: %w", err)
+		return nil, fmt.Errorf("cannot start %s: %w", p.name, err)
 	}
 	serving := make(chan struct{})
 	go p.read(stderr, serving)
@@ -57,12 +64,12 @@ func Start(ctx context.Context, binary string, env []string, args ...string) (*P
 	case <-serving:
 		return p, nil
 	case <-p.exited:
-		return nil, fmt.Errorf("event-service ended (%s):\n%s", p.cmd.ProcessState, p.Log())
+		return nil, fmt.Errorf("%s ended (%s):\n%s", p.name, p.cmd.ProcessState, p.Log())
 	case <-ctx.Done():
 	case <-limit.C:
 	}
 	p.Kill()
-	return nil, fmt.Errorf("event-service does not serve:\n%s", p.Log())
+	return nil, fmt.Errorf("%s does not serve:\n%s", p.name, p.Log())
 }
 
 // read keeps the log, and learns from it where the process listens.
@@ -122,10 +129,10 @@ func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.exited:
 	case <-ctx.Done():
-		return errors.New("event-service does not end")
+		return fmt.Errorf("%s does not end", p.name)
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("event-service ended with %s", p.cmd.ProcessState)
+		return fmt.Errorf("%s ended with %s", p.name, p.cmd.ProcessState)
 	}
 	return nil
 }

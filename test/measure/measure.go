@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -69,6 +70,9 @@ func Start(cmd *exec.Cmd) (wait func() (Usage, error), err error) {
 	}, nil
 }
 
+// Peak is the highest resident memory of a process that runs, in MiB; 0 if it cannot be read.
+func Peak(pid int) float64 { return highWater(pid) / 1024 }
+
 // highWater is the process's VmHWM in KiB, 0 if it cannot be read.
 func highWater(pid int) (kib float64) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -81,4 +85,22 @@ func highWater(pid int) (kib float64) {
 		}
 	}
 	return kib
+}
+
+// CPU is the time that a process that runs has been given until now, user and system, in ticks of the kernel; 0 if it cannot be read.
+func CPU(pid int) (ticks float64) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The second field is a name in parentheses; utime and stime are the 14th and 15th.
+	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return ticks
 }

@@ -22,11 +22,12 @@ app.kubernetes.io/instance: {{ .root.Values.global.prefix }}
 eventing.kyma-project.io/plane: {{ .plane }}
 {{- end -}}
 
-{{/* The labels of pods: those of the administrator, and those that never change, so that an upgrade of the operator alone restarts no pod. */}}
+{{/* The labels of pods: those of the administrator, and those that never change, so that an upgrade of the operator alone restarts no pod.
+     The dict may have more of ours in pod. */}}
 {{- define "eventing.podLabels" -}}
 {{- $ours := include "eventing.selector" . | fromYaml -}}
 {{- $_ := set $ours "app.kubernetes.io/part-of" "eventing-manager" -}}
-{{- toYaml (merge $ours (.root.Values.global.labels | default dict)) -}}
+{{- toYaml (merge $ours (get . "pod" | default dict) (.root.Values.global.labels | default dict)) -}}
 {{- end -}}
 
 {{- define "eventing.metadata" -}}

@@ -75,6 +75,9 @@ func token(s string) string {
 	if s == "" {
 		return "="
 	}
+	if !strings.ContainsFunc(s, func(r rune) bool { return r > 'z' || !plain(byte(r)) }) {
+		return s
+	}
 	var b strings.Builder
 	for i := range len(s) {
 		if c := s[i]; plain(c) {

@@ -45,6 +45,9 @@ func OnlyOf(allowed func(byte) bool) func(string) bool {
 	}
 }
 
+// ValidName says whether an attribute may be called so.
+func ValidName(name string) bool { return validExtension(name) }
+
 // MayPass says whether an attribute of the client's goes with the event: any that
 // is nobody else's. Knative's own (knativebrokerttl: how often the event may be
 // handed on) are the mesh's to set: with one of them a client could have its

@@ -9,15 +9,19 @@ import (
 	"time"
 )
 
-// Event is a CloudEvent 1.0 on its way to the adapter. Its source is the
-// server's, so it is none of its fields.
+// Event is a CloudEvent 1.0 on its way to the backend.
 type Event struct {
-	ID, Type, Version string
-	Time              time.Time
+	// Source is "" if each event has that of the server. Version is "" if the type has it, or if there is none.
+	ID, Source, Type, Version string
+	Time                      time.Time
+	// When is the time as the client wrote it; "": Time counts, if it is not zero.
+	When string
 	// ContentType is that of Data, application/json if it is "".
 	ContentType string
-	subject     string
-	dataSchema  string
+	// Untyped: nothing is known of Data, not even that it is JSON.
+	Untyped    bool
+	subject    string
+	dataSchema string
 	// extensions are the client's own; nil if there are none.
 	extensions map[string]string
 	// extensionBytes is what they take as headers.
@@ -99,6 +103,56 @@ func (e *Event) Header(source, sourceID string) http.Header {
 		header["Ce-"+strings.ToUpper(name[:1])+name[1:]] = []string{value}
 	}
 	return header
+}
+
+// Set sets an attribute of the client's that is optional. false means that a header does not carry it unchanged, or that there are too many.
+func (e *Event) Set(name, value string) bool {
+	if !HeaderValue(value) {
+		return false
+	}
+	switch name {
+	case "subject":
+		e.subject = value
+	case "dataschema":
+		e.dataSchema = value
+	default:
+		if value == "" {
+			return false
+		}
+		e.SetExtension(name, value)
+		_, ok := e.extensions[name]
+		return ok
+	}
+	return value != ""
+}
+
+// Attributes calls set with each attribute of an event with a source, in no order. The content type is none of them.
+func (e *Event) Attributes(set func(name, value string)) {
+	set("specversion", "1.0")
+	set("id", e.ID)
+	set("source", e.Source)
+	set("type", e.Type)
+	if e.When != "" {
+		set("time", e.When)
+	} else if !e.Time.IsZero() {
+		set("time", e.Time.UTC().Format(time.RFC3339Nano))
+	}
+	for _, optional := range []struct{ name, value string }{{VersionExtension, e.Version}, {"subject", e.subject}, {"dataschema", e.dataSchema}} {
+		if optional.value != "" {
+			set(optional.name, optional.value)
+		}
+	}
+	for name, value := range e.extensions {
+		set(name, value)
+	}
+}
+
+// MediaType is the type of Data; "" if it is unknown.
+func (e *Event) MediaType() string {
+	if e.ContentType == "" && !e.Untyped {
+		return jsonType
+	}
+	return e.ContentType
 }
 
 // HeaderValue says whether a header carries the value unchanged.

@@ -74,11 +74,13 @@ func TooLarge() *Problem {
 	}
 }
 
-func missingField(name string) *Problem {
+// MissingField is the answer to an event without something that it needs.
+func MissingField(name string) *Problem {
 	return violation(name, typeMissingField, "Missing field", "")
 }
 
-func invalidField(name, why string) *Problem {
+// InvalidField is the answer to an event with something that cannot be. why may be empty.
+func InvalidField(name, why string) *Problem {
 	return violation(name, typeInvalidField, "Invalid field", why)
 }
 

@@ -207,13 +207,13 @@ func text(raw json.RawMessage) string {
 	return value
 }
 
-// mediaTypeV2 returns the Content-Type that a datacontenttype becomes, "" if it is
+// MediaType returns the Content-Type that a datacontenttype becomes, "" if it is
 // none that may be sent, and whether content of that type is JSON.
 //
 // A datacontenttype of CloudEvents' own formats must not: to the receiver it says
 // that the body is a whole event, or several, and that their attributes count
 // instead of those in the header (decision 0811). 1.10 ignored all of them.
-func mediaTypeV2(said string) (contentType string, isJSON bool) {
+func MediaType(said string) (contentType string, isJSON bool) {
 	if said == "" || !cloudevent.HeaderValue(said) || strings.Contains(strings.ToLower(said), "application/cloudevents") {
 		return "", true
 	}
@@ -239,14 +239,14 @@ func ascii(text string) bool {
 func setContentV2(ce *cloudevent.Event, req *publishRequestV2) *Problem {
 	ce.Data = validUTF8(req.Data)
 	var isJSON bool
-	ce.ContentType, isJSON = mediaTypeV2(text(req.DataContentType))
+	ce.ContentType, isJSON = MediaType(text(req.DataContentType))
 	encoded := strings.EqualFold(text(req.DataContentEncoding), "base64")
 	if !encoded && (isJSON || ce.Data[0] != '"') {
 		return nil
 	}
 	var content string
 	if err := json.Unmarshal(ce.Data, &content); err != nil {
-		return invalidField("data", "datacontentencoding is base64: data must be text")
+		return InvalidField("data", "datacontentencoding is base64: data must be text")
 	}
 	if !encoded {
 		ce.Data = []byte(content)
@@ -254,10 +254,10 @@ func setContentV2(ce *cloudevent.Event, req *publishRequestV2) *Problem {
 	}
 	var err error
 	if ce.Data, err = base64.StdEncoding.DecodeString(content); err != nil {
-		return invalidField("data", "datacontentencoding is base64: "+err.Error())
+		return InvalidField("data", "datacontentencoding is base64: "+err.Error())
 	}
 	if len(ce.Data) == 0 {
-		return invalidField("data", "datacontentencoding is base64: data is empty")
+		return InvalidField("data", "datacontentencoding is base64: data is empty")
 	}
 	if isJSON && !json.Valid(ce.Data) {
 		// A receiver would fail to decode what is labelled as JSON.
@@ -294,21 +294,21 @@ func scalar(raw json.RawMessage) (string, bool) {
 
 func checkPresent(field, value string) *Problem {
 	if value == "" {
-		return missingField(field)
+		return MissingField(field)
 	}
 	return nil
 }
 
 func checkID(field, value string) *Problem {
 	if value != "" && !ValidID(value) {
-		return invalidField(field, "")
+		return InvalidField(field, "")
 	}
 	return nil
 }
 
 func checkSpecVersion(value string) *Problem {
 	if value != specVersionV2 {
-		return invalidField("specversion", "this API takes CloudEvents "+specVersionV2)
+		return InvalidField("specversion", "this API takes CloudEvents "+specVersionV2)
 	}
 	return nil
 }
@@ -316,11 +316,11 @@ func checkSpecVersion(value string) *Problem {
 func checkType(field, value string) *Problem {
 	switch {
 	case value == "":
-		return missingField(field)
+		return MissingField(field)
 	case len(value) > maxAttribute:
-		return invalidField(field, "longer than "+strconv.Itoa(maxAttribute)+" characters")
+		return InvalidField(field, "longer than "+strconv.Itoa(maxAttribute)+" characters")
 	case !cloudevent.Printable(value):
-		return invalidField(field, "only printable ASCII characters without spaces can be carried")
+		return InvalidField(field, "only printable ASCII characters without spaces can be carried")
 	}
 	return nil
 }
@@ -328,33 +328,33 @@ func checkType(field, value string) *Problem {
 func checkVersion(field, value string) *Problem {
 	switch {
 	case value == "":
-		return missingField(field)
+		return MissingField(field)
 	case !validVersion(value):
-		return invalidField(field, "only letters and digits")
+		return InvalidField(field, "only letters and digits")
 	case len(value) > maxAttribute:
-		return invalidField(field, "longer than "+strconv.Itoa(maxAttribute)+" characters")
+		return InvalidField(field, "longer than "+strconv.Itoa(maxAttribute)+" characters")
 	}
 	return nil
 }
 
 func checkTime(field, value string) (time.Time, *Problem) {
 	if value == "" {
-		return time.Time{}, missingField(field)
+		return time.Time{}, MissingField(field)
 	}
 	at, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return time.Time{}, invalidField(field, "")
+		return time.Time{}, InvalidField(field, "")
 	}
 	// An offset can carry the year out of the four digits a time is written with.
 	if year := at.UTC().Year(); year < 0 || year > 9999 {
-		return time.Time{}, invalidField(field, "")
+		return time.Time{}, InvalidField(field, "")
 	}
 	return at, nil
 }
 
 func checkData(data json.RawMessage) *Problem {
 	if len(data) == 0 || string(data) == "null" || string(data) == `""` {
-		return missingField("data")
+		return MissingField("data")
 	}
 	return nil
 }

@@ -23,13 +23,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 )
 
 const connections = 512
@@ -193,7 +193,7 @@ func compare(ctx context.Context, o options, binary string) error {
 	}
 	defer service.Kill()
 	client, body := eventservice.NewClient(o.clients), eventservice.Event(o.size)
-	measure := func(address string, each time.Duration) (*eventservice.Load, error) {
+	sample := func(address string, each time.Duration) (*eventservice.Load, error) {
 		l := eventservice.Closed(ctx, client, address+"/shop/v1/events", body, o.clients, each)
 		if l.Answered(http.StatusOK) != len(l.Latencies) || len(l.Latencies) == 0 {
 			return nil, fmt.Errorf("not every event was taken: %v", l.Statuses)
@@ -201,7 +201,7 @@ func compare(ctx context.Context, o options, binary string) error {
 		return l, ctx.Err()
 	}
 	for _, address := range []string{bare, service.URL} { // warm
-		if _, err := measure(address, time.Second); err != nil {
+		if _, err := sample(address, time.Second); err != nil {
 			return err
 		}
 	}
@@ -217,11 +217,11 @@ func compare(ctx context.Context, o options, binary string) error {
 		}
 		loads, spent := map[string]*eventservice.Load{}, map[string]float64{}
 		for _, address := range order {
-			before := cpu(processes[address])
-			if loads[address], err = measure(address, o.each); err != nil {
+			before := measure.CPU(processes[address])
+			if loads[address], err = sample(address, o.each); err != nil {
 				return err
 			}
-			spent[address] = (cpu(processes[address]) - before) / float64(len(loads[address].Latencies))
+			spent[address] = (measure.CPU(processes[address]) - before) / float64(len(loads[address].Latencies))
 		}
 		a, b := loads[bare], loads[service.URL]
 		throughput = append(throughput, b.PerSecond()/a.PerSecond())
@@ -254,14 +254,14 @@ func slow(ctx context.Context, o options, binary string) error {
 	}
 	defer service.Kill()
 	client, body := eventservice.NewClient(1), eventservice.Event(o.size)
-	measure := func() (string, error) {
+	sample := func() (string, error) {
 		l := eventservice.Closed(ctx, client, service.URL+"/shop/v1/events", body, 1, time.Second)
 		if l.Answered(http.StatusOK) != len(l.Latencies) || len(l.Latencies) == 0 {
 			return "", fmt.Errorf("beside slow clients, not every event was taken: %v", l.Statuses)
 		}
 		return fmt.Sprintf("%s (another client: %.0f/s, p99 %s)", memory(service.PID()), l.PerSecond(), short(l.Percentile(99))), nil
 	}
-	before, err := measure()
+	before, err := sample()
 	if err != nil {
 		return err
 	}
@@ -299,7 +299,7 @@ func slow(ctx context.Context, o options, binary string) error {
 		}
 		if part := int(4 * time.Since(began) / o.slow); part > shown {
 			shown = part
-			now, err := measure()
+			now, err := sample()
 			if err != nil {
 				return err
 			}
@@ -370,26 +370,6 @@ func short(d time.Duration) string { return d.Round(10 * time.Microsecond).Strin
 func median(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
-}
-
-// cpu is the time that a process has been given until now, in ticks.
-func cpu(pid int) float64 {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	// The second field is a name in parentheses; utime and stime are the 14th and
-	// 15th.
-	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
-	ticks := 0.0
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return 0
-		}
-		ticks += n
-	}
-	return ticks
 }
 
 // memory is the resident set of a process.

@@ -21,7 +21,7 @@ import (
 )
 
 // loaded is the chart that the operator installs.
-func loaded(t *testing.T) *chart.Chart {
+func loaded(t testing.TB) *chart.Chart {
 	t.Helper()
 	c, err := chart.Load(eventing.Chart, ".")
 	if err != nil {
@@ -49,6 +49,9 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 		"labels and annotations": `{global: {labels: {team: "7", app.kubernetes.io/name: mine}, annotations: {note: "a: b # c"}}}`,
 		"with the controller":    "{controller: {enabled: true, image: 'registry/controller@sha256:0123'}}",
 		"one controller":         `{controller: {enabled: true, replicas: 1, logLevel: Debug, deadLetterSink: "http://letters.shop.svc.cluster.local/?a=b&c=d", deadLetterAfter: 1h}, nats: {enabled: false}, global: {prefix: shop, annotations: {note: "a: b # c"}}}`,
+		"a publisher":            "{publisher: {enabled: true}}",
+		"a publisher that grows": "{publisher: {enabled: true, image: 'registry/publisher@sha256:0123', replicas: {min: 1, max: 5}, logLevel: debug, resources: {limits: {cpu: 2}}}, global: {prefix: shop}}",
+		"one publisher":          `{publisher: {enabled: true, replicas: {min: 1, max: 1}, serviceAccountName: mine}, global: {labels: {team: "7", eventing.kyma-project.io/backend: mine}, annotations: {note: "a: b # c"}}}`,
 		"users and an image":     "{nats: {image: 'registry/nats@sha256:0123', users: {system: UA, manager: UB, controller: UC, publisher: UD}, resources: {limits: {cpu: 2}}}}",
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -151,6 +154,7 @@ func TestPodsAreRestricted(t *testing.T) {
 		"{apiVersion: v1, kind: Namespace, metadata: {name: restricted, labels: {pod-security.kubernetes.io/enforce: restricted}}}",
 		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: eventing-controller, namespace: restricted}}",
 		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: restricted}}",
+		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: eventing-publisher-proxy, namespace: restricted}}",
 	} {
 		u := object(t, text)
 		resource := namespaces
@@ -163,6 +167,7 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "restricted"}, map[string]any{
 		"nats": map[string]any{"image": "registry/nats"}, "controller": map[string]any{"enabled": true, "image": "registry/controller"},
+		"publisher": map[string]any{"enabled": true, "image": "registry/publisher"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +202,43 @@ func TestPodsAreRestricted(t *testing.T) {
 			t.Errorf("%s %s: %v", u.GetKind(), u.GetName(), err)
 		}
 	}
-	if pods != 2 {
-		t.Errorf("%d templates of pods, want 2", pods)
+	if pods != 3 {
+		t.Errorf("%d templates of pods, want 3", pods)
 	}
+}
+
+// TestPublisherPods: pods of the publisher say which backend they send to, whatever an administrator's labels say. They have one seed, and no
+// key of the authority.
+func TestPublisherPods(t *testing.T) {
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{
+		"global":    map[string]any{"labels": map[string]any{backend.BackendLabel: "mine"}},
+		"publisher": map[string]any{"enabled": true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := backend.Names(backend.DefaultPrefix)
+	for _, u := range objects {
+		if u.GetKind() != "Deployment" {
+			continue
+		}
+		label, _, _ := unstructured.NestedString(u.Object, "spec", "template", "metadata", "labels", backend.BackendLabel)
+		if u.GetName() != names.Publisher() || label != "NATS" {
+			t.Errorf("Deployment %s has pods with %s=%s", u.GetName(), backend.BackendLabel, label)
+		}
+		got := map[string]any{}
+		volumes, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "volumes")
+		for _, v := range volumes {
+			volume := v.(map[string]any)["secret"].(map[string]any)
+			got[volume["secretName"].(string)] = volume["items"].([]any)[0].(map[string]any)["key"]
+			if len(volume["items"].([]any)) != 1 {
+				t.Errorf("more than one key of Secret %s", volume["secretName"])
+			}
+		}
+		if diff := cmp.Diff(map[string]any{names.NATSUsers(): "publisher", names.NATSCA(): "ca.crt"}, got); diff != "" {
+			t.Errorf("Secrets (-want +got):\n%s", diff)
+		}
+		return
+	}
+	t.Error("there is no Deployment")
 }

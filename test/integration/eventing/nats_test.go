@@ -29,7 +29,13 @@ type plane struct {
 }
 
 // startNATS starts a server as the operator would configure it: one server, storage in files.
-func startNATS(t *testing.T) *plane {
+func startNATS(t testing.TB) *plane {
+	t.Helper()
+	return startNATSWith(t, "10s")
+}
+
+// startNATSWith is startNATS with a time after which what was stored is written to the disk; "always" is before it is acknowledged.
+func startNATSWith(t testing.TB, sync string) *plane {
 	t.Helper()
 	p := &plane{seeds: map[string][]byte{}}
 	keys := map[string]any{}
@@ -51,7 +57,7 @@ func startNATS(t *testing.T) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(1), "users": keys, "syncInterval": "10s"}})
+	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{"nats": map[string]any{"replicas": int64(1), "users": keys, "syncInterval": sync}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +77,7 @@ func (p *plane) connect(user string, more ...nats.Option) (*nats.Conn, error) {
 }
 
 // as is connected as a user.
-func (p *plane) as(t *testing.T, user string, more ...nats.Option) *nats.Conn {
+func (p *plane) as(t testing.TB, user string, more ...nats.Option) *nats.Conn {
 	t.Helper()
 	c, err := p.connect(user, more...)
 	if err != nil {
@@ -86,7 +92,7 @@ func (p *plane) as(t *testing.T, user string, more ...nats.Option) *nats.Conn {
 	return c
 }
 
-func js(t *testing.T, c *nats.Conn) jetstream.JetStream {
+func js(t testing.TB, c *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	j, err := jetstream.New(c, jetstream.WithDefaultTimeout(5*time.Second))
 	if err != nil {

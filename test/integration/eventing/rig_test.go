@@ -39,8 +39,6 @@ import (
 // limit is how long anything may take that is not measured.
 const limit = time.Minute
 
-var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
-
 // rig is what a controller needs: NATS with a stream, a namespace for its own objects and one for Subscriptions, and sinks. It does what the
 // operator does.
 type rig struct {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -28,14 +29,24 @@ type Event struct {
 	Version string `json:"version"`
 }
 
-// Triggers are the Subscriptions of a cluster: its Knative Triggers, in any
-// namespace, of any Broker, ready or not (docs/domain.md §3.7).
+// Kind is a kind whose objects subscribe to events.
+type Kind struct {
+	schema.GroupKind
+	// From is the component that brings the kind.
+	From string
+	// Read returns the events of an object, and their source, "" for any.
+	Read func(*unstructured.Unstructured) (source string, events []Event)
+}
+
+// Lists know what is subscribed from the objects of one kind, in any namespace, ready
+// or not.
 //
 // They are listed, in pages, when a client asks. Calls at the same time share one
 // list, and its result serves for some seconds. Most clients never ask; a watch of
-// all Triggers by each Application's event-service would cost the API server more,
+// all objects by each Application's event-service would cost the API server more,
 // and keep them all in memory.
-type Triggers struct {
+type Lists struct {
+	kind    Kind
 	served  *k8sutil.Served
 	lister  *k8sutil.Lister
 	timeout time.Duration
@@ -61,8 +72,20 @@ const (
 	failureFresh = legacy.RetryAfter
 )
 
-// New reads through cfg; one list may take up to timeout.
-func New(cfg *rest.Config, timeout time.Duration) (*Triggers, error) {
+// New knows Knative's Triggers, of any Broker (docs/domain.md §3.7). It reads through
+// cfg; one list may take up to timeout.
+func New(cfg *rest.Config, timeout time.Duration) (*Lists, error) {
+	return Of(cfg, timeout, Kind{GroupKind: kyma.Trigger, From: kyma.Component(kyma.Trigger), Read: func(trigger *unstructured.Unstructured) (string, []Event) {
+		source, e, ok := subscribedBy(trigger)
+		if !ok {
+			return "", nil // it is no Application's
+		}
+		return source, []Event{e}
+	}})
+}
+
+// Of knows the objects of a kind.
+func Of(cfg *rest.Config, timeout time.Duration, kind Kind) (*Lists, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -75,17 +98,17 @@ func New(cfg *rest.Config, timeout time.Duration) (*Triggers, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Triggers{lister: lister, timeout: timeout}
+	t := &Lists{kind: kind, lister: lister, timeout: timeout}
 	t.served = k8sutil.NewServed(disco, t.retry)
 	return t, nil
 }
 
-func (t *Triggers) retry(ctx context.Context, op func(context.Context) error) error {
+func (t *Lists) retry(ctx context.Context, op func(context.Context) error) error {
 	return k8sutil.Retry(ctx, t.timeout/2, nil, op)
 }
 
 // Subscribed returns the events of one Application, sorted, each once.
-func (t *Triggers) Subscribed(ctx context.Context, application string) ([]Event, error) {
+func (t *Lists) Subscribed(ctx context.Context, application string) ([]Event, error) {
 	last := t.current()
 	if last == nil {
 		// The list continues when one of its callers leaves.
@@ -100,7 +123,12 @@ func (t *Triggers) Subscribed(ctx context.Context, application string) ([]Event,
 	if last.err != nil {
 		return nil, last.err
 	}
-	events := slices.Collect(maps.Keys(last.bySource[application]))
+	found := maps.Clone(last.bySource[application])
+	if found == nil {
+		found = map[Event]bool{}
+	}
+	maps.Copy(found, last.bySource[""])
+	events := slices.Collect(maps.Keys(found))
 	slices.SortFunc(events, func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
@@ -108,7 +136,7 @@ func (t *Triggers) Subscribed(ctx context.Context, application string) ([]Event,
 }
 
 // current is the last list, nil if it is too old.
-func (t *Triggers) current() *listed {
+func (t *Lists) current() *listed {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !time.Now().Before(t.last.until) {
@@ -119,7 +147,7 @@ func (t *Triggers) current() *listed {
 }
 
 // refresh lists, unless another call has done so a moment ago.
-func (t *Triggers) refresh(ctx context.Context) *listed {
+func (t *Lists) refresh(ctx context.Context) *listed {
 	if last := t.current(); last != nil {
 		return last
 	}
@@ -139,33 +167,32 @@ func (t *Triggers) refresh(ctx context.Context) *listed {
 }
 
 // list returns what is subscribed, by source.
-func (t *Triggers) list(ctx context.Context) (map[string]map[Event]bool, error) {
-	resource, served, err := t.served.Find(ctx, kyma.Trigger)
+func (t *Lists) list(ctx context.Context) (map[string]map[Event]bool, error) {
+	resource, served, err := t.served.Find(ctx, t.kind.GroupKind)
 	if err != nil {
 		t.served.Forget()
-		return nil, fmt.Errorf("cannot find the API of Triggers: %w", err)
+		return nil, fmt.Errorf("cannot find the API of %ss: %w", t.kind.Kind, err)
 	}
 	if !served {
 		t.served.Forget() // it may come
-		return nil, fmt.Errorf("the API server serves no kind Trigger (component %s)", kyma.Component(kyma.Trigger))
+		return nil, fmt.Errorf("the API server serves no kind %s (component %s)", t.kind.Kind, t.kind.From)
 	}
 	var bySource map[string]map[Event]bool
 	_, err = k8sutil.Page(ctx, t.lister.Source(resource, ""), metav1.ListOptions{}, t.retry,
 		func() { bySource = map[string]map[Event]bool{} },
 		func(obj *unstructured.Unstructured) error {
-			source, e, ok := subscribedBy(obj)
-			if !ok {
-				return nil
+			source, events := t.kind.Read(obj)
+			for _, e := range events {
+				if bySource[source] == nil {
+					bySource[source] = map[Event]bool{}
+				}
+				bySource[source][e] = true
 			}
-			if bySource[source] == nil {
-				bySource[source] = map[Event]bool{}
-			}
-			bySource[source][e] = true
 			return nil
 		})
 	if err != nil {
 		t.served.Forget() // the version may have gone
-		return nil, fmt.Errorf("cannot list Triggers: %w", err)
+		return nil, fmt.Errorf("cannot list %ss: %w", t.kind.Kind, err)
 	}
 	return bySource, nil
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+)
+
+// options are the command line's.
+type options struct {
+	server            eventservice.Options
+	backend           operatorv1alpha1.BackendType
+	namespace, prefix string
+	seedFile, caFile  string
+	port, metricsPort int
+	logLevel          zapcore.Level
+}
+
+// maxRequestSize is the largest event that NATS takes as the chart configures it.
+const maxRequestSize = 1 << 20
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{server: eventservice.Options{Routes: eventservice.All}}
+	flags := flag.NewFlagSet("eventing-publisher-proxy", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	sendTo := flags.String("backend", string(operatorv1alpha1.NATS), "the `backend` that events are sent to: NATS")
+	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the ConfigMap with the backends; required")
+	flags.StringVar(&o.prefix, "resource-prefix", backend.DefaultPrefix, "`prefix` of the names of the operator's objects")
+	flags.StringVar(&o.seedFile, "nats-seed-file", "", "`file` with the seed of the NATS user; required, read again when it changes")
+	flags.StringVar(&o.caFile, "nats-ca-file", "", "`file` with the authorities of NATS's certificates, in PEM; required, read again when it changes")
+	flags.IntVar(&o.port, "port", 8080, "`port` for clients; 0 is any port")
+	flags.IntVar(&o.metricsPort, "metrics-port", 9090, "`port` of /metrics, /healthz and /readyz; 0 is any port, -1 is none")
+	flags.DurationVar(&o.server.RequestTimeout, "request-timeout", 10*time.Second, "`time` for a client to send a request")
+	flags.BoolVar(&o.server.RequestLogging, "request-logging", false, "log every request: method, path and answer, never the content")
+	flags.Int64Var(&o.server.MaxRequestSize, "max-request-size", maxRequestSize, "largest body, in `bytes`, at most 1 MiB")
+	flags.IntVar(&o.server.MaxInFlight, "max-in-flight", 512, "`number` of events sent at the same time; more are refused with 503")
+	flags.IntVar(&o.server.MaxConnections, "max-connections", 1024, "`number` of connections; at the limit, idle ones are closed for new ones")
+	flags.DurationVar(&o.server.ShutdownDelay, "shutdown-delay", 3*time.Second, "how long requests are still accepted after SIGTERM")
+	level := flags.String("log-level", "info", "`debug`, info, warn or error")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(stderr)
+		flags.Usage()
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	o.backend = operatorv1alpha1.BackendType(*sendTo).Canonical()
+	o.server.Metrics = eventservice.Metrics{Prefix: "eventing_publisher", Backend: string(o.backend)}
+	var err error
+	o.logLevel, err = zapcore.ParseLevel(*level)
+	return o, problems(flags.Args(), o, err)
+}
+
+// problems names everything that is wrong, at once.
+func problems(rest []string, o *options, level error) error {
+	var all []string
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	add(len(rest) > 0, "unexpected arguments: %q", rest)
+	add(o.backend != operatorv1alpha1.NATS, "--backend %q: only NATS is supported", o.backend)
+	add(o.namespace == "", "--namespace is required")
+	add(o.prefix == "", "--resource-prefix must not be empty")
+	add(o.seedFile == "", "--nats-seed-file is required")
+	add(o.caFile == "", "--nats-ca-file is required")
+	add(o.port < 0 || o.port > 65535, "--port %d: not a valid port", o.port)
+	add(o.metricsPort > 65535, "--metrics-port %d: not a valid port", o.metricsPort)
+	add(o.server.RequestTimeout <= 0, "--request-timeout must be more than 0")
+	add(o.server.MaxRequestSize <= 0 || o.server.MaxRequestSize > maxRequestSize, "--max-request-size must be from 1 to %d", maxRequestSize)
+	add(o.server.MaxInFlight <= 0, "--max-in-flight must be at least 1")
+	add(o.server.MaxConnections <= 0, "--max-connections must be at least 1")
+	add(o.server.ShutdownDelay < 0, "--shutdown-delay must not be negative")
+	add(level != nil, "--log-level: %v", level)
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(all, "; "))
+}

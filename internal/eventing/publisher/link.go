@@ -1,0 +1,207 @@
+package publisher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
+)
+
+// link is the connection to NATS. It is replaced when the address, the seed or the authorities change, and at no other time: nats.go
+// reconnects by itself. While the new connection is not there yet, the former one serves.
+type link struct {
+	seedFile, caFile string
+	log              *zap.Logger
+	// current is what events are sent through; nil before the first one.
+	current atomic.Pointer[connection]
+
+	mu      sync.Mutex
+	address backend.NATSAddress // "": there is none
+	next    *connection         // is being opened, and replaces the current one
+}
+
+type connection struct {
+	to   target
+	conn *nats.Conn
+	js   jetstream.JetStream
+}
+
+// target is what a connection is opened with.
+type target struct {
+	url, stream string
+	seed, ca    []byte
+}
+
+func (t target) equal(other target) bool {
+	return t.url == other.url && t.stream == other.stream && bytes.Equal(t.seed, other.seed) && bytes.Equal(t.ca, other.ca)
+}
+
+func newLink(seedFile, caFile string, log *zap.Logger) *link {
+	return &link{seedFile: seedFile, caFile: caFile, log: log}
+}
+
+// watchFiles connects again when the files change, until ctx ends. It watches directories: the kubelet replaces a link in them.
+func (l *link) watchFiles(ctx context.Context) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("cannot watch the credentials of NATS: %w", err)
+	}
+	defer watcher.Close()
+	for _, file := range []string{l.seedFile, l.caFile} {
+		if err := watcher.Add(filepath.Dir(file)); err != nil {
+			return fmt.Errorf("cannot watch %s: %w", file, err)
+		}
+	}
+	l.reconnect() // what has changed before the watch began
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Events:
+			l.reconnect()
+		case err := <-watcher.Errors:
+			l.log.Warn("missed changes of the credentials of NATS, reading them again", zap.Error(err))
+			l.reconnect()
+		}
+	}
+}
+
+// use is the address from now on; nil: there is none.
+func (l *link) use(address *backend.NATSAddress) {
+	l.mu.Lock()
+	l.address = backend.NATSAddress{}
+	if address != nil {
+		l.address = *address
+	}
+	l.mu.Unlock()
+	l.reconnect()
+}
+
+// reconnect opens a connection if what it is opened with has changed.
+func (l *link) reconnect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.address.URL == "" {
+		l.drop(l.next)
+		l.drop(l.current.Swap(nil))
+		l.next = nil
+		return
+	}
+	to, err := l.target()
+	if err != nil {
+		l.log.Error("cannot read the credentials of NATS", zap.Error(err))
+		return
+	}
+	latest := l.next
+	if latest == nil {
+		latest = l.current.Load()
+	}
+	if latest != nil && latest.to.equal(to) {
+		return
+	}
+	c, err := l.open(to)
+	if err != nil {
+		l.log.Error("cannot connect to NATS", zap.Error(err))
+		return
+	}
+	l.drop(l.next)
+	l.next = c
+	if current := l.current.Load(); current == nil || !current.conn.IsConnected() {
+		l.replace()
+	}
+}
+
+func (l *link) target() (target, error) {
+	seed, err := os.ReadFile(l.seedFile)
+	if err != nil {
+		return target{}, err
+	}
+	ca, err := os.ReadFile(l.caFile)
+	if err != nil {
+		return target{}, err
+	}
+	seed = bytes.TrimSpace(seed)
+	if len(seed) == 0 || len(ca) == 0 {
+		return target{}, errors.New("a file is empty")
+	}
+	return target{url: l.address.URL, stream: l.address.Stream, seed: seed, ca: ca}, nil
+}
+
+// open begins to connect.
+func (l *link) open(to target) (*connection, error) {
+	log := l.log.With(zap.String("url", to.url))
+	c := &connection{to: to}
+	var err error
+	c.conn, err = natsutil.Connect(to.url, natsutil.Account{Name: "eventing-publisher-proxy", Seed: to.seed, CA: to.ca, Inbox: "_INBOX.publisher"},
+		nats.ConnectHandler(func(*nats.Conn) {
+			log.Info("connected to NATS")
+			l.connected(c)
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			log.Info("connected to NATS again")
+			l.connected(c)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("the connection to NATS was lost, reconnecting", zap.Error(err))
+			}
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("cannot connect to NATS, retrying", zap.Error(err)) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS reports an error", zap.Error(err)) }),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if c.js, err = jetstream.New(c.conn); err != nil {
+		c.conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// connected is called when a connection is there.
+func (l *link) connected(c *connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == c {
+		l.replace()
+	}
+}
+
+// replace puts the next connection in the place of the current one.
+func (l *link) replace() {
+	l.drop(l.current.Swap(l.next))
+	l.next = nil
+}
+
+// drop closes a connection when what was published through it has its answer.
+func (l *link) drop(c *connection) {
+	if c != nil {
+		time.AfterFunc(publishTimeout+time.Second, c.conn.Close)
+	}
+}
+
+func (l *link) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.address = backend.NATSAddress{}
+	for _, c := range []*connection{l.next, l.current.Swap(nil)} {
+		if c != nil {
+			c.conn.Close()
+		}
+	}
+	l.next = nil
+}

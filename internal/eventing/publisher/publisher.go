@@ -1,0 +1,180 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
+)
+
+const (
+	// publishTimeout is how long JetStream has to store an event.
+	publishTimeout = 5 * time.Second
+	// answerTimeout is how long it has to answer a probe. The kubelet waits longer.
+	answerTimeout = 2 * time.Second
+	// maxType is the longest type that a Subscription can name.
+	maxType = 253
+)
+
+// Publisher is an eventservice.Sender.
+type Publisher struct {
+	backend  operatorv1alpha1.BackendType
+	log      *zap.Logger
+	backends atomic.Pointer[backend.Backends]
+	link     *link
+	// answered: the backend has answered once.
+	answered atomic.Bool
+}
+
+// New returns a Publisher that sends to NATS with the seed of a user, and trusts the authorities of a file. Follow tells it where NATS is.
+func New(seedFile, caFile string, log *zap.Logger) *Publisher {
+	return &Publisher{backend: operatorv1alpha1.NATS, log: log, link: newLink(seedFile, caFile, log)}
+}
+
+// Close closes the connection. It is for the end, when every request is answered.
+func (p *Publisher) Close() { p.link.close() }
+
+// Ready implements eventservice.Sender. The stream need not exist: that it is missing is an answer of the backend, too.
+func (p *Publisher) Ready(ctx context.Context) error {
+	if p.answered.Load() {
+		return nil
+	}
+	if p.backends.Load() == nil {
+		return errors.New("the ConfigMap with the backends is not read yet")
+	}
+	c := p.link.current.Load()
+	if c == nil {
+		return errors.New("there is no connection to NATS yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if _, err := c.js.Stream(ctx, c.to.stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("JetStream does not answer: %w", err)
+	}
+	p.answered.Store(true)
+	return nil
+}
+
+// Send implements eventservice.Sender.
+func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+	if problem := check(e); problem != nil {
+		return problem
+	}
+	if b := p.backends.Load(); b == nil || !b.Accept.Has(p.backend) {
+		return unavailable("The backend takes no events now", "not_accepted")
+	}
+	c := p.link.current.Load()
+	if c == nil {
+		return unavailable("The backend cannot be reached", "not_connected")
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	_, err := c.js.PublishMsg(ctx, message(e, from, requestID), jetstream.WithRetryAttempts(0))
+	return answer(err)
+}
+
+// check refuses what cannot be addressed. A Subscription cannot ask for it either.
+func check(e *cloudevent.Event) *legacy.Problem {
+	switch {
+	case len(e.Source) > backend.MaxSource:
+		return legacy.InvalidField("source", fmt.Sprintf("longer than %d bytes", backend.MaxSource))
+	case !cloudevent.Printable(e.Source):
+		// It is the application in the path; that of a CloudEvent was checked before.
+		return legacy.InvalidField("source", "only printable ASCII characters without spaces can be carried")
+	case len(e.Type) > maxType:
+		return legacy.InvalidField("type", fmt.Sprintf("longer than %d characters", maxType))
+	case !cloudevent.Printable(e.Type) || !strings.Contains(e.Type, "."):
+		return legacy.InvalidField("type", "it must have two segments with a dot between them, in printable ASCII characters")
+	}
+	return nil
+}
+
+// message is an event in the binary mode of CloudEvents for NATS.
+func message(e *cloudevent.Event, from http.Header, requestID string) *nats.Msg {
+	const most = 16 // of most events
+	header := make(nats.Header, most)
+	values := make([]string, 0, most) // one piece of memory for all
+	set := func(name, value string) {
+		values = append(values, value)
+		header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	e.Attributes(func(name, value string) { set("ce-"+name, value) })
+	if t := e.MediaType(); t != "" {
+		set("content-type", t)
+	}
+	eventservice.Trace(from, requestID, set)
+	set(jetstream.MsgIDHeader, backend.MessageID(e.Source, e.ID))
+	return &nats.Msg{Subject: backend.Subject(e.Source, e.Type), Header: header, Data: e.Data}
+}
+
+// Errors of JetStream that mean something of their own.
+const (
+	errStoreFailed   jetstream.ErrorCode = 10077 // the stream is full, or has enough of one type of one source
+	errNoStorage     jetstream.ErrorCode = 10047
+	errSameInProcess jetstream.ErrorCode = 10158
+)
+
+// retryFull is when a client is asked to try again if there is no room: that takes longer than an interruption.
+const retryFull = 30 * time.Second
+
+// answer is what the client is told of an event that was published.
+func answer(err error) *legacy.Problem {
+	var refused *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return &legacy.Problem{
+			Status: eventservice.StatusClientGone, Type: legacy.TypeUnavailable, Message: "The client has gone", MoreInfo: legacy.MayBeTaken, Cause: "client_gone",
+		}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return &legacy.Problem{
+			Status: http.StatusGatewayTimeout, Type: legacy.TypeTimeout, Message: "The backend did not answer in time",
+			MoreInfo: legacy.MayBeTaken, RetryAfter: legacy.RetryAfter, Cause: "backend_timeout",
+		}
+	case errors.Is(err, nats.ErrMaxPayload):
+		return legacy.TooLarge()
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return unavailable("The backend takes no events now", "no_stream")
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrConnectionReconnecting):
+		return unavailable("The backend cannot be reached", "not_connected")
+	case errors.As(err, &refused):
+		switch refused.ErrorCode {
+		case errStoreFailed, errNoStorage:
+			return &legacy.Problem{
+				Status: http.StatusInsufficientStorage, Type: "storage_full", Message: "The backend has no room for the event",
+				MoreInfo: legacy.NotTaken, RetryAfter: retryFull, Cause: cause(refused),
+			}
+		case errSameInProcess:
+			return unavailable("The same event is being stored", cause(refused))
+		}
+		return unavailable("The backend refused the event", cause(refused))
+	}
+	problem := unavailable("The backend cannot be reached", "backend_unreachable")
+	problem.MoreInfo = legacy.MayBeTaken
+	return problem
+}
+
+func cause(err *jetstream.APIError) string { return fmt.Sprintf("backend_%d", err.ErrorCode) }
+
+// unavailable is the answer to an event that was not taken, and may be soon.
+func unavailable(message, cause string) *legacy.Problem {
+	return &legacy.Problem{
+		Status: http.StatusServiceUnavailable, Type: legacy.TypeUnavailable, Message: message,
+		MoreInfo: legacy.NotTaken, RetryAfter: legacy.RetryAfter, Cause: cause,
+	}
+}
