@@ -24,6 +24,8 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
@@ -38,13 +40,13 @@ type actor struct {
 	reader   client.Reader
 	nats     *connection
 	recorder events.EventRecorder
-	fence    *fence
+	fence    *fence.Fence
 }
 
 // do carries out one action.
 func (a *actor) do(ctx context.Context, w *World, todo action) error {
 	// An operator that slept must not act on what it saw before: another one may have taken over.
-	if err := a.fence.check(); err != nil {
+	if err := a.fence.Check(); err != nil {
 		return err
 	}
 	logr.FromContextOrDiscard(ctx).Info("acting", "action", todo.String())
@@ -136,7 +138,7 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	}
 	// A list may have an item of somebody else that does not go with ours: the same name of a port with another number. An apply
 	// leaves it, so the list is replaced.
-	whole := &unstructured.Unstructured{Object: overlay(observed.Object, u.Object)}
+	whole := &unstructured.Unstructured{Object: drift.Overlay(observed.Object, u.Object)}
 	if a.client.Update(ctx, whole, client.FieldOwner(a.names.Owner())) != nil {
 		return err // the first one names the field of ours
 	}

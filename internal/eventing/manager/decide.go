@@ -17,14 +17,16 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
 const (
+	// drainedAnnotation is on a volume claim: the epoch of which no event is left in it.
+	drainedAnnotation = "eventing.kyma-project.io/drained-at"
 	// downLimit is how long NATS may be away before that is an error.
 	downLimit = time.Minute
-	// discoveryLimit is how long discovery may need to show a kind whose definition is established.
-	discoveryLimit, discoveryRetry = 10 * time.Second, 200 * time.Millisecond
 	// reloadRetry is when the certificates of servers are looked at again: files of a Secret reach a pod after about a minute.
 	reloadRetry = 10 * time.Second
 	// fullPercent is how full the stream may be before that is a warning.
@@ -148,18 +150,18 @@ func (d *decider) decide(w *World) *Decision {
 // dependencies sets the conditions about APIs of others, and tells whether all that are required are there.
 func (d *decider) dependencies(w *World, o *Decision, target operatorv1alpha1.BackendType) bool {
 	var skipped []string
-	var wrong *Dependency
+	var wrong *dependency.Dependency
 	for i, dep := range w.Dependencies {
 		switch {
-		case dep.Presence == Served:
-		case dep.Presence == Soon:
-			o.look(discoveryRetry)
+		case dep.Presence == dependency.Served:
+		case dep.Presence == dependency.Soon:
+			o.look(dependency.DiscoveryRetry)
 			if dep.Feature == "" && wrong == nil {
 				wrong = &w.Dependencies[i]
 			}
 		case dep.Feature != "":
 			skipped = append(skipped, fmt.Sprintf("%s is missing, so %s", dep.Name, dep.Feature))
-		case wrong == nil || wrong.Presence == Soon:
+		case wrong == nil || wrong.Presence == dependency.Soon:
 			wrong = &w.Dependencies[i]
 		}
 	}
@@ -175,24 +177,24 @@ func (d *decider) dependencies(w *World, o *Decision, target operatorv1alpha1.Ba
 	const kind = operatorv1alpha1.ConditionDependenciesAvailable
 	left := d.dependencyTimeout - o.wrongFor(kind)
 	waiting := left > 0 && !wrong.AtOnce && w.Eventing.Status.ActiveBackend.Canonical() != target
-	if wrong.Presence == Conflict {
+	if wrong.Presence == dependency.Conflict {
 		waiting = false
 	}
-	if waiting || wrong.Presence == Soon {
+	if waiting || wrong.Presence == dependency.Soon {
 		o.state(operatorv1alpha1.StateProcessing)
 		o.look(left)
 	} else {
 		o.state(operatorv1alpha1.StateError)
 	}
 	switch {
-	case wrong.Presence == Conflict:
-		o.condition(kind, false, operatorv1alpha1.ReasonCRDConflict, "%s", wrong.message())
-	case wrong.Presence == WrongVersion:
-		o.condition(kind, false, operatorv1alpha1.ReasonWrongVersion, "%s", wrong.message())
-	case waiting || wrong.Presence == Soon:
-		o.condition(kind, false, operatorv1alpha1.ReasonWaiting, "%s", wrong.message())
+	case wrong.Presence == dependency.Conflict:
+		o.condition(kind, false, operatorv1alpha1.ReasonCRDConflict, "%s", wrong.Message())
+	case wrong.Presence == dependency.WrongVersion:
+		o.condition(kind, false, operatorv1alpha1.ReasonWrongVersion, "%s", wrong.Message())
+	case waiting || wrong.Presence == dependency.Soon:
+		o.condition(kind, false, operatorv1alpha1.ReasonWaiting, "%s", wrong.Message())
 	default:
-		o.condition(kind, false, operatorv1alpha1.ReasonMissing, "%s", wrong.message())
+		o.condition(kind, false, operatorv1alpha1.ReasonMissing, "%s", wrong.Message())
 	}
 	return false
 }
@@ -208,7 +210,7 @@ func (d *decider) nats(w *World, o *Decision, ready bool) {
 		o.look(downLimit / 2) // objects of others are not watched
 		return
 	}
-	if other := d.otherServers(w); len(other) > 0 {
+	if other := otherServers(w); len(other) > 0 {
 		o.state(operatorv1alpha1.StateWarning)
 		o.condition(condition, false, operatorv1alpha1.ReasonNATSUnavailable,
 			"Volumes of another number of servers are left. Delete them if you need no event in them: kubectl -n %s delete pvc %s", d.namespace, strings.Join(other, " "))
@@ -259,13 +261,13 @@ func (d *decider) installed(w *World, o *Decision, epoch string) bool {
 	for _, u := range wanted {
 		key := Key{u.GetKind(), u.GetName()}
 		want[key] = true
-		seal(u, epoch)
+		drift.Seal(u, epoch)
 		switch is := w.Ours[key]; {
 		case is == nil:
 			o.do(create{u})
 		case is.GetDeletionTimestamp() != nil:
 			// It is on its way out. Its end is watched.
-		case drifted(u, is):
+		case drift.Drifted(u, is):
 			o.do(apply{u, is})
 		}
 	}
@@ -291,7 +293,7 @@ func (d *decider) render(w *World, o *Decision, keys map[string]string) ([]*unst
 	optional := map[string]bool{}
 	for _, dep := range w.Dependencies {
 		if dep.Feature != "" {
-			optional[dep.Kind.Kind] = dep.Presence == Served
+			optional[dep.Kind.Kind] = dep.Presence == dependency.Served
 		}
 	}
 	values, err := d.values(&w.Eventing.Spec, keys, secret(w.object("Secret", d.names.NATSCA()), caCertificate), optional)
@@ -309,7 +311,7 @@ func (d *decider) opened(w *World, o *Decision, contract backend.Backends, ready
 	sts := statefulSet(w.object("StatefulSet", d.names.NATS()))
 	info := w.NATS.Stream
 	switch {
-	case !w.NATS.Connected, info == nil && !settled(sts):
+	case !w.NATS.Connected, info == nil && !rolledOut(sts):
 		d.unavailable(w, o, data(config, openedKey) != "")
 		return
 	case info == nil && (contract.Serving.Has(operatorv1alpha1.NATS) || contract.Accept.Has(operatorv1alpha1.NATS)):
@@ -322,8 +324,8 @@ func (d *decider) opened(w *World, o *Decision, contract backend.Backends, ready
 		o.condition(condition, false, operatorv1alpha1.ReasonForeignObject,
 			"Stream %s in NATS was not created by this operator, and is left as it is. Delete the volumes of NATS if you need no event in them.", info.Config.Name)
 		return
-	case stream.Differs(info.Config, d.streamConfig(w, contract.Epoch)):
-		o.do(updateStream{info, d.streamConfig(w, contract.Epoch), "update"})
+	case stream.Differs(info.Config, streamConfig(w, contract.Epoch)):
+		o.do(updateStream{info, streamConfig(w, contract.Epoch), "update"})
 	case contract.Serving.String() != (backend.Set{operatorv1alpha1.NATS}).String():
 		contract.Serving = backend.Set{operatorv1alpha1.NATS}
 		o.do(d.contract(w, contract, "serve NATS"))
@@ -355,7 +357,7 @@ func (d *decider) open(w *World, o *Decision, contract backend.Backends, ready b
 	}
 	if !accepted || !open {
 		o.state(operatorv1alpha1.StateProcessing)
-		switch waiting := d.notReady(w, contract.Epoch); {
+		switch waiting := notReady(w, contract.Epoch); {
 		case !ready:
 			o.condition(condition, false, operatorv1alpha1.ReasonNATSUnavailable, "The stream stays closed until all dependencies are available.")
 		case len(waiting) > 0:
@@ -438,7 +440,7 @@ func podProblem(w *World) string {
 }
 
 // notReady are the Subscriptions whose consumers may be missing.
-func (d *decider) notReady(w *World, epoch string) (waiting []Subscription) {
+func notReady(w *World, epoch string) (waiting []Subscription) {
 	for _, s := range w.Subscriptions {
 		if s.Valid && !s.Deleting && s.Epochs[operatorv1alpha1.NATS] != epoch {
 			waiting = append(waiting, s)
@@ -448,7 +450,7 @@ func (d *decider) notReady(w *World, epoch string) (waiting []Subscription) {
 }
 
 // otherServers are claims that were created for another number of servers, whose stream would not fit.
-func (d *decider) otherServers(w *World) (other []string) {
+func otherServers(w *World) (other []string) {
 	want := fmt.Sprint(w.Eventing.Spec.Backend.Config.NATSStreamReplicas)
 	for _, c := range w.Claims {
 		if has := c.Annotations[backend.ServersAnnotation]; has != "" && has != want {
@@ -459,7 +461,7 @@ func (d *decider) otherServers(w *World) (other []string) {
 }
 
 // streamConfig is the stream as the spec wants it, and as open as it is.
-func (d *decider) streamConfig(w *World, epoch string) jetstream.StreamConfig {
+func streamConfig(w *World, epoch string) jetstream.StreamConfig {
 	is := w.NATS.Stream.Config
 	want := stream.Config(w.Eventing.Spec.Backend.Config, epoch, stream.Open(is))
 	if at, ok := is.Metadata[stream.ClosedAtKey]; ok && !stream.Open(is) {

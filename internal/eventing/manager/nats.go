@@ -192,7 +192,7 @@ func stale(conn *nats.Conn, want natsutil.Pair) bool {
 	return err == nil && bad == nil && len(state.PeerCertificates) > 0 && state.PeerCertificates[0].SerialNumber.Cmp(serial) != 0
 }
 
-// reload makes each server that presents another certificate read its files again. When none does, the operator connects anew, so
+// reload makes each server that presents another certificate read its files again. When none does, the operator connects again, so
 // that it sees the new certificate itself.
 func (c *connection) reload(ctx context.Context, account natsutil.Account, want natsutil.Pair) error {
 	end, err := want.NotAfter()

@@ -175,7 +175,7 @@ func (r *reconciler) write(ctx context.Context, e *operatorv1alpha1.Eventing, st
 	if reflect.DeepEqual(normal(e.Status), normal(status)) {
 		return nil
 	}
-	if err := r.actor.fence.check(); err != nil {
+	if err := r.actor.fence.Check(); err != nil {
 		return err
 	}
 	before := e.DeepCopy()

@@ -49,6 +49,8 @@ import (
 	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 )
 
 // Options are those of the operator.
@@ -69,7 +71,7 @@ type Options struct {
 	DependencyTimeout time.Duration
 	// BackendTimeout is how long a backend may take to start before that is an error.
 	BackendTimeout time.Duration
-	// DrainDelay and DrainWatch decide when a closed stream is empty for good: how long after its close it is looked at, and how long
+	// DrainDelay and DrainWatch decide when a closed stream is empty permanently: how long after its close it is looked at, and how long
 	// it has to stay empty then.
 	DrainDelay, DrainWatch time.Duration
 }
@@ -124,25 +126,25 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 	return start(ctx, mgr, api, d, lock, o, log)
 }
 
-func newFence(cfg *rest.Config, namespace, name string) (*fence, error) {
+func newFence(cfg *rest.Config, namespace, name string) (*fence.Fence, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
 	// A request that takes longer than the Lease is of no use.
 	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = renewDeadline / 2
+	cfg.Timeout = fence.RenewDeadline / 2
 	leases, err := coordinationv1.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &fence{Interface: &resourcelock.LeaseLock{
+	return &fence.Fence{Interface: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Client: leases,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 	}}, nil
 }
 
-func managerOptions(o Options, names backend.Names, lock *fence) manager.Options {
+func managerOptions(o Options, names backend.Names, lock *fence.Fence) manager.Options {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, operatorv1alpha1.AddToScheme, eventingv1alpha2.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -154,7 +156,7 @@ func managerOptions(o Options, names backend.Names, lock *fence) manager.Options
 	for _, object := range watched() {
 		by[object] = mine
 	}
-	lease, renew, retry, grace := leaseDuration, renewDeadline, retryPeriod, 20*time.Second
+	lease, renew, retry, grace := fence.LeaseDuration, fence.RenewDeadline, fence.RetryPeriod, 20*time.Second
 	return manager.Options{
 		Scheme: scheme,
 		// Objects are only watched, by their metadata: what is decided is read live.
@@ -195,7 +197,7 @@ func ours(names backend.Names) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{backend.InstanceLabel: string(names)}).Add(*plane)
 }
 
-func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decider, lock *fence, o Options, log logr.Logger) error {
+func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decider, lock *fence.Fence, o Options, log logr.Logger) error {
 	woken := make(chan event.GenericEvent, 1)
 	wake := func() {
 		select {
@@ -211,7 +213,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	defer nats.close()
 	r := &reconciler{
 		decider: d, client: mgr.GetClient(),
-		observer: &observer{decider: d, reader: mgr.GetAPIReader(), discovery: api, nats: nats},
+		observer: &observer{decider: d, reader: mgr.GetAPIReader(), needs: &dependency.Observer{Reader: mgr.GetAPIReader(), Discovery: api}, nats: nats},
 		actor:    &actor{decider: d, client: mgr.GetClient(), reader: mgr.GetAPIReader(), nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
 	}
 	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
@@ -280,7 +282,7 @@ func requestLog(log logr.Logger, request *reconcile.Request) logr.Logger {
 
 // known are the definitions that eventing depends on.
 func known(object client.Object) bool {
-	return slices.ContainsFunc(requirements, func(r requirement) bool { return r.crd() == object.GetName() })
+	return slices.ContainsFunc(dependency.Requirements, func(r dependency.Requirement) bool { return r.CRD() == object.GetName() })
 }
 
 // readiness tells whether the operator can work: its watches have begun, and the API server answers. The state of eventing is in the
@@ -311,7 +313,7 @@ type watches struct {
 }
 
 // follow watches the kinds that are served, and ends the watch of those that are not any more.
-func (w *watches) follow(ctx context.Context, dependencies []Dependency) error {
+func (w *watches) follow(ctx context.Context, dependencies []dependency.Dependency) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on == nil {
@@ -325,7 +327,7 @@ func (w *watches) follow(ctx context.Context, dependencies []Dependency) error {
 		case dep.Feature == "":
 			continue // an API alone; its objects are not looked at
 		}
-		switch served := dep.Presence == Served; {
+		switch served := dep.Presence == dependency.Served; {
 		case served && !w.on[dep.Kind]:
 			if err := w.controller.Watch(source.Kind[client.Object](from, metadataOf(dep.Kind), w.handler)); err != nil {
 				return fmt.Errorf("cannot watch %s: %w", dep.Kind.Kind, err)

@@ -39,7 +39,7 @@ func (d *decider) keys(w *World) map[string]string {
 	return keys
 }
 
-// serverNames are the names that clients and servers use for a server. localhost is for whoever is in the pod, or forwards a port.
+// serverNames are the names that clients and servers use for a server. localhost is for a client in the pod, or behind kubectl port-forward.
 func (d *decider) serverNames() []string {
 	service, headless := d.names.NATS()+"."+d.namespace, d.names.NATSHeadless()+"."+d.namespace
 	all := []string{service + ".svc", service, d.names.NATS(), service + ".svc.cluster.local", "localhost"}

@@ -11,11 +11,11 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// The keys of the ConfigMap <prefix>-nats-config besides the configuration. Each has an epoch.
+// The keys of the ConfigMap <prefix>-nats-config in addition to the configuration. Each has an epoch.
 const (
 	// openedKey: the stream of this epoch was opened, or is about to be. Without it, no event was ever taken.
 	openedKey = "opened"
-	// drainedKey: the stream of this epoch is closed and empty for good.
+	// drainedKey: the stream of this epoch is closed, and stays empty.
 	drainedKey = "drained"
 )
 
@@ -39,7 +39,7 @@ func (d *decider) teardown(w *World, o *Decision) {
 	force := e.Annotations[operatorv1alpha1.ForceDeletionAnnotation] == "true"
 	blocked := func(reason, format string, args ...any) {
 		o.state(operatorv1alpha1.StateWarning)
-		o.condition(condition, false, reason, format+" To delete all the same: kubectl -n %s annotate eventings.operator.kyma-project.io %s %s=true",
+		o.condition(condition, false, reason, format+" To delete it nevertheless: kubectl -n %s annotate eventings.operator.kyma-project.io %s %s=true",
 			append(args, e.Namespace, e.Name, operatorv1alpha1.ForceDeletionAnnotation)...)
 	}
 	if !slices.Contains(e.Finalizers, operatorv1alpha1.Finalizer) {
@@ -113,7 +113,7 @@ func (d *decider) drain(w *World, o *Decision, blocked func(reason, format strin
 		o.do(patch{config, map[string]any{"data": map[string]any{drainedKey: epoch}}, "write that NATS is drained"})
 	}
 	o.state(operatorv1alpha1.StateDeleting)
-	o.condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "The stream is closed, and is watched until it is empty for good.")
+	o.condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "The stream is closed, and is watched until it stays empty.")
 }
 
 // evidence is the ConfigMap <prefix>-nats-config without a configuration: it says only that the stream was opened.

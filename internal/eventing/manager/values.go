@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 )
 
 // users are the users of NATS: keys of the Secret with their seeds, and of the chart's values with their public keys.
@@ -26,7 +27,7 @@ func (d *decider) values(spec *operatorv1alpha1.EventingSpec, keys map[string]st
 	}
 	files, memory := int64(0), config.NATSStreamMaxSize.Value()
 	if config.NATSStreamStorageType != operatorv1alpha1.StorageMemory {
-		// A tenth of the volume is left for the file system and for what the server writes besides events.
+		// A tenth of the volume is left for the file system and for what the server writes in addition to events.
 		files, memory = config.NATSStorage.Size.Value()/10*9, 0
 	}
 	interval := "always"
@@ -44,8 +45,8 @@ func (d *decider) values(spec *operatorv1alpha1.EventingSpec, keys map[string]st
 			"imagePullPolicy": "IfNotPresent",
 		},
 		"backend":            map[string]any{"type": strings.ToLower(string(active))},
-		"serviceMonitor":     map[string]any{"enabled": optional[serviceMonitor.Kind]},
-		"peerAuthentication": map[string]any{"enabled": optional[peerAuthentication.Kind]},
+		"serviceMonitor":     map[string]any{"enabled": optional[dependency.ServiceMonitor.Kind]},
+		"peerAuthentication": map[string]any{"enabled": optional[dependency.PeerAuthentication.Kind]},
 		"nats": map[string]any{
 			"enabled": active == operatorv1alpha1.NATS, "image": d.natsImage, "replicas": int64(config.NATSStreamReplicas),
 			"maxFileStore": strconv.FormatInt(files, 10), "maxMemoryStore": strconv.FormatInt(memory, 10), "syncInterval": interval,

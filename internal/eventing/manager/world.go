@@ -15,6 +15,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 )
 
 // World is what one reconcile has read, live. decide sees nothing else.
@@ -33,7 +34,7 @@ type World struct {
 	// Foreign are objects that have a name of ours without our labels.
 	Foreign []string
 	// Dependencies say which APIs and objects of others are there.
-	Dependencies []Dependency
+	Dependencies []dependency.Dependency
 	// Subscriptions are all in the cluster; nil if the kind is not served.
 	Subscriptions []Subscription
 	NATS          NATS
@@ -91,8 +92,8 @@ func (w *World) object(kind, name string) *unstructured.Unstructured {
 // data is a value of a ConfigMap; "" if there is none.
 func data(u *unstructured.Unstructured, key string) string { return contractData(u)[key] }
 
-// settled says whether a StatefulSet is rolled out: the controller has seen its newest spec, and each pod has it and is ready.
-func settled(sts *appsv1.StatefulSet) bool {
+// rolledOut says whether a StatefulSet is rolled out: the controller has seen its newest spec, and each pod has it and is ready.
+func rolledOut(sts *appsv1.StatefulSet) bool {
 	return sts != nil && sts.Status.ObservedGeneration >= sts.Generation && sts.Status.UpdateRevision == sts.Status.CurrentRevision &&
 		sts.Status.ReadyReplicas == *sts.Spec.Replicas && sts.Status.Replicas == *sts.Spec.Replicas
 }
@@ -130,9 +131,3 @@ var kinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Secret"},
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 }
-
-var (
-	serviceMonitor     = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
-	peerAuthentication = schema.GroupVersionKind{Group: "security.istio.io", Version: "v1", Kind: "PeerAuthentication"}
-	optionalKinds      = []schema.GroupVersionKind{serviceMonitor, peerAuthentication}
-)

@@ -1,4 +1,5 @@
-package manager
+// Package drift tells whether a live object is still as it was applied. What others have added to it does not count.
+package drift
 
 import (
 	"crypto/sha256"
@@ -13,15 +14,11 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 )
 
-const (
-	// appliedAnnotation has a hash of what was applied. If it differs from what is rendered now, a field may have been removed since.
-	appliedAnnotation = "eventing.kyma-project.io/applied"
-	// drainedAnnotation is on a volume claim: the epoch of which no event is left in it.
-	drainedAnnotation = "eventing.kyma-project.io/drained-at"
-)
+// appliedAnnotation has a hash of what was applied. If it differs from what is rendered now, a field may have been removed since.
+const appliedAnnotation = "eventing.kyma-project.io/applied"
 
-// seal adds what each rendered object has besides: the epoch, and the hash of the rest.
-func seal(u *unstructured.Unstructured, epoch string) {
+// Seal adds the annotations that each rendered object gets at last: the epoch, and the hash of the rest.
+func Seal(u *unstructured.Unstructured, epoch string) {
 	annotations := u.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
@@ -37,9 +34,9 @@ func seal(u *unstructured.Unstructured, epoch string) {
 	u.SetAnnotations(annotations)
 }
 
-// drifted tells whether a live object is not as it is wanted: a field that is wanted has another value, or one that was wanted before is
+// Drifted tells whether a live object is not as it is wanted: a field that is wanted has another value, or one that was wanted before is
 // not wanted any more. What others have added does not count.
-func drifted(want, is *unstructured.Unstructured) bool {
+func Drifted(want, is *unstructured.Unstructured) bool {
 	return !covers(want.Object, is.Object)
 }
 
@@ -84,14 +81,14 @@ func covered(want, is any, quantities bool) bool {
 	}
 }
 
-// overlay is what is, with all that want has. Lists are those of want.
-func overlay(is, want map[string]any) map[string]any {
+// Overlay is what is, with all that want has. Lists are those of want.
+func Overlay(is, want map[string]any) map[string]any {
 	out := maps.Clone(is)
 	for key, value := range want {
 		below, ok := value.(map[string]any)
 		under, same := out[key].(map[string]any)
 		if ok && same {
-			value = overlay(under, below)
+			value = Overlay(under, below)
 		}
 		out[key] = value
 	}

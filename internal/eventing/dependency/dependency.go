@@ -1,4 +1,5 @@
-package manager
+// Package dependency knows which kinds and objects of others eventing needs or can use, and finds out whether they are there.
+package dependency
 
 import (
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 )
 
-// requirement is a kind of others that eventing needs or can use.
-type requirement struct {
+// Requirement is a kind of others that eventing needs or can use.
+type Requirement struct {
 	kind     schema.GroupVersionKind
 	resource string
 	// backend is the one that needs it; "" means each.
@@ -22,13 +23,11 @@ type requirement struct {
 	remedy string
 }
 
-// crd is the name of the CustomResourceDefinition.
-func (r requirement) crd() string { return r.resource + "." + r.kind.Group }
+// CRD is the name of the CustomResourceDefinition.
+func (r Requirement) CRD() string { return r.resource + "." + r.kind.Group }
 
-func (r requirement) optional() bool { return r.feature != "" }
-
-// requirements are all kinds of others. docs/eventing.md explains each.
-var requirements = []requirement{
+// Requirements are all kinds of others. docs/eventing.md explains each.
+var Requirements = []Requirement{
 	{
 		kind: eventingv1alpha2.GroupVersion.WithKind("Subscription"), resource: "subscriptions",
 		remedy: "Apply the manifest of the operator again",
@@ -41,8 +40,8 @@ var requirements = []requirement{
 		kind: schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1", Kind: "Trigger"}, resource: "triggers",
 		backend: operatorv1alpha1.EventMesh, remedy: "Install Knative Eventing",
 	},
-	{kind: serviceMonitor, resource: "servicemonitors", feature: "metrics are not collected by Prometheus"},
-	{kind: peerAuthentication, resource: "peerauthentications", feature: "Istio is not told that NATS has its own TLS"},
+	{kind: ServiceMonitor, resource: "servicemonitors", feature: "metrics are not collected by Prometheus"},
+	{kind: PeerAuthentication, resource: "peerauthentications", feature: "Istio is not told that NATS has its own TLS"},
 }
 
 // Presence says how a dependency is there.
@@ -79,8 +78,14 @@ type Dependency struct {
 	Kind schema.GroupVersionKind
 }
 
-// message says what is wrong, and what to do.
-func (d Dependency) message() string {
+// The optional kinds.
+var (
+	ServiceMonitor     = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
+	PeerAuthentication = schema.GroupVersionKind{Group: "security.istio.io", Version: "v1", Kind: "PeerAuthentication"}
+)
+
+// Message says what is wrong, and what to do.
+func (d Dependency) Message() string {
 	switch d.Presence {
 	case WrongVersion:
 		return fmt.Sprintf("%s is not served, only version %s. %s in a version that serves it.", d.Name, strings.Join(d.Versions, ", "), d.Remedy)
