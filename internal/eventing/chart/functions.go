@@ -74,9 +74,15 @@ var functions = map[string]function{
 		return a[1], nil
 	}},
 
-	"dict":   {nil, anything, dict},
-	"list":   {nil, anything, func(a []any) (any, error) { return a, nil }},
-	"until":  {[]kind{whole}, 0, func(a []any) (any, error) { return until(a[0].(int)), nil }},
+	"dict":  {nil, anything, dict},
+	"list":  {nil, anything, func(a []any) (any, error) { return a, nil }},
+	"until": {[]kind{whole}, 0, func(a []any) (any, error) { return until(a[0].(int)), nil }},
+	"get": {[]kind{mapping, textual}, 0, func(a []any) (any, error) {
+		if v, has := a[0].(map[string]any)[a[1].(string)]; has {
+			return v, nil
+		}
+		return "", nil // as sprig does
+	}},
 	"hasKey": {[]kind{mapping, textual}, 0, func(a []any) (any, error) { _, has := a[0].(map[string]any)[a[1].(string)]; return has, nil }},
 	"set": {[]kind{mapping, textual, anything}, 0, func(a []any) (any, error) {
 		m := a[0].(map[string]any)

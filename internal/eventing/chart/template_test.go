@@ -120,6 +120,7 @@ func TestAsTextTemplateDoes(t *testing.T) {
 			`{{toYaml (merge (dict "a" .list "b" .none) (dict "a" (list 9) "b" (list 8)))}}`, `{{toYaml (merge (dict "a" .text) (dict "a" .map "n" .null))}}`, `{{toYaml (merge (dict "a" .null) (dict "a" .map))}}`,
 			`{{$d := dict "a" 1}}{{$_ := merge $d .map}}{{toYaml $d}}`, `{{toYaml (merge (dict "c" (dict)) .map)}}`,
 		},
+		"get":    {`{{get .map "a"}}{{get .map "missing" | default "none"}}`},
 		"hasKey": {`{{hasKey .map "a"}}{{hasKey .map "missing"}}{{hasKey . "null"}}`},
 		"int":    {`{{int "42"}}{{int .float}}{{int 2.9}}{{int -2.9}}{{int .int64}}{{int true}}{{int "0x10"}}{{int "1.00"}}{{int .digits}}{{int .big}}`},
 		"int64":  {`{{int64 .big}}{{int64 "-7"}}{{int64 .no}}{{int64 .int}}{{printf "%T" (int64 1)}}{{printf "%T" (int 1.5)}}`},
