@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	benchPairs   = 9
-	benchClients = 64
-	benchEach    = 3 * time.Second
-	publishedSize    = 1024
+	benchPairs    = 9
+	benchClients  = 64
+	benchEach     = 3 * time.Second
+	publishedSize = 1024
 	// manyClients is how many clients the memory is measured with.
 	manyClients = 256
 )
