@@ -55,7 +55,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # These tests only start programs. The programs have the race detector; the tests, whose stand-ins and snapshots would take a
 # third of the time with it, do not: those have tests of their own. They run beside the others, the longest first. Vet is in make verify.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox
+PROCESSES := ./test/integration/eventingmanager ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox
 LONGEST := ./test/integration/eventbus
 
 ##@ Building
@@ -150,7 +150,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 
 # Their files carry the build tag slow.
 SLOW := ./internal/eventmap ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
-  ./test/integration/charts ./test/integration/eventing ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
+  ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old
 test-old: export EVENTMESH_TEST_KUBERNETES := 1.16

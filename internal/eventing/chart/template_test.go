@@ -248,33 +248,33 @@ func (g *generator) expression(want kind, depth int) string {
 		}
 		return inner
 	}
-	any := func() string { return g.of(e(anything), ".null", ".float", ".int64", ".zero", e(anything)) }
+	whatever := func() string { return g.of(e(anything), ".null", ".float", ".int64", ".zero", e(anything)) }
 	number := func() string { return g.of(e(whole), ".int64", "1", e(whole)) }
 	switch want {
 	case textual:
 		return g.of(
-			"lower "+e(textual), e(textual)+" | lower", "quote "+any()+" "+any(), "trunc "+e(whole)+" "+e(textual), "nindent 2 "+e(textual), e(textual)+" | indent 1",
-			"toYaml "+any(), any()+" | toYaml", `printf "%v-%s" `+any()+" "+e(textual), "toString "+any(), "sha256sum "+e(textual), "b64enc "+e(textual),
-			`trimSuffix "a" `+e(textual), `include "t" `+any(), "ternary "+e(textual)+" "+e(textual)+" "+e(boolean), "default "+e(textual)+" "+e(textual), `required "r" `+e(textual),
+			"lower "+e(textual), e(textual)+" | lower", "quote "+whatever()+" "+whatever(), "trunc "+e(whole)+" "+e(textual), "nindent 2 "+e(textual), e(textual)+" | indent 1",
+			"toYaml "+whatever(), whatever()+" | toYaml", `printf "%v-%s" `+whatever()+" "+e(textual), "toString "+whatever(), "sha256sum "+e(textual), "b64enc "+e(textual),
+			`trimSuffix "a" `+e(textual), `include "t" `+whatever(), "ternary "+e(textual)+" "+e(textual)+" "+e(boolean), "default "+e(textual)+" "+e(textual), `required "r" `+e(textual),
 			e(textual)+" | default "+e(textual), "or "+e(textual)+" "+e(textual), "and "+e(textual)+" "+e(textual),
 		)
 	case whole:
-		return g.of("int "+any(), "len "+e(g.kind(textual, mapping, list)), any()+" | int", "default "+e(whole)+" "+e(whole), "index (until 3) "+e(whole), "or "+number()+" "+number())
+		return g.of("int "+whatever(), "len "+e(g.kind(textual, mapping, list)), whatever()+" | int", "default "+e(whole)+" "+e(whole), "index (until 3) "+e(whole), "or "+number()+" "+number())
 	case boolean:
 		return g.of(
-			"not "+any(), "and "+e(boolean)+" "+e(boolean), "or "+e(boolean)+" "+e(boolean), "eq "+any()+" "+any(), "ne "+e(textual)+" "+e(textual), "lt "+number()+" "+number(),
+			"not "+whatever(), "and "+e(boolean)+" "+e(boolean), "or "+e(boolean)+" "+e(boolean), "eq "+whatever()+" "+whatever(), "ne "+e(textual)+" "+e(textual), "lt "+number()+" "+number(),
 			"le "+number()+" "+number(), "gt "+e(textual)+" "+e(textual), "ge "+number()+" "+number(), "hasKey "+e(mapping)+" "+e(textual), "eq "+e(textual)+" "+e(textual)+" "+e(textual),
-			"eq "+number()+" "+number(), "eq .null "+any(),
+			"eq "+number()+" "+number(), "eq .null "+whatever(),
 		)
 	case mapping:
 		return g.of(
-			`dict "a" `+any()+` "k" `+any(), "dict "+e(textual)+" "+any(), "set "+e(mapping)+` "s" `+g.of("1", ".text", ".null", ".list"),
+			`dict "a" `+whatever()+` "k" `+whatever(), "dict "+e(textual)+" "+whatever(), "set "+e(mapping)+` "s" `+g.of("1", ".text", ".null", ".list"),
 			// Merged into copies: a map that is in itself makes the library that sprig merges with overflow the stack.
 			"merge ("+e(mapping)+" | toYaml | fromYaml) "+e(mapping), "merge ("+e(mapping)+" | toYaml | fromYaml) "+e(mapping)+" "+e(mapping),
 			"default dict "+e(mapping), e(mapping)+" | toYaml | fromYaml", "fromYaml "+e(textual), "index .map "+e(textual),
 		)
 	case list:
-		return g.of("list "+any()+" "+any(), "list", "until "+e(whole), "default .list "+e(list), "index .lists "+e(whole))
+		return g.of("list "+whatever()+" "+whatever(), "list", "until "+e(whole), "default .list "+e(list), "index .lists "+e(whole))
 	default:
 		return ".missing"
 	}

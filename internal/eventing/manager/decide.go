@@ -27,8 +27,8 @@ const (
 	drainedAnnotation = "eventing.kyma-project.io/drained-at"
 	// downLimit is how long NATS may be away before that is an error.
 	downLimit = time.Minute
-	// reloadRetry is when the certificates of servers are looked at again: files of a Secret reach a pod after about a minute.
-	reloadRetry = 10 * time.Second
+	// askAgain is when NATS is asked again for what no watch tells: which certificate it has, what is in its streams.
+	askAgain = 10 * time.Second
 	// fullPercent is how full the stream may be before that is a warning.
 	fullPercent = 80
 )
@@ -391,7 +391,7 @@ func (d *decider) report(w *World, o *Decision) {
 	}
 	if w.NATS.StaleCertificate {
 		o.do(reload{})
-		o.look(reloadRetry)
+		o.look(askAgain)
 	}
 	if at, err := d.renewal(w); err == nil {
 		o.look(at.Sub(w.Now))

@@ -80,8 +80,8 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 			return ctrl.Result{}, err
 		}
 		decision := r.decide(w)
-		r.announce(log, e, decision)
-		failed, done := r.act(ctx, w, decision)
+		r.announce(log, decision)
+		done, failed := r.act(ctx, w, decision)
 		if done {
 			r.observer.nats.close()
 			return ctrl.Result{}, nil
@@ -119,15 +119,15 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 }
 
 // act does the actions in order. done means that the Eventing is released.
-func (r *reconciler) act(ctx context.Context, w *World, decision *Decision) (failed error, done bool) {
+func (r *reconciler) act(ctx context.Context, w *World, decision *Decision) (done bool, err error) {
 	for _, todo := range decision.Actions {
 		if err := r.actor.do(ctx, w, todo); err != nil {
-			return fmt.Errorf("cannot %s: %w", todo, err), false
+			return false, fmt.Errorf("cannot %s: %w", todo, err)
 		}
 		_, released := todo.(release)
 		done = done || released
 	}
-	return nil, done
+	return done, nil
 }
 
 // refused tells whether the API server will refuse the same again.
@@ -141,7 +141,7 @@ func reasonOf(w *World) string {
 }
 
 // announce writes one line for each change of the values: those of the chart, with public keys only.
-func (r *reconciler) announce(log logr.Logger, e *operatorv1alpha1.Eventing, d *Decision) {
+func (r *reconciler) announce(log logr.Logger, d *Decision) {
 	if d.Values == nil {
 		return
 	}

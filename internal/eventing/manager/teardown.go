@@ -83,9 +83,11 @@ func (d *decider) drain(w *World, o *Decision, blocked func(reason, format strin
 		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer. %s", problem)
 		return
 	case len(w.NATS.OtherStreams) > 0:
+		o.look(askAgain) // streams are not watched
 		blocked(operatorv1alpha1.ReasonForeignStreams, "NATS has streams of others: %s.", strings.Join(w.NATS.OtherStreams, ", "))
 		return
 	case info != nil && len(foreignConsumers(w)) > 0:
+		o.look(askAgain)
 		blocked(operatorv1alpha1.ReasonForeignStreams, "The stream has consumers of others: %s.", strings.Join(foreignConsumers(w), ", "))
 		return
 	case info != nil && stream.Open(info.Config):
@@ -96,7 +98,7 @@ func (d *decider) drain(w *World, o *Decision, blocked func(reason, format strin
 		o.do(updateStream{info, stream.Closed(info.Config, w.Now), "close"})
 	case info != nil && info.State.Msgs > 0:
 		blocked(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, backlogs(w))
-		o.look(reloadRetry)
+		o.look(askAgain)
 		return
 	case info != nil && !w.NATS.Quiet:
 		o.look(d.drainWatch)

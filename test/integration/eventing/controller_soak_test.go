@@ -41,7 +41,7 @@ func TestSoakDelivery(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	r.sinks.answer("sink-03", func(w http.ResponseWriter, _ *http.Request) { // dead, then there again
+	r.sinks.answer("sink-03", func(_ http.ResponseWriter, _ *http.Request) { // dead, then there again
 		if time.Since(began) < 20*time.Second {
 			panic(http.ErrAbortHandler)
 		}

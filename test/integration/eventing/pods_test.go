@@ -186,7 +186,7 @@ func (p *podPlane) as(t *testing.T, user string) *nats.Conn {
 	t.Cleanup(c.Close)
 	poll.Until(t, 30*time.Second, user+" is connected", func(context.Context) error {
 		if !c.IsConnected() {
-			return fmt.Errorf("%v", c.LastError())
+			return fmt.Errorf("not connected: %w", c.LastError())
 		}
 		return nil
 	})

@@ -80,12 +80,13 @@ func TestDeletion(t *testing.T) {
 		before func(s *site)
 		after  func(s *site) // once the deletion is asked for
 		claims bool          // are left
+		quick  bool          // is in make test
 	}{
 		{reason: "volumes stay by default", claims: true},
-		{reason: "volumes are deleted on request", spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`},
+		{reason: "volumes are deleted on request", quick: true, spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`},
 		{reason: "with storage in memory there are none", spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`},
 		{
-			reason: "a Subscription blocks it", claims: true,
+			reason: "a Subscription blocks it", quick: true, claims: true,
 			before: func(s *site) { s.create(subscriptions, fmt.Sprintf(subscription, s.namespace)) },
 			after: func(s *site) {
 				s.blocked(operatorv1alpha1.ReasonSubscriptions, s.namespace+"/orders")
@@ -93,7 +94,7 @@ func TestDeletion(t *testing.T) {
 			},
 		},
 		{
-			reason: "an event that nobody took blocks it, until somebody takes it", spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`,
+			reason: "an event that nobody took blocks it, until somebody takes it", quick: true, spec: `{"spec":{"backend":{"config":{"natsStorage":{"retention":"Delete"}}}}}`,
 			before: func(s *site) { s.fill() },
 			after: func(s *site) {
 				s.blocked(operatorv1alpha1.ReasonStreamNotEmpty, "1 event")
@@ -146,6 +147,9 @@ func TestDeletion(t *testing.T) {
 			},
 		},
 	} {
+		if !all && !tc.quick {
+			continue
+		}
 		t.Run(tc.reason, func(t *testing.T) {
 			s := newSite(t, fmt.Sprintf("deletion-%d", i))
 			s.start()
@@ -194,6 +198,7 @@ func (s *site) scale(replicas int) {
 
 // TestVolumesThatAreLeft: volumes that are left are used again, with what is in them.
 func TestVolumesThatAreLeft(t *testing.T) {
+	quick(t)
 	s := newSite(t, "again")
 	s.start()
 	s.installed()

@@ -119,7 +119,7 @@ func newSite(t *testing.T, namespace string) *site {
 	_, err = s.core.StorageV1().StorageClasses().Create(t.Context(), standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	s.check(err)
 	// Not that of the test: a comma in its name ends a path in the configuration of NATS.
-	dir, err := os.MkdirTemp("", "eventing-node-")
+	dir, err := os.MkdirTemp("", "eventing-node-") //nolint:usetesting // see above
 	s.check(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s.node, err = standin.StartNode(context.WithoutCancel(t.Context()), cluster.Config(), standin.NodeOptions{Run: s.pods.Run, Directory: dir, Log: t.Logf})
@@ -295,7 +295,7 @@ func (s *site) as(user string) *nats.Conn {
 	s.t.Cleanup(c.Close)
 	poll.Until(s.t, 30*time.Second, user+" is connected", func(context.Context) error {
 		if !c.IsConnected() {
-			return fmt.Errorf("%v", c.LastError())
+			return fmt.Errorf("not connected: %w", c.LastError())
 		}
 		return nil
 	})
@@ -322,7 +322,7 @@ func (s *site) gone(limit time.Duration) {
 }
 
 // left are the objects with the operator's label, as <kind> <name>; claims only if asked for.
-func (s *site) left(withClaims bool) (all []string) {
+func (s *site) left(withClaims bool) (found []string) {
 	s.t.Helper()
 	kinds := []schema.GroupVersionResource{statefulSets, services, configMaps, secrets, budgets, pods}
 	if withClaims {
@@ -332,10 +332,18 @@ func (s *site) left(withClaims bool) (all []string) {
 		list, err := s.client.Resource(gvr).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/plane"})
 		s.check(err)
 		for _, u := range list.Items {
-			all = append(all, u.GetKind()+" "+u.GetName())
+			found = append(found, u.GetKind()+" "+u.GetName())
 		}
 	}
-	return all
+	return found
+}
+
+// quick leaves a test out of make test.
+func quick(t *testing.T) {
+	t.Helper()
+	if !all {
+		t.Skip("make test-slow has it")
+	}
 }
 
 var errStill = errors.New("it is still as it was")

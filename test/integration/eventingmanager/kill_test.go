@@ -1,3 +1,5 @@
+//go:build slow || soak
+
 package eventingmanager_test
 
 import (
