@@ -43,6 +43,22 @@ spec:
     type: NATS
     config: {natsStreamReplicas: 1, natsStorage: {retention: %s}}
 `
+	// theirs is the object of the users' document, in another namespace than the operator, and with three servers. What only an API server
+	// sets is left out.
+	theirs = `apiVersion: operator.kyma-project.io/v1alpha1
+kind: Eventing
+metadata:
+  finalizers:
+  - eventing-manager.kyma-project.io/deletion-hook
+  labels:
+    operator.kyma-project.io/kyma-name: eventing-sample
+  name: default-kyma-eventing
+  namespace: kcp-system
+spec:
+  backend:
+    type: nats
+`
+	servers = 3
 )
 
 var eventings = operatorv1alpha1.GroupVersion.WithResource("eventings")
@@ -52,6 +68,8 @@ type eventing struct {
 	*cluster
 	kubectl  string
 	manifest string
+	// namespace and name are those of the Eventing.
+	namespace, name string
 }
 
 // startEventing starts a cluster with volumes on its node, and a namespace that is restricted.
@@ -76,7 +94,7 @@ func startEventing(t *testing.T) *eventing {
 			t.Error(err)
 		}
 	})
-	e := &eventing{cluster: &cluster{ControlPlane: plane, images: map[string]string{}}, kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml")}
+	e := &eventing{cluster: &cluster{ControlPlane: plane, images: map[string]string{}}, namespace: eventingNamespace, name: "eventing", kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml")}
 	e.client, err = clientset.NewForConfig(e.Config())
 	check(err)
 	e.dynamic, err = dynamic.NewForConfig(e.Config())
@@ -86,7 +104,7 @@ func startEventing(t *testing.T) *eventing {
 		Name: eventingNamespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}, metav1.CreateOptions{})
 	check(err)
-	e.volume(ctx, t)
+	e.volumes(ctx, t)
 
 	root, err := kubernetes.ModuleRoot()
 	check(err)
@@ -103,14 +121,10 @@ func startEventing(t *testing.T) *eventing {
 	return e
 }
 
-// volume makes the default class, and a volume on the node, in which no provisioner has a part. The kubelet lets the group of a pod write to
+// volumes makes the default class, and volumes on the node, in which no provisioner has a part. The kubelet lets the group of a pod write to
 // it, as it does for volumes of real clusters.
-func (e *eventing) volume(ctx context.Context, t *testing.T) {
+func (e *eventing) volumes(ctx context.Context, t *testing.T) {
 	t.Helper()
-	dir := filepath.Join(e.Dir, "volume")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	nodes, err := e.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil || len(nodes.Items) != 1 {
 		t.Fatalf("%d nodes, %v", len(nodes.Items), err)
@@ -122,18 +136,25 @@ func (e *eventing) volume(ctx context.Context, t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "local-0"},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodes.Items[0].Name}}},
-			}}}},
-		},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	// One for the single server, and one for each of the others.
+	for n := range 1 + servers {
+		dir := filepath.Join(e.Dir, fmt.Sprintf("volume-%d", n))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: filepath.Base(dir)},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+				PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
+				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodes.Items[0].Name}}},
+				}}}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -157,7 +178,7 @@ func (e *eventing) ready(t *testing.T, limit time.Duration) {
 		}
 	})
 	poll.Until(t, limit, "the Eventing is Ready", func(ctx context.Context) error {
-		u, err := e.dynamic.Resource(eventings).Namespace(eventingNamespace).Get(ctx, "eventing", metav1.GetOptions{})
+		u, err := e.dynamic.Resource(eventings).Namespace(e.namespace).Get(ctx, e.name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -216,11 +237,11 @@ func (e *eventing) throughNATS(t *testing.T) {
 // deleted deletes the Eventing, and waits until nothing of the operator's is left but claims, of which there are to be n.
 func (e *eventing) deleted(t *testing.T, n int) {
 	t.Helper()
-	if err := e.dynamic.Resource(eventings).Namespace(eventingNamespace).Delete(t.Context(), "eventing", metav1.DeleteOptions{}); err != nil {
+	if err := e.dynamic.Resource(eventings).Namespace(e.namespace).Delete(t.Context(), e.name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	poll.Until(t, 3*time.Minute, "the Eventing and what it asked for are gone", func(ctx context.Context) error {
-		u, err := e.dynamic.Resource(eventings).Namespace(eventingNamespace).Get(ctx, "eventing", metav1.GetOptions{})
+		u, err := e.dynamic.Resource(eventings).Namespace(e.namespace).Get(ctx, e.name, metav1.GetOptions{})
 		if err := poll.Gone(err); err != nil {
 			return fmt.Errorf("%w: %v", err, u.Object["status"])
 		}
@@ -294,6 +315,7 @@ func TestEventing(t *testing.T) {
 	e.ready(t, 90*time.Second)
 	e.throughNATS(t)
 	e.deleted(t, 0)
+	e.threeServers(t)
 	e.do(t, "", "delete", "-f", e.manifest, "--wait=true", "--timeout=60s")
 	left, err := e.client.CoreV1().Pods(eventingNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -307,4 +329,26 @@ func TestEventing(t *testing.T) {
 	if _, err := e.dynamic.Resource(eventings).List(ctx, metav1.ListOptions{}); err == nil {
 		t.Error("the kind Eventing is still served")
 	}
+}
+
+// threeServers applies the object of the users' document. NATS takes events with three servers, and also while one of them is gone.
+func (e *eventing) threeServers(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	e.namespace, e.name = "kcp-system", "default-kyma-eventing"
+	if _, err := e.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	e.do(t, theirs, "apply", "-f", "-")
+	e.ready(t, 90*time.Second)
+	t.Logf("Ready with %d servers after %.0f s", servers, time.Since(began).Seconds())
+	budgets, err := e.client.PolicyV1().PodDisruptionBudgets(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: backend.PlaneLabel})
+	if err != nil || len(budgets.Items) != 1 {
+		t.Errorf("%d PodDisruptionBudgets, %v", len(budgets.Items), err)
+	}
+	e.do(t, "", "-n", eventingNamespace, "delete", "pod", "eventing-nats-1", "--wait=false")
+	e.throughNATS(t)
+	e.ready(t, 90*time.Second)
+	e.deleted(t, servers)
 }
