@@ -348,6 +348,16 @@ func (e *eventing) threeServers(t *testing.T) {
 		t.Errorf("%d PodDisruptionBudgets, %v", len(budgets.Items), err)
 	}
 	e.do(t, "", "-n", eventingNamespace, "delete", "pod", "eventing-nats-1", "--wait=false")
+	poll.Until(t, time.Minute, "the condition says that a server is gone", func(ctx context.Context) error {
+		u, err := e.dynamic.Resource(eventings).Namespace(e.namespace).Get(ctx, e.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(u.Object["status"]); !strings.Contains(text, "2 of 3 servers are ready") || !strings.Contains(text, "state:Ready") {
+			return fmt.Errorf("%s", text)
+		}
+		return nil
+	})
 	e.throughNATS(t)
 	e.ready(t, 90*time.Second)
 	e.deleted(t, servers)

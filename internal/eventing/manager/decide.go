@@ -210,10 +210,10 @@ func (d *decider) nats(w *World, o *Decision, ready bool) {
 		o.look(downLimit / 2) // objects of others are not watched
 		return
 	}
-	if other := otherServers(w); len(other) > 0 {
+	if other := unfit(w); len(other) > 0 {
 		o.state(operatorv1alpha1.StateWarning)
 		o.condition(condition, false, operatorv1alpha1.ReasonNATSUnavailable,
-			"Volumes of another number of servers are left. Delete them if you need no event in them: kubectl -n %s delete pvc %s", d.namespace, strings.Join(other, " "))
+			"Volumes are left of another number of servers, or too small. Delete them if you need no event in them: kubectl -n %s delete pvc %s", d.namespace, strings.Join(other, " "))
 		return
 	}
 	contract, err := backend.ParseBackends(contractData(w.object("ConfigMap", d.names.Backends())))
@@ -449,15 +449,17 @@ func notReady(w *World, epoch string) (waiting []Subscription) {
 	return waiting
 }
 
-// otherServers are claims that were created for another number of servers, whose stream would not fit.
-func otherServers(w *World) (other []string) {
-	want := fmt.Sprint(w.Eventing.Spec.Backend.Config.NATSStreamReplicas)
+// unfit are claims that cannot be used: those of another number of servers, whose stream would not fit, and those that are too small.
+func unfit(w *World) (names []string) {
+	config := w.Eventing.Spec.Backend.Config
+	want := fmt.Sprint(config.NATSStreamReplicas)
 	for _, c := range w.Claims {
-		if has := c.Annotations[backend.ServersAnnotation]; has != "" && has != want {
-			other = append(other, c.Name)
+		has, size := c.Annotations[backend.ServersAnnotation], c.Spec.Resources.Requests[corev1.ResourceStorage]
+		if has != "" && has != want || !size.IsZero() && size.Cmp(config.NATSStorage.Size) < 0 {
+			names = append(names, c.Name)
 		}
 	}
-	return other
+	return names
 }
 
 // streamConfig is the stream as the spec wants it, and as open as it is.

@@ -364,6 +364,11 @@ func TestStates(t *testing.T) {
 		{reason: "volumes of three servers", fresh: true, change: func(s *scene) {
 			s.w.Claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-2", Annotations: map[string]string{backend.ServersAnnotation: "3"}}}}
 		}, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
+		{reason: "volumes that are too small", fresh: true, change: func(s *scene) {
+			s.w.Claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0"}, Spec: corev1.PersistentVolumeClaimSpec{
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("500Mi")}},
+			}}}
+		}, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
 		{reason: "NATS is away", change: func(s *scene) { s.w.NATS = NATS{Problem: "refused"} }, state: operatorv1alpha1.StateProcessing, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
 		{reason: "NATS is away for a minute", later: time.Minute, change: func(s *scene) { s.w.NATS = NATS{} }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonNATSUnavailable},
 		{reason: "a stream that is nearly full", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 650 << 20 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +22,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // byOperator selects what the operator asks the API server for.
@@ -235,4 +238,43 @@ func TestSecrets(t *testing.T) {
 			s.await(time.Minute, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNATSAvailable)
 		})
 	}
+}
+
+// TestTrouble: what an administrator can get wrong in a spec that the API server takes, and what does not come. Each is said in the words
+// of Kubernetes, and when it is right, the operator goes on by itself.
+func TestTrouble(t *testing.T) {
+	const available = operatorv1alpha1.ConditionBackendAvailable
+	s := newSite(t, "trouble")
+	s.start("--backend-timeout", "10s")
+	// A StorageClass that nobody provisions.
+	class := standin.Class("nobody", false, storagev1.VolumeBindingImmediate)
+	class.Provisioner = "example.com/nobody"
+	_, err := s.core.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
+	s.check(err)
+	t.Cleanup(func() {
+		s.check(s.core.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), "nobody", metav1.DeleteOptions{}))
+	})
+	s.create(eventings, strings.Replace(one, "natsStorage: {", "natsStorage: {storageClassName: nobody, ", 1))
+	for _, state := range []operatorv1alpha1.State{operatorv1alpha1.StateProcessing, operatorv1alpha1.StateError} {
+		e := s.await(30*time.Second, state, available, operatorv1alpha1.ReasonNATSUnavailable)
+		if state == operatorv1alpha1.StateProcessing {
+			continue
+		}
+		if c := meta.FindStatusCondition(e.Status.Conditions, available); !strings.Contains(c.Message, "Pod eventing-nats-0 is not scheduled: ") || !strings.Contains(c.Message, "PersistentVolumeClaim") {
+			t.Errorf("the message is %q", c.Message)
+		}
+	}
+	s.remove(metav1.DeletePropagationBackground)
+	s.gone(time.Minute)
+	s.check(s.client.Resource(claims).Namespace(s.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+
+	s.installed()
+	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsResources":{"requests":{"memory":"2Gi"},"limits":{"memory":"1Gi"}}}}}}`)
+	e := s.await(10*time.Second, operatorv1alpha1.StateWarning, available, operatorv1alpha1.ReasonNATSAvailable)
+	if c := meta.FindStatusCondition(e.Status.Conditions, available); !strings.Contains(c.Message, "spec.template.spec.containers[0].resources.requests") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	s.check(s.published(t.Context()))
+	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsResources":{"requests":{"memory":"64Mi"}}}}}}`)
+	s.await(30*time.Second, operatorv1alpha1.StateReady, available, operatorv1alpha1.ReasonNATSAvailable)
 }
