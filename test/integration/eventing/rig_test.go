@@ -70,6 +70,10 @@ func newRig(t *testing.T, open bool) *rig {
 	r.manager, r.publisher = js(t, r.as(t, "manager")), js(t, r.as(t, "publisher"))
 	r.control, r.namespace = r.newNamespace("control"), r.newNamespace("shop")
 	t.Cleanup(r.clear)
+	// The controller serves Subscriptions of all namespaces. Tests of the API leave some, whose sinks take nothing.
+	if err := r.client.Resource(subscriptions).Namespace("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	r.createStream(open)
 	r.serve()
 	return r
