@@ -200,7 +200,6 @@ func TestForeign(t *testing.T) {
 
 // TestPrefixes: two operators in one namespace have disjoint objects.
 func TestPrefixes(t *testing.T) {
-	quick(t)
 	s := newSite(t, "prefixes")
 	s.start()
 	s.installed()

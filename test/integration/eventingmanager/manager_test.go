@@ -131,6 +131,7 @@ func TestDrift(t *testing.T) {
 		{"a label is added", services, "eventing-nats", `{"metadata":{"labels":{"team":"shop"}}}`, ""},
 		{"a Service is deleted", services, "eventing-nats-headless", "", "spec.ports"},
 		{"the limits are changed", statefulSets, "eventing-nats", `{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":1}}}}`, "spec.template"},
+		{"the StatefulSet is deleted", statefulSets, "eventing-nats", "", "spec.template"},
 		{"the ConfigMap is deleted", configMaps, "eventing-nats-config", "", "data"},
 		{"the contract is deleted", configMaps, "eventing-backends", "", ""},
 	} {
