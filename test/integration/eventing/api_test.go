@@ -1,6 +1,8 @@
 package eventing_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 var (
@@ -242,6 +245,25 @@ status:
 		t.Fatal(err)
 	}
 	if _, err := c.Resource(eventings).Namespace("kcp-system").UpdateStatus(t.Context(), status, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSample: the object that the guide applies is taken as it is.
+func TestSample(t *testing.T) {
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(root, "charts/eventing-manager/samples/eventing.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := object(t, string(raw))
+	sample.SetNamespace("default") // kyma-system is not in this cluster
+	try := strict
+	try.DryRun = []string{metav1.DryRunAll}
+	if _, err := client(t).Resource(eventings).Namespace("default").Create(t.Context(), sample, try); err != nil {
 		t.Error(err)
 	}
 }
