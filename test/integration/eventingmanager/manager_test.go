@@ -3,6 +3,7 @@ package eventingmanager_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -278,4 +279,48 @@ func TestTrouble(t *testing.T) {
 	s.check(s.published(t.Context()))
 	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsResources":{"requests":{"memory":"64Mi"}}}}}}`)
 	s.await(30*time.Second, operatorv1alpha1.StateReady, available, operatorv1alpha1.ReasonNATSAvailable)
+}
+
+// TestTwoOperators: one of them acts. When it is killed, the other one does, as soon as the Lease is over.
+func TestTwoOperators(t *testing.T) {
+	quick(t)
+	s := newSite(t, "two")
+	first := s.start()
+	s.installed()
+	s.start()
+	first.Kill()
+	s.delete(services, "eventing-nats-headless")
+	poll.Until(t, 40*time.Second, "the other operator repairs", func(context.Context) error {
+		_, err := s.get(services, "eventing-nats-headless")
+		return err
+	})
+	s.await(10*time.Second, operatorv1alpha1.StateReady, "", "")
+}
+
+// TestAFullStream: the state says so before the stream is full, and names the Subscription whose events wait. A full stream refuses events.
+func TestAFullStream(t *testing.T) {
+	quick(t)
+	const available = operatorv1alpha1.ConditionBackendAvailable
+	s := newSite(t, "full")
+	s.start()
+	s.installed()
+	s.fill()
+	publisher := s.js("publisher")
+	var err error
+	stored := 1
+	for ; err == nil && stored < 20; stored++ {
+		_, err = publisher.Publish(t.Context(), backend.Subject("commerce", "a.b"), make([]byte, 1<<20), jetstream.WithRetryAttempts(0))
+	}
+	var refused *jetstream.APIError
+	if !errors.As(err, &refused) || refused.ErrorCode != 10077 {
+		t.Fatalf("event %d: %v", stored, err)
+	}
+	e := s.await(45*time.Second, operatorv1alpha1.StateWarning, available, operatorv1alpha1.ReasonNATSAvailable)
+	if c := meta.FindStatusCondition(e.Status.Conditions, available); !strings.Contains(c.Message, "% full") || !strings.Contains(c.Message, "shop/orders (") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	for range stored - 1 {
+		s.empty()
+	}
+	s.await(45*time.Second, operatorv1alpha1.StateReady, available, operatorv1alpha1.ReasonNATSAvailable)
 }
