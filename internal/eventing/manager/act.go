@@ -85,10 +85,7 @@ func (a *actor) do(ctx context.Context, w *World, todo action) error {
 	case createStream, updateStream:
 		return a.stream(ctx, w, todo)
 	case reload:
-		account := natsutil.Account{
-			Name: backend.Operator, Seed: secret(w.object("Secret", a.names.NATSUsers()), "system"), CA: a.authority(w).Certificate, Inbox: "_INBOX.system",
-		}
-		return a.nats.reload(ctx, account, a.certificate(w))
+		return a.nats.reload(ctx, a.account(w, "system"), a.certificate(w))
 	case abandon:
 		return a.abandon(ctx, todo.subscription)
 	case tell:
@@ -149,7 +146,7 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 func (a *actor) stream(ctx context.Context, w *World, todo action) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	conn, err := a.nats.ensure(a.managerAccount(w))
+	conn, err := a.nats.ensure(a.account(w, "manager"))
 	if err != nil {
 		return err
 	}
@@ -174,10 +171,6 @@ func (a *actor) stream(ctx context.Context, w *World, todo action) error {
 		return fmt.Errorf("cannot %s: %w", todo, err)
 	}
 	return nil
-}
-
-func (d *decider) managerAccount(w *World) natsutil.Account {
-	return natsutil.Account{Name: backend.Operator, Seed: secret(w.object("Secret", d.names.NATSUsers()), "manager"), CA: d.authority(w).Certificate, Inbox: "_INBOX.manager"}
 }
 
 // credentials creates a Secret, or completes the one that was observed. What can be used stays.
@@ -236,7 +229,7 @@ func (a *actor) abandon(ctx context.Context, s Subscription) error {
 		return client.IgnoreNotFound(err)
 	}
 	before := is.DeepCopy()
-	if !controllerutil.RemoveFinalizer(&is, controllerFinalizer) {
+	if !controllerutil.RemoveFinalizer(&is, eventingv1alpha2.Finalizer) {
 		return nil
 	}
 	return client.IgnoreNotFound(a.client.Patch(ctx, &is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.names.Owner())))

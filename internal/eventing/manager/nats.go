@@ -83,7 +83,7 @@ func (c *connection) keep(err error) {
 
 // observe asks the servers. What they do not answer is said in the problem, and is no error: an operator has to act without NATS, too.
 func (c *connection) observe(ctx context.Context, w *World, d *decider) {
-	account := natsutil.Account{Name: backend.Operator, Seed: secret(w.object("Secret", d.names.NATSUsers()), "manager"), CA: d.authority(w).Certificate, Inbox: "_INBOX.manager"}
+	account := d.account(w, "manager")
 	if len(account.Seed) == 0 || len(account.CA) == 0 {
 		w.NATS.Problem = "Its credentials are being created."
 		return

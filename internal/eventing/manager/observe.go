@@ -23,9 +23,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 )
 
-// controllerFinalizer is the finalizer of the controller on Subscriptions, that of Kyma's own controller.
-const controllerFinalizer = "eventing.kyma-project.io"
-
 // observer reads what a decision needs, from the API server and from NATS, and never from a cache.
 type observer struct {
 	*decider
@@ -200,7 +197,7 @@ func discoveryFailed(err error) bool {
 func subscription(s *eventingv1alpha2.Subscription) Subscription {
 	out := Subscription{
 		Namespace: s.Namespace, Name: s.Name, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil,
-		Finalizer: slices.Contains(s.Finalizers, controllerFinalizer), Valid: true, Epochs: map[operatorv1alpha1.BackendType]string{},
+		Finalizer: slices.Contains(s.Finalizers, eventingv1alpha2.Finalizer), Valid: true, Epochs: map[operatorv1alpha1.BackendType]string{},
 	}
 	for _, c := range s.Status.Conditions {
 		if c.Type == eventingv1alpha2.ConditionSpecValid && c.Status == corev1.ConditionFalse {

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
@@ -47,6 +48,13 @@ func (d *decider) serverNames() []string {
 		all = append(all, "*."+headless+suffix)
 	}
 	return all
+}
+
+// account is how the operator connects as one of the users.
+func (d *decider) account(w *World, user string) natsutil.Account {
+	return natsutil.Account{
+		Name: backend.Operator, Seed: secret(w.object("Secret", d.names.NATSUsers()), user), CA: d.authority(w).Certificate, Inbox: "_INBOX." + user,
+	}
 }
 
 func (d *decider) authority(w *World) natsutil.Pair {
