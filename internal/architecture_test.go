@@ -51,6 +51,7 @@ var rank = map[string]int{
 	"migration": 5,
 	"kyma":      6, "k8sutil": 6, "redact": 6, "version": 6,
 	"natsutil": 6,
+	"artifact": 6,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
 	"api":      7,
 }
@@ -80,7 +81,7 @@ var mechanics = []string{"k8sutil", "natsutil", "redact"}
 var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy"}
 
 // pure are packages that decide over what they are given.
-var pure = []string{"internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/eventservice/publish", "internal/jobs/trigger/route"}
+var pure = []string{"internal/eventing/decide", "internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/eventservice/publish", "internal/jobs/trigger/route"}
 
 // rule is one of the rules of the house. breaks returns what a package of the
 // product should not import or use.
@@ -187,6 +188,18 @@ var rules = []rule{
 				return nil
 			}
 			return which(p.Deps, func(dep string) bool { return dep == "text/template" || dep == "html/template" })
+		},
+	},
+	{
+		name:   "NoProgramMakesArtifacts",
+		reason: "what packs and signs is for those who publish; the clients of registries are not in an image that runs in a cluster",
+		breaks: func(p *goPackage) []string {
+			if room(p.ImportPath) == "artifact" {
+				return nil
+			}
+			return which(p.Deps, func(dep string) bool {
+				return room(dep) == "artifact" || strings.HasPrefix(dep, "github.com/google/go-containerregistry/")
+			})
 		},
 	},
 	{
@@ -605,6 +618,7 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"EventingKnowsNoMigration"}},
 		{reason: "a command reconciles", pkg: in("cmd/eventing-controller", []string{"internal/eventing/controller", "sigs.k8s.io/controller-runtime/pkg/client"}, nil), want: []string{"OnlyEventingHasControllers"}},
 		{reason: "a controller as it should be", pkg: in("internal/eventing/controller", []string{"internal/eventing/delivery", "sigs.k8s.io/controller-runtime/pkg/client"}, nil)},
+		{reason: "a program packs images", pkg: in("cmd/eventmesh-migrate", []string{"internal/artifact"}, nil), want: []string{"NoProgramMakesArtifacts"}},
 		{reason: "deliveries have a client", pkg: in("internal/eventing/delivery", []string{"k8s.io/client-go/rest"}, nil), want: []string{"DeliveriesAskNoAPIServer"}},
 		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
 		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},

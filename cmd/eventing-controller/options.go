@@ -35,6 +35,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (controller
 	flags.DurationVar(&o.DeadLetterAfter, "dead-letter-after", 24*time.Hour, "how long an event is retried before it goes to the dead letter sink")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` of /metrics; 0 is none")
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` of /healthz and /readyz; 0 is none")
+	flags.StringVar(&o.DeliverAddress, "deliver-address", ":8082", "`address` where the mesh posts events; 0 is none")
 	flags.DurationVar(&o.Lease, "lease-duration", 15*time.Second, "how long others wait for a leader that does not renew its Lease")
 	flags.StringVar(&o.DNSServer, "dns-server", "", "`host:port` of the DNS server that knows the sinks; by default that of the system")
 	level := flags.String("log-level", "info", "`debug`, info, warn or error")

@@ -1,7 +1,7 @@
 // Command eventing-manager is the eventing operator. Somebody applies an Eventing, and the operator installs what carries events, keeps
 // it as it is wanted, and removes it again without losing an event.
 //
-//	eventing-manager --nats-image=registry/nats-server@sha256:...
+//	eventing-manager --nats-image=registry/nats-server@sha256:... --publisher-image=... --controller-image=...
 //
 // # What it does
 //
@@ -103,13 +103,21 @@ func parse(args []string, env func(string) string, stderr io.Writer) (*options, 
 	flags.StringVar(&m.Namespace, "namespace", namespace, "namespace of everything that is created; $POD_NAMESPACE by default")
 	flags.StringVar(&m.Prefix, "resource-prefix", backend.DefaultPrefix, "beginning of the name of everything that is created")
 	flags.StringVar(&m.NATSImage, "nats-image", "", "image of nats-server, with its digest (required)")
+	flags.StringVar(&m.PublisherImage, "publisher-image", "", "image of eventing-publisher-proxy, with its digest (required)")
+	flags.StringVar(&m.ControllerImage, "controller-image", "", "image of eventing-controller, with its digest (required)")
+	flags.Func("image-pull-secret", "name of a Secret for pulling these images; may be repeated", func(name string) error {
+		m.PullSecrets = append(m.PullSecrets, name)
+		return nil
+	})
 	flags.StringVar(&m.NATSURL, "nats-url", "", "where the operator connects to NATS; its Service by default")
+	flags.StringVar(&m.NATSClientURL, "nats-client-url", "", "where the publisher and the controller connect to NATS; its Service by default")
 	flags.StringVar(&m.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics; 0 for none")
 	flags.StringVar(&m.ProbeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.DurationVar(&m.DependencyTimeout, "dependency-timeout", 5*time.Minute, "how long a missing API is awaited before that is an error")
 	flags.DurationVar(&m.BackendTimeout, "backend-timeout", 10*time.Minute, "how long a backend may take to start before that is an error")
 	flags.DurationVar(&m.DrainDelay, "drain-delay", 6*time.Second, "how long a closed stream may still store what was published before")
 	flags.DurationVar(&m.DrainWatch, "drain-watch", 15*time.Second, "how long a closed stream has to stay empty before it is removed")
+	flags.DurationVar(&m.MeshDelay, "mesh-delay", 5*time.Minute, "how long a Broker stays after the last event, if its Channels acknowledge events before they deliver them")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig; $KUBECONFIG, or the service account of the pod by default")
 	flags.TextVar(&o.level, "log-level", zapcore.InfoLevel, "debug, info, warn or error")
 	flags.BoolVar(&o.version, "version", false, "print the version, and end")

@@ -1,14 +1,15 @@
-// Command eventing-publisher-proxy takes the events of clients and stores them in the stream of NATS.
+// Command eventing-publisher-proxy takes the events of clients, and stores them in the stream of NATS or posts them to the Broker of the mesh.
 //
 //	eventing-publisher-proxy --namespace=kyma-system --nats-seed-file=/etc/nats/seed --nats-ca-file=/etc/nats/ca.crt
+//	eventing-publisher-proxy --namespace=kyma-system --backend=EventMesh
 //
 // # What it does
 //
 // It takes one CloudEvent with POST /publish, and the events of the legacy endpoint of every application. An event is answered with 2xx when
-// JetStream has stored it, or knows it already. Everything else says when to send the event again. Limits, answers and the end on SIGTERM
+// JetStream has stored it, or knows it already; on the mesh, when every sink has taken it. Everything else says when to send the event again. Limits, answers and the end on SIGTERM
 // are those of event-service (docs/event-service.md).
 //
-// It follows the ConfigMap <prefix>-backends: where NATS is, and whether events may be sent there now. It reads the files with the seed
+// It follows the ConfigMap <prefix>-backends: where its backend is, and whether events may be sent there now. It reads the files with the seed
 // and the authority again when they change.
 //
 // # What it never does
@@ -38,6 +39,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/publisher"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
@@ -84,9 +86,14 @@ func serve(ctx context.Context, o *options, kubeconfig string, log, requests *za
 	if err != nil {
 		return fmt.Errorf("cannot create a client for the cluster: %w", err)
 	}
-	sender := publisher.New(o.seedFile, o.caFile, log)
-	defer sender.Close()
 	served := o.server
+	var sender *publisher.Publisher
+	if o.backend == operatorv1alpha1.EventMesh {
+		sender, served.SendTimeout = publisher.NewMesh(served.MaxInFlight, log), publisher.MeshTimeout
+	} else {
+		sender = publisher.NewNATS(o.seedFile, o.caFile, log)
+	}
+	defer sender.Close()
 	served.Sender = sender
 	if served.Subscriptions, err = publisher.Subscriptions(cfg, served.RequestTimeout); err != nil {
 		return fmt.Errorf("cannot create a client for Subscriptions: %w", err)

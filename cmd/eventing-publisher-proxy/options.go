@@ -32,11 +32,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{server: eventservice.Options{Routes: eventservice.All}}
 	flags := flag.NewFlagSet("eventing-publisher-proxy", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	sendTo := flags.String("backend", string(operatorv1alpha1.NATS), "the `backend` that events are sent to: NATS")
+	sendTo := flags.String("backend", string(operatorv1alpha1.NATS), "the `backend` that events are sent to: NATS or EventMesh")
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the ConfigMap with the backends; required")
 	flags.StringVar(&o.prefix, "resource-prefix", backend.DefaultPrefix, "`prefix` of the names of the operator's objects")
-	flags.StringVar(&o.seedFile, "nats-seed-file", "", "`file` with the seed of the NATS user; required, read again when it changes")
-	flags.StringVar(&o.caFile, "nats-ca-file", "", "`file` with the authorities of NATS's certificates, in PEM; required, read again when it changes")
+	flags.StringVar(&o.seedFile, "nats-seed-file", "", "`file` with the seed of the NATS user; required for NATS, read again when it changes")
+	flags.StringVar(&o.caFile, "nats-ca-file", "", "`file` with the authorities of NATS's certificates, in PEM; required for NATS, read again when it changes")
 	flags.IntVar(&o.port, "port", 8080, "`port` for clients; 0 is any port")
 	flags.IntVar(&o.metricsPort, "metrics-port", 9090, "`port` of /metrics, /healthz and /readyz; 0 is any port, -1 is none")
 	flags.DurationVar(&o.server.RequestTimeout, "request-timeout", 10*time.Second, "`time` for a client to send a request")
@@ -70,11 +70,12 @@ func problems(rest []string, o *options, level error) error {
 		}
 	}
 	add(len(rest) > 0, "unexpected arguments: %q", rest)
-	add(o.backend != operatorv1alpha1.NATS, "--backend %q: only NATS is supported", o.backend)
+	nats := o.backend == operatorv1alpha1.NATS
+	add(!nats && o.backend != operatorv1alpha1.EventMesh, "--backend %q: use NATS or EventMesh", o.backend)
 	add(o.namespace == "", "--namespace is required")
 	add(o.prefix == "", "--resource-prefix must not be empty")
-	add(o.seedFile == "", "--nats-seed-file is required")
-	add(o.caFile == "", "--nats-ca-file is required")
+	add(nats && o.seedFile == "", "--nats-seed-file is required")
+	add(nats && o.caFile == "", "--nats-ca-file is required")
 	add(o.port < 0 || o.port > 65535, "--port %d: not a valid port", o.port)
 	add(o.metricsPort > 65535, "--metrics-port %d: not a valid port", o.metricsPort)
 	add(o.server.RequestTimeout <= 0, "--request-timeout must be more than 0")

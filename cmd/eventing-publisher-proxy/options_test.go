@@ -27,7 +27,13 @@ func TestParse(t *testing.T) {
 		},
 		{reason: "the other spelling of the backend", args: needed + "--backend=nats"},
 		{reason: "nothing is guessed", problem: "--namespace is required; --nats-seed-file is required; --nats-ca-file is required"},
-		{reason: "another backend", args: needed + "--backend=EventMesh", problem: `--backend "EventMesh": only NATS is supported`},
+		{
+			reason: "the mesh needs no files", args: "--namespace=kyma-system --backend=eventmesh",
+			change: func(o *options) {
+				o.backend, o.seedFile, o.caFile, o.server.Metrics.Backend = "EventMesh", "", "", "EventMesh"
+			},
+		},
+		{reason: "another backend", args: needed + "--backend=Kafka", problem: `--backend "Kafka": use NATS or EventMesh`},
 		{reason: "a flag nobody knows", args: needed + "--sourceId=x", problem: "flag provided but not defined: -sourceId"},
 		{reason: "an argument nobody knows", args: needed + "run", problem: `unexpected arguments: ["run"]`},
 		{reason: "more than NATS takes", args: needed + "--max-request-size=1048577", problem: "--max-request-size must be from 1 to 1048576"},

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"text/tabwriter"
 
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/present"
@@ -22,7 +21,7 @@ import (
 // Meaning explains one exit code.
 func Meaning(code int) string {
 	if code > migration.ExitSignal {
-		name := unix.SignalName(syscall.Signal(code - migration.ExitSignal))
+		name := signalName(syscall.Signal(code - migration.ExitSignal))
 		return fmt.Sprintf("interrupted by %s; the next run continues", cmp.Or(name, "a signal"))
 	}
 	return migration.ExitCodeOf(code).Meaning

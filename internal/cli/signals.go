@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -21,7 +20,7 @@ type secondSignalError struct{ signal syscall.Signal }
 
 func (e *secondSignalError) Error() string {
 	return fmt.Sprintf("stopped at once by a second %s. The journal has what was begun, and the next run continues",
-		unix.SignalName(e.signal))
+		signalName(e.signal))
 }
 
 // panicError says that the work ended by a bug. Go would exit with 2, which
@@ -80,7 +79,7 @@ func (p *process) supervise(log *zap.Logger, work func(context.Context) *migrati
 			}
 			seen[sig] = true
 			log.Warn(fmt.Sprintf("%s: stopping after the current requests. A second %[1]s stops at once,"+
-				" which is safe: the journal has what was begun, and the next run continues", unix.SignalName(sig)))
+				" which is safe: the journal has what was begun, and the next run continues", signalName(sig)))
 			cancel(engine.SignalError{Signal: sig})
 		}
 	}

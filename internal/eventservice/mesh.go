@@ -27,16 +27,63 @@ const (
 	discardLimit = 64 << 10
 )
 
+// Poster posts events. Answers are read no further than to use the connection again.
+type Poster struct {
+	timeout   time.Duration
+	userAgent []string
+	// transport and not a client: a POST that is redirected becomes a GET, and the
+	// event is gone.
+	transport http.RoundTripper
+}
+
+// NewPoster returns a Poster that waits for an answer until timeout is over. connections to one host are kept open.
+func NewPoster(userAgent string, timeout time.Duration, connections int) *Poster {
+	return &Poster{timeout: timeout, userAgent: []string{userAgent}, transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: min(dialTimeout, timeout), KeepAlive: 15 * time.Second}).DialContext,
+		MaxIdleConns:        connections,
+		MaxIdleConnsPerHost: connections,
+		// Each admitted event gets a connection: the bound is before this one.
+		MaxConnsPerHost:    0,
+		IdleConnTimeout:    idleConnection,
+		DisableCompression: true,
+		ReadBufferSize:     4 << 10,
+		WriteBufferSize:    4 << 10,
+	}}
+}
+
+// Post posts an event in binary mode, and returns the status of the answer and its header. Without an answer, the error is
+// one for Unreachable. Post adds to header.
+func (p *Poster) Post(ctx context.Context, to *url.URL, header http.Header, data []byte) (status int, answer http.Header, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	header["User-Agent"] = p.userAgent
+	// Present but empty, it is not sent; it tells the client of net/http that the
+	// request may be repeated when a kept connection turns out to be dead. It may:
+	// the event keeps its id.
+	header["Idempotency-Key"] = nil
+	content := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+	body, _ := content()
+	resp, err := p.transport.RoundTrip((&http.Request{
+		Method: http.MethodPost, URL: to, Host: to.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: body, GetBody: content, ContentLength: int64(len(data)),
+	}).WithContext(ctx))
+	if err != nil {
+		return 0, nil, err
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, discardLimit)
+	_ = resp.Body.Close()
+	return resp.StatusCode, resp.Header, nil
+}
+
 // mesh is the Sender into the event mesh: one HTTPSource adapter.
 type mesh struct {
+	*Poster
+
 	url *url.URL
 	// source is what every event says, sourceID the same as it was given.
 	source, sourceID string
 	authorization    []string
-	timeout          time.Duration
-	// transport and not a client: a POST that is redirected becomes a GET, and the
-	// event is gone.
-	transport http.RoundTripper
 }
 
 // newMesh posts to target in the name of source. connections are kept open.
@@ -52,20 +99,7 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 	if u.Path == "" {
 		u.Path = "/" // the adapter takes events there
 	}
-	m := &mesh{
-		url: u, source: ref.String(), sourceID: source, timeout: timeout,
-		transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: min(dialTimeout, timeout), KeepAlive: 15 * time.Second}).DialContext,
-			MaxIdleConns:        connections,
-			MaxIdleConnsPerHost: connections,
-			// Each admitted event gets a connection: the bound is before this one.
-			MaxConnsPerHost:    0,
-			IdleConnTimeout:    idleConnection,
-			DisableCompression: true,
-			ReadBufferSize:     4 << 10,
-			WriteBufferSize:    4 << 10,
-		},
-	}
+	m := &mesh{Poster: NewPoster("event-service", timeout, connections), url: u, source: ref.String(), sourceID: source}
 	if u.User != nil {
 		password, _ := u.User.Password()
 		withAuth := http.Request{Header: http.Header{}}
@@ -75,43 +109,25 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 	return m, nil
 }
 
-var userAgent = []string{"event-service"}
-
 // Ready implements Sender. The adapter is not asked: clients are answered with Retry-After while it is down.
 func (m *mesh) Ready(context.Context) error { return nil }
 
 // Send implements Sender: it posts one event, and returns nil once the adapter has taken it.
 func (m *mesh) Send(ctx context.Context, ce *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
-	ctx, cancel := context.WithTimeout(ctx, m.timeout)
-	defer cancel()
 	header := ce.Header(m.source, m.sourceID)
 	passTrace(from, header, requestID)
-	header["User-Agent"] = userAgent
 	if m.authorization != nil {
 		header["Authorization"] = m.authorization
 	}
-	// Present but empty, it is not sent; it tells the client of net/http that the
-	// request may be repeated when a kept connection turns out to be dead. It may:
-	// the event keeps its id.
-	header["Idempotency-Key"] = nil
-	content := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(ce.Data)), nil }
-	body, _ := content()
-	req := (&http.Request{
-		Method: http.MethodPost, URL: m.url, Host: m.url.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: body, GetBody: content, ContentLength: int64(len(ce.Data)),
-	}).WithContext(ctx)
-
-	resp, err := m.transport.RoundTrip(req)
-	if err != nil {
-		return unreachable(err)
-	}
-	_, _ = io.CopyN(io.Discard, resp.Body, discardLimit)
-	_ = resp.Body.Close()
-	if resp.StatusCode/100 == 2 {
+	status, answer, err := m.Post(ctx, m.url, header, ce.Data)
+	switch {
+	case err != nil:
+		return Unreachable(err)
+	case status/100 == 2:
 		return nil
+	default:
+		return refused(status, answer)
 	}
-	return refused(resp)
 }
 
 // traceHeaders are passed on to the adapter: those that 1.10 passed on, and what
@@ -132,8 +148,8 @@ func passTrace(from, to http.Header, requestID string) {
 	to[requestIDHeader] = []string{requestID}
 }
 
-// unreachable is the answer when there was none: refused, reset, too slow.
-func unreachable(err error) *legacy.Problem {
+// Unreachable is the answer when there was none: refused, reset, too slow.
+func Unreachable(err error) *legacy.Problem {
 	var timeout interface{ Timeout() bool }
 	var op *net.OpError
 	e := &legacy.Problem{
@@ -161,8 +177,7 @@ const StatusClientGone = 499
 // says something about itself: 401, 403, 404, 405, 429 and redirects are the
 // business of the operator (no route yet, mTLS), and a client that took them
 // for its own mistake would throw its event away.
-func refused(resp *http.Response) *legacy.Problem {
-	status := resp.StatusCode
+func refused(status int, answer http.Header) *legacy.Problem {
 	e := &legacy.Problem{
 		Status: status, Type: legacy.TypeRefused, Cause: "mesh_" + strconv.Itoa(status),
 		Message: fmt.Sprintf("error sending cloudevent: %d %s", status, http.StatusText(status)),
@@ -177,7 +192,7 @@ func refused(resp *http.Response) *legacy.Problem {
 	}
 	e.MoreInfo = legacy.NotTaken
 	e.RetryAfter = legacy.RetryAfter
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+	if seconds, err := strconv.Atoi(answer.Get("Retry-After")); err == nil && seconds > 0 {
 		e.RetryAfter = min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	return e

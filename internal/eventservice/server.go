@@ -1,6 +1,7 @@
 package eventservice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ type Options struct {
 	MaxRequestSize int64
 	// RequestTimeout bounds the reading of a request, and the answer of the adapter.
 	RequestTimeout time.Duration
+	// SendTimeout is how long a Sender takes at most; 0: as long as RequestTimeout.
+	SendTimeout time.Duration
 	// MaxInFlight events are taken at once, the rest is shed.
 	MaxInFlight int
 	// MaxConnections are open at once. For more, those that do nothing are closed.
@@ -112,7 +115,7 @@ func New(o Options, log, requests *zap.Logger) (*Server, error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(s)
 	// An answer is due when the body is read and the adapter has had its time.
-	srv.WriteTimeout = 2*s.options.RequestTimeout + answerReserve
+	srv.WriteTimeout = s.options.RequestTimeout + cmp.Or(s.options.SendTimeout, s.options.RequestTimeout) + answerReserve
 	conns := limitConnections(l, s.options.MaxConnections, s.metrics)
 	conns.configure(srv)
 	served := make(chan error, 1)

@@ -21,6 +21,13 @@ app.kubernetes.io/instance: {{ .Values.resourcePrefix | quote }}
 eventing.kyma-project.io/plane: nats
 {{- end -}}
 
+{{/* The labels of the pods of the publisher and of the controller, as the chart "eventing" has them. Arguments: root, name. */}}
+{{- define "eventing-manager.program" -}}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/instance: {{ .root.Values.resourcePrefix | quote }}
+eventing.kyma-project.io/plane: shared
+{{- end -}}
+
 {{/* The labels of all objects. None of them has the label of a plane: by that the operator knows what it may delete. */}}
 {{- define "eventing-manager.labels" -}}
 {{ include "eventing-manager.selector" . }}

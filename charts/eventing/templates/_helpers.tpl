@@ -1,4 +1,5 @@
-{{/* What every object has: labels of ours over the administrator's. Call it with a dict of root, plane and component. */}}
+{{/* What every object has: labels of ours over the administrator's. Call it with a dict of root, plane and component. The dict may have
+     more labels of ours in also. */}}
 {{- define "eventing.labels" -}}
 {{- $global := .root.Values.global -}}
 {{- $ours := dict
@@ -12,7 +13,7 @@
   "kyma-project.io/dashboard" "eventing"
   "eventing.kyma-project.io/plane" .plane
 -}}
-{{- toYaml (merge $ours ($global.labels | default dict)) -}}
+{{- toYaml (merge $ours (get . "also" | default dict) ($global.labels | default dict)) -}}
 {{- end -}}
 
 {{/* The labels by which a Service or a PodDisruptionBudget selects pods. They never change. */}}
@@ -38,4 +39,14 @@ labels:
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* The Secrets with which images are pulled. */}}
+{{- define "eventing.pullSecrets" -}}
+{{- with .Values.global.imagePullSecrets -}}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end -}}
 {{- end -}}

@@ -29,6 +29,10 @@ const (
 	ValuesAnnotation = "eventing.kyma-project.io/values"
 	// EpochAnnotation has the epoch in which an object was last wanted.
 	EpochAnnotation = "eventing.kyma-project.io/epoch"
+	// ProbeAttribute is in a probe of the mesh, which goes to no sink, and TimeAttribute has the time of an event as the client wrote it, which
+	// Knative changes to UTC. Names that begin so are Knative's, and the publisher takes none of them from clients.
+	ProbeAttribute = "knativekymaprobe"
+	TimeAttribute  = "knativekymatime"
 	// ServersAnnotation is on the volume claims of NATS: the number of servers that they were created for.
 	ServersAnnotation = "eventing.kyma-project.io/servers"
 )
@@ -101,6 +105,9 @@ func (n Names) Owner() string {
 	}
 	return Operator + "-" + string(n)
 }
+
+// Marks is the owner of the fields that the operator patches, and does not apply.
+func (n Names) Marks() string { return n.Owner() + "-marks" }
 
 // ManagerLease is the Lease of the operator.
 func (n Names) ManagerLease() string { return string(n) + "-manager.kyma-project.io" }

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -67,6 +69,7 @@ var functions = map[string]function{
 		}
 		return a[1], nil
 	}},
+	"fail": {[]kind{textual}, 0, func(a []any) (any, error) { return nil, errors.New(a[0].(string)) }},
 	"ternary": {[]kind{anything, anything, boolean}, 0, func(a []any) (any, error) {
 		if a[2].(bool) {
 			return a[0], nil
@@ -74,8 +77,16 @@ var functions = map[string]function{
 		return a[1], nil
 	}},
 
-	"dict":  {nil, anything, dict},
-	"list":  {nil, anything, func(a []any) (any, error) { return a, nil }},
+	"dict": {nil, anything, dict},
+	"list": {nil, anything, func(a []any) (any, error) { return a, nil }},
+	"has": {[]kind{anything, anything}, 0, func(a []any) (any, error) {
+		all, ok := a[1].([]any)
+		if !ok {
+			return nil, fmt.Errorf("the function needs a list, and not %s", describe(a[1]))
+		}
+		// As sprig does: an int is not an int64.
+		return slices.ContainsFunc(all, func(one any) bool { return reflect.DeepEqual(one, a[0]) }), nil
+	}},
 	"until": {[]kind{whole}, 0, func(a []any) (any, error) { return until(a[0].(int)), nil }},
 	"get": {[]kind{mapping, textual}, 0, func(a []any) (any, error) {
 		if v, has := a[0].(map[string]any)[a[1].(string)]; has {

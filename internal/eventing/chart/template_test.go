@@ -114,6 +114,7 @@ func TestAsTextTemplateDoes(t *testing.T) {
 		"ternary":  {`{{ternary "a" "b" true}}{{ternary "a" "b" .no}}{{.yes | ternary 1 2}}`},
 		"dict":     {`{{toYaml (dict "a" 1 "b" .list "c" (dict "d" .null))}}`, `{{toYaml dict}}`, `{{toYaml (dict 1 2 true 3)}}`},
 		"list":     {`{{toYaml (list 1 "a" .null)}}{{toYaml list}}{{len (list 1 2)}}`},
+		"has":      {`{{has "y" .list}}{{has "z" .list}}{{has 7 .list}}{{has .int (list 1 2)}}{{has .null (list .null)}}{{has .map (list .map)}}{{has 1 .none}}`},
 		"set":      {`{{$d := dict "a" 1}}{{$_ := set $d "b" 2}}{{$e := set $d "a" 3}}{{toYaml $d}}{{toYaml $e}}`, `{{$_ := set .map "z" 1}}{{.map.z}}`},
 		"merge": {
 			`{{toYaml (merge (dict "a" 1 "c" (dict "x" 1)) .map)}}`, `{{toYaml (merge (dict "a" "" "b" 0 "c" false) .map)}}`, `{{toYaml (merge dict .map .nothing (dict "d" .list))}}`,
@@ -164,7 +165,7 @@ func TestFailsAsTextTemplateDoes(t *testing.T) {
 		"what cannot be compared":     {`{{eq 1 "1"}}`, "{{eq 1 1.0}}", "{{eq .map .map}}", "{{eq .list .list}}", "{{lt .yes .no}}", "{{lt 1 1.5}}", "{{lt .null 1}}", "{{gt .map 1}}", "{{le .yes .yes}}", "{{eq .map .list}}", "{{eq .yes 1}}"},
 		"what has no length or index": {"{{len 1}}", "{{len .null}}", "{{index .list 3}}", "{{index .list -1}}", `{{index .list "a"}}`, "{{index .map 1}}", "{{index .null}}", "{{index 1 1}}", "{{index .map nil}}", `{{index .map "missing" "a"}}`},
 		"what cannot be ranged over":  {"{{range .yes}}{{end}}", "{{range .text}}{{end}}", "{{range .float}}{{end}}"},
-		"what a function refuses":     {`{{required "needed" .null}}`, `{{required "needed" .empty}}`, `{{fromYaml "a: b: c"}}`, `{{fromYaml "[1]"}}`, `{{set nil "a" 1}}`, "{{indent -1 .text}}"},
+		"what a function refuses":     {`{{fail "why"}}`, `{{printf "%s" "why" | fail}}`, `{{has 1 .text}}`, `{{required "needed" .null}}`, `{{required "needed" .empty}}`, `{{fromYaml "a: b: c"}}`, `{{fromYaml "[1]"}}`, `{{set nil "a" 1}}`, "{{indent -1 .text}}"},
 		"an error inside":             {`{{define "a"}}{{.missing}}{{end}}{{include "a" .}}`, `{{define "a"}}{{.missing}}{{end}}{{template "a" .}}`, "{{range .list}}{{.missing}}{{end}}", "{{quote (lower .missing)}}", "{{$x := .missing}}", "{{lower .missing.a}}"},
 	} {
 		for _, text := range texts {
@@ -199,6 +200,7 @@ func TestStricterThanTextTemplate(t *testing.T) {
 		`{{toYaml (dict "a")}}`:    `a: ""`,
 		"{{range 2}}a{{end}}":      "aa",
 		"{{index .text 0}}":        "72",
+		`{{has 1 nil}}`:            "false",
 		"{{1i}}":                   "(0+1i)",
 		"{{upper .text}}":          "HELLO",
 	} {

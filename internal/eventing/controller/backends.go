@@ -19,6 +19,7 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -38,6 +39,8 @@ type state struct {
 	// created is when the stream was created; zero if there is none. connects says which connection to NATS said so.
 	created  time.Time
 	connects int
+	// broker is that of the mesh; without UID there is none.
+	broker mesh.Broker
 }
 
 func (c *Controller) backendsKey() types.NamespacedName {
@@ -74,6 +77,13 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 		c.log.Warn("NATS does not answer", zap.Error(err))
 		again = askAgain
 	}
+	if err := c.findBroker(ctx, &next); err != nil {
+		return reconcile.Result{}, err
+	}
+	if next.serves(operatorv1alpha1.EventMesh) && next.broker.UID == "" {
+		c.log.Info("the Broker does not exist yet", zap.String("broker", next.broker.Name))
+		again = min(again, askAgain)
+	}
 	if c.take(next, false) {
 		c.log.Info("serving", zap.String("backends", next.backends.Serving.String()), zap.String("epoch", next.backends.Epoch), zap.Time("stream", next.created))
 		if err := c.enqueueAll(ctx); err != nil {
@@ -84,7 +94,7 @@ func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request)
 		return reconcile.Result{}, err
 	}
 	if err := c.sweep(ctx, next); err != nil {
-		c.log.Warn("cannot look for leftovers in NATS", zap.Error(err))
+		c.log.Warn("cannot look for leftovers", zap.Error(err))
 		again = min(again, time.Minute)
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
@@ -115,9 +125,9 @@ func (c *Controller) take(s state, first bool) (changed bool) {
 	if first && c.state.asked {
 		return false
 	}
-	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) ||
+	changed = c.state.asked != s.asked || c.state.known != s.known || c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker ||
 		!maps.Equal(c.state.backends.Data(), s.backends.Data())
-	if c.state.connects != s.connects || !c.state.created.Equal(s.created) {
+	if c.state.connects != s.connects || !c.state.created.Equal(s.created) || c.state.broker != s.broker {
 		c.swept = time.Time{}
 	}
 	c.state = s
@@ -132,11 +142,7 @@ func (c *Controller) report(ctx context.Context, of backend.Backends) error {
 	err := c.live.Get(ctx, key, &config)
 	switch {
 	case apierrors.IsNotFound(err):
-		config = corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: c.options.Names.Labels(backend.PlaneShared, "controller", c.options.Version, nil)},
-			Data:       want.Data(),
-		}
-		err = c.client.Create(ctx, &config)
+		return fmt.Errorf("ConfigMap %s does not exist yet: the operator creates it", key)
 	case err == nil:
 		if is, err := backend.ParseControllerState(config.Data); err == nil && is.Follows(of) && is.Leader == want.Leader {
 			return nil
@@ -163,58 +169,76 @@ func (c *Controller) enqueueAll(ctx context.Context) error {
 	return nil
 }
 
-// sweep compares consumers with Subscriptions, after each connection to NATS and from time to time. It only finds; the key's turn acts, after
-// it has read again.
+// sweep compares consumers and Triggers with Subscriptions, after each connection to NATS and from time to time. It only finds; the key's turn
+// acts, after it has read again.
 func (c *Controller) sweep(ctx context.Context, s state) error {
 	c.mu.Lock()
 	due := time.Since(c.swept) >= sweepEvery
 	c.mu.Unlock()
-	if s.created.IsZero() || !due {
+	if !due {
 		return nil
 	}
-	js, _, err := c.link.jetStream()
+	// Consumers and Triggers first: each had its Subscription before, so one without Subscription in the later list has lost it.
+	consumers, err := consumersOf(ctx, c.link, s)
 	if err != nil {
 		return err
 	}
-	// Consumers first: each had its Subscription before, so one without Subscription in the later list has lost it.
-	in, err := js.Stream(ctx, backend.Stream)
-	if err != nil {
-		return err
-	}
-	consumers := map[types.NamespacedName]bool{}
-	list := in.ListConsumers(ctx)
-	for info := range list.Info() {
-		if namespace, name, ok := stream.Subscription(info.Config); ok {
-			consumers[types.NamespacedName{Namespace: namespace, Name: name}] = true
-		}
-	}
-	if err := list.Err(); err != nil {
-		return err
+	triggers := c.triggers.Subscriptions()
+	if len(consumers) == 0 && len(triggers) == 0 && s.created.IsZero() {
+		return nil
 	}
 	subscriptions, err := c.liveSubscriptions(ctx)
 	if err != nil {
 		return err
 	}
-	var keys []types.NamespacedName
+	keys := map[types.NamespacedName]bool{}
 	c.mu.Lock()
 	for key := range consumers {
 		if !subscriptions[key] {
 			c.leftover[key] = true
-			keys = append(keys, key)
+			keys[key] = true
+		}
+	}
+	for key := range triggers {
+		if !subscriptions[key] {
+			keys[key] = true
 		}
 	}
 	for key := range c.made {
-		if !consumers[key] {
+		if !consumers[key] && !s.created.IsZero() {
 			delete(c.made, key)
-			keys = append(keys, key)
+			keys[key] = true
 		}
 	}
 	c.swept = time.Now()
 	c.mu.Unlock()
-	for _, key := range keys {
+	for key := range keys {
 		c.subscriptions.add(key, 0)
 	}
 	return nil
+}
+
+// consumersOf are the Subscriptions of the consumers in NATS. Without a stream, there are none.
+func consumersOf(ctx context.Context, of *link, s state) (map[types.NamespacedName]bool, error) {
+	if s.created.IsZero() {
+		return nil, nil
+	}
+	js, _, err := of.jetStream()
+	if err != nil {
+		return nil, err
+	}
+	in, err := js.Stream(ctx, backend.Stream)
+	if err != nil {
+		return nil, err
+	}
+	all := map[types.NamespacedName]bool{}
+	list := in.ListConsumers(ctx)
+	for info := range list.Info() {
+		if namespace, name, ok := stream.Subscription(info.Config); ok {
+			all[types.NamespacedName{Namespace: namespace, Name: name}] = true
+		}
+	}
+	return all, list.Err()
 }
 
 func (c *Controller) liveSubscriptions(ctx context.Context) (map[types.NamespacedName]bool, error) {

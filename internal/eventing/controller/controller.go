@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -35,6 +35,8 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
 )
 
 const (
@@ -61,6 +63,8 @@ type Options struct {
 	DeadLetterAfter time.Duration
 	// MetricsAddress and HealthAddress are where Prometheus and probes ask: ":8080"; "0" is nowhere.
 	MetricsAddress, HealthAddress string
+	// DeliverAddress is where the mesh posts events: ":8082"; "0" is nowhere.
+	DeliverAddress string
 	// Lease is how long the others wait for a leader that is gone.
 	Lease time.Duration
 	// DNSServer is as in delivery.NewSender.
@@ -71,10 +75,13 @@ type Options struct {
 type Controller struct {
 	options    Options
 	log        *zap.Logger
+	lock       *fence.Fence
 	client     client.Client
 	live       client.Reader // reads that no cache answers
 	deliveries *delivery.Deliveries
+	receiver   *delivery.Receiver
 	link       *link
+	triggers   *mesh.Triggers
 
 	subscriptions, backends queue
 
@@ -101,6 +108,12 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	}
 	grace := shutdown + 5*time.Second
 	renew, retry := o.Lease*2/3, o.Lease/6
+	lock, err := fence.New(config, o.Namespace, o.Names.ControllerLease(), o.Pod, renew)
+	if err != nil {
+		return fmt.Errorf("cannot create a client for the Lease: %w", err)
+	}
+	anybody := rest.CopyConfig(config)
+	config.Wrap(lock.Guard)
 	mgr, err := manager.New(config, manager.Options{
 		Scheme: scheme,
 		Logger: zapr.NewLogger(log),
@@ -113,28 +126,38 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 				&corev1.Service{}: {Transform: onlyName},
 			},
 		},
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
-		HealthProbeBindAddress:        o.HealthAddress,
-		LeaderElection:                true,
-		LeaderElectionID:              o.Names.ControllerLease(),
-		LeaderElectionNamespace:       o.Namespace,
-		LeaderElectionReleaseOnCancel: true, // Run is the last thing that the process does
-		LeaseDuration:                 &o.Lease, RenewDeadline: &renew, RetryPeriod: &retry,
+		Metrics:                             metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:              o.HealthAddress,
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true, // Run is the last thing that the process does
+		LeaseDuration:                       &o.Lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		GracefulShutdownTimeout: &grace,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot connect to the API server: %w", err)
 	}
 	c := &Controller{
-		options: o, log: log, client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{},
 	}
+	kinds, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("cannot create a client for Triggers: %w", err)
+	}
+	// The process that gets a probe says so, the leader or not.
+	probed, err := dynamic.NewForConfig(anybody)
+	if err != nil {
+		return fmt.Errorf("cannot create a client for Triggers: %w", err)
+	}
+	c.triggers = mesh.New(kinds, probed, o.Namespace, o.Names, o.Version, log, func(key types.NamespacedName) { c.subscriptions.add(key, 0) })
 	c.link = &link{seedFile: o.SeedFile, caFile: o.CAFile, up: func() { c.backends.add(c.backendsKey(), 0) }}
-	c.deliveries = delivery.New(delivery.Options{
+	deliver := delivery.Options{
 		Sender: delivery.NewSender(o.DNSServer), Metrics: delivery.NewMetrics(metrics.Registry), Log: log,
 		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter,
 		Changed: c.subscriptions.add, Lost: c.lost,
-	})
+	}
+	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.triggers})
 	if err := c.register(mgr); err != nil {
 		return err
 	}
@@ -163,10 +186,19 @@ func (c *Controller) register(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	for _, add := range []func(string, healthz.Checker) error{mgr.AddHealthzCheck, mgr.AddReadyzCheck} {
-		if err := add("ping", func(*http.Request) error { return nil }); err != nil {
-			return err
-		}
+	// Each process delivers what the mesh posts to it, and needs the Subscriptions for that.
+	if _, err := mgr.GetCache().GetInformer(context.Background(), &eventingv1alpha2.Subscription{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("cannot watch Subscriptions: %w", err)
+	}
+	server := &deliverServer{address: c.options.DeliverAddress, receiver: c.receiver, log: c.log}
+	if err := mgr.Add(server); err != nil {
+		return err
+	}
+	if err := mgr.AddHealthzCheck("ping", func(*http.Request) error { return nil }); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("deliver", server.ready); err != nil {
+		return err
 	}
 	// The Lease is released when this has returned, so that no two processes deliver in turns.
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -178,6 +210,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 			c.log.Warn("sinks did not answer before the end: NATS sends their events again", zap.Error(err))
 		}
 		c.link.close()
+		c.triggers.Leave()
 		return nil
 	}))
 }

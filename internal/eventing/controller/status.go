@@ -23,7 +23,7 @@ type findings struct {
 	// known is false if there is no backend yet; serving is meaningless then.
 	known   bool
 	serving backend.Backends
-	// why each backend that serves does not deliver. "" or absent: it does not, without a reason; see ready.
+	// ready has the backends that deliver; why is what keeps the others from it, "" without a reason.
 	ready map[operatorv1alpha1.BackendType]bool
 	why   string
 	// consumer is its name in NATS, "" if there is none.
@@ -32,6 +32,14 @@ type findings struct {
 	health  delivery.Health
 	service bool
 	sink    delivery.Sink
+}
+
+// because adds what keeps a backend from delivering.
+func (f *findings) because(why string) {
+	if f.why != "" {
+		f.why += "; "
+	}
+	f.why += why
 }
 
 // statusOf is the status of a Subscription after these findings. What others wrote in it stays.
@@ -87,7 +95,11 @@ func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) event
 	if problem == "" && !f.health.Known && valid && !f.service {
 		problem = fmt.Sprintf("Service %s/%s does not exist: create it", f.sink.Namespace, f.sink.Service)
 	}
-	if problem != "" {
+	switch {
+	case problem == "":
+	case f.known && f.serving.Serving.String() == string(operatorv1alpha1.EventMesh):
+		problem += ". Events are refused, and clients send them again"
+	default:
 		problem += ". Events wait, and are sent again"
 	}
 	if valid { // without delivery, what was said of the sink stays

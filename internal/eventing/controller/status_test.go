@@ -41,6 +41,14 @@ func TestStatusOf(t *testing.T) {
 			false, "EventMesh=false NATS=true ", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonMeshNotActive, eventingv1alpha2.ReasonDelivering},
 		},
 		{
+			"only the mesh serves", findings{known: true, serving: backend.Backends{Serving: backend.Set{mesh}}, ready: map[operatorv1alpha1.BackendType]bool{mesh: true}, health: works},
+			true, "EventMesh=true ", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonMeshActive, eventingv1alpha2.ReasonDelivering},
+		},
+		{
+			"two backends serve and deliver", findings{known: true, serving: backend.Backends{Serving: backend.Set{nats, mesh}}, ready: map[operatorv1alpha1.BackendType]bool{nats: true, mesh: true}, health: works},
+			true, "EventMesh=true NATS=true ", []string{eventingv1alpha2.ReasonSpecValid, eventingv1alpha2.ReasonNATSActive, eventingv1alpha2.ReasonDelivering},
+		},
+		{
 			"invalid", findings{known: true, serving: backend.Backends{Serving: backend.Set{nats}}, ready: map[operatorv1alpha1.BackendType]bool{nats: true}, problems: []string{"a", "b"}},
 			false, "NATS=false ", []string{eventingv1alpha2.ReasonSpecInvalid, eventingv1alpha2.ReasonNATSNotActive},
 		},
@@ -87,5 +95,30 @@ func TestConditionsStay(t *testing.T) {
 	all = withCondition(all, eventingv1alpha2.Condition{Type: "ours", Status: corev1.ConditionTrue}, now)
 	if all[1].LastTransitionTime.Time != now || len(all) != 2 || all[0].Type != "theirs" {
 		t.Errorf("another status: %+v", all)
+	}
+}
+
+// TestWhatTheStatusSays: each backend says what it waits for, and what becomes of events depends on the backend.
+func TestWhatTheStatusSays(t *testing.T) {
+	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
+	for _, tc := range []struct {
+		reason        string
+		serving       backend.Set
+		active, sinks string
+	}{
+		{"NATS", backend.Set{nats}, "one; two", "no. Events wait, and are sent again"},
+		{"the mesh", backend.Set{mesh}, "one; two", "no. Events are refused, and clients send them again"},
+		{"both", backend.Set{mesh, nats}, "one; two", "no. Events wait, and are sent again"},
+	} {
+		f := findings{known: true, serving: backend.Backends{Serving: tc.serving}, health: delivery.Health{Known: true, Problem: "no"}}
+		f.because("one")
+		f.because("two")
+		said := map[eventingv1alpha2.ConditionType]string{}
+		for _, c := range statusOf(subscription(nil), f, time.Now()).Conditions {
+			said[c.Type] = c.Message
+		}
+		if said[eventingv1alpha2.ConditionActive] != tc.active || said[eventingv1alpha2.ConditionDelivering] != tc.sinks {
+			t.Errorf("%s: %q", tc.reason, said)
+		}
 	}
 }

@@ -60,7 +60,7 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	}
 	p, problems := planOf(&s)
 	f := findings{problems: problems, known: now.known, serving: now.backends, sink: p.sink, ready: map[operatorv1alpha1.BackendType]bool{}}
-	var failed error
+	var failed, meshFailed error
 	switch {
 	case now.known && len(now.backends.Serving) == 0:
 		failed = c.undo(ctx, &s)
@@ -70,11 +70,20 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	default:
 		failed = c.deliver(ctx, &s, p, now, &f)
 	}
-	if controllerutil.ContainsFinalizer(&s, eventingv1alpha2.Finalizer) {
+	switch {
+	case !now.known:
+	case !now.serves(operatorv1alpha1.EventMesh):
+		meshFailed = c.leaveMesh(ctx, r.NamespacedName)
+	case len(problems) > 0:
+		meshFailed = c.triggers.Delete(ctx, r.NamespacedName)
+	default:
+		meshFailed = c.deliverMesh(ctx, &s, now, &f)
+	}
+	if controllerutil.ContainsFinalizer(&s, eventingv1alpha2.Finalizer) && (!now.known || now.serves(operatorv1alpha1.NATS)) {
 		f.consumer = backend.ConsumerName(s.Namespace, s.Name)
 	}
 	if len(problems) == 0 {
-		if f.health = c.deliveries.Health(r.NamespacedName); !f.health.Known {
+		if f.health = c.deliveries.Health(r.NamespacedName).With(c.receiver.Health(r.NamespacedName)); !f.health.Known {
 			var err error
 			if f.service, err = c.exists(ctx, p.sink); err != nil {
 				return reconcile.Result{}, err
@@ -92,6 +101,10 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		}
 	}
 	switch {
+	case apierrors.IsConflict(meshFailed):
+		return reconcile.Result{RequeueAfter: afterConflict}, nil
+	case meshFailed != nil:
+		return result, meshFailed
 	case errors.Is(failed, errNoNATS) && c.link.connected():
 		return reconcile.Result{RequeueAfter: askAgain}, nil
 	case errors.Is(failed, errNoNATS), errors.Is(failed, errNoStream):
@@ -126,11 +139,11 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 	case errors.Is(err, errNoNATS):
 		// Nothing is known of a change. A restart of this process while NATS is away must not write each Subscription twice.
 		f.ready[operatorv1alpha1.NATS] = judged(s, operatorv1alpha1.NATS, now.backends)
-		f.why = errNoNATS.Error()
+		f.because(errNoNATS.Error())
 	case errors.Is(err, errNoStream):
-		f.why = errNoStream.Error()
+		f.because(errNoStream.Error())
 	default:
-		f.why = fmt.Sprintf("cannot create the consumer in NATS: %v", err)
+		f.because(fmt.Sprintf("cannot create the consumer in NATS: %v", err))
 	}
 	return err
 }
@@ -174,6 +187,9 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 	switch {
 	case err == nil && !stream.ConsumerDiffers(found.CachedInfo().Config, want):
 	case err == nil || errors.Is(err, jetstream.ErrConsumerNotFound):
+		if err := c.lock.Check(); err != nil {
+			return err
+		}
 		if _, err := js.CreateOrUpdateConsumer(ctx, backend.Stream, want); err != nil {
 			return c.noConsumer(err)
 		}
@@ -207,6 +223,14 @@ func (c *Controller) noConsumer(err error) error {
 func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscription) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
 	c.deliveries.Forget(key)
+	c.receiver.Forget(key)
+	// The finalizer is not what says that there are Triggers: somebody else may have removed it.
+	switch err := c.triggers.Delete(ctx, key); {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: afterConflict}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	}
 	if !controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
 		return reconcile.Result{}, nil
 	}
@@ -231,12 +255,13 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 // gone is about a Subscription that is not there. Only the API server itself is believed that: a cache may not know it yet.
 func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.deliveries.Forget(key)
+	c.receiver.Forget(key)
 	c.mu.Lock()
 	leftover := c.leftover[key]
 	delete(c.leftover, key)
 	delete(c.made, key)
 	c.mu.Unlock()
-	if !leftover {
+	if !leftover && !c.triggers.Has(key) {
 		return nil
 	}
 	is := &metav1.PartialObjectMetadata{}
@@ -246,6 +271,9 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 		return nil // the watch tells of it soon
 	case !apierrors.IsNotFound(err):
 		return err // the next sweep finds it again
+	}
+	if err := c.triggers.Delete(ctx, key); err != nil || !leftover {
+		return err
 	}
 	if err := c.deleteConsumer(ctx, key); err != nil {
 		return err
@@ -277,6 +305,9 @@ func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedNam
 	}
 	js, _, err := c.link.jetStream()
 	if err != nil {
+		return err
+	}
+	if err := c.lock.Check(); err != nil {
 		return err
 	}
 	err = js.DeleteConsumer(ctx, backend.Stream, backend.ConsumerName(key.Namespace, key.Name))

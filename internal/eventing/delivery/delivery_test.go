@@ -200,7 +200,7 @@ func TestSend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := s.send(context.Background(), u, http.Header{"Ce-Id": {"1"}}, []byte("{}"))
+		got := s.send(context.Background(), sinkTimeout, u, http.Header{"Ce-Id": {"1"}}, []byte("{}"))
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
@@ -210,7 +210,7 @@ func TestSend(t *testing.T) {
 	}
 	server.Close()
 	u, _ := url.Parse(server.URL)
-	if got := NewSender("").send(context.Background(), u, http.Header{}, nil); got.problem != "the sink refuses connections" {
+	if got := NewSender("").send(context.Background(), sinkTimeout, u, http.Header{}, nil); got.problem != "the sink refuses connections" {
 		t.Errorf("nobody listens: %+v", got)
 	}
 	for _, address := range []string{"169.254.169.254:80", "[fe80::1]:80", "0.0.0.0:80"} {

@@ -51,6 +51,18 @@ func (h *health) note(problem string, now time.Time) time.Duration {
 	}
 }
 
+// With is what two ways to the same sink say together.
+func (h Health) With(other Health) Health {
+	if h.Problem == "" {
+		h.Problem = other.Problem
+	}
+	if h.Again == 0 || other.Again > 0 && other.Again < h.Again {
+		h.Again = other.Again
+	}
+	h.Known = h.Known || other.Known
+	return h
+}
+
 func (h *health) at(now time.Time) Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// sinkTimeout is how long a sink may take for one event.
+	// sinkTimeout is how long a sink may take for one event of NATS.
 	sinkTimeout = 30 * time.Second
 	dialTimeout = 5 * time.Second
 	// readLimit is what is read of an answer, so that its connection can be used again. Nobody uses the content.
@@ -86,9 +86,9 @@ type outcome struct {
 
 func (o outcome) taken() bool { return o.problem == "" }
 
-// send posts an event once. The header is the caller's again when send returns.
-func (s *Sender) send(ctx context.Context, to *url.URL, header http.Header, data []byte) outcome {
-	ctx, cancel := context.WithTimeout(ctx, sinkTimeout)
+// send posts an event once, and waits for an answer until limit is over. The header is the caller's again when send returns.
+func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, header http.Header, data []byte) outcome {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	header["User-Agent"] = userAgent
 	request := (&http.Request{
@@ -118,7 +118,7 @@ func reason(err error) string {
 	var dns *net.DNSError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("the sink does not answer within %s", sinkTimeout)
+		return "the sink does not answer in time"
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "the host of the sink is not known: create the Service"
 	case errors.As(err, &dns):

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// progress is how often NATS is told that a sink still works on an event: well before stream.AckWait is over.
-	progress = 20 * time.Second
+	// progress is how often NATS is told of events that sinks work on for at least as long: well before stream.AckWait is over.
+	progress = 10 * time.Second
 	// pullExpiry is how long NATS keeps a request for events; heartbeat is how often it says that it has not forgotten the request.
 	pullExpiry = time.Minute
 	heartbeat  = 15 * time.Second
@@ -51,6 +51,14 @@ type worker struct {
 	duration     prometheus.Observer
 	end          sync.Once
 	health       health
+	// sink is where events go, unless refused says why the Subscription may not have it.
+	sink    Sink
+	refused error
+
+	mu sync.Mutex
+	// busy are the events that the sink has, and since when.
+	busy     map[jetstream.Msg]time.Time
+	progress *time.Timer
 }
 
 // start begins to consume. The caller holds the lock of d.
@@ -62,6 +70,8 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 		backlog:  d.options.Metrics.backlog.WithLabelValues(subscription.String()),
 		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
 	}
+	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
+	w.busy = map[jetstream.Msg]time.Time{}
 	var err error
 	w.consuming, err = consumer.Consume(w.receive, jetstream.PullMaxMessages(min(settings.MaxInFlight, mostPulled)),
 		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(heartbeat),
@@ -71,6 +81,11 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 				go d.lost(w)
 			}
 		}))
+	if err == nil {
+		w.mu.Lock()
+		w.progress = time.AfterFunc(progress, w.tellProgress)
+		w.mu.Unlock()
+	}
 	return w, err
 }
 
@@ -129,7 +144,8 @@ func (w *worker) deliver(m jetstream.Msg) {
 		}
 		return
 	}
-	defer keepAlive(m)()
+	w.begin(m)
+	defer w.done(m)
 	o := w.post(header, m.Data())
 	w.backlog.Set(float64(about.NumPending))
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
@@ -144,12 +160,11 @@ func (w *worker) deliver(m jetstream.Msg) {
 
 // post sends an event to the sink, if that is one that the Subscription may have.
 func (w *worker) post(header http.Header, data []byte) outcome {
-	sink, err := ParseSink(w.subscription.Namespace, w.settings.Sink)
-	if err != nil {
-		return outcome{code: "refused", problem: err.Error()}
+	if w.refused != nil {
+		return outcome{code: "refused", problem: w.refused.Error()}
 	}
 	began := time.Now()
-	o := w.Sender.send(context.Background(), sink.url, header, data)
+	o := w.Sender.send(context.Background(), sinkTimeout, w.sink.url, header, data)
 	w.Metrics.total.WithLabelValues(w.name, o.code).Inc()
 	w.duration.Observe(time.Since(began).Seconds())
 	return o
@@ -162,7 +177,7 @@ func (w *worker) deadLetter(about *jetstream.MsgMetadata, header http.Header, da
 	}
 	header = maps.Clone(header)
 	header[deadLetterDest], header[deadLetterCode] = []string{w.settings.Sink}, []string{o.code}
-	letter := w.Sender.send(context.Background(), w.DeadLetterSink, header, data)
+	letter := w.Sender.send(context.Background(), sinkTimeout, w.DeadLetterSink, header, data)
 	if !letter.taken() {
 		w.Log.Warn("the dead letter sink takes no events", zap.String("subscription", w.name), zap.String("problem", letter.problem))
 		return false
@@ -171,26 +186,33 @@ func (w *worker) deadLetter(about *jetstream.MsgMetadata, header http.Header, da
 	return true
 }
 
-// keepAlive tells NATS that the sink works on an event, until the function that it returns is called.
-func keepAlive(m jetstream.Msg) (stop func()) {
-	var mu sync.Mutex
-	ended := false
-	var timer *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(progress, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !ended {
-			_ = m.InProgress() // without it the event is sent again, which is what would happen anyway
-			timer.Reset(progress)
+func (w *worker) begin(m jetstream.Msg) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy[m] = time.Now()
+}
+
+func (w *worker) done(m jetstream.Msg) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.busy, m)
+}
+
+// tellProgress tells NATS of the events that the sink still works on. One timer for all of them costs less than one for each.
+func (w *worker) tellProgress() {
+	var slow []jetstream.Msg
+	w.mu.Lock()
+	for m, since := range w.busy {
+		if time.Since(since) >= progress {
+			slow = append(slow, m)
 		}
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		ended = true
-		timer.Stop()
+	}
+	if len(w.busy) > 0 || !w.ended() {
+		w.progress.Reset(progress)
+	}
+	w.mu.Unlock()
+	for _, m := range slow {
+		_ = m.InProgress() // without it the event is sent again, which is what would happen anyway
 	}
 }
 

@@ -33,11 +33,11 @@ var Requirements = []Requirement{
 		remedy: "Apply the manifest of the operator again",
 	},
 	{
-		kind: schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1", Kind: "Broker"}, resource: "brokers",
+		kind: Broker, resource: "brokers",
 		backend: operatorv1alpha1.EventMesh, remedy: "Install Knative Eventing",
 	},
 	{
-		kind: schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1", Kind: "Trigger"}, resource: "triggers",
+		kind: Trigger, resource: "triggers",
 		backend: operatorv1alpha1.EventMesh, remedy: "Install Knative Eventing",
 	},
 	{kind: ServiceMonitor, resource: "servicemonitors", feature: "metrics are not collected by Prometheus"},
@@ -77,6 +77,12 @@ type Dependency struct {
 	// Kind is empty for a StorageClass.
 	Kind schema.GroupVersionKind
 }
+
+// The kinds of the mesh.
+var (
+	Broker  = schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1", Kind: "Broker"}
+	Trigger = schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1", Kind: "Trigger"}
+)
 
 // The optional kinds.
 var (

@@ -115,6 +115,24 @@ func recentlyEstablished(crd *apiextensionsv1.CustomResourceDefinition, now time
 	return now.Sub(crd.CreationTimestamp.Time) < discoveryLimit // it is not established yet
 }
 
+// Mesh tells whether the kinds of the mesh are served, so that there can be objects of them.
+func (ob *Observer) Mesh() (bool, error) {
+	list, err := ob.Discovery.ServerResourcesForGroupVersion(Broker.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot discover %s: %w", Broker.GroupVersion(), err)
+	}
+	served := 0
+	for _, r := range list.APIResources {
+		if r.Name == "brokers" || r.Name == "triggers" {
+			served++
+		}
+	}
+	return served == 2, nil
+}
+
 // StorageClass says whether the StorageClass of new volumes is there; "" is the default one.
 func (ob *Observer) StorageClass(ctx context.Context, name string) (Dependency, error) {
 	var classes storagev1.StorageClassList

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -24,6 +25,8 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -35,7 +38,7 @@ var errChanged = errors.New("it was changed since it was read")
 
 // actor carries actions out. Each write carries the version that was observed, and is refused if somebody was faster.
 type actor struct {
-	*decider
+	*decide.Rules
 	client   client.Client
 	reader   client.Reader
 	nats     *connection
@@ -44,52 +47,54 @@ type actor struct {
 }
 
 // do carries out one action.
-func (a *actor) do(ctx context.Context, w *World, todo action) error {
+func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) error {
 	// An operator that slept must not act on what it saw before: another one may have taken over.
 	if err := a.fence.Check(); err != nil {
 		return err
 	}
 	logr.FromContextOrDiscard(ctx).Info("acting", "action", todo.String())
-	owner := client.FieldOwner(a.names.Owner())
+	owner := client.FieldOwner(a.Names.Owner())
 	switch todo := todo.(type) {
-	case finalize:
+	case decide.Finalize:
 		before := w.Eventing.DeepCopy()
 		controllerutil.AddFinalizer(w.Eventing, operatorv1alpha1.Finalizer)
 		return a.client.Patch(ctx, w.Eventing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), owner)
-	case release:
+	case decide.Release:
 		before := w.Eventing.DeepCopy()
 		controllerutil.RemoveFinalizer(w.Eventing, operatorv1alpha1.Finalizer)
 		return a.client.Patch(ctx, w.Eventing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), owner)
-	case credentials:
-		return a.credentials(ctx, w, todo.name)
-	case create:
-		return a.create(ctx, todo.object.DeepCopy())
-	case apply:
-		return a.apply(ctx, todo.object.DeepCopy(), todo.observed)
-	case patch:
+	case decide.Credentials:
+		return a.credentials(ctx, w, todo.Name)
+	case decide.Create:
+		return a.create(ctx, todo.Object.DeepCopy())
+	case decide.Apply:
+		return a.apply(ctx, todo.Object.DeepCopy(), todo.Observed)
+	case decide.Patch:
 		merge := map[string]any{"metadata": map[string]any{}}
-		for key, value := range todo.merge {
+		for key, value := range todo.Merge {
 			merge[key] = value
 		}
 		metadata, _ := merge["metadata"].(map[string]any)
-		metadata["resourceVersion"], metadata["uid"] = todo.observed.GetResourceVersion(), string(todo.observed.GetUID())
+		metadata["resourceVersion"], metadata["uid"] = todo.Observed.GetResourceVersion(), string(todo.Observed.GetUID())
 		raw, err := json.Marshal(merge)
 		if err != nil {
 			return err
 		}
-		return a.client.Patch(ctx, todo.observed.DeepCopy(), client.RawPatch(types.MergePatchType, raw), client.FieldOwner(a.names.Owner()+"-marks"))
-	case remove:
-		uid, version := todo.observed.GetUID(), todo.observed.GetResourceVersion()
-		err := a.client.Delete(ctx, todo.observed.DeepCopy(), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		return a.client.Patch(ctx, todo.Observed.DeepCopy(), client.RawPatch(types.MergePatchType, raw), client.FieldOwner(a.Names.Marks()))
+	case decide.Remove:
+		uid, version := todo.Observed.GetUID(), todo.Observed.GetResourceVersion()
+		err := a.client.Delete(ctx, todo.Observed.DeepCopy(), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		return client.IgnoreNotFound(err)
-	case createStream, updateStream:
+	case decide.RemoveTrigger:
+		return a.removeTrigger(ctx, todo.Name)
+	case decide.CreateStream, decide.UpdateStream:
 		return a.stream(ctx, w, todo)
-	case reload:
-		return a.nats.reload(ctx, a.account(w, "system"), a.certificate(w))
-	case abandon:
-		return a.abandon(ctx, todo.subscription)
-	case tell:
-		a.recorder.Eventf(w.Eventing, nil, todo.kind, todo.reason, "Reconcile", "%s", todo.message)
+	case decide.Reload:
+		return a.nats.reload(ctx, a.Account(w, "system"), a.Certificate(w))
+	case decide.Abandon:
+		return a.abandon(ctx, todo.Subscription)
+	case decide.Tell:
+		a.recorder.Eventf(w.Eventing, nil, todo.Kind, todo.Reason, "Reconcile", "%s", todo.Message)
 		return nil
 	default:
 		return fmt.Errorf("unknown action %s", todo)
@@ -99,7 +104,7 @@ func (a *actor) do(ctx context.Context, w *World, todo action) error {
 // create posts an object, so that one of the same name that somebody has created meanwhile is refused, and never taken over. After that
 // its fields are those of a server-side apply, so that a later apply can remove some.
 func (a *actor) create(ctx context.Context, u *unstructured.Unstructured) error {
-	owner := a.names.Owner()
+	owner := a.Names.Owner()
 	if err := a.client.Create(ctx, u, client.FieldOwner(owner)); err != nil {
 		return err
 	}
@@ -108,7 +113,7 @@ func (a *actor) create(ctx context.Context, u *unstructured.Unstructured) error 
 
 // owned makes what a create wrote the operator's own for later applies. It does nothing where that was done.
 func (a *actor) owned(ctx context.Context, u *unstructured.Unstructured) error {
-	owner := a.names.Owner()
+	owner := a.Names.Owner()
 	if !slices.ContainsFunc(u.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == owner && m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == ""
 	}) {
@@ -129,24 +134,24 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	u.SetUID(observed.GetUID())
 	u.SetResourceVersion(observed.GetResourceVersion())
 	applies.Inc()
-	err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(a.names.Owner()), client.ForceOwnership)
+	err := a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(a.Names.Owner()), client.ForceOwnership)
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
 	// A list may have an item of somebody else that does not go with ours: the same name of a port with another number. An apply
 	// leaves it, so the list is replaced.
 	whole := &unstructured.Unstructured{Object: drift.Overlay(observed.Object, u.Object)}
-	if a.client.Update(ctx, whole, client.FieldOwner(a.names.Owner())) != nil {
+	if a.client.Update(ctx, whole, client.FieldOwner(a.Names.Owner())) != nil {
 		return err // the first one names the field of ours
 	}
 	return nil
 }
 
 // stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look and the change are two requests.
-func (a *actor) stream(ctx context.Context, w *World, todo action) error {
+func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	conn, err := a.nats.ensure(a.account(w, "manager"))
+	conn, err := a.nats.ensure(a.Account(w, "manager"))
 	if err != nil {
 		return err
 	}
@@ -155,17 +160,17 @@ func (a *actor) stream(ctx context.Context, w *World, todo action) error {
 		return err
 	}
 	switch todo := todo.(type) {
-	case createStream:
-		_, err = js.CreateStream(ctx, todo.config)
-	case updateStream:
+	case decide.CreateStream:
+		_, err = js.CreateStream(ctx, todo.Config)
+	case decide.UpdateStream:
 		var s jetstream.Stream
 		if s, err = js.Stream(ctx, backend.Stream); err != nil {
 			break
 		}
-		if is := s.CachedInfo(); !is.Created.Equal(todo.observed.Created) || stream.Differs(is.Config, todo.observed.Config) {
+		if is := s.CachedInfo(); !is.Created.Equal(todo.Observed.Created) || stream.Differs(is.Config, todo.Observed.Config) {
 			return fmt.Errorf("stream %s: %w", backend.Stream, errChanged)
 		}
-		_, err = js.UpdateStream(ctx, todo.config)
+		_, err = js.UpdateStream(ctx, todo.Config)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot %s: %w", todo, err)
@@ -174,12 +179,12 @@ func (a *actor) stream(ctx context.Context, w *World, todo action) error {
 }
 
 // credentials creates a Secret, or completes the one that was observed. What can be used stays.
-func (a *actor) credentials(ctx context.Context, w *World, name string) error {
+func (a *actor) credentials(ctx context.Context, w *decide.World, name string) error {
 	content := map[string][]byte{}
 	switch name {
-	case a.names.NATSUsers():
-		have := a.keys(w)
-		for _, user := range users {
+	case a.Names.NATSUsers():
+		have := a.Keys(w)
+		for _, user := range decide.Users {
 			if have[user] != "" {
 				continue
 			}
@@ -189,41 +194,41 @@ func (a *actor) credentials(ctx context.Context, w *World, name string) error {
 			}
 			content[user] = seed
 		}
-	case a.names.NATSCA():
-		pair, err := natsutil.NewAuthority(a.names.NATS()+"."+a.namespace, time.Now())
+	case a.Names.NATSCA():
+		pair, err := natsutil.NewAuthority(a.Names.NATS()+"."+a.Namespace, time.Now())
 		if err != nil {
 			return err
 		}
-		content[caCertificate], content[caKey] = pair.Certificate, pair.Key
-	case a.names.NATSTLS():
+		content[decide.CACertificate], content[decide.CAKey] = pair.Certificate, pair.Key
+	case a.Names.NATSTLS():
 		// The authority may have been created just now.
 		var ca corev1.Secret
-		if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: a.names.NATSCA()}, &ca); err != nil {
-			return fmt.Errorf("cannot read Secret %s: %w", a.names.NATSCA(), err)
+		if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Names.NATSCA()}, &ca); err != nil {
+			return fmt.Errorf("cannot read Secret %s: %w", a.Names.NATSCA(), err)
 		}
-		pair, err := natsutil.Pair{Certificate: ca.Data[caCertificate], Key: ca.Data[caKey]}.Issue(a.serverNames(), time.Now())
+		pair, err := natsutil.Pair{Certificate: ca.Data[decide.CACertificate], Key: ca.Data[decide.CAKey]}.Issue(a.ServerNames(), time.Now())
 		if err != nil {
 			return fmt.Errorf("cannot issue a certificate: %w", err)
 		}
-		content[tlsCertificate], content[tlsKey], content[caCertificate] = pair.Certificate, pair.Key, ca.Data[caCertificate]
+		content[decide.TLSCertificate], content[decide.TLSKey], content[decide.CACertificate] = pair.Certificate, pair.Key, ca.Data[decide.CACertificate]
 	}
-	is := w.object("Secret", name)
+	is := w.Object("Secret", name)
 	if is == nil {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-			Namespace: a.namespace, Name: name, Annotations: w.Eventing.Spec.Annotations,
-			Labels: a.names.Labels(backend.PlaneNATS, "nats", a.version, w.Eventing.Spec.Labels),
+			Namespace: a.Namespace, Name: name, Annotations: w.Eventing.Spec.Annotations,
+			Labels: a.Names.Labels(backend.PlaneNATS, "nats", a.Version, w.Eventing.Spec.Labels),
 		}, Data: content}
-		return a.client.Create(ctx, s, client.FieldOwner(a.names.Owner()))
+		return a.client.Create(ctx, s, client.FieldOwner(a.Names.Owner()))
 	}
 	values := map[string]any{}
 	for key, value := range content {
 		values[key] = value // JSON of bytes is base64, as a Secret has it
 	}
-	return a.do(ctx, w, patch{is, map[string]any{"data": values}, "renew"})
+	return a.do(ctx, w, decide.Patch{Observed: is, Merge: map[string]any{"data": values}, Why: "renew"})
 }
 
 // abandon removes the finalizer of a controller that is gone, if the Subscription still has it.
-func (a *actor) abandon(ctx context.Context, s Subscription) error {
+func (a *actor) abandon(ctx context.Context, s decide.Subscription) error {
 	var is eventingv1alpha2.Subscription
 	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, &is); err != nil {
 		return client.IgnoreNotFound(err)
@@ -232,5 +237,17 @@ func (a *actor) abandon(ctx context.Context, s Subscription) error {
 	if !controllerutil.RemoveFinalizer(&is, eventingv1alpha2.Finalizer) {
 		return nil
 	}
-	return client.IgnoreNotFound(a.client.Patch(ctx, &is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.names.Owner())))
+	return client.IgnoreNotFound(a.client.Patch(ctx, &is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.Names.Owner())))
+}
+
+// removeTrigger deletes a Trigger that has our labels.
+func (a *actor) removeTrigger(ctx context.Context, name string) error {
+	is := metadataOf(dependency.Trigger)
+	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: name}, is); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !ours(a.Names).Matches(labels.Set(is.Labels)) {
+		return nil
+	}
+	return client.IgnoreNotFound(a.client.Delete(ctx, is, client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}))
 }

@@ -3,6 +3,8 @@ package manager
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 )
 
 // The metrics of the operator, beside those of controller-runtime. docs/eventing.md explains each.
@@ -20,8 +22,8 @@ var (
 
 func init() { metrics.Registry.MustRegister(stateMetric, pendingMetric, applies) }
 
-func record(d *Decision) {
-	for _, s := range order {
+func record(d *decide.Decision) {
+	for _, s := range decide.States {
 		value := 0.0
 		if s == d.State {
 			value = 1

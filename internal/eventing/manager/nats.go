@@ -12,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
@@ -82,8 +84,8 @@ func (c *connection) keep(err error) {
 }
 
 // observe asks the servers. What they do not answer is said in the problem, and is no error: an operator has to act without NATS, too.
-func (c *connection) observe(ctx context.Context, w *World, d *decider) {
-	account := d.account(w, "manager")
+func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rules) {
+	account := d.Account(w, "manager")
 	if len(account.Seed) == 0 || len(account.CA) == 0 {
 		w.NATS.Problem = "Its credentials are being created."
 		return
@@ -103,14 +105,14 @@ func (c *connection) observe(ctx context.Context, w *World, d *decider) {
 		return
 	}
 	if err := c.read(ctx, w, conn, d); err != nil {
-		w.NATS = NATS{Problem: fmt.Sprintf("NATS does not answer: %v", err)}
+		w.NATS = decide.NATS{Problem: fmt.Sprintf("NATS does not answer: %v", err)}
 		return
 	}
 	w.NATS.Connected = true
-	w.NATS.StaleCertificate = stale(conn, d.certificate(w))
+	w.NATS.StaleCertificate = stale(conn, d.Certificate(w))
 }
 
-func (c *connection) read(ctx context.Context, w *World, conn *nats.Conn, d *decider) error {
+func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn, d *decide.Rules) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	js, err := jetstream.New(conn)
@@ -125,7 +127,8 @@ func (c *connection) read(ctx context.Context, w *World, conn *nats.Conn, d *dec
 	default:
 		w.NATS.Stream = s.CachedInfo()
 	}
-	deleting := w.Eventing.DeletionTimestamp != nil
+	// Of NATS that is left, too, it is to be known who holds it up.
+	deleting := w.Eventing.DeletionTimestamp != nil || w.Eventing.Spec.Backend != nil && w.Eventing.Spec.Backend.Type.Canonical() != operatorv1alpha1.NATS
 	if deleting {
 		others := js.StreamNames(ctx)
 		for name := range others.Name() {
@@ -138,7 +141,7 @@ func (c *connection) read(ctx context.Context, w *World, conn *nats.Conn, d *dec
 		}
 	}
 	if info := w.NATS.Stream; info != nil {
-		if deleting || full(info.State.Bytes, info.Config.MaxBytes) >= fullPercent {
+		if deleting || decide.Full(info.State.Bytes, info.Config.MaxBytes) >= decide.FullPercent {
 			consumers := s.ListConsumers(ctx)
 			for consumer := range consumers.Info() {
 				w.NATS.Consumers = append(w.NATS.Consumers, consumer)
@@ -153,7 +156,7 @@ func (c *connection) read(ctx context.Context, w *World, conn *nats.Conn, d *dec
 }
 
 // quiet tells whether a closed stream was empty for long enough. Two reads with one last sequence prove that nothing came in between.
-func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decider) bool {
+func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decide.Rules) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	closed, ok := stream.ClosedAt(info.Config)
@@ -161,7 +164,7 @@ func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decider
 	if !ok && !stream.Open(info.Config) && info.State.LastSeq == 0 && info.State.Msgs == 0 {
 		return true // it was never open
 	}
-	if !ok || now.Sub(closed) < d.drainDelay {
+	if !ok || now.Sub(closed) < d.DrainDelay {
 		c.empty.since = time.Time{}
 		return false
 	}
@@ -169,7 +172,7 @@ func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decider
 		c.empty.stream, c.empty.last, c.empty.since = info.Created, info.State.LastSeq, now
 		return false
 	}
-	return now.Sub(c.empty.since) >= d.drainWatch
+	return now.Sub(c.empty.since) >= d.DrainWatch
 }
 
 // current tells whether each copy of the stream is up to date: a leader that was cut off answers with an old state.

@@ -20,71 +20,84 @@ import (
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 )
 
 // observer reads what a decision needs, from the API server and from NATS, and never from a cache.
 type observer struct {
-	*decider
+	*decide.Rules
 	reader client.Reader
 	needs  *dependency.Observer
 	nats   *connection
 }
 
 // observe returns the world of the Eventing that is served. An error means that something could not be read: then nothing is decided.
-func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (*World, error) {
-	w := &World{Now: time.Now(), NewEpoch: string(uuid.NewUUID()), Eventing: e, Ours: map[Key]*unstructured.Unstructured{}}
+func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (*decide.World, error) {
+	w := &decide.World{Now: time.Now(), NewEpoch: string(uuid.NewUUID()), Eventing: e, Ours: map[decide.Key]*unstructured.Unstructured{}}
 	if err := ob.volumes(ctx, w); err != nil {
 		return nil, err
 	}
 	if err := ob.dependencies(ctx, w); err != nil {
 		return nil, err
 	}
-	if err := ob.ours(ctx, w); err != nil {
+	mesh, err := ob.needs.Mesh()
+	if err != nil {
 		return nil, err
 	}
-	if err := ob.foreign(ctx, w); err != nil {
+	if err := ob.ours(ctx, w, mesh); err != nil {
+		return nil, err
+	}
+	if err := ob.foreign(ctx, w, mesh); err != nil {
 		return nil, err
 	}
 	if err := ob.subscriptions(ctx, w); err != nil {
 		return nil, err
 	}
-	if sts := statefulSet(w.object("StatefulSet", ob.names.NATS())); sts != nil {
-		ob.nats.observe(ctx, w, ob.decider)
+	if w.Object("StatefulSet", ob.Names.NATS()) != nil {
+		ob.nats.observe(ctx, w, ob.Rules)
 	} else {
 		ob.nats.close()
 	}
 	return w, nil
 }
 
-func (ob *observer) ours(ctx context.Context, w *World) error {
-	all := slices.Clone(kinds)
+// ours reads what has our labels. mesh says that the kinds of the mesh are served.
+func (ob *observer) ours(ctx context.Context, w *decide.World, mesh bool) error {
+	all := slices.Clone(decide.Kinds)
 	for _, dep := range w.Dependencies {
 		if dep.Feature != "" && dep.Presence == dependency.Served {
 			all = append(all, dep.Kind)
 		}
 	}
+	if mesh {
+		all = append(all, dependency.Broker, dependency.Trigger)
+	}
 	for _, kind := range all {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		if err := ob.reader.List(ctx, list, client.InNamespace(ob.namespace), client.MatchingLabelsSelector{Selector: ours(ob.names)}); err != nil {
+		if err := ob.reader.List(ctx, list, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: ours(ob.Names)}); err != nil {
 			return fmt.Errorf("cannot list %s: %w", kind.Kind, err)
 		}
 		for i := range list.Items {
-			w.Ours[Key{kind.Kind, list.Items[i].GetName()}] = &list.Items[i]
+			if kind == dependency.Trigger { // the controller's
+				w.Triggers = append(w.Triggers, list.Items[i].GetName())
+				continue
+			}
+			w.Ours[decide.Key{Kind: kind.Kind, Name: list.Items[i].GetName()}] = &list.Items[i]
 		}
 	}
 	var pods corev1.PodList
-	if err := ob.reader.List(ctx, &pods, client.InNamespace(ob.namespace), client.MatchingLabelsSelector{Selector: ours(ob.names)}); err != nil {
+	if err := ob.reader.List(ctx, &pods, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: ours(ob.Names)}); err != nil {
 		return fmt.Errorf("cannot list Pods: %w", err)
 	}
 	w.Pods = pods.Items
 	return nil
 }
 
-func (ob *observer) volumes(ctx context.Context, w *World) error {
+func (ob *observer) volumes(ctx context.Context, w *decide.World) error {
 	var claims corev1.PersistentVolumeClaimList
-	if err := ob.reader.List(ctx, &claims, client.InNamespace(ob.namespace), client.MatchingLabelsSelector{Selector: ours(ob.names)}); err != nil {
+	if err := ob.reader.List(ctx, &claims, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: ours(ob.Names)}); err != nil {
 		return fmt.Errorf("cannot list PersistentVolumeClaims: %w", err)
 	}
 	w.Claims = slices.SortedFunc(slices.Values(claims.Items), func(a, b corev1.PersistentVolumeClaim) int { return strings.Compare(a.Name, b.Name) })
@@ -92,29 +105,24 @@ func (ob *observer) volumes(ctx context.Context, w *World) error {
 }
 
 // foreign looks for objects of others with the names of those that are to be created.
-func (ob *observer) foreign(ctx context.Context, w *World) error {
+func (ob *observer) foreign(ctx context.Context, w *decide.World, mesh bool) error {
 	spec := w.Eventing.Spec.Backend
-	if spec == nil || spec.Type.Canonical() != operatorv1alpha1.NATS || w.Eventing.DeletionTimestamp != nil {
+	if spec == nil || w.Eventing.DeletionTimestamp != nil {
 		return nil
 	}
-	n := ob.names
-	wanted := []Key{
-		{"StatefulSet", n.NATS()}, {"Service", n.NATS()}, {"Service", n.NATSHeadless()}, {"ConfigMap", n.NATSConfig()}, {"ConfigMap", n.Backends()},
-		{"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}, {"Secret", n.NATSTLS()},
-	}
-	if spec.Config.NATSStreamReplicas > 1 {
-		wanted = append(wanted, Key{"PodDisruptionBudget", n.NATS()})
-	}
-	for _, key := range wanted {
-		if w.Ours[key] == nil {
+	for _, key := range ob.Planned(&w.Eventing.Spec) {
+		if w.Ours[key] == nil && (mesh || key.Kind != dependency.Broker.Kind) {
 			if err := ob.stranger(ctx, w, gvk(key.Kind), key.Name); err != nil {
 				return err
 			}
 		}
 	}
+	if spec.Type.Canonical() != operatorv1alpha1.NATS {
+		return nil
+	}
 	// A StatefulSet takes a claim of its name as its own, and with it the events of another NATS.
 	for i := range spec.Config.NATSStreamReplicas {
-		name := fmt.Sprintf("%s%d", n.NATSClaimPrefix(), i)
+		name := fmt.Sprintf("%s%d", ob.Names.NATSClaimPrefix(), i)
 		if !slices.ContainsFunc(w.Claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == name }) {
 			if err := ob.stranger(ctx, w, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), name); err != nil {
 				return err
@@ -125,19 +133,22 @@ func (ob *observer) foreign(ctx context.Context, w *World) error {
 }
 
 func gvk(kind string) schema.GroupVersionKind {
-	return kinds[slices.IndexFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Kind == kind })]
+	if kind == dependency.Broker.Kind {
+		return dependency.Broker
+	}
+	return decide.Kinds[slices.IndexFunc(decide.Kinds, func(k schema.GroupVersionKind) bool { return k.Kind == kind })]
 }
 
-func (ob *observer) stranger(ctx context.Context, w *World, kind schema.GroupVersionKind, name string) error {
+func (ob *observer) stranger(ctx context.Context, w *decide.World, kind schema.GroupVersionKind, name string) error {
 	is := &metav1.PartialObjectMetadata{}
 	is.SetGroupVersionKind(kind)
-	err := ob.reader.Get(ctx, client.ObjectKey{Namespace: ob.namespace, Name: name}, is)
+	err := ob.reader.Get(ctx, client.ObjectKey{Namespace: ob.Namespace, Name: name}, is)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("cannot read %s %s: %w", kind.Kind, name, err)
-	case ours(ob.names).Matches(labels.Set(is.Labels)):
+	case ours(ob.Names).Matches(labels.Set(is.Labels)):
 		return fmt.Errorf("%s %s was created just now", kind.Kind, name) // by another operator, or late by this one: look again
 	}
 	w.Foreign = append(w.Foreign, kind.Kind+" "+name)
@@ -145,7 +156,7 @@ func (ob *observer) stranger(ctx context.Context, w *World, kind schema.GroupVer
 }
 
 // dependencies asks for what the backend of the Eventing needs. Where all volumes are there, no StorageClass is needed.
-func (ob *observer) dependencies(ctx context.Context, w *World) (err error) {
+func (ob *observer) dependencies(ctx context.Context, w *decide.World) (err error) {
 	target, config := operatorv1alpha1.BackendType(""), operatorv1alpha1.BackendConfig{}
 	if w.Eventing.Spec.Backend != nil {
 		target, config = w.Eventing.Spec.Backend.Type.Canonical(), w.Eventing.Spec.Backend.Config
@@ -168,7 +179,7 @@ func (ob *observer) dependencies(ctx context.Context, w *World) (err error) {
 }
 
 // subscriptions lists all, in pages: a decision must not miss one that a cache has not seen yet.
-func (ob *observer) subscriptions(ctx context.Context, w *World) error {
+func (ob *observer) subscriptions(ctx context.Context, w *decide.World) error {
 	const page = 500
 	var list eventingv1alpha2.SubscriptionList
 	for {
@@ -194,10 +205,11 @@ func discoveryFailed(err error) bool {
 	return errors.As(err, &none)
 }
 
-func subscription(s *eventingv1alpha2.Subscription) Subscription {
-	out := Subscription{
+func subscription(s *eventingv1alpha2.Subscription) decide.Subscription {
+	out := decide.Subscription{
 		Namespace: s.Namespace, Name: s.Name, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil,
-		Finalizer: slices.Contains(s.Finalizers, eventingv1alpha2.Finalizer), Valid: true, Epochs: map[operatorv1alpha1.BackendType]string{},
+		Finalizer: slices.Contains(s.Finalizers, eventingv1alpha2.Finalizer), Valid: true, Skipped: s.Labels[eventingv1alpha2.SkipSwitchLabel] == "true",
+		Epochs: map[operatorv1alpha1.BackendType]string{},
 	}
 	for _, c := range s.Status.Conditions {
 		if c.Type == eventingv1alpha2.ConditionSpecValid && c.Status == corev1.ConditionFalse {

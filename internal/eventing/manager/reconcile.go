@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 
 // reconciler serves one Eventing, and tells the others that they are not served.
 type reconciler struct {
-	*decider
+	*decide.Rules
 	client   client.Client
 	observer *observer
 	actor    *actor
@@ -61,7 +62,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // decline says which Eventing is served instead.
 func (r *reconciler) decline(ctx context.Context, e, served *operatorv1alpha1.Eventing) error {
 	status := *e.Status.DeepCopy()
-	status.State, status.ObservedGeneration, status.Version = operatorv1alpha1.StateWarning, e.Generation, r.version
+	status.State, status.ObservedGeneration, status.Version = operatorv1alpha1.StateWarning, e.Generation, r.Version
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type: operatorv1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: operatorv1alpha1.ReasonAnotherCRServed, ObservedGeneration: e.Generation,
 		Message: fmt.Sprintf("Eventing %s/%s is older, and is the one that is served. Delete one of them.", served.Namespace, served.Name),
@@ -76,10 +77,10 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		if err := r.watches.follow(ctx, w.Dependencies); err != nil {
+		if err := r.watches.follow(ctx, w); err != nil {
 			return ctrl.Result{}, err
 		}
-		decision := r.decide(w)
+		decision := r.Decide(w)
 		r.announce(log, decision)
 		done, failed := r.act(ctx, w, decision)
 		if done {
@@ -91,8 +92,8 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 			return ctrl.Result{}, failed
 		}
 		if failed != nil {
-			decision.state(operatorv1alpha1.StateWarning)
-			decision.condition(operatorv1alpha1.ConditionBackendAvailable, w.available(), reasonOf(w), "The API server refuses a change: %v", failed)
+			decision.AtLeast(operatorv1alpha1.StateWarning)
+			decision.Condition(operatorv1alpha1.ConditionBackendAvailable, w.Available(), reasonOf(w), "The API server refuses a change: %v", failed)
 			decision.After = refusedRetry
 		}
 		if len(decision.Actions) == 0 || failed != nil {
@@ -119,12 +120,12 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 }
 
 // act does the actions in order. done means that the Eventing is released.
-func (r *reconciler) act(ctx context.Context, w *World, decision *Decision) (done bool, err error) {
+func (r *reconciler) act(ctx context.Context, w *decide.World, decision *decide.Decision) (done bool, err error) {
 	for _, todo := range decision.Actions {
 		if err := r.actor.do(ctx, w, todo); err != nil {
 			return false, fmt.Errorf("cannot %s: %w", todo, err)
 		}
-		_, released := todo.(release)
+		_, released := todo.(decide.Release)
 		done = done || released
 	}
 	return done, nil
@@ -133,15 +134,15 @@ func (r *reconciler) act(ctx context.Context, w *World, decision *Decision) (don
 // refused tells whether the API server will refuse the same again.
 func refused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
 
-func reasonOf(w *World) string {
-	if w.available() {
+func reasonOf(w *decide.World) string {
+	if w.Available() {
 		return operatorv1alpha1.ReasonNATSAvailable
 	}
 	return operatorv1alpha1.ReasonNATSUnavailable
 }
 
 // announce writes one line for each change of the values: those of the chart, with public keys only.
-func (r *reconciler) announce(log logr.Logger, d *Decision) {
+func (r *reconciler) announce(log logr.Logger, d *decide.Decision) {
 	if d.Values == nil {
 		return
 	}
@@ -162,10 +163,11 @@ func hash(v any) uint64 {
 	return h.Sum64()
 }
 
-func (r *reconciler) status(w *World, d *Decision) operatorv1alpha1.EventingStatus {
+func (r *reconciler) status(w *decide.World, d *decide.Decision) operatorv1alpha1.EventingStatus {
 	status := *w.Eventing.Status.DeepCopy()
 	status.State, status.Conditions, status.ActiveBackend, status.Serving, status.NATS = d.State, d.Conditions, d.Active, d.Serving, d.NATS
-	status.ObservedGeneration, status.Version = w.Eventing.Generation, r.version
+	status.ObservedGeneration, status.Version, status.PublisherService = w.Eventing.Generation, r.Version, d.PublisherService
+	status.Switch = d.Switch
 	status.SpecHash = int64(hash(w.Eventing.Spec.Backend)) //nolint:gosec // all 64 bits, with or without a sign
 	return status
 }
@@ -180,7 +182,7 @@ func (r *reconciler) write(ctx context.Context, e *operatorv1alpha1.Eventing, st
 	}
 	before := e.DeepCopy()
 	e.Status = status
-	err := r.client.Status().Patch(ctx, e, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.names.Owner()))
+	err := r.client.Status().Patch(ctx, e, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.Names.Owner()))
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("cannot write the status of Eventing %s/%s: %w", e.Namespace, e.Name, err))
 	}

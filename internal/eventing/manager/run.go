@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -21,13 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -49,9 +48,13 @@ import (
 	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 )
+
+// The bound of requests to the API server a second. A look at everything takes about 40 of them, and an installation about 10 looks.
+const requests, burst = 100, 200
 
 // Options are those of the operator.
 type Options struct {
@@ -59,10 +62,12 @@ type Options struct {
 	Namespace string
 	// Prefix begins all names; "eventing" by default.
 	Prefix string
-	// NATSImage is the image of nats-server. It has no default.
-	NATSImage string
-	// NATSURL is where the operator itself connects; the Service of NATS by default.
-	NATSURL string
+	// The images of the programs that it installs. They have no defaults.
+	NATSImage, PublisherImage, ControllerImage string
+	// PullSecrets are names of Secrets in Namespace with which these images are pulled.
+	PullSecrets []string
+	// NATSURL is where the operator connects to NATS, NATSClientURL where the publisher and the controller do; its Service by default.
+	NATSURL, NATSClientURL string
 	// Version is written to labels and to the status.
 	Version string
 	// MetricsAddress and ProbeAddress are <host>:<port>; "0" is none.
@@ -74,6 +79,8 @@ type Options struct {
 	// DrainDelay and DrainWatch decide when a closed stream is empty permanently: how long after its close it is looked at, and how long
 	// it has to stay empty then.
 	DrainDelay, DrainWatch time.Duration
+	// MeshDelay is how long events may be on their way in Channels that acknowledge before they deliver.
+	MeshDelay time.Duration
 }
 
 // Validate is nil if the options can be used. All that is wrong is in the error.
@@ -88,8 +95,12 @@ func (o Options) Validate() error {
 	if len(o.Prefix) > 30 {
 		errs = append(errs, fmt.Errorf("--resource-prefix %q has more than 30 characters", o.Prefix))
 	}
-	if o.NATSImage == "" {
-		errs = append(errs, errors.New("--nats-image is missing"))
+	for _, image := range []struct{ flag, value string }{
+		{"--nats-image", o.NATSImage}, {"--publisher-image", o.PublisherImage}, {"--controller-image", o.ControllerImage},
+	} {
+		if image.value == "" {
+			errs = append(errs, fmt.Errorf("%s is missing", image.flag))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -101,21 +112,30 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 	}
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = requests, burst
 	loaded, err := chart.Load(eventingchart.Chart, ".")
 	if err != nil {
 		return err
 	}
 	names := backend.Names(o.Prefix)
-	d := &decider{
-		chart: loaded, names: names, namespace: o.Namespace, version: o.Version, natsImage: o.NATSImage,
-		natsURL:           fmt.Sprintf("tls://%s.%s.svc:4222", names.NATS(), o.Namespace),
-		dependencyTimeout: o.DependencyTimeout, backendTimeout: o.BackendTimeout, drainDelay: o.DrainDelay, drainWatch: o.DrainWatch,
+	service := fmt.Sprintf("tls://%s.%s.svc:4222", names.NATS(), o.Namespace)
+	o.NATSURL = cmp.Or(o.NATSURL, service)
+	d := &decide.Rules{
+		Identities: decide.Identities{Names: names, Namespace: o.Namespace}, Chart: loaded, Version: o.Version, NATSImage: o.NATSImage, PublisherImage: o.PublisherImage, ControllerImage: o.ControllerImage,
+		PullSecrets:       o.PullSecrets,
+		NATSURL:           cmp.Or(o.NATSClientURL, service),
+		DependencyTimeout: o.DependencyTimeout, BackendTimeout: o.BackendTimeout, DrainDelay: o.DrainDelay, DrainWatch: o.DrainWatch, MeshDelay: o.MeshDelay,
 	}
 	api, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return err
 	}
-	lock, err := newFence(cfg, o.Namespace, names.ManagerLease())
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	lock, err := fence.New(cfg, o.Namespace, names.ManagerLease(), host, fence.RenewDeadline)
 	if err != nil {
 		return err
 	}
@@ -124,24 +144,6 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 		return err
 	}
 	return start(ctx, mgr, api, d, lock, o, log)
-}
-
-func newFence(cfg *rest.Config, namespace, name string) (*fence.Fence, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	// A request that takes longer than the Lease is of no use.
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = fence.RenewDeadline / 2
-	leases, err := coordinationv1.NewForConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return &fence.Fence{Interface: &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Client: leases,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
-	}}, nil
 }
 
 func managerOptions(o Options, names backend.Names, lock *fence.Fence) manager.Options {
@@ -176,7 +178,7 @@ func managerOptions(o Options, names backend.Names, lock *fence.Fence) manager.O
 // watched are the kinds in the operator's namespace that are always served.
 func watched() []client.Object {
 	return []client.Object{
-		&appsv1.StatefulSet{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{},
+		&appsv1.StatefulSet{}, &appsv1.Deployment{}, &autoscalingv2.HorizontalPodAutoscaler{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{},
 		&corev1.PersistentVolumeClaim{}, &corev1.Pod{},
 	}
 }
@@ -197,7 +199,7 @@ func ours(names backend.Names) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{backend.InstanceLabel: string(names)}).Add(*plane)
 }
 
-func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decider, lock *fence.Fence, o Options, log logr.Logger) error {
+func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decide.Rules, lock *fence.Fence, o Options, log logr.Logger) error {
 	woken := make(chan event.GenericEvent, 1)
 	wake := func() {
 		select {
@@ -205,16 +207,12 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 		default: // it is about to look anyway
 		}
 	}
-	url := o.NATSURL
-	if url == "" {
-		url = d.natsURL
-	}
-	nats := &connection{url: url, changed: wake}
+	nats := &connection{url: o.NATSURL, changed: wake}
 	defer nats.close()
 	r := &reconciler{
-		decider: d, client: mgr.GetClient(),
-		observer: &observer{decider: d, reader: mgr.GetAPIReader(), needs: &dependency.Observer{Reader: mgr.GetAPIReader(), Discovery: api}, nats: nats},
-		actor:    &actor{decider: d, client: mgr.GetClient(), reader: mgr.GetAPIReader(), nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
+		Rules: d, client: mgr.GetClient(),
+		observer: &observer{Rules: d, reader: mgr.GetAPIReader(), needs: &dependency.Observer{Reader: mgr.GetAPIReader(), Discovery: api}, nats: nats},
+		actor:    &actor{Rules: d, client: mgr.GetClient(), reader: mgr.GetAPIReader(), nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
 	}
 	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var all operatorv1alpha1.EventingList
@@ -251,7 +249,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	// Kinds that may not be served cannot be named in the options of the manager's own cache.
 	optional, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
-		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}, DefaultLabelSelector: ours(d.names),
+		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}, DefaultLabelSelector: ours(d.Names),
 	})
 	if err != nil {
 		return err
@@ -266,7 +264,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	if err := mgr.AddReadyzCheck("api", readiness(mgr, api)); err != nil {
 		return err
 	}
-	log.Info("starting", "version", o.Version, "namespace", o.Namespace, "resourcePrefix", o.Prefix, "nats", url)
+	log.Info("starting", "version", o.Version, "namespace", o.Namespace, "resourcePrefix", o.Prefix, "nats", o.NATSURL)
 	return mgr.Start(ctx)
 }
 
@@ -313,7 +311,11 @@ type watches struct {
 }
 
 // follow watches the kinds that are served, and ends the watch of those that are not any more.
-func (w *watches) follow(ctx context.Context, dependencies []dependency.Dependency) error {
+func (w *watches) follow(ctx context.Context, world *decide.World) error {
+	dependencies := world.Dependencies
+	if world.Has(dependency.Broker.Kind) || len(world.Triggers) > 0 { // also when the mesh is left
+		dependencies = append(slices.Clone(dependencies), dependency.Dependency{Kind: dependency.Broker}, dependency.Dependency{Kind: dependency.Trigger})
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.on == nil {
@@ -324,8 +326,8 @@ func (w *watches) follow(ctx context.Context, dependencies []dependency.Dependen
 		switch {
 		case dep.Kind.Kind == "Subscription":
 			from = w.all
-		case dep.Feature == "":
-			continue // an API alone; its objects are not looked at
+		case dep.Feature == "" && dep.Kind != dependency.Broker && dep.Kind != dependency.Trigger:
+			continue // an object, not a kind
 		}
 		switch served := dep.Presence == dependency.Served; {
 		case served && !w.on[dep.Kind]:

@@ -24,11 +24,11 @@ const (
 	readAgain  = time.Second
 )
 
-// Follow reads a ConfigMap of backends, and the files of the credentials, and follows both until ctx ends. It may get, list and watch the
+// Follow reads a ConfigMap of backends, and for NATS the files of the credentials, and follows both until ctx ends. It may get, list and watch the
 // one ConfigMap. An error means that it cannot watch the files.
 func (p *Publisher) Follow(ctx context.Context, client dynamic.Interface, namespace, name string) error {
 	go p.followBackends(ctx, client, namespace, name)
-	return p.link.watchFiles(ctx)
+	return p.way.follow(ctx)
 }
 
 func (p *Publisher) followBackends(ctx context.Context, client dynamic.Interface, namespace, name string) {
@@ -66,7 +66,7 @@ func (p *Publisher) take(configMap *unstructured.Unstructured, log *zap.Logger) 
 	}
 	log.Info("following the backends", zap.String("accept", b.Accept.String()), zap.String("epoch", b.Epoch), zap.Bool("accepting", b.Accept.Has(p.backend)))
 	p.backends.Store(&b)
-	p.link.use(b.NATS)
+	p.way.use(&b)
 }
 
 func parse(configMap *unstructured.Unstructured) (backend.Backends, error) {

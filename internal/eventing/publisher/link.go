@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,6 +18,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
@@ -53,8 +56,32 @@ func newLink(seedFile, caFile string, log *zap.Logger) *link {
 	return &link{seedFile: seedFile, caFile: caFile, log: log}
 }
 
-// watchFiles connects again when the files change, until ctx ends. It watches directories: the kubelet replaces a link in them.
-func (l *link) watchFiles(ctx context.Context) error {
+// send implements way.
+func (l *link) send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem {
+	c := l.current.Load()
+	if c == nil {
+		return unavailable("The backend cannot be reached", "not_connected")
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	_, err := c.js.PublishMsg(ctx, message(e, from, requestID), jetstream.WithRetryAttempts(0))
+	return answer(err)
+}
+
+// ask implements way. The stream need not exist: that it is missing is an answer of the backend, too.
+func (l *link) ask(ctx context.Context) error {
+	c := l.current.Load()
+	if c == nil {
+		return errors.New("there is no connection to NATS yet")
+	}
+	if _, err := c.js.Stream(ctx, c.to.stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("JetStream does not answer: %w", err)
+	}
+	return nil
+}
+
+// follow implements way: it connects again when the files change, until ctx ends. It watches directories: the kubelet replaces a link in them.
+func (l *link) follow(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("cannot watch the credentials of NATS: %w", err)
@@ -79,12 +106,12 @@ func (l *link) watchFiles(ctx context.Context) error {
 	}
 }
 
-// use is the address from now on; nil: there is none.
-func (l *link) use(address *backend.NATSAddress) {
+// use implements way.
+func (l *link) use(b *backend.Backends) {
 	l.mu.Lock()
 	l.address = backend.NATSAddress{}
-	if address != nil {
-		l.address = *address
+	if b.NATS != nil {
+		l.address = *b.NATS
 	}
 	l.mu.Unlock()
 	l.reconnect()

@@ -34,20 +34,39 @@ type Publisher struct {
 	backend  operatorv1alpha1.BackendType
 	log      *zap.Logger
 	backends atomic.Pointer[backend.Backends]
-	link     *link
+	way      way
 	// answered: the backend has answered once.
 	answered atomic.Bool
 }
 
-// New returns a Publisher that sends to NATS with the seed of a user, and trusts the authorities of a file. Follow tells it where NATS is.
-func New(seedFile, caFile string, log *zap.Logger) *Publisher {
-	return &Publisher{backend: operatorv1alpha1.NATS, log: log, link: newLink(seedFile, caFile, log)}
+// way is what leads to a backend.
+type way interface {
+	// use is told where the backends are.
+	use(b *backend.Backends)
+	// send sends one event. nil: the backend has it.
+	send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem
+	// ask returns nil if the backend answers.
+	ask(ctx context.Context) error
+	// follow follows what else the way depends on, until ctx ends.
+	follow(ctx context.Context) error
+	close()
+}
+
+// NewNATS returns a Publisher that sends to NATS with the seed of a user, and trusts the authorities of a file. Follow tells it where NATS is.
+func NewNATS(seedFile, caFile string, log *zap.Logger) *Publisher {
+	return &Publisher{backend: operatorv1alpha1.NATS, log: log, way: newLink(seedFile, caFile, log)}
+}
+
+// NewMesh returns a Publisher that posts to the Broker of the mesh. Of maxInFlight events that are posted at the same time, a quarter may have the
+// same type.
+func NewMesh(maxInFlight int, log *zap.Logger) *Publisher {
+	return &Publisher{backend: operatorv1alpha1.EventMesh, log: log, way: newMesh(maxInFlight)}
 }
 
 // Close closes the connection. It is for the end, when every request is answered.
-func (p *Publisher) Close() { p.link.close() }
+func (p *Publisher) Close() { p.way.close() }
 
-// Ready implements eventservice.Sender. The stream need not exist: that it is missing is an answer of the backend, too.
+// Ready implements eventservice.Sender.
 func (p *Publisher) Ready(ctx context.Context) error {
 	if p.answered.Load() {
 		return nil
@@ -55,14 +74,10 @@ func (p *Publisher) Ready(ctx context.Context) error {
 	if p.backends.Load() == nil {
 		return errors.New("the ConfigMap with the backends is not read yet")
 	}
-	c := p.link.current.Load()
-	if c == nil {
-		return errors.New("there is no connection to NATS yet")
-	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	if _, err := c.js.Stream(ctx, c.to.stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("JetStream does not answer: %w", err)
+	if err := p.way.ask(ctx); err != nil {
+		return err
 	}
 	p.answered.Store(true)
 	return nil
@@ -76,14 +91,7 @@ func (p *Publisher) Send(ctx context.Context, e *cloudevent.Event, from http.Hea
 	if b := p.backends.Load(); b == nil || !b.Accept.Has(p.backend) {
 		return unavailable("The backend takes no events now", "not_accepted")
 	}
-	c := p.link.current.Load()
-	if c == nil {
-		return unavailable("The backend cannot be reached", "not_connected")
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	_, err := c.js.PublishMsg(ctx, message(e, from, requestID), jetstream.WithRetryAttempts(0))
-	return answer(err)
+	return p.way.send(ctx, e, from, requestID)
 }
 
 // check refuses what cannot be addressed. A Subscription cannot ask for it either.

@@ -1,7 +1,9 @@
-package manager
+package decide
 
 import (
 	"encoding/base64"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
@@ -26,8 +29,16 @@ import (
 // scene is a world that a test changes, and that follows the actions of decisions as a cluster does.
 type scene struct {
 	t *testing.T
-	d *decider
+	d *Rules
 	w *World
+	// channels is the kind of the Channels of Brokers; with none, no Broker becomes ready.
+	channels string
+	// epochs counts those that were begun.
+	epochs int
+	// slow: the controller makes no Subscription ready.
+	slow bool
+	// made are Subscriptions with backends that deliver to them; promised are those that were ready once. Random schedules have them.
+	made, promised map[string]bool
 }
 
 func newScene(t *testing.T) *scene {
@@ -37,17 +48,19 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
-	return &scene{t: t, d: &decider{
-		chart: loaded, names: "eventing", namespace: "kyma-system", version: "1.2.3", natsImage: "nats-server:1", natsURL: "tls://eventing-nats.kyma-system.svc:4222",
-		dependencyTimeout: 5 * time.Minute, backendTimeout: 10 * time.Minute, drainDelay: 6 * time.Second, drainWatch: 15 * time.Second,
+	return &scene{t: t, channels: synchronous, d: &Rules{
+		Identities: Identities{Names: "eventing", Namespace: "kyma-system"}, Chart: loaded, Version: "1.2.3", NATSImage: "nats-server:1", PublisherImage: "eventing-publisher-proxy:1", ControllerImage: "eventing-controller:1", NATSURL: "tls://eventing-nats.kyma-system.svc:4222",
+		DependencyTimeout: 5 * time.Minute, BackendTimeout: 10 * time.Minute, DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second, MeshDelay: 5 * time.Minute,
 	}, w: &World{
 		Now: now, NewEpoch: "e1", Ours: map[Key]*unstructured.Unstructured{},
 		Eventing: &operatorv1alpha1.Eventing{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kyma-system", Name: "eventing", Generation: 1, Finalizers: []string{operatorv1alpha1.Finalizer}},
-			Spec: operatorv1alpha1.EventingSpec{Backend: &operatorv1alpha1.Backend{Type: "nats", Config: operatorv1alpha1.BackendConfig{
-				NATSStreamStorageType: operatorv1alpha1.StorageFile, NATSStreamReplicas: 1, NATSStreamMaxSize: resource.MustParse("700Mi"), NATSMaxMsgsPerTopic: 1000,
-				NATSStorage: operatorv1alpha1.Storage{Size: resource.MustParse("1Gi"), Retention: operatorv1alpha1.RetentionRetain},
-			}}},
+			Spec: operatorv1alpha1.EventingSpec{
+				Publisher:  operatorv1alpha1.Publisher{Replicas: operatorv1alpha1.Replicas{Min: 2, Max: 2}},
+				Controller: operatorv1alpha1.Controller{Replicas: 2}, Logging: operatorv1alpha1.Logging{LogLevel: "Info"}, Backend: &operatorv1alpha1.Backend{Type: "nats", Config: operatorv1alpha1.BackendConfig{
+					NATSStreamStorageType: operatorv1alpha1.StorageFile, NATSStreamReplicas: 1, NATSStreamMaxSize: resource.MustParse("700Mi"), NATSMaxMsgsPerTopic: 1000,
+					NATSStorage: operatorv1alpha1.Storage{Size: resource.MustParse("1Gi"), Retention: operatorv1alpha1.RetentionRetain},
+				}}},
 		},
 	}}
 }
@@ -56,59 +69,133 @@ func newScene(t *testing.T) *scene {
 func (s *scene) play() (all []string, last *Decision) {
 	s.t.Helper()
 	for range 50 {
-		last = s.d.decide(s.w)
+		last = s.d.Decide(s.w)
 		if len(last.Actions) == 0 {
 			return all, last
 		}
 		for _, a := range last.Actions {
 			all = append(all, a.String())
 			s.follow(a)
+			s.controller()
 		}
 	}
 	s.t.Fatalf("it never ends: %v", all)
 	return nil, nil
 }
 
-func (s *scene) follow(a action) {
+func (s *scene) follow(a Action) {
 	s.t.Helper()
 	switch a := a.(type) {
-	case finalize:
+	case Finalize:
 		s.w.Eventing.Finalizers = append(s.w.Eventing.Finalizers, operatorv1alpha1.Finalizer)
-	case release:
+	case Release:
 		s.w.Eventing.Finalizers = nil
-	case credentials:
-		s.credentials(a.name)
-	case create:
-		s.w.Ours[Key{a.object.GetKind(), a.object.GetName()}] = a.object
-		if a.object.GetKind() == "StatefulSet" {
+	case Credentials:
+		s.credentials(a.Name)
+	case Create:
+		s.w.Ours[Key{a.Object.GetKind(), a.Object.GetName()}] = a.Object
+		switch a.Object.GetKind() {
+		case "Deployment":
+			s.rollOut(a.Object)
+		case "Broker":
+			if s.channels == "" { // nobody serves Brokers
+				break
+			}
+			s.set("Broker", "eventing", []any{map[string]any{"type": "Ready", "status": "True"}}, "status", "conditions")
+			s.set("Broker", "eventing", "http://broker", "status", "address", "url")
+			s.set("Broker", "eventing", s.channels, "status", "annotations", kindAnnotation)
+		}
+		if a.Object.GetKind() == "StatefulSet" {
 			s.w.Claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0", Annotations: map[string]string{backend.ServersAnnotation: "1"}}}}
 		}
-	case apply:
-		key := Key{a.object.GetKind(), a.object.GetName()}
-		if status, ok := s.w.Ours[key].Object["status"]; ok {
-			a.object.Object["status"] = status
+	case Apply:
+		key := Key{a.Object.GetKind(), a.Object.GetName()}
+		a.Object.Object = drift.Overlay(s.w.Ours[key].Object, a.Object.Object)
+		s.w.Ours[key] = a.Object
+		if sendsTo(a.Object) != sendsTo(a.Observed) {
+			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, a.Object.GetName()) })
+			s.rollOut(a.Object)
 		}
-		s.w.Ours[key] = a.object
-	case patch:
+	case Patch:
 		s.patch(a)
-	case remove:
-		delete(s.w.Ours, Key{a.observed.GetKind(), a.observed.GetName()})
-		switch a.observed.GetKind() {
+	case Remove:
+		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
+		switch a.Observed.GetKind() {
 		case "StatefulSet":
 			s.w.NATS = NATS{}
+		case "Deployment":
+			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, a.Observed.GetName()) })
 		case "PersistentVolumeClaim":
 			s.w.Claims = nil
 		}
-	case createStream:
-		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.config}
-	case updateStream:
-		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.config, State: a.observed.State}
+	case CreateStream:
+		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config}
+	case Abandon:
+		for i := range s.w.Subscriptions {
+			s.w.Subscriptions[i].Finalizer = false
+		}
+	case UpdateStream:
+		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, State: a.Observed.State}
 	}
 }
 
-func (s *scene) patch(a patch) {
-	if a.observed.GetKind() == "PersistentVolumeClaim" {
-		values, _, _ := unstructured.NestedMap(a.merge, "metadata", "annotations")
+// rollOut is what Kubernetes does with a Deployment.
+func (s *scene) rollOut(u *unstructured.Unstructured) {
+	s.t.Helper()
+	labels, _, _ := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "labels")
+	for _, suffix := range []string{"-1", "-2"} {
+		s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: u.GetName() + suffix, Labels: labels}})
+	}
+	status := map[string]any{"replicas": int64(2), "updatedReplicas": int64(2), "availableReplicas": int64(2)}
+	if err := unstructured.SetNestedMap(u.Object, status, "status"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// controller is what the controller says when it runs.
+func (s *scene) controller() {
+	s.t.Helper()
+	state, contract := s.w.Ours[Key{"ConfigMap", "eventing-controller-state"}], s.w.Ours[Key{"ConfigMap", "eventing-backends"}]
+	if state == nil || contract == nil || s.w.Ours[Key{"Deployment", "eventing-controller"}] == nil {
+		return
+	}
+	b, err := backend.ParseBackends(contractData(contract))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(b.Serving) == 0 {
+		s.w.Triggers = nil
+	}
+	for i := range s.w.Subscriptions { // it is quick
+		sub := &s.w.Subscriptions[i]
+		if s.slow || !sub.Valid || sub.Deleting {
+			continue
+		}
+		if sub.Epochs == nil {
+			sub.Epochs = map[operatorv1alpha1.BackendType]string{}
+		}
+		for _, of := range []operatorv1alpha1.BackendType{operatorv1alpha1.NATS, operatorv1alpha1.EventMesh} {
+			delete(sub.Epochs, of)
+			if b.Serving.Has(of) {
+				sub.Epochs[of] = b.Epoch
+			}
+		}
+	}
+	switch {
+	case b.Serving.Has(operatorv1alpha1.EventMesh):
+		s.w.Triggers = []string{"es-1"}
+	case s.w.Ours[Key{"Broker", "eventing"}] == nil:
+		s.w.Triggers = nil
+	}
+	follows := backend.ControllerState{Epoch: b.Epoch, ObservedServing: b.Serving, Leader: "pod", At: s.w.Now}
+	if err := unstructured.SetNestedStringMap(state.Object, follows.Data(), "data"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scene) patch(a Patch) {
+	if a.Observed.GetKind() == "PersistentVolumeClaim" {
+		values, _, _ := unstructured.NestedMap(a.Merge, "metadata", "annotations")
 		for key, value := range values {
 			if value == nil {
 				delete(s.w.Claims[0].Annotations, key)
@@ -118,12 +205,29 @@ func (s *scene) patch(a patch) {
 		}
 		return
 	}
-	u := s.w.Ours[Key{a.observed.GetKind(), a.observed.GetName()}]
+	u := s.w.Ours[Key{a.Observed.GetKind(), a.Observed.GetName()}]
+	if u.GetKind() == "Broker" {
+		values, _, _ := unstructured.NestedMap(a.Merge, "metadata", "annotations")
+		is := u.GetAnnotations()
+		for key, value := range values {
+			if value == nil {
+				delete(is, key)
+			} else {
+				is[key] = value.(string)
+			}
+		}
+		u.SetAnnotations(is)
+		return
+	}
+	if data, ok := a.Merge["data"].(map[string]any); ok && data["epoch"] == s.w.NewEpoch { // the next one is another one
+		s.epochs++
+		s.w.NewEpoch = fmt.Sprintf("e%d", s.epochs+1)
+	}
 	content := contractData(u)
 	if content == nil {
 		content = map[string]string{}
 	}
-	for key, value := range a.merge["data"].(map[string]any) {
+	for key, value := range a.Merge["data"].(map[string]any) {
 		if value == nil {
 			delete(content, key)
 		} else {
@@ -145,7 +249,7 @@ func (s *scene) credentials(name string) {
 	}
 	switch name {
 	case "eventing-nats-users":
-		for _, user := range users {
+		for _, user := range Users {
 			seed, err := natsutil.NewUser()
 			check(err)
 			content[user] = encoded(seed)
@@ -153,15 +257,15 @@ func (s *scene) credentials(name string) {
 	case "eventing-nats-ca":
 		pair, err := natsutil.NewAuthority("test", s.w.Now)
 		check(err)
-		content[caCertificate], content[caKey] = encoded(pair.Certificate), encoded(pair.Key)
+		content[CACertificate], content[CAKey] = encoded(pair.Certificate), encoded(pair.Key)
 	default:
-		pair, err := s.d.authority(s.w).Issue(s.d.serverNames(), s.w.Now)
+		pair, err := s.d.authority(s.w).Issue(s.d.ServerNames(), s.w.Now)
 		check(err)
-		content[tlsCertificate], content[tlsKey], content[caCertificate] = encoded(pair.Certificate), encoded(pair.Key), encoded(s.d.authority(s.w).Certificate)
+		content[TLSCertificate], content[TLSKey], content[CACertificate] = encoded(pair.Certificate), encoded(pair.Key), encoded(s.d.authority(s.w).Certificate)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "data": content}}
 	u.SetName(name)
-	u.SetLabels(s.d.names.Labels(backend.PlaneNATS, "nats", "1", nil))
+	u.SetLabels(s.d.Names.Labels(backend.PlaneNATS, "nats", "1", nil))
 	s.w.Ours[Key{"Secret", name}] = u
 }
 
@@ -195,12 +299,15 @@ func TestInstallation(t *testing.T) {
 	want := []string{
 		"add the finalizer", "create ConfigMap eventing-backends",
 		"create what Secret eventing-nats-users lacks", "create what Secret eventing-nats-ca lacks", "create what Secret eventing-nats-tls lacks",
+		"create Deployment eventing-controller", "create Service eventing-controller", "create Service eventing-controller-metrics",
+		"create ConfigMap eventing-controller-state", "create PodDisruptionBudget eventing-controller",
 		"create ConfigMap eventing-nats-config", "create Service eventing-nats", "create Service eventing-nats-headless", "create StatefulSet eventing-nats",
 	}
 	if diff := cmp.Diff(want, actions); diff != "" || last.State != operatorv1alpha1.StateProcessing {
 		t.Errorf("%s (-want +got):\n%s", last.State, diff)
 	}
 	s.ready()
+	s.slow = true
 	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
 	actions, last = s.play()
 	if diff := cmp.Diff([]string{"create stream sap", "serve NATS on ConfigMap eventing-backends"}, actions); diff != "" || stream.Open(s.w.NATS.Stream.Config) {
@@ -217,7 +324,8 @@ func TestInstallation(t *testing.T) {
 	actions, last = s.play()
 	want = []string{
 		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config",
-		"accept events on ConfigMap eventing-backends", "open stream sap",
+		"accept events on ConfigMap eventing-backends", "open stream sap", "create Deployment eventing-publisher-proxy",
+		"create Service eventing-publisher-proxy", "create Service eventing-publisher-proxy-metrics", "create PodDisruptionBudget eventing-publisher-proxy",
 	}
 	if diff := cmp.Diff(want, actions); diff != "" || last.State != operatorv1alpha1.StateReady || last.Active != operatorv1alpha1.NATS {
 		t.Errorf("%s, %s (-want +got):\n%s", last.State, last.Active, diff)
@@ -232,6 +340,7 @@ func TestInstallation(t *testing.T) {
 // TestALostStream: a stream that is gone is created closed and in a new epoch. What was reported about the old one does not open it.
 func TestALostStream(t *testing.T) {
 	s := installed(t)
+	s.slow = true
 	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true, Epochs: map[operatorv1alpha1.BackendType]string{operatorv1alpha1.NATS: "e1"}}}
 	s.w.NATS.Stream, s.w.NewEpoch = nil, "e2"
 	_, last := s.play()
@@ -246,11 +355,16 @@ func TestALostStream(t *testing.T) {
 
 // TestTeardown: what is deleted, in which order, and what stops it.
 func TestTeardown(t *testing.T) {
+	unpublished := []string{"delete Deployment eventing-publisher-proxy"}
 	deleted := []string{
-		"delete StatefulSet eventing-nats", "delete Service eventing-nats", "delete Service eventing-nats-headless", "delete Secret eventing-nats-users",
-		"delete Secret eventing-nats-ca", "delete Secret eventing-nats-tls", "delete ConfigMap eventing-backends", "delete ConfigMap eventing-nats-config",
+		"serve no backend on ConfigMap eventing-backends", "delete Deployment eventing-controller", "delete StatefulSet eventing-nats",
+		"delete Service eventing-nats", "delete Service eventing-nats-headless", "delete Secret eventing-nats-users",
+		"delete Secret eventing-nats-ca", "delete Secret eventing-nats-tls", "delete ConfigMap eventing-nats-config",
+		"delete PodDisruptionBudget eventing-controller", "delete PodDisruptionBudget eventing-publisher-proxy", "delete Service eventing-controller",
+		"delete Service eventing-controller-metrics", "delete Service eventing-publisher-proxy", "delete Service eventing-publisher-proxy-metrics",
+		"delete ConfigMap eventing-controller-state", "delete ConfigMap eventing-backends",
 	}
-	closed := []string{"accept no more events on ConfigMap eventing-backends", "close stream sap"}
+	closed := []string{"delete Deployment eventing-publisher-proxy", "accept no more events on ConfigMap eventing-backends", "close stream sap"}
 	marked := []string{"write that it is drained on PersistentVolumeClaim data-eventing-nats-0", "write that NATS is drained on ConfigMap eventing-nats-config"}
 	left := []string{"tell: VolumesLeft", "remove the finalizer"}
 	for _, tc := range []struct {
@@ -291,22 +405,22 @@ func TestTeardown(t *testing.T) {
 			reason: "an old mark of another epoch proves nothing", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
 			prepare: func(s *scene) {
 				s.w.NATS = NATS{}
-				s.patch(patch{observed: s.w.Ours[Key{"ConfigMap", "eventing-nats-config"}], merge: map[string]any{"data": map[string]any{drainedKey: "e0"}}})
+				s.patch(Patch{Observed: s.w.Ours[Key{"ConfigMap", "eventing-nats-config"}], Merge: map[string]any{"data": map[string]any{drainedKey: "e0"}}})
 			},
 		},
 		{
-			reason: "by force, with NATS away: volumes stay", first: append(append([]string{}, deleted...), left...),
+			reason: "by force, with NATS away: volumes stay", first: slices.Concat(unpublished, deleted, left),
 			prepare: func(s *scene) {
 				s.w.NATS = NATS{}
 				s.w.Eventing.Annotations = map[string]string{operatorv1alpha1.ForceDeletionAnnotation: "true"}
 			},
 		},
 		{
-			reason: "volumes that are to be deleted, and may hold events", first: append(append([]string{}, deleted...), left...),
+			reason: "volumes that are to be deleted, and may hold events", first: slices.Concat(unpublished, deleted, left),
 			prepare: func(s *scene) { // everything but the volumes was deleted by hand
 				s.w.NATS = NATS{}
 				s.w.Eventing.Spec.Backend.Config.NATSStorage.Retention = operatorv1alpha1.RetentionDelete
-				s.w.Ours = map[Key]*unstructured.Unstructured{}
+				s.w.Ours, s.w.Pods = map[Key]*unstructured.Unstructured{}, nil
 			},
 		},
 	} {
@@ -356,7 +470,9 @@ func TestStates(t *testing.T) {
 		says      string
 	}{
 		{reason: "no backend", fresh: true, change: func(s *scene) { s.w.Eventing.Spec.Backend = nil }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNoBackend},
-		{reason: "the mesh", change: func(s *scene) { s.w.Eventing.Spec.Backend.Type = "EventMesh" }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNotSupported},
+		{reason: "SAP Event Mesh", change: func(s *scene) {
+			s.w.Eventing.Spec.Backend.Type, s.w.Eventing.Spec.Backend.Config.EventMeshSecret = "EventMesh", "a/b"
+		}, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNotSupported},
 		{reason: "an API is awaited", fresh: true, change: func(s *scene) { s.w.Dependencies = absent("API") }, state: operatorv1alpha1.StateProcessing, condition: dependencies, says: operatorv1alpha1.ReasonWaiting},
 		{reason: "an API is missing", fresh: true, later: 5 * time.Minute, change: func(s *scene) { s.w.Dependencies = absent("API") }, state: operatorv1alpha1.StateError, condition: dependencies, says: operatorv1alpha1.ReasonMissing},
 		{reason: "an API of the active backend is missing", change: func(s *scene) { s.w.Dependencies = absent("API") }, state: operatorv1alpha1.StateError, condition: dependencies, says: operatorv1alpha1.ReasonMissing},
@@ -381,14 +497,14 @@ func TestStates(t *testing.T) {
 				s = newScene(t)
 			}
 			tc.change(s)
-			got := s.d.decide(s.w)
+			got := s.d.Decide(s.w)
 			if tc.later > 0 {
 				if got.After == 0 || got.After > tc.later {
 					t.Errorf("the next look is after %s, want %s", got.After, tc.later)
 				}
 				s.w.Eventing.Status.Conditions = got.Conditions
 				s.w.Now = s.w.Now.Add(tc.later)
-				got = s.d.decide(s.w)
+				got = s.d.Decide(s.w)
 			}
 			c := meta.FindStatusCondition(got.Conditions, tc.condition)
 			if got.State != tc.state || c == nil || c.Reason != tc.says || len(got.Actions) > 0 {

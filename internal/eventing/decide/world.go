@@ -1,4 +1,4 @@
-package manager
+package decide
 
 import (
 	"cmp"
@@ -29,8 +29,10 @@ type World struct {
 	Ours map[Key]*unstructured.Unstructured
 	// Claims are the volume claims of NATS, sorted by name.
 	Claims []corev1.PersistentVolumeClaim
-	// Pods are those of NATS, terminating ones included.
+	// Pods are those with our labels, terminating ones included.
 	Pods []corev1.Pod
+	// Triggers are names of those that the controller has created.
+	Triggers []string
 	// Foreign are objects that have a name of ours without our labels.
 	Foreign []string
 	// Dependencies say which APIs and objects of others are there.
@@ -80,13 +82,18 @@ type NATS struct {
 	StaleCertificate bool
 }
 
-// keys are those of Ours, sorted.
+// Keys are those of Ours, sorted.
 func (w *World) keys() []Key {
 	return slices.SortedFunc(maps.Keys(w.Ours), func(a, b Key) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 }
 
-func (w *World) object(kind, name string) *unstructured.Unstructured {
+func (w *World) Object(kind, name string) *unstructured.Unstructured {
 	return w.Ours[Key{kind, name}]
+}
+
+// Has tells whether there is an object of ours of a kind.
+func (w *World) Has(kind string) bool {
+	return slices.ContainsFunc(w.keys(), func(k Key) bool { return k.Kind == kind })
 }
 
 // data is a value of a ConfigMap; "" if there is none.
@@ -123,11 +130,42 @@ func names(subscriptions []Subscription) string {
 	return strings.Join(all, ", ")
 }
 
-// kinds are what the operator creates in its namespace. Optional ones are read and written only where they are served.
-var kinds = []schema.GroupVersionKind{
+// Kinds are what the operator creates in its namespace. Optional ones are read and written only where they are served.
+var Kinds = []schema.GroupVersionKind{
 	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	{Group: "apps", Version: "v1", Kind: "Deployment"},
+	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ConfigMap"},
 	{Version: "v1", Kind: "Secret"},
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+}
+
+// Planned are the objects that the wanted backend needs, in the operator's namespace, without volume claims. Optional kinds of others are not
+// among them.
+func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []Key {
+	n := d.Names
+	planned := []Key{{"ConfigMap", n.Backends()}, {"ConfigMap", n.ControllerState()}}
+	if spec.Backend.Type.Canonical() == operatorv1alpha1.EventMesh {
+		planned = append(planned, Key{"Broker", n.Broker()})
+	} else {
+		planned = append(planned, Key{"StatefulSet", n.NATS()}, Key{"Service", n.NATS()}, Key{"Service", n.NATSHeadless()}, Key{"ConfigMap", n.NATSConfig()},
+			Key{"Secret", n.NATSUsers()}, Key{"Secret", n.NATSCA()}, Key{"Secret", n.NATSTLS()})
+		if spec.Backend.Config.NATSStreamReplicas > 1 {
+			planned = append(planned, Key{"PodDisruptionBudget", n.NATS()})
+		}
+	}
+	for _, program := range []string{n.Controller(), n.Publisher()} {
+		planned = append(planned, Key{"Deployment", program}, Key{"Service", program}, Key{"Service", program + "-metrics"})
+	}
+	if spec.Controller.Replicas > 1 {
+		planned = append(planned, Key{"PodDisruptionBudget", n.Controller()})
+	}
+	if spec.Publisher.Replicas.Max > 1 {
+		planned = append(planned, Key{"PodDisruptionBudget", n.Publisher()})
+	}
+	if spec.Publisher.Replicas.Min != spec.Publisher.Replicas.Max {
+		planned = append(planned, Key{"HorizontalPodAutoscaler", n.Publisher()})
+	}
+	return planned
 }

@@ -1,0 +1,68 @@
+package decide
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// An Action is one thing to do. Actions are done in order, and none after one that failed.
+type Action interface {
+	String() string
+}
+
+type (
+	// Finalize adds the finalizer to the Eventing.
+	Finalize struct{}
+	// Release removes the finalizer from the Eventing.
+	Release struct{}
+	// Credentials creates or completes the Secret of this name. What is in it and can be used stays.
+	Credentials struct{ Name string }
+	// Create creates an object that was not there.
+	Create struct{ Object *unstructured.Unstructured }
+	// Apply applies an object over the one that was observed, if nobody has changed that since.
+	Apply struct{ Object, Observed *unstructured.Unstructured }
+	// Patch merges values into the observed object, if nobody has changed it since. A nil value removes a key.
+	Patch struct {
+		Observed *unstructured.Unstructured
+		Merge    map[string]any
+		Why      string
+	}
+	// Remove deletes the observed object, if nobody has changed it since.
+	Remove struct{ Observed *unstructured.Unstructured }
+	// RemoveTrigger deletes a Trigger of a controller that is gone, if it is still one of ours.
+	RemoveTrigger struct{ Name string }
+	// CreateStream creates the stream.
+	CreateStream struct{ Config jetstream.StreamConfig }
+	// UpdateStream changes the stream that was observed.
+	UpdateStream struct {
+		Observed *jetstream.StreamInfo
+		Config   jetstream.StreamConfig
+		Why      string
+	}
+	// Reload makes servers read a certificate that has changed.
+	Reload struct{}
+	// Abandon removes the controller's finalizer from a Subscription: the controller is gone.
+	Abandon struct{ Subscription Subscription }
+	// Tell records an Event about the Eventing. Kind is Normal or Warning.
+	Tell struct{ Kind, Reason, Message string }
+)
+
+func (Finalize) String() string        { return "add the finalizer" }
+func (Release) String() string         { return "remove the finalizer" }
+func (a Credentials) String() string   { return "create what Secret " + a.Name + " lacks" }
+func (a Create) String() string        { return "create " + title(a.Object) }
+func (a Apply) String() string         { return "apply " + title(a.Object) }
+func (a Patch) String() string         { return a.Why + " on " + title(a.Observed) }
+func (a Remove) String() string        { return "delete " + title(a.Observed) }
+func (a RemoveTrigger) String() string { return "delete Trigger " + a.Name }
+func (a CreateStream) String() string  { return "create stream " + a.Config.Name }
+func (a UpdateStream) String() string  { return a.Why + " stream " + a.Config.Name }
+func (Reload) String() string          { return "reload certificates of NATS servers" }
+func (a Abandon) String() string {
+	return fmt.Sprintf("remove the finalizer of Subscription %s", a.Subscription)
+}
+func (a Tell) String() string { return "tell: " + a.Reason }
+
+func title(u *unstructured.Unstructured) string { return u.GetKind() + " " + u.GetName() }

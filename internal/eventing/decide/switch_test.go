@@ -1,0 +1,389 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+// want changes the backend of the spec.
+func (s *scene) want(b operatorv1alpha1.BackendType) {
+	s.w.Eventing.Spec.Backend.Type = b
+	s.w.Eventing.Generation++
+}
+
+// report writes the status of a decision, as the operator does.
+func (s *scene) report(o *Decision) {
+	s.w.Eventing.Status.Conditions, s.w.Eventing.Status.ActiveBackend, s.w.Eventing.Status.Switch = o.Conditions, o.Active, o.Switch
+}
+
+// kinds are the actions without those that only write the new epoch to an object.
+func steps(actions []string) (all []string) {
+	for _, a := range actions {
+		if !strings.HasPrefix(a, "apply ") || strings.Contains(a, "publisher-proxy") && strings.HasPrefix(a, "apply Deployment") {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// TestSwitchToTheMeshAndBack: each rule in its order.
+func TestSwitchToTheMeshAndBack(t *testing.T) {
+	s := installed(t)
+	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+	s.controller()
+	s.want(operatorv1alpha1.EventMesh)
+	actions, last := s.play()
+	want := []string{
+		"create Broker eventing", "serve EventMesh,NATS on ConfigMap eventing-backends", "write that events are published on Broker eventing",
+		"accept events on ConfigMap eventing-backends", "apply Deployment eventing-publisher-proxy", "accept events for EventMesh alone on ConfigMap eventing-backends", "close stream sap",
+	}
+	if diff := cmp.Diff(want, compact(steps(actions), "apply Deployment eventing-publisher-proxy")); diff != "" {
+		t.Fatalf("until NATS is closed (-want +got):\n%s", diff)
+	}
+	if c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionSwitching); last.Active != operatorv1alpha1.EventMesh || c.Reason != operatorv1alpha1.ReasonDraining || last.State != operatorv1alpha1.StateReady {
+		t.Errorf("%s, %s, %+v", last.State, last.Active, c)
+	}
+	s.w.NATS.Quiet = true
+	actions, last = s.play()
+	want = []string{
+		"write that it is drained on PersistentVolumeClaim data-eventing-nats-0", "write that NATS is drained on ConfigMap eventing-nats-config",
+		"serve EventMesh on ConfigMap eventing-backends", "delete StatefulSet eventing-nats", "delete Service eventing-nats", "delete Service eventing-nats-headless",
+		"delete Secret eventing-nats-users", "delete Secret eventing-nats-ca", "delete Secret eventing-nats-tls", "delete ConfigMap eventing-nats-config",
+	}
+	if diff := cmp.Diff(want, without(steps(actions), "apply Deployment eventing-publisher-proxy")); diff != "" {
+		t.Fatalf("until NATS is gone (-want +got):\n%s", diff)
+	}
+	if c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionSwitching); c.Reason != operatorv1alpha1.ReasonIdle || last.State != operatorv1alpha1.StateReady || last.Switch != nil || last.Serving.String() != "EventMesh" {
+		t.Errorf("%s, %+v, %+v", last.State, c, last.Switch)
+	}
+
+	if content := contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]); content["nats"] != "" || content["mesh"] == "" {
+		t.Errorf("the address of a backend that is gone, or none of the one that is there: %v", content)
+	}
+
+	s.want(operatorv1alpha1.NATS)
+	if actions, last = s.play(); last.State == operatorv1alpha1.StateReady {
+		t.Fatalf("%s: %v", last.State, actions)
+	}
+	s.ready()
+	actions, last = s.play()
+	want = []string{
+		"create stream sap", "serve EventMesh,NATS on ConfigMap eventing-backends", "update stream sap",
+		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config",
+		"accept events on ConfigMap eventing-backends", "open stream sap", "apply Deployment eventing-publisher-proxy",
+		"accept events for NATS alone on ConfigMap eventing-backends", "delete Broker eventing", "serve NATS on ConfigMap eventing-backends", "update stream sap",
+		"write the epoch on PersistentVolumeClaim data-eventing-nats-0", "write that the stream was opened on ConfigMap eventing-nats-config",
+	}
+	if diff := cmp.Diff(want, compact(steps(actions), "apply Deployment eventing-publisher-proxy")); diff != "" {
+		t.Errorf("back to NATS (-want +got):\n%s", diff)
+	}
+	if last.State != operatorv1alpha1.StateReady || last.Active != operatorv1alpha1.NATS || len(s.w.Triggers) > 0 || last.Serving.String() != "NATS" {
+		t.Errorf("%s, %s, %v", last.State, last.Active, last.Serving)
+	}
+	if content := contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]); content["nats"] == "" || content["mesh"] != "" {
+		t.Errorf("the address of a backend that is gone, or none of the one that is there: %v", content)
+	}
+}
+
+// compact leaves the last one of an action that is repeated: the others only write an epoch.
+func compact(actions []string, one string) (all []string) {
+	seen := false
+	for i, a := range actions {
+		if a == one && (seen || slices.Contains(actions[i+1:], one) && !strings.HasPrefix(actions[i+1], "accept events for")) {
+			continue
+		}
+		seen = seen || a == one
+		all = append(all, a)
+	}
+	return all
+}
+
+func without(actions []string, one string) []string {
+	return slices.DeleteFunc(actions, func(a string) bool { return a == one })
+}
+
+// TestAnAsynchronousMesh: what is in its Channels cannot be seen, so the Broker stays for a time after the last pod that publishes to it.
+func TestAnAsynchronousMesh(t *testing.T) {
+	s := newScene(t)
+	s.channels = "KafkaChannel"
+	s.want(operatorv1alpha1.EventMesh)
+	if _, last := s.play(); last.State != operatorv1alpha1.StateReady {
+		t.Fatalf("%s: %+v", last.State, last.Conditions)
+	}
+	s.want(operatorv1alpha1.NATS)
+	s.play()
+	s.ready()
+	_, last := s.play()
+	if s.w.Ours[Key{"Broker", "eventing"}] == nil || last.Active != operatorv1alpha1.NATS || last.After > s.d.MeshDelay || last.After == 0 {
+		t.Fatalf("active %s, next look after %s", last.Active, last.After)
+	}
+	s.w.Now = s.w.Now.Add(s.d.MeshDelay)
+	if _, last = s.play(); s.w.Ours[Key{"Broker", "eventing"}] != nil || last.State != operatorv1alpha1.StateReady {
+		t.Errorf("%s: %+v", last.State, last.Conditions)
+	}
+}
+
+// TestAMeshThatWasNeverOpened: a Broker that never took an event is deleted at once, whatever its Channels are.
+func TestAMeshThatWasNeverOpened(t *testing.T) {
+	s := installed(t)
+	s.channels = ""
+	s.want(operatorv1alpha1.EventMesh)
+	if s.play(); !s.w.Has("Broker") {
+		t.Fatal("there is no Broker")
+	}
+	s.want(operatorv1alpha1.NATS)
+	if actions, last := s.play(); s.w.Has("Broker") || last.State != operatorv1alpha1.StateReady || last.Serving.String() != "NATS" {
+		t.Errorf("%s: %v", last.State, actions)
+	}
+}
+
+// TestBlockedSwitches: what stops a switch, and what it says. The backend that is left goes on.
+func TestBlockedSwitches(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		change func(s *scene)
+		later  time.Duration
+		state  operatorv1alpha1.State
+		step   string
+		says   string
+		moved  bool // the publisher sends to the mesh
+	}{
+		{
+			reason: "a Subscription is not ready on the mesh", state: operatorv1alpha1.StateProcessing, step: operatorv1alpha1.ReasonAwaiting, says: "shop/orders",
+			change: func(s *scene) { s.slow = true },
+		},
+		{
+			reason: "a Subscription is not ready for 5 minutes", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonBlocked, says: "shop/orders", later: 5 * time.Minute,
+			change: func(s *scene) { s.slow = true },
+		},
+		{
+			reason: "a Subscription that is taken out", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonDraining, moved: true,
+			change: func(s *scene) { s.slow = true; s.w.Subscriptions[0].Skipped = true },
+		},
+		{
+			reason: "a pod still sends to NATS", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonRollingOut, says: "old", moved: true,
+			change: func(s *scene) {
+				s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "NATS"}}})
+			},
+		},
+		{
+			reason: "a pod hangs on a dead node: NATS refuses what it sends", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonDraining, moved: true,
+			change: func(s *scene) {
+				gone := metav1.NewTime(s.w.Now.Add(-31 * time.Second))
+				s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", DeletionTimestamp: &gone, Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "NATS"}}})
+			},
+		},
+		{
+			reason: "events wait in NATS", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonDraining, says: "7 events", moved: true,
+			change: func(s *scene) { s.w.NATS.Stream.State.Msgs = 7 },
+		},
+		{
+			reason: "events wait in NATS for half an hour", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonDraining, says: "force-teardown=NATS/", moved: true, later: 31 * time.Minute,
+			change: func(s *scene) { s.w.NATS.Stream.State.Msgs = 7 },
+		},
+		{
+			reason: "NATS is away, and the Subscriptions are ready on the mesh", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonDraining, says: "does not answer", moved: true,
+			change: func(s *scene) { s.w.NATS = NATS{Problem: "refused"} },
+		},
+		{
+			reason: "the Broker never becomes ready", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonProvisioning, later: time.Minute + time.Second,
+			change: func(s *scene) { s.channels = "" },
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			s := installed(t)
+			s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+			s.controller()
+			s.want(operatorv1alpha1.EventMesh)
+			tc.change(s)
+			_, last := s.play()
+			s.report(last)
+			s.w.Now = s.w.Now.Add(tc.later)
+			_, last = s.play()
+			c := meta.FindStatusCondition(last.Conditions, operatorv1alpha1.ConditionSwitching)
+			moved := sendsTo(s.w.Ours[Key{"Deployment", "eventing-publisher-proxy"}]) == operatorv1alpha1.EventMesh
+			if last.State != tc.state || c == nil || c.Reason != tc.step || !strings.Contains(c.Message, tc.says) || moved != tc.moved || last.Switch == nil {
+				t.Errorf("%s, moved %v, %+v\n%+v", last.State, moved, c, last.Conditions)
+			}
+			if s.w.Ours[Key{"StatefulSet", "eventing-nats"}] == nil {
+				t.Error("NATS was removed")
+			}
+		})
+	}
+}
+
+// TestFlippedBack: whatever was done of a switch, the spec can be changed back, and again.
+func TestFlippedBack(t *testing.T) {
+	for n := 0; n < 60; n += 8 {
+		s := installed(t)
+		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+		s.controller()
+		s.want(operatorv1alpha1.EventMesh)
+		done := s.some(n)
+		s.want(operatorv1alpha1.NATS)
+		s.settle()
+		if s.w.Eventing.Status.State = s.d.Decide(s.w).State; s.w.Eventing.Status.State != operatorv1alpha1.StateReady || !stream.Open(s.w.NATS.Stream.Config) {
+			t.Fatalf("flipped back after %v: %+v", done, s.d.Decide(s.w).Conditions)
+		}
+		s.want(operatorv1alpha1.EventMesh)
+		s.settle()
+		if last := s.d.Decide(s.w); last.State != operatorv1alpha1.StateReady || s.w.Has("StatefulSet") {
+			t.Fatalf("and again after %v: %s %+v", done, last.State, last.Conditions)
+		}
+		if len(done) < n {
+			return // all steps were tried
+		}
+	}
+}
+
+// settle plays on until nothing changes, while Kubernetes and NATS do their part.
+func (s *scene) settle() {
+	s.t.Helper()
+	for range 4 {
+		s.play()
+		if s.w.Has("StatefulSet") {
+			s.ready()
+			s.w.NATS.Quiet = s.w.NATS.Stream != nil && !stream.Open(s.w.NATS.Stream.Config)
+		}
+	}
+}
+
+// TestNothingIsLost plays random schedules of the operator, the controller, pods, clients and people. In each state, an event that a pod
+// of the publisher can store reaches each Subscription that is ready; NATS is never removed while it holds one; and the guard never has to act.
+func TestNothingIsLost(t *testing.T) {
+	const length = 100
+	schedules := uint64(20)
+	if testing.Short() {
+		schedules = 5
+	}
+	for seed := range schedules {
+		r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // reproducible
+		s := installed(t)
+		s.slow = true // Subscriptions become ready one by one, below
+		s.made, s.promised = map[string]bool{}, map[string]bool{}
+		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "a", Generation: 1, Valid: true}, {Namespace: "shop", Name: "b", Generation: 1, Valid: true}}
+		var trace []string
+		for range length {
+			event := s.random(r)
+			trace = append(trace, event)
+			if why := s.loss(); why != "" || strings.HasPrefix(event, "the guard") {
+				t.Fatalf("seed %d: %s after %v", seed, why, trace[max(0, len(trace)-30):])
+			}
+		}
+	}
+}
+
+// random does one thing, and says what.
+func (s *scene) random(r *rand.Rand) string {
+	s.t.Helper()
+	switch n := r.IntN(20); {
+	case n < 10: // the operator does some of what it has decided
+		o := s.d.Decide(s.w)
+		if c := meta.FindStatusCondition(o.Conditions, operatorv1alpha1.ConditionBackendAvailable); c != nil && strings.Contains(c.Message, "fault of the operator") {
+			return "the guard: " + c.Message
+		}
+		s.report(o)
+		var did []string
+		for i, a := range o.Actions {
+			if i > 0 && r.IntN(4) == 0 {
+				break // it was killed
+			}
+			s.follow(a)
+			did = append(did, a.String())
+		}
+		return "operator: " + strings.Join(did, ", ")
+	case n < 14:
+		i := r.IntN(len(s.w.Subscriptions))
+		s.slow = false
+		s.controllerFor(i)
+		s.slow = true
+		return fmt.Sprintf("controller: %s", s.w.Subscriptions[i])
+	case n == 14:
+		s.want([]operatorv1alpha1.BackendType{operatorv1alpha1.NATS, operatorv1alpha1.EventMesh}[r.IntN(2)])
+		return "spec: " + string(s.w.Eventing.Spec.Backend.Type)
+	case n == 15 && s.w.Has("StatefulSet"):
+		s.ready()
+		return "NATS is ready"
+	case n == 16 && s.w.NATS.Stream != nil:
+		info := *s.w.NATS.Stream
+		if info.State.Msgs = uint64(r.IntN(2)); stream.Open(info.Config) || s.w.NATS.Stream.State.Msgs > 0 {
+			s.w.NATS.Stream = &info
+		}
+		s.w.NATS.Quiet = s.w.NATS.Stream.State.Msgs == 0 && !stream.Open(info.Config)
+		return fmt.Sprintf("NATS holds %d", s.w.NATS.Stream.State.Msgs)
+	case n == 17:
+		s.w.NATS.Connected = s.w.Has("StatefulSet") && r.IntN(2) == 0
+		return fmt.Sprintf("NATS answers: %v", s.w.NATS.Connected)
+	case n == 18 && len(s.w.Pods) > 0: // a pod is replaced by one of the present template
+		s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return p.Name == "slow" })
+		return "a slow pod is gone"
+	case n == 19:
+		s.w.Now = s.w.Now.Add(time.Duration(r.IntN(60)) * time.Second)
+		if to := sendsTo(s.w.Ours[Key{"Deployment", "eventing-publisher-proxy"}]); to != "" && r.IntN(2) == 0 {
+			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slow", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: string(to)}}})
+		}
+		return "time goes on"
+	}
+	return ""
+}
+
+// controllerFor is what the controller does for one Subscription.
+func (s *scene) controllerFor(i int) {
+	all := s.w.Subscriptions
+	s.w.Subscriptions = all[i : i+1]
+	s.controller()
+	s.w.Subscriptions = all
+	contract, err := backend.ParseBackends(contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]))
+	if err != nil || s.w.Ours[Key{"Deployment", "eventing-controller"}] == nil {
+		return
+	}
+	for _, b := range contract.Serving {
+		s.made[all[i].Name+string(b)] = true
+	}
+	s.promised[all[i].Name] = s.promised[all[i].Name] || len(contract.Serving) > 0
+}
+
+// loss says how an event would be lost now; "" if none would.
+func (s *scene) loss() string {
+	for _, sub := range s.w.Subscriptions {
+		if s.w.NATS.Stream == nil { // consumers go with it
+			delete(s.made, sub.Name+string(operatorv1alpha1.NATS))
+		}
+		if len(s.w.Triggers) == 0 {
+			delete(s.made, sub.Name+string(operatorv1alpha1.EventMesh))
+		}
+	}
+	contract, err := backend.ParseBackends(contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]))
+	if err != nil {
+		return ""
+	}
+	for _, p := range s.w.podsOf(publisherComponent) {
+		to := operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel])
+		t := &turn{Rules: s.d, w: s.w, target: to}
+		if !contract.Accept.Has(to) || to == operatorv1alpha1.NATS && !s.w.Available() || to == operatorv1alpha1.EventMesh && !t.taking() {
+			continue // it is refused
+		}
+		for _, sub := range s.w.Subscriptions {
+			if s.promised[sub.Name] && !s.made[sub.Name+string(to)] {
+				return fmt.Sprintf("%s was ready, and nothing delivers what Pod %s stores in %s", sub, p.Name, to)
+			}
+		}
+	}
+	if s.w.NATS.Stream != nil && s.w.NATS.Stream.State.Msgs > 0 && !s.w.Has("StatefulSet") {
+		return "NATS was removed with an event"
+	}
+	return ""
+}

@@ -1,0 +1,282 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/sony/gobreaker/v2"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+const (
+	// meshSinkTimeout is how long a sink may take for an event of the mesh, slotTimeout how long an event waits for one of the slots of
+	// its Subscription, and meshTimeout is both together. The mesh waits 12 seconds.
+	meshSinkTimeout = 10 * time.Second
+	slotTimeout     = 5 * time.Second
+	meshTimeout     = 11 * time.Second
+	// failuresToOpen is after how many failures in a row a sink is left alone, for openFor. It is more than the mesh asks for one event.
+	failuresToOpen = 5
+	openFor        = 5 * time.Second
+	// maxEvent is the largest body, with some room: the publisher takes at most 1 MiB.
+	maxEvent = 1<<20 + 1
+	// knativePrefix begins the attributes that Knative adds to an event.
+	knativePrefix = "Ce-Knative"
+)
+
+var (
+	// ErrGone is of a Finder: the Subscription is gone, or is being deleted. Its events are dropped.
+	ErrGone = errors.New("the Subscription is gone")
+	// ErrInvalid is of a Finder: the spec has errors. Its events are refused.
+	ErrInvalid = errors.New("the spec of the Subscription has errors")
+)
+
+// Finder knows the Subscriptions.
+type Finder interface {
+	// Find returns the settings of a Subscription: ErrGone, ErrInvalid, or another error if it cannot be known now.
+	Find(ctx context.Context, subscription types.NamespacedName) (Settings, error)
+	// Probed is told that a probe of the controller has come to a Subscription by a type. The errors are those of Find.
+	Probed(ctx context.Context, subscription types.NamespacedName, eventType string) error
+}
+
+var (
+	probeHeader = http.CanonicalHeaderKey("ce-" + backend.ProbeAttribute)
+	timeHeader  = http.CanonicalHeaderKey("ce-" + backend.TimeAttribute)
+)
+
+// Receiver delivers events that the mesh posts to /deliver/<namespace>/<name>, and answers when the sink has. It is an http.Handler.
+//
+//	204  the sink took the event, or the Subscription is gone
+//	400  the request is no event in the binary mode of CloudEvents
+//	404  another path
+//	413  the event is too large
+//	502  the sink did not take the event
+//	503  there was no slot in time, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
+//
+// An answer has no body: the mesh would take it for another event.
+type Receiver struct {
+	options Options
+	find    Finder
+
+	mu      sync.Mutex
+	targets map[types.NamespacedName]*target
+	used    bool
+}
+
+// target is the sink of one Subscription in this process.
+type target struct {
+	settings Settings
+	slots    chan struct{}
+	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
+	health   health
+}
+
+// NewReceiver returns a Receiver. It needs Sender, Metrics, Log and Changed of the options.
+func NewReceiver(o Options, find Finder) *Receiver {
+	return &Receiver{options: o, find: find, targets: map[types.NamespacedName]*target{}}
+}
+
+// Used tells whether there was a request.
+func (r *Receiver) Used() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.used
+}
+
+// Health is that of a Subscription, as seen by this process.
+func (r *Receiver) Health(subscription types.NamespacedName) Health {
+	r.mu.Lock()
+	t := r.targets[subscription]
+	r.mu.Unlock()
+	if t == nil {
+		return Health{}
+	}
+	return t.health.at(time.Now())
+}
+
+// Forget removes what is known of a Subscription that is gone.
+func (r *Receiver) Forget(subscription types.NamespacedName) {
+	r.mu.Lock()
+	_, known := r.targets[subscription]
+	delete(r.targets, subscription)
+	r.mu.Unlock()
+	if known {
+		r.options.Metrics.forget(subscription.String())
+	}
+}
+
+func (r *Receiver) target(subscription types.NamespacedName, s Settings) *target {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.targets[subscription]
+	if t == nil || t.settings != s {
+		t = &target{
+			settings: s, slots: make(chan struct{}, s.MaxInFlight),
+			breaker: gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+				Timeout: openFor, ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
+			}),
+		}
+		r.targets[subscription] = t
+	}
+	return t
+}
+
+// ServeHTTP implements http.Handler.
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	r.mu.Lock()
+	r.used = true
+	r.mu.Unlock()
+	namespace, name, ok := cutPath(q.URL.Path)
+	switch {
+	case !ok:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case q.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), meshTimeout)
+	defer cancel()
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	data, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxEvent))
+	if err != nil {
+		status := http.StatusBadRequest
+		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		w.WriteHeader(status)
+		return
+	}
+	header, err := meshHeader(q.Header)
+	if err != nil {
+		r.count(key, "invalid")
+		r.options.Log.Warn("refused a request of the mesh that is no event", zap.Stringer("subscription", key), zap.Error(err))
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	var settings Settings
+	isProbe := q.Header.Get(probeHeader) != ""
+	if isProbe {
+		err = r.find.Probed(ctx, key, header.Get("Ce-Type"))
+	} else {
+		settings, err = r.find.Find(ctx, key)
+	}
+	switch {
+	case errors.Is(err, ErrGone), err == nil && isProbe:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case err != nil:
+		r.options.Log.Info("cannot deliver an event of the mesh", zap.Stringer("subscription", key), zap.Error(err))
+		unavailable(w, 0)
+		return
+	}
+	status, after := r.deliver(ctx, key, settings, header, data)
+	if status == http.StatusServiceUnavailable {
+		unavailable(w, after)
+		return
+	}
+	w.WriteHeader(status)
+}
+
+// deliver posts an event when there is a slot, and returns the status of the answer.
+func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settings Settings, header http.Header, data []byte) (status int, after time.Duration) {
+	sink, err := ParseSink(key.Namespace, settings.Sink)
+	if err != nil {
+		r.count(key, "refused")
+		return http.StatusServiceUnavailable, 0
+	}
+	t := r.target(key, settings)
+	if t.breaker.State() == gobreaker.StateOpen {
+		r.count(key, "open")
+		return http.StatusServiceUnavailable, openFor
+	}
+	timer := time.NewTimer(slotTimeout)
+	defer timer.Stop()
+	select {
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
+	case <-timer.C:
+		r.count(key, "busy")
+		return http.StatusServiceUnavailable, 0
+	case <-ctx.Done():
+		return http.StatusServiceUnavailable, 0 // nobody waits for it
+	}
+	done, err := t.breaker.Allow()
+	if err != nil { // it failed while this one waited, or another event is the try
+		r.count(key, "open")
+		return http.StatusServiceUnavailable, openFor
+	}
+	inFlight := r.options.Metrics.inFlight.WithLabelValues(key.String())
+	inFlight.Inc()
+	defer inFlight.Dec()
+	began := time.Now()
+	// An event that the sink works on is not abandoned because the mesh is gone: the sink would have it twice.
+	o := r.options.Sender.send(context.WithoutCancel(ctx), min(meshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
+	r.count(key, o.code)
+	r.options.Metrics.duration.WithLabelValues(key.String()).Observe(time.Since(began).Seconds())
+	if after := t.health.note(o.problem, time.Now()); after > 0 {
+		r.options.Changed(key, after)
+	}
+	if !o.taken() {
+		done(errors.New(o.problem))
+		return http.StatusBadGateway, o.after
+	}
+	done(nil)
+	return http.StatusNoContent, 0
+}
+
+func (r *Receiver) count(key types.NamespacedName, code string) {
+	r.options.Metrics.total.WithLabelValues(key.String(), code).Inc()
+}
+
+func deadline(ctx context.Context) time.Time {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return time.Now().Add(meshSinkTimeout)
+	}
+	return at
+}
+
+func unavailable(w http.ResponseWriter, after time.Duration) {
+	if after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
+	}
+	w.WriteHeader(http.StatusServiceUnavailable)
+}
+
+// cutPath reads the path /deliver/<namespace>/<name>.
+func cutPath(path string) (namespace, name string, ok bool) {
+	parts := strings.Split(path, "/")
+	if len(parts) != 4 || parts[0] != "" || parts[1] != "deliver" || parts[2] == "" || parts[3] == "" {
+		return "", "", false
+	}
+	return parts[2], parts[3], true
+}
+
+// meshHeader is the header of a request to the sink for an event of the mesh: that of NATS, without what Knative adds and changes.
+func meshHeader(from http.Header) (http.Header, error) {
+	header, err := eventHeader(nats.Header(from))
+	if err != nil {
+		return nil, err
+	}
+	if written := header[timeHeader]; written != nil {
+		header["Ce-Time"] = written
+	}
+	for name := range header {
+		if strings.HasPrefix(name, knativePrefix) {
+			delete(header, name)
+		}
+	}
+	return header, nil
+}

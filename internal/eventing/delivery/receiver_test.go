@@ -1,0 +1,244 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+// meshSink is a sink, and a Receiver before it that knows the Subscription shop/orders.
+type meshSink struct {
+	receiver *Receiver
+	mu       sync.Mutex
+	got      []*http.Request
+	bodies   []string
+	answer   http.HandlerFunc
+	probed   []string
+}
+
+func startMeshSink(t *testing.T, settings Settings) *meshSink {
+	t.Helper()
+	s := &meshSink{answer: func(http.ResponseWriter, *http.Request) {}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		s.mu.Lock()
+		s.got, s.bodies = append(s.got, r), append(s.bodies, string(body))
+		answer := s.answer
+		s.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	sender := &Sender{transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}}}
+	s.receiver = NewReceiver(Options{
+		Sender: sender, Metrics: NewMetrics(prometheus.NewRegistry()), Log: zap.NewNop(), Changed: func(types.NamespacedName, time.Duration) {},
+	}, &known{settings: settings, probed: &s.probed})
+	return s
+}
+
+// known knows the Subscription orders.
+type known struct {
+	settings Settings
+	probed   *[]string
+}
+
+func (k *known) Find(_ context.Context, key types.NamespacedName) (Settings, error) {
+	switch key.Name {
+	case "orders":
+		return k.settings, nil
+	case "invalid":
+		return Settings{}, ErrInvalid
+	case "unknown":
+		return Settings{}, errors.New("the API server does not answer")
+	default:
+		return Settings{}, ErrGone
+	}
+}
+
+func (k *known) Probed(ctx context.Context, key types.NamespacedName, eventType string) error {
+	*k.probed = append(*k.probed, key.String()+" "+eventType)
+	_, err := k.Find(ctx, key)
+	return err
+}
+
+func (s *meshSink) requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.got)
+}
+
+func (s *meshSink) post(method, path, body string, change func(http.Header)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header = http.Header{
+		"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"shop"}, "Ce-Type": {"a.b"}, "Content-Type": {"text/plain"}, "Traceparent": {"00-1-2-01"},
+		"Ce-Knativearrivaltime": {"now"}, "Kn-Namespace": {"kyma-system"}, "User-Agent": {"Go"}, "Authorization": {"x"},
+	}
+	if change != nil {
+		change(r.Header)
+	}
+	w := httptest.NewRecorder()
+	s.receiver.ServeHTTP(w, r)
+	return w
+}
+
+var ordersSink = Settings{Sink: "http://orders.shop.svc.cluster.local/in?a=b", MaxInFlight: 2}
+
+func TestReceiver(t *testing.T) {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	for _, tc := range []struct {
+		reason, method, path, body string
+		change                     func(http.Header)
+		answer                     http.HandlerFunc
+		want, posted               int
+	}{
+		{reason: "an event", want: 204, posted: 1},
+		{reason: "no data", body: "-", want: 204, posted: 1},
+		{reason: "a time that Knative has changed", change: func(h http.Header) { h.Set("Ce-Time", "1"); h.Set("ce-"+backend.TimeAttribute, "2") }, want: 204, posted: 1},
+		{reason: "the answer of the sink has a body", answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }, want: 204, posted: 1},
+		{reason: "the sink refuses", answer: status(400), want: 502, posted: 1},
+		{reason: "the sink redirects", answer: status(307), want: 502, posted: 1},
+		{reason: "the sink ends the connection", answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: 502, posted: 1},
+		{reason: "a Subscription that is gone", path: "/deliver/shop/gone", want: 204},
+		{reason: "a Subscription with errors", path: "/deliver/shop/invalid", want: 503},
+		{reason: "a Subscription that cannot be found", path: "/deliver/shop/unknown", want: 503},
+		{reason: "another path", path: "/deliver/shop", want: 404},
+		{reason: "a longer path", path: "/deliver/shop/orders/more", want: 404},
+		{reason: "a path without a namespace", path: "/deliver//orders", want: 404},
+		{reason: "another method", method: http.MethodGet, want: 405},
+		{reason: "no event", change: func(h http.Header) { h.Del("Ce-Id") }, want: 400},
+		{reason: "an event in structured mode", change: func(h http.Header) { h.Del("Ce-Specversion"); h.Set("Content-Type", "application/cloudevents+json") }, want: 400},
+		{reason: "too large", body: strings.Repeat("x", maxEvent+1), want: 413},
+		{reason: "as large as may be", body: strings.Repeat("x", 1<<20), want: 204, posted: 1},
+	} {
+		s := startMeshSink(t, ordersSink)
+		if tc.answer != nil {
+			s.answer = tc.answer
+		}
+		body := strings.TrimPrefix(tc.body, "-")
+		if tc.body == "" {
+			body = "x"
+		}
+		method, path := tc.method, tc.path
+		if method == "" {
+			method = http.MethodPost
+		}
+		if path == "" {
+			path = "/deliver/shop/orders"
+		}
+		got := s.post(method, path, body, tc.change)
+		if got.Code != tc.want || s.requests() != tc.posted || got.Body.Len() > 0 {
+			t.Errorf("%s: %d with %d bytes after %d requests, want %d after %d", tc.reason, got.Code, got.Body.Len(), s.requests(), tc.want, tc.posted)
+			continue
+		}
+		if tc.posted == 0 {
+			continue
+		}
+		want := http.Header{
+			"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"shop"}, "Ce-Type": {"a.b"}, "Content-Type": {"text/plain"}, "Traceparent": {"00-1-2-01"},
+			"User-Agent": {"eventing-controller"}, "Content-Length": s.got[0].Header["Content-Length"], "Accept-Encoding": s.got[0].Header["Accept-Encoding"],
+		}
+		if strings.Contains(tc.reason, "time") {
+			want["Ce-Time"] = []string{"2"}
+		}
+		for name, values := range want {
+			if values == nil {
+				delete(want, name)
+			}
+		}
+		if diff := cmp.Diff(want, s.got[0].Header); diff != "" {
+			t.Errorf("%s: header at the sink (-want +got):\n%s", tc.reason, diff)
+		}
+		if s.bodies[0] != body || s.got[0].RequestURI != "/in?a=b" || s.got[0].Host != "orders.shop.svc.cluster.local" {
+			t.Errorf("%s: the request is %s to %s with %q", tc.reason, s.got[0].RequestURI, s.got[0].Host, s.bodies[0])
+		}
+	}
+}
+
+// TestReceiverGetsProbes: a probe goes to no sink, and its answer says whether it was noted.
+func TestReceiverGetsProbes(t *testing.T) {
+	s := startMeshSink(t, ordersSink)
+	for path, want := range map[string]int{"/deliver/shop/orders": 204, "/deliver/shop/gone": 204, "/deliver/shop/unknown": 503} {
+		s.probed = nil
+		if got := s.post(http.MethodPost, path, "", func(h http.Header) { h.Set("ce-"+backend.ProbeAttribute, "true") }); got.Code != want || s.requests() != 0 || len(s.probed) != 1 {
+			t.Errorf("%s: %d after %d requests and the probes %q, want %d", path, got.Code, s.requests(), s.probed, want)
+		}
+	}
+}
+
+// TestReceiverLeavesASinkAlone: a sink that failed five times in a row is not asked for a while, and then with one event.
+func TestReceiverLeavesASinkAlone(t *testing.T) {
+	t.Parallel()
+	s := startMeshSink(t, ordersSink)
+	s.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+	post := func() *httptest.ResponseRecorder { return s.post(http.MethodPost, "/deliver/shop/orders", "x", nil) }
+	for range failuresToOpen {
+		if got := post(); got.Code != http.StatusBadGateway {
+			t.Fatalf("the sink fails: %d", got.Code)
+		}
+	}
+	opened := time.Now()
+	if got := post(); got.Code != http.StatusServiceUnavailable || got.Header().Get("Retry-After") != "5" || s.requests() != failuresToOpen {
+		t.Fatalf("a sink that failed often: %d with Retry-After %q after %d requests", got.Code, got.Header().Get("Retry-After"), s.requests())
+	}
+	if h := s.receiver.Health(types.NamespacedName{Namespace: "shop", Name: "orders"}); !h.Known || h.Problem != "the sink answers 500" {
+		t.Errorf("health: %+v", h)
+	}
+	s.mu.Lock()
+	s.answer = func(http.ResponseWriter, *http.Request) {}
+	s.mu.Unlock()
+	time.Sleep(time.Until(opened.Add(openFor + 100*time.Millisecond)))
+	if got := post(); got.Code != http.StatusNoContent {
+		t.Errorf("the sink works again: %d", got.Code)
+	}
+	if got := post(); got.Code != http.StatusNoContent {
+		t.Errorf("after one event that was taken: %d", got.Code)
+	}
+}
+
+// TestReceiverBoundsWhatIsInFlight: more events than slots wait for one, but not for long.
+func TestReceiverBoundsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	s := startMeshSink(t, ordersSink)
+	free := make(chan struct{})
+	s.answer = func(http.ResponseWriter, *http.Request) { <-free }
+	const events = 5
+	codes := make(chan int, events)
+	for range events {
+		go func() { codes <- s.post(http.MethodPost, "/deliver/shop/orders", "x", nil).Code }()
+	}
+	began := time.Now()
+	for range events - ordersSink.MaxInFlight {
+		if code := <-codes; code != http.StatusServiceUnavailable {
+			t.Errorf("an event without a slot: %d", code)
+		}
+	}
+	if waited := time.Since(began); waited < slotTimeout {
+		t.Errorf("events waited only %s for a slot", waited)
+	}
+	if n := s.requests(); n != ordersSink.MaxInFlight {
+		t.Errorf("the sink has %d events at the same time, want %d", n, ordersSink.MaxInFlight)
+	}
+	close(free)
+	for range ordersSink.MaxInFlight {
+		if code := <-codes; code != http.StatusNoContent {
+			t.Errorf("an event with a slot: %d", code)
+		}
+	}
+}

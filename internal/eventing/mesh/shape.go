@@ -1,0 +1,108 @@
+package mesh
+
+import (
+	"maps"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+)
+
+// The kinds of the mesh, in the version that eventing needs.
+var (
+	triggers = schema.GroupVersionResource{Group: kyma.Trigger.Group, Version: "v1", Resource: "triggers"}
+	brokers  = schema.GroupVersionResource{Group: kyma.Broker.Group, Version: "v1", Resource: "brokers"}
+)
+
+const (
+	deliverPath = "/deliver/"
+	// brokerAnnotation has the UID of the Broker that a Trigger was created for.
+	brokerAnnotation = "eventing.kyma-project.io/broker"
+)
+
+// Broker is the Broker that Triggers are for, and the epoch in which they are wanted.
+type Broker struct {
+	Name  string
+	UID   types.UID
+	Epoch string
+	// URL is where it takes events.
+	URL string
+}
+
+// wanted are the Triggers of a Subscription, by name.
+func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string]*unstructured.Unstructured {
+	all := map[string]*unstructured.Unstructured{}
+	for _, eventType := range s.Spec.Types {
+		attributes := map[string]any{kyma.TypeAttribute: eventType}
+		if s.Spec.Source != "" {
+			attributes[kyma.SourceAttribute] = s.Spec.Source
+		}
+		name := backend.TriggerName(string(s.UID), s.Spec.Source, s.Spec.TypeMatching == eventingv1alpha2.Exact, eventType)
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": triggers.GroupVersion().String(), "kind": kyma.Trigger.Kind,
+			"spec": map[string]any{
+				"broker": b.Name,
+				"filter": map[string]any{"attributes": attributes},
+				"subscriber": map[string]any{
+					"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": t.namespace, "name": t.names.Controller()},
+					"uri": deliverPath + s.Namespace + "/" + s.Name,
+				},
+			},
+		}}
+		u.SetName(name)
+		u.SetNamespace(t.namespace)
+		u.SetLabels(t.names.Labels(backend.PlaneMesh, "trigger", t.version, nil))
+		u.SetAnnotations(map[string]string{backend.EpochAnnotation: b.Epoch, brokerAnnotation: string(b.UID)})
+		all[name] = u
+	}
+	return all
+}
+
+// differs tells whether a Trigger does something else than is wanted. What Knative's webhook adds is no difference.
+func differs(is, want *unstructured.Unstructured) bool {
+	attributes, opaque := kyma.FilterOf(is)
+	wanted, _ := kyma.FilterOf(want)
+	spec := func(u *unstructured.Unstructured, fields ...string) string {
+		text, _, _ := unstructured.NestedString(u.Object, append([]string{"spec"}, fields...)...)
+		return text
+	}
+	for _, fields := range [][]string{
+		{"broker"},
+		{"subscriber", "uri"},
+		{"subscriber", "ref", "apiVersion"},
+		{"subscriber", "ref", "kind"},
+		{"subscriber", "ref", "namespace"},
+		{"subscriber", "ref", "name"},
+	} {
+		if spec(is, fields...) != spec(want, fields...) {
+			return true
+		}
+	}
+	return opaque || !maps.Equal(attributes, wanted) || is.GetAnnotations()[brokerAnnotation] != want.GetAnnotations()[brokerAnnotation]
+}
+
+// marked tells whether a Trigger has the labels and the epoch that are wanted.
+func marked(is, want *unstructured.Unstructured) bool {
+	for key, value := range want.GetLabels() {
+		if is.GetLabels()[key] != value {
+			return false
+		}
+	}
+	return is.GetAnnotations()[backend.EpochAnnotation] == want.GetAnnotations()[backend.EpochAnnotation]
+}
+
+// subscriptionOf is the Subscription that a Trigger delivers to; empty if it is no Trigger of ours.
+func subscriptionOf(trigger *unstructured.Unstructured) types.NamespacedName {
+	uri, _, _ := unstructured.NestedString(trigger.Object, "spec", "subscriber", "uri")
+	path, ours := strings.CutPrefix(uri, deliverPath)
+	namespace, name, whole := strings.Cut(path, "/")
+	if !ours || !whole {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}

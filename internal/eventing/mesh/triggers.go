@@ -1,0 +1,299 @@
+package mesh
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+)
+
+// readBudget is how long one list of the Triggers is tried.
+const readBudget = 10 * time.Second
+
+// ErrNoKind says that the cluster does not serve the kinds of the mesh.
+var ErrNoKind = errors.New("the API server does not serve Triggers at v1: install Knative Eventing")
+
+// NotReady says what Triggers of a Subscription wait for. A change of them is told.
+type NotReady string
+
+// Error implements error.
+func (n NotReady) Error() string { return string(n) }
+
+// Triggers are those of one installation. Methods for different Subscriptions can be called at the same time.
+type Triggers struct {
+	triggers, brokers dynamic.ResourceInterface
+	probed            dynamic.ResourceInterface // for what each process may write
+	namespace         string
+	names             backend.Names
+	version           string
+	log               *zap.Logger
+	changed           func(subscription types.NamespacedName)
+
+	poster *eventservice.Poster
+	wake   chan struct{} // asked has something new
+
+	mu    sync.Mutex
+	known *k8sutil.Collection // nil: they are not followed
+	stop  context.CancelFunc
+	asked map[probe]Broker
+	// of has the Subscription of each Trigger, by the name of the Trigger.
+	of map[string]types.NamespacedName
+}
+
+// New returns the Triggers in a namespace. client is the leader's, and probed that of any process. changed is called with the Subscription of each Trigger that comes, changes or goes.
+func New(client, probed dynamic.Interface, namespace string, names backend.Names, version string, log *zap.Logger, changed func(types.NamespacedName)) *Triggers {
+	return &Triggers{
+		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
+		namespace: namespace, names: names, version: version, log: log, changed: changed,
+		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1),
+	}
+}
+
+// Follow reads the Triggers, and watches them until Leave. Without need, it only does so if there are any. ErrNoKind if there cannot be any.
+func (t *Triggers) Follow(ctx context.Context, need bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known != nil {
+		if !need && len(t.of) == 0 {
+			t.leave()
+		}
+		return nil
+	}
+	warn := func(err error) { t.log.Warn("cannot read Triggers, retrying", zap.Error(err)) }
+	known := k8sutil.NewCollection(t.triggers, metav1.ListOptions{LabelSelector: t.selector()}, nil, func(ctx context.Context, op func(context.Context) error) error {
+		return k8sutil.Retry(ctx, readBudget, warn, op)
+	})
+	switch err := known.List(ctx); {
+	case apierrors.IsNotFound(err):
+		return ErrNoKind
+	case err != nil:
+		return fmt.Errorf("cannot list Triggers: %w", err)
+	}
+	of := map[string]types.NamespacedName{}
+	for _, u := range known.All() {
+		of[u.GetName()] = subscriptionOf(u)
+	}
+	if !need && len(of) == 0 {
+		return nil
+	}
+	// The watch is longer than the request that begins it.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	t.known, t.stop, t.of, t.asked = known, stop, of, map[probe]Broker{}
+	known.Watch(watching, func(key string) { t.note(known, key) })
+	go t.probes(watching, known)
+	return nil
+}
+
+func (t *Triggers) selector() string {
+	return labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.InstanceLabel: string(t.names)}.String()
+}
+
+// note tells of a Trigger that came, changed or went.
+func (t *Triggers) note(in *k8sutil.Collection, key string) {
+	_, name, _ := strings.Cut(key, "/")
+	u := in.Get(t.namespace, name)
+	t.mu.Lock()
+	if t.known != in {
+		t.mu.Unlock()
+		return
+	}
+	before, now := t.of[name], types.NamespacedName{}
+	if u != nil {
+		now = subscriptionOf(u)
+		t.of[name] = now
+	} else {
+		delete(t.of, name)
+	}
+	t.mu.Unlock()
+	for _, subscription := range slices.Compact([]types.NamespacedName{before, now}) {
+		if subscription.Name != "" {
+			t.changed(subscription)
+		}
+	}
+}
+
+// Leave ends what Follow began.
+func (t *Triggers) Leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave()
+}
+
+func (t *Triggers) leave() {
+	if t.known != nil {
+		t.stop()
+		t.known, t.stop, t.of, t.asked = nil, nil, nil, nil
+	}
+}
+
+// Subscriptions are those that have a Trigger, each once.
+func (t *Triggers) Subscriptions() map[types.NamespacedName]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[types.NamespacedName]bool{}
+	for _, subscription := range t.of {
+		if subscription.Name != "" {
+			all[subscription] = true
+		}
+	}
+	return all
+}
+
+// seen are the Triggers of a Subscription by name, nil if Triggers are not followed.
+func (t *Triggers) seen(subscription types.NamespacedName) (known *k8sutil.Collection, names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, of := range t.of {
+		if of == subscription {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return t.known, names
+}
+
+// Has tells whether a Subscription has Triggers.
+func (t *Triggers) Has(subscription types.NamespacedName) bool {
+	_, names := t.seen(subscription)
+	return len(names) > 0
+}
+
+// BrokerUID reads the UID of a Broker, "" if there is none.
+func (t *Triggers) BrokerUID(ctx context.Context, name string) (types.UID, error) {
+	u, err := t.brokers.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("cannot read Broker %s/%s: %w", t.namespace, name, err)
+	}
+	return u.GetUID(), nil
+}
+
+// Ensure returns nil if a Subscription has the Triggers that it needs and no other one, Knative says that they are ready, and a probe has come
+// through each. NotReady says what they wait for.
+func (t *Triggers) Ensure(ctx context.Context, s *eventingv1alpha2.Subscription, b Broker) error {
+	known, names := t.seen(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
+	if known == nil {
+		return NotReady(ErrNoKind.Error())
+	}
+	if b.UID == "" {
+		return NotReady(fmt.Sprintf("Broker %s/%s does not exist", t.namespace, b.Name))
+	}
+	wanted := t.wanted(s, b)
+	var waits error
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		err := t.ensure(ctx, known, wanted[name], b)
+		if notReady := NotReady(""); errors.As(err, &notReady) {
+			waits = err
+		} else if err != nil {
+			return err
+		}
+	}
+	// After the new ones: events of a type that is in both have a Trigger all the time.
+	for _, name := range names {
+		if wanted[name] == nil {
+			if err := t.delete(ctx, known.Get(t.namespace, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return waits
+}
+
+func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *unstructured.Unstructured, b Broker) error {
+	key := t.namespace + "/" + want.GetName()
+	is := known.Get(t.namespace, want.GetName())
+	if is == nil {
+		_, err := t.triggers.Create(ctx, want, metav1.CreateOptions{})
+		if err == nil {
+			return NotReady("Trigger " + key + " was created, and is not ready yet")
+		}
+		if apierrors.IsAlreadyExists(err) { // the watch is late, or somebody has removed the labels by which it is found
+			is, err = t.triggers.Get(ctx, want.GetName(), metav1.GetOptions{})
+		}
+		if err != nil {
+			return fmt.Errorf("cannot create Trigger %s: %w", key, err)
+		}
+	}
+	switch {
+	case is.GetDeletionTimestamp() != nil:
+		return NotReady("Trigger " + key + " is being deleted")
+	case differs(is, want):
+		if err := t.delete(ctx, is); err != nil {
+			return err
+		}
+		if _, err := t.triggers.Create(ctx, want, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("cannot create Trigger %s: %w", key, err)
+		}
+		return NotReady("Trigger " + key + " was created again, and is not ready yet")
+	case !marked(is, want):
+		if err := t.mark(ctx, is, want); err != nil {
+			return err
+		}
+	}
+	if ready := kyma.ReadinessOf(is); !ready.OK() {
+		return NotReady("Trigger " + key + " " + ready.Problem())
+	}
+	if !reached(is) {
+		t.ask(known, probeOf(want), b)
+		return NotReady("Trigger " + key + " is ready, and no event has come through it yet")
+	}
+	return nil
+}
+
+// mark writes labels and the epoch, if nobody has changed the Trigger meanwhile.
+func (t *Triggers) mark(ctx context.Context, is, want *unstructured.Unstructured) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": is.GetResourceVersion(), "uid": is.GetUID(), "labels": want.GetLabels(), "annotations": want.GetAnnotations(),
+	}})
+	if err != nil {
+		return err
+	}
+	if _, err := t.triggers.Patch(ctx, is.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("cannot mark Trigger %s/%s: %w", t.namespace, is.GetName(), err)
+	}
+	return nil
+}
+
+// Delete deletes the Triggers of a Subscription.
+func (t *Triggers) Delete(ctx context.Context, subscription types.NamespacedName) error {
+	known, names := t.seen(subscription)
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, t.delete(ctx, known.Get(t.namespace, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// delete deletes a Trigger in the version that was seen.
+func (t *Triggers) delete(ctx context.Context, is *unstructured.Unstructured) error {
+	if is == nil || is.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	uid, version := is.GetUID(), is.GetResourceVersion()
+	err := t.triggers.Delete(ctx, is.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot delete Trigger %s/%s: %w", t.namespace, is.GetName(), err)
+	}
+	return nil
+}
