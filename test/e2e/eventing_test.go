@@ -73,7 +73,7 @@ type eventing struct {
 }
 
 // startEventing starts a cluster with volumes on its node, and a namespace that is restricted.
-func startEventing(t *testing.T) *eventing {
+func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
@@ -87,7 +87,7 @@ func startEventing(t *testing.T) *eventing {
 	if err != nil {
 		t.Skip("no kubectl is installed, which applies the manifest")
 	}
-	plane, err := kubernetes.Start(ctx, kubernetes.Node())
+	plane, err := kubernetes.Start(ctx, with)
 	check(err)
 	t.Cleanup(func() {
 		if err := plane.Stop(); err != nil {
@@ -110,8 +110,10 @@ func startEventing(t *testing.T) *eventing {
 	check(err)
 	manager, err := e.Push(ctx, "eventmesh/eventing-manager:e2e", "./cmd/eventing-manager")
 	check(err)
-	_, err = e.Push(ctx, "eventmesh/nats-server:e2e", natsServer)
-	check(err)
+	for name, pkg := range map[string]string{"nats-server": natsServer, "eventing-publisher-proxy": "./cmd/eventing-publisher-proxy", "eventing-controller": "./cmd/eventing-controller"} {
+		_, err = e.Push(ctx, "eventmesh/"+name+":e2e", pkg)
+		check(err)
+	}
 	h, err := helm.New(ctx, root, 4)
 	check(err)
 	text, err := h.Template(ctx, "eventing-manager", "charts/eventing-manager", "--namespace", eventingNamespace, "--include-crds", "--kube-version", fmt.Sprintf("1.%d.0", e.Minor),
@@ -174,7 +176,7 @@ func (e *eventing) ready(t *testing.T, limit time.Duration) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s\n%s", e.describe(eventingNamespace), logs(e.client, eventingNamespace, "app.kubernetes.io/component=operator"))
+			t.Logf("%s\n%s", e.describe(eventingNamespace), logs(e.client, eventingNamespace, "app.kubernetes.io/instance=eventing"))
 		}
 	})
 	poll.Until(t, limit, "the Eventing is Ready", func(ctx context.Context) error {
@@ -246,8 +248,8 @@ func (e *eventing) deleted(t *testing.T, n int) {
 			return fmt.Errorf("%w: %v", err, u.Object["status"])
 		}
 		var left []string
-		for _, kind := range []string{"Secret", "ConfigMap", "Service", "Pod", "StatefulSet", "PodDisruptionBudget"} {
-			group := map[string]string{"StatefulSet": "apps", "PodDisruptionBudget": "policy"}[kind]
+		for _, kind := range []string{"Secret", "ConfigMap", "Service", "Pod", "StatefulSet", "Deployment", "PodDisruptionBudget"} {
+			group := map[string]string{"StatefulSet": "apps", "Deployment": "apps", "PodDisruptionBudget": "policy"}[kind]
 			gvr, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind})
 			list, err := e.dynamic.Resource(gvr).Namespace(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: backend.PlaneLabel})
 			if err != nil {
@@ -270,7 +272,7 @@ func (e *eventing) deleted(t *testing.T, n int) {
 
 // TestEventing applies the manifest and an Eventing to an empty cluster, sends an event through NATS, and deletes it all again.
 func TestEventing(t *testing.T) {
-	e := startEventing(t)
+	e := startEventing(t, kubernetes.Node())
 	ctx := t.Context()
 	began := time.Now()
 	e.do(t, "", "apply", "-f", e.manifest)
@@ -279,6 +281,7 @@ func TestEventing(t *testing.T) {
 	e.ready(t, 90*time.Second)
 	t.Logf("Ready after %.0f s", time.Since(began).Seconds())
 	e.throughNATS(t)
+	e.events(t, began)
 
 	// What kubectl has applied stays as it is, and an operator that has nothing to do writes nothing.
 	e.do(t, "", "diff", "-f", e.manifest)
@@ -344,7 +347,7 @@ func (e *eventing) threeServers(t *testing.T) {
 	e.ready(t, 90*time.Second)
 	t.Logf("Ready with %d servers after %.0f s", servers, time.Since(began).Seconds())
 	budgets, err := e.client.PolicyV1().PodDisruptionBudgets(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: backend.PlaneLabel})
-	if err != nil || len(budgets.Items) != 1 {
+	if err != nil || len(budgets.Items) != 3 { // NATS, the publisher and the controller
 		t.Errorf("%d PodDisruptionBudgets, %v", len(budgets.Items), err)
 	}
 	e.do(t, "", "-n", eventingNamespace, "delete", "pod", "eventing-nats-1", "--wait=false")

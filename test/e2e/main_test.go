@@ -67,6 +67,7 @@ func TestKnative(t *testing.T) {
 	t.Parallel()
 	t.Run("Purge", purge)
 	t.Run("TriggerSync", triggerSync)
+	t.Run("MeshIsSynchronous", meshIsSynchronous)
 }
 
 // node returns the cluster with Kyma's kinds, and Knative's at v1alpha1.

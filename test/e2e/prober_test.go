@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -49,7 +47,8 @@ func TestProber(t *testing.T) {
 	}
 	var subscriber http.Handler
 	var mu sync.Mutex
-	url := u.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := &cluster{ControlPlane: u.ControlPlane, client: u.core, dynamic: u.dynamic, images: map[string]string{}}
+	url := c.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		to := subscriber
 		mu.Unlock()
@@ -59,7 +58,6 @@ func TestProber(t *testing.T) {
 		}
 		to.ServeHTTP(w, r)
 	}))
-	c := &cluster{ControlPlane: u.ControlPlane, client: u.core, dynamic: u.dynamic, images: map[string]string{}}
 	path := u.flow(t, c, url)
 	client, err := rest.HTTPClientFor(u.Config())
 	if err != nil {
@@ -136,21 +134,6 @@ func TestProber(t *testing.T) {
 			t.Errorf("the event-service of %s is not on the mesh", a.app)
 		}
 	}
-}
-
-// serveHere starts a server that pods reach, and returns its URL.
-func (u *upgrade) serveHere(t *testing.T, h http.Handler) string {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(u.Host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(h)
-	_ = server.Listener.Close()
-	server.Listener = l
-	server.Start()
-	t.Cleanup(server.Close)
-	return server.URL
 }
 
 // flow puts Kyma 1.10 in place so that events flow, and the mesh beside it.

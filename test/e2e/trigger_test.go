@@ -47,6 +47,9 @@ type recorder struct {
 	// got is how often each event came to each path, by "type version source id".
 	got     map[string]map[string]int
 	changed chan struct{}
+	// answers says how a path answers its n-th request, n from 1. Without one, each request is accepted at once.
+	answers map[string]func(n int, w http.ResponseWriter)
+	asked   map[string]int
 }
 
 func newRecorder(t *testing.T, host string) *recorder {
@@ -55,18 +58,24 @@ func newRecorder(t *testing.T, host string) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{got: map[string]map[string]int{}, changed: make(chan struct{})}
+	r := &recorder{got: map[string]map[string]int{}, changed: make(chan struct{}), answers: map[string]func(int, http.ResponseWriter){}, asked: map[string]int{}}
 	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		r.mu.Lock()
-		defer r.mu.Unlock()
 		if r.got[req.URL.Path] == nil {
 			r.got[req.URL.Path] = map[string]int{}
 		}
 		header := req.Header.Get
 		r.got[req.URL.Path][fmt.Sprintf("%s %s %s %s", header("Ce-Type"), header("Ce-Eventtypeversion"), header("Ce-Source"), header("Ce-Id"))]++
+		r.asked[req.URL.Path]++
+		n, answer := r.asked[req.URL.Path], r.answers[req.URL.Path]
 		close(r.changed)
 		r.changed = make(chan struct{})
+		r.mu.Unlock()
+		if answer != nil {
+			answer(n, w)
+			return
+		}
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	_ = r.Listener.Close()

@@ -50,6 +50,9 @@ func New(ctx context.Context, root string, major int) (*Helm, error) {
 	return h, nil
 }
 
+// Binary is the path of the program.
+func (h *Helm) Binary() string { return h.binary }
+
 // build builds a program of a module in the repository, and returns where it is.
 func build(ctx context.Context, root, module, program, name string) (string, error) {
 	binary, err := buildOnce(ctx, filepath.Join(root, module), program, name)

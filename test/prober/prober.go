@@ -370,6 +370,23 @@ func (p *Prober) Report() *Report {
 	return r
 }
 
+// LongestGap is the longest time between two events that were accepted one after the other.
+func (p *Prober) LongestGap() (longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var accepted []time.Time
+	for _, e := range p.events {
+		if !e.Accepted.IsZero() {
+			accepted = append(accepted, e.Accepted)
+		}
+	}
+	slices.SortFunc(accepted, time.Time.Compare)
+	for i := range len(accepted) - 1 {
+		longest = max(longest, accepted[i+1].Sub(accepted[i]))
+	}
+	return longest
+}
+
 func (e *Event) copy() Event {
 	c := *e
 	c.Arrived = slices.Clone(e.Arrived)

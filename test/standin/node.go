@@ -393,7 +393,7 @@ func (n *Node) remove(p *nodePod) {
 // Program is the name of a pod's program: the last part of its image.
 func Program(pod *corev1.Pod) string {
 	name := pod.Spec.Containers[0].Image
-	name = name[strings.LastIndex(name, "/")+1:]
+	name, _, _ = strings.Cut(name[strings.LastIndex(name, "/")+1:], "@")
 	name, _, _ = strings.Cut(name, ":")
 	return name
 }

@@ -9,7 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"strings"
 
@@ -51,18 +53,25 @@ func run(url, seedFile, caFile, sink string, consumers []string) error {
 		return err
 	}
 	ctx := context.Background()
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: inFlight * len(consumers)}}
+	to, err := neturl.Parse(sink)
+	if err != nil {
+		return err
+	}
+	// Each Subscription has a sink of its own, and so connections of its own, as for the controller.
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: inFlight, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, to.Host)
+	}}}
 	for _, name := range consumers {
 		consumer, err := j.Consumer(ctx, backend.Stream, name)
 		if err != nil {
 			return err
 		}
-		slots := make(chan struct{}, inFlight)
+		slots, own := make(chan struct{}, inFlight), "http://"+name+".sink/"
 		_, err = consumer.Consume(func(m jetstream.Msg) {
 			slots <- struct{}{}
 			go func() {
 				defer func() { <-slots }()
-				if post(client, sink, m) == nil {
+				if post(client, own, m) == nil {
 					_ = m.DoubleAck(ctx)
 				}
 			}()

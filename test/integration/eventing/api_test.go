@@ -249,21 +249,23 @@ status:
 	}
 }
 
-// TestSample: the object that the guide applies is taken as it is.
-func TestSample(t *testing.T) {
+// TestSamples: the objects that the guides apply are taken as they are.
+func TestSamples(t *testing.T) {
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(filepath.Join(root, "charts/eventing-manager/samples/eventing.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sample := object(t, string(raw))
-	sample.SetNamespace("default") // kyma-system is not in this cluster
-	try := strict
-	try.DryRun = []string{metav1.DryRunAll}
-	if _, err := client(t).Resource(eventings).Namespace("default").Create(t.Context(), sample, try); err != nil {
-		t.Error(err)
+	for file, gvr := range map[string]schema.GroupVersionResource{"eventing.yaml": eventings, "subscription.yaml": subscriptions} {
+		raw, err := os.ReadFile(filepath.Join(root, "charts/eventing-manager/samples", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sample := object(t, string(raw))
+		sample.SetNamespace("default") // theirs are not in this cluster
+		try := strict
+		try.DryRun = []string{metav1.DryRunAll}
+		if _, err := client(t).Resource(gvr).Namespace("default").Create(t.Context(), sample, try); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -108,6 +108,9 @@ func TestLabels(t *testing.T) {
 		if strings.HasPrefix(u.GetName(), names.Controller()) {
 			want = names.Labels(backend.PlaneShared, "controller", "1.2.3", theirs)
 		}
+		if strings.HasSuffix(u.GetName(), "-metrics") {
+			want["eventing.kyma-project.io/metrics"] = "true" // the ServiceMonitor selects by it
+		}
 		if diff := cmp.Diff(want, u.GetLabels()); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", u.GetKind(), u.GetName(), diff)
 		}

@@ -28,18 +28,18 @@ func TestLeaderIsKilled(t *testing.T) {
 	r.await("ordered", "ready", ready)
 	r.await("parallel", "ready", ready)
 	for _, name := range []string{"ordered", "parallel"} {
-		r.sinks.answer(name, func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
+		r.sinks.Answer(name, func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
 	}
 	ids := numbers("e", 100)
 	r.publish("a.b", ids...)
-	r.sinks.await(t, "ordered", limit, ids[:20]...)
+	r.sinks.Await(t, "ordered", limit, ids[:20]...)
 	first.Kill()
 	r.followed(t, "pod-2")
 	for _, name := range []string{"ordered", "parallel"} {
-		r.sinks.await(t, name, 2*time.Minute, ids...)
+		r.sinks.Await(t, name, 2*time.Minute, ids...)
 	}
 	var inOrder []string
-	got := r.sinks.ids("ordered")
+	got := r.sinks.IDs("ordered")
 	for i, id := range got {
 		if i == 0 || got[i-1] != id {
 			inOrder = append(inOrder, id)
@@ -83,30 +83,30 @@ func TestDeletionWithoutNATS(t *testing.T) {
 		return err
 	})
 	r.publish("a.b", "1")
-	r.sinks.await(t, "others", limit, "1")
+	r.sinks.Await(t, "others", limit, "1")
 }
 
 // TestASinkThatWasDead: the status says that a sink takes no events, and that it takes them again. Events that it refuses for too long go
 // to the dead letter sink, if there is one.
 func TestASinkThatWasDead(t *testing.T) {
 	r := newRig(t, true)
-	r.controller("pod-1", "--dead-letter-sink="+r.sinks.url("letters", r.namespace), "--dead-letter-after=3s")
-	r.sinks.answer("orders", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	r.controller("pod-1", "--dead-letter-sink="+r.sinks.URL("letters", r.namespace), "--dead-letter-after=3s")
+	r.sinks.Answer("orders", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	r.subscribe("orders", "a.b", "")
 	r.await("orders", "ready", ready)
 	r.publish("a.b", "1")
 	r.await("orders", "the sink takes no events", func(s *eventingv1alpha2.Subscription) string {
 		return condition(s, eventingv1alpha2.ConditionDelivering, eventingv1alpha2.ReasonRetrying)
 	})
-	r.sinks.await(t, "letters", limit, "1")
+	r.sinks.Await(t, "letters", limit, "1")
 	r.awaitEmpty(t)
-	letter := r.sinks.of("letters")[0]
-	if letter.header.Get("Ce-Knativeerrorcode") != "502" || letter.body != `"1"` {
-		t.Errorf("the dead letter has %v and %s", letter.header, letter.body)
+	letter := r.sinks.Of("letters")[0]
+	if letter.Header.Get("Ce-Knativeerrorcode") != "502" || letter.Body != `"1"` {
+		t.Errorf("the dead letter has %v and %s", letter.Header, letter.Body)
 	}
-	r.sinks.answer("orders", nil)
+	r.sinks.Answer("orders", nil)
 	r.publish("a.b", "2")
-	r.sinks.await(t, "orders", limit, "2")
+	r.sinks.Await(t, "orders", limit, "2")
 	r.await("orders", "the sink takes events", func(s *eventingv1alpha2.Subscription) string {
 		return condition(s, eventingv1alpha2.ConditionDelivering, eventingv1alpha2.ReasonDelivering)
 	})
@@ -115,28 +115,28 @@ func TestASinkThatWasDead(t *testing.T) {
 // TestALongRequest: NATS does not send an event again while a sink works on it, also beyond the time that NATS waits.
 func TestALongRequest(t *testing.T) {
 	r := newRig(t, true)
-	r.controller("pod-1", "--dead-letter-sink="+r.sinks.url("letters", r.namespace), "--dead-letter-after=0s")
+	r.controller("pod-1", "--dead-letter-sink="+r.sinks.URL("letters", r.namespace), "--dead-letter-after=0s")
 	// The sink does not answer, and the dead letter sink takes 25 seconds: 55 in all.
 	stopped := make(chan struct{})
 	defer close(stopped)
-	r.sinks.answer("orders", func(_ http.ResponseWriter, q *http.Request) {
+	r.sinks.Answer("orders", func(_ http.ResponseWriter, q *http.Request) {
 		select {
 		case <-q.Context().Done():
 		case <-stopped:
 		}
 	})
-	r.sinks.answer("letters", func(http.ResponseWriter, *http.Request) { time.Sleep(25 * time.Second) })
+	r.sinks.Answer("letters", func(http.ResponseWriter, *http.Request) { time.Sleep(25 * time.Second) })
 	r.subscribe("orders", "a.b", "")
 	r.await("orders", "ready", ready)
 	r.publish("a.b", "1")
 	poll.Until(t, 2*time.Minute, "the letter is taken", func(ctx context.Context) error {
 		info, err := r.consumer(ctx, "orders")
-		if err == nil && (info.NumAckPending > 0 || len(r.sinks.of("letters")) == 0) {
+		if err == nil && (info.NumAckPending > 0 || len(r.sinks.Of("letters")) == 0) {
 			err = errors.New("it is not")
 		}
 		return err
 	})
-	if got := len(r.sinks.ids("orders")); got != 1 {
+	if got := len(r.sinks.IDs("orders")); got != 1 {
 		t.Errorf("%d requests for one event", got)
 	}
 }

@@ -96,17 +96,17 @@ func TestSubscription(t *testing.T) {
 	if _, err := r.publisher.PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	r.sinks.await(t, "orders", limit, "1")
-	first := r.sinks.of("orders")[0]
+	r.sinks.Await(t, "orders", limit, "1")
+	first := r.sinks.Of("orders")[0]
 	wantHeader := http.Header{
 		"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"commerce"}, "Ce-Type": {"order.created.v1"}, "Ce-Time": {"2026-11-22T10:00:00Z"}, "Ce-Extension1": {"x y"},
 		"Content-Type": {"application/json"}, "Content-Length": {"11"}, "User-Agent": {"eventing-controller"}, "Traceparent": m.Header["traceparent"],
 	}
-	if diff := cmp.Diff(wantHeader, first.header); diff != "" {
+	if diff := cmp.Diff(wantHeader, first.Header); diff != "" {
 		t.Errorf("header (-want +got):\n%s", diff)
 	}
-	if first.method != http.MethodPost || first.uri != "/events?a=b" || first.body != `{"a": "ü"}` {
-		t.Errorf("the request is %s %s with %s", first.method, first.uri, first.body)
+	if first.Method != http.MethodPost || first.URI != "/events?a=b" || first.Body != `{"a": "ü"}` {
+		t.Errorf("the request is %s %s with %s", first.Method, first.URI, first.Body)
 	}
 	r.awaitEmpty(t)
 
@@ -117,10 +117,10 @@ func TestSubscription(t *testing.T) {
 		t.Errorf("the consumer was not updated: %+v, %v", info, err)
 	}
 	r.publish("order.paid.v1", "2")
-	r.sinks.await(t, "orders", limit, "2")
+	r.sinks.Await(t, "orders", limit, "2")
 
 	// A sink in another namespace: the consumer stays, without delivery.
-	elsewhere := fmt.Sprintf(`{"spec": {"sink": %q}}`, r.sinks.url("orders", "default"))
+	elsewhere := fmt.Sprintf(`{"spec": {"sink": %q}}`, r.sinks.URL("orders", "default"))
 	r.patch("orders", elsewhere)
 	s = r.await("orders", "invalid", func(s *eventingv1alpha2.Subscription) string {
 		return condition(s, eventingv1alpha2.ConditionSpecValid, eventingv1alpha2.ReasonSpecInvalid)
@@ -136,11 +136,11 @@ func TestSubscription(t *testing.T) {
 		}
 		return err
 	})
-	if ids := r.sinks.ids("orders"); slices.Contains(ids, "3") {
+	if ids := r.sinks.IDs("orders"); slices.Contains(ids, "3") {
 		t.Errorf("event 3 was delivered: %v", ids)
 	}
-	r.patch("orders", fmt.Sprintf(`{"spec": {"sink": %q}}`, r.sinks.url("orders", r.namespace)))
-	r.sinks.await(t, "orders", limit, "3")
+	r.patch("orders", fmt.Sprintf(`{"spec": {"sink": %q}}`, r.sinks.URL("orders", r.namespace)))
+	r.sinks.Await(t, "orders", limit, "3")
 
 	// The end.
 	r.delete("orders")
@@ -201,32 +201,32 @@ func (r *rig) awaitEmpty(t *testing.T) {
 func TestSinks(t *testing.T) {
 	r := newRig(t, true)
 	var failed, asked atomic.Int32
-	r.sinks.answer("slow", func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
-	r.sinks.answer("failing", func(w http.ResponseWriter, _ *http.Request) {
+	r.sinks.Answer("slow", func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
+	r.sinks.Answer("failing", func(w http.ResponseWriter, _ *http.Request) {
 		if failed.Add(1) <= 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	r.sinks.answer("talking", func(w http.ResponseWriter, _ *http.Request) {
+	r.sinks.Answer("talking", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(strings.Repeat("no CloudEvent ", 10_000)))
 	})
-	r.sinks.answer("redirecting", func(w http.ResponseWriter, q *http.Request) {
-		if len(r.sinks.ids("redirecting")) == 1 {
-			http.Redirect(w, q, r.sinks.url("elsewhere", r.namespace), http.StatusTemporaryRedirect)
+	r.sinks.Answer("redirecting", func(w http.ResponseWriter, q *http.Request) {
+		if len(r.sinks.IDs("redirecting")) == 1 {
+			http.Redirect(w, q, r.sinks.URL("elsewhere", r.namespace), http.StatusTemporaryRedirect)
 		}
 	})
-	r.sinks.answer("busy", func(w http.ResponseWriter, _ *http.Request) {
+	r.sinks.Answer("busy", func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1) == 1 {
 			w.Header().Set("Retry-After", "3")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})
-	r.sinks.answer("ordered", func(w http.ResponseWriter, q *http.Request) {
-		if ids := r.sinks.ids("ordered"); q.Header.Get("Ce-Id") == "e00003" && len(ids) <= 5 {
+	r.sinks.Answer("ordered", func(w http.ResponseWriter, q *http.Request) {
+		if ids := r.sinks.IDs("ordered"); q.Header.Get("Ce-Id") == "e00003" && len(ids) <= 5 {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
-	r.sinks.answer("parallel", func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
+	r.sinks.Answer("parallel", func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
 	all := []string{"slow", "failing", "talking", "redirecting", "busy", "ordered", "parallel"}
 	r.controller("pod-1")
 	for _, name := range all {
@@ -243,23 +243,23 @@ func TestSinks(t *testing.T) {
 	ids := numbers("e", 20)
 	r.publish("a.b", ids...)
 	for _, name := range all {
-		r.sinks.await(t, name, limit, ids...)
+		r.sinks.Await(t, name, limit, ids...)
 	}
-	if got := r.sinks.ids("elsewhere"); len(got) > 0 {
+	if got := r.sinks.IDs("elsewhere"); len(got) > 0 {
 		t.Errorf("a redirect was followed: %v", got)
 	}
 	wantOrder := slices.Insert(slices.Clone(ids), 3, "e00003", "e00003")
-	if diff := cmp.Diff(wantOrder[:len(r.sinks.ids("ordered"))], r.sinks.ids("ordered")); diff != "" {
+	if diff := cmp.Diff(wantOrder[:len(r.sinks.IDs("ordered"))], r.sinks.IDs("ordered")); diff != "" {
 		t.Errorf("with one event at a time, events are out of order (-want +got):\n%s", diff)
 	}
 	for _, name := range []string{"slow", "talking", "parallel"} {
-		if got := len(r.sinks.ids(name)); got != len(ids) {
+		if got := len(r.sinks.IDs(name)); got != len(ids) {
 			t.Errorf("sink %s got %d requests for %d events", name, got, len(ids))
 		}
 	}
-	busy := r.sinks.of("busy")
+	busy := r.sinks.Of("busy")
 	for i, g := range busy[1:] {
-		if waited := g.at.Sub(busy[0].at); g.id == busy[0].id && waited < 3*time.Second {
+		if waited := g.At.Sub(busy[0].At); g.ID == busy[0].ID && waited < 3*time.Second {
 			t.Errorf("request %d: the sink asked for 3s, and got the event again after %s", i+1, waited)
 		}
 	}
@@ -275,7 +275,7 @@ func TestSinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.publish("a.b", "last")
-	r.sinks.await(t, "ordered", limit, "last")
+	r.sinks.Await(t, "ordered", limit, "last")
 	poll.Until(t, limit, "the message that is no event is deleted", func(ctx context.Context) error {
 		info, err := r.consumer(ctx, "ordered")
 		if err == nil && (info.NumAckPending > 0 || info.NumPending > 0) {
@@ -314,13 +314,13 @@ func TestNATSComesAndGoes(t *testing.T) {
 
 	// The sink takes events while NATS is killed.
 	before, after := numbers("b", 50), numbers("a", 50)
-	r.sinks.answer("orders", func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Millisecond) })
+	r.sinks.Answer("orders", func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Millisecond) })
 	r.publish("a.b", before...)
 	r.Kill()
 	r.Launch()
 	r.publish("a.b", after...)
-	r.sinks.await(t, "orders", limit, append(before, after...)...)
-	if n := len(r.sinks.ids("orders")); n > 120 {
+	r.sinks.Await(t, "orders", limit, append(before, after...)...)
+	if n := len(r.sinks.IDs("orders")); n > 120 {
 		t.Errorf("%d requests for 100 events", n)
 	}
 
@@ -341,7 +341,7 @@ func TestNATSComesAndGoes(t *testing.T) {
 	}
 	r.open(true)
 	r.publish("a.b", "new")
-	r.sinks.await(t, "orders", limit, "new")
+	r.sinks.Await(t, "orders", limit, "new")
 
 	// No backend any more: what the controller made is removed.
 	r.writeBackends(backend.Backends{Epoch: "end", NATS: &backend.NATSAddress{URL: strings.Replace(r.URL, "127.0.0.1", "localhost", 1), Stream: backend.Stream}})
@@ -370,20 +370,20 @@ func TestLeaderEnds(t *testing.T) {
 	r.await("ordered", "ready", ready)
 	r.await("parallel", "ready", ready)
 	// Both sinks have most of their events before them when the leader ends, and it holds some that wait for a slot.
-	r.sinks.answer("ordered", func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
-	r.sinks.answer("parallel", func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
+	r.sinks.Answer("ordered", func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
+	r.sinks.Answer("parallel", func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
 	ids := numbers("e", 200)
 	r.publish("a.b", ids...)
-	r.sinks.await(t, "ordered", limit, ids[:20]...)
+	r.sinks.Await(t, "ordered", limit, ids[:20]...)
 	first.Signal(syscall.SIGTERM)
 	if code := first.Wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	r.followed(t, "pod-2")
 	for _, name := range []string{"ordered", "parallel"} {
-		r.sinks.await(t, name, 30*time.Second, ids...) // less than NATS waits for an answer
+		r.sinks.Await(t, name, 30*time.Second, ids...) // less than NATS waits for an answer
 	}
-	if diff := cmp.Diff(ids, r.sinks.ids("ordered")); diff != "" {
+	if diff := cmp.Diff(ids, r.sinks.IDs("ordered")); diff != "" {
 		t.Errorf("events are out of order, or there twice (-want +got):\n%s", diff)
 	}
 }

@@ -13,7 +13,10 @@ import (
 var cluster *kubernetes.ControlPlane
 
 func TestMain(m *testing.M) {
-	kubernetes.Main(m, kubernetes.With(kubernetes.Workloads()), kubernetes.Shared(&cluster), kubernetes.Before(func(ctx context.Context) error {
+	kubernetes.Main(m, kubernetes.With(kind), kubernetes.Shared(&cluster), kubernetes.Before(func(ctx context.Context) error {
+		if err := prepare(ctx); err != nil {
+			return err
+		}
 		return cluster.InstallCRDFiles(ctx, eventingmanager.CRDs, "crds")
 	}))
 }

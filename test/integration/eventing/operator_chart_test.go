@@ -105,10 +105,11 @@ func typed[T any](t *testing.T, objects []*unstructured.Unstructured, kind strin
 // TestOperatorChart: what is rendered, on each version of Helm.
 func TestOperatorChart(t *testing.T) {
 	want := []string{
-		"ClusterRole eventing-controller", "ClusterRole eventing-manager", "ClusterRole eventing-publisher-proxy",
-		"ClusterRoleBinding eventing-controller", "ClusterRoleBinding eventing-manager", "ClusterRoleBinding eventing-publisher-proxy",
+		"ClusterRole shop:eventing-controller", "ClusterRole shop:eventing-manager", "ClusterRole shop:eventing-publisher-proxy",
+		"ClusterRoleBinding shop:eventing-controller", "ClusterRoleBinding shop:eventing-manager", "ClusterRoleBinding shop:eventing-publisher-proxy",
 		"CustomResourceDefinition eventings.operator.kyma-project.io", "CustomResourceDefinition subscriptions.eventing.kyma-project.io",
-		"Deployment eventing-manager", "NetworkPolicy eventing-manager", "NetworkPolicy eventing-nats",
+		"Deployment eventing-manager", "NetworkPolicy eventing-controller", "NetworkPolicy eventing-manager", "NetworkPolicy eventing-nats",
+		"NetworkPolicy eventing-publisher-proxy",
 		"Role eventing-controller", "Role eventing-manager", "Role eventing-publisher-proxy",
 		"RoleBinding eventing-controller", "RoleBinding eventing-manager", "RoleBinding eventing-publisher-proxy",
 		"Service eventing-manager-metrics",
@@ -324,6 +325,10 @@ func TestOperatorManifest(t *testing.T) {
 		{"eventing-controller", "update", "eventing.kyma-project.io", "subscriptions/status", "shop", "x", true},
 		{"eventing-controller", "update", "", "configmaps", namespace, "eventing-controller-state", true},
 		{"eventing-controller", "update", "", "configmaps", namespace, "eventing-backends", false},
+		{"eventing-controller", "create", "eventing.knative.dev", "triggers", namespace, "", true},
+		{"eventing-controller", "get", "eventing.knative.dev", "brokers", namespace, "eventing", true},
+		{"eventing-controller", "delete", "eventing.knative.dev", "brokers", namespace, "eventing", false},
+		{"eventing-controller", "create", "eventing.knative.dev", "triggers", "shop", "", false},
 		{"eventing-controller", "get", "", "secrets", namespace, "eventing-nats-users", false},
 		{"eventing-controller", "patch", "apps", "statefulsets", namespace, "eventing-nats", false},
 	} {

@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,30 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	clientset "k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
-	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
-
-// operatorPod is the operator as the process of its pod: with the arguments of the chart, and as its ServiceAccount.
-type operatorPod struct {
-	*standin.Process
-	probes string
-}
-
-// At implements standin.Listener.
-func (p *operatorPod) At(port int32) string {
-	if port == 8081 {
-		return p.probes
-	}
-	return ""
-}
 
 // TestOperatorInPods: the rendered chart, and an Eventing, on a cluster whose pods are processes. The operator becomes ready by its own
 // probes, installs NATS, is refused nothing, and removes what it installed.
@@ -64,56 +42,11 @@ func TestOperatorInPods(t *testing.T) {
 	check(err)
 	h, err := helm.New(ctx, root, 4)
 	check(err)
-	servers, err := natsserver.NewPods()
+	pods := eventingpods.New(t, cluster)
+	url, err := pods.NATS.URL(namespace, "eventing-nats-0")
 	check(err)
-	binary, dir := suite.Build(t, "./cmd/eventing-manager"), t.TempDir()
-	url, err := servers.URL(namespace, "eventing-nats-0")
-	check(err)
-
-	var last atomic.Pointer[standin.Process]
-	t.Cleanup(func() {
-		if p := last.Load(); p != nil && t.Failed() {
-			p.Kill()
-			<-p.Exited()
-			t.Logf("the operator wrote:\n%s", p.Output())
-		}
-	})
-	run := func(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) (standin.Container, error) {
-		if standin.Program(pod) == "nats-server" {
-			return servers.Run(ctx, pod, mounts)
-		}
-		token, err := core.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-		if err != nil {
-			return nil, err
-		}
-		config, err := clientcmd.LoadFromFile(cluster.Kubeconfig)
-		if err != nil {
-			return nil, err
-		}
-		for user := range config.AuthInfos {
-			config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-		}
-		kubeconfig := filepath.Join(dir, string(pod.UID))
-		if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
-			return nil, err
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		probes := l.Addr().String()
-		if err := l.Close(); err != nil {
-			return nil, err
-		}
-		// The certificate names localhost, not the address.
-		args := append(slices.Clone(pod.Spec.Containers[0].Args), "--metrics-bind-address=0", "--drain-delay=1s", "--drain-watch=1s", "--health-probe-bind-address="+probes, "--nats-url="+strings.Replace(url, "127.0.0.1", "localhost", 1))
-		p, err := standin.StartProcess(binary, append(standin.Env(pod), "KUBECONFIG="+kubeconfig), args)
-		if err != nil {
-			return nil, err
-		}
-		last.Store(p)
-		return &operatorPod{p, probes}, nil
-	}
+	url = strings.Replace(url, "127.0.0.1", "localhost", 1) // which the certificate names
+	pods.More[eventingpods.Manager] = []string{"--drain-delay=1s", "--drain-watch=1s", "--nats-url=" + url, "--nats-client-url=" + url}
 	mark, audit := cluster.Mark(ctx)
 	_, err = core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}, metav1.CreateOptions{})
 	check(err)
@@ -135,7 +68,7 @@ func TestOperatorInPods(t *testing.T) {
 			check(gvr.of.Namespace(u.GetNamespace()).Delete(ctx, u.GetName(), metav1.DeleteOptions{}))
 		}
 	}
-	node, err := standin.StartNode(ctx, cluster.Config(), standin.NodeOptions{Run: run, Directory: t.TempDir(), Log: t.Logf})
+	node, err := standin.StartNode(ctx, cluster.Config(), standin.NodeOptions{Run: pods.Run, Directory: t.TempDir(), Log: t.Logf})
 	check(err)
 	t.Cleanup(node.Stop)
 

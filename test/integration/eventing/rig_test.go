@@ -2,24 +2,16 @@ package eventing_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +25,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/sinks"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
@@ -51,15 +44,16 @@ type rig struct {
 	config    operatorv1alpha1.BackendConfig
 	namespace string // of the Subscriptions
 	control   string // of the controller's objects
-	sinks     *sinks
-	dns       string
+	sinks     *sinks.Sinks
 	files     string // the directory of the seed and the authority
+	// kubeconfig is that of the controller; by default it is the administrator.
+	kubeconfig string
 }
 
 // newRig starts NATS, and creates the stream, open or closed.
 func newRig(t *testing.T, open bool) *rig {
 	t.Helper()
-	r := &rig{plane: startNATS(t), t: t, client: client(t), sinks: startSinks(t), dns: startDNS(t), files: t.TempDir(), config: small()}
+	r := &rig{plane: startNATS(t), t: t, client: client(t), sinks: sinks.Start(t), files: t.TempDir(), config: small(), kubeconfig: cluster.Kubeconfig}
 	r.config.NATSMaxMsgsPerTopic, r.config.NATSStreamMaxSize = 1_000_000, *r.config.NATSStreamMaxSize.ToDec()
 	r.config.NATSStreamMaxSize.Set(700 << 20)
 	for name, content := range map[string][]byte{"controller": r.seeds["controller"], "ca.crt": r.ca.Certificate} {
@@ -139,15 +133,19 @@ func (r *rig) serve() (epoch string) {
 		NATS: &backend.NATSAddress{URL: strings.Replace(r.URL, "127.0.0.1", "localhost", 1), Stream: backend.Stream, CA: "eventing-nats-ca"},
 	}
 	r.writeBackends(b)
+	// What the controller writes here is its own.
+	r.apply(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: backend.Names(backend.DefaultPrefix).ControllerState()}})
 	return epoch
 }
 
 func (r *rig) writeBackends(b backend.Backends) {
 	r.t.Helper()
-	config := &corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.control, Name: backend.Names(backend.DefaultPrefix).Backends()}, Data: b.Data(),
-	}
+	r.apply(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: backend.Names(backend.DefaultPrefix).Backends()}, Data: b.Data()})
+}
+
+func (r *rig) apply(config *corev1.ConfigMap) {
+	r.t.Helper()
+	config.TypeMeta, config.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, r.control
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(config)
 	if err == nil {
 		_, err = r.client.Resource(configMaps).Namespace(r.control).Apply(r.t.Context(), config.Name, &unstructured.Unstructured{Object: content}, metav1.ApplyOptions{FieldManager: "test", Force: true})
@@ -169,9 +167,9 @@ func (r *rig) program(pod string, args ...string) suite.Program {
 		Binary: suite.Build(r.t, "./cmd/eventing-controller"),
 		Args: append([]string{
 			"--namespace=" + r.control, "--nats-seed-file=" + filepath.Join(r.files, "controller"), "--nats-ca-file=" + filepath.Join(r.files, "ca.crt"),
-			"--metrics-address=0", "--health-address=0", "--lease-duration=2s", "--dns-server=" + r.dns,
+			"--metrics-address=0", "--health-address=0", "--deliver-address=0", "--lease-duration=2s", "--dns-server=" + r.sinks.DNS,
 		}, args...),
-		Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "POD_NAME=" + pod},
+		Env: []string{"KUBECONFIG=" + r.kubeconfig, "POD_NAME=" + pod},
 	}
 }
 
@@ -179,7 +177,7 @@ func (r *rig) program(pod string, args ...string) suite.Program {
 func (r *rig) subscribe(name, eventType, more string) {
 	r.t.Helper()
 	s := object(r.t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s}, spec: {sink: %q, source: commerce, types: [%s]%s}}",
-		name, r.sinks.url(name, r.namespace), eventType, more))
+		name, r.sinks.URL(name, r.namespace), eventType, more))
 	if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(r.t.Context(), s, strict); err != nil {
 		r.t.Fatal(err)
 	}
@@ -275,120 +273,4 @@ func numbers(prefix string, n int) (ids []string) {
 		ids = append(ids, fmt.Sprintf("%s%05d", prefix, i))
 	}
 	return ids
-}
-
-// got is one request to a sink.
-type got struct {
-	id, method, uri, host, body string
-	header                      http.Header
-	at                          time.Time
-}
-
-// sinks is one server for all sinks: the first label of the host says which.
-type sinks struct {
-	server *httptest.Server
-
-	mu       sync.Mutex
-	received map[string][]got
-	handlers map[string]http.HandlerFunc
-}
-
-func startSinks(t testing.TB) *sinks {
-	s := &sinks{received: map[string][]got{}, handlers: map[string]http.HandlerFunc{}}
-	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(s.server.Close)
-	return s
-}
-
-func (s *sinks) url(name, namespace string) string {
-	_, port, _ := net.SplitHostPort(s.server.Listener.Addr().String())
-	return fmt.Sprintf("http://%s.%s.svc.cluster.local:%s/events?a=b", name, namespace, port)
-}
-
-// answer sets how a sink answers.
-func (s *sinks) answer(name string, with http.HandlerFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.handlers[name] = with
-}
-
-func (s *sinks) serve(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	name, _, _ := strings.Cut(r.Host, ".")
-	s.mu.Lock()
-	s.received[name] = append(s.received[name], got{r.Header.Get("Ce-Id"), r.Method, r.RequestURI, r.Host, string(body), r.Header, time.Now()})
-	handler := s.handlers[name]
-	s.mu.Unlock()
-	if handler != nil {
-		handler(w, r)
-	}
-}
-
-func (s *sinks) of(name string) []got {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.received[name])
-}
-
-func (s *sinks) ids(name string) (ids []string) {
-	for _, g := range s.of(name) {
-		ids = append(ids, g.id)
-	}
-	return ids
-}
-
-// await waits until a sink has had each of these events.
-func (s *sinks) await(t testing.TB, name string, within time.Duration, ids ...string) {
-	t.Helper()
-	poll.Until(t, within, "sink "+name+" has all events", func(context.Context) error {
-		have := map[string]bool{}
-		for _, id := range s.ids(name) {
-			have[id] = true
-		}
-		missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return have[id] })
-		if len(missing) > 0 {
-			return fmt.Errorf("%d of %d are missing, %s among them", len(missing), len(ids), missing[0])
-		}
-		return nil
-	})
-}
-
-// startDNS starts a DNS server that knows one address for all names of the cluster: that of the sinks.
-func startDNS(t testing.TB) string {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	go func() {
-		for buffer := make([]byte, 1500); ; {
-			n, from, err := conn.ReadFrom(buffer)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if answer, err := answerDNS(buffer[:n]); err == nil {
-				_, _ = conn.WriteTo(answer, from)
-			}
-		}
-	}()
-	return conn.LocalAddr().String()
-}
-
-func answerDNS(question []byte) ([]byte, error) {
-	var m dnsmessage.Message
-	if err := m.Unpack(question); err != nil {
-		return nil, err
-	}
-	m.Header.Response, m.Header.Authoritative, m.Additionals = true, true, nil
-	q := m.Questions[0]
-	switch name := q.Name.String(); {
-	case !strings.HasSuffix(name, ".svc.cluster.local.") || strings.HasPrefix(name, "missing."):
-		m.Header.RCode = dnsmessage.RCodeNameError
-	case q.Type == dnsmessage.TypeA:
-		m.Answers = []dnsmessage.Resource{{
-			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
-		}}
-	}
-	return m.Pack()
 }

@@ -156,10 +156,14 @@ func TestDependencies(t *testing.T) {
 	s.define(crd("eventing.knative.dev", "Broker", "brokers", "v1"))
 	s.define(crd("eventing.knative.dev", "Trigger", "triggers", "v1"))
 	s.awaitCondition(quick, condition, true, operatorv1alpha1.ReasonAvailable)
-	s.await(quick, operatorv1alpha1.StateWarning, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNotSupported)
+	// Nobody serves Brokers here.
+	s.awaitCondition(quick, operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonMeshUnavailable)
 	s.check(s.published(t.Context()))
 	s.patch(eventings, "eventing", `{"spec":{"backend":{"type":"nats"}}}`)
 	s.await(quick, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionBackendAvailable, operatorv1alpha1.ReasonNATSAvailable)
+	if _, err := s.get(schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1", Resource: "brokers"}, "eventing"); poll.Gone(err) != nil {
+		t.Errorf("the Broker is left: %v", err)
+	}
 }
 
 // awaitCondition waits until a condition of the Eventing has a status and a reason.
@@ -210,6 +214,7 @@ func TestPrefixes(t *testing.T) {
 	s.remove(metav1.DeletePropagationBackground)
 	versions := s.versions("eventing")
 	s.prefix = "shop"
+	s.accounts()
 	s.start()
 	s.installed()
 	for name, version := range s.versions("eventing") {

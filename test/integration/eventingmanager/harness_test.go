@@ -32,8 +32,9 @@ import (
 	eventingmanager "github.com/kyma-project/eventmesh-migration/charts/eventing-manager"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
+	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
+	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
-	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -55,17 +56,22 @@ var (
 	secrets       = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	services      = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	statefulSets  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
+	deployments   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	autoscalers   = schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
 	claims        = schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumeclaims"}
 	budgets       = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
 	pods          = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// one is an Eventing with one server, which is as many as pods that are processes can have.
+// one is an Eventing with one server, which is as many as pods that are processes can have, and one pod of each program.
 const one = `
 apiVersion: operator.kyma-project.io/v1alpha1
 kind: Eventing
 metadata: {name: eventing}
-spec: {backend: {type: nats, config: {natsStreamReplicas: 1, natsStreamMaxSize: 10Mi, natsStorage: {size: 100Mi, sync: Interval}}}}
+spec:
+  backend: {type: nats, config: {natsStreamReplicas: 1, natsStreamMaxSize: 10Mi, natsStorage: {size: 100Mi, sync: Interval}}}
+  publisher: {replicas: {min: 1, max: 1}}
+  controller: {replicas: 1}
 `
 
 // site is a namespace with an operator, and a node for its pods.
@@ -76,7 +82,7 @@ type site struct {
 	core      clientset.Interface
 	client    dynamic.Interface
 	node      *standin.Node
-	pods      *natsserver.Pods
+	pods      *eventingpods.Pods
 	operator  *suite.Process
 	log       *log
 	kube      string
@@ -105,9 +111,8 @@ func (l *log) String() string {
 func newSite(t *testing.T, namespace string) *site {
 	t.Helper()
 	s := &site{t: t, namespace: namespace, prefix: "eventing", log: &log{}}
+	s.pods = eventingpods.New(t, cluster)
 	var err error
-	s.pods, err = natsserver.NewPods()
-	s.check(err)
 	s.core, err = clientset.NewForConfig(cluster.Config())
 	s.check(err)
 	s.client, err = dynamic.NewForConfig(cluster.Config())
@@ -118,6 +123,7 @@ func newSite(t *testing.T, namespace string) *site {
 	s.check(err)
 	_, err = s.core.StorageV1().StorageClasses().Create(t.Context(), standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	s.check(err)
+	s.accounts()
 	// Not that of the test: a comma in its name ends a path in the configuration of NATS.
 	dir, err := os.MkdirTemp("", "eventing-node-") //nolint:usetesting // see above
 	s.check(err)
@@ -133,6 +139,47 @@ func (s *site) check(err error) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// accounts creates the accounts of the programs, with the Roles of the operator's chart.
+func (s *site) accounts() {
+	s.t.Helper()
+	for _, u := range rendered(s.t, s.namespace, s.prefix) {
+		gvr, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+		if gvr.Group != "rbac.authorization.k8s.io" && gvr.Resource != "serviceaccounts" {
+			continue
+		}
+		of := dynamic.ResourceInterface(s.client.Resource(gvr))
+		if u.GetNamespace() != "" {
+			of = s.client.Resource(gvr).Namespace(u.GetNamespace())
+		}
+		_, err := of.Apply(s.t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "helm", Force: true})
+		s.check(err)
+	}
+}
+
+// rendered is the operator's chart.
+func rendered(t *testing.T, namespace, prefix string) (all []*unstructured.Unstructured) {
+	t.Helper()
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := helm.New(t.Context(), root, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := h.Template(t.Context(), "eventing-manager", "charts/eventing-manager", "--namespace", namespace, "--kube-version", "1.36.0",
+		"--set", "image.tag=test,resourcePrefix="+prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
+		if u := object(t, document); u.GetKind() != "" {
+			all = append(all, u)
+		}
+	}
+	return all
 }
 
 // clean removes all, whatever state the test has left it in.
@@ -159,7 +206,7 @@ func (s *site) clean() {
 			}
 		}
 	}
-	for _, gvr := range []schema.GroupVersionResource{statefulSets, services, configMaps, secrets, budgets} {
+	for _, gvr := range []schema.GroupVersionResource{autoscalers, deployments, statefulSets, services, configMaps, secrets, budgets} {
 		s.check(s.client.Resource(gvr).Namespace(s.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/plane"}))
 	}
 	poll.Until(s.t, time.Minute, "the pods are gone", func(ctx context.Context) error {
@@ -189,11 +236,13 @@ func (s *site) start(more ...string) *suite.Process {
 	if s.kube == "" {
 		s.kube = cluster.Kubeconfig
 	}
-	url, err := s.pods.URL(s.namespace, s.prefix+"-nats-0")
+	url, err := s.pods.NATS.URL(s.namespace, s.prefix+"-nats-0")
 	s.check(err)
+	url = strings.Replace(url, "127.0.0.1", "localhost", 1) // which the certificate names
 	args := append([]string{
 		"--kubeconfig", s.kube, "--namespace", s.namespace, "--resource-prefix", s.prefix, "--nats-image", "nats-server:test",
-		"--nats-url", strings.Replace(url, "127.0.0.1", "localhost", 1), "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
+		"--publisher-image", eventingpods.Publisher + ":test", "--controller-image", eventingpods.Controller + ":test",
+		"--nats-url", url, "--nats-client-url", url, "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
 		"--drain-delay", "1s", "--drain-watch", "1s",
 	}, append(s.args, more...)...)
 	s.operator = suite.Start(s.t, suite.Program{Binary: suite.Build(s.t, "./cmd/eventing-manager"), Args: args, Stderr: s.log})
@@ -288,7 +337,7 @@ func (s *site) as(user string) *nats.Conn {
 	s.check(err)
 	authority, err := s.core.CoreV1().Secrets(s.namespace).Get(s.t.Context(), s.prefix+"-nats-ca", metav1.GetOptions{})
 	s.check(err)
-	url, err := s.pods.URL(s.namespace, s.prefix+"-nats-0")
+	url, err := s.pods.NATS.URL(s.namespace, s.prefix+"-nats-0")
 	s.check(err)
 	c, err := natsutil.Connect(strings.Replace(url, "127.0.0.1", "localhost", 1), natsutil.Account{Name: user, Seed: seeds.Data[user], CA: authority.Data["ca.crt"], Inbox: "_INBOX." + user})
 	s.check(err)
@@ -324,7 +373,7 @@ func (s *site) gone(limit time.Duration) {
 // left are the objects with the operator's label, as <kind> <name>; claims only if asked for.
 func (s *site) left(withClaims bool) (found []string) {
 	s.t.Helper()
-	kinds := []schema.GroupVersionResource{statefulSets, services, configMaps, secrets, budgets, pods}
+	kinds := []schema.GroupVersionResource{autoscalers, deployments, statefulSets, services, configMaps, secrets, budgets, pods}
 	if withClaims {
 		kinds = append(kinds, claims)
 	}
@@ -332,7 +381,11 @@ func (s *site) left(withClaims bool) (found []string) {
 		list, err := s.client.Resource(gvr).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/plane"})
 		s.check(err)
 		for _, u := range list.Items {
-			found = append(found, u.GetKind()+" "+u.GetName())
+			name := u.GetName()
+			if u.GetKind() == "Pod" && u.GetLabels()["pod-template-hash"] != "" {
+				name = "of " + u.GetLabels()["app.kubernetes.io/name"] // each pod of a Deployment has another name
+			}
+			found = append(found, u.GetKind()+" "+name)
 		}
 	}
 	return found
@@ -358,7 +411,7 @@ func (s *site) published(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	url, err := s.pods.URL(s.namespace, s.prefix+"-nats-0")
+	url, err := s.pods.NATS.URL(s.namespace, s.prefix+"-nats-0")
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func TestKilledAtEveryRequestToNATS(t *testing.T) {
 	for _, deleting := range []bool{false, true} {
 		killed := 0
 		for n := int64(1); n <= 40 && !s.reached(deleting); n++ {
-			cut := startCut(t, s.pods, s.namespace, n)
+			cut := startCut(t, s.pods.NATS, s.namespace, n)
 			s.released()
 			s.args = []string{"--nats-url", cut.url}
 			s.start()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,7 @@ func TestInstall(t *testing.T) {
 	}
 	content, _, _ := unstructured.NestedStringMap(contract.Object, "data")
 	b, err := backend.ParseBackends(content)
-	if err != nil || b.Serving.String() != "NATS" || b.Accept.String() != "NATS" || b.NATS.URL != "tls://eventing-nats.install.svc:4222" {
+	if err != nil || b.Serving.String() != "NATS" || b.Accept.String() != "NATS" || !strings.HasPrefix(b.NATS.URL, "tls://localhost:") {
 		t.Errorf("backends %+v, %v", b, err)
 	}
 	s.logLine(t)
@@ -76,12 +77,8 @@ func TestInstall(t *testing.T) {
 	if len(done) > 1 {
 		t.Errorf("an idle operator writes: %v", done)
 	}
-	for _, secret := range []string{"SU", "PRIVATE KEY"} {
-		for line := range strings.Lines(s.log.String()) {
-			if i := strings.Index(line, secret); i >= 0 && len(line) > i+40 && !strings.Contains(line[i:i+10], " ") {
-				t.Errorf("the log has what may be a seed: %s", line)
-			}
-		}
+	if found := regexp.MustCompile(`SU[A-Z2-7]{56}|PRIVATE KEY`).FindString(s.log.String()); found != "" {
+		t.Errorf("the log has %.6s…, which is a seed or a key", found)
 	}
 }
 

@@ -10,37 +10,73 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// rare are permissions that no test of this package uses, with the reason why the operator has them.
-var rare = map[string]string{
-	"update apps/statefulsets":                            "an apply that is invalid is followed by an update, which a StatefulSet refuses, too",
-	"update configmaps":                                   "the same, for an object whose lists hold nothing by name",
-	"update secrets":                                      "the same",
-	"update policy/poddisruptionbudgets":                  "the same",
-	"create policy/poddisruptionbudgets":                  "with three servers: test/e2e",
-	"patch policy/poddisruptionbudgets":                   "the same",
-	"delete policy/poddisruptionbudgets":                  "the same",
-	"get policy/poddisruptionbudgets":                     "the same",
-	"delete monitoring.coreos.com/servicemonitors":        "an Eventing that is deleted while the kind is served",
-	"delete security.istio.io/peerauthentications":        "the same",
-	"list apiextensions.k8s.io/customresourcedefinitions": "a watch begins with a list where the API server does not stream lists",
-	"patch events":                                        "an Event that is repeated",
-	"create events":                                       "recorders use events.k8s.io where it is served",
-	"patch events.k8s.io/events":                          "an Event that is repeated",
+// rare are permissions of each program that no test of this package uses, with the reason why the program has them.
+var rare = map[string]map[string]string{
+	eventingpods.Manager: {
+		"update apps/statefulsets":                            "an apply that is invalid is followed by an update, which a StatefulSet refuses, too",
+		"update configmaps":                                   "the same, for an object whose lists hold nothing by name",
+		"update secrets":                                      "the same",
+		"update policy/poddisruptionbudgets":                  "the same",
+		"create policy/poddisruptionbudgets":                  "with three servers: test/e2e",
+		"patch policy/poddisruptionbudgets":                   "the same",
+		"delete policy/poddisruptionbudgets":                  "the same",
+		"get policy/poddisruptionbudgets":                     "the same",
+		"delete monitoring.coreos.com/servicemonitors":        "an Eventing that is deleted while the kind is served",
+		"delete security.istio.io/peerauthentications":        "the same",
+		"list apiextensions.k8s.io/customresourcedefinitions": "a watch begins with a list where the API server does not stream lists",
+		"patch events":                                        "an Event that is repeated",
+		"create events":                                       "recorders use events.k8s.io where it is served",
+		"patch events.k8s.io/events":                          "an Event that is repeated",
+		"update services":                                     "as with configmaps, unless a port was edited",
+		"update apps/deployments":                             "the same",
+		"create autoscaling/horizontalpodautoscalers":         "with bounds that differ: internal/eventing/decide",
+		"patch eventing.knative.dev/brokers":                  "test/e2e",
+		"update eventing.knative.dev/brokers":                 "an apply that is invalid is followed by an update",
+		"get eventing.knative.dev/triggers":                   "a controller that is gone has left one",
+		"delete eventing.knative.dev/triggers":                "the same",
+		"get autoscaling/horizontalpodautoscalers":            "the same",
+		"patch autoscaling/horizontalpodautoscalers":          "the same",
+		"update autoscaling/horizontalpodautoscalers":         "the same",
+		"delete autoscaling/horizontalpodautoscalers":         "the same",
+	},
+	eventingpods.Controller: {
+		"get eventing.knative.dev/brokers":     "on the mesh: test/integration/eventing",
+		"get eventing.knative.dev/triggers":    "the same",
+		"list eventing.knative.dev/triggers":   "the same",
+		"watch eventing.knative.dev/triggers":  "the same",
+		"create eventing.knative.dev/triggers": "the same",
+		"patch eventing.knative.dev/triggers":  "the same",
+		"delete eventing.knative.dev/triggers": "the same",
+		"create events":                        "recorders use events.k8s.io where it is served",
+		"patch events":                         "the same",
+		"create events.k8s.io/events":          "an Event about the election",
+		"patch events.k8s.io/events":           "an Event that is repeated",
+	},
+	eventingpods.Publisher: {},
 }
 
-// TestRoleIsUsed comes last: all that the tests before it made the operator ask for is in the Roles of the chart, and the Roles have nothing else.
+// TestRoleIsUsed comes last: all that the tests before it made a program ask for is in its Roles of the chart, and the Roles have nothing else.
 func TestRoleIsUsed(t *testing.T) {
 	if run := flag.Lookup("test.run"); run != nil && run.Value.String() != "" {
 		t.Skip("it looks at what all tests of the package did")
 	}
+	for program, rare := range rare {
+		t.Run(program, func(t *testing.T) {
+			roleIsUsed(t, program, rare)
+		})
+	}
+}
+
+func roleIsUsed(t *testing.T, program string, rare map[string]string) {
+	t.Helper()
 	allowed := map[string]bool{}
-	for _, rule := range operatorRules(t) {
+	for _, rule := range rulesOf(t, program) {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
 				if group != "" {
@@ -52,7 +88,12 @@ func TestRoleIsUsed(t *testing.T) {
 			}
 		}
 	}
-	requests, err := cluster.Requests(t.Context(), 0, func(r kubernetes.Request) bool { return byOperator(r) && r.Resource != "" })
+	// The operator runs as the administrator here; the others run in pods, with their own accounts.
+	mine := func(r kubernetes.Request) bool { return strings.HasSuffix(r.User, ":"+program) }
+	if program == eventingpods.Manager {
+		mine = byOperator
+	}
+	requests, err := cluster.Requests(t.Context(), 0, func(r kubernetes.Request) bool { return mine(r) && r.Resource != "" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +107,12 @@ func TestRoleIsUsed(t *testing.T) {
 	}
 	for _, permission := range slices.Sorted(maps.Keys(used)) {
 		if !allowed[permission] {
-			t.Errorf("the operator uses %s, which its Roles do not have", permission)
+			t.Errorf("the program uses %s, which its Roles do not have", permission)
 		}
 	}
 	for _, permission := range slices.Sorted(maps.Keys(allowed)) {
 		if !used[permission] && rare[permission] == "" {
-			t.Errorf("the Roles have %s, which the operator does not use", permission)
+			t.Errorf("the Roles have %s, which the program does not use", permission)
 		}
 	}
 	for permission := range rare {
@@ -81,30 +122,18 @@ func TestRoleIsUsed(t *testing.T) {
 	}
 }
 
-// operatorRules are those of the Roles and ClusterRoles of the operator's account.
-func operatorRules(t *testing.T) (rules []rbacv1.PolicyRule) {
+// rulesOf are those of the Roles and ClusterRoles of a program's account.
+func rulesOf(t *testing.T, program string) (rules []rbacv1.PolicyRule) {
 	t.Helper()
-	root, err := kubernetes.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := helm.New(t.Context(), root, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := h.Template(t.Context(), "eventing-manager", "charts/eventing-manager", "--namespace", "kyma-system", "--kube-version", "1.36.0",
-		"--set", "image.tag=test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for document := range strings.SplitSeq(text, "\n---") {
+	for _, u := range rendered(t, "kyma-system", "eventing") {
 		var role rbacv1.ClusterRole
-		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+		if !strings.HasSuffix(u.GetKind(), "Role") || !strings.HasSuffix(":"+u.GetName(), ":"+program) {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &role); err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(role.Kind, "Role") && role.Name == "eventing-manager" {
-			rules = append(rules, role.Rules...)
-		}
+		rules = append(rules, role.Rules...)
 	}
 	if len(rules) == 0 {
 		t.Fatal("there are no rules")

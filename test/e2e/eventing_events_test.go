@@ -1,0 +1,175 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/prober"
+)
+
+// events sends events to the publisher, first one by hand and then many, while pods of NATS, of the controller and of the publisher are
+// killed. What was accepted arrives at the sink.
+func (e *eventing) events(t *testing.T, began time.Time) {
+	t.Helper()
+	ctx := t.Context()
+	client, err := rest.HTTPClientFor(e.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Timeout = 15 * time.Second
+	// As everything from outside, through somebody who knows the Service's endpoints.
+	service := e.Config().Host + "/api/v1/namespaces/" + eventingNamespace + "/services/http:eventing-publisher-proxy:80/proxy"
+	p := prober.New([]prober.Target{{Application: "commerce", EventType: "order.created", URL: service + "/commerce/v1/events"}}, prober.Options{Client: client, MaxPending: 100})
+	published := make(chan *http.Request, 1)
+	url := e.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Ce-Id") == "1" { // that of the guide
+			published <- r
+			return
+		}
+		p.ServeHTTP(w, r)
+	}))
+	guide := e.guide(t, "docs/eventing-subscriptions.md")
+	if len(guide) != 3 {
+		t.Fatalf("the guide has %d blocks of commands", len(guide))
+	}
+	guide[0]()
+	e.relay(t, "shop", "orders", 8080, url)
+	e.rolledOut(t, "shop", "orders")
+	answer := guide[1]()
+	guide[2]()
+	select {
+	case r := <-published:
+		t.Logf("from the first kubectl apply to the event at its sink: %.0f s", time.Since(began).Seconds())
+		if !strings.Contains(answer, " 204 ") || r.Header.Get("Ce-Source") != "commerce" || r.Header.Get("Ce-Type") != "order.created.v1" || r.ContentLength != int64(len(`{"order": 7}`)) {
+			t.Errorf("answer %s; the sink got %v", answer, r.Header)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the event of /publish did not arrive; answer %s", answer)
+	}
+
+	const kills, pause = 6, 10 * time.Second
+	sending, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.Run(sending)
+	}()
+	defer func() {
+		stop()
+		<-done
+	}()
+	if err := p.AwaitAccepted(ctx, 100); err != nil {
+		t.Fatalf("%v\n%s", err, p.Report())
+	}
+	var slowest time.Duration
+	for i := range kills {
+		component := []string{"nats", "controller", "publisher-proxy"}[i%3]
+		p.Step("killed " + component)
+		e.kill(t, component)
+		at := time.Now()
+		if err := p.AwaitAccepted(ctx, 1); err != nil {
+			t.Fatalf("%v\n%s", err, p.Report())
+		}
+		slowest = max(slowest, time.Since(at))
+		select {
+		case <-time.After(pause - time.Since(at)):
+		case <-ctx.Done():
+		}
+	}
+	stop()
+	<-done
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := p.Await(waiting); err != nil {
+		t.Error(err)
+	}
+	r := p.Report()
+	t.Logf("%d kills, accepting again after at most %.1f s; the prober's report:\n%s", kills, slowest.Seconds(), r)
+	if len(r.Missing) > 0 || len(r.GivenUp) > 0 || slowest > 15*time.Second {
+		t.Errorf("events were lost, or refused for more than 15 s:\n%s", r)
+	}
+	for _, program := range []string{"eventing-controller", "eventing-publisher-proxy"} {
+		account := "system:serviceaccount:" + eventingNamespace + ":" + program
+		refused, err := e.Requests(ctx, 0, func(r kubernetes.Request) bool { return r.User == account && r.Code == http.StatusForbidden })
+		if err != nil || len(refused) > 0 {
+			t.Errorf("the Role of %s lacks %v, %v", program, refused, err)
+		}
+	}
+	e.rolledOut(t, eventingNamespace, "eventing-controller")
+	e.rolledOut(t, eventingNamespace, "eventing-publisher-proxy")
+	e.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
+}
+
+// guide is each block of commands of a document. Call it to run it, from the root of the repository; it returns the output.
+func (e *eventing) guide(t *testing.T, document string) (blocks []func() string) {
+	t.Helper()
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range strings.Split(string(text), "```bash\n")[1:] {
+		script, _, _ := strings.Cut(block, "```")
+		blocks = append(blocks, func() string {
+			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+			cmd.Dir = root
+			cmd.Env = []string{"KUBECONFIG=" + e.Kubeconfig, "HOME=" + t.TempDir(), "PATH=" + filepath.Dir(e.kubectl) + ":" + os.Getenv("PATH")}
+			cmd.WaitDelay = 10 * time.Second
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s\n%s", document, err, script, out)
+			}
+			return string(out)
+		})
+	}
+	return blocks
+}
+
+// kill deletes one pod of a component, without the time that it has to end. Kubernetes waits longer and longer before it starts a container
+// again whose process was killed, so a new pod is what a test can wait for.
+func (e *eventing) kill(t *testing.T, component string) {
+	t.Helper()
+	pods, err := e.client.CoreV1().Pods(eventingNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component})
+	if err == nil && len(pods.Items) == 0 {
+		err = errors.New("there is none")
+	}
+	if err == nil {
+		err = e.client.CoreV1().Pods(eventingNamespace).Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	}
+	if err != nil {
+		t.Errorf("cannot kill a pod of %s: %v", component, err)
+	}
+}
+
+// serveHere starts a server that pods reach, and returns its URL.
+func (c *cluster) serveHere(t *testing.T, h http.Handler) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(c.Host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(h)
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL
+}

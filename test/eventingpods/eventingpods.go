@@ -1,0 +1,192 @@
+// Package eventingpods runs the programs of eventing in pods that are processes: the operator, the publisher, the controller and NATS,
+// each with the arguments, the volumes and the ServiceAccount of its pod.
+package eventingpods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/natsserver"
+	"github.com/kyma-project/eventmesh-migration/test/standin"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
+)
+
+// The names of the programs, which are those of their images.
+const (
+	Manager    = "eventing-manager"
+	Publisher  = "eventing-publisher-proxy"
+	Controller = "eventing-controller"
+)
+
+// ports are those of each program, and the flag that sets each.
+var ports = map[string]map[int32]string{
+	Manager:    {8080: "--metrics-bind-address", 8081: "--health-probe-bind-address"},
+	Publisher:  {8080: "--port", 9090: "--metrics-port"},
+	Controller: {8080: "--metrics-address", 8081: "--health-address", 8082: "--deliver-address"},
+}
+
+// Pods runs pods of a standin.Node: its Run is that of standin.NodeOptions.
+type Pods struct {
+	// NATS are the servers.
+	NATS *natsserver.Pods
+	// More are arguments of a program in addition to those of its pod.
+	More map[string][]string
+
+	t          testing.TB
+	core       clientset.Interface
+	kubeconfig string
+	dir        string
+	binaries   map[string]string
+
+	mu      sync.Mutex
+	running map[*container]bool
+	logs    []*container
+}
+
+// New builds the programs. What they wrote is in the log of a test that fails.
+func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
+	t.Helper()
+	servers, err := natsserver.NewPods()
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := clientset.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Pods{
+		NATS: servers, More: map[string][]string{}, t: t, core: core, kubeconfig: cluster.Kubeconfig, dir: t.TempDir(),
+		binaries: map[string]string{}, running: map[*container]bool{},
+	}
+	for program := range ports {
+		p.binaries[program] = suite.Build(t, "./cmd/"+program)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, c := range p.logs {
+			c.Kill()
+			<-c.Exited()
+			t.Logf("Pod %s wrote:\n%s", c.pod, c.Output())
+		}
+	})
+	return p
+}
+
+// container is one run of a program.
+type container struct {
+	*standin.Process
+	pod, program string
+	ports        map[int32]string // addresses, by the port of the pod
+}
+
+// At implements standin.Listener.
+func (c *container) At(port int32) string { return c.ports[port] }
+
+// Run starts the program of a pod, which the last part of its image names.
+func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) (standin.Container, error) {
+	program := standin.Program(pod)
+	if program == "nats-server" {
+		return p.NATS.Run(ctx, pod, mounts)
+	}
+	binary := p.binaries[program]
+	if binary == "" {
+		return nil, fmt.Errorf("no image has the program %q", program)
+	}
+	kubeconfig, err := p.account(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	c := &container{pod: pod.Namespace + "/" + pod.Name, program: program, ports: map[int32]string{}}
+	args := mounts.All(pod.Spec.Containers[0].Args)
+	if program == Controller { // the files of its seed and of the authority are where the program looks by default
+		args = append(args, mounts.All([]string{"--nats-seed-file=/etc/eventing/nats-user/controller", "--nats-ca-file=/etc/eventing/nats-ca/ca.crt"})...)
+	}
+	for _, port := range slices.Sorted(maps.Keys(ports[program])) {
+		address, err := free()
+		if err != nil {
+			return nil, err
+		}
+		c.ports[port] = address
+		if program == Publisher {
+			address = address[strings.LastIndex(address, ":")+1:]
+		}
+		args = append(args, ports[program][port]+"="+address)
+	}
+	args = append(args, p.More[program]...)
+	if c.Process, err = standin.StartProcess(binary, append(standin.Env(pod), "KUBECONFIG="+kubeconfig), args); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.running[c] = true
+	p.logs = append(p.logs, c)
+	p.mu.Unlock()
+	go func() {
+		<-c.Exited()
+		p.mu.Lock()
+		delete(p.running, c)
+		p.mu.Unlock()
+	}()
+	return c, nil
+}
+
+// account is a kubeconfig with the ServiceAccount of a pod.
+func (p *Pods) account(ctx context.Context, pod *corev1.Pod) (string, error) {
+	if pod.Spec.AutomountServiceAccountToken == nil || !*pod.Spec.AutomountServiceAccountToken {
+		return "", errors.New("the pod mounts no token, so that its program cannot reach the API server")
+	}
+	token, err := p.core.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	config, err := clientcmd.LoadFromFile(p.kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	for user := range config.AuthInfos {
+		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	}
+	file := filepath.Join(p.dir, string(pod.UID))
+	return file, clientcmd.WriteToFile(*config, file)
+}
+
+// free is an address that nobody listens on now.
+func free() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// At are the addresses of a port of all running pods of a program, sorted: what a Service has.
+func (p *Pods) At(program string, port int32) (addresses []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.running {
+		if c.program == program {
+			addresses = append(addresses, c.ports[port])
+		}
+	}
+	slices.Sort(addresses)
+	return addresses
+}
