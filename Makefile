@@ -54,8 +54,10 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 
 # These tests only start programs. The programs have the race detector; the tests, whose stand-ins and snapshots would take a
 # third of the time with it, do not: those have tests of their own. They run beside the others, the longest first. Vet is in make verify.
+# Those of release compress, which takes ten times as long with it.
+# charts/modulepack and decide have no goroutines; they compile rules and play schedules, which takes ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox
+PROCESSES := ./test/integration/eventingmanager ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox
 LONGEST := ./test/integration/eventbus
 
 ##@ Building
@@ -98,6 +100,40 @@ charts: ## Generate charts and documentation tables from internal/registry and v
 	go run ./charts/generate
 	$(CONTROLLER_GEN) output:crd:artifacts:config=$(CRDS)
 
+# The images of the module: an OCI layout such as that of a release, or - for those in $(REPOSITORY). Without one, what is here is packed
+# for linux/amd64, to try the module.
+MODULE_IMAGES ?= bin/module/images
+MODULE_PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/eventing-*/main.go)) nats-server
+MODULE_VERSION = $(shell cat module/VERSION)
+MODULEPACK := go run ./charts/modulepack
+.PHONY: module
+module: ## Everything that a module provider delivers, into dist/<version> (MODULE_IMAGES=layout of a release)
+ifeq ($(origin MODULE_IMAGES),file)
+	mkdir -p bin/module
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/kyma-project/eventmesh-migration/internal/version.linked=$(MODULE_VERSION)' \
+	  -o bin/module/ $(foreach program,$(MODULE_PROGRAMS),$(or $(PACKAGE_$(program)),./cmd/$(program)))
+	$(MODULEPACK) images -programs bin/module -images $(MODULE_IMAGES) -commit "$$(git rev-parse HEAD)"
+endif
+	$(MODULEPACK) render -images $(MODULE_IMAGES) -repository "$(REPOSITORY)"
+
+# What no channel may fall behind: module/channels.yaml of the branch that a change is submitted to.
+BASE ?= HEAD
+# The directory of the bundle that a channel has now: the new one is applied over it. Without one, over a copy with a lower version.
+PREVIOUS ?=
+.PHONY: module-check
+module-check: module cluster ## The submission pipeline: verify, install, and upgrade from what a channel has (BASE=main, PREVIOUS=directory)
+	@git show "$(BASE):module/channels.yaml" >bin/channels-before.yaml 2>/dev/null || cp module/channels.yaml bin/channels-before.yaml
+	$(MODULEPACK) verify -images $(MODULE_IMAGES) -repository "$(REPOSITORY)" -before bin/channels-before.yaml
+	MODULE_BUNDLE="$(CURDIR)/dist/$(MODULE_VERSION)" MODULE_PREVIOUS="$(if $(PREVIOUS),$(abspath $(PREVIOUS)))" go test -count 1 -timeout 10m -v -run '^TestSmoke$$' ./test/module
+
+REGISTRY ?= $(REPOSITORY)
+KEY ?=
+.PHONY: module-push
+module-push: ## Push dist/<version> and sign it, and what it refers to: REGISTRY=registry.example/path KEY=private.pem
+	@if [[ -z "$(KEY)" ]]; then echo "module-push: name the private key, KEY=private.pem (docs/module.md#sign)" >&2; exit 2; fi
+	$(MODULEPACK) push -registry "$(REGISTRY)" -record
+	$(MODULEPACK) sign -registry "$(REGISTRY)" -key "$(KEY)"
+
 KYMA_VERSION ?= 1.11
 # A file with a line <repository>/<program>@sha256:... for each image.
 DIGESTS ?=
@@ -114,6 +150,13 @@ operator-image: ## Build application-operator's image with our event-service, an
 	go run ./charts/applicationoverlay -chart "$(KYMA)/components/application-operator/charts/application" -into bin/image/application
 	$(BUILDER) --quiet -f Dockerfile.application-operator --build-arg OPERATOR=$(OPERATOR) -t $(REPOSITORY)/application-operator:$(TAG) . >/dev/null
 	go run ./charts/applicationoverlay -connector "$(KYMA)/resources/application-connector" -repository "$(REPOSITORY)" -tag "$(TAG)"
+
+# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images and charts.
+KEY ?=
+PUSH ?=
+.PHONY: release
+release: ## Make everything for a version, signed: VERSION=0.1.0 KEY=release.key (PUSH=1: push it, too)
+	go run ./release build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" $(if $(PUSH),-push)
 
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)
@@ -140,7 +183,8 @@ e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip
 	  echo "e2e: $$why" >&2; exit 1; \
 	fi; \
 	go -C test/kubernetes/build run . build --knative; \
-	go test -v -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/...
+	go test -v -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/... && \
+	go test -v -p 1 -tags e2e -count 1 -timeout 20m -run '^TestKnative' ./test/integration/eventing
 
 .PHONY: test-slow
 test-slow: cc cluster ## Suites that make test leaves out: too long, or too new for CI
@@ -149,7 +193,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./internal/eventmap ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
+SLOW := ./charts/modulepack ./internal/eventmap ./release ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
   ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old
@@ -161,6 +205,10 @@ test-old: cc ## The demo, and the suites of the engine and the jobs, on the Kube
 
 OLD := ./test/kubernetes ./test/snapshot ./test/integration/engine ./test/integration/eventbus ./test/integration/httpsource \
   ./test/integration/jobmanager ./test/integration/serviceinstance ./test/integration/trigger
+
+.PHONY: release-check
+release-check: ## Make a version twice, from two clones with cold caches, and compare the bytes (an hour on 2 cores)
+	go test -tags release -count 1 -timeout 4h -v -run '^TestRelease' ./release
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
@@ -177,7 +225,7 @@ bench: cluster ## Compare time, requests and memory with a plain client-go loop 
 	go test -tags bench -count 1 -timeout 30m -v -run '^TestPublisher(Bench|Memory)$$' ./test/integration/eventing
 
 ##@ Keeping it tidy
-MODULES := examples/installer tools/api test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build
+MODULES := examples/installer tools/api test/cosign test/helm/v2 test/helm/v3 test/kubernetes/build test/natsstreaming test/servicecatalog/build
 .PHONY: lint
 lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
@@ -200,13 +248,13 @@ vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=
 
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files
-	gofmt -w api charts cmd examples internal licenses pkg test
+	gofmt -w api charts cmd examples internal licenses pkg release test
 	for dir in . $(MODULES); do go -C $$dir mod tidy; done
 	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
-	@unformatted=$$(gofmt -l api charts cmd examples internal licenses pkg test); \
+	@unformatted=$$(gofmt -l api charts cmd examples internal licenses pkg release test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod -diff

@@ -5,6 +5,7 @@
 //
 // A command is one of cmd/, or <name>=<package>. Each gets a folder: LICENSE, and below the module's path and version what the module has. A module without a text
 // is an error, and so is a module that a program in -programs says it is linked from and that has no text in its folder.
+// Other platforms than the images' may have other modules: -platform windows/amd64.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -29,27 +31,37 @@ import (
 func main() {
 	into := flag.String("into", "bin/image/licenses", "`folder` for a folder of each command, which is deleted first")
 	programs := flag.String("programs", "", "`folder` of the built programs, to compare with")
+	platform := flag.String("platform", "linux/"+runtime.GOARCH, "`os/architecture` that the programs are for")
 	flag.Parse()
-	if err := run(context.Background(), *into, *programs, flag.Args()); err != nil {
+	if err := run(context.Background(), *into, *programs, *platform, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "licenses:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, into, programs string, commands []string) error {
+func run(ctx context.Context, into, programs, platform string, commands []string) error {
+	goos, goarch, found := strings.Cut(platform, "/")
+	if !found {
+		return fmt.Errorf("the platform %q is not os/architecture", platform)
+	}
+	env := []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0"}
 	for _, command := range commands {
 		command, of, found := strings.Cut(command, "=")
 		if !found {
 			of = "./cmd/" + command
 		}
 		dir := filepath.Join(into, command)
-		if err := collect(ctx, of, dir); err != nil {
+		if err := collect(ctx, of, dir, env); err != nil {
 			return fmt.Errorf("%s: %w", command, err)
 		}
 		if programs == "" {
 			continue
 		}
-		info, err := buildinfo.ReadFile(filepath.Join(programs, command))
+		program := filepath.Join(programs, command)
+		if goos == "windows" {
+			program += ".exe"
+		}
+		info, err := buildinfo.ReadFile(program)
 		if err != nil {
 			return fmt.Errorf("cannot read from which modules %s is linked: %w", command, err)
 		}
@@ -78,12 +90,12 @@ func (m *module) folder() string {
 	return filepath.FromSlash(m.Path + "@" + m.Version)
 }
 
-// collect makes the folder of one command, given as go list takes it.
-func collect(ctx context.Context, command, into string) error {
+// collect makes the folder of one command, given as go list takes it. The environment names the platform.
+func collect(ctx context.Context, command, into string, env []string) error {
 	if err := os.RemoveAll(into); err != nil {
 		return err
 	}
-	modules, packages, err := linked(ctx, command)
+	modules, packages, err := linked(ctx, command, env)
 	if err != nil {
 		return err
 	}
@@ -111,14 +123,14 @@ func collect(ctx context.Context, command, into string) error {
 
 // linked returns the modules that a command is linked from, and the folders of their packages that are in it, by the
 // module's path. Go's own library counts as a module "go".
-func linked(ctx context.Context, command string) (modules []*module, packages map[string][]string, err error) {
-	env, err := list(ctx, "env", "GOROOT", "GOVERSION")
+func linked(ctx context.Context, command string, env []string) (modules []*module, packages map[string][]string, err error) {
+	about, err := list(ctx, env, "env", "GOROOT", "GOVERSION")
 	if err != nil {
 		return nil, nil, err
 	}
-	root, version, _ := strings.Cut(strings.TrimSpace(string(env)), "\n")
+	root, version, _ := strings.Cut(strings.TrimSpace(string(about)), "\n")
 	modules = []*module{{Path: "go", Version: strings.TrimPrefix(version, "go"), Dir: root}}
-	out, err := list(ctx, "list", "-deps", "-json=Dir,Module", command)
+	out, err := list(ctx, env, "list", "-deps", "-json=Dir,Module", command)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,10 +160,10 @@ func linked(ctx context.Context, command string) (modules []*module, packages ma
 	}
 }
 
-// list runs go for the platform of the images.
-func list(ctx context.Context, args ...string) ([]byte, error) {
+// list runs go for a platform.
+func list(ctx context.Context, env []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

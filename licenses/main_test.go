@@ -14,6 +14,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
+// images is the platform of images.
+var images = []string{"GOOS=linux", "CGO_ENABLED=0"}
+
 // TestEachLinkedModuleIsInTheImageWithItsLicence collects for each command, and asks programs themselves what they are
 // linked from. Fails on the commit before: images held a program and nothing else.
 func TestEachLinkedModuleIsInTheImageWithItsLicence(t *testing.T) {
@@ -29,10 +32,10 @@ func TestEachLinkedModuleIsInTheImageWithItsLicence(t *testing.T) {
 		}
 		t.Run(command, func(t *testing.T) {
 			dir := filepath.Join(into, command)
-			if err := collect(t.Context(), of, dir); err != nil {
+			if err := collect(t.Context(), of, dir, images); err != nil {
 				t.Fatal(err)
 			}
-			modules, _, err := linked(t.Context(), of)
+			modules, _, err := linked(t.Context(), of, images)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,6 +150,23 @@ func TestWithoutText(t *testing.T) {
 		got := withoutText(&debug.BuildInfo{GoVersion: tc.goes, Main: debug.Module{Path: ours}, Deps: tc.deps}, dir)
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
+
+// TestOtherPlatformsHaveOtherModules: on Windows, the command line has a module more.
+func TestOtherPlatformsHaveOtherModules(t *testing.T) {
+	for _, tc := range []struct {
+		goos string
+		want bool
+	}{{"linux", false}, {"windows", true}} {
+		modules, _, err := linked(t.Context(), "../cmd/eventmesh-migrate", []string{"GOOS=" + tc.goos, "CGO_ENABLED=0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(modules, func(m *module) bool { return m.Path == "github.com/inconshreveable/mousetrap" })
+		if got != tc.want {
+			t.Errorf("%s: linked from mousetrap: %t, not %t", tc.goos, got, tc.want)
 		}
 	}
 }
