@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -37,7 +38,7 @@ type mesh struct {
 	sinks *recorder
 }
 
-// trigger lets the events of a type come to a path. It returns when Knative says that they do.
+// trigger lets the events of a type come to a path.
 func (m *mesh) trigger(t *testing.T, path, eventType string) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
@@ -86,6 +87,27 @@ func (m *mesh) answer(path string, with func(n int, w http.ResponseWriter)) {
 	m.sinks.answers["/"+path] = with
 }
 
+// known waits until the dispatcher has every Trigger. Knative says before that they are ready: what is published meanwhile is accepted, and
+// does not come (docs/decisions/1202-ready-triggers-are-probed.md).
+func (m *mesh) known(t *testing.T, subscribers map[string]string) {
+	t.Helper()
+	poll.Until(t, time.Minute, "an event comes to every Trigger", func(ctx context.Context) error {
+		for _, eventType := range slices.Compact(slices.Sorted(maps.Values(subscribers))) {
+			id := "known-" + string(uuid.NewUUID())
+			status, _ := m.post(ctx, eventType, id)
+			for path, of := range subscribers {
+				if of == eventType && m.came(id)["/"+path] == 0 {
+					return fmt.Errorf("an event of type %s got %d, and has not come to %s", eventType, status, path)
+				}
+			}
+		}
+		return nil
+	})
+	m.sinks.mu.Lock()
+	defer m.sinks.mu.Unlock()
+	clear(m.sinks.asked)
+}
+
 const knativeNamespace = "knative-eventing"
 
 // meshIsSynchronous: with Channels in memory, an event that the Broker has accepted was delivered to every Trigger. What ends the backend
@@ -110,6 +132,16 @@ func meshIsSynchronous(t *testing.T) {
 		t.Errorf("the kind of Channel behind the Broker is %q in %v", kind, annotations)
 	}
 
+	subscribers := map[string]string{
+		"slow": "slow", "beside-slow": "slow", "failing": "failing", "beside-failing": "failing", "down": "down", "talking": "talking", "refusing": "refusing",
+		"long": "long", "silent": "silent", "steady": "steady", "removed": "steady",
+	}
+	for _, path := range slices.Sorted(maps.Keys(subscribers)) {
+		m.trigger(t, path, subscribers[path])
+	}
+	m.awaitReady(t, triggers, meshNamespace, len(subscribers))
+	m.known(t, subscribers)
+
 	const slow, long = 3 * time.Second, 8 * time.Second
 	var repaired atomic.Bool
 	status := func(code int) func(int, http.ResponseWriter) {
@@ -132,14 +164,6 @@ func meshIsSynchronous(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	subscribers := map[string]string{
-		"slow": "slow", "beside-slow": "slow", "failing": "failing", "beside-failing": "failing", "down": "down", "talking": "talking", "refusing": "refusing",
-		"long": "long", "silent": "silent", "steady": "steady", "removed": "steady",
-	}
-	for _, path := range slices.Sorted(maps.Keys(subscribers)) {
-		m.trigger(t, path, subscribers[path])
-	}
-	m.awaitReady(t, triggers, meshNamespace, len(subscribers))
 
 	// It takes longest, and needs nobody.
 	type answered struct {
