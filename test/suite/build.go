@@ -25,20 +25,29 @@ var built struct {
 // so does the binary, and also with EVENTMESH_TEST_RACE=programs.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
+	path, err := BuildFor(t.Context(), pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// BuildFor is Build for what is no test: it returns an error.
+func BuildFor(ctx context.Context, pkg string) (string, error) {
 	built.Lock()
 	defer built.Unlock()
 	if path := built.binaries[pkg]; path != "" {
-		return path
+		return path, nil
 	}
-	path, err := build(t.Context(), pkg)
+	path, err := build(ctx, pkg)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	if built.binaries == nil {
 		built.binaries = map[string]string{}
 	}
 	built.binaries[pkg] = path
-	return path
+	return path, nil
 }
 
 // build leaves the binary in the user's cache, where the next build finds it up
