@@ -134,12 +134,20 @@ func (s *show) write(name, text string) error {
 	return os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600)
 }
 
+// needs says which program the commands lack.
+func needs() error {
+	for _, program := range []struct{ name, pack string }{{"kubectl", "kubernetes-client"}, {"curl", "curl"}} {
+		if _, err := exec.LookPath(program.name); err != nil {
+			return fmt.Errorf("%s is not installed, and the steps need it. Install it (Debian: apt-get install %s)", program.name, program.pack)
+		}
+	}
+	return nil
+}
+
 // machine says what the pods are, and why.
 func (s *show) machine(ctx context.Context) error {
-	for program, pack := range map[string]string{"kubectl": "kubernetes-client", "curl": "curl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is not installed, and the steps need it. Install it (Debian: apt-get install %s)", program, pack)
-		}
+	if err := needs(); err != nil {
+		return err
 	}
 	if s.processes {
 		s.say("The programs run as processes, without a node. NATS is the only backend: the switch needs a node.")

@@ -272,7 +272,7 @@ func (s *show) follow(ctx context.Context, began time.Time) {
 func (s *show) remove(ctx context.Context) error {
 	err := s.commands(ctx, "kubectl -n "+namespace+" delete --timeout=2m "+subscriptions+" --all",
 		"kubectl -n "+eventingcluster.Namespace+" delete --timeout=3m "+eventings+" eventing",
-		"kubectl delete --wait=true --timeout=2m -f "+s.file("eventing-manager.yaml")+" | tail -n 3")
+		"kubectl delete --wait=true --timeout=2m -f "+s.file("eventing-manager.yaml"))
 	if err != nil {
 		return err
 	}
