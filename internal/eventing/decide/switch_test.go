@@ -225,30 +225,6 @@ func TestBlockedSwitches(t *testing.T) {
 	}
 }
 
-// TestFlippedBack: whatever was done of a switch, the spec can be changed back, and again.
-func TestFlippedBack(t *testing.T) {
-	for n := 0; n < 60; n += 8 {
-		s := installed(t)
-		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
-		s.controller()
-		s.want(operatorv1alpha1.EventMesh)
-		done := s.some(n)
-		s.want(operatorv1alpha1.NATS)
-		s.settle()
-		if s.w.Eventing.Status.State = s.d.Decide(s.w).State; s.w.Eventing.Status.State != operatorv1alpha1.StateReady || !stream.Open(s.w.NATS.Stream.Config) {
-			t.Fatalf("flipped back after %v: %+v", done, s.d.Decide(s.w).Conditions)
-		}
-		s.want(operatorv1alpha1.EventMesh)
-		s.settle()
-		if last := s.d.Decide(s.w); last.State != operatorv1alpha1.StateReady || s.w.Has("StatefulSet") {
-			t.Fatalf("and again after %v: %s %+v", done, last.State, last.Conditions)
-		}
-		if len(done) < n {
-			return // all steps were tried
-		}
-	}
-}
-
 // settle plays on until nothing changes, while Kubernetes and NATS do their part.
 func (s *scene) settle() {
 	s.t.Helper()
@@ -289,7 +265,7 @@ func TestNothingIsLost(t *testing.T) {
 // random does one thing, and says what.
 func (s *scene) random(r *rand.Rand) string {
 	s.t.Helper()
-	switch n := r.IntN(20); {
+	switch n := r.IntN(22); {
 	case n < 10: // the operator does some of what it has decided
 		o := s.d.Decide(s.w)
 		if c := meta.FindStatusCondition(o.Conditions, operatorv1alpha1.ConditionBackendAvailable); c != nil && strings.Contains(c.Message, "fault of the operator") {
@@ -336,6 +312,23 @@ func (s *scene) random(r *rand.Rand) string {
 			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slow", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: string(to)}}})
 		}
 		return "time goes on"
+	case n == 20 && s.paused == nil:
+		w := s.w.copied()
+		w.NewEpoch = fmt.Sprintf("paused%d", s.created)
+		s.paused = s.d.Decide(w)
+		return fmt.Sprintf("an operator is paused before it does %v", s.paused.Actions)
+	case n == 21 && s.paused != nil:
+		var did []string
+		for _, a := range s.paused.Actions {
+			if !s.accepts(a) {
+				did = append(did, "refused: "+a.String())
+				break
+			}
+			s.follow(a)
+			did = append(did, a.String())
+		}
+		s.paused = nil
+		return "the paused operator goes on: " + strings.Join(did, ", ")
 	}
 	return ""
 }
