@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -22,6 +24,7 @@ const (
 func TestSoakSwitch(t *testing.T) {
 	n := number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
 	s := startSwitching(t)
+	s.moreVolumes(t, n)
 	s.accepted(t, 1000)
 	var times []time.Duration
 	for i := range n {
@@ -45,6 +48,18 @@ func TestSoakSwitch(t *testing.T) {
 	}
 	if len(r.Duplicates)*1000 > r.Accepted {
 		t.Errorf("%d of %d events arrived more than once", len(r.Duplicates), r.Accepted)
+	}
+}
+
+// moreVolumes makes volumes for so many installations of NATS: nobody provisions them here, and one that was used is not used again.
+func (s *switching) moreVolumes(t *testing.T, n int) {
+	t.Helper()
+	nodes, err := s.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		s.volume(t.Context(), t, nodes.Items[0].Name)
 	}
 }
 

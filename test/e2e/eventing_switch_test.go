@@ -40,6 +40,9 @@ func TestEventingSwitch(t *testing.T) {
 	s.deleted(t, 0)
 }
 
+// subscribers are the Subscriptions of these tests.
+const subscribers = 20
+
 // switching is a cluster with Knative, an Eventing and Subscriptions with awkward sinks, to which events are sent.
 type switching struct {
 	*eventing
@@ -57,7 +60,6 @@ type switching struct {
 // startSwitching starts with the backend NATS. When it returns, events are sent, and each Subscription is ready.
 func startSwitching(t *testing.T) *switching {
 	t.Helper()
-	const subscribers = 20
 	s := &switching{eventing: startEventing(t, kubernetes.Knative()), ids: map[string]int{}}
 	ctx := t.Context()
 	if err := s.InstallKnative(ctx); err != nil {
@@ -69,9 +71,6 @@ func startSwitching(t *testing.T) *switching {
 	}
 	s.do(t, "", "apply", "-f", s.manifest)
 	s.do(t, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/eventings.operator.kyma-project.io")
-	s.do(t, fmt.Sprintf(eventingObject, "Delete"), "apply", "-f", "-")
-	s.ready(t, 2*time.Minute)
-
 	client, err := rest.HTTPClientFor(s.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +86,17 @@ func startSwitching(t *testing.T) *switching {
 	s.namespaces(t, "shop")
 	s.relay(t, "shop", "sinks", 8080, url)
 	s.rolledOut(t, "shop", "sinks")
+	s.install(t)
+	s.prober.Step("NATS")
+	s.send(t)
+	return s
+}
+
+// install applies the Eventing and the Subscriptions, and waits until they are ready.
+func (s *switching) install(t *testing.T) {
+	t.Helper()
+	s.do(t, fmt.Sprintf(eventingObject, "Delete"), "apply", "-f", "-")
+	s.ready(t, 2*time.Minute)
 	var all strings.Builder
 	for i := range subscribers {
 		fmt.Fprintf(&all, "---\napiVersion: eventing.kyma-project.io/v1alpha2\nkind: Subscription\nmetadata: {name: sub-%02d, namespace: shop}\n"+
@@ -94,10 +104,13 @@ func startSwitching(t *testing.T) *switching {
 	}
 	s.do(t, all.String(), "apply", "-f", "-")
 	s.do(t, "", "-n", "shop", "wait", "--for=jsonpath={.status.ready}=true", "--timeout=60s", "subscriptions.eventing.kyma-project.io", "--all")
+}
 
-	sending, cancel := context.WithCancel(ctx)
+// send begins to send events.
+func (s *switching) send(t *testing.T) {
+	t.Helper()
+	sending, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	s.prober.Step("NATS")
 	go func() {
 		defer close(done)
 		s.prober.Run(sending)
@@ -107,7 +120,6 @@ func startSwitching(t *testing.T) *switching {
 		<-done
 	}
 	t.Cleanup(s.stop)
-	return s
 }
 
 // sink is that of all Subscriptions: one is slow, one refuses at times, one answers with a body.

@@ -117,7 +117,7 @@ func (p *Prober) Step(name string) {
 }
 
 // Run sends until ctx ends, and returns when every event that was begun is
-// accepted or given up.
+// accepted or given up. It may be called again after that.
 func (p *Prober) Run(ctx context.Context) {
 	tick := time.NewTicker(p.options.Interval)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (p *Prober) Run(ctx context.Context) {
 			release = func() { <-workers }
 		}
 		target := p.targets[n%len(p.targets)]
-		e := p.begin(target, n)
+		e := p.begin(target)
 		// Who has begun to send an event sends it to its end.
 		all.Go(func() {
 			defer release()
@@ -149,10 +149,10 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-func (p *Prober) begin(target Target, n int) *Event {
+func (p *Prober) begin(target Target) *Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := &Event{Number: n, ID: uuid.NewString(), Application: target.Application, Step: p.step, Sent: time.Now()}
+	e := &Event{Number: len(p.events), ID: uuid.NewString(), Application: target.Application, Step: p.step, Sent: time.Now()}
 	p.events = append(p.events, e)
 	return e
 }
