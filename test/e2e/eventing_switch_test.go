@@ -183,7 +183,8 @@ func (s *switching) nothingLost(t *testing.T) *prober.Report {
 		t.Error(err)
 	}
 	r := s.prober.Report()
-	t.Logf("longest time without an accepted event %.1f s; the prober's report:\n%s", s.prober.LongestGap().Seconds(), r)
+	gap, until := s.prober.LongestGap()
+	t.Logf("longest time without an accepted event %.1f s, until %s was accepted after it was last told %q; the prober's report:\n%s", gap.Seconds(), &until, until.LastRefusal, r)
 	if len(r.Missing) > 0 || len(r.GivenUp) > 0 {
 		t.Errorf("events were lost:\n%s", r)
 	}

@@ -370,21 +370,23 @@ func (p *Prober) Report() *Report {
 	return r
 }
 
-// LongestGap is the longest time between two events that were accepted one after the other.
-func (p *Prober) LongestGap() (longest time.Duration) {
+// LongestGap is the longest time between two events that were accepted one after the other, and the second of them.
+func (p *Prober) LongestGap() (longest time.Duration, until Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var accepted []time.Time
+	var accepted []*Event
 	for _, e := range p.events {
 		if !e.Accepted.IsZero() {
-			accepted = append(accepted, e.Accepted)
+			accepted = append(accepted, e)
 		}
 	}
-	slices.SortFunc(accepted, time.Time.Compare)
-	for i := range len(accepted) - 1 {
-		longest = max(longest, accepted[i+1].Sub(accepted[i]))
+	slices.SortFunc(accepted, func(a, b *Event) int { return a.Accepted.Compare(b.Accepted) })
+	for i := 1; i < len(accepted); i++ {
+		if gap := accepted[i].Accepted.Sub(accepted[i-1].Accepted); gap > longest {
+			longest, until = gap, accepted[i].copy()
+		}
 	}
-	return longest
+	return longest, until
 }
 
 func (e *Event) copy() Event {
