@@ -25,7 +25,7 @@ import (
 // TestEventingSwitch changes the backend to the mesh and back while an event is sent each 10 ms, with the real Knative Eventing and NATS, and
 // with sinks that are slow, that refuse, and that answer with a body. No event that was accepted is lost.
 func TestEventingSwitch(t *testing.T) {
-	s := startSwitching(t)
+	s := startSwitching(t, 10*time.Millisecond)
 	s.accepted(t, 1000)
 	for _, to := range []string{"EventMesh", "NATS"} {
 		t.Logf("switched to %s in %.0f s", to, s.to(t, to).Seconds())
@@ -57,14 +57,15 @@ type switching struct {
 	dead string
 }
 
-// startSwitching starts with the backend NATS. When it returns, events are sent, and each Subscription is ready.
-func startSwitching(t *testing.T) *switching {
+// startSwitching starts with the backend NATS. When it returns, an event is sent in each interval, and each Subscription is ready.
+func startSwitching(t *testing.T, interval time.Duration) *switching {
 	t.Helper()
 	s := &switching{eventing: startEventing(t, kubernetes.Knative()), ids: map[string]int{}}
 	ctx := t.Context()
 	if err := s.InstallKnative(ctx); err != nil {
 		t.Fatal(err)
 	}
+	s.patient(t)
 	// Kyma's own has the name of ours.
 	if err := s.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io"); err != nil {
 		t.Fatal(err)
@@ -81,7 +82,7 @@ func startSwitching(t *testing.T) *switching {
 	for i := range subscribers {
 		targets = append(targets, prober.Target{Application: "commerce", EventType: fmt.Sprintf("order.type%02d", i), URL: service})
 	}
-	s.prober = prober.New(targets, prober.Options{Client: client, MaxPending: 100})
+	s.prober = prober.New(targets, prober.Options{Client: client, Interval: interval, MaxPending: 100})
 	url := s.serveHere(t, s.sink())
 	s.namespaces(t, "shop")
 	s.relay(t, "shop", "sinks", 8080, url)
@@ -90,6 +91,15 @@ func startSwitching(t *testing.T) *switching {
 	s.prober.Step("NATS")
 	s.send(t)
 	return s
+}
+
+// patient gives Knative's dispatcher more time to answer the kubelet. Its probes allow 1 second, and all of a cluster runs on this machine:
+// without events for 6 seconds it would be restarted, again and again.
+func (s *switching) patient(t *testing.T) {
+	t.Helper()
+	s.do(t, "", "-n", "knative-eventing", "patch", "deployment", "imc-dispatcher", "--type=strategic", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"dispatcher","livenessProbe":{"timeoutSeconds":10,"failureThreshold":10},"readinessProbe":{"timeoutSeconds":10}}]}}}}`)
+	s.rolledOut(t, "knative-eventing", "imc-dispatcher")
 }
 
 // install applies the Eventing and the Subscriptions, and waits until they are ready.
