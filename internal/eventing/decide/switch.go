@@ -133,8 +133,8 @@ func (d *Rules) finished(w *World, b operatorv1alpha1.BackendType) bool {
 		broker := w.Object("Broker", d.Names.Broker())
 		return broker == nil || broker.GetAnnotations()[openedAnnotation] == ""
 	}
-	config := w.Object("ConfigMap", d.Names.NATSConfig())
-	return !d.exists(w, b) || data(config, drainedKey) != "" && data(config, drainedKey) == config.GetAnnotations()[backend.EpochAnnotation]
+	// One that was never opened has nothing in it, either: a part of it may be all there is, and nothing of it may answer.
+	return !d.exists(w, b) || d.drained(w)
 }
 
 // installed adds the actions that make all objects as they are wanted. It is true if there are none.

@@ -283,6 +283,26 @@ func TestFlippedBack(t *testing.T) {
 	}
 }
 
+// TestFlippedBackToTheMesh: a NATS of which only a part was created, or that has taken no event yet, does not stop the way back.
+func TestFlippedBackToTheMesh(t *testing.T) {
+	for n := range 60 {
+		s := newScene(t)
+		s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+		s.want(operatorv1alpha1.EventMesh)
+		s.play()
+		s.want(operatorv1alpha1.NATS)
+		done := s.some(n)
+		s.want(operatorv1alpha1.EventMesh)
+		s.settle()
+		if last := s.d.Decide(s.w); last.State != operatorv1alpha1.StateReady || s.w.Has("StatefulSet") || last.Switch != nil {
+			t.Fatalf("flipped back after %d, %v: %s %+v", n, done, last.State, last.Conditions)
+		}
+		if len(done) < n {
+			return // all steps were tried
+		}
+	}
+}
+
 // settle plays on until nothing changes, while Kubernetes and NATS do their part.
 func (s *scene) settle() {
 	s.t.Helper()
