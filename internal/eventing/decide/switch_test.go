@@ -303,6 +303,36 @@ func TestFlippedBackToTheMesh(t *testing.T) {
 	}
 }
 
+// TestDeletedDuringASwitch: whatever was done of a switch, a deletion waits for Subscriptions, and then removes both backends.
+func TestDeletedDuringASwitch(t *testing.T) {
+	for _, to := range []operatorv1alpha1.BackendType{operatorv1alpha1.EventMesh, operatorv1alpha1.NATS} {
+		for n := range 60 {
+			s := installed(t)
+			s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+			s.controller()
+			if to == operatorv1alpha1.NATS {
+				s.want(operatorv1alpha1.EventMesh)
+				s.settle()
+			}
+			s.want(to)
+			done := s.some(n)
+			now := metav1.NewTime(s.w.Now)
+			s.w.Eventing.DeletionTimestamp = &now
+			if actions, last := s.play(); len(actions) > 0 || last.State != operatorv1alpha1.StateWarning {
+				t.Fatalf("to %s, deleted after %d, %v: with a Subscription %s, %v", to, n, done, last.State, actions)
+			}
+			s.w.Subscriptions = nil
+			s.settle()
+			if len(s.w.Ours) > 0 || len(s.w.Triggers) > 0 || len(s.w.Eventing.Finalizers) > 0 {
+				t.Fatalf("to %s, deleted after %d, %v: left are %v, Triggers %v: %+v", to, n, done, s.w.keys(), s.w.Triggers, s.d.Decide(s.w).Conditions)
+			}
+			if len(done) < n {
+				break // all steps were tried
+			}
+		}
+	}
+}
+
 // settle plays on until nothing changes, while Kubernetes and NATS do their part.
 func (s *scene) settle() {
 	s.t.Helper()
