@@ -364,7 +364,10 @@ func TestInterleavings(t *testing.T) {
 				atEach(t, to, 5, func(t *testing.T, s *scene, done []string) {
 					now := metav1.NewTime(s.w.Now)
 					s.w.Eventing.DeletionTimestamp = &now
-					s.w.Subscriptions = nil // they are deleted first
+					if o := s.d.Decide(s.w); len(o.Actions) > 0 || o.State != operatorv1alpha1.StateWarning {
+						t.Fatalf("after %v: with a Subscription %s, %v", done, o.State, o.Actions)
+					}
+					s.w.Subscriptions = nil
 					for n := 0; s.step() != ""; n++ {
 						if n > mostActions {
 							t.Fatalf("after %v: it never ends", done)
@@ -373,7 +376,7 @@ func TestInterleavings(t *testing.T) {
 							t.Fatalf("after %v: events are taken, and nobody delivers them", done)
 						}
 					}
-					if len(s.w.Eventing.Finalizers) > 0 || len(s.w.Ours) > 0 || len(s.w.undrained()) > 0 {
+					if len(s.w.Eventing.Finalizers) > 0 || len(s.w.Ours)+len(s.w.Triggers) > 0 || len(s.w.undrained()) > 0 {
 						t.Fatalf("after %v: left are %v, undrained %v\n%+v", done, s.w.keys(), s.w.undrained(), s.d.Decide(s.w).Conditions)
 					}
 				})

@@ -133,8 +133,8 @@ func (d *Rules) finished(w *World, b operatorv1alpha1.BackendType) bool {
 		broker := w.Object("Broker", d.Names.Broker())
 		return broker == nil || broker.GetAnnotations()[openedAnnotation] == ""
 	}
-	config := w.Object("ConfigMap", d.Names.NATSConfig())
-	return !d.exists(w, b) || data(config, drainedKey) != "" && data(config, drainedKey) == config.GetAnnotations()[backend.EpochAnnotation]
+	// One that was never opened has nothing in it, either: a part of it may be all there is, and nothing of it may answer.
+	return !d.exists(w, b) || d.drained(w)
 }
 
 // installed adds the actions that make all objects as they are wanted. It is true if there are none.
@@ -539,6 +539,14 @@ func (t *turn) step(reason, format string, args ...any) {
 	t.o.Switch = &operatorv1alpha1.Switch{From: t.other, To: t.target, Step: reason, Since: t.w.since(t.other, t.target), Message: message}
 	if t.w.NATS.Stream != nil && t.other == operatorv1alpha1.NATS {
 		t.o.Switch.Pending = int64(t.w.NATS.Stream.State.Msgs) //nolint:gosec // it does not reach 2^63
+	}
+}
+
+// goesOn repeats the last report of a switch in a look that has something to do and nothing to say about it. Without it, the switch would
+// begin anew with the next report: its limits, and the value of the annotation that was printed for people.
+func (t *turn) goesOn() {
+	if last := t.w.Eventing.Status.Switch; t.o.Switch == nil && last != nil && last.From == t.other && last.To == t.target && t.exists(t.w, t.other) {
+		t.o.Switch = last.DeepCopy()
 	}
 }
 

@@ -115,6 +115,40 @@ func without(actions []string, one string) []string {
 	return slices.DeleteFunc(actions, func(a string) bool { return a == one })
 }
 
+// TestTheBeginningOfASwitchStays: each look reports one beginning, also one that has only something to do. Limits count from it, and the
+// annotation that removes NATS by force names it.
+func TestTheBeginningOfASwitchStays(t *testing.T) {
+	s := installed(t)
+	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
+	s.controller()
+	s.want(operatorv1alpha1.EventMesh)
+	var since metav1.Time
+	looks := 0
+	for o := s.d.Decide(s.w); len(o.Actions) > 0; o = s.d.Decide(s.w) {
+		s.report(o)
+		if o.Switch != nil {
+			looks++
+		}
+		switch {
+		case looks == 0: // the Broker is not there yet
+		case o.Switch == nil:
+			t.Errorf("%v: no switch is reported", o.Actions)
+		case since.IsZero():
+			since = o.Switch.Since
+		case !o.Switch.Since.Equal(&since):
+			t.Errorf("%v: the switch began at %s, and not at %s", o.Actions, o.Switch.Since, since)
+		}
+		for _, a := range o.Actions {
+			s.follow(a)
+			s.controller()
+		}
+		s.w.Now = s.w.Now.Add(time.Second)
+	}
+	if looks < 5 {
+		t.Errorf("%d looks only", looks)
+	}
+}
+
 // TestAnAsynchronousMesh: what is in its Channels cannot be seen, so the Broker stays for a time after the last pod that publishes to it.
 func TestAnAsynchronousMesh(t *testing.T) {
 	s := newScene(t)
@@ -222,18 +256,6 @@ func TestBlockedSwitches(t *testing.T) {
 				t.Error("NATS was removed")
 			}
 		})
-	}
-}
-
-// settle plays on until nothing changes, while Kubernetes and NATS do their part.
-func (s *scene) settle() {
-	s.t.Helper()
-	for range 4 {
-		s.play()
-		if s.w.Has("StatefulSet") {
-			s.ready()
-			s.w.NATS.Quiet = s.w.NATS.Stream != nil && !stream.Open(s.w.NATS.Stream.Config)
-		}
 	}
 }
 
