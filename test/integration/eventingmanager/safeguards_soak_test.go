@@ -26,6 +26,9 @@ import (
 // away is the step of a scenario in which the sink takes nothing, and in which the safeguard matters.
 const away = "the sink is away"
 
+// perStep are the events of which a safeguard has to hold or lose more.
+const perStep = 10
+
 // scenario is what happens while events are published.
 type scenario struct {
 	*site
@@ -95,11 +98,15 @@ func (s *scenario) judge(off bool) {
 	if lost := len(r.Missing) > 0; err == nil == lost || lost != off {
 		s.t.Errorf("events are lost: %v, want %v", lost, off)
 	}
+	blamed := 0
 	for i := range r.Missing {
-		if r.Missing[i].Step != away {
-			s.t.Errorf("lost, although the safeguard did not matter then: %s", &r.Missing[i])
-			break
+		if r.Missing[i].Step == away {
+			blamed++
 		}
+	}
+	// What was on its way when the step began counts to the step before.
+	if others := len(r.Missing) - blamed; others > perStep || off && blamed < perStep {
+		s.t.Errorf("%d events of step %q are missing, and %d of others", blamed, away, others)
 	}
 }
 
