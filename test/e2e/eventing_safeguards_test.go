@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -388,7 +390,7 @@ func (s *switches) startStraggler(t *testing.T, seen bool) *gate {
 		t.Fatal(err)
 	}
 	g := &gate{way: make(chan struct{})}
-	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }}
+	proxy := &httputil.ReverseProxy{ErrorLog: log.New(io.Discard, "", 0), Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.wait(r.Context()) {
 			proxy.ServeHTTP(w, r)

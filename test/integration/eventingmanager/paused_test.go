@@ -29,15 +29,15 @@ func TestPausedOperator(t *testing.T) {
 		{
 			reason: "between its look and its write", namespace: "paused-look",
 			hold: func(s *site, p *faultproxy.Proxy) (<-chan struct{}, func()) {
-				// The answer to the last request of the look is held back in which only volumes are left.
+				// Held is the last request of the look in which only volumes are left.
 				var last atomic.Bool
-				h := p.Hold(func(r faultproxy.Request) bool { return last.Load() && r.Is("subscriptions", "list") })
 				p.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
-					if r.Is("persistentvolumeclaims", "list") && s.onlyVolumes() {
-						last.Store(true)
+					if r.Is("pods", "list") {
+						last.Store(s.onlyVolumes())
 					}
 					return next()
 				})
+				h := p.Hold(func(r faultproxy.Request) bool { return last.Load() && r.Is("subscriptions", "list") })
 				return h.Arrived(), h.Release
 			},
 		},
@@ -119,7 +119,7 @@ func TestPausedOperator(t *testing.T) {
 	}
 }
 
-// onlyVolumes tells whether the Eventing is being deleted, and nothing is left of NATS that runs.
+// onlyVolumes tells whether the Eventing is being deleted, and a volume is all that is left of NATS.
 func (s *site) onlyVolumes() bool {
 	e, err := s.eventing(s.namespace, "eventing")
 	if err != nil || e.DeletionTimestamp == nil {
@@ -129,6 +129,7 @@ func (s *site) onlyVolumes() bool {
 	if err != nil || len(list.Items) > 0 {
 		return false
 	}
-	_, err = s.get(statefulSets, "eventing-nats")
-	return poll.Gone(err) == nil
+	_, err = s.get(claims, "data-eventing-nats-0")
+	_, running := s.get(statefulSets, "eventing-nats")
+	return err == nil && poll.Gone(running) == nil
 }
