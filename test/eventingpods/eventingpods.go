@@ -47,12 +47,14 @@ type Pods struct {
 	NATS *natsserver.Pods
 	// More are arguments of a program in addition to those of its pod.
 	More map[string][]string
+	// Env is the environment of a program in addition to that of its pod, and Binaries are the programs. Both can be changed before pods run.
+	Env      map[string][]string
+	Binaries map[string]string
 
 	t          testing.TB
 	core       clientset.Interface
 	kubeconfig string
 	dir        string
-	binaries   map[string]string
 
 	mu      sync.Mutex
 	running map[*container]bool
@@ -71,11 +73,11 @@ func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 		t.Fatal(err)
 	}
 	p := &Pods{
-		NATS: servers, More: map[string][]string{}, t: t, core: core, kubeconfig: cluster.Kubeconfig, dir: t.TempDir(),
-		binaries: map[string]string{}, running: map[*container]bool{},
+		NATS: servers, More: map[string][]string{}, Env: map[string][]string{}, Binaries: map[string]string{},
+		t: t, core: core, kubeconfig: cluster.Kubeconfig, dir: t.TempDir(), running: map[*container]bool{},
 	}
 	for program := range ports {
-		p.binaries[program] = suite.Build(t, "./cmd/"+program)
+		p.Binaries[program] = suite.Build(t, "./cmd/"+program)
 	}
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -108,7 +110,7 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 	if program == "nats-server" {
 		return p.NATS.Run(ctx, pod, mounts)
 	}
-	binary := p.binaries[program]
+	binary := p.Binaries[program]
 	if binary == "" {
 		return nil, fmt.Errorf("no image has the program %q", program)
 	}
@@ -133,7 +135,7 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 		args = append(args, ports[program][port]+"="+address)
 	}
 	args = append(args, p.More[program]...)
-	if c.Process, err = standin.StartProcess(binary, append(standin.Env(pod), "KUBECONFIG="+kubeconfig), args); err != nil {
+	if c.Process, err = standin.StartProcess(binary, slices.Concat(standin.Env(pod), []string{"KUBECONFIG=" + kubeconfig}, p.Env[program]), args); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
