@@ -231,6 +231,9 @@ soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go
 	go run ./test/mutation -reverts
 	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
 	$(MODEL) -tags soak -timeout 3h -v -run "^TestSoak" ./test/model
+	@if why=$$(go -C test/kubernetes/build run . check 2>/dev/null); then \
+	  go -C test/kubernetes/build run . build --knative && go test -p 1 -tags e2e,soak -timeout 12h -count 1 -v -run '^TestSoak' ./test/e2e; \
+	else echo "soak: the switch of the backend is left out, because: $$why"; fi
 
 .PHONY: bench
 bench: cluster ## Compare time, requests and memory with a plain client-go loop and a plain reverse proxy

@@ -52,9 +52,12 @@ type Cluster struct {
 	Dynamic dynamic.Interface
 	// Manifest installs the operator: it is for kubectl apply.
 	Manifest string
+	// Repository is where the images are.
+	Repository string
 
-	pods *eventingpods.Pods // nil with a node
-	stop []func()
+	volumes int
+	pods    *eventingpods.Pods // nil with a node
+	stop    []func()
 }
 
 // Eventing is an Eventing with one server. The retention is what happens to the volume of the server.
@@ -75,7 +78,7 @@ func StartNode(ctx context.Context, with ...kubernetes.Option) (_ *Cluster, err 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.volumes(ctx); err != nil {
+	if err := c.storage(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -182,7 +185,8 @@ func (c *Cluster) Images(ctx context.Context) error {
 			return err
 		}
 	}
-	c.Manifest, err = c.render(ctx, strings.TrimSuffix(manager, "/eventing-manager:"+tag))
+	c.Repository = strings.TrimSuffix(manager, "/eventing-manager:"+tag)
+	c.Manifest, err = c.render(ctx, c.Repository)
 	return err
 }
 
@@ -207,9 +211,9 @@ func (c *Cluster) Knative(ctx context.Context) error {
 	return c.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io")
 }
 
-// volumes makes the default class, and volumes on the node, in which no provisioner has a part. The kubelet lets the group of a pod write to
+// storage makes the default class, and volumes on the node, in which no provisioner has a part. The kubelet lets the group of a pod write to
 // it, as it does for volumes of real clusters.
-func (c *Cluster) volumes(ctx context.Context) error {
+func (c *Cluster) storage(ctx context.Context) error {
 	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot list nodes: %w", err)
@@ -225,24 +229,33 @@ func (c *Cluster) volumes(ctx context.Context) error {
 		return fmt.Errorf("cannot create StorageClass local: %w", err)
 	}
 	// One for the single server, and one for each of the others.
-	for n := range 1 + Servers {
-		dir := filepath.Join(c.Dir, fmt.Sprintf("volume-%d", n))
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	for range 1 + Servers {
+		if err := c.Volume(ctx, nodes.Items[0].Name); err != nil {
 			return err
 		}
-		if _, err := c.Core.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: filepath.Base(dir)},
-			Spec: corev1.PersistentVolumeSpec{
-				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-				PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
-				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodes.Items[0].Name}}},
-				}}}},
-			},
-		}, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("cannot create PersistentVolume %s: %w", filepath.Base(dir), err)
-		}
+	}
+	return nil
+}
+
+// Volume makes one more volume on a node.
+func (c *Cluster) Volume(ctx context.Context, node string) error {
+	dir := filepath.Join(c.Dir, fmt.Sprintf("volume-%d", c.volumes))
+	c.volumes++
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if _, err := c.Core.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: filepath.Base(dir)},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			}}}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("cannot create PersistentVolume %s: %w", filepath.Base(dir), err)
 	}
 	return nil
 }

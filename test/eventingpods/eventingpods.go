@@ -49,11 +49,13 @@ type Pods struct {
 	NATS *natsserver.Pods
 	// More are arguments of a program in addition to those of its pod.
 	More map[string][]string
+	// Env is the environment of a program in addition to that of its pod, and Binaries are the programs. Both can be changed before pods run.
+	Env      map[string][]string
+	Binaries map[string]string
 
 	core       clientset.Interface
 	kubeconfig string
 	dir        string
-	binaries   map[string]string
 
 	mu      sync.Mutex
 	running map[*container]bool
@@ -93,11 +95,11 @@ func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*
 		return nil, err
 	}
 	p := &Pods{
-		NATS: servers, More: map[string][]string{}, core: core, kubeconfig: cluster.Kubeconfig, dir: dir,
-		binaries: map[string]string{}, running: map[*container]bool{},
+		NATS: servers, More: map[string][]string{}, Env: map[string][]string{}, Binaries: map[string]string{},
+		core: core, kubeconfig: cluster.Kubeconfig, dir: dir, running: map[*container]bool{},
 	}
 	for program := range ports {
-		if p.binaries[program], err = suite.BuildFor(ctx, "./cmd/"+program); err != nil {
+		if p.Binaries[program], err = suite.BuildFor(ctx, "./cmd/"+program); err != nil {
 			return nil, err
 		}
 	}
@@ -120,7 +122,7 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 	if program == "nats-server" {
 		return p.NATS.Run(ctx, pod, mounts)
 	}
-	binary := p.binaries[program]
+	binary := p.Binaries[program]
 	if binary == "" {
 		return nil, fmt.Errorf("no image has the program %q", program)
 	}
@@ -145,7 +147,7 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 		args = append(args, ports[program][port]+"="+address)
 	}
 	args = append(args, p.More[program]...)
-	if c.Process, err = standin.StartProcess(binary, append(standin.Env(pod), "KUBECONFIG="+kubeconfig), args); err != nil {
+	if c.Process, err = standin.StartProcess(binary, slices.Concat(standin.Env(pod), []string{"KUBECONFIG=" + kubeconfig}, p.Env[program]), args); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()

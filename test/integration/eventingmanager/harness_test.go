@@ -87,6 +87,9 @@ type site struct {
 	log       *log
 	kube      string
 	args      []string
+	// binary and env are those of the operator: by default the program as it is.
+	binary string
+	env    []string
 }
 
 // log is what operators wrote, one after the other.
@@ -245,7 +248,10 @@ func (s *site) start(more ...string) *suite.Process {
 		"--nats-url", url, "--nats-client-url", url, "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
 		"--drain-delay", "1s", "--drain-watch", "1s",
 	}, append(s.args, more...)...)
-	s.operator = suite.Start(s.t, suite.Program{Binary: suite.Build(s.t, "./cmd/eventing-manager"), Args: args, Stderr: s.log})
+	if s.binary == "" {
+		s.binary = suite.Build(s.t, "./cmd/eventing-manager")
+	}
+	s.operator = suite.Start(s.t, suite.Program{Binary: s.binary, Env: s.env, Args: args, Stderr: s.log})
 	return s.operator
 }
 
