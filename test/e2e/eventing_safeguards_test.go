@@ -271,7 +271,7 @@ func (s *switches) patch(t *testing.T, to string) {
 func (s *switches) want(t *testing.T, to string) {
 	t.Helper()
 	s.patch(t, to)
-	s.switched(t, to)
+	s.switched(t, to, 5*time.Minute)
 }
 
 // drained is nil when the operator has written that NATS is drained.
