@@ -16,7 +16,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
@@ -27,14 +26,8 @@ import (
 func (e *eventing) events(t *testing.T, began time.Time) {
 	t.Helper()
 	ctx := t.Context()
-	client, err := rest.HTTPClientFor(e.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client.Timeout = 15 * time.Second
-	// As everything from outside, through somebody who knows the Service's endpoints.
-	service := e.Config().Host + "/api/v1/namespaces/" + eventingNamespace + "/services/http:eventing-publisher-proxy:80/proxy"
-	p := prober.New([]prober.Target{{Application: "commerce", EventType: "order.created", URL: service + "/commerce/v1/events"}}, prober.Options{Client: client, MaxPending: 100})
+	client := &http.Client{Transport: e.through, Timeout: 15 * time.Second}
+	p := prober.New([]prober.Target{{Application: "commerce", EventType: "order.created", URL: e.publisher + "/commerce/v1/events"}}, prober.Options{Client: client, MaxPending: 100})
 	published := make(chan *http.Request, 1)
 	url := e.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Ce-Id") == "1" { // that of the guide

@@ -126,8 +126,8 @@ func (o *outside) operator(t *testing.T, kubeconfig string, nats *faultproxy.Cut
 	t.Helper()
 	return suite.Start(t, suite.Program{Binary: suite.Build(t, "./cmd/eventing-manager"), Stderr: &o.log, Args: []string{
 		"--kubeconfig", kubeconfig, "--namespace", eventingNamespace, "--nats-url", "tls://" + nats.Address,
-		"--nats-image", o.repository + "/nats-server:e2e", "--publisher-image", o.repository + "/eventing-publisher-proxy:e2e",
-		"--controller-image", o.repository + "/eventing-controller:e2e", "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
+		"--nats-image", o.started.Repository + "/nats-server:e2e", "--publisher-image", o.started.Repository + "/eventing-publisher-proxy:e2e",
+		"--controller-image", o.started.Repository + "/eventing-controller:e2e", "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
 	}})
 }
 

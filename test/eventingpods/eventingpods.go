@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,7 +53,6 @@ type Pods struct {
 	Env      map[string][]string
 	Binaries map[string]string
 
-	t          testing.TB
 	core       clientset.Interface
 	kubeconfig string
 	dir        string
@@ -61,23 +62,12 @@ type Pods struct {
 	logs    []*container
 }
 
-// New builds the programs. What they wrote is in the log of a test that fails.
+// New is Build for a test. What the programs wrote is in the log of a test that fails.
 func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 	t.Helper()
-	servers, err := natsserver.NewPods()
+	p, err := Build(t.Context(), cluster, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
-	}
-	core, err := clientset.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Pods{
-		NATS: servers, More: map[string][]string{}, Env: map[string][]string{}, Binaries: map[string]string{},
-		t: t, core: core, kubeconfig: cluster.Kubeconfig, dir: t.TempDir(), running: map[*container]bool{},
-	}
-	for program := range ports {
-		p.Binaries[program] = suite.Build(t, "./cmd/"+program)
 	}
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -92,6 +82,28 @@ func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 		}
 	})
 	return p
+}
+
+// Build builds the programs. Files of their pods are in the directory.
+func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*Pods, error) {
+	servers, err := natsserver.NewPods()
+	if err != nil {
+		return nil, err
+	}
+	core, err := clientset.NewForConfig(cluster.Config())
+	if err != nil {
+		return nil, err
+	}
+	p := &Pods{
+		NATS: servers, More: map[string][]string{}, Env: map[string][]string{}, Binaries: map[string]string{},
+		core: core, kubeconfig: cluster.Kubeconfig, dir: dir, running: map[*container]bool{},
+	}
+	for program := range ports {
+		if p.Binaries[program], err = suite.BuildFor(ctx, "./cmd/"+program); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 // container is one run of a program.
@@ -191,4 +203,27 @@ func (p *Pods) At(program string, port int32) (addresses []string) {
 	}
 	slices.Sort(addresses)
 	return addresses
+}
+
+// Service sends each request to one of the running pods of a program, as a Service does. The host of a request does not matter.
+func (p *Pods) Service(program string, port int32) http.RoundTripper {
+	return &service{pods: p, program: program, port: port, inner: http.Transport{MaxIdleConnsPerHost: 100}}
+}
+
+type service struct {
+	pods    *Pods
+	program string
+	port    int32
+	inner   http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	addresses := s.pods.At(s.program, s.port)
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("no pod of %s runs", s.program)
+	}
+	r = r.Clone(r.Context())
+	r.URL.Host = addresses[rand.IntN(len(addresses))] //nolint:gosec // nobody has to be kept from guessing it
+	return s.inner.RoundTrip(r)
 }

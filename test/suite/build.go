@@ -29,13 +29,30 @@ var built struct {
 // so does the binary, and also with EVENTMESH_TEST_RACE=programs.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
-	return once(t, pkg, pkg, func() []string { return nil })
+	path, err := BuildFor(t.Context(), pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// BuildFor is Build for what is no test: it returns an error.
+func BuildFor(ctx context.Context, pkg string) (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	return once(ctx, pkg, pkg)
 }
 
 // BuildWithout builds a command like Build, with Overlay.
 func BuildWithout(t testing.TB, pkg string) string {
 	t.Helper()
-	return once(t, pkg, pkg+" without safeguards", func() []string { return []string{"-overlay", overlay(t)} })
+	built.Lock()
+	defer built.Unlock()
+	path, err := once(t.Context(), pkg, pkg+" without safeguards", "-overlay", overlay(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // Overlay is what go build takes as -overlay, so that a program has all edits of test/mutation/safeguards.yaml in it: the product has no
@@ -78,22 +95,20 @@ func Without(t testing.TB, safeguard string) string {
 	return fmt.Sprintf("MUTANT=%d", n)
 }
 
-func once(t testing.TB, pkg, key string, flags func() []string) string {
-	t.Helper()
-	built.Lock()
-	defer built.Unlock()
+// once builds a command for a caller that has the lock, if nothing was built with this key yet.
+func once(ctx context.Context, pkg, key string, flags ...string) (string, error) {
 	if path := built.binaries[key]; path != "" {
-		return path
+		return path, nil
 	}
-	path, err := build(t.Context(), pkg, flags()...)
+	path, err := build(ctx, pkg, flags...)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	if built.binaries == nil {
 		built.binaries = map[string]string{}
 	}
 	built.binaries[key] = path
-	return path
+	return path, nil
 }
 
 // build leaves the binary in the user's cache, where the next build finds it up

@@ -79,6 +79,12 @@ var States = []operatorv1alpha1.State{
 	operatorv1alpha1.StateDeleting, operatorv1alpha1.StateWarning, operatorv1alpha1.StateError, operatorv1alpha1.StateProcessing, operatorv1alpha1.StateReady,
 }
 
+// Steps are all steps of a switch, as the reasons of the condition Switching: Idle without a switch, Blocked when it waits for too long.
+var Steps = []string{
+	operatorv1alpha1.ReasonIdle, operatorv1alpha1.ReasonProvisioning, operatorv1alpha1.ReasonAwaiting, operatorv1alpha1.ReasonRollingOut,
+	operatorv1alpha1.ReasonClosing, operatorv1alpha1.ReasonDraining, operatorv1alpha1.ReasonRemoving, operatorv1alpha1.ReasonBlocked,
+}
+
 func (o *Decision) do(actions ...Action) { o.Actions = append(o.Actions, actions...) }
 
 // AtLeast makes the state at least as grave as s.
