@@ -72,7 +72,10 @@ func TestSoakWithoutFence(t *testing.T) {
 		{without: "fence", seen: true, lost: false},
 		{without: "", seen: true, lost: false},
 	} {
-		name := fmt.Sprintf("without %q, the operator sees the straggler: %v", tc.without, tc.seen)
+		name := map[bool]string{false: "a publisher that does not know", true: "a pod that ends"}[tc.seen]
+		if tc.without != "" {
+			name += " without " + tc.without
+		}
 		load.Step(name)
 		ok := t.Run(name, func(t *testing.T) {
 			r := s.play(t, tc.without, tc.seen)
