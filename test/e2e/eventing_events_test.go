@@ -147,16 +147,20 @@ func (e *eventing) guide(t *testing.T, document string) (blocks []func() string)
 // again whose process was killed, so a new pod is what a test can wait for.
 func (e *eventing) kill(t *testing.T, component string) {
 	t.Helper()
-	pods, err := e.client.CoreV1().Pods(eventingNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component})
-	if err == nil && len(pods.Items) == 0 {
-		err = errors.New("there is none")
-	}
-	if err == nil {
-		err = e.client.CoreV1().Pods(eventingNamespace).Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-	}
-	if err != nil {
+	if err := e.killPod(t.Context(), component); err != nil {
 		t.Errorf("cannot kill a pod of %s: %v", component, err)
 	}
+}
+
+func (e *eventing) killPod(ctx context.Context, component string) error {
+	pods, err := e.client.CoreV1().Pods(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component})
+	if err != nil {
+		return err
+	}
+	if len(pods.Items) == 0 {
+		return errors.New("there is none")
+	}
+	return e.client.CoreV1().Pods(eventingNamespace).Delete(ctx, pods.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 }
 
 // serveHere starts a server that pods reach, and returns its URL.

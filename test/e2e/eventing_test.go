@@ -68,6 +68,10 @@ type eventing struct {
 	*cluster
 	kubectl  string
 	manifest string
+	// repository is where the images of the operator and of what it installs are.
+	repository string
+	// made is the number of volumes.
+	made int
 	// namespace and name are those of the Eventing.
 	namespace, name string
 }
@@ -116,8 +120,9 @@ func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 	}
 	h, err := helm.New(ctx, root, 4)
 	check(err)
+	e.repository = strings.TrimSuffix(manager, "/eventing-manager:e2e")
 	text, err := h.Template(ctx, "eventing-manager", "charts/eventing-manager", "--namespace", eventingNamespace, "--include-crds", "--kube-version", fmt.Sprintf("1.%d.0", e.Minor),
-		"--set", "image.tag=e2e,image.repository="+strings.TrimSuffix(manager, "/eventing-manager:e2e"))
+		"--set", "image.tag=e2e,image.repository="+e.repository)
 	check(err)
 	check(os.WriteFile(e.manifest, []byte(text), 0o600))
 	return e
@@ -139,24 +144,31 @@ func (e *eventing) volumes(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	// One for the single server, and one for each of the others.
-	for n := range 1 + servers {
-		dir := filepath.Join(e.Dir, fmt.Sprintf("volume-%d", n))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: filepath.Base(dir)},
-			Spec: corev1.PersistentVolumeSpec{
-				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-				PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
-				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodes.Items[0].Name}}},
-				}}}},
-			},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+	for range 1 + servers {
+		e.volume(ctx, t, nodes.Items[0].Name)
+	}
+}
+
+// volume makes one more volume on a node.
+func (e *eventing) volume(ctx context.Context, t *testing.T, node string) {
+	t.Helper()
+	dir := filepath.Join(e.Dir, fmt.Sprintf("volume-%d", e.made))
+	e.made++
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: filepath.Base(dir)},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			}}}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -151,6 +151,7 @@ func (d *Rules) Decide(w *World) *Decision {
 	default:
 		t := &turn{Rules: d, w: w, o: o, target: target, other: target.Other(), ready: dependencies}
 		t.run()
+		t.goesOn()
 		d.programs(w, o, target)
 	}
 	d.guard(w, o)
