@@ -254,7 +254,7 @@ func (s *switches) play(t *testing.T, without string, seen bool) *prober.Report 
 		s.removeStraggler(t)
 	}
 	<-drained
-	s.switched(t, "EventMesh")
+	s.switched(t, "EventMesh", 5*time.Minute)
 	s.sinks.Lock()
 	s.sinks.away = false
 	s.sinks.Unlock()
@@ -274,7 +274,7 @@ func (s *switches) patch(t *testing.T, to string) {
 func (s *switches) want(t *testing.T, to string) {
 	t.Helper()
 	s.patch(t, to)
-	s.switched(t, to)
+	s.switched(t, to, 5*time.Minute)
 }
 
 // drained is nil when the operator has written that NATS is drained.
