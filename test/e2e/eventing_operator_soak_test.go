@@ -28,8 +28,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// soakInterval is the time between two events where operators are killed: their many lives take long, and all runs on one machine.
-const soakInterval = 50 * time.Millisecond
+// light is the load of the tests in which programs are killed and paused: there are many switches, and Triggers take long to be ready.
+var light = load{subscriptions: 6, interval: 50 * time.Millisecond}
 
 // outside is a cluster whose operators are processes of the test, which it can kill, pause, and stand in the way of.
 type outside struct {
@@ -64,7 +64,7 @@ func (l *operatorLog) tail() string {
 func startOutside(t *testing.T) *outside {
 	t.Helper()
 	const installations = 150
-	o := &outside{switching: startSwitching(t, soakInterval)}
+	o := &outside{switching: startSwitching(t, light)}
 	o.moreVolumes(t, installations)
 	o.do(t, "", "-n", eventingNamespace, "scale", "deployment/eventing-manager", "--replicas=0")
 	o.do(t, "", "-n", eventingNamespace, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=operator", "--timeout=60s")
