@@ -131,6 +131,46 @@ func (o *outside) operator(t *testing.T, kubeconfig string, nats *faultproxy.Cut
 	}})
 }
 
+// supervised is an operator that is started again when it ends, as Kubernetes does: one that cannot renew its Lease in time ends.
+type supervised struct {
+	mu      sync.Mutex
+	process *suite.Process
+	killed  bool
+	ended   chan struct{}
+}
+
+// supervise starts one.
+func (o *outside) supervise(t *testing.T, kubeconfig string, nats *faultproxy.Cut) *supervised {
+	t.Helper()
+	s := &supervised{process: o.operator(t, kubeconfig, nats), ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		for {
+			s.mu.Lock()
+			p := s.process
+			s.mu.Unlock()
+			<-p.Exited()
+			s.mu.Lock()
+			if s.killed || t.Context().Err() != nil {
+				s.mu.Unlock()
+				return
+			}
+			s.process = o.operator(t, kubeconfig, nats)
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+// Kill ends the operator with SIGKILL, and for good. It is dead when Kill returns.
+func (s *supervised) Kill() {
+	s.mu.Lock()
+	s.killed = true
+	s.process.Kill()
+	s.mu.Unlock()
+	<-s.ended
+}
+
 // released removes the Lease, so that the next operator need not wait until that of a killed one ends.
 func (o *outside) released(t *testing.T) {
 	t.Helper()
@@ -208,11 +248,11 @@ func (o *outside) killedAtWrites(t *testing.T, to string, each int) (writes []st
 	for range most {
 		o.released(t)
 		proxy, kubeconfig := o.proxy(t)
-		running := make(chan *suite.Process, 1)
+		running := make(chan *supervised, 1)
 		kill := proxy.KillAmong(acts, each, faultproxy.After, func() { (<-running).Kill() })
-		p := o.operator(t, kubeconfig, nats)
+		p := o.supervise(t, kubeconfig, nats)
 		running <- p
-		poll.Until(t, 3*time.Minute, "the operator writes, or all is done", func(ctx context.Context) error {
+		poll.Until(t, 5*time.Minute, "the operator writes, or all is done", func(ctx context.Context) error {
 			if _, dead := kill.At(); !dead {
 				return o.isSwitched(ctx, to)
 			}
@@ -241,8 +281,8 @@ func (o *outside) killedAtData(t *testing.T, to string, each int) (lives []strin
 		o.released(t)
 		proxy, kubeconfig := o.proxy(t)
 		nats := o.cut(t, n)
-		p := o.operator(t, kubeconfig, nats)
-		poll.Until(t, 3*time.Minute, "the operator sends, or all is done", func(ctx context.Context) error {
+		p := o.supervise(t, kubeconfig, nats)
+		poll.Until(t, 5*time.Minute, "the operator sends, or all is done", func(ctx context.Context) error {
 			if nats.Sent() < n {
 				return o.isSwitched(ctx, to)
 			}
@@ -341,7 +381,7 @@ func (o *outside) during(t *testing.T, to string, n int, do func(context.Context
 	defer nats.Close()
 	at := holdNth(proxy, n, do)
 	o.want(t, to)
-	p := o.operator(t, kubeconfig, nats)
+	p := o.supervise(t, kubeconfig, nats)
 	defer p.Kill()
 	var is held
 	poll.Until(t, 5*time.Minute, fmt.Sprintf("the operator makes write %d, or all is done", n), func(ctx context.Context) error {

@@ -89,7 +89,7 @@ func (o *outside) paused(t *testing.T, to string, n int) {
 	began := time.Now()
 	plain, kubeconfig := o.proxy(t)
 	defer plain.Close()
-	second := o.operator(t, kubeconfig, nats)
+	second := o.supervise(t, kubeconfig, nats)
 	defer second.Kill()
 	o.switched(t, to, 5*time.Minute)
 	took := time.Since(began)
