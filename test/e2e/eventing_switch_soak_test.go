@@ -23,7 +23,7 @@ const (
 // of them, fewer events are awaited.
 func TestSoakSwitch(t *testing.T) {
 	n := number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
-	s := startSwitching(t, 10*time.Millisecond)
+	s := startSwitching(t, full)
 	s.moreVolumes(t, n)
 	s.accepted(t, 1000)
 	var times []time.Duration

@@ -542,14 +542,6 @@ func (t *turn) step(reason, format string, args ...any) {
 	}
 }
 
-// goesOn repeats the last report of a switch in a look that has something to do and nothing to say about it. Without it, the switch would
-// begin anew with the next report: its limits, and the value of the annotation that was printed for people.
-func (t *turn) goesOn() {
-	if last := t.w.Eventing.Status.Switch; t.o.Switch == nil && last != nil && last.From == t.other && last.To == t.target && t.exists(t.w, t.other) {
-		t.o.Switch = last.DeepCopy()
-	}
-}
-
 // await is step, and a warning if the switch has taken longer than a limit.
 func (t *turn) await(reason string, limit time.Duration, format string, args ...any) {
 	if !t.exists(t.w, t.other) {
