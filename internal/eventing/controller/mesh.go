@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,9 @@ const (
 	deliverEnd = 15 * time.Second
 	// deliverDelay is how long new ones are still accepted: until then, some nodes send them here.
 	deliverDelay = 3 * time.Second
+	// meshPatience is how long the status of a Subscription says nothing new of what the mesh waits for. Of many Subscriptions, each would be written
+	// for each step of Knative.
+	meshPatience = 10 * time.Second
 	// maxDeliverHeader bounds the header of a request: attributes of an event have at most 16 KiB together.
 	maxDeliverHeader = 64 << 10
 )
@@ -49,6 +53,31 @@ func (c *Controller) deliverMesh(ctx context.Context, s *eventingv1alpha2.Subscr
 		f.because(err.Error())
 	}
 	return err
+}
+
+// waiting is what the status of a Subscription would say of the mesh, and since when.
+type waiting struct {
+	message string
+	since   time.Time
+}
+
+// patience is how long the write of a status is put off that says no more than what the mesh waits for. What is written stays true: that other backends
+// deliver, in an earlier epoch, or that the mesh does not.
+func (c *Controller) patience(s *eventingv1alpha2.Subscription, f findings, mesh bool) time.Duration {
+	key := client.ObjectKeyFromObject(s)
+	said := len(s.Status.Backends) > 0 && !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool {
+		return b.ObservedGeneration != s.Generation || b.Ready && b.Type == string(operatorv1alpha1.EventMesh)
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !mesh || !said || f.ready[operatorv1alpha1.EventMesh] {
+		delete(c.waits, key)
+		return 0
+	}
+	if w, known := c.waits[key]; !known || w.message != f.why {
+		c.waits[key] = waiting{f.why, time.Now()}
+	}
+	return meshPatience - time.Since(c.waits[key].since)
 }
 
 // leaveMesh deletes the Triggers of a Subscription when the mesh delivers no events any more. That is asked again: a Channel without
@@ -77,6 +106,7 @@ func (c *Controller) leaveMesh(ctx context.Context, key types.NamespacedName) er
 func (c *Controller) findBroker(ctx context.Context, s *state) error {
 	serves := s.serves(operatorv1alpha1.EventMesh)
 	c.mu.Lock()
+	before := c.state
 	same := c.state.known && c.state.backends.Epoch == s.backends.Epoch && time.Since(c.swept) < sweepEvery
 	c.mu.Unlock()
 	if !serves && same {
@@ -87,6 +117,10 @@ func (c *Controller) findBroker(ctx context.Context, s *state) error {
 		return ignore(err, mesh.ErrNoKind)
 	}
 	s.broker = mesh.Broker{Name: c.options.Names.Broker(), Epoch: s.backends.Epoch}
+	if before.known && before.serves(operatorv1alpha1.EventMesh) && before.broker.Epoch != "" {
+		// The Triggers carry it already. While this process leads and the mesh serves, nobody else has seen a reason to delete them.
+		s.broker.Epoch = before.broker.Epoch
+	}
 	if m := s.backends.Mesh; m != nil {
 		s.broker.Name, s.broker.URL = cmp.Or(m.Broker, s.broker.Name), m.URL
 	}
@@ -123,12 +157,13 @@ func (f finder) Find(ctx context.Context, key types.NamespacedName) (delivery.Se
 }
 
 // Probed implements delivery.Finder.
-func (f finder) Probed(ctx context.Context, key types.NamespacedName, eventType string) error {
+func (f finder) Probed(ctx context.Context, key types.NamespacedName, trigger, eventType string) error {
 	s, err := f.read(ctx, key)
 	if err != nil {
 		return err
 	}
-	return f.triggers.Reached(ctx, s, eventType)
+	f.triggers.Reached(ctx, s, trigger, eventType)
+	return nil
 }
 
 func (f finder) read(ctx context.Context, key types.NamespacedName) (*eventingv1alpha2.Subscription, error) {

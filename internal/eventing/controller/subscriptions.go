@@ -91,7 +91,15 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		}
 	}
 	result := reconcile.Result{RequeueAfter: f.health.Again}
-	if want := statusOf(&s, f, time.Now()); !sameStatus(s.Status, want) {
+	onlyWaits := failed == nil && meshFailed == nil && len(problems) == 0 && now.serves(operatorv1alpha1.EventMesh)
+	want, later := statusOf(&s, f, time.Now()), c.patience(&s, f, onlyWaits)
+	switch {
+	case sameStatus(s.Status, want):
+	case later > 0:
+		if result.RequeueAfter == 0 || later < result.RequeueAfter {
+			result.RequeueAfter = later
+		}
+	default:
 		s.Status = want
 		switch err := c.client.Status().Update(ctx, &s); {
 		case apierrors.IsConflict(err):
@@ -259,6 +267,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.mu.Lock()
 	leftover := c.leftover[key]
 	delete(c.leftover, key)
+	delete(c.waits, key)
 	delete(c.made, key)
 	c.mu.Unlock()
 	if !leftover && !c.triggers.Has(key) {
