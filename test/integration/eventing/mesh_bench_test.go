@@ -4,11 +4,17 @@ package eventing_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +23,9 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -162,4 +170,86 @@ func (r *knativeRig) writes(t *testing.T, mark kubernetes.Mark, count int) float
 	}
 	t.Logf("  writes for one Subscription: %.2f", float64(writes)/float64(count))
 	return float64(writes) / float64(count)
+}
+
+// TestBenchMesh: the whole way of an event, from the publisher over the Broker and the controller to its sink, beside a reverse proxy before the same
+// Broker and a Trigger that leads to the same sink at once. In turns; what is reported is the median of the ratios.
+func TestBenchMesh(t *testing.T) {
+	const direct = "order.direct.v1"
+	pairs, clients := benchSize(t, "EVENTING_BENCH_PAIRS", benchPairs), benchSize(t, "EVENTING_BENCH_CLIENTS", 32)
+	r := newKnativeRig(t)
+	var got atomic.Int64
+	l, err := net.Listen("tcp", ":0") // pods reach it at the address of this machine, controllers at that of the loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		got.Add(1)
+	}))
+	_ = sink.Listener.Close()
+	sink.Listener = l
+	sink.Start()
+	t.Cleanup(sink.Close)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: bench}, spec: {sink: 'http://bench.%s.svc.cluster.local:%s/', source: commerce, types: [%s], config: {maxInFlightMessages: '100'}}}",
+		r.namespace, port, benchType))
+	if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(t.Context(), s, strict); err != nil {
+		t.Fatal(err)
+	}
+	r.await("bench", "ready", onMesh(r.epoch, true))
+	u := object(t, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: direct}, spec: {broker: %s, filter: {attributes: {type: %s}}, subscriber: {uri: 'http://%s/'}}}",
+		meshBroker, direct, net.JoinHostPort(cluster.Host, port)))
+	if _, err := r.client.Resource(triggers).Namespace(r.control).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	proxy, proxyPID := startServer(t, "./test/bench/eventservice", "-role=proxy", "-target="+r.ingress)
+	way := map[string]string{direct: proxy, benchType: r.publisher.URL + "/publish"}
+	for _, eventType := range []string{direct, benchType} {
+		poll.Until(t, limit, "events of "+eventType+" come to the sink", func(context.Context) error {
+			before := got.Load()
+			load(t, way[eventType], eventType, 1, 100*time.Millisecond)
+			if got.Load() == before {
+				return errors.New("none did")
+			}
+			return nil
+		})
+		load(t, way[eventType], eventType, clients, benchEach) // warm
+	}
+	var throughput, tail []float64
+	for i := range pairs {
+		order := []string{direct, benchType}
+		if i%2 == 1 {
+			slices.Reverse(order)
+		}
+		loads, spent := map[string]*eventservice.Load{}, map[string]float64{}
+		for _, eventType := range order {
+			cpu := func() float64 {
+				if eventType == direct {
+					return measure.CPU(proxyPID)
+				}
+				return measure.CPU(r.publisher.PID()) + measure.CPU(r.controllers[0].PID()) + measure.CPU(r.controllers[1].PID())
+			}
+			before, began := got.Load(), cpu()
+			loads[eventType] = load(t, way[eventType], eventType, clients, benchEach)
+			events := len(loads[eventType].Latencies)
+			spent[eventType] = (cpu() - began) / float64(events)
+			if came := got.Load() - before; came < int64(events) {
+				t.Errorf("%s: %d of %d events came to the sink", eventType, came, events)
+			}
+		}
+		perSecond := func(l *eventservice.Load) float64 { return float64(len(l.Latencies)) / l.Took.Seconds() }
+		a, b := loads[direct], loads[benchType]
+		throughput = append(throughput, perSecond(b)/perSecond(a))
+		tail = append(tail, float64(b.Percentile(99))/float64(a.Percentile(99)))
+		t.Logf("proxy and direct Trigger %.0f/s p99 %s, publisher and controller %.0f/s p99 %s: throughput %.2f, p99 %.2f; CPU for one event %.0f and %.0f µs",
+			perSecond(a), a.Percentile(99), perSecond(b), b.Percentile(99), throughput[i], tail[i], 1e6*spent[direct], 1e6*spent[benchType])
+	}
+	slices.Sort(throughput)
+	slices.Sort(tail)
+	t.Logf("medians of %d pairs, %d clients, %d bytes: throughput %.2f (%.2f … %.2f; at least 0.7), p99 %.2f", pairs, clients, publishedSize,
+		throughput[pairs/2], throughput[0], throughput[pairs-1], tail[pairs/2])
 }

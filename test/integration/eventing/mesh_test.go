@@ -216,7 +216,7 @@ func onMesh(epoch string, is bool) func(*eventingv1alpha2.Subscription) string {
 func TestTriggers(t *testing.T) {
 	r := newMeshRig(t)
 	epoch := r.serveMesh(operatorv1alpha1.EventMesh)
-	r.controller("pod-1")
+	r.controller("pod-1", "--lease-duration=15s") // of several processes, other tests tell
 	r.subscribe("orders", "order.created.v1", "")
 	first := r.awaitTriggers("order.created.v1")
 	trigger := first["order.created.v1"]
