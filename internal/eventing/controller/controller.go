@@ -82,6 +82,7 @@ type Controller struct {
 	receiver   *delivery.Receiver
 	link       *link
 	triggers   *mesh.Triggers
+	patience   patience
 
 	subscriptions, backends queue
 
@@ -91,9 +92,7 @@ type Controller struct {
 	made map[types.NamespacedName]made
 	// leftover are Subscriptions of consumers that a sweep found no Subscription for.
 	leftover map[types.NamespacedName]bool
-	// waits has what the mesh waits for, of Subscriptions whose status does not say it yet.
-	waits map[types.NamespacedName]waiting
-	swept time.Time
+	swept    time.Time
 }
 
 // Run runs the controller until the context ends, and then until the sinks have answered.
@@ -141,7 +140,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	}
 	c := &Controller{
 		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{}, waits: map[types.NamespacedName]waiting{},
+		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{}, patience: patience{of: map[types.NamespacedName]waiting{}},
 	}
 	kinds, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,29 +56,42 @@ func (c *Controller) deliverMesh(ctx context.Context, s *eventingv1alpha2.Subscr
 	return err
 }
 
-// waiting is what the status of a Subscription would say of the mesh, and since when.
+// patience has what the status of Subscriptions would say of the mesh, and since when.
+type patience struct {
+	mu sync.Mutex
+	of map[types.NamespacedName]waiting
+}
+
 type waiting struct {
 	message string
 	since   time.Time
 }
 
-// patience is how long the write of a status is put off that says no more than what the mesh waits for. What is written stays true: that other backends
+// left is how long the write of a status is put off that says no more than what the mesh waits for. What is written stays true: that other backends
 // deliver, in an earlier epoch, or that the mesh does not.
-func (c *Controller) patience(s *eventingv1alpha2.Subscription, f findings, mesh bool) time.Duration {
+func (p *patience) left(s *eventingv1alpha2.Subscription, f findings, now time.Time) time.Duration {
 	key := client.ObjectKeyFromObject(s)
 	said := len(s.Status.Backends) > 0 && !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool {
 		return b.ObservedGeneration != s.Generation || b.Ready && b.Type == string(operatorv1alpha1.EventMesh)
 	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !mesh || !said || f.ready[operatorv1alpha1.EventMesh] {
-		delete(c.waits, key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !said || f.failed || !f.serving.Serving.Has(operatorv1alpha1.EventMesh) || f.ready[operatorv1alpha1.EventMesh] || len(f.problems) > 0 {
+		delete(p.of, key)
 		return 0
 	}
-	if w, known := c.waits[key]; !known || w.message != f.why {
-		c.waits[key] = waiting{f.why, time.Now()}
+	w, known := p.of[key]
+	if !known || w.message != f.why {
+		w = waiting{f.why, now}
+		p.of[key] = w
 	}
-	return meshPatience - time.Since(c.waits[key].since)
+	return meshPatience - now.Sub(w.since)
+}
+
+func (p *patience) forget(subscription types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.of, subscription)
 }
 
 // leaveMesh deletes the Triggers of a Subscription when the mesh delivers no events any more. That is asked again: a Channel without

@@ -91,8 +91,8 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		}
 	}
 	result := reconcile.Result{RequeueAfter: f.health.Again}
-	onlyWaits := failed == nil && meshFailed == nil && len(problems) == 0 && now.serves(operatorv1alpha1.EventMesh)
-	want, later := statusOf(&s, f, time.Now()), c.patience(&s, f, onlyWaits)
+	f.failed = failed != nil || meshFailed != nil
+	want, later := statusOf(&s, f, time.Now()), c.patience.left(&s, f, time.Now())
 	switch {
 	case sameStatus(s.Status, want):
 	case later > 0:
@@ -264,10 +264,10 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
+	c.patience.forget(key)
 	c.mu.Lock()
 	leftover := c.leftover[key]
 	delete(c.leftover, key)
-	delete(c.waits, key)
 	delete(c.made, key)
 	c.mu.Unlock()
 	if !leftover && !c.triggers.Has(key) {
