@@ -65,7 +65,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	t.Logf("%d files are equal", compared)
 }
 
-// tagged clones HEAD, dates its changelog, and tags it.
+// tagged clones HEAD, makes changelog and module those of a version, and tags it.
 func tagged(t *testing.T, dir string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -77,6 +77,9 @@ func tagged(t *testing.T, dir string) {
 	edit(t, changelog, func(text []byte) []byte {
 		return append(text, "\n## [9.9.9] - 2026-11-23\n\n- For tests.\n"...)
 	})
+	for file, text := range map[string]string{"module/VERSION": "9.9.9\n", "module/channels.yaml": "fast: 9.9.9\n"} {
+		edit(t, filepath.Join(dir, file), func([]byte) []byte { return []byte(text) })
+	}
 	settings := []string{"-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgSign=false", "-c", "tag.gpgSign=false"}
 	command(t, dir, nil, "git", append(settings, "commit", "-qam", "CHANGELOG: for tests")...)
 	command(t, dir, nil, "git", append(settings, "tag", "-a", "v9.9.9", "-m", "v9.9.9")...)
@@ -135,7 +138,7 @@ func TestReleaseCompiles(t *testing.T) {
 			args = append(args, "./cmd/"+program)
 		}
 	}
-	for _, p := range toolPlatforms {
+	for _, p := range allPlatforms {
 		command(t, "..", []string{"CGO_ENABLED=0", "GOOS=" + p.OS, "GOARCH=" + p.Architecture}, "go", args...)
 	}
 }

@@ -190,7 +190,7 @@ func TestDocumentedFiles(t *testing.T) {
 	for _, entry := range entries {
 		file := strings.ReplaceAll(entry.Name(), "9.9.9", "0.1.0")
 		// One platform stands for all.
-		for _, p := range toolPlatforms {
+		for _, p := range allPlatforms {
 			file = strings.Replace(file, p.OS+"_"+p.Architecture, "linux_amd64", 1)
 		}
 		file = strings.Replace(file, ".zip", ".tar.gz", 1)
