@@ -105,7 +105,7 @@ func (s *scene) follow(a Action) {
 			s.set("Broker", "eventing", "http://broker", "status", "address", "url")
 			s.set("Broker", "eventing", s.channels, "status", "annotations", kindAnnotation)
 		}
-		if a.Object.GetKind() == "StatefulSet" {
+		if a.Object.GetKind() == "StatefulSet" && len(s.w.Claims) == 0 {
 			s.w.Claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0", Annotations: map[string]string{backend.ServersAnnotation: "1"}}}}
 		}
 	case Apply:
@@ -125,9 +125,13 @@ func (s *scene) follow(a Action) {
 			s.w.NATS = NATS{}
 		case "Deployment":
 			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, a.Observed.GetName()) })
+		case "Pod":
+			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return p.Name == a.Observed.GetName() })
 		case "PersistentVolumeClaim":
 			s.w.Claims = nil
 		}
+	case Orphan:
+		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
 	case CreateStream:
 		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config}
 	case Abandon:
