@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,6 +93,13 @@ func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 	return p
 }
 
+// Version adds the programs of another version, which are in a folder: those of images with its tag.
+func (p *Pods) Version(tag, dir string) {
+	for program := range ports {
+		p.binaries[program+":"+tag] = filepath.Join(dir, program)
+	}
+}
+
 // container is one run of a program.
 type container struct {
 	*standin.Process
@@ -108,7 +116,10 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 	if program == "nats-server" {
 		return p.NATS.Run(ctx, pod, mounts)
 	}
-	binary := p.binaries[program]
+	binary := p.binaries[path.Base(pod.Spec.Containers[0].Image)]
+	if binary == "" {
+		binary = p.binaries[program]
+	}
 	if binary == "" {
 		return nil, fmt.Errorf("no image has the program %q", program)
 	}
