@@ -22,7 +22,7 @@ import (
 // TestSoakNATSDies switches away from a NATS that holds events and is killed again and again, from one whose volume is away for a while, and
 // from one whose volume does not return. What was accepted is lost only in the last case, by the command that the status names.
 func TestSoakNATSDies(t *testing.T) {
-	s := startSwitching(t, soakInterval)
+	s := startSwitching(t, light)
 	s.moreVolumes(t, 5)
 	s.accepted(t, 500)
 

@@ -28,8 +28,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// soakInterval is the time between two events where operators are killed: their many lives take long, and all runs on one machine.
-const soakInterval = 50 * time.Millisecond
+// light is the load of the tests in which programs are killed and paused: there are many switches, and Triggers take long to be ready.
+var light = load{subscriptions: 6, interval: 50 * time.Millisecond}
 
 // outside is a cluster whose operators are processes of the test, which it can kill, pause, and stand in the way of.
 type outside struct {
@@ -64,7 +64,7 @@ func (l *operatorLog) tail() string {
 func startOutside(t *testing.T) *outside {
 	t.Helper()
 	const installations = 150
-	o := &outside{switching: startSwitching(t, soakInterval)}
+	o := &outside{switching: startSwitching(t, light)}
 	o.moreVolumes(t, installations)
 	o.do(t, "", "-n", eventingNamespace, "scale", "deployment/eventing-manager", "--replicas=0")
 	o.do(t, "", "-n", eventingNamespace, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=operator", "--timeout=60s")
@@ -126,9 +126,49 @@ func (o *outside) operator(t *testing.T, kubeconfig string, nats *faultproxy.Cut
 	t.Helper()
 	return suite.Start(t, suite.Program{Binary: suite.Build(t, "./cmd/eventing-manager"), Stderr: &o.log, Args: []string{
 		"--kubeconfig", kubeconfig, "--namespace", eventingNamespace, "--nats-url", "tls://" + nats.Address,
-		"--nats-image", o.repository + "/nats-server:e2e", "--publisher-image", o.repository + "/eventing-publisher-proxy:e2e",
-		"--controller-image", o.repository + "/eventing-controller:e2e", "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
+		"--nats-image", o.started.Repository + "/nats-server:e2e", "--publisher-image", o.started.Repository + "/eventing-publisher-proxy:e2e",
+		"--controller-image", o.started.Repository + "/eventing-controller:e2e", "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
 	}})
+}
+
+// supervised is an operator that is started again when it ends, as Kubernetes does: one that cannot renew its Lease in time ends.
+type supervised struct {
+	mu      sync.Mutex
+	process *suite.Process
+	killed  bool
+	ended   chan struct{}
+}
+
+// supervise starts one.
+func (o *outside) supervise(t *testing.T, kubeconfig string, nats *faultproxy.Cut) *supervised {
+	t.Helper()
+	s := &supervised{process: o.operator(t, kubeconfig, nats), ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		for {
+			s.mu.Lock()
+			p := s.process
+			s.mu.Unlock()
+			<-p.Exited()
+			s.mu.Lock()
+			if s.killed || t.Context().Err() != nil {
+				s.mu.Unlock()
+				return
+			}
+			s.process = o.operator(t, kubeconfig, nats)
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+// Kill ends the operator with SIGKILL, and for good. It is dead when Kill returns.
+func (s *supervised) Kill() {
+	s.mu.Lock()
+	s.killed = true
+	s.process.Kill()
+	s.mu.Unlock()
+	<-s.ended
 }
 
 // released removes the Lease, so that the next operator need not wait until that of a killed one ends.
@@ -208,11 +248,11 @@ func (o *outside) killedAtWrites(t *testing.T, to string, each int) (writes []st
 	for range most {
 		o.released(t)
 		proxy, kubeconfig := o.proxy(t)
-		running := make(chan *suite.Process, 1)
+		running := make(chan *supervised, 1)
 		kill := proxy.KillAmong(acts, each, faultproxy.After, func() { (<-running).Kill() })
-		p := o.operator(t, kubeconfig, nats)
+		p := o.supervise(t, kubeconfig, nats)
 		running <- p
-		poll.Until(t, 3*time.Minute, "the operator writes, or all is done", func(ctx context.Context) error {
+		poll.Until(t, 5*time.Minute, "the operator writes, or all is done", func(ctx context.Context) error {
 			if _, dead := kill.At(); !dead {
 				return o.isSwitched(ctx, to)
 			}
@@ -241,8 +281,8 @@ func (o *outside) killedAtData(t *testing.T, to string, each int) (lives []strin
 		o.released(t)
 		proxy, kubeconfig := o.proxy(t)
 		nats := o.cut(t, n)
-		p := o.operator(t, kubeconfig, nats)
-		poll.Until(t, 3*time.Minute, "the operator sends, or all is done", func(ctx context.Context) error {
+		p := o.supervise(t, kubeconfig, nats)
+		poll.Until(t, 5*time.Minute, "the operator sends, or all is done", func(ctx context.Context) error {
 			if nats.Sent() < n {
 				return o.isSwitched(ctx, to)
 			}
@@ -341,7 +381,7 @@ func (o *outside) during(t *testing.T, to string, n int, do func(context.Context
 	defer nats.Close()
 	at := holdNth(proxy, n, do)
 	o.want(t, to)
-	p := o.operator(t, kubeconfig, nats)
+	p := o.supervise(t, kubeconfig, nats)
 	defer p.Kill()
 	var is held
 	poll.Until(t, 5*time.Minute, fmt.Sprintf("the operator makes write %d, or all is done", n), func(ctx context.Context) error {

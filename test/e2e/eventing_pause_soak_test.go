@@ -89,7 +89,7 @@ func (o *outside) paused(t *testing.T, to string, n int) {
 	began := time.Now()
 	plain, kubeconfig := o.proxy(t)
 	defer plain.Close()
-	second := o.operator(t, kubeconfig, nats)
+	second := o.supervise(t, kubeconfig, nats)
 	defer second.Kill()
 	o.switched(t, to, 5*time.Minute)
 	took := time.Since(began)
@@ -112,7 +112,7 @@ func (o *outside) paused(t *testing.T, to string, n int) {
 
 // TestSoakPausedController pauses the process of the controller that leads, in switches to both backends, for longer than its Lease is valid.
 func TestSoakPausedController(t *testing.T) {
-	s := startSwitching(t, soakInterval)
+	s := startSwitching(t, light)
 	s.moreVolumes(t, 5)
 	s.accepted(t, 500)
 	for i, to := range []string{"EventMesh", "NATS", "EventMesh", "NATS"} {

@@ -23,7 +23,7 @@ const (
 // of them, fewer events are awaited.
 func TestSoakSwitch(t *testing.T) {
 	n := number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
-	s := startSwitching(t, 10*time.Millisecond)
+	s := startSwitching(t, full)
 	s.moreVolumes(t, n)
 	s.accepted(t, 1000)
 	var times []time.Duration
@@ -54,12 +54,10 @@ func TestSoakSwitch(t *testing.T) {
 // moreVolumes makes volumes for so many installations of NATS: nobody provisions them here, and one that was used is not used again.
 func (s *switching) moreVolumes(t *testing.T, n int) {
 	t.Helper()
-	nodes, err := s.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range n {
-		s.volume(t.Context(), t, nodes.Items[0].Name)
+		if err := s.started.Volume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

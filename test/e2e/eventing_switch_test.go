@@ -25,7 +25,7 @@ import (
 // TestEventingSwitch changes the backend to the mesh and back while an event is sent each 10 ms, with the real Knative Eventing and NATS, and
 // with sinks that are slow, that refuse, and that answer with a body. No event that was accepted is lost.
 func TestEventingSwitch(t *testing.T) {
-	s := startSwitching(t, 10*time.Millisecond)
+	s := startSwitching(t, full)
 	s.accepted(t, 1000)
 	for _, to := range []string{"EventMesh", "NATS"} {
 		t.Logf("switched to %s in %.0f s", to, s.to(t, to).Seconds())
@@ -40,12 +40,20 @@ func TestEventingSwitch(t *testing.T) {
 	s.deleted(t, 0)
 }
 
-// subscribers are the Subscriptions of these tests.
-const subscribers = 20
+// load is what happens to a cluster while its backend is switched.
+type load struct {
+	// subscriptions have one type each. An event is sent in each interval, to one after the other.
+	subscriptions int
+	interval      time.Duration
+}
+
+// full is the load of the tests that count events.
+var full = load{subscriptions: 20, interval: 10 * time.Millisecond}
 
 // switching is a cluster with Knative, an Eventing and Subscriptions with awkward sinks, to which events are sent.
 type switching struct {
 	*eventing
+	load
 	prober *prober.Prober
 	// stop ends the sending, and returns when each event that was begun is accepted or given up.
 	stop func()
@@ -57,10 +65,10 @@ type switching struct {
 	dead string
 }
 
-// startSwitching starts with the backend NATS. When it returns, an event is sent in each interval, and each Subscription is ready.
-func startSwitching(t *testing.T, interval time.Duration) *switching {
+// startSwitching starts with the backend NATS. When it returns, events are sent, and each Subscription is ready.
+func startSwitching(t *testing.T, of load) *switching {
 	t.Helper()
-	s := &switching{eventing: startEventing(t, kubernetes.Knative()), ids: map[string]int{}}
+	s := &switching{eventing: startEventing(t, kubernetes.Knative()), load: of, ids: map[string]int{}}
 	ctx := t.Context()
 	if err := s.InstallKnative(ctx); err != nil {
 		t.Fatal(err)
@@ -79,10 +87,10 @@ func startSwitching(t *testing.T, interval time.Duration) *switching {
 	client.Timeout = 45 * time.Second // the mesh answers when the sink has
 	service := s.Config().Host + "/api/v1/namespaces/" + eventingNamespace + "/services/http:eventing-publisher-proxy:80/proxy/commerce/v1/events"
 	var targets []prober.Target
-	for i := range subscribers {
+	for i := range s.subscriptions {
 		targets = append(targets, prober.Target{Application: "commerce", EventType: fmt.Sprintf("order.type%02d", i), URL: service})
 	}
-	s.prober = prober.New(targets, prober.Options{Client: client, Interval: interval, MaxPending: 100})
+	s.prober = prober.New(targets, prober.Options{Client: client, Interval: of.interval, MaxPending: 100})
 	url := s.serveHere(t, s.sink())
 	s.namespaces(t, "shop")
 	s.relay(t, "shop", "sinks", 8080, url)
@@ -108,7 +116,7 @@ func (s *switching) install(t *testing.T) {
 	s.do(t, fmt.Sprintf(eventingObject, "Delete"), "apply", "-f", "-")
 	s.ready(t, 2*time.Minute)
 	var all strings.Builder
-	for i := range subscribers {
+	for i := range s.subscriptions {
 		fmt.Fprintf(&all, "---\napiVersion: eventing.kyma-project.io/v1alpha2\nkind: Subscription\nmetadata: {name: sub-%02d, namespace: shop}\n"+
 			"spec: {sink: \"http://sinks.shop.svc.cluster.local:8080/%02d\", source: commerce, types: [order.type%02d.v1]}\n", i, i, i)
 	}

@@ -58,10 +58,7 @@ type eventing struct {
 	*cluster
 	kubectl  string
 	manifest string
-	// repository is where the images of the operator and of what it installs are.
-	repository string
-	// started is the cluster with all that it was started with.
-	started *eventingcluster.Cluster
+	started  *eventingcluster.Cluster
 	// namespace and name are those of the Eventing.
 	namespace, name string
 	// publisher is the URL of the publisher's Service, and through sends requests there.
@@ -92,23 +89,14 @@ func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 		}
 	})
 	e := &eventing{
-		cluster:   &cluster{ControlPlane: started.ControlPlane, client: started.Core, dynamic: started.Dynamic, images: map[string]string{}},
-		namespace: eventingNamespace, name: "eventing", kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml"),
+		cluster: &cluster{ControlPlane: started.ControlPlane, client: started.Core, dynamic: started.Dynamic, images: map[string]string{}},
+		started: started, namespace: eventingNamespace, name: "eventing", kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml"),
 	}
 	check(started.Images(ctx))
 	check(os.WriteFile(e.manifest, []byte(started.Manifest), 0o600))
 	e.publisher, e.through, err = started.Publisher()
 	check(err)
-	e.started, e.repository = started, started.Repository
 	return e
-}
-
-// volume makes one more volume on a node.
-func (e *eventing) volume(ctx context.Context, t *testing.T, node string) {
-	t.Helper()
-	if err := e.started.Volume(ctx, node); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // do runs kubectl, with an input.

@@ -52,10 +52,10 @@ type Cluster struct {
 	Dynamic dynamic.Interface
 	// Manifest installs the operator: it is for kubectl apply.
 	Manifest string
-	// Repository is where the images are.
+	// Repository is where Images has pushed the images of the operator and of what it installs.
 	Repository string
 
-	volumes int
+	volumes int                // those that were made
 	pods    *eventingpods.Pods // nil with a node
 	stop    []func()
 }
@@ -211,16 +211,8 @@ func (c *Cluster) Knative(ctx context.Context) error {
 	return c.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io")
 }
 
-// storage makes the default class, and volumes on the node, in which no provisioner has a part. The kubelet lets the group of a pod write to
-// it, as it does for volumes of real clusters.
+// storage makes the default class, in which no provisioner has a part, and volumes.
 func (c *Cluster) storage(ctx context.Context) error {
-	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("cannot list nodes: %w", err)
-	}
-	if len(nodes.Items) != 1 {
-		return fmt.Errorf("cannot make volumes: there are %d nodes, and not one", len(nodes.Items))
-	}
 	mode := storagev1.VolumeBindingWaitForFirstConsumer
 	if _, err := c.Core.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -230,15 +222,22 @@ func (c *Cluster) storage(ctx context.Context) error {
 	}
 	// One for the single server, and one for each of the others.
 	for range 1 + Servers {
-		if err := c.Volume(ctx, nodes.Items[0].Name); err != nil {
+		if err := c.Volume(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Volume makes one more volume on a node.
-func (c *Cluster) Volume(ctx context.Context, node string) error {
+// Volume makes one more volume on the node. The kubelet lets the group of a pod write to it, as it does for volumes of real clusters.
+func (c *Cluster) Volume(ctx context.Context) error {
+	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot list nodes: %w", err)
+	}
+	if len(nodes.Items) != 1 {
+		return fmt.Errorf("cannot make a volume: there are %d nodes, and not one", len(nodes.Items))
+	}
 	dir := filepath.Join(c.Dir, fmt.Sprintf("volume-%d", c.volumes))
 	c.volumes++
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -251,7 +250,7 @@ func (c *Cluster) Volume(ctx context.Context, node string) error {
 			StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodes.Items[0].Name}}},
 			}}}},
 		},
 	}, metav1.CreateOptions{}); err != nil {

@@ -38,13 +38,17 @@ func Build(t testing.TB, pkg string) string {
 
 // BuildFor is Build for what is no test: it returns an error.
 func BuildFor(ctx context.Context, pkg string) (string, error) {
-	return once(ctx, pkg, pkg, func() []string { return nil })
+	built.Lock()
+	defer built.Unlock()
+	return once(ctx, pkg, pkg)
 }
 
 // BuildWithout builds a command like Build, with Overlay.
 func BuildWithout(t testing.TB, pkg string) string {
 	t.Helper()
-	path, err := once(t.Context(), pkg, pkg+" without safeguards", func() []string { return []string{"-overlay", overlay(t)} })
+	built.Lock()
+	defer built.Unlock()
+	path, err := once(t.Context(), pkg, pkg+" without safeguards", "-overlay", overlay(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,13 +95,12 @@ func Without(t testing.TB, safeguard string) string {
 	return fmt.Sprintf("MUTANT=%d", n)
 }
 
-func once(ctx context.Context, pkg, key string, flags func() []string) (string, error) {
-	built.Lock()
-	defer built.Unlock()
+// once builds a command for a caller that has the lock, if nothing was built with this key yet.
+func once(ctx context.Context, pkg, key string, flags ...string) (string, error) {
 	if path := built.binaries[key]; path != "" {
 		return path, nil
 	}
-	path, err := build(ctx, pkg, flags()...)
+	path, err := build(ctx, pkg, flags...)
 	if err != nil {
 		return "", err
 	}

@@ -157,7 +157,11 @@ func (d *Rules) Decide(w *World) *Decision {
 	default:
 		t := &turn{Rules: d, w: w, o: o, target: target, other: target.Other(), ready: dependencies}
 		t.run()
-		t.goesOn()
+		if last := e.Status.Switch; o.Switch == nil && last != nil && last.From == t.other && last.To == target && d.exists(w, t.other) {
+			// A look that has something to do may have nothing to say. Without the last report, the next one would give the switch another
+			// beginning, from which its limits count, and which the annotation names that was printed for people.
+			o.Switch = last.DeepCopy()
+		}
 		d.programs(w, o, target)
 	}
 	d.guard(w, o)

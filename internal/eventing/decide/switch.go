@@ -191,6 +191,9 @@ func (t *turn) installed() bool {
 			o.do(Create{u})
 		case is.GetDeletionTimestamp() != nil:
 			// It is on its way out. Its end is watched.
+		case len(unchangeable(u, is, w.Now)) > 0:
+			// It is created again when it is gone, and takes the pods over. Its template is the same or not, which says whether they restart.
+			o.do(Orphan{is, strings.Join(unchangeable(u, is, w.Now), ", ")})
 		case drift.Drifted(u, is):
 			o.do(Apply{u, is})
 		}
@@ -539,14 +542,6 @@ func (t *turn) step(reason, format string, args ...any) {
 	t.o.Switch = &operatorv1alpha1.Switch{From: t.other, To: t.target, Step: reason, Since: t.w.since(t.other, t.target), Message: message}
 	if t.w.NATS.Stream != nil && t.other == operatorv1alpha1.NATS {
 		t.o.Switch.Pending = int64(t.w.NATS.Stream.State.Msgs) //nolint:gosec // it does not reach 2^63
-	}
-}
-
-// goesOn repeats the last report of a switch in a look that has something to do and nothing to say about it. Without it, the switch would
-// begin anew with the next report: its limits, and the value of the annotation that was printed for people.
-func (t *turn) goesOn() {
-	if last := t.w.Eventing.Status.Switch; t.o.Switch == nil && last != nil && last.From == t.other && last.To == t.target && t.exists(t.w, t.other) {
-		t.o.Switch = last.DeepCopy()
 	}
 }
 
