@@ -122,8 +122,13 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 	case info != nil && stream.Open(info.Config):
 		o.do(UpdateStream{info, stream.Closed(info.Config, w.Now), "close"})
 	case info != nil && info.State.Msgs > 0:
-		blocked(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, backlogs(w))
 		o.look(askAgain)
+		if w.NATS.Dangling {
+			blocked(operatorv1alpha1.ReasonDangling, "The stream holds %d events, with sequences from %d to %d, that no Subscription waits for. Nobody will get them.",
+				info.State.Msgs, info.State.FirstSeq, info.State.LastSeq)
+			return false
+		}
+		blocked(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, backlogs(w))
 		return false
 	case info != nil && !w.NATS.Quiet:
 		o.look(d.DrainWatch)
@@ -190,6 +195,9 @@ func (d *Rules) natsRemoved(w *World, o *Decision, force bool) bool {
 		return false
 	}
 	if len(w.podsOf(natsComponent)) > 0 {
+		for _, p := range w.Orphans() { // nothing else ends them
+			o.do(Remove{pod(&p)})
+		}
 		return false // their end is watched
 	}
 	retention := operatorv1alpha1.RetentionRetain
