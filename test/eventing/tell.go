@@ -197,7 +197,8 @@ func (s *show) load(ctx context.Context) error {
 		}
 	}
 	s.say("   %-26s %8d %9d %6d %6d", "together", r.Accepted, r.Accepted-len(r.Missing), len(r.Missing), len(r.Duplicates))
-	s.say("   The longest time without an accepted event was %s. %d events were refused, and sent again.", seconds(p.LongestGap()), r.Repeated)
+	gap, _ := p.LongestGap()
+	s.say("   The longest time without an accepted event was %s. %d events were refused, and sent again.", seconds(gap), r.Repeated)
 	if late != nil || len(r.Missing) > 0 || len(r.GivenUp) > 0 {
 		return errors.Join(fmt.Errorf("events were lost, or never accepted:\n%s", r), late)
 	}
