@@ -189,7 +189,6 @@ func (s *show) load(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	late := p.Await(waiting)
-	gap, _ := p.LongestGap()
 	r := p.Report()
 	s.say("   %-26s %8s %9s %6s %6s", "while", "accepted", "delivered", "lost", "twice")
 	for _, step := range r.Steps {
@@ -198,7 +197,7 @@ func (s *show) load(ctx context.Context) error {
 		}
 	}
 	s.say("   %-26s %8d %9d %6d %6d", "together", r.Accepted, r.Accepted-len(r.Missing), len(r.Missing), len(r.Duplicates))
-	s.say("   The longest time without an accepted event was %s. %d events were refused, and sent again.", seconds(gap), r.Repeated)
+	s.say("   The longest time without an accepted event was %s. %d events were refused, and sent again.", seconds(p.LongestGap()), r.Repeated)
 	if late != nil || len(r.Missing) > 0 || len(r.GivenUp) > 0 {
 		return errors.Join(fmt.Errorf("events were lost, or never accepted:\n%s", r), late)
 	}
