@@ -72,8 +72,8 @@ type eventing struct {
 	namespace, name string
 }
 
-// startEventing starts a cluster with volumes on its node, and a namespace that is restricted.
-func startEventing(t *testing.T, with kubernetes.Option) *eventing {
+// eventingCluster starts a cluster with volumes on its node, and a namespace that is restricted.
+func eventingCluster(t *testing.T, with kubernetes.Option) *eventing {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
@@ -105,7 +105,21 @@ func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 	}}, metav1.CreateOptions{})
 	check(err)
 	e.volumes(ctx, t)
+	return e
+}
 
+// startEventing starts such a cluster, and pushes the programs of eventing to its registry.
+func startEventing(t *testing.T, with kubernetes.Option) *eventing {
+	t.Helper()
+	e := eventingCluster(t, with)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	root, err := kubernetes.ModuleRoot()
 	check(err)
 	manager, err := e.Push(ctx, "eventmesh/eventing-manager:e2e", "./cmd/eventing-manager")
