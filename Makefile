@@ -39,6 +39,21 @@ demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by st
 sandbox: cluster build ## The demo's cluster that stays up, to try bin/eventmesh-migrate on; Ctrl-C ends it
 	@go run ./test/sandbox
 
+# Without root, or where a node cannot run, processes are in the place of pods, and there is no switch: see test/eventing.
+.PHONY: eventing run-dev
+eventing: kubectl ## Show the eventing operator: install it, publish, switch the backend under load, remove it (3 minutes after make node)
+	@go run ./test/eventing
+
+run-dev: eventing ## The same as make eventing
+
+.PHONY: eventing-up
+eventing-up: kubectl ## The same cluster, with eventing installed, to try it; Ctrl-C or make stop ends it
+	@go run ./test/eventing -up
+
+.PHONY: stop
+stop: ## End what make eventing-up has left, also after a crash
+	@go run ./test/eventing -stop
+
 .PHONY: test
 # A tenth less time, for more memory of API servers and tests. The programs under test do not get it.
 test: export GOGC ?= 200
@@ -57,7 +72,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # Those of release compress, which takes ten times as long with it.
 # charts/modulepack and decide have no goroutines; they compile rules and play schedules, which takes ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox
+PROCESSES := ./test/integration/eventingmanager ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
 LONGEST := ./test/integration/eventbus
 
 ##@ Building
@@ -173,7 +188,7 @@ node: ## Build and install the node of end-to-end tests, and Knative Eventing (o
 # make verify has all of it. Left out are packages of which -short skips all, because linking takes longer than tests.
 .PHONY: test-unit
 test-unit: ## Unit tests only: less than a minute, needs no cluster
-	go test -p 3 -short -vet=off -timeout 5m $$(go list ./... | grep -vE '/test/(integration/|demo$$|newjob$$|sandbox$$)')
+	go test -p 3 -short -vet=off -timeout 5m $$(go list ./... | grep -vE '/test/(integration/|demo$$|eventing$$|newjob$$|sandbox$$)')
 
 # The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a failed test is one.
 # Other values of E2E choose how the upgrade is made: see test/e2e/upgrade_test.go. The recipe does not call make: "make -n e2e" would run it.
@@ -194,7 +209,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./charts/modulepack ./internal/eventmap ./release ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
+SLOW := ./charts/modulepack ./internal/eventmap ./release ./test/eventing ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
   ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old
@@ -217,6 +232,9 @@ soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go
 	go run ./test/mutation -reverts
 	$(GOTEST) -tags soak -timeout 6h -count 1 -v -run "^TestSoak" ./test/integration/... ./test/prober
 	$(MODEL) -tags soak -timeout 3h -v -run "^TestSoak" ./test/model
+	@if why=$$(go -C test/kubernetes/build run . check 2>/dev/null); then \
+	  go -C test/kubernetes/build run . build --knative && go test -p 1 -tags e2e,soak -timeout 12h -count 1 -v -run '^TestSoak' ./test/e2e; \
+	else echo "soak: the switch of the backend is left out, because: $$why"; fi
 
 .PHONY: bench
 bench: cluster ## Compare time, requests and memory with a plain client-go loop and a plain reverse proxy
@@ -269,6 +287,17 @@ verify: ## Fail if "make fmt" would change anything
 clean: ## Remove bin/ and the cached control plane
 	rm -rf bin
 	rm -rf "$${EVENTMESH_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/eventmesh-migration}"
+
+# The commands that make eventing prints are those of kubectl and curl.
+.PHONY: kubectl
+kubectl:
+	@for program in kubectl:kubernetes-client curl:curl; do \
+	  if command -v "$${program%:*}" >/dev/null; then continue; fi; \
+	  if [[ $$EUID != 0 ]] || ! command -v apt-get >/dev/null; then \
+	    echo "$${program%:*} is not installed, and make eventing needs it. Install it (Debian: apt-get install $${program#*:})" >&2; exit 1; fi; \
+	  echo "installing $${program#*:}, which has $${program%:*}"; \
+	  apt-get update -qq -o Acquire::Retries=5 && apt-get install -qq -y -o Acquire::Retries=5 --no-install-recommends "$${program#*:}" >/dev/null; \
+	done
 
 # The race detector needs a C compiler, the only thing that Go does not include.
 .PHONY: cc

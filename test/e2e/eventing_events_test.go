@@ -16,7 +16,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
@@ -27,14 +26,8 @@ import (
 func (e *eventing) events(t *testing.T, began time.Time) {
 	t.Helper()
 	ctx := t.Context()
-	client, err := rest.HTTPClientFor(e.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client.Timeout = 15 * time.Second
-	// As everything from outside, through somebody who knows the Service's endpoints.
-	service := e.Config().Host + "/api/v1/namespaces/" + eventingNamespace + "/services/http:eventing-publisher-proxy:80/proxy"
-	p := prober.New([]prober.Target{{Application: "commerce", EventType: "order.created", URL: service + "/commerce/v1/events"}}, prober.Options{Client: client, MaxPending: 100})
+	client := &http.Client{Transport: e.through, Timeout: 15 * time.Second}
+	p := prober.New([]prober.Target{{Application: "commerce", EventType: "order.created", URL: e.publisher + "/commerce/v1/events"}}, prober.Options{Client: client, MaxPending: 100})
 	published := make(chan *http.Request, 1)
 	url := e.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Ce-Id") == "1" { // that of the guide
@@ -147,16 +140,20 @@ func (e *eventing) guide(t *testing.T, document string) (blocks []func() string)
 // again whose process was killed, so a new pod is what a test can wait for.
 func (e *eventing) kill(t *testing.T, component string) {
 	t.Helper()
-	pods, err := e.client.CoreV1().Pods(eventingNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component})
-	if err == nil && len(pods.Items) == 0 {
-		err = errors.New("there is none")
-	}
-	if err == nil {
-		err = e.client.CoreV1().Pods(eventingNamespace).Delete(t.Context(), pods.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-	}
-	if err != nil {
+	if err := e.killPod(t.Context(), component); err != nil {
 		t.Errorf("cannot kill a pod of %s: %v", component, err)
 	}
+}
+
+func (e *eventing) killPod(ctx context.Context, component string) error {
+	pods, err := e.client.CoreV1().Pods(eventingNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component})
+	if err != nil {
+		return err
+	}
+	if len(pods.Items) == 0 {
+		return errors.New("there is none")
+	}
+	return e.client.CoreV1().Pods(eventingNamespace).Delete(ctx, pods.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 }
 
 // serveHere starts a server that pods reach, and returns its URL.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,101 +25,195 @@ import (
 // TestEventingSwitch changes the backend to the mesh and back while an event is sent each 10 ms, with the real Knative Eventing and NATS, and
 // with sinks that are slow, that refuse, and that answer with a body. No event that was accepted is lost.
 func TestEventingSwitch(t *testing.T) {
-	const subscribers = 20
-	e := startEventing(t, kubernetes.Knative())
-	ctx := t.Context()
-	if err := e.InstallKnative(ctx); err != nil {
-		t.Fatal(err)
+	s := startSwitching(t, full)
+	s.accepted(t, 1000)
+	for _, to := range []string{"EventMesh", "NATS"} {
+		t.Logf("switched to %s in %.0f s", to, s.to(t, to).Seconds())
+		s.prober.Step(to + " after the switch")
+		s.accepted(t, 1000)
+		s.kill(t, "publisher-proxy") // a pod that starts when the other backend is gone
+		s.podsReady(t, "publisher-proxy", 2)
+		s.accepted(t, 1000)
 	}
-	// Kyma's own has the name of ours.
-	if err := e.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io"); err != nil {
-		t.Fatal(err)
-	}
-	e.do(t, "", "apply", "-f", e.manifest)
-	e.do(t, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/eventings.operator.kyma-project.io")
-	e.do(t, fmt.Sprintf(eventingObject, "Delete"), "apply", "-f", "-")
-	e.ready(t, 2*time.Minute)
+	s.nothingLost(t)
+	s.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "--all", "--timeout=60s")
+	s.deleted(t, 0)
+}
 
-	client, err := rest.HTTPClientFor(e.Config())
+// load is what happens to a cluster while its backend is switched.
+type load struct {
+	// subscriptions have one type each. An event is sent in each interval, to one after the other.
+	subscriptions int
+	interval      time.Duration
+}
+
+// full is the load of the tests that count events.
+var full = load{subscriptions: 20, interval: 10 * time.Millisecond}
+
+// switching is a cluster with Knative, an Eventing and Subscriptions with awkward sinks, to which events are sent.
+type switching struct {
+	*eventing
+	load
+	prober *prober.Prober
+	// stop ends the sending, and returns when each event that was begun is accepted or given up.
+	stop func()
+
+	mu sync.Mutex
+	// ids is how often a sink got an id.
+	ids map[string]int
+	// dead is the path of the sink that refuses everything.
+	dead string
+}
+
+// startSwitching starts with the backend NATS. When it returns, events are sent, and each Subscription is ready.
+func startSwitching(t *testing.T, of load) *switching {
+	t.Helper()
+	s := &switching{eventing: startEventing(t, kubernetes.Knative()), load: of, ids: map[string]int{}}
+	ctx := t.Context()
+	if err := s.InstallKnative(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.patient(t)
+	// Kyma's own has the name of ours.
+	if err := s.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io"); err != nil {
+		t.Fatal(err)
+	}
+	s.do(t, "", "apply", "-f", s.manifest)
+	s.do(t, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/eventings.operator.kyma-project.io")
+	client, err := rest.HTTPClientFor(s.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	client.Timeout = 45 * time.Second // the mesh answers when the sink has
-	service := e.Config().Host + "/api/v1/namespaces/" + eventingNamespace + "/services/http:eventing-publisher-proxy:80/proxy/commerce/v1/events"
+	service := s.Config().Host + "/api/v1/namespaces/" + eventingNamespace + "/services/http:eventing-publisher-proxy:80/proxy/commerce/v1/events"
 	var targets []prober.Target
-	for i := range subscribers {
+	for i := range s.subscriptions {
 		targets = append(targets, prober.Target{Application: "commerce", EventType: fmt.Sprintf("order.type%02d", i), URL: service})
 	}
-	p := prober.New(targets, prober.Options{Client: client, MaxPending: 100})
+	s.prober = prober.New(targets, prober.Options{Client: client, Interval: of.interval, MaxPending: 100})
+	url := s.serveHere(t, s.sink())
+	s.namespaces(t, "shop")
+	s.relay(t, "shop", "sinks", 8080, url)
+	s.rolledOut(t, "shop", "sinks")
+	s.install(t)
+	s.prober.Step("NATS")
+	s.send(t)
+	return s
+}
+
+// patient gives Knative's dispatcher more time to answer the kubelet. Its probes allow 1 second, and all of a cluster runs on this machine:
+// without events for 6 seconds it would be restarted, again and again.
+func (s *switching) patient(t *testing.T) {
+	t.Helper()
+	s.do(t, "", "-n", "knative-eventing", "patch", "deployment", "imc-dispatcher", "--type=strategic", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"dispatcher","livenessProbe":{"timeoutSeconds":10,"failureThreshold":10},"readinessProbe":{"timeoutSeconds":10}}]}}}}`)
+	s.rolledOut(t, "knative-eventing", "imc-dispatcher")
+}
+
+// install applies the Eventing and the Subscriptions, and waits until they are ready.
+func (s *switching) install(t *testing.T) {
+	t.Helper()
+	s.do(t, fmt.Sprintf(eventingObject, "Delete"), "apply", "-f", "-")
+	s.ready(t, 2*time.Minute)
+	var all strings.Builder
+	for i := range s.subscriptions {
+		fmt.Fprintf(&all, "---\napiVersion: eventing.kyma-project.io/v1alpha2\nkind: Subscription\nmetadata: {name: sub-%02d, namespace: shop}\n"+
+			"spec: {sink: \"http://sinks.shop.svc.cluster.local:8080/%02d\", source: commerce, types: [order.type%02d.v1]}\n", i, i, i)
+	}
+	s.do(t, all.String(), "apply", "-f", "-")
+	s.do(t, "", "-n", "shop", "wait", "--for=jsonpath={.status.ready}=true", "--timeout=60s", "subscriptions.eventing.kyma-project.io", "--all")
+}
+
+// send begins to send events.
+func (s *switching) send(t *testing.T) {
+	t.Helper()
+	sending, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.prober.Run(sending)
+	}()
+	s.stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(s.stop)
+}
+
+// sink is that of all Subscriptions: one is slow, one refuses at times, one answers with a body.
+func (s *switching) sink() http.Handler {
 	var refusals atomic.Int64
-	url := e.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		dead := s.dead != "" && strings.HasSuffix(r.URL.Path, s.dead)
+		s.mu.Unlock()
 		switch {
+		case dead:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
 		case strings.HasSuffix(r.URL.Path, "/00"):
 			time.Sleep(200 * time.Millisecond)
 		case strings.HasSuffix(r.URL.Path, "/01") && refusals.Add(1)%20 == 0:
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		p.ServeHTTP(w, r)
+		s.mu.Lock()
+		s.ids[r.Header.Get("Ce-Id")]++
+		s.mu.Unlock()
+		s.prober.ServeHTTP(w, r)
 		if strings.HasSuffix(r.URL.Path, "/02") {
 			_, _ = w.Write([]byte("200 ok"))
 		}
-	}))
-	e.namespaces(t, "shop")
-	e.relay(t, "shop", "sinks", 8080, url)
-	e.rolledOut(t, "shop", "sinks")
-	var all strings.Builder
-	for i := range subscribers {
-		fmt.Fprintf(&all, "---\napiVersion: eventing.kyma-project.io/v1alpha2\nkind: Subscription\nmetadata: {name: sub-%02d, namespace: shop}\n"+
-			"spec: {sink: \"http://sinks.shop.svc.cluster.local:8080/%02d\", source: commerce, types: [order.type%02d.v1]}\n", i, i, i)
-	}
-	e.do(t, all.String(), "apply", "-f", "-")
-	e.do(t, "", "-n", "shop", "wait", "--for=jsonpath={.status.ready}=true", "--timeout=60s", "subscriptions.eventing.kyma-project.io", "--all")
+	})
+}
 
-	sending, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.Run(sending)
-	}()
-	defer func() {
-		stop()
-		<-done
-	}()
-	accepted := func(n int) {
-		t.Helper()
-		if err := p.AwaitAccepted(ctx, n); err != nil {
-			t.Fatalf("%v\n%s", err, p.Report())
-		}
+// accepted waits until so many more events are.
+func (s *switching) accepted(t *testing.T, n int) {
+	t.Helper()
+	if err := s.prober.AwaitAccepted(t.Context(), n); err != nil {
+		t.Fatalf("%v\n%s", err, s.prober.Report())
 	}
-	p.Step("NATS")
-	accepted(1000)
-	for _, to := range []string{"EventMesh", "NATS"} {
-		p.Step("switch to " + to)
-		began := time.Now()
-		e.do(t, "", "-n", eventingNamespace, "patch", "eventings.operator.kyma-project.io", "eventing", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"backend":{"type":%q}}}`, to))
-		e.switched(t, to)
-		t.Logf("switched to %s in %.0f s", to, time.Since(began).Seconds())
-		p.Step(to + " after the switch")
-		accepted(1000)
-		e.kill(t, "publisher-proxy") // a pod that starts when the other backend is gone
-		e.podsReady(t, "publisher-proxy", 2)
-		accepted(1000)
-	}
-	stop()
-	<-done
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+}
+
+// want writes the backend into the spec.
+func (s *switching) want(t *testing.T, to string) {
+	t.Helper()
+	s.do(t, "", "-n", s.namespace, "patch", "eventings.operator.kyma-project.io", s.name, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"backend":{"type":%q}}}`, to))
+}
+
+// to switches, and returns how long that took.
+func (s *switching) to(t *testing.T, to string) time.Duration {
+	t.Helper()
+	s.prober.Step("switch to " + to)
+	began := time.Now()
+	s.want(t, to)
+	s.switched(t, to, 5*time.Minute)
+	return time.Since(began)
+}
+
+// nothingLost ends the sending. Each event that was accepted has to arrive, and one that arrives again has to have the same id.
+func (s *switching) nothingLost(t *testing.T) *prober.Report {
+	t.Helper()
+	s.stop()
+	waiting, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := p.Await(waiting); err != nil {
+	if err := s.prober.Await(waiting); err != nil {
 		t.Error(err)
 	}
-	r := p.Report()
-	t.Logf("longest time without an accepted event %.1f s; the prober's report:\n%s", p.LongestGap().Seconds(), r)
+	r := s.prober.Report()
+	gap, until := s.prober.LongestGap()
+	t.Logf("longest time without an accepted event %.1f s, until %s was accepted after it was last told %q; the prober's report:\n%s", gap.Seconds(), &until, until.LastRefusal, r)
 	if len(r.Missing) > 0 || len(r.GivenUp) > 0 {
 		t.Errorf("events were lost:\n%s", r)
 	}
-	e.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "--all", "--timeout=60s")
-	e.deleted(t, 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range r.Duplicates {
+		if e := &r.Duplicates[i]; s.ids[e.ID] != len(e.Arrived) {
+			t.Errorf("%s arrived %d times, %d times of them with its id", e, len(e.Arrived), s.ids[e.ID])
+		}
+	}
+	return r
 }
 
 // podsReady waits until there are n pods of a component, all of them ready.
@@ -145,20 +240,24 @@ func (e *eventing) podsReady(t *testing.T, component string, n int) {
 }
 
 // switched waits until a backend is active, and nothing of the other one is left.
-func (e *eventing) switched(t *testing.T, to string) {
+func (e *eventing) switched(t *testing.T, to string, limit time.Duration) {
 	t.Helper()
-	poll.Until(t, 5*time.Minute, "the backend is "+to, func(ctx context.Context) error {
-		u, err := e.dynamic.Resource(eventings).Namespace(e.namespace).Get(ctx, e.name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		active, _, _ := unstructured.NestedString(u.Object, "status", "activeBackend")
-		serving, _, _ := unstructured.NestedStringSlice(u.Object, "status", "serving")
-		state, _, _ := unstructured.NestedString(u.Object, "status", "state")
-		_, switching := u.Object["status"].(map[string]any)["switch"]
-		if active != to || state != "Ready" || switching || len(serving) != 1 {
-			return fmt.Errorf("%v", u.Object["status"])
-		}
-		return nil
-	})
+	poll.Until(t, limit, "the backend is "+to, func(ctx context.Context) error { return e.isSwitched(ctx, to) })
+}
+
+// isSwitched is nil if the Eventing as it is now has been switched to a backend.
+func (e *eventing) isSwitched(ctx context.Context, to string) error {
+	u, err := e.dynamic.Resource(eventings).Namespace(e.namespace).Get(ctx, e.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	active, _, _ := unstructured.NestedString(u.Object, "status", "activeBackend")
+	serving, _, _ := unstructured.NestedStringSlice(u.Object, "status", "serving")
+	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
+	observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+	_, switching, _ := unstructured.NestedMap(u.Object, "status", "switch")
+	if active != to || state != "Ready" || switching || len(serving) != 1 || observed != u.GetGeneration() {
+		return fmt.Errorf("%v", u.Object["status"])
+	}
+	return nil
 }

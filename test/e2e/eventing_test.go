@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,35 +15,21 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	clientset "k8s.io/client-go/kubernetes"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/eventingcluster"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 const (
-	eventingNamespace = "kyma-system"
-	natsServer        = "github.com/nats-io/nats-server/v2"
-	// eventingObject asks for one server; %s is what happens to its volume.
-	eventingObject = `apiVersion: operator.kyma-project.io/v1alpha1
-kind: Eventing
-metadata: {name: eventing, namespace: kyma-system}
-spec:
-  backend:
-    type: NATS
-    config: {natsStreamReplicas: 1, natsStorage: {retention: %s}}
-`
+	eventingNamespace = eventingcluster.Namespace
 	// theirs is the object of the users' document, in another namespace than the operator, and with three servers. What only an API server
 	// sets is left out.
 	theirs = `apiVersion: operator.kyma-project.io/v1alpha1
@@ -58,8 +45,11 @@ spec:
   backend:
     type: nats
 `
-	servers = 3
+	servers = eventingcluster.Servers
 )
+
+// eventingObject asks for one server; %s is what happens to its volume.
+var eventingObject = eventingcluster.Eventing("%s")
 
 var eventings = operatorv1alpha1.GroupVersion.WithResource("eventings")
 
@@ -68,11 +58,30 @@ type eventing struct {
 	*cluster
 	kubectl  string
 	manifest string
+	started  *eventingcluster.Cluster
 	// namespace and name are those of the Eventing.
 	namespace, name string
+	// publisher is the URL of the publisher's Service, and through sends requests there.
+	publisher string
+	through   http.RoundTripper
 }
 
-// eventingCluster starts a cluster with volumes on its node, and a namespace that is restricted.
+// startEventing starts a cluster with volumes on its node, a namespace that is restricted, and the images of this checkout.
+func startEventing(t *testing.T, with kubernetes.Option) *eventing {
+	t.Helper()
+	e := eventingCluster(t, with)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	if err := e.started.Images(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(e.manifest, []byte(e.started.Manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// eventingCluster starts a cluster without any image of eventing.
 func eventingCluster(t *testing.T, with kubernetes.Option) *eventing {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
@@ -87,91 +96,20 @@ func eventingCluster(t *testing.T, with kubernetes.Option) *eventing {
 	if err != nil {
 		t.Skip("no kubectl is installed, which applies the manifest")
 	}
-	plane, err := kubernetes.Start(ctx, with)
+	started, err := eventingcluster.StartNode(ctx, with)
 	check(err)
 	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
+		if err := started.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	e := &eventing{cluster: &cluster{ControlPlane: plane, images: map[string]string{}}, namespace: eventingNamespace, name: "eventing", kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml")}
-	e.client, err = clientset.NewForConfig(e.Config())
+	e := &eventing{
+		cluster: &cluster{ControlPlane: started.ControlPlane, client: started.Core, dynamic: started.Dynamic, images: map[string]string{}},
+		started: started, namespace: eventingNamespace, name: "eventing", kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml"),
+	}
+	e.publisher, e.through, err = started.Publisher()
 	check(err)
-	e.dynamic, err = dynamic.NewForConfig(e.Config())
-	check(err)
-
-	_, err = e.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: eventingNamespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
-	}}, metav1.CreateOptions{})
-	check(err)
-	e.volumes(ctx, t)
 	return e
-}
-
-// startEventing starts such a cluster, and pushes the programs of eventing to its registry.
-func startEventing(t *testing.T, with kubernetes.Option) *eventing {
-	t.Helper()
-	e := eventingCluster(t, with)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
-	defer cancel()
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	root, err := kubernetes.ModuleRoot()
-	check(err)
-	manager, err := e.Push(ctx, "eventmesh/eventing-manager:e2e", "./cmd/eventing-manager")
-	check(err)
-	for name, pkg := range map[string]string{"nats-server": natsServer, "eventing-publisher-proxy": "./cmd/eventing-publisher-proxy", "eventing-controller": "./cmd/eventing-controller"} {
-		_, err = e.Push(ctx, "eventmesh/"+name+":e2e", pkg)
-		check(err)
-	}
-	h, err := helm.New(ctx, root, 4)
-	check(err)
-	text, err := h.Template(ctx, "eventing-manager", "charts/eventing-manager", "--namespace", eventingNamespace, "--include-crds", "--kube-version", fmt.Sprintf("1.%d.0", e.Minor),
-		"--set", "image.tag=e2e,image.repository="+strings.TrimSuffix(manager, "/eventing-manager:e2e"))
-	check(err)
-	check(os.WriteFile(e.manifest, []byte(text), 0o600))
-	return e
-}
-
-// volumes makes the default class, and volumes on the node, in which no provisioner has a part. The kubelet lets the group of a pod write to
-// it, as it does for volumes of real clusters.
-func (e *eventing) volumes(ctx context.Context, t *testing.T) {
-	t.Helper()
-	nodes, err := e.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil || len(nodes.Items) != 1 {
-		t.Fatalf("%d nodes, %v", len(nodes.Items), err)
-	}
-	mode := storagev1.VolumeBindingWaitForFirstConsumer
-	if _, err := e.client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
-		ObjectMeta:  metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
-		Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &mode,
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	// One for the single server, and one for each of the others.
-	for n := range 1 + servers {
-		dir := filepath.Join(e.Dir, fmt.Sprintf("volume-%d", n))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: filepath.Base(dir)},
-			Spec: corev1.PersistentVolumeSpec{
-				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				StorageClassName: "local", PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-				PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}},
-				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodes.Items[0].Name}}},
-				}}}},
-			},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // do runs kubectl, with an input.

@@ -30,11 +30,12 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/eventingcluster"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // workload is the program of test/e2e/workload in an image.
-const workload = "./test/e2e/workload"
+const workload = eventingcluster.Workload
 
 // await watches one object until it is as wanted.
 func await(ctx context.Context, client rest.Interface, resource, namespace, name string, object runtime.Object, holds func(runtime.Object) bool) error {
@@ -118,24 +119,14 @@ func (c *cluster) service(t *testing.T, namespace, name, app string, port, targe
 // relay runs a pod that hands on to a URL whatever comes to the Service of its name at the port.
 func (c *cluster) relay(t *testing.T, namespace, name string, port int, url string) {
 	t.Helper()
-	labels := map[string]string{"app": name}
-	_, err := c.client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{
-					Name: "relay", Image: c.image(t, workload), Args: []string{"relay", url},
-					ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(8080)}}},
-				}}},
-			},
-		},
-	}, metav1.CreateOptions{})
+	deployment, service := eventingcluster.Relay(c.image(t, workload), namespace, name, int32(port), url)
+	_, err := c.client.AppsV1().Deployments(namespace).Create(t.Context(), deployment, metav1.CreateOptions{})
+	if err == nil {
+		_, err = c.client.CoreV1().Services(namespace).Create(t.Context(), service, metav1.CreateOptions{})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.service(t, namespace, name, name, port, 8080)
 }
 
 // jobAccount may do everything. What each job needs, and no more, is proved where charts and RBAC are.

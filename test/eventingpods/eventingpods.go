@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
+	"net/http"
 	"path"
 	"path/filepath"
 	"slices"
@@ -48,35 +50,25 @@ type Pods struct {
 	NATS *natsserver.Pods
 	// More are arguments of a program in addition to those of its pod.
 	More map[string][]string
+	// Env is the environment of a program in addition to that of its pod, and Binaries are the programs. Both can be changed before pods run.
+	Env      map[string][]string
+	Binaries map[string]string
 
-	t          testing.TB
 	core       clientset.Interface
 	kubeconfig string
 	dir        string
-	binaries   map[string]string
 
 	mu      sync.Mutex
 	running map[*container]bool
 	logs    []*container
 }
 
-// New builds the programs. What they wrote is in the log of a test that fails.
+// New is Build for a test. What the programs wrote is in the log of a test that fails.
 func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 	t.Helper()
-	servers, err := natsserver.NewPods()
+	p, err := Build(t.Context(), cluster, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
-	}
-	core, err := clientset.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Pods{
-		NATS: servers, More: map[string][]string{}, t: t, core: core, kubeconfig: cluster.Kubeconfig, dir: t.TempDir(),
-		binaries: map[string]string{}, running: map[*container]bool{},
-	}
-	for program := range ports {
-		p.binaries[program] = suite.Build(t, "./cmd/"+program)
 	}
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -96,8 +88,30 @@ func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 // Version adds the programs of another version, which are in a folder: those of images with its tag.
 func (p *Pods) Version(tag, dir string) {
 	for program := range ports {
-		p.binaries[program+":"+tag] = filepath.Join(dir, program)
+		p.Binaries[program+":"+tag] = filepath.Join(dir, program)
 	}
+}
+
+// Build builds the programs. Files of their pods are in the directory.
+func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*Pods, error) {
+	servers, err := natsserver.NewPods()
+	if err != nil {
+		return nil, err
+	}
+	core, err := clientset.NewForConfig(cluster.Config())
+	if err != nil {
+		return nil, err
+	}
+	p := &Pods{
+		NATS: servers, More: map[string][]string{}, Env: map[string][]string{}, Binaries: map[string]string{},
+		core: core, kubeconfig: cluster.Kubeconfig, dir: dir, running: map[*container]bool{},
+	}
+	for program := range ports {
+		if p.Binaries[program], err = suite.BuildFor(ctx, "./cmd/"+program); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 // container is one run of a program.
@@ -116,9 +130,9 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 	if program == "nats-server" {
 		return p.NATS.Run(ctx, pod, mounts)
 	}
-	binary := p.binaries[path.Base(pod.Spec.Containers[0].Image)]
+	binary := p.Binaries[path.Base(pod.Spec.Containers[0].Image)]
 	if binary == "" {
-		binary = p.binaries[program]
+		binary = p.Binaries[program]
 	}
 	if binary == "" {
 		return nil, fmt.Errorf("no image has the program %q", program)
@@ -144,7 +158,7 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 		args = append(args, ports[program][port]+"="+address)
 	}
 	args = append(args, p.More[program]...)
-	if c.Process, err = standin.StartProcess(binary, append(standin.Env(pod), "KUBECONFIG="+kubeconfig), args); err != nil {
+	if c.Process, err = standin.StartProcess(binary, slices.Concat(standin.Env(pod), []string{"KUBECONFIG=" + kubeconfig}, p.Env[program]), args); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -200,4 +214,27 @@ func (p *Pods) At(program string, port int32) (addresses []string) {
 	}
 	slices.Sort(addresses)
 	return addresses
+}
+
+// Service sends each request to one of the running pods of a program, as a Service does. The host of a request does not matter.
+func (p *Pods) Service(program string, port int32) http.RoundTripper {
+	return &service{pods: p, program: program, port: port, inner: http.Transport{MaxIdleConnsPerHost: 100}}
+}
+
+type service struct {
+	pods    *Pods
+	program string
+	port    int32
+	inner   http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	addresses := s.pods.At(s.program, s.port)
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("no pod of %s runs", s.program)
+	}
+	r = r.Clone(r.Context())
+	r.URL.Host = addresses[rand.IntN(len(addresses))] //nolint:gosec // nobody has to be kept from guessing it
+	return s.inner.RoundTrip(r)
 }

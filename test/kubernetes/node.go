@@ -43,8 +43,8 @@ func Knative() Option {
 
 // Push builds a command of this repository, or of one of its modules, and pushes it as an image that holds nothing else: its entrypoint is the
 // program, its user a number that is not root's. It returns the image's name for the specification of a pod. A name without
-// tag gets one that tells the program's content, so that what was built again is pulled again.
-func (c *ControlPlane) Push(ctx context.Context, image, pkg string) (string, error) {
+// tag gets one that tells the program's content, so that what was built again is pulled again. flags are for go build.
+func (c *ControlPlane) Push(ctx context.Context, image, pkg string, flags ...string) (string, error) {
 	if c.Registry == "" {
 		return "", fmt.Errorf("cannot push %s: the cluster was started without Node", image)
 	}
@@ -53,7 +53,8 @@ func (c *ControlPlane) Push(ctx context.Context, image, pkg string) (string, err
 		return "", fmt.Errorf("cannot push %s: %w", image, err)
 	}
 	binary := filepath.Join(c.Dir, "images", programOf(pkg))
-	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg)
+	args := append([]string{"build", "-C", root, "-trimpath", "-ldflags", "-s -w", "-o", binary}, flags...)
+	build := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build %s: %w\n%s", pkg, err, out)

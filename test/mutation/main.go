@@ -5,6 +5,7 @@
 //	go run ./test/mutation -packages ./internal/jobs/trigger  of one package
 //	go run ./test/mutation -only 'content.go'                 those whose "file:line: text" matches
 //	go run ./test/mutation -reverts                           the fixes of reverts.yaml
+//	go run ./test/mutation -overlay DIRECTORY                 what builds programs without the safeguards of safeguards.yaml
 //
 // All mutants are compiled into one test binary for each package, and the variable MUTANT of the environment turns one on:
 // what takes time is running tests, not building them. The sources are not changed: the go command gets the rewritten ones
@@ -20,6 +21,9 @@
 //
 // With -reverts it makes the fixes of reverts.yaml ineffective instead, one at a time, and plays the schedules of test/model:
 // the exit code is 1 if they do not find one of them.
+//
+// With -overlay it writes overlay.json into the directory, and prints the names of the safeguards of safeguards.yaml. A program that is
+// built with it has all safeguards. MUTANT=<n> in its environment switches the n-th one off, beginning with 0. See suite.BuildWithout.
 //
 // The exit code is 0; 1 if the score is below the threshold, or a listed mutant survived without an explanation or is not in
 // the sources any more; 2 if nothing could be said, because tests fail without a mutant, for example.
@@ -109,6 +113,7 @@ func main() {
 	flag.IntVar(&o.memory, "memory", 6<<20, "KiB of address space of a test binary: a loop that does not end may fill the memory before its time is over")
 	flag.StringVar(&o.skip, "skip", "", "`regular expression` of tests to leave out, as go test -skip: those that fail without a mutant, until they do not")
 	reverts := flag.Bool("reverts", false, "revert the fixes of test/mutation/reverts.yaml, or those whose name matches -only, and play -schedules of test/model with each")
+	overlay := flag.String("overlay", "", "`directory`: write there what builds programs without the safeguards of test/mutation/safeguards.yaml")
 	schedules := flag.Int("schedules", 500, "of test/model, with -reverts; up to ten times as many until a fault is found")
 	flag.BoolVar(&o.verbose, "v", false, "print each mutant as it is run")
 	flag.Parse()
@@ -127,6 +132,10 @@ func main() {
 		var err error
 		if o.root, err = moduleRoot(ctx); err != nil {
 			return err
+		}
+		if *overlay != "" {
+			code = 0
+			return overlaySafeguards(ctx, o.root, *overlay, os.Stdout)
 		}
 		if *reverts {
 			code, err = playReverts(ctx, o, "test/mutation/reverts.yaml", *schedules, os.Stdout)

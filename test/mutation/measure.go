@@ -208,6 +208,9 @@ func (r *result) choose(o options, pkgs []*pkg, entries []*entry) []*mutant {
 	return chosen
 }
 
+// overlayName is what tells the go command which files to take.
+const overlayName = "overlay.json"
+
 // overlayOf writes the instrumented files, and what tells the go command to take them.
 func overlayOf(work, root string, pkgs []*pkg, chosen []*mutant) (string, error) {
 	files := map[string]string{}
@@ -238,7 +241,7 @@ func overlayOf(work, root string, pkgs []*pkg, chosen []*mutant) (string, error)
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Join(work, "overlay.json")
+	name := filepath.Join(work, overlayName)
 	return name, os.WriteFile(name, raw, 0o600)
 }
 

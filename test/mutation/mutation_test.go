@@ -274,6 +274,31 @@ func TestReverts(t *testing.T) {
 	}
 }
 
+// TestSafeguards: each edit of safeguards.yaml names one place, and the programs compile with all of them. That events are lost without
+// each of them takes minutes: make soak.
+func TestSafeguards(t *testing.T) {
+	root, err := moduleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var names strings.Builder
+	if err := overlaySafeguards(t.Context(), root, dir, &names); err != nil {
+		t.Fatal(err)
+	}
+	if names.Len() == 0 {
+		t.Error("there are no safeguards")
+	}
+	if testing.Short() {
+		t.Skip("packages to compile")
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", filepath.Join(dir, overlayName)}, safeguardPackages...)...)
+	cmd.Dir = root
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
 // TestJudged reads what the schedules of test/model say.
 func TestJudged(t *testing.T) {
 	const said = `--- FAIL: TestModelSchedules (1.00s)

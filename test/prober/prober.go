@@ -117,7 +117,7 @@ func (p *Prober) Step(name string) {
 }
 
 // Run sends until ctx ends, and returns when every event that was begun is
-// accepted or given up.
+// accepted or given up. It may be called again after that.
 func (p *Prober) Run(ctx context.Context) {
 	tick := time.NewTicker(p.options.Interval)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (p *Prober) Run(ctx context.Context) {
 			release = func() { <-workers }
 		}
 		target := p.targets[n%len(p.targets)]
-		e := p.begin(target, n)
+		e := p.begin(target)
 		// Who has begun to send an event sends it to its end.
 		all.Go(func() {
 			defer release()
@@ -149,10 +149,10 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-func (p *Prober) begin(target Target, n int) *Event {
+func (p *Prober) begin(target Target) *Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := &Event{Number: n, ID: uuid.NewString(), Application: target.Application, Step: p.step, Sent: time.Now()}
+	e := &Event{Number: len(p.events), ID: uuid.NewString(), Application: target.Application, Step: p.step, Sent: time.Now()}
 	p.events = append(p.events, e)
 	return e
 }
@@ -370,21 +370,23 @@ func (p *Prober) Report() *Report {
 	return r
 }
 
-// LongestGap is the longest time between two events that were accepted one after the other.
-func (p *Prober) LongestGap() (longest time.Duration) {
+// LongestGap is the longest time between two events that were accepted one after the other, and the second of them.
+func (p *Prober) LongestGap() (longest time.Duration, until Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var accepted []time.Time
+	var accepted []*Event
 	for _, e := range p.events {
 		if !e.Accepted.IsZero() {
-			accepted = append(accepted, e.Accepted)
+			accepted = append(accepted, e)
 		}
 	}
-	slices.SortFunc(accepted, time.Time.Compare)
-	for i := range len(accepted) - 1 {
-		longest = max(longest, accepted[i+1].Sub(accepted[i]))
+	slices.SortFunc(accepted, func(a, b *Event) int { return a.Accepted.Compare(b.Accepted) })
+	for i := 1; i < len(accepted); i++ {
+		if gap := accepted[i].Accepted.Sub(accepted[i-1].Accepted); gap > longest {
+			longest, until = gap, accepted[i].copy()
+		}
 	}
-	return longest
+	return longest, until
 }
 
 func (e *Event) copy() Event {

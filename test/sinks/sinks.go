@@ -107,14 +107,23 @@ func (s *Sinks) Await(t testing.TB, name string, within time.Duration, ids ...st
 	})
 }
 
-// startDNS starts a DNS server that knows one address for all names of the cluster, but for those that begin with "missing.".
+// startDNS starts ServeDNS for a test.
 func startDNS(t testing.TB) string {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	address, stop, err := ServeDNS()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
+	t.Cleanup(stop)
+	return address
+}
+
+// ServeDNS starts a DNS server that knows one address for all names of the cluster, but for those that begin with "missing.".
+func ServeDNS() (address string, stop func(), err error) {
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, fmt.Errorf("cannot start a DNS server: %w", err)
+	}
 	go func() {
 		for buffer := make([]byte, 1500); ; {
 			n, from, err := conn.ReadFrom(buffer)
@@ -126,7 +135,7 @@ func startDNS(t testing.TB) string {
 			}
 		}
 	}()
-	return conn.LocalAddr().String()
+	return conn.LocalAddr().String(), func() { _ = conn.Close() }, nil
 }
 
 func answerDNS(question []byte) ([]byte, error) {

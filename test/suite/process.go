@@ -179,6 +179,9 @@ func (p *Process) Stdout() string { return p.stdout.String() }
 // Stderr is what the process wrote there. It must have ended.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
+// PID is that of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Usage is what a measured process took. It must have ended.
 func (p *Process) Usage() measure.Usage { return p.usage }
 

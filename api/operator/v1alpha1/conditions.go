@@ -69,6 +69,7 @@ const (
 	ReasonRollingOut      = "RollingOutPublisher"
 	ReasonClosing         = "Closing"
 	ReasonDraining        = "Draining"
+	ReasonDangling        = "Dangling"
 	ReasonRemoving        = "Removing"
 	ReasonBlocked         = "Blocked"
 	ReasonCurrent         = "Current"

@@ -82,6 +82,7 @@ type Controller struct {
 	receiver   *delivery.Receiver
 	link       *link
 	triggers   *mesh.Triggers
+	patience   patience
 
 	subscriptions, backends queue
 
@@ -139,7 +140,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	}
 	c := &Controller{
 		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{},
+		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{}, patience: patience{of: map[types.NamespacedName]waiting{}},
 	}
 	kinds, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +30,9 @@ const (
 	deliverEnd = 15 * time.Second
 	// deliverDelay is how long new ones are still accepted: until then, some nodes send them here.
 	deliverDelay = 3 * time.Second
+	// meshPatience is how long the status of a Subscription says nothing new of what the mesh waits for. Of many Subscriptions, each would be written
+	// for each step of Knative.
+	meshPatience = 10 * time.Second
 	// maxDeliverHeader bounds the header of a request: attributes of an event have at most 16 KiB together.
 	maxDeliverHeader = 64 << 10
 )
@@ -49,6 +54,44 @@ func (c *Controller) deliverMesh(ctx context.Context, s *eventingv1alpha2.Subscr
 		f.because(err.Error())
 	}
 	return err
+}
+
+// patience has what the status of Subscriptions would say of the mesh, and since when.
+type patience struct {
+	mu sync.Mutex
+	of map[types.NamespacedName]waiting
+}
+
+type waiting struct {
+	message string
+	since   time.Time
+}
+
+// left is how long the write of a status is put off that says no more than what the mesh waits for. What is written stays true: that other backends
+// deliver, in an earlier epoch, or that the mesh does not.
+func (p *patience) left(s *eventingv1alpha2.Subscription, f findings, now time.Time) time.Duration {
+	key := client.ObjectKeyFromObject(s)
+	said := len(s.Status.Backends) > 0 && !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool {
+		return b.ObservedGeneration != s.Generation || b.Ready && b.Type == string(operatorv1alpha1.EventMesh)
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !said || f.failed || !f.serving.Serving.Has(operatorv1alpha1.EventMesh) || f.ready[operatorv1alpha1.EventMesh] || len(f.problems) > 0 {
+		delete(p.of, key)
+		return 0
+	}
+	w, known := p.of[key]
+	if !known || w.message != f.why {
+		w = waiting{f.why, now}
+		p.of[key] = w
+	}
+	return meshPatience - now.Sub(w.since)
+}
+
+func (p *patience) forget(subscription types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.of, subscription)
 }
 
 // leaveMesh deletes the Triggers of a Subscription when the mesh delivers no events any more. That is asked again: a Channel without
@@ -77,6 +120,7 @@ func (c *Controller) leaveMesh(ctx context.Context, key types.NamespacedName) er
 func (c *Controller) findBroker(ctx context.Context, s *state) error {
 	serves := s.serves(operatorv1alpha1.EventMesh)
 	c.mu.Lock()
+	before := c.state
 	same := c.state.known && c.state.backends.Epoch == s.backends.Epoch && time.Since(c.swept) < sweepEvery
 	c.mu.Unlock()
 	if !serves && same {
@@ -87,6 +131,10 @@ func (c *Controller) findBroker(ctx context.Context, s *state) error {
 		return ignore(err, mesh.ErrNoKind)
 	}
 	s.broker = mesh.Broker{Name: c.options.Names.Broker(), Epoch: s.backends.Epoch}
+	if before.known && before.serves(operatorv1alpha1.EventMesh) && before.broker.Epoch != "" {
+		// The Triggers carry it already. While this process leads and the mesh serves, nobody else has seen a reason to delete them.
+		s.broker.Epoch = before.broker.Epoch
+	}
 	if m := s.backends.Mesh; m != nil {
 		s.broker.Name, s.broker.URL = cmp.Or(m.Broker, s.broker.Name), m.URL
 	}
@@ -123,12 +171,13 @@ func (f finder) Find(ctx context.Context, key types.NamespacedName) (delivery.Se
 }
 
 // Probed implements delivery.Finder.
-func (f finder) Probed(ctx context.Context, key types.NamespacedName, eventType string) error {
+func (f finder) Probed(ctx context.Context, key types.NamespacedName, trigger, eventType string) error {
 	s, err := f.read(ctx, key)
 	if err != nil {
 		return err
 	}
-	return f.triggers.Reached(ctx, s, eventType)
+	f.triggers.Reached(ctx, s, trigger, eventType)
+	return nil
 }
 
 func (f finder) read(ctx context.Context, key types.NamespacedName) (*eventingv1alpha2.Subscription, error) {

@@ -26,6 +26,8 @@ type findings struct {
 	// ready has the backends that deliver; why is what keeps the others from it, "" without a reason.
 	ready map[operatorv1alpha1.BackendType]bool
 	why   string
+	// failed is set if something could not be asked or written.
+	failed bool
 	// consumer is its name in NATS, "" if there is none.
 	consumer string
 	// health of the sink, and whether its Service exists.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
@@ -119,6 +120,57 @@ func TestWhatTheStatusSays(t *testing.T) {
 		}
 		if said[eventingv1alpha2.ConditionActive] != tc.active || said[eventingv1alpha2.ConditionDelivering] != tc.sinks {
 			t.Errorf("%s: %q", tc.reason, said)
+		}
+	}
+}
+
+// TestPatience: what the mesh waits for is written when it has been the same for a while. A status that would be wrong meanwhile is written at once.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
+	const mesh, nats = operatorv1alpha1.EventMesh, operatorv1alpha1.NATS
+	said := func(ready bool, generation int64, types ...operatorv1alpha1.BackendType) (all []eventingv1alpha2.BackendReadiness) {
+		for _, b := range types {
+			all = append(all, eventingv1alpha2.BackendReadiness{Type: string(b), Ready: ready, ObservedGeneration: generation})
+		}
+		return all
+	}
+	waits := func(why string, change ...func(*findings)) findings {
+		f := findings{known: true, serving: backend.Backends{Serving: backend.Set{mesh, nats}}, why: why, ready: map[operatorv1alpha1.BackendType]bool{nats: true}}
+		for _, c := range change {
+			c(&f)
+		}
+		return f
+	}
+	for _, tc := range []struct {
+		reason string
+		said   []eventingv1alpha2.BackendReadiness
+		f      findings
+		want   bool
+	}{
+		{"NATS delivers, and the mesh does not yet", said(true, 1, nats), waits("a"), true},
+		{"the status says already that the mesh is not ready", said(false, 1, mesh), waits("a"), true},
+		{"a new Subscription", nil, waits("a"), false},
+		{"an earlier generation", said(true, 0, nats), waits("a"), false},
+		{"the status says that the mesh is ready", said(true, 1, mesh), waits("a"), false},
+		{"the mesh is ready", said(false, 1, mesh), waits("", func(f *findings) { f.ready[mesh] = true }), false},
+		{"the mesh does not serve", said(true, 1, nats), waits("a", func(f *findings) { f.serving.Serving = backend.Set{nats} }), false},
+		{"an error", said(true, 1, nats), waits("a", func(f *findings) { f.failed = true }), false},
+	} {
+		p := patience{of: map[types.NamespacedName]waiting{}}
+		s := &eventingv1alpha2.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 1}, Status: eventingv1alpha2.SubscriptionStatus{Backends: tc.said}}
+		if got := p.left(s, tc.f, began) > 0; got != tc.want {
+			t.Errorf("%s: put off: %v, want %v", tc.reason, got, tc.want)
+		}
+		if !tc.want {
+			continue
+		}
+		if left := p.left(s, tc.f, began.Add(meshPatience)); left > 0 {
+			t.Errorf("%s: still put off for %s", tc.reason, left)
+		}
+		tc.f.why = "b"
+		if left := p.left(s, tc.f, began.Add(meshPatience)); left != meshPatience {
+			t.Errorf("%s: another message is put off for %s", tc.reason, left)
 		}
 	}
 }

@@ -91,7 +91,15 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		}
 	}
 	result := reconcile.Result{RequeueAfter: f.health.Again}
-	if want := statusOf(&s, f, time.Now()); !sameStatus(s.Status, want) {
+	f.failed = failed != nil || meshFailed != nil
+	want, later := statusOf(&s, f, time.Now()), c.patience.left(&s, f, time.Now())
+	switch {
+	case sameStatus(s.Status, want):
+	case later > 0:
+		if result.RequeueAfter == 0 || later < result.RequeueAfter {
+			result.RequeueAfter = later
+		}
+	default:
 		s.Status = want
 		switch err := c.client.Status().Update(ctx, &s); {
 		case apierrors.IsConflict(err):
@@ -256,6 +264,7 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
+	c.patience.forget(key)
 	c.mu.Lock()
 	leftover := c.leftover[key]
 	delete(c.leftover, key)

@@ -79,6 +79,12 @@ var States = []operatorv1alpha1.State{
 	operatorv1alpha1.StateDeleting, operatorv1alpha1.StateWarning, operatorv1alpha1.StateError, operatorv1alpha1.StateProcessing, operatorv1alpha1.StateReady,
 }
 
+// Steps are all steps of a switch, as the reasons of the condition Switching: Idle without a switch, Blocked when it waits for too long.
+var Steps = []string{
+	operatorv1alpha1.ReasonIdle, operatorv1alpha1.ReasonProvisioning, operatorv1alpha1.ReasonAwaiting, operatorv1alpha1.ReasonRollingOut,
+	operatorv1alpha1.ReasonClosing, operatorv1alpha1.ReasonDraining, operatorv1alpha1.ReasonRemoving, operatorv1alpha1.ReasonBlocked,
+}
+
 func (o *Decision) do(actions ...Action) { o.Actions = append(o.Actions, actions...) }
 
 // AtLeast makes the state at least as grave as s.
@@ -151,6 +157,11 @@ func (d *Rules) Decide(w *World) *Decision {
 	default:
 		t := &turn{Rules: d, w: w, o: o, target: target, other: target.Other(), ready: dependencies}
 		t.run()
+		if last := e.Status.Switch; o.Switch == nil && last != nil && last.From == t.other && last.To == target && d.exists(w, t.other) {
+			// A look that has something to do may have nothing to say. Without the last report, the next one would give the switch another
+			// beginning, from which its limits count, and which the annotation names that was printed for people.
+			o.Switch = last.DeepCopy()
+		}
 		d.programs(w, o, target)
 	}
 	d.guard(w, o)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
@@ -37,8 +38,14 @@ type scene struct {
 	epochs int
 	// slow: the controller makes no Subscription ready.
 	slow bool
+	// silent: the controller does nothing.
+	silent bool
+	// created counts objects and streams, so that each one has a UID or a time of its own.
+	created int
 	// made are Subscriptions with backends that deliver to them; promised are those that were ready once. Random schedules have them.
 	made, promised map[string]bool
+	// paused is what an operator has decided that was stopped before it acted; nil if there is none.
+	paused *Decision
 }
 
 func newScene(t *testing.T) *scene {
@@ -93,6 +100,8 @@ func (s *scene) follow(a Action) {
 	case Credentials:
 		s.credentials(a.Name)
 	case Create:
+		s.created++
+		a.Object.SetUID(types.UID(fmt.Sprint(s.created)))
 		s.w.Ours[Key{a.Object.GetKind(), a.Object.GetName()}] = a.Object
 		switch a.Object.GetKind() {
 		case "Deployment":
@@ -105,7 +114,7 @@ func (s *scene) follow(a Action) {
 			s.set("Broker", "eventing", "http://broker", "status", "address", "url")
 			s.set("Broker", "eventing", s.channels, "status", "annotations", kindAnnotation)
 		}
-		if a.Object.GetKind() == "StatefulSet" && len(s.w.Claims) == 0 {
+		if a.Object.GetKind() == "StatefulSet" && len(s.w.Claims) == 0 { // volumes stay
 			s.w.Claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0", Annotations: map[string]string{backend.ServersAnnotation: "1"}}}}
 		}
 	case Apply:
@@ -133,13 +142,14 @@ func (s *scene) follow(a Action) {
 	case Orphan:
 		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
 	case CreateStream:
-		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config}
+		s.created++
+		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, Created: s.w.Now.Add(time.Duration(s.created))}
 	case Abandon:
 		for i := range s.w.Subscriptions {
 			s.w.Subscriptions[i].Finalizer = false
 		}
 	case UpdateStream:
-		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, State: a.Observed.State}
+		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, Created: a.Observed.Created, State: s.w.NATS.Stream.State}
 	}
 }
 
@@ -160,7 +170,7 @@ func (s *scene) rollOut(u *unstructured.Unstructured) {
 func (s *scene) controller() {
 	s.t.Helper()
 	state, contract := s.w.Ours[Key{"ConfigMap", "eventing-controller-state"}], s.w.Ours[Key{"ConfigMap", "eventing-backends"}]
-	if state == nil || contract == nil || s.w.Ours[Key{"Deployment", "eventing-controller"}] == nil {
+	if s.silent || state == nil || contract == nil || s.w.Ours[Key{"Deployment", "eventing-controller"}] == nil {
 		return
 	}
 	b, err := backend.ParseBackends(contractData(contract))
@@ -207,6 +217,8 @@ func (s *scene) patch(a Patch) {
 				s.w.Claims[0].Annotations[key] = value.(string)
 			}
 		}
+		s.created++
+		s.w.Claims[0].ResourceVersion = fmt.Sprint(s.created)
 		return
 	}
 	u := s.w.Ours[Key{a.Observed.GetKind(), a.Observed.GetName()}]

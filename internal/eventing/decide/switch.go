@@ -133,8 +133,8 @@ func (d *Rules) finished(w *World, b operatorv1alpha1.BackendType) bool {
 		broker := w.Object("Broker", d.Names.Broker())
 		return broker == nil || broker.GetAnnotations()[openedAnnotation] == ""
 	}
-	config := w.Object("ConfigMap", d.Names.NATSConfig())
-	return !d.exists(w, b) || data(config, drainedKey) != "" && data(config, drainedKey) == config.GetAnnotations()[backend.EpochAnnotation]
+	// One that was never opened has nothing in it, either: a part of it may be all there is, and nothing of it may answer.
+	return !d.exists(w, b) || d.drained(w)
 }
 
 // installed adds the actions that make all objects as they are wanted. It is true if there are none.
@@ -386,6 +386,9 @@ func (t *turn) open() bool {
 		if t.contract.Accept.Has(t.other) {
 			next.Accept = append(next.Accept, t.other)
 		}
+		if refused := w.refused(); t.target == operatorv1alpha1.EventMesh && len(refused) > 0 {
+			o.do(Tell{"Warning", "SinksRefuse", "The sinks of these Subscriptions do not take events now: " + names(refused) + ". On EventMesh clients cannot publish events of their types until they do."})
+		}
 		o.do(t.Rules.contract(w, next, "accept events"))
 	case t.target == operatorv1alpha1.NATS:
 		o.do(UpdateStream{w.NATS.Stream, stream.Config(w.Eventing.Spec.Backend.Config, t.contract.Epoch, true), "open"})
@@ -487,12 +490,15 @@ func (t *turn) leaveNATS() {
 		t.natsRemoved(w, t.o, true)
 		return
 	}
-	blocked := func(_, format string, args ...any) {
+	blocked := func(reason, format string, args ...any) {
+		if reason != operatorv1alpha1.ReasonDangling {
+			reason = operatorv1alpha1.ReasonDraining
+		}
 		t.o.AtLeast(operatorv1alpha1.StateWarning)
-		t.step(operatorv1alpha1.ReasonDraining, format+" To remove it nevertheless: kubectl -n %s annotate --overwrite eventings.operator.kyma-project.io %s %s=%s",
+		t.step(reason, format+" To remove it nevertheless: kubectl -n %s annotate --overwrite eventings.operator.kyma-project.io %s %s=%s",
 			append(args, w.Eventing.Namespace, w.Eventing.Name, operatorv1alpha1.ForceTeardownAnnotation, t.forceValue())...)
 	}
-	if info != nil && w.NATS.Connected && !stream.Open(info.Config) && info.State.Msgs > 0 {
+	if info != nil && w.NATS.Connected && !stream.Open(info.Config) && info.State.Msgs > 0 && !w.NATS.Dangling {
 		if at, ok := stream.ClosedAt(info.Config); ok && w.Now.Sub(at) <= drainLimit {
 			t.step(operatorv1alpha1.ReasonDraining, "NATS holds %d events. %s", info.State.Msgs, backlogs(w))
 			t.o.look(askAgain)

@@ -122,8 +122,13 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 	case info != nil && stream.Open(info.Config):
 		o.do(UpdateStream{info, stream.Closed(info.Config, w.Now), "close"})
 	case info != nil && info.State.Msgs > 0:
-		blocked(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, backlogs(w))
 		o.look(askAgain)
+		if w.NATS.Dangling {
+			blocked(operatorv1alpha1.ReasonDangling, "The stream holds %d events, with sequences from %d to %d, that no Subscription waits for. Nobody will get them.",
+				info.State.Msgs, info.State.FirstSeq, info.State.LastSeq)
+			return false
+		}
+		blocked(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, backlogs(w))
 		return false
 	case info != nil && !w.NATS.Quiet:
 		o.look(d.DrainWatch)

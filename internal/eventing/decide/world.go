@@ -58,6 +58,8 @@ type Subscription struct {
 	Valid bool
 	// Skipped: an administrator has taken it out of a switch.
 	Skipped bool
+	// Refused: its sink does not take events now.
+	Refused bool
 	// Epochs are those in which the controller found it ready in this generation, by backend.
 	Epochs map[operatorv1alpha1.BackendType]string
 }
@@ -78,6 +80,8 @@ type NATS struct {
 	OtherStreams []string
 	// Quiet: the stream was empty in two reads that are far enough apart, with no event in between.
 	Quiet bool
+	// Dangling: for minutes, the stream has held events that no consumer has to deliver.
+	Dangling bool
 	// StaleCertificate: a server presents a certificate that is not the newest.
 	StaleCertificate bool
 }
@@ -115,6 +119,11 @@ func (w *World) undrained() []string {
 		}
 	}
 	return names
+}
+
+// refused are the Subscriptions whose sinks do not take events now.
+func (w *World) refused() []Subscription {
+	return slices.DeleteFunc(slices.Clone(w.Subscriptions), func(s Subscription) bool { return !s.Refused || s.Deleting || !s.Valid })
 }
 
 func names(subscriptions []Subscription) string {

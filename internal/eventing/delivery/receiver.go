@@ -45,8 +45,9 @@ var (
 type Finder interface {
 	// Find returns the settings of a Subscription: ErrGone, ErrInvalid, or another error if it cannot be known now.
 	Find(ctx context.Context, subscription types.NamespacedName) (Settings, error)
-	// Probed is told that a probe of the controller has come to a Subscription by a type. The errors are those of Find.
-	Probed(ctx context.Context, subscription types.NamespacedName, eventType string) error
+	// Probed is told that a probe of the controller has come to a Subscription, with the name of the Trigger if the request says it, and a type.
+	// The errors are those of Find.
+	Probed(ctx context.Context, subscription types.NamespacedName, trigger, eventType string) error
 }
 
 var (
@@ -168,7 +169,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	var settings Settings
 	isProbe := q.Header.Get(probeHeader) != ""
 	if isProbe {
-		err = r.find.Probed(ctx, key, header.Get("Ce-Type"))
+		err = r.find.Probed(ctx, key, q.URL.Query().Get(backend.TriggerParameter), header.Get("Ce-Type"))
 	} else {
 		settings, err = r.find.Find(ctx, key)
 	}

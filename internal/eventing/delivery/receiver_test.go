@@ -70,8 +70,8 @@ func (k *known) Find(_ context.Context, key types.NamespacedName) (Settings, err
 	}
 }
 
-func (k *known) Probed(ctx context.Context, key types.NamespacedName, eventType string) error {
-	*k.probed = append(*k.probed, key.String()+" "+eventType)
+func (k *known) Probed(ctx context.Context, key types.NamespacedName, trigger, eventType string) error {
+	*k.probed = append(*k.probed, key.String()+" "+trigger+" "+eventType)
 	_, err := k.Find(ctx, key)
 	return err
 }

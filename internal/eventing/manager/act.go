@@ -112,7 +112,10 @@ func (a *actor) create(ctx context.Context, u *unstructured.Unstructured) error 
 	if err := a.client.Create(ctx, u, client.FieldOwner(owner)); err != nil {
 		return err
 	}
-	return a.owned(ctx, u)
+	if err := a.owned(ctx, u); !apierrors.IsConflict(err) {
+		return err
+	}
+	return nil // its controller was faster, for example with a status; the next apply does it
 }
 
 // owned makes what a create wrote the operator's own for later applies. It does nothing where that was done.

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 )
 
@@ -12,6 +13,9 @@ var (
 	stateMetric = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "eventing_manager_state", Help: "1 for the state of the Eventing that is served, 0 for each other one.",
 	}, []string{"state"})
+	stepMetric = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "eventing_manager_switch_step", Help: "1 for the step of the switch that is under way, or for Idle without one, 0 for each other one.",
+	}, []string{"step"})
 	pendingMetric = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "eventing_manager_pending_messages", Help: "Events in the stream of NATS.",
 	})
@@ -20,17 +24,27 @@ var (
 	})
 )
 
-func init() { metrics.Registry.MustRegister(stateMetric, pendingMetric, applies) }
+func init() { metrics.Registry.MustRegister(stateMetric, stepMetric, pendingMetric, applies) }
 
 func record(d *decide.Decision) {
 	for _, s := range decide.States {
-		value := 0.0
-		if s == d.State {
-			value = 1
-		}
-		stateMetric.WithLabelValues(string(s)).Set(value)
+		stateMetric.WithLabelValues(string(s)).Set(one(s == d.State))
+	}
+	step := operatorv1alpha1.ReasonIdle
+	if d.Switch != nil {
+		step = d.Switch.Step
+	}
+	for _, s := range decide.Steps {
+		stepMetric.WithLabelValues(s).Set(one(s == step))
 	}
 	if d.NATS != nil {
 		pendingMetric.Set(float64(d.NATS.Messages))
 	}
+}
+
+func one(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
 }

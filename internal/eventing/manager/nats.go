@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,12 +34,28 @@ type connection struct {
 	conn    *nats.Conn
 	account uint64 // a hash of what conn was made with
 	problem error  // of the last try to connect
-	// The stream was empty since this time, with this last sequence.
-	empty struct {
-		stream time.Time
-		last   uint64
-		since  time.Time
+	// empty is when the stream was; stuck is when it held events that no consumer has to deliver.
+	empty, stuck steady
+}
+
+// steady is since when something was so of a stream that stored nothing meanwhile.
+type steady struct {
+	stream time.Time
+	last   uint64
+	since  time.Time
+}
+
+// lasts notes that something is so, or not, and returns for how long it was. Two reads with one last sequence prove that nothing was stored
+// in between.
+func (s *steady) lasts(is bool, info *jetstream.StreamInfo, now time.Time) time.Duration {
+	switch {
+	case !is:
+		*s = steady{}
+		return 0
+	case s.since.IsZero() || !s.stream.Equal(info.Created) || s.last != info.State.LastSeq:
+		*s = steady{stream: info.Created, last: info.State.LastSeq, since: now}
 	}
+	return now.Sub(s.since)
 }
 
 func (c *connection) close() {
@@ -150,12 +167,12 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 				return err
 			}
 		}
-		w.NATS.Quiet = c.quiet(info, w.Now, d)
+		w.NATS.Quiet, w.NATS.Dangling = c.quiet(info, w.Now, d), c.dangling(info, w.NATS.Consumers, w.Now)
 	}
 	return nil
 }
 
-// quiet tells whether a closed stream was empty for long enough. Two reads with one last sequence prove that nothing came in between.
+// quiet tells whether a closed stream was empty for long enough.
 func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decide.Rules) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,15 +181,18 @@ func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decide.
 	if !ok && !stream.Open(info.Config) && info.State.LastSeq == 0 && info.State.Msgs == 0 {
 		return true // it was never open
 	}
-	if !ok || now.Sub(closed) < d.DrainDelay {
-		c.empty.since = time.Time{}
-		return false
-	}
-	if c.empty.since.IsZero() || !c.empty.stream.Equal(info.Created) || c.empty.last != info.State.LastSeq {
-		c.empty.stream, c.empty.last, c.empty.since = info.Created, info.State.LastSeq, now
-		return false
-	}
-	return now.Sub(c.empty.since) >= d.DrainWatch
+	lasts := c.empty.lasts(ok && now.Sub(closed) >= d.DrainDelay, info, now)
+	return lasts > 0 && lasts >= d.DrainWatch
+}
+
+// dangling tells whether a closed stream has held events for long that no consumer has to deliver. The consumers are read after the stream,
+// so one look alone proves nothing.
+func (c *connection) dangling(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, now time.Time) bool {
+	const limit = 10 * time.Minute
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	busy := slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.NumPending > 0 || c.NumAckPending > 0 })
+	return c.stuck.lasts(!stream.Open(info.Config) && info.State.Msgs > 0 && current(info) && !busy, info, now) >= limit
 }
 
 // current tells whether each copy of the stream is up to date: a leader that was cut off answers with an old state.

@@ -212,8 +212,11 @@ func subscription(s *eventingv1alpha2.Subscription) decide.Subscription {
 		Epochs: map[operatorv1alpha1.BackendType]string{},
 	}
 	for _, c := range s.Status.Conditions {
-		if c.Type == eventingv1alpha2.ConditionSpecValid && c.Status == corev1.ConditionFalse {
-			out.Valid = false
+		switch bad := c.Status == corev1.ConditionFalse; c.Type {
+		case eventingv1alpha2.ConditionSpecValid:
+			out.Valid = !bad
+		case eventingv1alpha2.ConditionDelivering:
+			out.Refused = bad
 		}
 	}
 	for _, b := range s.Status.Backends {

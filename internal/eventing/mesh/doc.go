@@ -10,8 +10,9 @@
 // that it was created for, and is created again for another one.
 //
 // Knative says that a Trigger is ready before its Channel delivers to it (docs/decisions/1202-ready-triggers-are-probed.md). So the controller
-// posts probes through the Broker until one has come through the Trigger. A probe goes to no sink.
+// posts probes through the Broker until one has come through the Trigger. The filters let the same probe through all Triggers, each of which has
+// its own name in the URI of its subscriber. A probe goes to no sink.
 //
-// A controller that was paused may delete what another one relies on by now. So each epoch is written to all Triggers, and a Trigger is deleted
-// only in the version that was seen.
+// A controller that was paused may delete what another one relies on by now. So a process that begins to lead, or in whose time the mesh begins to
+// serve, writes the epoch to all Triggers, and a Trigger is deleted only in the version that was seen.
 package mesh

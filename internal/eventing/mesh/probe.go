@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,134 +26,121 @@ import (
 const (
 	// probeTimeout is how long the answer to a probe may take: as long as that to any event.
 	probeTimeout = 40 * time.Second
-	// firstProbe and lastProbe are the pauses after a probe that has not arrived.
+	// firstProbe and lastProbe are the pauses after probes that have not arrived. A pause is also at least pauseShare times as long as the probes
+	// took: a probe goes to the filter of every Trigger, and Knative has other work meanwhile.
 	firstProbe = 100 * time.Millisecond
-	lastProbe  = 5 * time.Second
-	// mostMissed is after how many probes in a row that have not arrived there is a pause.
-	mostMissed = 2
-	// watchDelay is how long the watch may take to tell of a Trigger that was reached.
-	watchDelay = 200 * time.Millisecond
+	lastProbe  = 2 * time.Second
+	pauseShare = 3
+	// mostAlone is how many Triggers are probed alone between two pauses, and aloneAfter after how many fruitless probes of all that is tried
+	// with a Trigger whose filter lets them through: a Knative that does not know such filters uses the one beside it.
+	mostAlone  = 2
+	aloneAfter = 4
+	// noteLimit is how long a process tries to write that a probe has come.
+	noteLimit = time.Minute
 	// anySource is the source of a probe for Triggers that take any.
 	anySource = "/probe"
+	// everyTrigger and oneTrigger are values of backend.ProbeAttribute. The filters of most Triggers let the first one through.
+	everyTrigger, oneTrigger = "all", "true"
+	// everyType is the type of a probe for all Triggers. Nobody subscribes to it: what counts is the attribute.
+	everyType = "io.kyma-project.eventing.probe"
 	// reachedAnnotation has the UID of the Trigger once a probe has come through it.
 	reachedAnnotation = "eventing.kyma-project.io/reached"
 )
 
-// probe is which Triggers a probe is for.
-type probe struct{ eventType, source string }
+// probe is an event of the controller's own: for all Triggers, or for those of a type and a source.
+type probe struct{ attribute, eventType, source string }
+
+var probeOfAll = probe{everyTrigger, everyType, ""}
 
 func probeOf(trigger *unstructured.Unstructured) probe {
-	attributes, _ := kyma.FilterOf(trigger)
-	return probe{attributes[kyma.TypeAttribute], attributes[kyma.SourceAttribute]}
+	attributes := attributesOf(trigger)
+	return probe{oneTrigger, attributes[kyma.TypeAttribute], attributes[kyma.SourceAttribute]}
 }
 
 func reached(trigger *unstructured.Unstructured) bool {
 	return trigger.GetAnnotations()[reachedAnnotation] == string(trigger.GetUID())
 }
 
-// ask lets probes be posted until those Triggers are reached that Knative says are ready. It returns at once.
-func (t *Triggers) ask(in *k8sutil.Collection, p probe, b Broker) {
+// ask lets probes be posted until the Triggers of a Broker are reached of which Knative says that they are ready. It returns at once.
+func (t *Triggers) ask(in *k8sutil.Collection, b Broker) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known != in {
 		return
 	}
-	t.asked[p] = b
+	t.asked = b
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
 }
 
-// probes posts one probe after the other until ctx ends. The Channel takes over all of its subscribers at once, so while one Trigger is not reached the
-// others are left alone: a probe goes to the filter of every Trigger, and many would keep Knative from its work.
+// probes posts probes until ctx ends, one after the other.
 func (t *Triggers) probes(ctx context.Context, in *k8sutil.Collection) {
-	first, pause := 0, firstProbe
+	turn, fruitless, pause := 0, 0, firstProbe
 	for ctx.Err() == nil {
-		all := t.waiting(in)
-		if len(all) == 0 {
+		t.mu.Lock()
+		b := t.asked
+		t.mu.Unlock()
+		before := waiting(in, b)
+		if len(before) == 0 {
+			fruitless, pause = 0, firstProbe
 			select {
 			case <-t.wake:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		progress := false
-		for missed := 0; missed < mostMissed && len(all) > 0; {
-			first %= len(all)
-			p := all[first]
-			if t.reaches(ctx, in, p) {
-				progress, missed = true, 0
-				all = slices.Delete(all, first, first+1)
-				continue
+		began := time.Now()
+		for _, p := range next(before, turn, fruitless) {
+			if err := t.post(ctx, p, b); err != nil {
+				t.log.Info("an event of the controller does not come through the mesh yet", zap.String("type", p.eventType), zap.Error(err))
 			}
-			missed, first = missed+1, first+1 // the next one has its turn: this one may never be reached
 		}
-		if progress {
-			pause = firstProbe
-			continue
-		}
-		if k8sutil.Sleep(ctx, pause) != nil {
+		turn += mostAlone // others have their turn: one of them may never be reached
+		if k8sutil.Sleep(ctx, max(pause, pauseShare*time.Since(began))) != nil {
 			return
 		}
-		pause = min(2*pause, lastProbe)
+		left := waiting(in, b)
+		if progress := slices.ContainsFunc(before, func(w awaited) bool { return !slices.Contains(left, w) }); progress {
+			fruitless, pause = 0, firstProbe
+		} else {
+			fruitless, pause = fruitless+1, min(2*pause, lastProbe)
+		}
 	}
 }
 
-// waiting are the probes that are still needed, in an order.
-func (t *Triggers) waiting(in *k8sutil.Collection) []probe {
-	t.mu.Lock()
-	asked := maps.Clone(t.asked)
-	t.mu.Unlock()
-	var all []probe
-	for p, b := range asked {
-		if t.waits(in, p, b) {
-			all = append(all, p)
-			continue
+// awaited is a Trigger that no probe has come through yet.
+type awaited struct {
+	uid   types.UID
+	alone probe
+	wide  bool // its filter lets the probe of all through
+}
+
+// waiting are the Triggers of a Broker of which Knative says that they are ready, and that were not reached, in an order.
+func waiting(in *k8sutil.Collection, b Broker) (all []awaited) {
+	in.Each(func(u *unstructured.Unstructured) {
+		if u.GetAnnotations()[brokerAnnotation] == string(b.UID) && u.GetDeletionTimestamp() == nil && kyma.ReadinessOf(u).OK() && !reached(u) {
+			all = append(all, awaited{u.GetUID(), probeOf(u), wide(u)})
 		}
-		t.mu.Lock()
-		if t.known == in && t.asked[p] == b {
-			delete(t.asked, p)
-		}
-		t.mu.Unlock()
-	}
-	slices.SortFunc(all, func(a, b probe) int {
-		return cmp.Or(cmp.Compare(a.eventType, b.eventType), cmp.Compare(a.source, b.source))
 	})
+	slices.SortFunc(all, func(a, b awaited) int { return cmp.Compare(a.uid, b.uid) })
 	return all
 }
 
-// reaches posts one probe, and tells whether it has come through. Who gets it writes that before the Broker answers; the watch is a little later.
-func (t *Triggers) reaches(ctx context.Context, in *k8sutil.Collection, p probe) bool {
-	t.mu.Lock()
-	b, known := t.asked[p]
-	t.mu.Unlock()
-	if !known {
-		return true // the Triggers are not followed any more
-	}
-	if err := t.post(ctx, p, b); err != nil {
-		t.log.Info("an event of the controller does not come through the mesh yet", zap.String("type", p.eventType), zap.Error(err))
-		return false
-	}
-	for range 10 {
-		if !t.waits(in, p, b) {
-			return true
-		}
-		if k8sutil.Sleep(ctx, watchDelay/10) != nil {
-			return false
+// next are the probes that come now: one for all Triggers whose filters let it through, and a few for others.
+func next(all []awaited, turn, fruitless int) (probes []probe) {
+	alone := slices.DeleteFunc(slices.Clone(all), func(w awaited) bool { return w.wide })
+	if len(alone) < len(all) {
+		probes = append(probes, probeOfAll)
+		if fruitless%aloneAfter == aloneAfter-1 {
+			alone = all
 		}
 	}
-	return false
-}
-
-// waits tells whether there is a Trigger for the Broker that Knative says is ready, and that was not reached.
-func (t *Triggers) waits(in *k8sutil.Collection, p probe, b Broker) bool {
-	for _, u := range in.All() {
-		if probeOf(u) == p && u.GetAnnotations()[brokerAnnotation] == string(b.UID) && kyma.ReadinessOf(u).OK() && !reached(u) {
-			return true
-		}
+	for i := range min(mostAlone, len(alone)) {
+		probes = append(probes, alone[(turn+i)%len(alone)].alone)
 	}
-	return false
+	return probes
 }
 
 // post posts a probe to the Broker. It reaches no sink: see backend.ProbeAttribute.
@@ -167,7 +153,7 @@ func (t *Triggers) post(ctx context.Context, p probe, b Broker) error {
 		p.source = anySource
 	}
 	status, _, err := t.poster.Post(ctx, to, http.Header{
-		"Ce-Specversion": {"1.0"}, "Ce-Id": {"probe-" + uuid.NewString()}, "Ce-Source": {p.source}, "Ce-Type": {p.eventType}, http.CanonicalHeaderKey("ce-" + backend.ProbeAttribute): {"true"},
+		"Ce-Specversion": {"1.0"}, "Ce-Id": {"probe-" + uuid.NewString()}, "Ce-Source": {p.source}, "Ce-Type": {p.eventType}, http.CanonicalHeaderKey("ce-" + backend.ProbeAttribute): {p.attribute},
 	}, nil)
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("the Broker answers %d", status)
@@ -175,24 +161,57 @@ func (t *Triggers) post(ctx context.Context, p probe, b Broker) error {
 	return err
 }
 
-// Reached notes that a probe has come through a Trigger of a Subscription. Any process may be the one that gets it.
-func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription, eventType string) error {
-	name := backend.TriggerName(string(s.UID), s.Spec.Source, s.Spec.TypeMatching == eventingv1alpha2.Exact, eventType)
-	u, err := t.probed.Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil // that of a former spec
-	case err != nil:
-		return fmt.Errorf("cannot read Trigger %s/%s: %w", t.namespace, name, err)
-	case reached(u):
-		return nil
+// Reached is told that a probe has come to a Subscription. Any process may be the one that gets it. trigger is the name of the Trigger, "" if its
+// subscriber does not say it: then it is that of the type. The Trigger is written later, because a probe comes through many at once.
+func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription, trigger, eventType string) {
+	name := ""
+	for _, of := range s.Spec.Types {
+		if is := triggerName(s, of); is == trigger || trigger == "" && of == eventType {
+			name = is
+		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "annotations": map[string]string{reachedAnnotation: string(u.GetUID())}}})
-	if err != nil {
+	if name == "" {
+		return // that of a former spec
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.noting[name] {
+		return
+	}
+	t.noting[name] = true
+	known := t.known
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+		defer cancel()
+		if err := t.noteReached(ctx, known, name); err != nil {
+			t.log.Warn("cannot note that an event has come through a Trigger: another one is posted", zap.String("trigger", t.namespace+"/"+name), zap.Error(err))
+		}
+		t.mu.Lock()
+		delete(t.noting, name)
+		t.mu.Unlock()
+	}()
+}
+
+func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, name string) (err error) {
+	var u *unstructured.Unstructured
+	if known != nil {
+		u = known.Get(t.namespace, name) // one that was created again since has another UID, and is not written
+	}
+	if u == nil {
+		u, err = t.probed.Get(ctx, name, metav1.GetOptions{})
+	}
+	switch {
+	case apierrors.IsNotFound(err), err == nil && reached(u):
+		return nil
+	case err != nil:
 		return err
 	}
-	if _, err := t.probed.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("cannot mark Trigger %s/%s: %w", t.namespace, name, err)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "annotations": map[string]string{reachedAnnotation: string(u.GetUID())}}})
+	if err == nil {
+		_, err = t.probed.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
-	return nil
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,8 @@ var (
 
 const (
 	deliverPath = "/deliver/"
+	// triggerQuery is before the name of the Trigger in the URI of its subscriber: a probe of all Triggers has no type that tells it.
+	triggerQuery = "?" + backend.TriggerParameter + "="
 	// brokerAnnotation has the UID of the Broker that a Trigger was created for.
 	brokerAnnotation = "eventing.kyma-project.io/broker"
 )
@@ -42,18 +45,17 @@ func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string
 		if s.Spec.Source != "" {
 			attributes[kyma.SourceAttribute] = s.Spec.Source
 		}
-		name := backend.TriggerName(string(s.UID), s.Spec.Source, s.Spec.TypeMatching == eventingv1alpha2.Exact, eventType)
-		u := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": triggers.GroupVersion().String(), "kind": kyma.Trigger.Kind,
-			"spec": map[string]any{
-				"broker": b.Name,
-				"filter": map[string]any{"attributes": attributes},
-				"subscriber": map[string]any{
-					"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": t.namespace, "name": t.names.Controller()},
-					"uri": deliverPath + s.Namespace + "/" + s.Name,
-				},
-			},
-		}}
+		name, uri := triggerName(s, eventType), deliverPath+s.Namespace+"/"+s.Name
+		spec := map[string]any{"broker": b.Name, "filter": map[string]any{"attributes": attributes}}
+		if expression, ok := expressionOf(eventType, s.Spec.Source); ok {
+			spec["filters"] = []any{map[string]any{"cesql": expression}}
+			uri += triggerQuery + name
+		}
+		spec["subscriber"] = map[string]any{
+			"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": t.namespace, "name": t.names.Controller()},
+			"uri": uri,
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": triggers.GroupVersion().String(), "kind": kyma.Trigger.Kind, "spec": spec}}
 		u.SetName(name)
 		u.SetNamespace(t.namespace)
 		u.SetLabels(t.names.Labels(backend.PlaneMesh, "trigger", t.version, nil))
@@ -63,17 +65,46 @@ func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string
 	return all
 }
 
-// differs tells whether a Trigger does something else than is wanted. What Knative's webhook adds is no difference.
+func triggerName(s *eventingv1alpha2.Subscription, eventType string) string {
+	return backend.TriggerName(string(s.UID), s.Spec.Source, s.Spec.TypeMatching == eventingv1alpha2.Exact, eventType)
+}
+
+// expressionOf is a filter in CloudEvents SQL for a type and a source ("" is any), which also lets the probe of all Triggers through. False if they
+// have characters that Knative reads otherwise: its parser has no way to write a backslash.
+func expressionOf(eventType, source string) (expression string, ok bool) {
+	if strings.ContainsFunc(eventType+source, func(r rune) bool { return r < ' ' || r > '~' || r == '\'' || r == '\\' }) {
+		return "", false
+	}
+	expression = kyma.TypeAttribute + " = '" + eventType + "'"
+	if source != "" {
+		expression += " AND " + kyma.SourceAttribute + " = '" + source + "'"
+	}
+	return "(EXISTS " + backend.ProbeAttribute + " AND " + backend.ProbeAttribute + " = '" + everyTrigger + "') OR (" + expression + ")", true
+}
+
+// wide tells whether the filter of a Trigger lets the probe of all through.
+func wide(trigger *unstructured.Unstructured) bool { return len(filtersOf(trigger)) > 0 }
+
+func filtersOf(trigger *unstructured.Unstructured) []any {
+	filters, _, _ := unstructured.NestedSlice(trigger.Object, "spec", "filters")
+	return filters
+}
+
+// attributesOf is the filter that Knative uses if there is no other one. It is in each Trigger.
+func attributesOf(trigger *unstructured.Unstructured) map[string]string {
+	attributes, _, _ := unstructured.NestedStringMap(trigger.Object, "spec", "filter", "attributes")
+	return attributes
+}
+
+// differs tells whether a Trigger does something else than is wanted. What Knative's webhook adds is no difference. One without the filter for probes
+// of all, as an earlier version created it, is none either: it is probed alone.
 func differs(is, want *unstructured.Unstructured) bool {
-	attributes, opaque := kyma.FilterOf(is)
-	wanted, _ := kyma.FilterOf(want)
 	spec := func(u *unstructured.Unstructured, fields ...string) string {
 		text, _, _ := unstructured.NestedString(u.Object, append([]string{"spec"}, fields...)...)
 		return text
 	}
 	for _, fields := range [][]string{
 		{"broker"},
-		{"subscriber", "uri"},
 		{"subscriber", "ref", "apiVersion"},
 		{"subscriber", "ref", "kind"},
 		{"subscriber", "ref", "namespace"},
@@ -83,7 +114,12 @@ func differs(is, want *unstructured.Unstructured) bool {
 			return true
 		}
 	}
-	return opaque || !maps.Equal(attributes, wanted) || is.GetAnnotations()[brokerAnnotation] != want.GetAnnotations()[brokerAnnotation]
+	uri := spec(want, "subscriber", "uri")
+	if !wide(is) {
+		uri, _, _ = strings.Cut(uri, "?")
+	}
+	return spec(is, "subscriber", "uri") != uri || wide(is) && !equality.Semantic.DeepEqual(filtersOf(is), filtersOf(want)) ||
+		!maps.Equal(attributesOf(is), attributesOf(want)) || is.GetAnnotations()[brokerAnnotation] != want.GetAnnotations()[brokerAnnotation]
 }
 
 // marked tells whether a Trigger has the labels and the epoch that are wanted.
@@ -99,6 +135,7 @@ func marked(is, want *unstructured.Unstructured) bool {
 // subscriptionOf is the Subscription that a Trigger delivers to; empty if it is no Trigger of ours.
 func subscriptionOf(trigger *unstructured.Unstructured) types.NamespacedName {
 	uri, _, _ := unstructured.NestedString(trigger.Object, "spec", "subscriber", "uri")
+	uri, _, _ = strings.Cut(uri, "?")
 	path, ours := strings.CutPrefix(uri, deliverPath)
 	namespace, name, whole := strings.Cut(path, "/")
 	if !ours || !whole {

@@ -54,9 +54,11 @@ type Triggers struct {
 	mu    sync.Mutex
 	known *k8sutil.Collection // nil: they are not followed
 	stop  context.CancelFunc
-	asked map[probe]Broker
+	asked Broker // whose Triggers are probed
 	// of has the Subscription of each Trigger, by the name of the Trigger.
 	of map[string]types.NamespacedName
+	// noting has the names of Triggers that are being written because a probe has come.
+	noting map[string]bool
 }
 
 // New returns the Triggers in a namespace. client is the leader's, and probed that of any process. changed is called with the Subscription of each Trigger that comes, changes or goes.
@@ -64,7 +66,7 @@ func New(client, probed dynamic.Interface, namespace string, names backend.Names
 	return &Triggers{
 		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
 		namespace: namespace, names: names, version: version, log: log, changed: changed,
-		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1),
+		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1), noting: map[string]bool{},
 	}
 }
 
@@ -97,7 +99,7 @@ func (t *Triggers) Follow(ctx context.Context, need bool) error {
 	}
 	// The watch is longer than the request that begins it.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t.known, t.stop, t.of, t.asked = known, stop, of, map[probe]Broker{}
+	t.known, t.stop, t.of, t.asked = known, stop, of, Broker{}
 	known.Watch(watching, func(key string) { t.note(known, key) })
 	go t.probes(watching, known)
 	return nil
@@ -141,7 +143,7 @@ func (t *Triggers) Leave() {
 func (t *Triggers) leave() {
 	if t.known != nil {
 		t.stop()
-		t.known, t.stop, t.of, t.asked = nil, nil, nil, nil
+		t.known, t.stop, t.of, t.asked = nil, nil, nil, Broker{}
 	}
 }
 
@@ -255,7 +257,7 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 		return NotReady("Trigger " + key + " " + ready.Problem())
 	}
 	if !reached(is) {
-		t.ask(known, probeOf(want), b)
+		t.ask(known, b)
 		return NotReady("Trigger " + key + " is ready, and no event has come through it yet")
 	}
 	return nil

@@ -24,7 +24,7 @@ const (
 	readAgain  = time.Second
 )
 
-// Follow reads a ConfigMap of backends, and for NATS the files of the credentials, and follows both until ctx ends. It may get, list and watch the
+// Follow reads a ConfigMap of backends, and for NATS the files of the credentials, and follows both until ctx ends. It may list and watch the
 // one ConfigMap. An error means that it cannot watch the files.
 func (p *Publisher) Follow(ctx context.Context, client dynamic.Interface, namespace, name string) error {
 	go p.followBackends(ctx, client, namespace, name)

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -119,7 +120,7 @@ func proxy(ctx context.Context, target string) error {
 	return serve(ctx, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
-			r.Out.URL.Path = "/"
+			r.Out.URL.Path = cmp.Or(to.Path, "/")
 		},
 		Transport: &http.Transport{MaxIdleConns: connections, MaxIdleConnsPerHost: connections, DisableCompression: true},
 	})

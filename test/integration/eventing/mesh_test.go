@@ -216,16 +216,19 @@ func onMesh(epoch string, is bool) func(*eventingv1alpha2.Subscription) string {
 func TestTriggers(t *testing.T) {
 	r := newMeshRig(t)
 	epoch := r.serveMesh(operatorv1alpha1.EventMesh)
-	r.controller("pod-1")
+	r.controller("pod-1", "--lease-duration=15s") // of several processes, other tests tell
 	r.subscribe("orders", "order.created.v1", "")
 	first := r.awaitTriggers("order.created.v1")
 	trigger := first["order.created.v1"]
 	wantSpec := map[string]any{
 		"broker": "eventing",
 		"filter": map[string]any{"attributes": map[string]any{"type": "order.created.v1", "source": "commerce"}},
+		"filters": []any{map[string]any{
+			"cesql": "(EXISTS knativekymaprobe AND knativekymaprobe = 'all') OR (type = 'order.created.v1' AND source = 'commerce')",
+		}},
 		"subscriber": map[string]any{
 			"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": r.control, "name": "eventing-controller"},
-			"uri": "/deliver/" + r.namespace + "/orders",
+			"uri": "/deliver/" + r.namespace + "/orders?trigger=" + trigger.GetName(),
 		},
 	}
 	if diff := cmp.Diff(wantSpec, trigger.Object["spec"]); diff != "" {
@@ -272,11 +275,12 @@ func TestTriggers(t *testing.T) {
 	r.knative("True", paid)
 	r.await("orders", "ready with any source", onMesh(epoch, true))
 
-	// A new epoch: the Trigger stays, and is marked.
+	// A new epoch, in which the mesh serves as before: the Trigger stays as it is.
+	former := epoch
 	epoch = r.serveMesh(operatorv1alpha1.EventMesh)
 	r.await("orders", "ready in the new epoch", onMesh(epoch, true))
 	marked := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
-	if marked.GetUID() != paid["order.paid.v1"].GetUID() || marked.GetAnnotations()[backend.EpochAnnotation] != epoch {
+	if marked.GetUID() != paid["order.paid.v1"].GetUID() || marked.GetAnnotations()[backend.EpochAnnotation] != former {
 		t.Errorf("after a new epoch the Trigger has annotations %v", marked.GetAnnotations())
 	}
 
@@ -293,7 +297,7 @@ func TestTriggers(t *testing.T) {
 		}
 		poll.Until(t, limit, reason+": it is as it was", func(ctx context.Context) error {
 			list, err := r.triggers(ctx)
-			if err == nil && (len(list) != 1 || !cmp.Equal(list[0].Object["spec"], before.Object["spec"]) || list[0].GetAnnotations()[backend.EpochAnnotation] != epoch) {
+			if err == nil && (len(list) != 1 || !cmp.Equal(list[0].Object["spec"], before.Object["spec"]) || list[0].GetAnnotations()[backend.EpochAnnotation] != former) {
 				err = fmt.Errorf("%v", list)
 			}
 			return err
@@ -305,6 +309,23 @@ func TestTriggers(t *testing.T) {
 		r.knative("True", after)
 		r.await("orders", reason+": ready again", onMesh(epoch, true))
 	}
+
+	// One of an earlier version, whose filter lets no probe of all Triggers through, stays.
+	before := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
+	if _, err := r.client.Resource(triggers).Namespace(r.control).Patch(t.Context(), before.GetName(), types.MergePatchType,
+		[]byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:"earlier"}},"spec":{"filters":null,"subscriber":{"uri":"/deliver/%s/orders"}}}`, backend.EpochAnnotation, r.namespace)), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, limit, "the Trigger of an earlier version has the epoch", func(context.Context) error {
+		is := r.awaitTriggers("order.paid.v1")["order.paid.v1"]
+		if is.GetUID() != before.GetUID() {
+			return poll.Stop(errors.New("it was created again"))
+		}
+		if is.GetAnnotations()[backend.EpochAnnotation] != former {
+			return fmt.Errorf("annotations %v", is.GetAnnotations())
+		}
+		return nil
+	})
 
 	// Another Broker of the same name: what Knative says of the Triggers is about the former one.
 	if err := r.client.Resource(brokers).Namespace(r.control).Delete(t.Context(), meshBroker, metav1.DeleteOptions{}); err != nil {

@@ -319,6 +319,7 @@ func TestOperatorManifest(t *testing.T) {
 		{"eventing-manager", "patch", "networking.k8s.io", "networkpolicies", namespace, "eventing-nats", false},
 		{"eventing-publisher-proxy", "list", "eventing.kyma-project.io", "subscriptions", "shop", "", true},
 		{"eventing-publisher-proxy", "watch", "", "configmaps", namespace, "eventing-backends", true},
+		{"eventing-publisher-proxy", "get", "", "configmaps", namespace, "eventing-backends", false},
 		{"eventing-publisher-proxy", "get", "", "configmaps", namespace, "eventing-nats-config", false},
 		{"eventing-publisher-proxy", "patch", "eventing.kyma-project.io", "subscriptions", "shop", "x", false},
 		{"eventing-publisher-proxy", "get", "", "secrets", namespace, "eventing-nats-users", false},

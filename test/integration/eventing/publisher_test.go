@@ -71,7 +71,7 @@ func startPublisher(t testing.TB, p *plane, change func(seed, ca *[]byte, b *bac
 	out.write(out.file, ca)
 	out.follow(&b)
 	kubeconfig, err := cluster.User(t.Context(), "publisher",
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{out.name()}, Verbs: []string{"get", "list", "watch"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{out.name()}, Verbs: []string{"list", "watch"}},
 		rbacv1.PolicyRule{APIGroups: []string{"eventing.kyma-project.io"}, Resources: []string{"subscriptions"}, Verbs: []string{"list"}})
 	if err != nil {
 		t.Fatal(err)

@@ -3,10 +3,8 @@ package eventingmanager_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -55,26 +53,9 @@ func (s *site) awaitSubscription(name string) {
 	})
 }
 
-// service sends each request to one of the pods of the publisher that run, as its Service does. The host of a request does not matter.
-type service struct {
-	pods  *eventingpods.Pods
-	inner http.Transport
-}
-
-// RoundTrip implements http.RoundTripper.
-func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
-	addresses := s.pods.At(eventingpods.Publisher, 8080)
-	if len(addresses) == 0 {
-		return nil, errors.New("no pod of the publisher runs")
-	}
-	r = r.Clone(r.Context())
-	r.URL.Host = addresses[rand.IntN(len(addresses))] //nolint:gosec // nobody has to be kept from guessing it
-	return s.inner.RoundTrip(r)
-}
-
 // http is a client of the publisher.
 func (s *site) http() *http.Client {
-	return &http.Client{Timeout: 15 * time.Second, Transport: &service{pods: s.pods, inner: http.Transport{MaxIdleConnsPerHost: 100}}}
+	return &http.Client{Timeout: 15 * time.Second, Transport: s.pods.Service(eventingpods.Publisher, 8080)}
 }
 
 // publisherURL is for clients of the site.

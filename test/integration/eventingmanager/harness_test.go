@@ -87,6 +87,9 @@ type site struct {
 	log       *log
 	kube      string
 	args      []string
+	// binary and env are those of the operator: by default the program as it is.
+	binary string
+	env    []string
 }
 
 // log is what operators wrote, one after the other.
@@ -233,7 +236,10 @@ func (s *site) clean() {
 // start starts an operator. A kubeconfig other than that of the cluster may go through a proxy.
 func (s *site) start(more ...string) *suite.Process {
 	s.t.Helper()
-	return s.run(suite.Build(s.t, "./cmd/eventing-manager"), append(s.flags("test"), more...))
+	if s.binary == "" {
+		s.binary = suite.Build(s.t, "./cmd/eventing-manager")
+	}
+	return s.run(s.binary, append(s.flags("test"), more...))
 }
 
 // flags are those of an operator, with a tag for the images of the publisher and of the controller.
@@ -255,7 +261,7 @@ func (s *site) flags(tag string) []string {
 
 func (s *site) run(binary string, args []string) *suite.Process {
 	s.t.Helper()
-	s.operator = suite.Start(s.t, suite.Program{Binary: binary, Args: args, Stderr: s.log})
+	s.operator = suite.Start(s.t, suite.Program{Binary: binary, Env: s.env, Args: args, Stderr: s.log})
 	return s.operator
 }
 

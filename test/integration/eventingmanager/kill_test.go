@@ -2,13 +2,8 @@ package eventingmanager_test
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,18 +116,22 @@ func TestKilledAtEveryRequestToNATS(t *testing.T) {
 	for _, deleting := range []bool{false, true} {
 		killed := 0
 		for n := int64(1); n <= 40 && !s.reached(deleting); n++ {
-			cut := startCut(t, s.pods.NATS, s.namespace, n)
+			url, err := s.pods.NATS.URL(s.namespace, "eventing-nats-0")
+			s.check(err)
+			cut, err := faultproxy.StartCut(strings.TrimPrefix(url, "tls://"), n)
+			s.check(err)
+			t.Cleanup(cut.Close)
 			s.released()
-			s.args = []string{"--nats-url", cut.url}
+			s.args = []string{"--nats-url", "tls://" + cut.Address}
 			s.start()
 			poll.Until(t, 2*time.Minute, "the operator sends, or all is done", func(context.Context) error {
-				if cut.sent.Load() < n && !s.reached(deleting) {
+				if cut.Sent() < n && !s.reached(deleting) {
 					return errStill
 				}
 				return nil
 			})
 			s.operator.Kill()
-			cut.close()
+			cut.Close()
 			killed++
 		}
 		if killed < 3 {
@@ -152,79 +151,5 @@ func TestKilledAtEveryRequestToNATS(t *testing.T) {
 		s.check(s.published(t.Context()))
 		s.operator.Kill()
 		s.remove(metav1.DeletePropagationBackground)
-	}
-}
-
-// cut passes data on between the operator and NATS, until the operator has sent n pieces. The n-th is not passed on, nor what follows.
-type cut struct {
-	url      string
-	sent     atomic.Int64
-	listener net.Listener
-	ended    chan struct{}
-	once     sync.Once
-	mu       sync.Mutex
-	open     []net.Conn
-}
-
-func startCut(t *testing.T, pods interface {
-	URL(namespace, name string) (string, error)
-}, namespace string, n int64) *cut {
-	t.Helper()
-	url, err := pods.URL(namespace, "eventing-nats-0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cut{url: fmt.Sprintf("tls://localhost:%d", l.Addr().(*net.TCPAddr).Port), listener: l, ended: make(chan struct{})}
-	t.Cleanup(c.close)
-	go func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", strings.TrimPrefix(url, "tls://"))
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			c.mu.Lock()
-			c.open = append(c.open, from, to)
-			c.mu.Unlock()
-			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
-			go c.pass(from, to, n)
-		}
-	}()
-	return c
-}
-
-func (c *cut) pass(from, to net.Conn, n int64) {
-	defer to.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		read, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		if c.sent.Add(1) >= n {
-			<-c.ended // it stays up and silent until the operator is dead
-			return
-		}
-		if _, err := to.Write(buffer[:read]); err != nil {
-			return
-		}
-	}
-}
-
-func (c *cut) close() {
-	_ = c.listener.Close()
-	c.once.Do(func() { close(c.ended) })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.open {
-		_ = conn.Close()
 	}
 }

@@ -1,0 +1,6 @@
+//go:build slow
+
+package decide
+
+// all: everything is tried at each action, and not at some.
+const all = true

@@ -1,0 +1,62 @@
+package manager
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+// TestQuietAndDangling: what is said of a closed stream needs several looks, and begins anew with each event and each other stream.
+func TestQuietAndDangling(t *testing.T) {
+	began := time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
+	closed := stream.Closed(stream.Config(operatorv1alpha1.BackendConfig{}, "e1", true), began)
+	idle, busy := []*jetstream.ConsumerInfo{{}}, []*jetstream.ConsumerInfo{{}, {NumAckPending: 1}}
+	type look struct {
+		after           time.Duration // since the close
+		messages, last  uint64
+		another         bool // stream of the same name
+		behind          bool // a copy is
+		consumers       []*jetstream.ConsumerInfo
+		quiet, dangling bool
+	}
+	for _, tc := range []struct {
+		reason string
+		looks  []look
+	}{
+		{"empty, and stays so", []look{{after: 7 * time.Second, last: 5}, {after: 21 * time.Second, last: 5}, {after: 22 * time.Second, last: 5, quiet: true}}},
+		{"what is seen too early does not count", []look{{after: 5 * time.Second, last: 5}, {after: 20 * time.Second, last: 5}, {after: 34 * time.Second, last: 5}, {after: 35 * time.Second, last: 5, quiet: true}}},
+		{"an event came and went", []look{{after: 7 * time.Second, last: 5}, {after: 22 * time.Second, last: 6}, {after: 37 * time.Second, last: 6, quiet: true}}},
+		{"an event is there", []look{{after: 7 * time.Second, last: 5}, {after: 10 * time.Second, messages: 1, last: 5}, {after: 22 * time.Second, last: 5}}},
+		{"another stream", []look{{after: 7 * time.Second, last: 5}, {after: 22 * time.Second, last: 5, another: true}}},
+		{"a copy is behind", []look{{after: 7 * time.Second, last: 5}, {after: 22 * time.Second, last: 5, behind: true}, {after: 30 * time.Second, last: 5}}},
+		{"events that nobody waits for", []look{
+			{after: time.Minute, messages: 2, last: 5, consumers: idle}, {after: 10 * time.Minute, messages: 2, last: 5, consumers: idle},
+			{after: 11 * time.Minute, messages: 2, last: 5, consumers: idle, dangling: true}, {after: 12 * time.Minute, messages: 2, last: 5, consumers: busy},
+			{after: 13 * time.Minute, messages: 2, last: 5, consumers: idle},
+		}},
+		{"events that somebody waits for", []look{{after: time.Minute, messages: 2, last: 5, consumers: busy}, {after: 20 * time.Minute, messages: 2, last: 5, consumers: busy}}},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			var c connection
+			for i, l := range tc.looks {
+				info := &jetstream.StreamInfo{Config: closed, Created: began, State: jetstream.StreamState{Msgs: l.messages, LastSeq: l.last}}
+				if l.another {
+					info.Created = began.Add(time.Second)
+				}
+				if l.behind {
+					info.Cluster = &jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{{Current: false}}}
+				}
+				now := began.Add(l.after)
+				quiet := c.quiet(info, now, &decide.Rules{DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second})
+				if dangling := c.dangling(info, l.consumers, now); quiet != l.quiet || dangling != l.dangling {
+					t.Errorf("look %d: quiet %v, dangling %v, want %v and %v", i+1, quiet, dangling, l.quiet, l.dangling)
+				}
+			}
+		})
+	}
+}

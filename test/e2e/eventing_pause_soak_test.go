@@ -1,0 +1,182 @@
+//go:build e2e && soak
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+// TestSoakPausedOperator pauses the operator that leads while a write of a switch is under way. Another operator finishes the switch. Then the
+// write reaches the API server, and the paused operator wakes up: neither may delete anything, and the operator ends.
+func TestSoakPausedOperator(t *testing.T) {
+	rounds := number(t, "EVENTING_SOAK_PAUSES", 10)
+	o := startOutside(t)
+	o.accepted(t, 500)
+	for i := range rounds {
+		to := []string{"EventMesh", "NATS"}[i%2]
+		n := 3 + 4*i // in the end, deletions
+		o.prober.Step(fmt.Sprintf("to %s, paused at write %d", to, n))
+		o.paused(t, to, n)
+		o.only(t, to)
+		o.accepted(t, 200)
+	}
+	o.nothingLost(t)
+}
+
+func (o *outside) paused(t *testing.T, to string, n int) {
+	t.Helper()
+	o.released(t)
+	nats := o.cut(t, 0)
+	defer nats.Close()
+	proxy, kubeconfig := o.proxy(t)
+	defer proxy.Close()
+	arrived, release := make(chan faultproxy.Request, 1), make(chan struct{})
+	var writes atomic.Int64
+	var late atomic.Int64 // what was answered to writes that were held up
+	proxy.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+		if !r.Writes() {
+			return next()
+		}
+		if acts(r) && writes.Add(1) == int64(n) {
+			arrived <- r
+		}
+		if writes.Load() < int64(n) {
+			return next()
+		}
+		<-release
+		response, err := next()
+		if err == nil && acts(r) {
+			late.Store(int64(response.StatusCode))
+		}
+		return response, err
+	})
+	o.want(t, to)
+	leader := o.operator(t, kubeconfig, nats)
+	var at faultproxy.Request
+	poll.Until(t, 5*time.Minute, fmt.Sprintf("the operator makes write %d, or all is done", n), func(ctx context.Context) error {
+		select {
+		case at = <-arrived:
+			return nil
+		default:
+			return o.isSwitched(ctx, to)
+		}
+	})
+	if at.String() == (faultproxy.Request{}).String() {
+		close(release)
+		leader.Kill()
+		t.Logf("to %s: done before write %d", to, n)
+		return
+	}
+	leader.Signal(syscall.SIGSTOP)
+	began := time.Now()
+	plain, kubeconfig := o.proxy(t)
+	defer plain.Close()
+	second := o.supervise(t, kubeconfig, nats)
+	defer second.Kill()
+	o.switched(t, to, 5*time.Minute)
+	took := time.Since(began)
+	if took < fence.LeaseDuration {
+		t.Errorf("the second operator took over after %s, before the Lease ended", took)
+	}
+	leader.Signal(syscall.SIGCONT)
+	close(release)
+	if code := leader.Wait(); code != 1 {
+		t.Errorf("an operator that another one has replaced ends with %d", code)
+	}
+	t.Logf("to %s: paused at write %d, %s: switched in %.0f s; then the API server answered %d", to, n, at, took.Seconds(), late.Load())
+	if err := poll.For(t.Context(), 30*time.Second, "the Eventing is as the second operator left it", func(ctx context.Context) error { return o.isSwitched(ctx, to) }); err != nil {
+		t.Error(err)
+	}
+	if at.Verb == "delete" && late.Load() < http.StatusBadRequest {
+		t.Errorf("what was deleted late is %s", at)
+	}
+}
+
+// TestSoakPausedController pauses the process of the controller that leads, in switches to both backends, for longer than its Lease is valid.
+func TestSoakPausedController(t *testing.T) {
+	s := startSwitching(t, light)
+	s.moreVolumes(t, 5)
+	s.accepted(t, 500)
+	for i, to := range []string{"EventMesh", "NATS", "EventMesh", "NATS"} {
+		s.prober.Step("the controller is paused, to " + to)
+		began := time.Now()
+		s.want(t, to)
+		select { // in each switch a bit later
+		case <-time.After(time.Duration(1+8*i) * time.Second):
+		case <-t.Context().Done():
+		}
+		pid, pod := s.leadingController(t)
+		signal := func(what syscall.Signal) {
+			if err := syscall.Kill(pid, what); err != nil {
+				t.Fatal(err)
+			}
+		}
+		signal(syscall.SIGSTOP)
+		select {
+		case <-time.After(fence.LeaseDuration + 5*time.Second):
+		case <-t.Context().Done():
+		}
+		signal(syscall.SIGCONT)
+		s.switched(t, to, 5*time.Minute)
+		t.Logf("to %s in %.0f s, with %s paused", to, time.Since(began).Seconds(), pod)
+		s.podsReady(t, "controller", 2)
+		s.accepted(t, 500)
+	}
+	s.nothingLost(t)
+}
+
+// leadingController is the process of the controller that holds the Lease. The processes of pods are those of this machine.
+func (s *switching) leadingController(t *testing.T) (pid int, pod string) {
+	t.Helper()
+	poll.Until(t, time.Minute, "a controller leads, and its process runs", func(ctx context.Context) error {
+		lease, err := s.client.CoordinationV1().Leases(eventingNamespace).Get(ctx, backend.Names(backend.DefaultPrefix).ControllerLease(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		pod, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
+		is, err := s.client.CoreV1().Pods(eventingNamespace).Get(ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		pid, err = processOf(string(is.UID), "/eventing-controller")
+		return err
+	})
+	return pid, pod
+}
+
+// processOf is the process of a program in a pod.
+func processOf(uid, program string) (int, error) {
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range groups {
+		group, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(strings.ReplaceAll(string(group), "_", "-"), uid) {
+			continue
+		}
+		command, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if err == nil && strings.HasSuffix(strings.SplitN(string(command), "\x00", 2)[0], program) {
+			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return 0, errors.New("no process runs " + program)
+}

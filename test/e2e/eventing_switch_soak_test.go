@@ -1,0 +1,76 @@
+//go:build e2e && soak
+
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// soakSwitches are switches, half of them to each backend, during which soakEvents are accepted at least.
+	soakSwitches, soakEvents = 20, 100_000
+	// longestGap is how long no event at all may be accepted.
+	longestGap = time.Second
+)
+
+// TestSoakSwitch switches again and again while an event is sent each 10 ms. EVENTING_SOAK_SWITCHES is the number of switches; with fewer
+// of them, fewer events are awaited.
+func TestSoakSwitch(t *testing.T) {
+	n := number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
+	s := startSwitching(t, full)
+	s.moreVolumes(t, n)
+	s.accepted(t, 1000)
+	var times []time.Duration
+	for i := range n {
+		to := []string{"EventMesh", "NATS"}[i%2]
+		took := s.to(t, to)
+		times = append(times, took)
+		s.prober.Step(to + " after the switch")
+		s.accepted(t, 500)
+		t.Logf("switch %d, to %s: %.1f s; %d events begun", i+1, to, took.Seconds(), s.prober.Report().Sent)
+	}
+	if more := soakEvents*n/soakSwitches - s.prober.Report().Accepted; more > 0 {
+		s.accepted(t, more)
+	}
+	r := s.nothingLost(t)
+	slices.Sort(times)
+	gap, _ := s.prober.LongestGap()
+	t.Logf("%d switches, each in %.1f to %.1f s, median %.1f s; %d events accepted, %d of them arrived twice; longest time without an accepted event %s",
+		n, times[0].Seconds(), times[n-1].Seconds(), times[n/2].Seconds(), r.Accepted, len(r.Duplicates), gap.Round(time.Millisecond))
+	if gap > longestGap {
+		t.Errorf("no event was accepted for %s", gap)
+	}
+	if len(r.Duplicates)*1000 > r.Accepted {
+		t.Errorf("%d of %d events arrived more than once", len(r.Duplicates), r.Accepted)
+	}
+}
+
+// moreVolumes makes volumes for so many installations of NATS: nobody provisions them here, and one that was used is not used again.
+func (s *switching) moreVolumes(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		if err := s.started.Volume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// number is that of an environment variable, or a default.
+func number(t *testing.T, variable string, or int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return or
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q is no number above 0", variable, text)
+	}
+	return n
+}

@@ -1,0 +1,255 @@
+//go:build e2e && bench
+
+package eventing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/test/eventservice"
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/measure"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+// TestBenchMeshSubscriptions: how long 1,000 Subscriptions in 100 namespaces take from NATS to the mesh, and what is written for that. The time
+// until Knative says of the last Trigger that it is ready is that of Knative; what comes after is ours. The steps are those of the operator.
+func TestBenchMeshSubscriptions(t *testing.T) {
+	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
+	const most = 30 * time.Minute
+	r := newKnativeRig(t)
+	epoch := r.serveMesh(operatorv1alpha1.NATS)
+	var in []string
+	for range max(count/10, 1) {
+		in = append(in, r.newNamespace("scale"))
+	}
+	for i := range count {
+		s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: s%d}, spec: {sink: %q, source: commerce, types: [t%d.v1]}}",
+			i, r.sinks.URL(fmt.Sprintf("s%d", i), in[i%len(in)]), i))
+		if _, err := r.client.Resource(subscriptions).Namespace(in[i%len(in)]).Create(t.Context(), s, strict); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.awaitAll(most, "NATS", epoch, count)
+
+	knative, began := r.readiness(t), time.Now()
+	whole, err := cluster.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, serving := range [][]operatorv1alpha1.BackendType{{operatorv1alpha1.EventMesh, operatorv1alpha1.NATS}, {operatorv1alpha1.EventMesh}} {
+		mark, err := cluster.Mark(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		step := time.Now()
+		set := fmt.Sprint(serving)
+		epoch = r.serveMesh(serving...)
+		r.awaitAll(most, strings.Join(strings.Fields(strings.Trim(set, "[]")), ","), epoch, count)
+		t.Logf("%d Subscriptions, %s: all ready after %s", count, set, time.Since(step).Round(100*time.Millisecond))
+		r.writes(t, mark, count)
+	}
+	t.Logf("%d Subscriptions: Knative says after %s of %d Triggers that they are ready", count, knative(began).Round(100*time.Millisecond), count)
+	if each := r.writes(t, whole, count); each > 5 {
+		t.Errorf("%.2f writes for one Subscription, at most 5", each)
+	}
+}
+
+// awaitAll waits until all Subscriptions are ready in an epoch.
+func (r *knativeRig) awaitAll(most time.Duration, serving, epoch string, count int) {
+	r.t.Helper()
+	poll.Until(r.t, most, fmt.Sprintf("%d Subscriptions are ready on %s", count, serving), func(ctx context.Context) error {
+		list, err := r.client.Resource(subscriptions).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for i := range list.Items {
+			is, _, _ := unstructured.NestedBool(list.Items[i].Object, "status", "ready")
+			backends, _, _ := unstructured.NestedSlice(list.Items[i].Object, "status", "backends")
+			for _, b := range backends {
+				is = is && b.(map[string]any)["epoch"] == epoch
+			}
+			if is {
+				ready++
+			}
+		}
+		if ready == count {
+			return nil
+		}
+		time.Sleep(time.Second) // a list of a thousand objects is work for the API server
+		return fmt.Errorf("%d are", ready)
+	})
+}
+
+// readiness follows the Triggers. What it returns says when Knative said of the last one that it is ready.
+func (r *knativeRig) readiness(t *testing.T) func(began time.Time) time.Duration {
+	t.Helper()
+	in := r.client.Resource(triggers).Namespace(r.control)
+	list, err := in.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := in.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	ready := map[string]time.Time{}
+	go func() {
+		for e := range w.ResultChan() {
+			u, ok := e.Object.(*unstructured.Unstructured)
+			if !ok {
+				continue
+			}
+			mu.Lock()
+			switch is := kyma.ReadinessOf(u).OK(); {
+			case !is:
+				delete(ready, u.GetName())
+			case ready[u.GetName()].IsZero():
+				ready[u.GetName()] = time.Now()
+			}
+			mu.Unlock()
+		}
+	}()
+	return func(began time.Time) time.Duration {
+		w.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		all := slices.SortedFunc(maps.Values(ready), time.Time.Compare)
+		if len(all) == 0 {
+			t.Fatal("no Trigger is ready")
+		}
+		t.Logf("half of the Triggers were ready after %s", all[len(all)/2].Sub(began).Round(100*time.Millisecond))
+		return all[len(all)-1].Sub(began)
+	}
+}
+
+// writes logs the requests of the controllers since a mark, and returns how many writes there were for one Subscription.
+func (r *knativeRig) writes(t *testing.T, mark kubernetes.Mark, count int) float64 {
+	t.Helper()
+	requests, err := cluster.Requests(t.Context(), mark, kubernetes.All(kubernetes.By("eventing-controller"), func(q kubernetes.Request) bool {
+		return strings.HasSuffix(q.Resource, "/subscriptions") || strings.HasSuffix(q.Resource, "/triggers")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds, writes := map[string]int{}, 0
+	for _, q := range requests {
+		what := q.Verb + " " + q.Resource
+		if q.Subresource != "" {
+			what += "/" + q.Subresource
+		}
+		if q.Code >= 300 {
+			what += fmt.Sprintf(" (%d)", q.Code)
+		}
+		kinds[what]++
+		if kubernetes.IsWrite(q) {
+			writes++
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(kinds)) {
+		t.Logf("  %s: %d", what, kinds[what])
+	}
+	t.Logf("  writes for one Subscription: %.2f", float64(writes)/float64(count))
+	return float64(writes) / float64(count)
+}
+
+// TestBenchMesh: the whole way of an event, from the publisher over the Broker and the controller to its sink, beside a reverse proxy before the same
+// Broker and a Trigger that leads to the same sink at once. In turns; what is reported is the median of the ratios.
+func TestBenchMesh(t *testing.T) {
+	const direct = "order.direct.v1"
+	pairs, clients := benchSize(t, "EVENTING_BENCH_PAIRS", benchPairs), benchSize(t, "EVENTING_BENCH_CLIENTS", 32)
+	r := newKnativeRig(t)
+	var got atomic.Int64
+	l, err := net.Listen("tcp", ":0") // pods reach it at the address of this machine, controllers at that of the loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		got.Add(1)
+	}))
+	_ = sink.Listener.Close()
+	sink.Listener = l
+	sink.Start()
+	t.Cleanup(sink.Close)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: bench}, spec: {sink: 'http://bench.%s.svc.cluster.local:%s/', source: commerce, types: [%s], config: {maxInFlightMessages: '100'}}}",
+		r.namespace, port, benchType))
+	if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(t.Context(), s, strict); err != nil {
+		t.Fatal(err)
+	}
+	r.await("bench", "ready", onMesh(r.epoch, true))
+	u := object(t, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: direct}, spec: {broker: %s, filter: {attributes: {type: %s}}, subscriber: {uri: 'http://%s/'}}}",
+		meshBroker, direct, net.JoinHostPort(cluster.Host, port)))
+	if _, err := r.client.Resource(triggers).Namespace(r.control).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	proxy, proxyPID := startServer(t, "./test/bench/eventservice", "-role=proxy", "-target="+r.ingress)
+	way := map[string]string{direct: proxy, benchType: r.publisher.URL + "/publish"}
+	for _, eventType := range []string{direct, benchType} {
+		poll.Until(t, limit, "events of "+eventType+" come to the sink", func(context.Context) error {
+			before := got.Load()
+			load(t, way[eventType], eventType, 1, 100*time.Millisecond)
+			if got.Load() == before {
+				return errors.New("none did")
+			}
+			return nil
+		})
+		load(t, way[eventType], eventType, clients, benchEach) // warm
+	}
+	var throughput, tail []float64
+	for i := range pairs {
+		order := []string{direct, benchType}
+		if i%2 == 1 {
+			slices.Reverse(order)
+		}
+		loads, spent := map[string]*eventservice.Load{}, map[string]float64{}
+		for _, eventType := range order {
+			cpu := func() float64 {
+				if eventType == direct {
+					return measure.CPU(proxyPID)
+				}
+				return measure.CPU(r.publisher.PID()) + measure.CPU(r.controllers[0].PID()) + measure.CPU(r.controllers[1].PID())
+			}
+			before, began := got.Load(), cpu()
+			loads[eventType] = load(t, way[eventType], eventType, clients, benchEach)
+			events := len(loads[eventType].Latencies)
+			spent[eventType] = (cpu() - began) / float64(events)
+			if came := got.Load() - before; came < int64(events) {
+				t.Errorf("%s: %d of %d events came to the sink", eventType, came, events)
+			}
+		}
+		perSecond := func(l *eventservice.Load) float64 { return float64(len(l.Latencies)) / l.Took.Seconds() }
+		a, b := loads[direct], loads[benchType]
+		throughput = append(throughput, perSecond(b)/perSecond(a))
+		tail = append(tail, float64(b.Percentile(99))/float64(a.Percentile(99)))
+		t.Logf("proxy and direct Trigger %.0f/s p99 %s, publisher and controller %.0f/s p99 %s: throughput %.2f, p99 %.2f; CPU for one event %.0f and %.0f µs",
+			perSecond(a), a.Percentile(99), perSecond(b), b.Percentile(99), throughput[i], tail[i], 1e6*spent[direct], 1e6*spent[benchType])
+	}
+	slices.Sort(throughput)
+	slices.Sort(tail)
+	t.Logf("medians of %d pairs, %d clients, %d bytes: throughput %.2f (%.2f … %.2f; at least 0.7), p99 %.2f", pairs, clients, publishedSize,
+		throughput[pairs/2], throughput[0], throughput[pairs-1], tail[pairs/2])
+}
