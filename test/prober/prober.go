@@ -370,8 +370,14 @@ func (p *Prober) Report() *Report {
 	return r
 }
 
-// LongestGap is the longest time between two events that were accepted one after the other, and the second of them.
-func (p *Prober) LongestGap() (longest time.Duration, until Event) {
+// LongestGap is the longest time between two events that were accepted one after the other.
+func (p *Prober) LongestGap() time.Duration {
+	longest, _ := p.GapBefore()
+	return longest
+}
+
+// GapBefore is LongestGap, and the second of these events.
+func (p *Prober) GapBefore() (longest time.Duration, until Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var accepted []*Event
