@@ -166,12 +166,13 @@ operator-image: ## Build application-operator's image with our event-service, an
 	$(BUILDER) --quiet -f Dockerfile.application-operator --build-arg OPERATOR=$(OPERATOR) -t $(REPOSITORY)/application-operator:$(TAG) . >/dev/null
 	go run ./charts/applicationoverlay -connector "$(KYMA)/resources/application-connector" -repository "$(REPOSITORY)" -tag "$(TAG)"
 
-# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images and charts.
+# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images, charts and module. PLATFORMS=linux/amd64 makes a version to try, for that platform alone.
 KEY ?=
 PUSH ?=
+PLATFORMS ?=
 .PHONY: release
 release: ## Make everything for a version, signed: VERSION=0.1.0 KEY=release.key (PUSH=1: push it, too)
-	go run ./release build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" $(if $(PUSH),-push)
+	go run ./release build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" -platforms "$(PLATFORMS)" $(if $(PUSH),-push)
 
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)

@@ -20,6 +20,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/kyma-project/eventmesh-migration/charts/modulepack/bundle"
 	"github.com/kyma-project/eventmesh-migration/internal/artifact"
 )
 
@@ -36,6 +37,8 @@ type options struct {
 	Key  *ecdsa.PrivateKey
 	// Charts are the names of the charts to package.
 	Charts []string
+	// Platforms are those of the command line; images are for those with Linux.
+	Platforms []platform
 	// Out gets a line for each step.
 	Out io.Writer
 }
@@ -46,13 +49,45 @@ const tool = "eventmesh-migrate"
 // elsewhere are programs that are not in cmd/, by name, and their package.
 var elsewhere = map[string]string{"nats-server": "github.com/nats-io/nats-server/v2"}
 
-// imagePlatforms and toolPlatforms are the platforms of images, and of the command line.
-var (
-	imagePlatforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}}
-	toolPlatforms  = append(slices.Clip(imagePlatforms), platform{"darwin", "amd64"}, platform{"darwin", "arm64"}, platform{"windows", "amd64"}, platform{"windows", "arm64"})
-)
+// allPlatforms are the platforms of the command line. Images are for those with Linux.
+var allPlatforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"}}
+
+// platformsOf reads a list such as "linux/amd64,darwin/arm64". Without linux/amd64 there is no module: its lists are those of that platform.
+func platformsOf(list string) ([]platform, error) {
+	if list == "" {
+		return allPlatforms, nil
+	}
+	var some []platform
+	for one := range strings.SplitSeq(list, ",") {
+		var p platform
+		if err := p.UnmarshalText([]byte(one)); err != nil {
+			return nil, fmt.Errorf("cannot build: %w", err)
+		}
+		some = append(some, p)
+	}
+	if !slices.Contains(some, allPlatforms[0]) {
+		return nil, fmt.Errorf("cannot build without %s, the platform of the module. Next: add it", allPlatforms[0])
+	}
+	return some, nil
+}
+
+// withLinux are the platforms of images.
+func withLinux(all []platform) []platform {
+	return slices.DeleteFunc(slices.Clone(all), func(p platform) bool { return p.OS != "linux" })
+}
 
 type platform struct{ OS, Architecture string }
+
+func (p platform) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+func (p *platform) UnmarshalText(text []byte) error {
+	at := slices.IndexFunc(allPlatforms, func(p platform) bool { return p.String() == string(text) })
+	if at < 0 {
+		return fmt.Errorf("platform %q is none of %v", text, allPlatforms)
+	}
+	*p = allPlatforms[at]
+	return nil
+}
 
 func (p platform) String() string { return p.OS + "/" + p.Architecture }
 
@@ -77,9 +112,12 @@ type published struct {
 	// Go is the toolchain: another one gives other bytes.
 	Go         string `json:"go"`
 	Repository string `json:"repository"`
-	// Images are the digests of programs' indexes, Charts those of charts in a registry.
-	Images map[string]string `json:"images"`
-	Charts map[string]string `json:"charts"`
+	// Platforms are those of the command line; images are for those with Linux.
+	Platforms []platform `json:"platforms"`
+	// Images are the digests of programs' indexes, Charts those of charts in a registry, Modules those of components.
+	Images  map[string]string `json:"images"`
+	Charts  map[string]string `json:"charts"`
+	Modules map[string]string `json:"modules"`
 }
 
 // build makes everything for a version. It writes o.Into only when all else has worked.
@@ -104,9 +142,9 @@ func build(ctx context.Context, o options) (err error) {
 		return err
 	}
 	staged := filepath.Join(work, "staged")
-	for _, p := range toolPlatforms {
+	for _, p := range o.Platforms {
 		of := []string{tool}
-		if slices.Contains(imagePlatforms, p) {
+		if p.OS == "linux" {
 			of = programs
 		}
 		if err := compile(ctx, o, p, of, staged); err != nil {
@@ -114,7 +152,7 @@ func build(ctx context.Context, o options) (err error) {
 		}
 	}
 	into := filepath.Join(work, "release")
-	if err := assemble(o, from, programs, staged, into); err != nil {
+	if err := assemble(ctx, o, from, programs, staged, into); err != nil {
 		return err
 	}
 	text, err := notes(ctx, o.Root, o.Version)
@@ -188,12 +226,12 @@ func goCommand(ctx context.Context, root string, env []string, args ...string) e
 	return nil
 }
 
-// assemble makes everything that is built from staged programs: archives, images and charts.
-func assemble(o options, from source, programs []string, staged, into string) error {
+// assemble makes everything that is built from staged programs: archives, images, charts and the module.
+func assemble(ctx context.Context, o options, from source, programs []string, staged, into string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
 	}
-	for _, p := range toolPlatforms {
+	for _, p := range o.Platforms {
 		if err := archive(o, from, p, p.stage(staged), into); err != nil {
 			return fmt.Errorf("cannot archive %s for %s: %w", tool, p, err)
 		}
@@ -202,8 +240,8 @@ func assemble(o options, from source, programs []string, staged, into string) er
 	if err != nil {
 		return err
 	}
-	all := published{Version: o.Version, Revision: from.Revision, Created: from.Date, Go: runtime.Version(), Repository: o.Repository,
-		Images: map[string]string{}, Charts: map[string]string{}}
+	all := published{Version: o.Version, Revision: from.Revision, Created: from.Date, Go: runtime.Version(), Repository: o.Repository, Platforms: o.Platforms,
+		Images: map[string]string{}, Charts: map[string]string{}, Modules: map[string]string{}}
 	for _, program := range programs {
 		if all.Images[program], err = addImage(l, o, from, program, staged); err != nil {
 			return fmt.Errorf("cannot make the image of %s: %w", program, err)
@@ -223,6 +261,12 @@ func assemble(o options, from source, programs []string, staged, into string) er
 		}
 		fmt.Fprintf(o.Out, "%s/%s@%s\n", o.Repository, chartRepository(name), all.Charts[name])
 	}
+	component, digest, err := addModule(ctx, l, o, into)
+	if err != nil {
+		return err
+	}
+	all.Modules[component] = digest
+	fmt.Fprintf(o.Out, "%s/%s@%s\n", o.Repository, bundle.Repository(component), digest)
 	about, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/eventmesh-migration/test/upgrade"
 )
 
 // TestReleaseIsReproducible makes a version of HEAD from two clones in two folders, each with a cold cache, and compares all files. Then it runs the
@@ -35,7 +37,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second", "below", "other", "folders")
-	tagged(t, first)
+	upgrade.Tagged(t, first, "9.9.9")
 	command(t, "", nil, "git", "clone", "-q", first, second)
 	for i, clone := range []string{first, second} {
 		// Neither the cache nor the settings of who builds may matter.
@@ -63,23 +65,6 @@ func TestReleaseIsReproducible(t *testing.T) {
 		t.Errorf("the command line says %q", out)
 	}
 	t.Logf("%d files are equal", compared)
-}
-
-// tagged clones HEAD, dates its changelog, and tags it.
-func tagged(t *testing.T, dir string) {
-	t.Helper()
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	command(t, "", nil, "git", "clone", "-q", root, dir)
-	changelog := filepath.Join(dir, "CHANGELOG.md")
-	edit(t, changelog, func(text []byte) []byte {
-		return append(text, "\n## [9.9.9] - 2026-11-23\n\n- For tests.\n"...)
-	})
-	settings := []string{"-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgSign=false", "-c", "tag.gpgSign=false"}
-	command(t, dir, nil, "git", append(settings, "commit", "-qam", "CHANGELOG: for tests")...)
-	command(t, dir, nil, "git", append(settings, "tag", "-a", "v9.9.9", "-m", "v9.9.9")...)
 }
 
 func command(t *testing.T, dir string, env []string, name string, args ...string) string {
@@ -135,7 +120,7 @@ func TestReleaseCompiles(t *testing.T) {
 			args = append(args, "./cmd/"+program)
 		}
 	}
-	for _, p := range toolPlatforms {
+	for _, p := range allPlatforms {
 		command(t, "..", []string{"CGO_ENABLED=0", "GOOS=" + p.OS, "GOARCH=" + p.Architecture}, "go", args...)
 	}
 }

@@ -25,8 +25,8 @@ func commandsOf(t *testing.T) []string {
 	for _, block := range bashBlock.FindAllStringSubmatch(string(raw), -1) {
 		blocks = append(blocks, strings.NewReplacer("0.1.0", "9.9.9", repository, made.about.Repository, "bin/release/0.1.0", made.dir).Replace(block[1]))
 	}
-	if len(blocks) != 3 {
-		t.Fatalf("docs/releases.md has %d blocks of commands, not 3", len(blocks))
+	if len(blocks) != 5 {
+		t.Fatalf("docs/releases.md has %d blocks of commands, not 5", len(blocks))
 	}
 	return blocks
 }
@@ -83,6 +83,22 @@ func TestDocumentedChecksums(t *testing.T) {
 	}
 }
 
+// TestDocumentedInstall unpacks the command line as docs/releases.md says, and finds the digest of the chart.
+func TestDocumentedInstall(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(made.dir)); err != nil {
+		t.Fatal(err)
+	}
+	blocks := commandsOf(t)
+	if out, err := shell(t, dir, blocks[3]); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	out, err := shell(t, dir, "helm() { echo \"$@\"; }\n"+blocks[4])
+	if want := "oci://" + made.about.Repository + "/charts/eventing-manager@" + made.about.Charts["eventing-manager"] + " "; err != nil || !strings.Contains(out, want) {
+		t.Errorf("%v: it installs %s, want %s", err, out, want)
+	}
+}
+
 // TestDocumentedVerify runs the program as docs/releases.md says.
 func TestDocumentedVerify(t *testing.T) {
 	if err := pushAll(t.Context(), made.dir, t.Output()); err != nil {
@@ -115,13 +131,23 @@ func TestHelmInstallsTheCharts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := strings.Replace(commandsOf(t)[2], "helm pull", "helm pull --plain-http", 1)
+	about, err := os.ReadFile(filepath.Join(made.dir, aboutFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := commandsOf(t)
+	script := strings.Replace(blocks[2], "helm pull", "helm pull --plain-http", 1)
+	// What would be installed, by the digest of the chart.
+	script += strings.Replace(blocks[4], "helm upgrade --install", "helm template --plain-http --kube-version 1.36", 1)
 	for _, major := range []int{3, 4} {
 		h, err := helm.New(t.Context(), root, major)
 		if err != nil {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, aboutFile), about, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		bin := filepath.Join(dir, "bin")
 		if err := os.Mkdir(bin, 0o755); err != nil {
 			t.Fatal(err)
@@ -134,8 +160,8 @@ func TestHelmInstallsTheCharts(t *testing.T) {
 			t.Fatalf("helm %d: %v: %s", major, err, out)
 		}
 		for _, program := range []string{"eventing-manager", "nats-server"} {
-			if want := made.about.Repository + "/" + program + "@" + made.about.Images[program]; !strings.Contains(out, want) {
-				t.Errorf("helm %d renders no %s", major, want)
+			if want := made.about.Repository + "/" + program + "@" + made.about.Images[program]; strings.Count(out, want) != 2 {
+				t.Errorf("helm %d renders %s %d times, not once by version and once by digest", major, want, strings.Count(out, want))
 			}
 		}
 	}
@@ -190,7 +216,7 @@ func TestDocumentedFiles(t *testing.T) {
 	for _, entry := range entries {
 		file := strings.ReplaceAll(entry.Name(), "9.9.9", "0.1.0")
 		// One platform stands for all.
-		for _, p := range toolPlatforms {
+		for _, p := range allPlatforms {
 			file = strings.Replace(file, p.OS+"_"+p.Architecture, "linux_amd64", 1)
 		}
 		file = strings.Replace(file, ".zip", ".tar.gz", 1)

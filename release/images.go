@@ -108,7 +108,7 @@ func addImage(l *ociLayout, o options, from source, program, staged string) (str
 		return "", err
 	}
 	var all []v1.Image
-	for _, p := range imagePlatforms {
+	for _, p := range withLinux(o.Platforms) {
 		image, err := imageOf(l.layers, recipe, from, p, program, p.stage(staged), roots)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", p, err)
@@ -123,7 +123,7 @@ func addImage(l *ociLayout, o options, from source, program, staged string) (str
 	if err != nil {
 		return "", err
 	}
-	for i, p := range imagePlatforms {
+	for i, p := range withLinux(o.Platforms) {
 		if err := addModules(l, o, from, program, filepath.Join(p.stage(staged), program), all[i]); err != nil {
 			return "", fmt.Errorf("%s: %w", p, err)
 		}

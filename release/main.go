@@ -1,8 +1,8 @@
-// Command release makes what is published for a version: the command line for each platform, images, charts, lists of modules, checksums
-// and signatures. It needs git and Go, and neither Docker nor root. The same commit gives the same bytes with the same Go and the same key.
+// Command release makes what is published for a version: the command line for each platform, images, charts, the eventing module, lists
+// of Go modules, checksums and signatures. It needs git and Go, and neither Docker nor root. The same commit gives the same bytes with the same Go and the same key.
 //
 //	go run ./release build -version 0.1.0 -key release.key       into bin/release/0.1.0; -push pushes it, too
-//	go run ./release push bin/release/0.1.0                      images and charts into the repository that they were made for
+//	go run ./release push bin/release/0.1.0                      images, charts and module into the repository that they were made for
 //	go run ./release verify -key release.pub bin/release/0.1.0   a folder
 //	go run ./release verify -key release.pub registry.example/path:0.1.0   what was pushed
 //	go run ./release notes -version 0.1.0                        what build writes into release-notes.txt
@@ -56,17 +56,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	flags.SetOutput(out)
 	o := options{Root: ".", Charts: chartNames, Out: out}
-	var key string
+	var key, platforms string
 	var push bool
 	verb := args[0]
 	if verb == "build" || verb == "notes" {
 		flags.StringVar(&o.Version, "version", "", "`version` to publish, such as 0.1.0; its tag is v0.1.0")
 	}
 	if verb == "build" {
-		flags.StringVar(&o.Repository, "repository", repository, "`registry/path` of images and charts")
+		flags.StringVar(&o.Repository, "repository", repository, "`registry/path` of images, charts and module")
 		flags.StringVar(&o.Into, "into", "", "`folder` to write, which must not exist (default bin/release/<version>)")
 		flags.StringVar(&key, "key", "", "`file` of the private key, ECDSA P-256 in PEM")
-		flags.BoolVar(&push, "push", false, "push images and charts")
+		flags.StringVar(&platforms, "platforms", "", "`list` such as linux/amd64,linux/arm64, to try a version (default all)")
+		flags.BoolVar(&push, "push", false, "push images, charts and module")
 	}
 	if verb == "verify" {
 		flags.StringVar(&key, "key", "", "`file` of the public key in PEM")
@@ -87,6 +88,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		var err error
 		if o.Key, err = privateKey(key); err != nil {
+			return err
+		}
+		if o.Platforms, err = platformsOf(platforms); err != nil {
 			return err
 		}
 		if err := build(ctx, o); err != nil || !push {

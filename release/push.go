@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/kyma-project/eventmesh-migration/charts/modulepack/bundle"
 )
 
 // remoteOptions has the credentials of docker login.
@@ -131,8 +133,8 @@ func parseAbout(raw []byte) (published, error) {
 	if err := json.Unmarshal(raw, &about); err != nil {
 		return published{}, fmt.Errorf("cannot read %s: %w", aboutFile, err)
 	}
-	if about.Version == "" || about.Repository == "" || len(about.Images) == 0 {
-		return published{}, fmt.Errorf("cannot use %s: no version, no repository or no images", aboutFile)
+	if about.Version == "" || about.Repository == "" || len(about.Platforms) == 0 || len(about.Images) == 0 || len(about.Modules) == 0 {
+		return published{}, fmt.Errorf("cannot use %s: no version, no repository, no platforms, no images or no module", aboutFile)
 	}
 	return about, nil
 }
@@ -174,6 +176,9 @@ func pull(ctx context.Context, ref name.Tag, dir string, failed func(what string
 	}
 	for _, chart := range sorted(about.Charts) {
 		p.copy(repository(chartRepository(chart)), chartRepository(chart), tag, about.Charts[chart])
+	}
+	for _, component := range sorted(about.Modules) {
+		p.copy(repository(bundle.Repository(component)), bundle.Repository(component), tag, about.Modules[component])
 	}
 	return about, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -93,7 +95,7 @@ func makeFixture(dir, repository string) (fixture, error) {
 	}
 	programs := append(sorted(wanted), "event-service", tool, "trigger-sync")
 	staged := filepath.Join(dir, "staged")
-	for _, p := range toolPlatforms {
+	for _, p := range allPlatforms {
 		for _, program := range programs {
 			licences := filepath.Join(p.stage(staged), "licenses", program)
 			if err := os.MkdirAll(licences, 0o755); err != nil {
@@ -107,8 +109,12 @@ func makeFixture(dir, repository string) (fixture, error) {
 			}
 		}
 	}
-	o := options{Root: "..", Version: "9.9.9", Repository: repository, Key: key, Charts: []string{"eventing-manager"}, Out: io.Discard}
-	if err := assemble(o, commit, programs, staged, f.dir); err != nil {
+	root, err := sources(dir)
+	if err != nil {
+		return f, err
+	}
+	o := options{Root: root, Version: "9.9.9", Repository: repository, Key: key, Charts: []string{"eventing-manager"}, Platforms: allPlatforms, Out: io.Discard}
+	if err := assemble(context.Background(), o, commit, programs, staged, f.dir); err != nil {
 		return f, err
 	}
 	if err := os.WriteFile(filepath.Join(f.dir, notesFile), []byte("# 9.9.9\n"), 0o644); err != nil {
@@ -119,6 +125,32 @@ func makeFixture(dir, repository string) (fixture, error) {
 	}
 	f.about, err = readAbout(filepath.Join(f.dir, aboutFile))
 	return f, err
+}
+
+// sources copies what images, charts and the module are made of, and makes the module one of version 9.9.9.
+func sources(dir string) (root string, err error) {
+	root = filepath.Join(dir, "sources")
+	for _, from := range []string{"module", "charts/eventing-manager"} {
+		if err := os.CopyFS(filepath.Join(root, from), os.DirFS(filepath.Join("..", from))); err != nil {
+			return "", err
+		}
+	}
+	files := map[string][]byte{"module/VERSION": []byte("9.9.9\n"), "module/channels.yaml": []byte("fast: 9.9.9\n")}
+	dockerfiles, err := filepath.Glob("../Dockerfile*")
+	if err != nil {
+		return "", err
+	}
+	for _, file := range dockerfiles {
+		if files[filepath.Base(file)], err = os.ReadFile(file); err != nil {
+			return "", err
+		}
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil {
+			return "", err
+		}
+	}
+	return root, nil
 }
 
 // smallest builds a program that does nothing, as if it were one of ours.
@@ -210,10 +242,14 @@ func blobOf(t *testing.T, dir, reference, mediaType string) string {
 
 func blobPath(digest v1.Hash) string { return blobsFolder + "/" + digest.Algorithm + "/" + digest.Hex }
 
+// moduleReference is the artifact of the fixture's module.
+const moduleReference = "component-descriptors/kyma-project.io/module/eventing:9.9.9"
+
 // TestVerifyNamesWhatWasChanged changes one file of a version each.
 func TestVerifyNamesWhatWasChanged(t *testing.T) {
 	layer, chart := blobOf(t, made.dir, "trigger-sync:9.9.9", ""), blobOf(t, made.dir, "charts/eventing-manager:9.9.9", chartLayer)
 	list := blobOf(t, made.dir, "trigger-sync@", artifact.MediaTypeSPDX)
+	descriptor := blobOf(t, made.dir, moduleReference, "application/vnd.ocm.software.component-descriptor.v2+yaml+tar")
 	for _, tc := range []struct {
 		reason, file string
 		change       func([]byte) []byte // nil: deletes it
@@ -231,6 +267,12 @@ func TestVerifyNamesWhatWasChanged(t *testing.T) {
 		{"the notes", "release-notes.txt", flip, "release-notes.txt: its checksum"},
 		{"the references of images", "images.txt", flip, "images.txt: its checksum"},
 		{"what the version consists of", "release.json", flip, "release.json: its checksum"},
+		{"the manifest of the module", "eventing-manager.yaml", flip, "eventing-manager.yaml: its checksum"},
+		{"the manifest in the module's folder", "dist/eventing-manager.yaml", flip, "dist/eventing-manager.yaml: its checksum"},
+		{"the descriptor of the module", "dist/component-descriptor.yaml", flip, "dist/component-descriptor.yaml: its checksum"},
+		{"a list of the module", "dist/sbom/nats-server.spdx.json", flip, "dist/sbom/nats-server.spdx.json: its checksum"},
+		{"the ModuleTemplate is missing", "dist/moduletemplate-eventing-9.9.9.yaml", nil, "dist/moduletemplate-eventing-9.9.9.yaml: it is missing"},
+		{"the descriptor in a registry", descriptor, flip, descriptor + ": its content is not that of component-descriptors/kyma-project.io/module/eventing:9.9.9"},
 		{"the index of the layout", "oci/index.json", flip, "oci/index.json: its checksum"},
 		{"the checksums", "SHA256SUMS", flip, "SHA256SUMS: its signature in SHA256SUMS.sig is not by this key"},
 		{"the signature", "SHA256SUMS.sig", flip, "SHA256SUMS: its signature"},
@@ -374,6 +416,10 @@ func TestVerifyOfAnotherSigner(t *testing.T) {
 			}
 		}, "release:9.9.9: no signature by this key"},
 		{"a chart is missing", func(t *testing.T, l *ociLayout) { remove(t, l, "charts/eventing-manager:") }, "charts/eventing-manager:9.9.9: it is missing"},
+		{"the module is not signed", func(t *testing.T, l *ociLayout) {
+			remove(t, l, "component-descriptors/kyma-project.io/module/eventing:"+signatureTag(made.about.Modules["kyma-project.io/module/eventing"]))
+		}, moduleReference + ": no signature"},
+		{"the module is missing", func(t *testing.T, l *ociLayout) { remove(t, l, moduleReference) }, moduleReference + ": it is missing"},
 		{"something more", func(t *testing.T, l *ociLayout) {
 			made, err := artifact.Artifact(artifact.ArtifactOptions{Type: "text/plain", Config: artifact.EmptyConfig})
 			if err != nil {
@@ -433,7 +479,7 @@ func TestVerifyOfImages(t *testing.T) {
 		{"without its program", artifact.ImageOptions{User: "65532:65532", Entrypoint: []string{"/job"}, Labels: revision, Layers: []v1.Layer{layer("licenses/LICENSE")}}, "it has no /job"},
 		{"without licences", artifact.ImageOptions{User: "65532:65532", Entrypoint: []string{"/job"}, Labels: revision, Layers: []v1.Layer{layer("job")}}, "it has no licences"},
 	} {
-		tc.options.Platform = imagePlatforms[0].v1()
+		tc.options.Platform = allPlatforms[0].v1()
 		image, err := artifact.Image(tc.options)
 		if err != nil {
 			t.Fatal(err)
@@ -465,6 +511,71 @@ func TestVerifyOfCharts(t *testing.T) {
 	v.chart(e, about, "eventing-manager")
 	if err := errors.Join(v.wrong...); err == nil || !strings.Contains(err.Error(), "charts/eventing-manager:9.9.9: image.digests.nats-server is ") {
 		t.Errorf("a chart with another image: %v", err)
+	}
+}
+
+// TestVerifyOfTheModule: what is signed and complete can still be of another version.
+func TestVerifyOfTheModule(t *testing.T) {
+	v := &verifier{ctx: t.Context(), key: &made.key.PublicKey}
+	v.bundle(made.dir, made.about)
+	if len(v.wrong) > 0 {
+		t.Fatal(errors.Join(v.wrong...))
+	}
+	other := made.about
+	other.Images = maps.Clone(made.about.Images)
+	other.Images["nats-server"] = "sha256:" + strings.Repeat("0", 64)
+	wrong := func(reason, file string, change func(t *testing.T, dir string), about published, want string) {
+		t.Run(reason, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(made.dir)); err != nil {
+				t.Fatal(err)
+			}
+			if change != nil {
+				change(t, dir)
+			}
+			v := &verifier{ctx: t.Context(), key: &made.key.PublicKey}
+			v.bundle(dir, about)
+			if err := errors.Join(v.wrong...); err == nil || !strings.Contains(err.Error(), file+": ") || !strings.Contains(err.Error(), want) {
+				t.Errorf("not named %s, %q: %v", file, want, err)
+			}
+		})
+	}
+	replace := func(file, old, now string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			edit(t, filepath.Join(dir, file), func(raw []byte) []byte {
+				if !bytes.Contains(raw, []byte(old)) {
+					t.Fatalf("%s has no %s", file, old)
+				}
+				return bytes.ReplaceAll(raw, []byte(old), []byte(now))
+			})
+		}
+	}
+	digest := made.about.Images["nats-server"]
+	wrong("an image of another version", "dist/images.json", nil, other, "image nats-server is ")
+	wrong("a manifest with another image", "dist/eventing-manager.yaml", replace("dist/eventing-manager.yaml", digest, other.Images["nats-server"]), made.about, "nats-server")
+	wrong("a descriptor with another image", "dist/component-descriptor.yaml", replace("dist/component-descriptor.yaml", digest, other.Images["nats-server"]), made.about, "nats-server")
+	wrong("a list without a module", "dist/sbom/eventing-manager.spdx.json", replace("dist/sbom/eventing-manager.spdx.json", ours, "example.com/other"), made.about, "")
+	wrong("another manifest beside the folder", "eventing-manager.yaml", replace("eventing-manager.yaml", digest, other.Images["nats-server"]), made.about, "it is not dist/eventing-manager.yaml")
+	about := made.about
+	about.Modules = map[string]string{"kyma-project.io/module/eventing": digest}
+	wrong("another artifact", "dist", nil, about, "its artifact would be "+made.about.Modules["kyma-project.io/module/eventing"])
+
+	index, err := layout.ImageIndexFromPath(filepath.Join(made.dir, ociFolder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &entries{index: index, all: map[string]v1.Descriptor{}, seen: map[string]bool{}}
+	for _, entry := range manifest.Manifests {
+		e.all[entry.Annotations[refName]] = entry
+	}
+	v = &verifier{ctx: t.Context(), key: &made.key.PublicKey}
+	v.component(e, other, "kyma-project.io/module/eventing")
+	if err := errors.Join(v.wrong...); err == nil || !strings.Contains(err.Error(), moduleReference+": image nats-server is ") {
+		t.Errorf("an artifact with another image: %v", err)
 	}
 }
 
@@ -558,7 +669,7 @@ func TestTwoCopiesGiveTheSameImage(t *testing.T) {
 		root := copyOfSources(t)
 		o := options{Root: root, Version: "9.9.9", Out: io.Discard}
 		staged := t.TempDir()
-		p := imagePlatforms[0]
+		p := allPlatforms[0]
 		if err := compile(t.Context(), o, p, []string{standIn}, staged); err != nil {
 			t.Fatal(err)
 		}
@@ -662,6 +773,21 @@ func TestDockerfiles(t *testing.T) {
 	}
 }
 
+func TestPlatforms(t *testing.T) {
+	for _, tc := range []struct{ reason, list, want, err string }{
+		{"all", "", fmt.Sprint(allPlatforms), ""},
+		{"one", "linux/amd64", "[linux/amd64]", ""},
+		{"two", "darwin/arm64,linux/amd64", "[darwin/arm64 linux/amd64]", ""},
+		{"no images for the module", "darwin/arm64", "", "cannot build without linux/amd64"},
+		{"an unknown one", "linux/amd64,plan9/amd64", "", `platform "plan9/amd64"`},
+	} {
+		got, err := platformsOf(tc.list)
+		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) || err == nil && fmt.Sprint(got) != tc.want {
+			t.Errorf("%s: %v, %v", tc.reason, got, err)
+		}
+	}
+}
+
 func TestCertificates(t *testing.T) {
 	raw, err := certificates()
 	if err != nil {
@@ -728,6 +854,10 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	run("init", "-q", "-b", "main")
+	if err := os.Mkdir(filepath.Join(root, "module"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("module/VERSION", "0.1.0\n")
 	write("CHANGELOG.md", "# Changelog\n\n## [0.1.0] - 2026-01-01\n\nThe first.\n")
 	run("add", ".")
 	run("commit", "-q", "-m", "all: begin")
@@ -735,7 +865,9 @@ func TestCheck(t *testing.T) {
 	write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-11-23\n\n### Added\n\n- Much.\n\n## [0.1.0] - 2026-01-01\n\nThe first.\n")
 	write("new", "")
 	refused("nothing is ready", "tag v0.2.0 does not exist", "2 changed files, the first is CHANGELOG.md")
-	run("add", "CHANGELOG.md")
+	refused("the module is still the former one", `module/VERSION is "0.1.0", not 0.2.0`)
+	write("module/VERSION", "0.2.0\n")
+	run("add", "CHANGELOG.md", "module")
 	run("commit", "-q", "-m", "pkg/engine: finish a rollback")
 	run("tag", "-a", "v0.2.0", "-m", "v0.2.0")
 	refused("a file that git does not know", "1 changed files, the first is new")

@@ -34,7 +34,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// check returns the commit, or all reasons why it is not the one of a version: tag, changelog, changed files.
+// check returns the commit, or all reasons why it is not the one of a version: tag, changelog, version of the module, changed files.
 func check(ctx context.Context, root, version string) (source, error) {
 	if err := checkVersion(version); err != nil {
 		return source{}, err
@@ -67,6 +67,9 @@ func check(ctx context.Context, root, version string) (source, error) {
 	if changed != "" {
 		first, _, _ := strings.Cut(changed, "\n")
 		wrong = append(wrong, fmt.Errorf("the work tree has %d changed files, the first is %s. Next: git status", strings.Count(changed, "\n")+1, first[min(3, len(first)):]))
+	}
+	if err := moduleIs(root, version); err != nil {
+		wrong = append(wrong, err)
 	}
 	if _, err := section(root, version); err != nil {
 		wrong = append(wrong, err)

@@ -34,6 +34,7 @@ func contentOf(image v1.Image, mediaType string) ([]byte, error) {
 
 // verifier collects what is wrong with a version.
 type verifier struct {
+	ctx   context.Context
 	key   *ecdsa.PublicKey
 	again string // what to do about a file that is not the published one
 	wrong []error
@@ -46,7 +47,7 @@ func (v *verifier) found(file, problem string, next ...string) {
 
 // verify checks a folder, or <registry/path>:<version>, and names each file that is not the published one.
 func verify(ctx context.Context, what string, key *ecdsa.PublicKey, out io.Writer) error {
-	v := &verifier{key: key}
+	v := &verifier{ctx: ctx, key: key}
 	var about published
 	if info, err := os.Stat(what); err == nil && info.IsDir() {
 		v.again = "download it again into " + what
@@ -64,7 +65,8 @@ func verify(ctx context.Context, what string, key *ecdsa.PublicKey, out io.Write
 	if len(v.wrong) > 0 {
 		return fmt.Errorf("%w\nFAILED: %d problems in %s", errors.Join(v.wrong...), len(v.wrong), what)
 	}
-	fmt.Fprintf(out, "OK: version %s, commit %.10s, %s, %d images, %d charts\n", about.Version, about.Revision, about.Go, len(about.Images), len(about.Charts))
+	fmt.Fprintf(out, "OK: version %s, commit %.10s, %s, %d platforms, %d images, %d charts, %d modules\n",
+		about.Version, about.Revision, about.Go, len(about.Platforms), len(about.Images), len(about.Charts), len(about.Modules))
 	return nil
 }
 
@@ -106,7 +108,7 @@ func (v *verifier) folder(dir string) published {
 	if len(v.wrong) > 0 {
 		return about // what follows would only repeat it
 	}
-	for _, p := range toolPlatforms {
+	for _, p := range about.Platforms {
 		v.tool(dir, about, p)
 	}
 	for _, chart := range sorted(about.Charts) {
@@ -114,6 +116,7 @@ func (v *verifier) folder(dir string) published {
 			v.found(chartFile(chart, about.Version), "it is missing")
 		}
 	}
+	v.bundle(dir, about)
 	v.layout(filepath.Join(dir, ociFolder), about)
 	return about
 }
@@ -301,6 +304,9 @@ func (v *verifier) layout(dir string, about published) {
 	for _, chart := range sorted(about.Charts) {
 		v.chart(e, about, chart)
 	}
+	for _, component := range sorted(about.Modules) {
+		v.component(e, about, component)
+	}
 	for _, entry := range manifest.Manifests {
 		if reference := entry.Annotations[refName]; !e.seen[reference] {
 			v.found(reference, "it is no part of this version")
@@ -358,8 +364,8 @@ func (v *verifier) image(e *entries, about published, program string) {
 		v.found(reference, err.Error())
 		return
 	}
-	if len(manifest.Manifests) == 0 {
-		v.found(reference, "it has no image")
+	if want := len(withLinux(about.Platforms)); len(manifest.Manifests) != want {
+		v.found(reference, fmt.Sprintf("it has %d images, not one for each of %d platforms", len(manifest.Manifests), want))
 	}
 	for _, child := range manifest.Manifests {
 		if child.Platform == nil {

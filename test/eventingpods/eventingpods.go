@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,6 +85,13 @@ func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 	return p
 }
 
+// Version adds the programs of another version, which are in a folder: those of images with its tag.
+func (p *Pods) Version(tag, dir string) {
+	for program := range ports {
+		p.Binaries[program+":"+tag] = filepath.Join(dir, program)
+	}
+}
+
 // Build builds the programs. Files of their pods are in the directory.
 func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*Pods, error) {
 	servers, err := natsserver.NewPods()
@@ -122,7 +130,10 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 	if program == "nats-server" {
 		return p.NATS.Run(ctx, pod, mounts)
 	}
-	binary := p.Binaries[program]
+	binary := p.Binaries[path.Base(pod.Spec.Containers[0].Image)]
+	if binary == "" {
+		binary = p.Binaries[program]
+	}
 	if binary == "" {
 		return nil, fmt.Errorf("no image has the program %q", program)
 	}

@@ -1,6 +1,8 @@
 package bundle
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -28,6 +32,9 @@ const (
 	annotationArtifact  = "software.ocm.artifact"
 	annotationVersion   = "software.ocm.componentversion"
 )
+
+// descriptorResource is what the layer with the descriptor is called here; its annotation does not name it.
+const descriptorResource = "component-descriptor"
 
 // localBlob is a resource that is in the artifact itself.
 type localBlob struct{ name, typ, mediaType, file string }
@@ -81,9 +88,12 @@ func (f Files) Artifact() (v1.Image, error) {
 
 func moduleOf(component string) string { return component[strings.LastIndex(component, "/")+1:] }
 
+// Repository is where the artifacts of a component are, below a registry.
+func Repository(component string) string { return "component-descriptors/" + component }
+
 // Reference is where the artifact is in a registry: "<registry>/component-descriptors/<component>:<version>".
 func Reference(registry, component, version string) (name.Tag, error) {
-	return name.NewTag(strings.TrimSuffix(registry, "/")+"/component-descriptors/"+component+":"+version, name.StrictValidation)
+	return name.NewTag(strings.TrimSuffix(registry, "/")+"/"+Repository(component)+":"+version, name.StrictValidation)
 }
 
 // reference is that of a bundle, with the digest that its artifact has.
@@ -187,6 +197,15 @@ func Pull(ctx context.Context, ref name.Reference, options ...remote.Option) (ma
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", ref, err)
 	}
+	all, err := resources(image)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", ref, err)
+	}
+	return all, nil
+}
+
+// resources are the layers of an artifact, by the names that the descriptor has. The descriptor is "component-descriptor".
+func resources(image v1.Image) (map[string][]byte, error) {
 	manifest, err := image.Manifest()
 	if err != nil {
 		return nil, err
@@ -196,10 +215,10 @@ func Pull(ctx context.Context, ref name.Reference, options ...remote.Option) (ma
 		var as []struct {
 			Identity struct{ Name string } `json:"identity"`
 		}
-		key := "component-descriptor"
+		key := descriptorResource
 		if text := l.Annotations[annotationArtifact]; text != "" {
 			if err := yaml.Unmarshal([]byte(text), &as); err != nil || len(as) != 1 {
-				return nil, fmt.Errorf("cannot read %s: layer %s has the annotation %q", ref, l.Digest, text)
+				return nil, fmt.Errorf("layer %s has the annotation %q", l.Digest, text)
 			}
 			key = as[0].Identity.Name
 		}
@@ -208,7 +227,7 @@ func Pull(ctx context.Context, ref name.Reference, options ...remote.Option) (ma
 			return nil, err
 		}
 		if all[key], err = readAll(layer); err != nil {
-			return nil, fmt.Errorf("cannot read %s of %s: %w", key, ref, err)
+			return nil, fmt.Errorf("%s: %w", key, err)
 		}
 	}
 	return all, nil
@@ -227,4 +246,81 @@ func readAll(layer v1.Layer) ([]byte, error) {
 func absent(err error) bool {
 	var status *transport.Error
 	return errors.As(err, &status) && status.StatusCode == http.StatusNotFound
+}
+
+// imagePattern is an image by digest, as manifests name it: "<repository>/<program>@<digest>".
+var imagePattern = regexp.MustCompile(`[a-z0-9][a-z0-9.:/_-]*/[a-z0-9-]+@sha256:[0-9a-f]{64}`)
+
+// ArtifactImages are the references of the images that an artifact names, in its descriptor and in its manifest, sorted. The error says that the
+// artifact is not complete, or that a layer is not the one of the descriptor.
+func ArtifactImages(image v1.Image) ([]string, error) {
+	all, err := resources(image)
+	if err != nil {
+		return nil, err
+	}
+	read := func(resource, file string) ([]byte, error) {
+		raw, err := untar(all[resource], file)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %s in %s: %w", file, resource, err)
+		}
+		return raw, nil
+	}
+	raw, err := read(descriptorResource, descriptorFile)
+	if err != nil {
+		return nil, err
+	}
+	d, err := Files{descriptorFile: raw}.identity()
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := read(manifestResource, "manifest.yaml")
+	if err != nil {
+		return nil, err
+	}
+	found := imagePattern.FindAllString(string(manifest), -1)
+	local := map[string]bool{}
+	for _, r := range d.Component.Resources {
+		switch {
+		case r.Access == nil:
+			return nil, fmt.Errorf("%s: %s has no access", descriptorFile, r.Name)
+		case r.Access.ImageReference != "":
+			found = append(found, r.Access.ImageReference)
+		case r.Access.LocalReference != digestOf(all[r.Name]):
+			return nil, fmt.Errorf("%s has another digest than in %s, %s", r.Name, descriptorFile, r.Access.LocalReference)
+		}
+		local[r.Name] = r.Access.LocalReference != ""
+	}
+	for _, b := range localBlobs(moduleOf(d.Component.Name), d.Component.Version) {
+		if !local[b.name] {
+			return nil, fmt.Errorf("%s has no %s", descriptorFile, b.name)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+// untar returns one file of an archive.
+func untar(raw []byte, file string) ([]byte, error) {
+	for r := tar.NewReader(bytes.NewReader(raw)); ; {
+		h, err := r.Next()
+		if err != nil {
+			return nil, err
+		}
+		if h.Name == file {
+			return io.ReadAll(r)
+		}
+	}
+}
+
+// Images are the references of a bundle's images, by program.
+func (f Files) Images() (map[string]string, error) {
+	list := imageList{}
+	if err := yaml.UnmarshalStrict(f[imagesFile], &list); err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", imagesFile, err)
+	}
+	all := map[string]string{}
+	for _, i := range list.Images {
+		all[i.Name] = i.Reference
+	}
+	return all, nil
 }

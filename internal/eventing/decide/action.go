@@ -31,6 +31,11 @@ type (
 	}
 	// Remove deletes the observed object, if nobody has changed it since.
 	Remove struct{ Observed *unstructured.Unstructured }
+	// Orphan deletes the observed StatefulSet, if nobody has changed it since, and leaves its pods and volumes to the next one.
+	Orphan struct {
+		Observed *unstructured.Unstructured
+		Why      string
+	}
 	// RemoveTrigger deletes a Trigger of a controller that is gone, if it is still one of ours.
 	RemoveTrigger struct{ Name string }
 	// CreateStream creates the stream.
@@ -49,13 +54,16 @@ type (
 	Tell struct{ Kind, Reason, Message string }
 )
 
-func (Finalize) String() string        { return "add the finalizer" }
-func (Release) String() string         { return "remove the finalizer" }
-func (a Credentials) String() string   { return "create what Secret " + a.Name + " lacks" }
-func (a Create) String() string        { return "create " + title(a.Object) }
-func (a Apply) String() string         { return "apply " + title(a.Object) }
-func (a Patch) String() string         { return a.Why + " on " + title(a.Observed) }
-func (a Remove) String() string        { return "delete " + title(a.Observed) }
+func (Finalize) String() string      { return "add the finalizer" }
+func (Release) String() string       { return "remove the finalizer" }
+func (a Credentials) String() string { return "create what Secret " + a.Name + " lacks" }
+func (a Create) String() string      { return "create " + title(a.Object) }
+func (a Apply) String() string       { return "apply " + title(a.Object) }
+func (a Patch) String() string       { return a.Why + " on " + title(a.Observed) }
+func (a Remove) String() string      { return "delete " + title(a.Observed) }
+func (a Orphan) String() string {
+	return "delete " + title(a.Observed) + " without its pods, to change " + a.Why
+}
 func (a RemoveTrigger) String() string { return "delete Trigger " + a.Name }
 func (a CreateStream) String() string  { return "create stream " + a.Config.Name }
 func (a UpdateStream) String() string  { return a.Why + " stream " + a.Config.Name }

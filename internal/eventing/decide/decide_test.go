@@ -134,9 +134,13 @@ func (s *scene) follow(a Action) {
 			s.w.NATS = NATS{}
 		case "Deployment":
 			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return strings.HasPrefix(p.Name, a.Observed.GetName()) })
+		case "Pod":
+			s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return p.Name == a.Observed.GetName() })
 		case "PersistentVolumeClaim":
 			s.w.Claims = nil
 		}
+	case Orphan:
+		delete(s.w.Ours, Key{a.Observed.GetKind(), a.Observed.GetName()})
 	case CreateStream:
 		s.created++
 		s.w.NATS.Stream = &jetstream.StreamInfo{Config: a.Config, Created: s.w.Now.Add(time.Duration(s.created))}

@@ -68,6 +68,8 @@ func (s *scene) accepts(a Action) bool {
 		return same(a.Observed)
 	case Remove:
 		return same(a.Observed)
+	case Orphan:
+		return same(a.Observed)
 	case CreateStream:
 		return s.w.NATS.Connected && s.w.NATS.Stream == nil
 	case UpdateStream:

@@ -44,6 +44,8 @@ func (d *Rules) broken(w *World, a Action) string {
 			return d.published(w, operatorv1alpha1.EventMesh)
 		case (kind == "StatefulSet" || kind == "PersistentVolumeClaim") && !forced && !d.drained(w) && !d.finished(w, operatorv1alpha1.NATS):
 			return "NATS may hold events"
+		case kind == "Pod" && (w.Eventing.DeletionTimestamp == nil || !forced && !d.drained(w)):
+			return "NATS may hold events"
 		}
 	}
 	return ""

@@ -191,6 +191,9 @@ func (t *turn) installed() bool {
 			o.do(Create{u})
 		case is.GetDeletionTimestamp() != nil:
 			// It is on its way out. Its end is watched.
+		case len(unchangeable(u, is, w.Now)) > 0:
+			// It is created again when it is gone, and takes the pods over. Its template is the same or not, which says whether they restart.
+			o.do(Orphan{is, strings.Join(unchangeable(u, is, w.Now), ", ")})
 		case drift.Drifted(u, is):
 			o.do(Apply{u, is})
 		}

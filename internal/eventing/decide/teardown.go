@@ -198,6 +198,9 @@ func (d *Rules) natsRemoved(w *World, o *Decision, force bool) bool {
 		return false
 	}
 	if len(w.podsOf(natsComponent)) > 0 {
+		for _, p := range w.Orphans() { // nothing else ends them
+			o.do(Remove{pod(&p)})
+		}
 		return false // their end is watched
 	}
 	retention := operatorv1alpha1.RetentionRetain

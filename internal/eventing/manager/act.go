@@ -85,6 +85,10 @@ func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) err
 		uid, version := todo.Observed.GetUID(), todo.Observed.GetResourceVersion()
 		err := a.client.Delete(ctx, todo.Observed.DeepCopy(), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		return client.IgnoreNotFound(err)
+	case decide.Orphan:
+		uid, version := todo.Observed.GetUID(), todo.Observed.GetResourceVersion()
+		err := a.client.Delete(ctx, todo.Observed.DeepCopy(), client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+		return client.IgnoreNotFound(err)
 	case decide.RemoveTrigger:
 		return a.removeTrigger(ctx, todo.Name)
 	case decide.CreateStream, decide.UpdateStream:

@@ -54,7 +54,7 @@ func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (
 	if err := ob.subscriptions(ctx, w); err != nil {
 		return nil, err
 	}
-	if w.Object("StatefulSet", ob.Names.NATS()) != nil {
+	if w.Object("StatefulSet", ob.Names.NATS()) != nil || len(w.Orphans()) > 0 {
 		ob.nats.observe(ctx, w, ob.Rules)
 	} else {
 		ob.nats.close()

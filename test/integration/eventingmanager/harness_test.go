@@ -236,22 +236,32 @@ func (s *site) clean() {
 // start starts an operator. A kubeconfig other than that of the cluster may go through a proxy.
 func (s *site) start(more ...string) *suite.Process {
 	s.t.Helper()
+	if s.binary == "" {
+		s.binary = suite.Build(s.t, "./cmd/eventing-manager")
+	}
+	return s.run(s.binary, append(s.flags("test"), more...))
+}
+
+// flags are those of an operator, with a tag for the images of the publisher and of the controller.
+func (s *site) flags(tag string) []string {
+	s.t.Helper()
 	if s.kube == "" {
 		s.kube = cluster.Kubeconfig
 	}
 	url, err := s.pods.NATS.URL(s.namespace, s.prefix+"-nats-0")
 	s.check(err)
 	url = strings.Replace(url, "127.0.0.1", "localhost", 1) // which the certificate names
-	args := append([]string{
+	return append([]string{
 		"--kubeconfig", s.kube, "--namespace", s.namespace, "--resource-prefix", s.prefix, "--nats-image", "nats-server:test",
-		"--publisher-image", eventingpods.Publisher + ":test", "--controller-image", eventingpods.Controller + ":test",
+		"--publisher-image", eventingpods.Publisher + ":" + tag, "--controller-image", eventingpods.Controller + ":" + tag,
 		"--nats-url", url, "--nats-client-url", url, "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
 		"--drain-delay", "1s", "--drain-watch", "1s",
-	}, append(s.args, more...)...)
-	if s.binary == "" {
-		s.binary = suite.Build(s.t, "./cmd/eventing-manager")
-	}
-	s.operator = suite.Start(s.t, suite.Program{Binary: s.binary, Env: s.env, Args: args, Stderr: s.log})
+	}, s.args...)
+}
+
+func (s *site) run(binary string, args []string) *suite.Process {
+	s.t.Helper()
+	s.operator = suite.Start(s.t, suite.Program{Binary: binary, Env: s.env, Args: args, Stderr: s.log})
 	return s.operator
 }
 
