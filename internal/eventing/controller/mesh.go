@@ -30,9 +30,10 @@ const (
 	deliverEnd = 15 * time.Second
 	// deliverDelay is how long new ones are still accepted: until then, some nodes send them here.
 	deliverDelay = 3 * time.Second
-	// meshPatience is how long the status of a Subscription says nothing new of what the mesh waits for. Of many Subscriptions, each would be written
-	// for each step of Knative.
-	meshPatience = 10 * time.Second
+	// meshPatience is how long the status of a Subscription says nothing of what the mesh waits for, and messagePatience how long another message waits
+	// for its turn. Of many Subscriptions, each would be written for each step of Knative.
+	meshPatience    = 10 * time.Second
+	messagePatience = 45 * time.Second
 	// maxDeliverHeader bounds the header of a request: attributes of an event have at most 16 KiB together.
 	maxDeliverHeader = 64 << 10
 )
@@ -80,12 +81,16 @@ func (p *patience) left(s *eventingv1alpha2.Subscription, f findings, now time.T
 		delete(p.of, key)
 		return 0
 	}
+	most := meshPatience
+	if !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool { return b.Epoch != f.serving.Epoch }) {
+		most = messagePatience
+	}
 	w, known := p.of[key]
 	if !known || w.message != f.why {
 		w = waiting{f.why, now}
 		p.of[key] = w
 	}
-	return meshPatience - now.Sub(w.since)
+	return most - now.Sub(w.since)
 }
 
 func (p *patience) forget(subscription types.NamespacedName) {

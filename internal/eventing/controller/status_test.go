@@ -129,14 +129,14 @@ func TestPatience(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	const mesh, nats = operatorv1alpha1.EventMesh, operatorv1alpha1.NATS
-	said := func(ready bool, generation int64, types ...operatorv1alpha1.BackendType) (all []eventingv1alpha2.BackendReadiness) {
+	said := func(epoch string, ready bool, generation int64, types ...operatorv1alpha1.BackendType) (all []eventingv1alpha2.BackendReadiness) {
 		for _, b := range types {
-			all = append(all, eventingv1alpha2.BackendReadiness{Type: string(b), Ready: ready, ObservedGeneration: generation})
+			all = append(all, eventingv1alpha2.BackendReadiness{Type: string(b), Ready: ready, ObservedGeneration: generation, Epoch: epoch})
 		}
 		return all
 	}
 	waits := func(why string, change ...func(*findings)) findings {
-		f := findings{known: true, serving: backend.Backends{Serving: backend.Set{mesh, nats}}, why: why, ready: map[operatorv1alpha1.BackendType]bool{nats: true}}
+		f := findings{known: true, serving: backend.Backends{Epoch: "2", Serving: backend.Set{mesh, nats}}, why: why, ready: map[operatorv1alpha1.BackendType]bool{nats: true}}
 		for _, c := range change {
 			c(&f)
 		}
@@ -146,30 +146,30 @@ func TestPatience(t *testing.T) {
 		reason string
 		said   []eventingv1alpha2.BackendReadiness
 		f      findings
-		want   bool
+		want   time.Duration
 	}{
-		{"NATS delivers, and the mesh does not yet", said(true, 1, nats), waits("a"), true},
-		{"the status says already that the mesh is not ready", said(false, 1, mesh), waits("a"), true},
-		{"a new Subscription", nil, waits("a"), false},
-		{"an earlier generation", said(true, 0, nats), waits("a"), false},
-		{"the status says that the mesh is ready", said(true, 1, mesh), waits("a"), false},
-		{"the mesh is ready", said(false, 1, mesh), waits("", func(f *findings) { f.ready[mesh] = true }), false},
-		{"the mesh does not serve", said(true, 1, nats), waits("a", func(f *findings) { f.serving.Serving = backend.Set{nats} }), false},
-		{"an error", said(true, 1, nats), waits("a", func(f *findings) { f.failed = true }), false},
+		{"NATS delivers, and the mesh does not yet", said("1", true, 1, nats), waits("a"), meshPatience},
+		{"the status says already that the mesh is not ready", said("2", false, 1, mesh), waits("a"), messagePatience},
+		{"a new Subscription", nil, waits("a"), 0},
+		{"an earlier generation", said("1", true, 0, nats), waits("a"), 0},
+		{"the status says that the mesh is ready", said("1", true, 1, mesh), waits("a"), 0},
+		{"the mesh is ready", said("2", false, 1, mesh), waits("", func(f *findings) { f.ready[mesh] = true }), 0},
+		{"the mesh does not serve", said("1", true, 1, nats), waits("a", func(f *findings) { f.serving.Serving = backend.Set{nats} }), 0},
+		{"an error", said("1", true, 1, nats), waits("a", func(f *findings) { f.failed = true }), 0},
 	} {
 		p := patience{of: map[types.NamespacedName]waiting{}}
 		s := &eventingv1alpha2.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 1}, Status: eventingv1alpha2.SubscriptionStatus{Backends: tc.said}}
-		if got := p.left(s, tc.f, began) > 0; got != tc.want {
-			t.Errorf("%s: put off: %v, want %v", tc.reason, got, tc.want)
+		if got := p.left(s, tc.f, began); got != tc.want {
+			t.Errorf("%s: put off for %s, want %s", tc.reason, got, tc.want)
 		}
-		if !tc.want {
+		if tc.want == 0 {
 			continue
 		}
-		if left := p.left(s, tc.f, began.Add(meshPatience)); left > 0 {
+		if left := p.left(s, tc.f, began.Add(tc.want)); left > 0 {
 			t.Errorf("%s: still put off for %s", tc.reason, left)
 		}
 		tc.f.why = "b"
-		if left := p.left(s, tc.f, began.Add(meshPatience)); left != meshPatience {
+		if left := p.left(s, tc.f, began.Add(tc.want)); left != tc.want {
 			t.Errorf("%s: another message is put off for %s", tc.reason, left)
 		}
 	}

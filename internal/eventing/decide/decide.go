@@ -82,7 +82,7 @@ var States = []operatorv1alpha1.State{
 // Steps are all steps of a switch, as the reasons of the condition Switching: Idle without a switch, Blocked when it waits for too long.
 var Steps = []string{
 	operatorv1alpha1.ReasonIdle, operatorv1alpha1.ReasonProvisioning, operatorv1alpha1.ReasonAwaiting, operatorv1alpha1.ReasonRollingOut,
-	operatorv1alpha1.ReasonClosing, operatorv1alpha1.ReasonDraining, operatorv1alpha1.ReasonRemoving, operatorv1alpha1.ReasonBlocked,
+	operatorv1alpha1.ReasonClosing, operatorv1alpha1.ReasonDraining, operatorv1alpha1.ReasonDangling, operatorv1alpha1.ReasonRemoving, operatorv1alpha1.ReasonBlocked,
 }
 
 func (o *Decision) do(actions ...Action) { o.Actions = append(o.Actions, actions...) }

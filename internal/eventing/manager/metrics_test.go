@@ -19,12 +19,13 @@ func TestStepMetric(t *testing.T) {
 	}{
 		{"a switch begins", &operatorv1alpha1.Switch{Step: operatorv1alpha1.ReasonProvisioning}, "Provisioning"},
 		{"it goes on", &operatorv1alpha1.Switch{Step: operatorv1alpha1.ReasonDraining}, "Draining"},
+		{"it holds what nobody waits for", &operatorv1alpha1.Switch{Step: operatorv1alpha1.ReasonDangling}, "Dangling"},
 		{"it waits for too long", &operatorv1alpha1.Switch{Step: operatorv1alpha1.ReasonBlocked}, "Blocked"},
 		{"it is over", nil, "Idle"},
 	} {
 		record(&decide.Decision{State: operatorv1alpha1.StateReady, Switch: tc.change})
 		want := map[string]float64{
-			"Idle": 0, "Provisioning": 0, "AwaitingSubscriptions": 0, "RollingOutPublisher": 0, "Closing": 0, "Draining": 0, "Removing": 0, "Blocked": 0,
+			"Idle": 0, "Provisioning": 0, "AwaitingSubscriptions": 0, "RollingOutPublisher": 0, "Closing": 0, "Draining": 0, "Dangling": 0, "Removing": 0, "Blocked": 0,
 		}
 		want[tc.want] = 1
 		families, err := metrics.Registry.Gather()

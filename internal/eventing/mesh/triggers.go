@@ -228,7 +228,7 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 	if is == nil {
 		_, err := t.triggers.Create(ctx, want, metav1.CreateOptions{})
 		if err == nil {
-			return NotReady("Trigger " + key + " was created, and is not ready yet")
+			return notYet(key)
 		}
 		if apierrors.IsAlreadyExists(err) { // the watch is late, or somebody has removed the labels by which it is found
 			is, err = t.triggers.Get(ctx, want.GetName(), metav1.GetOptions{})
@@ -247,13 +247,17 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 		if _, err := t.triggers.Create(ctx, want, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("cannot create Trigger %s: %w", key, err)
 		}
-		return NotReady("Trigger " + key + " was created again, and is not ready yet")
+		return notYet(key)
 	case !marked(is, want):
 		if err := t.mark(ctx, is, want); err != nil {
 			return err
 		}
 	}
-	if ready := kyma.ReadinessOf(is); !ready.OK() {
+	switch ready := kyma.ReadinessOf(is); {
+	case ready.OK():
+	case ready.Status == "" || !ready.Current:
+		return notYet(key)
+	default:
 		return NotReady("Trigger " + key + " " + ready.Problem())
 	}
 	if !reached(is) {
@@ -262,6 +266,9 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 	}
 	return nil
 }
+
+// notYet is what is said of a Trigger until Knative has something to say: each text of its own would be a write of the Subscription.
+func notYet(trigger string) NotReady { return NotReady("Trigger " + trigger + " is not ready yet") }
 
 // mark writes labels and the epoch, if nobody has changed the Trigger meanwhile.
 func (t *Triggers) mark(ctx context.Context, is, want *unstructured.Unstructured) error {

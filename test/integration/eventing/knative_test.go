@@ -49,7 +49,8 @@ type knativeRig struct {
 	epoch       string
 }
 
-func newKnativeRig(t *testing.T) *knativeRig {
+// newKnativeRig starts two controllers with more arguments.
+func newKnativeRig(t *testing.T, args ...string) *knativeRig {
 	t.Helper()
 	ctx := t.Context()
 	r := &knativeRig{meshRig: &meshRig{rig: newRig(t, true)}}
@@ -86,7 +87,7 @@ func newKnativeRig(t *testing.T) *knativeRig {
 	_, err = r.core.CoreV1().Services(r.control).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http-deliver", Port: 80}}}}, metav1.CreateOptions{})
 	check(err)
 	for i := range 2 {
-		at, p := r.listeningAt(fmt.Sprintf("pod-%d", i), cluster.Host)
+		at, p := r.listeningAt(fmt.Sprintf("pod-%d", i), cluster.Host, args...)
 		r.controllers = append(r.controllers, p)
 		r.endpoint(name, at, i)
 	}

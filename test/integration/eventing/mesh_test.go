@@ -125,7 +125,7 @@ func (r *meshRig) listening(pod string) (url string) {
 	return url
 }
 
-func (r *meshRig) listeningAt(pod, host string) (url string, p *suite.Process) {
+func (r *meshRig) listeningAt(pod, host string, args ...string) (url string, p *suite.Process) {
 	r.t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *meshRig) listeningAt(pod, host string) (url string, p *suite.Process) {
 	if err := l.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	return "http://" + address, r.controller(pod, "--deliver-address="+address)
+	return "http://" + address, r.controller(pod, append(args, "--deliver-address="+address)...)
 }
 
 func (r *meshRig) triggers(ctx context.Context) ([]unstructured.Unstructured, error) {
