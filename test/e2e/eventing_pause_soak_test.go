@@ -9,9 +9,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -48,39 +48,26 @@ func (o *outside) paused(t *testing.T, to string, n int) {
 	defer nats.Close()
 	proxy, kubeconfig := o.proxy(t)
 	defer proxy.Close()
-	arrived, release := make(chan faultproxy.Request, 1), make(chan struct{})
-	var writes atomic.Int64
-	var late atomic.Int64 // what was answered to writes that were held up
-	proxy.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
-		if !r.Writes() {
-			return next()
+	writes := 0 // Hold asks for one request at a time
+	hold := proxy.Hold(func(r faultproxy.Request) bool {
+		if r.Writes() && acts(r) {
+			writes++
 		}
-		if acts(r) && writes.Add(1) == int64(n) {
-			arrived <- r
-		}
-		if writes.Load() < int64(n) {
-			return next()
-		}
-		<-release
-		response, err := next()
-		if err == nil && acts(r) {
-			late.Store(int64(response.StatusCode))
-		}
-		return response, err
+		return r.Writes() && writes >= n
 	})
 	o.want(t, to)
 	leader := o.operator(t, kubeconfig, nats)
 	var at faultproxy.Request
 	poll.Until(t, 5*time.Minute, fmt.Sprintf("the operator makes write %d, or all is done", n), func(ctx context.Context) error {
 		select {
-		case at = <-arrived:
+		case <-hold.Arrived():
+			at = hold.Requests()[0]
 			return nil
 		default:
 			return o.isSwitched(ctx, to)
 		}
 	})
-	if at.String() == (faultproxy.Request{}).String() {
-		close(release)
+	if at.Write == 0 {
 		leader.Kill()
 		t.Logf("to %s: done before write %d", to, n)
 		return
@@ -96,16 +83,24 @@ func (o *outside) paused(t *testing.T, to string, n int) {
 	if took < fence.LeaseDuration {
 		t.Errorf("the second operator took over after %s, before the Lease ended", took)
 	}
+	hold.Release()
+	late := 0
+	if err := proxy.Wait(t.Context(), func(all []faultproxy.Entry) bool {
+		i := slices.IndexFunc(all, func(e faultproxy.Entry) bool { return e.Write == at.Write })
+		late = all[i].Forwarded
+		return all[i].Done
+	}); err != nil {
+		t.Fatal(err)
+	}
 	leader.Signal(syscall.SIGCONT)
-	close(release)
 	if code := leader.Wait(); code != 1 {
 		t.Errorf("an operator that another one has replaced ends with %d", code)
 	}
-	t.Logf("to %s: paused at write %d, %s: switched in %.0f s; then the API server answered %d", to, n, at, took.Seconds(), late.Load())
+	t.Logf("to %s: paused at write %d, %s: switched in %.0f s; then the API server answered %d", to, n, at, took.Seconds(), late)
 	if err := poll.For(t.Context(), 30*time.Second, "the Eventing is as the second operator left it", func(ctx context.Context) error { return o.isSwitched(ctx, to) }); err != nil {
 		t.Error(err)
 	}
-	if at.Verb == "delete" && late.Load() < http.StatusBadRequest {
+	if at.Verb == "delete" && late < http.StatusBadRequest {
 		t.Errorf("what was deleted late is %s", at)
 	}
 }

@@ -65,7 +65,7 @@ spec: {sink: "http://orders.shop.svc.cluster.local:8080/", source: commerce, typ
 		}
 	}
 	accepted(500)
-	before, _ := p.LongestGap()
+	before := p.LongestGap()
 	for n := range servers {
 		name := fmt.Sprintf("eventing-nats-%d", n)
 		p.Step("evicted " + name)
@@ -80,7 +80,7 @@ spec: {sink: "http://orders.shop.svc.cluster.local:8080/", source: commerce, typ
 		e.awaitServers(t)
 		accepted(500)
 	}
-	evicted, _ := p.LongestGap()
+	evicted := p.LongestGap()
 	for n := range servers {
 		name := fmt.Sprintf("eventing-nats-%d", n)
 		p.Step("killed " + name)
@@ -99,7 +99,7 @@ spec: {sink: "http://orders.shop.svc.cluster.local:8080/", source: commerce, typ
 		t.Error(err)
 	}
 	r := p.Report()
-	gap, _ := p.LongestGap()
+	gap := p.LongestGap()
 	t.Logf("longest time without an accepted event: %.1f s before, %.1f s with evictions, %.1f s with kills; the prober's report:\n%s",
 		before.Seconds(), evicted.Seconds(), gap.Seconds(), r)
 	if len(r.Missing) > 0 || len(r.GivenUp) > 0 || gap > longest {

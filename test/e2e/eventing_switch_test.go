@@ -201,7 +201,7 @@ func (s *switching) nothingLost(t *testing.T) *prober.Report {
 		t.Error(err)
 	}
 	r := s.prober.Report()
-	gap, until := s.prober.LongestGap()
+	gap, until := s.prober.GapBefore()
 	t.Logf("longest time without an accepted event %.1f s, until %s was accepted after it was last told %q; the prober's report:\n%s", gap.Seconds(), &until, until.LastRefusal, r)
 	if len(r.Missing) > 0 || len(r.GivenUp) > 0 {
 		t.Errorf("events were lost:\n%s", r)

@@ -229,8 +229,8 @@ func TestBlockedSwitches(t *testing.T) {
 			change: func(s *scene) { s.w.NATS.Stream.State.Msgs = 7 },
 		},
 		{
-			reason: "NATS is away, and the Subscriptions are ready on the mesh", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonDraining, says: "does not answer", moved: true,
-			change: func(s *scene) { s.w.NATS = NATS{Problem: "refused"} },
+			reason: "NATS is away, and the Subscriptions are ready on the mesh", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonDraining, says: "does not answer. It is refused. To remove", moved: true,
+			change: func(s *scene) { s.w.NATS = NATS{Problem: "It is refused"} },
 		},
 		{
 			reason: "the Broker never becomes ready", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonProvisioning, later: time.Minute + time.Second,

@@ -109,7 +109,10 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 		if problem == "" {
 			problem = w.NATS.Problem
 		}
-		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer. %s", problem)
+		if problem != "" { // some end as the errors do that they quote
+			problem = " " + strings.TrimSuffix(problem, ".") + "."
+		}
+		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer.%s", problem)
 		return false
 	case len(w.NATS.OtherStreams) > 0:
 		o.look(askAgain) // streams are not watched
