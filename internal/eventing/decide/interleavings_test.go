@@ -125,14 +125,20 @@ func (s *scene) until(t *testing.T, text string) {
 	t.Fatalf("it never comes to %q: %+v", text, s.d.Decide(s.w).Conditions)
 }
 
-// ended steps until there is nothing to do, and checks that a backend is active and nothing of the other one is left.
-func (s *scene) ended(t *testing.T, to operatorv1alpha1.BackendType, after any) {
+// rest steps until there is nothing to do, in two looks: the controller may have done something between them.
+func (s *scene) rest(t *testing.T, after any) {
 	t.Helper()
-	for n := 0; s.step() != "" || s.step() != ""; n++ { // the controller may have done something between two looks
+	for n := 0; s.step() != "" || s.step() != ""; n++ {
 		if n > mostActions {
 			t.Fatalf("after %v: it never ends", after)
 		}
 	}
+}
+
+// ended rests, and checks that a backend is active and nothing of the other one is left.
+func (s *scene) ended(t *testing.T, to operatorv1alpha1.BackendType, after any) {
+	t.Helper()
+	s.rest(t, after)
 	last := s.d.Decide(s.w)
 	if last.State != operatorv1alpha1.StateReady || last.Active != to || last.Serving.String() != string(to) || s.d.exists(s.w, to.Other()) {
 		t.Fatalf("after %v: %s, active %s, serving %s\n%+v", after, last.State, last.Active, last.Serving, last.Conditions)
@@ -223,9 +229,7 @@ func TestInterleavings(t *testing.T) {
 			s.want(nats)
 			s.silent = true // a controller that was paused writes what it saw then
 			s.w.Ours[state], s.w.Subscriptions[0].Epochs = before, old
-			for range mostActions {
-				s.step()
-			}
+			s.rest(t, "the old answer")
 			if b := s.backends(t); !b.Serving.Has(nats) || b.Accept.Has(nats) || stream.Open(s.w.NATS.Stream.Config) {
 				t.Errorf("serving %s, accepted %s: the old answer counts", b.Serving, b.Accept)
 			}
@@ -236,9 +240,7 @@ func TestInterleavings(t *testing.T) {
 		{"03 a stream that is lost, at each step of a switch to NATS", func(t *testing.T) {
 			atEach(t, nats, 4, func(t *testing.T, s *scene, done []string) {
 				s.w.NATS.Stream, s.silent, s.slow = nil, true, true
-				for range mostActions {
-					s.step()
-				}
+				s.rest(t, done)
 				if s.w.NATS.Stream != nil && stream.Open(s.w.NATS.Stream.Config) {
 					t.Fatalf("after %v a new stream is open without consumers", done)
 				}
@@ -277,9 +279,7 @@ func TestInterleavings(t *testing.T) {
 			s := begin(t, mesh)
 			s.until(t, "apply Deployment eventing-publisher-proxy")
 			s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: string(nats)}}})
-			for range mostActions {
-				s.step()
-			}
+			s.rest(t, "the others have moved")
 			if b := s.backends(t); b.Accept.String() != "EventMesh,NATS" || !stream.Open(s.w.NATS.Stream.Config) {
 				t.Errorf("a pod sends to NATS, and %s is accepted", b.Accept)
 			}
@@ -386,7 +386,7 @@ func TestInterleavings(t *testing.T) {
 		}},
 		{"12 the spec is changed back at each step, and again", func(t *testing.T) {
 			for _, to := range []operatorv1alpha1.BackendType{mesh, nats} {
-				atEach(t, to, 5, func(t *testing.T, s *scene, done []string) {
+				atEach(t, to, 9, func(t *testing.T, s *scene, done []string) {
 					s.want(to.Other())
 					s.ended(t, to.Other(), done)
 					s.want(to)
