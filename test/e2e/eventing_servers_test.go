@@ -98,7 +98,8 @@ spec: {sink: "http://orders.shop.svc.cluster.local:8080/", source: commerce, typ
 	if err := p.Await(waiting); err != nil {
 		t.Error(err)
 	}
-	r, gap := p.Report(), p.LongestGap()
+	r := p.Report()
+	gap := p.LongestGap()
 	t.Logf("longest time without an accepted event: %.1f s before, %.1f s with evictions, %.1f s with kills; the prober's report:\n%s",
 		before.Seconds(), evicted.Seconds(), gap.Seconds(), r)
 	if len(r.Missing) > 0 || len(r.GivenUp) > 0 || gap > longest {

@@ -66,8 +66,23 @@ type eventing struct {
 	through   http.RoundTripper
 }
 
-// startEventing starts a cluster with volumes on its node, and a namespace that is restricted.
+// startEventing starts a cluster with volumes on its node, a namespace that is restricted, and the images of this checkout.
 func startEventing(t *testing.T, with kubernetes.Option) *eventing {
+	t.Helper()
+	e := eventingCluster(t, with)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	if err := e.started.Images(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(e.manifest, []byte(e.started.Manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// eventingCluster starts a cluster without any image of eventing.
+func eventingCluster(t *testing.T, with kubernetes.Option) *eventing {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
@@ -92,8 +107,6 @@ func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 		cluster: &cluster{ControlPlane: started.ControlPlane, client: started.Core, dynamic: started.Dynamic, images: map[string]string{}},
 		started: started, namespace: eventingNamespace, name: "eventing", kubectl: kubectl, manifest: filepath.Join(t.TempDir(), "eventing-manager.yaml"),
 	}
-	check(started.Images(ctx))
-	check(os.WriteFile(e.manifest, []byte(started.Manifest), 0o600))
 	e.publisher, e.through, err = started.Publisher()
 	check(err)
 	return e

@@ -50,9 +50,9 @@ func main() {
 	interrupted := ctx.Err() != nil
 	cancel()
 	switch {
-	case interrupted && *up && (err == nil || errors.Is(err, context.Canceled)):
+	case interrupted && *up && err == nil:
 		fmt.Println("\nThe cluster is stopped, and its files are removed.")
-	case interrupted:
+	case interrupted && !*up && !*stop:
 		fmt.Fprintln(os.Stderr, "\neventing: interrupted, and cleaned up")
 		os.Exit(130)
 	case err != nil:

@@ -280,9 +280,13 @@ func (s *show) explain(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for _, command := range []string{
-		"kubectl get pods --all-namespaces", "kubectl -n " + eventingcluster.Namespace + " describe eventings.operator.kyma-project.io",
+		"kubectl get pods --all-namespaces", "kubectl -n " + eventingcluster.Namespace + " logs --tail=20 deployment/eventing-manager", "kubectl -n " + eventingcluster.Namespace + " describe eventings.operator.kyma-project.io",
 		"kubectl -n " + namespace + " describe subscriptions.eventing.kyma-project.io",
 	} {
-		_, _ = s.command(limited, command)
+		out, err := s.shell(limited, command)
+		s.say("   $ %s\n%s", command, out)
+		if err != nil {
+			s.say("     %v", err)
+		}
 	}
 }

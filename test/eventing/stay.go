@@ -41,7 +41,10 @@ func stay(ctx context.Context, o options) (err error) {
 	s := &show{options: o}
 	s.sinks = newSinks(s.say)
 	defer func() {
-		if err != nil {
+		switch {
+		case ctx.Err() != nil: // Ctrl-C is how it ends, at any time
+			err = nil
+		case err != nil:
 			s.explain(ctx)
 		}
 		err = errors.Join(err, s.close(), o.forget())

@@ -217,7 +217,7 @@ func (s *show) switches(ctx context.Context, p *prober.Prober) error {
 			s.follow(following, began)
 		}()
 		err := s.commands(ctx, s.switchTo(to),
-			"kubectl -n "+eventingcluster.Namespace+" wait --for=condition=Switching=False --timeout=5m "+eventings+"/eventing")
+			"kubectl -n "+eventingcluster.Namespace+" wait --for=condition=Switching=False --timeout=10m "+eventings+"/eventing")
 		stop()
 		<-told
 		if err != nil {
@@ -235,7 +235,7 @@ func (s *show) switches(ctx context.Context, p *prober.Prober) error {
 // switchTo changes the backend, and waits until events go there.
 func (s *show) switchTo(to operatorv1alpha1.BackendType) string {
 	return fmt.Sprintf(`kubectl -n %s patch %s eventing --type=merge -p '{"spec":{"backend":{"type":"%s"}}}' && `+
-		`kubectl -n %s wait --for=jsonpath='{.status.activeBackend}'=%s --timeout=5m %s/eventing`, eventingcluster.Namespace, eventings, to, eventingcluster.Namespace, to, eventings)
+		`kubectl -n %s wait --for=jsonpath='{.status.activeBackend}'=%s --timeout=10m %s/eventing`, eventingcluster.Namespace, eventings, to, eventingcluster.Namespace, to, eventings)
 }
 
 // follow says which step of the switch is under way.
@@ -271,8 +271,8 @@ func (s *show) follow(ctx context.Context, began time.Time) {
 // remove deletes what the steps have created, and shows that nothing is left.
 func (s *show) remove(ctx context.Context) error {
 	err := s.commands(ctx, "kubectl -n "+namespace+" delete --timeout=2m "+subscriptions+" --all",
-		"kubectl -n "+eventingcluster.Namespace+" delete --timeout=3m "+eventings+" eventing",
-		"kubectl delete --wait=true --timeout=2m -f "+s.file("eventing-manager.yaml"))
+		"kubectl -n "+eventingcluster.Namespace+" delete --timeout=10m "+eventings+" eventing",
+		"kubectl delete --wait=true --timeout=5m -f "+s.file("eventing-manager.yaml"))
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (s *screen) paste(number int) string {
 	}
 	p := suite.Run(s.t, suite.Program{
 		Binary: "/bin/bash", Args: []string{"-e", "-c", parts[0] + "\n# " + parts[number]}, Dir: s.t.TempDir(),
-		Env: []string{"PATH=" + os.Getenv("PATH")}, Limit: 6 * time.Minute,
+		Env: []string{"PATH=" + os.Getenv("PATH")}, Limit: 11 * time.Minute,
 	})
 	if code := p.Wait(); code != 0 {
 		s.t.Fatalf("%s: exit code %d\n%s%s", parts[number], code, p.Stdout(), p.Stderr())
