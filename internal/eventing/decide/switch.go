@@ -74,7 +74,9 @@ func (t *turn) run() {
 		if problem := meta.FindStatusCondition(o.Conditions, operatorv1alpha1.ConditionBackendAvailable); problem == nil {
 			t.unavailable("The backend is being installed.")
 		}
-		t.step(operatorv1alpha1.ReasonProvisioning, "The backend %s is being installed.", t.target)
+		if !t.contract.Accept.Has(t.target) { // later this is a repair, and the step is the one of the look before
+			t.step(operatorv1alpha1.ReasonProvisioning, "The backend %s is being installed.", t.target)
+		}
 		return
 	}
 	prepared := t.prepareNATS
@@ -344,7 +346,11 @@ func (t *turn) serve() bool {
 	}
 	t.o.do(t.Rules.contract(t.w, next, why))
 	t.o.AtLeast(operatorv1alpha1.StateProcessing)
-	t.step(operatorv1alpha1.ReasonProvisioning, "The controller is asked to serve %s.", serving)
+	reason := operatorv1alpha1.ReasonProvisioning
+	if len(serving) == 1 {
+		reason = operatorv1alpha1.ReasonRemoving // the other backend holds nothing more
+	}
+	t.step(reason, "The controller is asked to serve %s.", serving)
 	if !next.Accept.Has(t.target) {
 		t.unavailable("The controller is asked to serve it.")
 	}

@@ -115,37 +115,33 @@ func without(actions []string, one string) []string {
 	return slices.DeleteFunc(actions, func(a string) bool { return a == one })
 }
 
-// TestTheBeginningOfASwitchStays: each look reports one beginning, also one that has only something to do. Limits count from it, and the
-// annotation that removes NATS by force names it.
-func TestTheBeginningOfASwitchStays(t *testing.T) {
-	s := installed(t)
-	s.w.Subscriptions = []Subscription{{Namespace: "shop", Name: "orders", Generation: 1, Valid: true}}
-	s.controller()
-	s.want(operatorv1alpha1.EventMesh)
+// TestReportsOfASwitch: while anything of the other backend is there, each look reports one beginning, also one that has only something to do. Limits
+// count from it, and the annotation that removes NATS by force names it. No step is reported after a later one.
+func TestReportsOfASwitch(t *testing.T) {
+	s := begin(t, operatorv1alpha1.EventMesh)
 	var since metav1.Time
-	looks := 0
-	for o := s.d.Decide(s.w); len(o.Actions) > 0; o = s.d.Decide(s.w) {
-		s.report(o)
-		if o.Switch != nil {
-			looks++
-		}
-		switch {
-		case looks == 0: // the Broker is not there yet
-		case o.Switch == nil:
-			t.Errorf("%v: no switch is reported", o.Actions)
-		case since.IsZero():
-			since = o.Switch.Since
-		case !o.Switch.Since.Equal(&since):
-			t.Errorf("%v: the switch began at %s, and not at %s", o.Actions, o.Switch.Since, since)
-		}
-		for _, a := range o.Actions {
-			s.follow(a)
-			s.controller()
-		}
+	var steps []string
+	for s.step() != "" || s.step() != "" {
 		s.w.Now = s.w.Now.Add(time.Second)
+		is := s.d.Decide(s.w).Switch
+		switch {
+		case !s.d.exists(s.w, operatorv1alpha1.NATS) || !s.w.Has("Broker"):
+			continue
+		case is == nil:
+			t.Fatalf("after %v no switch is reported", steps)
+		case since.IsZero():
+			since = is.Since
+		case !is.Since.Equal(&since):
+			t.Errorf("the switch began at %s, and not at %s", is.Since, since)
+		}
+		if !slices.Contains(steps, is.Step) {
+			steps = append(steps, is.Step)
+		} else if steps[len(steps)-1] != is.Step {
+			t.Errorf("%s is reported after %v", is.Step, steps)
+		}
 	}
-	if looks < 5 {
-		t.Errorf("%d looks only", looks)
+	if want := []string{"Provisioning", "Closing", "Draining", "Removing"}; !slices.Equal(steps, want) {
+		t.Errorf("the steps are %v, want %v: the controller and the pods are quick here", steps, want)
 	}
 }
 
