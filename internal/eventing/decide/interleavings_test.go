@@ -275,6 +275,22 @@ func TestInterleavings(t *testing.T) {
 				})
 			}
 		}},
+		{"04 an operator that is paused before it deletes NATS does not delete one that holds an event again", func(t *testing.T) {
+			s := begin(t, mesh)
+			s.until(t, "serve EventMesh on")
+			paused := s.d.Decide(s.w.copied()).Actions
+			s.want(nats)
+			s.until(t, "open stream")
+			s.w.NATS.Stream.State.Msgs = 1
+			for _, a := range paused {
+				if s.accepts(a) {
+					s.follow(a)
+				}
+			}
+			if len(paused) == 0 || s.w.NATS.Stream == nil || !s.w.Has("StatefulSet") {
+				t.Errorf("NATS is gone with an event after %v", paused)
+			}
+		}},
 		{"05 both backends take events until the last pod has moved", func(t *testing.T) {
 			s := begin(t, mesh)
 			s.until(t, "apply Deployment eventing-publisher-proxy")
