@@ -78,7 +78,7 @@ func withLinux(all []platform) []platform {
 
 type platform struct{ OS, Architecture string }
 
-func (p platform) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+func (p platform) MarshalText() ([]byte, error) { return []byte(p.String()), nil } //nolint:unparam // encoding.TextMarshaler has the error
 
 func (p *platform) UnmarshalText(text []byte) error {
 	at := slices.IndexFunc(allPlatforms, func(p platform) bool { return p.String() == string(text) })

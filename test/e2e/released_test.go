@@ -213,7 +213,7 @@ func (e *eventing) imagesOf(t *testing.T) (images []string) {
 	return images
 }
 
-// migrates migrates the sample of a Kyma 1.10 cluster with the command line.
+// migrates lets the command line migrate the sample of a Kyma 1.10 cluster.
 func (r *release) migrates(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

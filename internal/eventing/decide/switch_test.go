@@ -121,7 +121,7 @@ func TestReportsOfASwitch(t *testing.T) {
 	s := begin(t, operatorv1alpha1.EventMesh)
 	var since metav1.Time
 	var steps []string
-	for s.step() != "" || s.step() != "" {
+	for s.works() {
 		s.w.Now = s.w.Now.Add(time.Second)
 		is := s.d.Decide(s.w).Switch
 		switch {
