@@ -41,7 +41,7 @@ sandbox: cluster build ## The demo's cluster that stays up, to try bin/eventmesh
 
 # Without root, or where a node cannot run, processes are in the place of pods, and there is no switch: see test/eventing.
 .PHONY: eventing run-dev
-eventing: kubectl ## Show the eventing operator: install it, publish, switch the backend under load, remove it (3 minutes after make node)
+eventing: kubectl ## Show the eventing operator: install it, publish, switch the backend under load, remove it (4 minutes after make node)
 	@go run ./test/eventing
 
 run-dev: eventing ## The same as make eventing
