@@ -197,15 +197,8 @@ func flip(content []byte) []byte {
 // blobOf returns the path of a blob below the folder of a version: the layer of a type, of what an entry of the layout names.
 func blobOf(t *testing.T, dir, reference, mediaType string) string {
 	t.Helper()
-	index, err := layout.ImageIndexFromPath(filepath.Join(dir, ociFolder))
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range manifest.Manifests {
+	index, all := layoutOf(t, dir)
+	for _, entry := range all {
 		if !strings.HasPrefix(entry.Annotations[refName], reference) {
 			continue
 		}
@@ -339,15 +332,8 @@ func TestVerifyOfAnotherSigner(t *testing.T) {
 	}
 	entriesOf := func(t *testing.T, dir string) []v1.Descriptor {
 		t.Helper()
-		index, err := layout.ImageIndexFromPath(filepath.Join(dir, ociFolder))
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifest, err := index.IndexManifest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return manifest.Manifests
+		_, all := layoutOf(t, dir)
+		return all
 	}
 	program := made.about.Images["trigger-sync"]
 	signature := "trigger-sync:" + signatureTag(program)
@@ -491,9 +477,10 @@ func TestVerifyOfImages(t *testing.T) {
 	}
 }
 
-// TestVerifyOfCharts: a chart that names another image than that of the version.
-func TestVerifyOfCharts(t *testing.T) {
-	index, err := layout.ImageIndexFromPath(filepath.Join(made.dir, ociFolder))
+// layoutOf reads an OCI layout of a version.
+func layoutOf(t *testing.T, dir string) (v1.ImageIndex, []v1.Descriptor) {
+	t.Helper()
+	index, err := layout.ImageIndexFromPath(filepath.Join(dir, ociFolder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -501,10 +488,23 @@ func TestVerifyOfCharts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return index, manifest.Manifests
+}
+
+// entriesOfVersion are those of the version that the tests have made.
+func entriesOfVersion(t *testing.T) *entries {
+	t.Helper()
+	index, all := layoutOf(t, made.dir)
 	e := &entries{index: index, all: map[string]v1.Descriptor{}, seen: map[string]bool{}}
-	for _, entry := range manifest.Manifests {
+	for _, entry := range all {
 		e.all[entry.Annotations[refName]] = entry
 	}
+	return e
+}
+
+// TestVerifyOfCharts: a chart that names another image than that of the version.
+func TestVerifyOfCharts(t *testing.T) {
+	e := entriesOfVersion(t)
 	about := made.about
 	about.Images = map[string]string{"nats-server": "sha256:" + strings.Repeat("0", 64)}
 	v := &verifier{key: &made.key.PublicKey}
@@ -560,18 +560,7 @@ func TestVerifyOfTheModule(t *testing.T) {
 	about.Modules = map[string]string{"kyma-project.io/module/eventing": digest}
 	wrong("another artifact", "dist", nil, about, "its artifact would be "+made.about.Modules["kyma-project.io/module/eventing"])
 
-	index, err := layout.ImageIndexFromPath(filepath.Join(made.dir, ociFolder))
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &entries{index: index, all: map[string]v1.Descriptor{}, seen: map[string]bool{}}
-	for _, entry := range manifest.Manifests {
-		e.all[entry.Annotations[refName]] = entry
-	}
+	e := entriesOfVersion(t)
 	v = &verifier{ctx: t.Context(), key: &made.key.PublicKey}
 	v.component(e, other, "kyma-project.io/module/eventing")
 	if err := errors.Join(v.wrong...); err == nil || !strings.Contains(err.Error(), moduleReference+": image nats-server is ") {

@@ -108,8 +108,8 @@ func (e *eventing) events(t *testing.T, began time.Time) {
 	e.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
 }
 
-// guide is each block of commands of a document. Call it to run it, from the root of the repository; it returns the output.
-func (e *eventing) guide(t *testing.T, document string) (blocks []func() string) {
+// scriptsOf are the blocks of commands of a document, and the root of the repository, in which they run.
+func scriptsOf(t *testing.T, document string) (root string, scripts []string) {
 	t.Helper()
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
@@ -121,6 +121,16 @@ func (e *eventing) guide(t *testing.T, document string) (blocks []func() string)
 	}
 	for _, block := range strings.Split(string(text), "```bash\n")[1:] {
 		script, _, _ := strings.Cut(block, "```")
+		scripts = append(scripts, script)
+	}
+	return root, scripts
+}
+
+// guide is each block of commands of a document. Call it to run it, from the root of the repository; it returns the output.
+func (e *eventing) guide(t *testing.T, document string) (blocks []func() string) {
+	t.Helper()
+	root, scripts := scriptsOf(t, document)
+	for _, script := range scripts {
 		blocks = append(blocks, func() string {
 			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
 			cmd.Dir = root

@@ -136,16 +136,8 @@ func (r *release) do(t *testing.T, kubeconfig, text string) string {
 // blocks are the commands of a document, for the version and the registry of the test.
 func blocks(t *testing.T, document string) (all []string) {
 	t.Helper()
-	root, err := kubernetes.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range strings.Split(string(text), "```bash\n")[1:] {
-		script, _, _ := strings.Cut(block, "```")
+	_, scripts := scriptsOf(t, document)
+	for _, script := range scripts {
 		all = append(all, strings.NewReplacer("0.1.0", releasedVersion, "eu.gcr.io/kyma-project/eventmesh-migration", released).Replace(script))
 	}
 	return all
