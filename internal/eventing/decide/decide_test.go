@@ -374,9 +374,9 @@ func TestTeardown(t *testing.T) {
 	unpublished := []string{"delete Deployment eventing-publisher-proxy"}
 	deleted := []string{
 		"serve no backend on ConfigMap eventing-backends", "delete Deployment eventing-controller", "delete StatefulSet eventing-nats",
-		"delete Service eventing-nats", "delete Service eventing-nats-headless", "delete Secret eventing-nats-users",
-		"delete Secret eventing-nats-ca", "delete Secret eventing-nats-tls", "delete ConfigMap eventing-nats-config",
-		"delete PodDisruptionBudget eventing-controller", "delete PodDisruptionBudget eventing-publisher-proxy", "delete Service eventing-controller",
+		"delete Service eventing-nats", "delete Service eventing-nats-headless", "delete Secret eventing-nats-tls", "delete ConfigMap eventing-nats-config",
+		"delete PodDisruptionBudget eventing-controller", "delete PodDisruptionBudget eventing-publisher-proxy",
+		"delete Secret eventing-nats-ca", "delete Secret eventing-nats-users", "delete Service eventing-controller",
 		"delete Service eventing-controller-metrics", "delete Service eventing-publisher-proxy", "delete Service eventing-publisher-proxy-metrics",
 		"delete ConfigMap eventing-controller-state", "delete ConfigMap eventing-backends",
 	}

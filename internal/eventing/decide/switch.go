@@ -125,7 +125,14 @@ func (d *Rules) exists(w *World, b operatorv1alpha1.BackendType) bool {
 	if b == operatorv1alpha1.EventMesh && len(w.Triggers) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(w.keys(), func(k Key) bool { return w.Ours[k].GetLabels()[backend.PlaneLabel] == plane })
+	return slices.ContainsFunc(w.keys(), func(k Key) bool { return w.Ours[k].GetLabels()[backend.PlaneLabel] == plane && !d.lasting(k) })
+}
+
+// lasting tells whether an object of NATS stays while the backend is EventMesh. The pods of the controller have the Secrets of lasting objects
+// as volumes, and a kubelet needs up to 90 s until it has written a new Secret into a running pod. That is how long a switch to NATS would wait.
+// An older version has given them the label of NATS.
+func (d *Rules) lasting(k Key) bool {
+	return k == Key{"Secret", d.Names.NATSUsers()} || k == Key{"Secret", d.Names.NATSCA()}
 }
 
 // finished tells whether a backend holds no event, and takes none any more.
@@ -159,9 +166,12 @@ func (t *turn) installed() bool {
 			return false
 		}
 	}
-	keys, pki := t.Keys(w), t.pki(w)
-	for _, name := range []string{t.Names.NATSUsers(), t.Names.NATSCA(), t.Names.NATSTLS()} {
-		if t.target == operatorv1alpha1.NATS && (name == t.Names.NATSUsers() && len(keys) < len(Users) || name != t.Names.NATSUsers() && slices.Contains(pki, name)) {
+	keys := t.Keys(w)
+	if len(keys) < len(Users) {
+		o.do(Credentials{t.Names.NATSUsers()})
+	}
+	for _, name := range t.pki(w) {
+		if name == t.Names.NATSCA() || t.target == operatorv1alpha1.NATS || w.Has("StatefulSet") {
 			o.do(Credentials{name})
 		}
 	}

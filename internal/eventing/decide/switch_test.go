@@ -61,7 +61,7 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	want = []string{
 		"write that it is drained on PersistentVolumeClaim data-eventing-nats-0", "write that NATS is drained on ConfigMap eventing-nats-config",
 		"serve EventMesh on ConfigMap eventing-backends", "delete StatefulSet eventing-nats", "delete Service eventing-nats", "delete Service eventing-nats-headless",
-		"delete Secret eventing-nats-users", "delete Secret eventing-nats-ca", "delete Secret eventing-nats-tls", "delete ConfigMap eventing-nats-config",
+		"delete Secret eventing-nats-tls", "delete ConfigMap eventing-nats-config",
 	}
 	if diff := cmp.Diff(want, without(steps(actions), "apply Deployment eventing-publisher-proxy")); diff != "" {
 		t.Fatalf("until NATS is gone (-want +got):\n%s", diff)
@@ -75,8 +75,10 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	}
 
 	s.want(operatorv1alpha1.NATS)
-	if actions, last = s.play(); last.State == operatorv1alpha1.StateReady {
-		t.Fatalf("%s: %v", last.State, actions)
+	actions, last = s.play()
+	want = []string{"create what Secret eventing-nats-tls lacks", "create ConfigMap eventing-nats-config", "create Service eventing-nats", "create Service eventing-nats-headless", "create StatefulSet eventing-nats"}
+	if diff := cmp.Diff(want, without(actions, "apply Deployment eventing-publisher-proxy")); diff != "" || last.State == operatorv1alpha1.StateReady {
+		t.Fatalf("%s, NATS is installed again (-want +got):\n%s", last.State, diff)
 	}
 	s.ready()
 	actions, last = s.play()
@@ -95,6 +97,37 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	}
 	if content := contractData(s.w.Ours[Key{"ConfigMap", "eventing-backends"}]); content["nats"] == "" || content["mesh"] != "" {
 		t.Errorf("the address of a backend that is gone, or none of the one that is there: %v", content)
+	}
+}
+
+// TestWhatTheControllerMounts: the Secrets that the controller has as volumes are there with both backends. They keep nothing of NATS.
+func TestWhatTheControllerMounts(t *testing.T) {
+	s := newScene(t)
+	s.want(operatorv1alpha1.EventMesh)
+	s.ended(t, operatorv1alpha1.EventMesh, "an installation")
+	for _, name := range []string{"eventing-nats-users", "eventing-nats-ca"} {
+		if s.w.Object("Secret", name) == nil {
+			t.Errorf("there is no Secret %s", name)
+		}
+	}
+	if s.w.Object("Secret", "eventing-nats-tls") != nil || s.d.exists(s.w, operatorv1alpha1.NATS) {
+		t.Errorf("something of NATS is there: %v", s.w.keys())
+	}
+
+	// Servers that are left need a certificate of the new authority. Without servers, nothing needs one.
+	s = begin(t, operatorv1alpha1.EventMesh)
+	s.until(t, "close stream sap")
+	authority := Key{"Secret", "eventing-nats-ca"}
+	delete(s.w.Ours, authority)
+	s.until(t, "create what Secret eventing-nats-ca lacks")
+	if did := s.step(); did != "create what Secret eventing-nats-tls lacks" {
+		t.Errorf("after the authority of NATS that is left: %q", did)
+	}
+	s.ended(t, operatorv1alpha1.EventMesh, "a switch")
+	delete(s.w.Ours, authority)
+	s.until(t, "create what Secret eventing-nats-ca lacks")
+	if did := s.step(); did != "" {
+		t.Errorf("after the authority, without NATS: %q", did)
 	}
 }
 

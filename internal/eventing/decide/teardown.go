@@ -58,8 +58,7 @@ func (d *Rules) teardown(w *World, o *Decision) {
 		blocked(operatorv1alpha1.ReasonSubscriptions, "Delete these Subscriptions first: %s.", names(w.Subscriptions))
 		return
 	}
-	installed := slices.ContainsFunc(w.keys(), func(k Key) bool { return w.Ours[k].GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) })
-	if installed && !force && !d.drained(w) {
+	if d.exists(w, operatorv1alpha1.NATS) && !force && !d.drained(w) {
 		d.drain(w, o, blocked)
 		return
 	}
@@ -217,10 +216,10 @@ func (d *Rules) natsRemoved(w *World, o *Decision, force bool) bool {
 			return false
 		}
 	}
-	last := []Key{{"Secret", d.Names.NATSUsers()}, {"Secret", d.Names.NATSCA()}, {"Secret", d.Names.NATSTLS()}, {"ConfigMap", d.Names.NATSConfig()}}
+	last := []Key{{"Secret", d.Names.NATSTLS()}, {"ConfigMap", d.Names.NATSConfig()}}
 	left := false
 	for _, key := range w.keys() {
-		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) {
+		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !d.lasting(key) {
 			o.delete(u)
 			left = true
 		}

@@ -154,12 +154,12 @@ var Kinds = []schema.GroupVersionKind{
 // among them.
 func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []Key {
 	n := d.Names
-	planned := []Key{{"ConfigMap", n.Backends()}, {"ConfigMap", n.ControllerState()}}
+	planned := []Key{{"ConfigMap", n.Backends()}, {"ConfigMap", n.ControllerState()}, {"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}}
 	if spec.Backend.Type.Canonical() == operatorv1alpha1.EventMesh {
 		planned = append(planned, Key{"Broker", n.Broker()})
 	} else {
 		planned = append(planned, Key{"StatefulSet", n.NATS()}, Key{"Service", n.NATS()}, Key{"Service", n.NATSHeadless()}, Key{"ConfigMap", n.NATSConfig()},
-			Key{"Secret", n.NATSUsers()}, Key{"Secret", n.NATSCA()}, Key{"Secret", n.NATSTLS()})
+			Key{"Secret", n.NATSTLS()})
 		if spec.Backend.Config.NATSStreamReplicas > 1 {
 			planned = append(planned, Key{"PodDisruptionBudget", n.NATS()})
 		}

@@ -221,9 +221,13 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 	}
 	is := w.Object("Secret", name)
 	if is == nil {
+		plane := backend.PlaneShared
+		if name == a.Names.NATSTLS() {
+			plane = backend.PlaneNATS
+		}
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Namespace: a.Namespace, Name: name, Annotations: w.Eventing.Spec.Annotations,
-			Labels: a.Names.Labels(backend.PlaneNATS, "nats", a.Version, w.Eventing.Spec.Labels),
+			Labels: a.Names.Labels(plane, "nats", a.Version, w.Eventing.Spec.Labels),
 		}, Data: content}
 		return a.client.Create(ctx, s, client.FieldOwner(a.Names.Owner()))
 	}
