@@ -403,11 +403,15 @@ func TestTeardown(t *testing.T) {
 		},
 		{
 			reason: "NATS is away", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
+			prepare: func(s *scene) { s.w.NATS = NATS{Away: silence} },
+		},
+		{
+			reason: "NATS is away for some seconds", state: operatorv1alpha1.StateDeleting, says: operatorv1alpha1.ReasonDeleting,
 			prepare: func(s *scene) { s.w.NATS = NATS{} },
 		},
 		{
 			reason: "NATS is away, and its ConfigMap, too", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
-			prepare: func(s *scene) { s.w.NATS = NATS{}; delete(s.w.Ours, Key{"ConfigMap", "eventing-nats-config"}) },
+			prepare: func(s *scene) { s.w.NATS = NATS{Away: silence}; delete(s.w.Ours, Key{"ConfigMap", "eventing-nats-config"}) },
 		},
 		{
 			reason: "somebody is subscribed", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonSubscriptions,
@@ -420,7 +424,7 @@ func TestTeardown(t *testing.T) {
 		{
 			reason: "an old mark of another epoch proves nothing", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
 			prepare: func(s *scene) {
-				s.w.NATS = NATS{}
+				s.w.NATS = NATS{Away: silence}
 				s.patch(Patch{Observed: s.w.Ours[Key{"ConfigMap", "eventing-nats-config"}], Merge: map[string]any{"data": map[string]any{drainedKey: "e0"}}})
 			},
 		},

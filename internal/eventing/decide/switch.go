@@ -506,6 +506,11 @@ func (t *turn) leaveNATS() {
 		t.natsRemoved(w, t.o, true)
 		return
 	}
+	if w.silent() {
+		t.step(operatorv1alpha1.ReasonDraining, "NATS does not answer now.%s", w.problem())
+		t.o.look(silence - w.NATS.Away)
+		return
+	}
 	blocked := func(reason, format string, args ...any) {
 		if reason != operatorv1alpha1.ReasonDangling {
 			reason = operatorv1alpha1.ReasonDraining

@@ -76,6 +76,11 @@ func (d *Rules) teardown(w *World, o *Decision) {
 // drain stops the publisher and empties NATS. What would keep it from that is found out first: until then, events are taken.
 func (d *Rules) drain(w *World, o *Decision, blocked func(reason, format string, args ...any)) {
 	switch {
+	case w.silent():
+		o.look(silence - w.NATS.Away)
+		o.AtLeast(operatorv1alpha1.StateDeleting)
+		o.Condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "NATS does not answer now.%s", w.problem())
+		return
 	case !w.NATS.Connected, len(w.NATS.OtherStreams) > 0, w.NATS.Stream != nil && len(foreignConsumers(w)) > 0:
 		d.emptied(w, o, blocked)
 		return
@@ -92,6 +97,21 @@ func (d *Rules) drain(w *World, o *Decision, blocked func(reason, format string,
 	o.Condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "The stream is closed, and is watched until it stays empty.")
 }
 
+// silent tells whether NATS has been away for a short time only.
+func (w *World) silent() bool { return !w.NATS.Connected && w.NATS.Away < silence }
+
+// problem is why NATS does not answer, as a sentence with a space before it; "" if nothing is known.
+func (w *World) problem() string {
+	problem := podProblem(w.podsOf(natsComponent))
+	if problem == "" {
+		problem = w.NATS.Problem
+	}
+	if problem == "" {
+		return ""
+	}
+	return " " + strings.TrimSuffix(problem, ".") + "." // some end as the errors do that they quote
+}
+
 func (w *World) accepts(names backend.Names) bool {
 	contract, err := backend.ParseBackends(contractData(w.Object("ConfigMap", names.Backends())))
 	return err == nil && len(contract.Accept) > 0
@@ -104,14 +124,7 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 	config := w.Object("ConfigMap", d.Names.NATSConfig())
 	switch {
 	case !w.NATS.Connected:
-		problem := podProblem(w.podsOf(natsComponent))
-		if problem == "" {
-			problem = w.NATS.Problem
-		}
-		if problem != "" { // some end as the errors do that they quote
-			problem = " " + strings.TrimSuffix(problem, ".") + "."
-		}
-		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer.%s", problem)
+		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer.%s", w.problem())
 		return false
 	case len(w.NATS.OtherStreams) > 0:
 		o.look(askAgain) // streams are not watched

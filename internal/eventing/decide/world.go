@@ -72,6 +72,8 @@ type NATS struct {
 	// Connected: a server answers the operator. Problem says why none does.
 	Connected bool
 	Problem   string
+	// Away is for how long no server has answered, since the operator started.
+	Away time.Duration
 	// Stream is nil if there is none.
 	Stream *jetstream.StreamInfo
 	// Consumers are all of the stream, read only where a decision needs them.

@@ -34,6 +34,8 @@ type connection struct {
 	conn    *nats.Conn
 	account uint64 // a hash of what conn was made with
 	problem error  // of the last try to connect
+	// away is when NATS was first found away, by this operator or after it had answered.
+	away time.Time
 	// empty is when the stream was; stuck is when it held events that no consumer has to deliver.
 	empty, stuck steady
 }
@@ -127,6 +129,20 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 	}
 	w.NATS.Connected = true
 	w.NATS.StaleCertificate = stale(conn, d.Certificate(w))
+}
+
+// since notes for how long no server has answered.
+func (c *connection) since(w *decide.World) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case w.NATS.Connected:
+		c.away = time.Time{}
+	case c.away.IsZero():
+		c.away = w.Now
+	default:
+		w.NATS.Away = w.Now.Sub(c.away)
+	}
 }
 
 func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn, d *decide.Rules) error {

@@ -59,6 +59,7 @@ func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (
 	} else {
 		ob.nats.close()
 	}
+	ob.nats.since(w)
 	return w, nil
 }
 
