@@ -338,6 +338,53 @@ func TestSoakFlippedBack(t *testing.T) {
 	}
 }
 
+// TestSoakFaults switches to both backends, deletes the Eventing and installs it again, while one in five requests of the operator fails at random.
+func TestSoakFaults(t *testing.T) {
+	const rate, limit = 0.2, 10 * time.Minute
+	switches := number(t, "EVENTING_SOAK_FAULTY", 8)
+	o := startOutside(t)
+	o.accepted(t, 500)
+	requests, faults := 0, 0
+	faulty := func(seed uint64, do func(t *testing.T)) string {
+		o.released(t)
+		proxy, kubeconfig := o.proxy(t)
+		defer proxy.Close()
+		nats := o.cut(t, 0)
+		defer nats.Close()
+		dealt := proxy.RandomFaults(seed, rate)
+		p := o.supervise(t, kubeconfig, nats)
+		defer p.Kill()
+		do(t)
+		n, failed := dealt.Total()
+		requests, faults = requests+n, faults+failed
+		return dealt.String()
+	}
+	to := "NATS"
+	for i := range switches {
+		to = []string{"EventMesh", "NATS"}[i%2]
+		o.prober.Step(fmt.Sprintf("faults, seed %d, to %s", i, to))
+		began := time.Now()
+		dealt := faulty(uint64(i), func(t *testing.T) { //nolint:gosec // it is not negative
+			o.want(t, to)
+			o.switched(t, to, limit)
+		})
+		o.only(t, to)
+		t.Logf("to %s in %.0f s, seed %d: %s", to, time.Since(began).Seconds(), i, dealt)
+		o.accepted(t, 200)
+	}
+	o.nothingLost(t)
+	o.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "--all", "--timeout=60s")
+	dealt := faulty(uint64(switches), func(t *testing.T) { //nolint:gosec // it is above 0
+		o.deleted(t, 0)
+		o.install(t)
+	})
+	t.Logf("deleted and installed, seed %d: %s", switches, dealt)
+	t.Logf("%d switches, %d of %d requests failed", switches, faults, requests)
+	if faults*10 < requests {
+		t.Errorf("%d of %d requests failed", faults, requests)
+	}
+}
+
 // deletedDuring deletes the Eventing at the n-th write of a switch. Then nobody publishes any more, the Subscriptions are deleted, and the
 // Eventing goes. Everything is there again when it returns.
 func (o *outside) deletedDuring(t *testing.T, to string, n int) {
