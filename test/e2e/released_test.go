@@ -192,6 +192,40 @@ func TestReleased(t *testing.T) {
 	r.do(t, e.Kubeconfig, "kubectl -n shop delete subscriptions.eventing.kyma-project.io orders --timeout=30s\n"+module[1])
 }
 
+// TestReleasedCharts migrates Kyma 1.10 on a node with the chart of a version, which is installed by its digest, as docs/releases.md says. Kyma's own
+// charts have no hooks.
+func TestReleasedCharts(t *testing.T) {
+	u := newUpgrade(t, 4)
+	r := makeRelease(t, u.Registry)
+	for _, component := range standard.components() {
+		u.must(t, component, "1.10")
+	}
+	u.load(t)
+	const connector = "application-connector"
+	if err := helm.WriteChart(filepath.Join(u.charts, "1.11", connector), map[string]string{
+		"Chart.yaml":               "apiVersion: v1\nname: " + connector + "\nversion: 1.11.0\n",
+		"templates/configmap.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + connector + ", namespace: " + namespaceOf(connector) + "}\ndata: {version: \"1.11\"}\n",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	doc := blocks(t, "docs/releases.md")
+	r.do(t, "", doc[0])
+	installed := func(block string) {
+		t.Helper()
+		began := time.Now()
+		r.do(t, u.Kubeconfig, strings.NewReplacer("helm upgrade", "helm upgrade --plain-http", "standalone=true", "standalone=true,leaseSeconds=5").Replace(block))
+		u.progress(t, "the chart by its digest, in %.0f s", time.Since(began).Seconds())
+	}
+	installed(doc[5])
+	u.expect(t, "before the switch", state{HTTPSources: 2, Triggers: 2, Subscriptions: 2, Publisher: 2, Controller: 1, Definition: true}, nil)
+	u.must(t, connector, "1.11")
+	installed(doc[6])
+	u.expect(t, "after the switch", state{HTTPSources: 2, Triggers: 2, Definition: true}, []string{
+		"pre-httpsource-sync: nothing-to-do", "pre-serviceinstance-recreate: nothing-to-do", "pre-trigger-sync: nothing-to-do",
+		"post-eventservice-verify: nothing-to-do", "post-trigger-sync: succeeded", "post-eventbus-scaledown: succeeded",
+	})
+}
+
 // imagesOf are the images of the pods of eventing.
 func (e *eventing) imagesOf(t *testing.T) (images []string) {
 	t.Helper()
