@@ -69,6 +69,9 @@ func makeRelease(t *testing.T, registry string) *release {
 	script(fmt.Sprintf("make release VERSION=%s KEY=%s REPOSITORY=%s PLATFORMS=linux/amd64 PUSH=1", releasedVersion, key, released))
 	script(fmt.Sprintf("go run ./release verify -key %s/release.pub bin/release/%s && go run ./release verify -key %s/release.pub %s:%s", work, releasedVersion, work, released, releasedVersion))
 	t.Logf("made, pushed and verified in %.0f s", time.Since(began).Seconds())
+	for _, images := range []string{"bin/release/" + releasedVersion + "/oci", "-"} { // as docs/module.md makes the module of a version
+		script(fmt.Sprintf("make module MODULE_IMAGES=%s REPOSITORY=%s && diff -r dist/%s bin/release/%s/dist", images, released, releasedVersion, releasedVersion))
+	}
 
 	r := &release{dir: filepath.Join(work, "downloads"), path: filepath.Join(work, "tools"), home: t.TempDir()}
 	if err := os.CopyFS(r.dir, os.DirFS(filepath.Join(clone, "bin", "release", releasedVersion))); err != nil {
