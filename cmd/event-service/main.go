@@ -27,71 +27,51 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
-	stop()
-	os.Exit(code)
+	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stderr) })
 }
-
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 func run(ctx context.Context, args []string, env func(string) string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "event-service: %v\nevent-service --help lists the flags\n", err)
-		return exitUsage
+	if err != nil {
+		return program.Refused("event-service", err, stderr)
 	}
-	log, requests := eventservice.NewLoggers(stderr, o.logLevel)
+	log, requests := program.NewLoggers(stderr, o.logLevel)
 	served := o.server
 	served.Subscriptions = subscriptions(env("KUBECONFIG"), o.server.RequestTimeout, log)
 	server, err := eventservice.New(served, log, requests)
 	if err != nil {
 		fmt.Fprintf(stderr, "event-service: %v\n", err)
-		return exitUsage
+		return program.Usage
 	}
 	err = server.Listen(ctx, o.externalAPIPort, o.metricsPort, zap.String("eventMeshURL", served.MeshURL), zap.String("sourceId", served.SourceID), zap.Strings("ignored", o.ignored))
 	if err != nil {
 		log.Error("ended", zap.Error(err))
-		return exitFailed
+		return program.Failed
 	}
-	return exitOK
+	return program.OK
 }
 
 // subscriptions finds the cluster. Without one, events are still accepted.
 func subscriptions(kubeconfig string, timeout time.Duration, log *zap.Logger) eventservice.Subscriptions {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	cfg, err := program.Cluster(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, "event-service eventmesh-migration")
 	if err != nil {
 		log.Warn("no kubeconfig: GET /subscribed will fail", zap.Error(err))
 		return nil
 	}
-	cfg.UserAgent = "event-service eventmesh-migration"
 	triggers, err := subscribed.New(cfg, timeout)
 	if err != nil {
 		log.Warn("cannot create a client for the cluster: GET /subscribed will fail", zap.Error(err))

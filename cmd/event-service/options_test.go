@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 )
 
@@ -74,11 +75,11 @@ func TestExitCodes(t *testing.T) {
 		want         int
 		said         string
 	}{
-		{"told to end at once", quick + "http://localhost:1", exitOK, "every request is answered"},
-		{"help is no mistake", "--help", exitOK, "-eventMeshURL"},
-		{"no URL", "--sourceId=shop", exitUsage, "--eventMeshURL is required"},
-		{"a URL that is none", quick + "shop.kyma-integration", exitUsage, "not of the form"},
-		{"a source that is none", quick + "http://localhost:1 --sourceId=%zz", exitUsage, "no URI reference"},
+		{"told to end at once", quick + "http://localhost:1", program.OK, "every request is answered"},
+		{"help is no mistake", "--help", program.OK, "-eventMeshURL"},
+		{"no URL", "--sourceId=shop", program.Usage, "--eventMeshURL is required"},
+		{"a URL that is none", quick + "shop.kyma-integration", program.Usage, "not of the form"},
+		{"a source that is none", quick + "http://localhost:1 --sourceId=%zz", program.Usage, "no URI reference"},
 	} {
 		var stderr strings.Builder
 		code := run(ended, strings.Fields(tc.args), func(string) string { return "" }, &stderr)

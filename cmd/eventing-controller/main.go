@@ -23,82 +23,38 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
-	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/controller"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
 	// Each event is garbage a moment later. Less work on that is worth the memory: it stays far below its limit.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
 	}
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
-	stop()
-	os.Exit(code)
+	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stderr) })
 }
-
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 func run(ctx context.Context, args []string, env func(string) string, stderr io.Writer) int {
 	o, level, err := parse(args, env, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "eventing-controller: %v\neventing-controller --help lists the flags\n", err)
-		return exitUsage
+	if err != nil {
+		return program.Refused("eventing-controller", err, stderr)
 	}
-	log := newLogger(stderr, level)
-	config, err := connection(env("KUBECONFIG"))
+	log, _ := program.NewLoggers(stderr, level)
+	config, err := program.Cluster(&clientcmd.ClientConfigLoadingRules{ExplicitPath: env("KUBECONFIG")}, "eventing-controller eventmesh-migration")
 	if err == nil {
 		err = controller.Run(ctx, config, o, log)
 	}
 	if err != nil {
 		log.Error("ended", zap.Error(err))
-		return exitFailed
+		return program.Failed
 	}
-	return exitOK
-}
-
-// connection is the way to the API server: a kubeconfig, or that of the pod.
-func connection(kubeconfig string) (*rest.Config, error) {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("cannot find the API server: %w", err)
-	}
-	config.UserAgent = "eventing-controller eventmesh-migration"
-	return config, nil
-}
-
-// newLogger writes JSON lines. Of lines that are alike, the first hundred a second and then each hundredth: a sink that is down must not
-// fill a disk.
-func newLogger(w io.Writer, level zapcore.Level) *zap.Logger {
-	c := zap.NewProductionEncoderConfig()
-	c.TimeKey, c.MessageKey = "time", "message"
-	c.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	c.EncodeDuration = zapcore.SecondsDurationEncoder
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(c), zapcore.Lock(zapcore.AddSync(w)), level)
-	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, 100, 100))
+	return program.OK
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/controller"
 )
 
@@ -69,9 +70,9 @@ func TestExitCodes(t *testing.T) {
 		want         int
 		said         string
 	}{
-		{"help is no mistake", "--help", nil, exitOK, "-dead-letter-sink"},
-		{"a mistake", "--log-level=loud", nil, exitUsage, "--help lists the flags"},
-		{"no cluster", "", map[string]string{"KUBECONFIG": "/does/not/exist"}, exitFailed, "cannot find the API server"},
+		{"help is no mistake", "--help", nil, program.OK, "-dead-letter-sink"},
+		{"a mistake", "--log-level=loud", nil, program.Usage, "--help lists the flags"},
+		{"no cluster", "", map[string]string{"KUBECONFIG": "/does/not/exist"}, program.Failed, "cannot find the cluster"},
 	} {
 		var stderr strings.Builder
 		if code := run(t.Context(), strings.Fields(tc.args), func(name string) string { return tc.env[name] }, &stderr); code != tc.want || !strings.Contains(stderr.String(), tc.said) {

@@ -22,13 +22,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/zapr"
@@ -36,24 +33,14 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/manager"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 )
 
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
-
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr) })
 }
 
 type options struct {
@@ -65,30 +52,25 @@ type options struct {
 
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) int {
 	o, err := parse(args, env, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "eventing-manager: %v\neventing-manager --help lists the flags\n", err)
-		return exitUsage
-	case o.version:
-		fmt.Fprintln(stdout, version.String())
-		return exitOK
+	if err != nil {
+		return program.Refused("eventing-manager", err, stderr)
 	}
-	log := newLogger(stderr, o.level)
+	if o.version {
+		fmt.Fprintln(stdout, version.String())
+		return program.OK
+	}
+	_, log := program.NewLoggers(stderr, o.level)
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	cfg, err := program.Cluster(rules, "eventing-manager/"+version.String())
+	if err == nil {
+		err = manager.Run(ctx, cfg, o.manager, zapr.NewLogger(log))
+	}
 	if err != nil {
-		log.Error("no cluster", zap.Error(err))
-		return exitFailed
-	}
-	cfg.UserAgent = "eventing-manager/" + version.String()
-	if err := manager.Run(ctx, cfg, o.manager, zapr.NewLogger(log)); err != nil {
 		log.Error("ended", zap.Error(err))
-		return exitFailed
+		return program.Failed
 	}
-	return exitOK
+	return program.OK
 }
 
 func parse(args []string, env func(string) string, stderr io.Writer) (*options, error) {
@@ -139,13 +121,4 @@ func parse(args []string, env func(string) string, stderr io.Writer) (*options, 
 	}
 	m.Version = version.String()
 	return o, m.Validate()
-}
-
-// newLogger writes JSON lines.
-func newLogger(w io.Writer, level zapcore.Level) *zap.Logger {
-	cfg := zap.NewProductionEncoderConfig()
-	cfg.TimeKey, cfg.MessageKey = "time", "message"
-	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	cfg.EncodeDuration = zapcore.SecondsDurationEncoder
-	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), level))
 }

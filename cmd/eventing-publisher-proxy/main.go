@@ -27,60 +27,42 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"go.uber.org/zap"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/publisher"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
-	stop()
-	os.Exit(code)
+	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stderr) })
 }
-
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 func run(ctx context.Context, args []string, env func(string) string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "eventing-publisher-proxy: %v\neventing-publisher-proxy --help lists the flags\n", err)
-		return exitUsage
+	if err != nil {
+		return program.Refused("eventing-publisher-proxy", err, stderr)
 	}
-	log, requests := eventservice.NewLoggers(stderr, o.logLevel)
+	log, requests := program.NewLoggers(stderr, o.logLevel)
 	if err := serve(ctx, o, env("KUBECONFIG"), log, requests); err != nil {
 		log.Error("ended", zap.Error(err))
-		return exitFailed
+		return program.Failed
 	}
-	return exitOK
+	return program.OK
 }
 
 func serve(ctx context.Context, o *options, kubeconfig string, log, requests *zap.Logger) error {
-	cfg, err := cluster(kubeconfig)
+	cfg, err := program.Cluster(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, "eventing-publisher-proxy")
 	if err != nil {
-		return fmt.Errorf("cannot find the cluster: %w", err)
+		return err
 	}
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -121,15 +103,4 @@ func serve(ctx context.Context, o *options, kubeconfig string, log, requests *za
 	default:
 		return err
 	}
-}
-
-// cluster is that of a kubeconfig, else that of the pod.
-func cluster(kubeconfig string) (*rest.Config, error) {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	cfg.UserAgent = "eventing-publisher-proxy"
-	return cfg, nil
 }

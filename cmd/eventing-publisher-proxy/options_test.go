@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 )
 
@@ -76,9 +77,9 @@ func TestExitCodes(t *testing.T) {
 		want         int
 		said         string
 	}{
-		{"help is no mistake", "--help", exitOK, "-nats-seed-file"},
-		{"a flag is missing", "", exitUsage, "--namespace is required"},
-		{"no cluster", "--namespace=x --nats-seed-file=/seed --nats-ca-file=/ca --port=0 --metrics-port=0", exitFailed, "cannot find the cluster"},
+		{"help is no mistake", "--help", program.OK, "-nats-seed-file"},
+		{"a flag is missing", "", program.Usage, "--namespace is required"},
+		{"no cluster", "--namespace=x --nats-seed-file=/seed --nats-ca-file=/ca --port=0 --metrics-port=0", program.Failed, "cannot find the cluster"},
 	} {
 		var stderr strings.Builder
 		code := run(t.Context(), strings.Fields(tc.args), func(string) string { return "/nonexistent/kubeconfig" }, &stderr)

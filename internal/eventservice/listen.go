@@ -3,13 +3,10 @@ package eventservice
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
-	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 // Listen serves clients on a port, and probes and Prometheus on another one, until ctx ends and every request that was read is answered.
@@ -38,16 +35,4 @@ func (s *Server) Listen(ctx context.Context, port, metricsPort int, fields ...za
 	}
 	s.log.Info("serving", append([]zap.Field{zap.String("address", api.Addr().String())}, fields...)...)
 	return s.Serve(ctx, api)
-}
-
-// NewLoggers write JSON lines. Of lines that are alike, the first writes a hundred a
-// second and then each hundredth: an adapter that is down must not fill a disk. The
-// second writes all, for --requestLogging.
-func NewLoggers(w io.Writer, level zapcore.Level) (log, requests *zap.Logger) {
-	cfg := zap.NewProductionEncoderConfig()
-	cfg.TimeKey, cfg.MessageKey = "time", "message"
-	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	cfg.EncodeDuration = zapcore.SecondsDurationEncoder
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(cfg), zapcore.Lock(zapcore.AddSync(w)), level)
-	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, 100, 100)), zap.New(core)
 }
