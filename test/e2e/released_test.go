@@ -224,8 +224,8 @@ func TestReleasedCharts(t *testing.T) {
 	u.must(t, connector, "1.11")
 	installed(doc[6])
 	u.expect(t, "after the switch", state{HTTPSources: 2, Triggers: 2, Definition: true}, []string{
-		"pre-httpsource-sync: nothing-to-do", "pre-serviceinstance-recreate: nothing-to-do", "pre-trigger-sync: nothing-to-do",
-		"post-eventservice-verify: nothing-to-do", "post-trigger-sync: succeeded", "post-eventbus-scaledown: succeeded",
+		"pre-httpsource-sync: nothing-to-do", "pre-serviceinstance-recreate: nothing-to-do", "pre-trigger-sync: succeeded",
+		"post-eventservice-verify: nothing-to-do", "post-trigger-sync: nothing-to-do", "post-eventbus-scaledown: succeeded",
 	})
 }
 
