@@ -411,7 +411,10 @@ func TestTeardown(t *testing.T) {
 		},
 		{
 			reason: "NATS is away, and its ConfigMap, too", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
-			prepare: func(s *scene) { s.w.NATS = NATS{Away: silence}; delete(s.w.Ours, Key{"ConfigMap", "eventing-nats-config"}) },
+			prepare: func(s *scene) {
+				s.w.NATS = NATS{Away: silence}
+				delete(s.w.Ours, Key{"ConfigMap", "eventing-nats-config"})
+			},
 		},
 		{
 			reason: "somebody is subscribed", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonSubscriptions,

@@ -10,11 +10,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // defaultClassAnnotation is on the StorageClass for claims that name none.
@@ -48,9 +50,19 @@ func (ob *Observer) Of(ctx context.Context, target operatorv1alpha1.BackendType,
 	return all, nil
 }
 
+// resources are what is served of a version. It asks again when the API server fails for a moment.
+func (ob *Observer) resources(ctx context.Context, version schema.GroupVersion) (list *metav1.APIResourceList, err error) {
+	const budget = 5 * time.Second
+	err = k8sutil.Retry(ctx, budget, nil, func(context.Context) (err error) {
+		list, err = ob.Discovery.ServerResourcesForGroupVersion(version.String())
+		return err
+	})
+	return list, err
+}
+
 func (ob *Observer) presence(ctx context.Context, r Requirement, dep *Dependency, now time.Time) error {
 	served := false
-	list, err := ob.Discovery.ServerResourcesForGroupVersion(r.kind.GroupVersion().String())
+	list, err := ob.resources(ctx, r.kind.GroupVersion())
 	switch {
 	case err == nil:
 		served = slices.ContainsFunc(list.APIResources, func(a metav1.APIResource) bool { return a.Name == r.resource })
@@ -116,8 +128,8 @@ func recentlyEstablished(crd *apiextensionsv1.CustomResourceDefinition, now time
 }
 
 // Mesh tells whether the kinds of the mesh are served, so that there can be objects of them.
-func (ob *Observer) Mesh() (bool, error) {
-	list, err := ob.Discovery.ServerResourcesForGroupVersion(Broker.GroupVersion().String())
+func (ob *Observer) Mesh(ctx context.Context) (bool, error) {
+	list, err := ob.resources(ctx, Broker.GroupVersion())
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

@@ -47,17 +47,20 @@ type steady struct {
 	since  time.Time
 }
 
-// lasts notes that something is so, or not, and returns for how long it was. Two reads with one last sequence prove that nothing was stored
-// in between.
-func (s *steady) lasts(is bool, info *jetstream.StreamInfo, now time.Time) time.Duration {
+// reading is when a request began and ended. What it says is of a time in between.
+type reading struct{ began, ended time.Time }
+
+// lasts notes that something is so, or not, and returns for how long it was at least. Two reads with one last sequence prove that nothing was
+// stored in between.
+func (s *steady) lasts(is bool, info *jetstream.StreamInfo, at reading) time.Duration {
 	switch {
 	case !is:
 		*s = steady{}
 		return 0
 	case s.since.IsZero() || !s.stream.Equal(info.Created) || s.last != info.State.LastSeq:
-		*s = steady{stream: info.Created, last: info.State.LastSeq, since: now}
+		*s = steady{stream: info.Created, last: info.State.LastSeq, since: at.ended}
 	}
-	return now.Sub(s.since)
+	return max(0, at.began.Sub(s.since))
 }
 
 func (c *connection) close() {
@@ -152,7 +155,9 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 	if err != nil {
 		return err
 	}
+	at := reading{began: time.Now()}
 	s, err := js.Stream(ctx, backend.Stream)
+	at.ended = time.Now()
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 	case err != nil:
@@ -183,13 +188,13 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 				return err
 			}
 		}
-		w.NATS.Quiet, w.NATS.Dangling = c.quiet(info, w.Now, d), c.dangling(info, w.NATS.Consumers, w.Now)
+		w.NATS.Quiet, w.NATS.Dangling = c.quiet(info, at, d), c.dangling(info, w.NATS.Consumers, at)
 	}
 	return nil
 }
 
 // quiet tells whether a closed stream was empty for long enough.
-func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decide.Rules) bool {
+func (c *connection) quiet(info *jetstream.StreamInfo, at reading, d *decide.Rules) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	closed, ok := stream.ClosedAt(info.Config)
@@ -197,18 +202,18 @@ func (c *connection) quiet(info *jetstream.StreamInfo, now time.Time, d *decide.
 	if !ok && !stream.Open(info.Config) && info.State.LastSeq == 0 && info.State.Msgs == 0 {
 		return true // it was never open
 	}
-	lasts := c.empty.lasts(ok && now.Sub(closed) >= d.DrainDelay, info, now)
+	lasts := c.empty.lasts(ok && at.began.Sub(closed) >= d.DrainDelay, info, at)
 	return lasts > 0 && lasts >= d.DrainWatch
 }
 
 // dangling tells whether a closed stream has held events for long that no consumer has to deliver. The consumers are read after the stream,
 // so one look alone proves nothing.
-func (c *connection) dangling(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, now time.Time) bool {
+func (c *connection) dangling(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, at reading) bool {
 	const limit = 10 * time.Minute
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	busy := slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.NumPending > 0 || c.NumAckPending > 0 })
-	return c.stuck.lasts(!stream.Open(info.Config) && info.State.Msgs > 0 && current(info) && !busy, info, now) >= limit
+	return c.stuck.lasts(!stream.Open(info.Config) && info.State.Msgs > 0 && current(info) && !busy, info, at) >= limit
 }
 
 // current tells whether each copy of the stream is up to date: a leader that was cut off answers with an old state.

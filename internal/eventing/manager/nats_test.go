@@ -18,6 +18,7 @@ func TestQuietAndDangling(t *testing.T) {
 	idle, busy := []*jetstream.ConsumerInfo{{}}, []*jetstream.ConsumerInfo{{}, {NumAckPending: 1}}
 	type look struct {
 		after           time.Duration // since the close
+		took            time.Duration
 		messages, last  uint64
 		another         bool // stream of the same name
 		behind          bool // a copy is
@@ -29,6 +30,7 @@ func TestQuietAndDangling(t *testing.T) {
 		looks  []look
 	}{
 		{"empty, and stays so", []look{{after: 7 * time.Second, last: 5}, {after: 21 * time.Second, last: 5}, {after: 22 * time.Second, last: 5, quiet: true}}},
+		{"an answer that took long", []look{{after: 7 * time.Second, took: 3 * time.Second, last: 5}, {after: 24 * time.Second, last: 5}, {after: 25 * time.Second, took: 3 * time.Second, last: 5, quiet: true}}},
 		{"what is seen too early does not count", []look{{after: 5 * time.Second, last: 5}, {after: 20 * time.Second, last: 5}, {after: 34 * time.Second, last: 5}, {after: 35 * time.Second, last: 5, quiet: true}}},
 		{"an event came and went", []look{{after: 7 * time.Second, last: 5}, {after: 22 * time.Second, last: 6}, {after: 37 * time.Second, last: 6, quiet: true}}},
 		{"an event is there", []look{{after: 7 * time.Second, last: 5}, {after: 10 * time.Second, messages: 1, last: 5}, {after: 22 * time.Second, last: 5}}},
@@ -51,9 +53,9 @@ func TestQuietAndDangling(t *testing.T) {
 				if l.behind {
 					info.Cluster = &jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{{Current: false}}}
 				}
-				now := began.Add(l.after)
-				quiet := c.quiet(info, now, &decide.Rules{DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second})
-				if dangling := c.dangling(info, l.consumers, now); quiet != l.quiet || dangling != l.dangling {
+				at := reading{began: began.Add(l.after), ended: began.Add(l.after + l.took)}
+				quiet := c.quiet(info, at, &decide.Rules{DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second})
+				if dangling := c.dangling(info, l.consumers, at); quiet != l.quiet || dangling != l.dangling {
 					t.Errorf("look %d: quiet %v, dangling %v, want %v and %v", i+1, quiet, dangling, l.quiet, l.dangling)
 				}
 			}

@@ -41,7 +41,7 @@ func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (
 	if err := ob.dependencies(ctx, w); err != nil {
 		return nil, err
 	}
-	mesh, err := ob.needs.Mesh()
+	mesh, err := ob.needs.Mesh(ctx)
 	if err != nil {
 		return nil, err
 	}

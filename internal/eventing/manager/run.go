@@ -209,10 +209,11 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	}
 	nats := &connection{url: o.NATSURL, changed: wake}
 	defer nats.close()
+	reader := patient{mgr.GetAPIReader()}
 	r := &reconciler{
 		Rules: d, client: mgr.GetClient(),
-		observer: &observer{Rules: d, reader: mgr.GetAPIReader(), needs: &dependency.Observer{Reader: mgr.GetAPIReader(), Discovery: api}, nats: nats},
-		actor:    &actor{Rules: d, client: mgr.GetClient(), reader: mgr.GetAPIReader(), nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
+		observer: &observer{Rules: d, reader: reader, needs: &dependency.Observer{Reader: reader, Discovery: api}, nats: nats},
+		actor:    &actor{Rules: d, client: mgr.GetClient(), reader: reader, nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
 	}
 	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var all operatorv1alpha1.EventingList
