@@ -25,8 +25,9 @@ func commandsOf(t *testing.T) []string {
 	for _, block := range bashBlock.FindAllStringSubmatch(string(raw), -1) {
 		blocks = append(blocks, strings.NewReplacer("0.1.0", "9.9.9", repository, made.about.Repository, "bin/release/0.1.0", made.dir).Replace(block[1]))
 	}
-	if len(blocks) != 5 {
-		t.Fatalf("docs/releases.md has %d blocks of commands, not 5", len(blocks))
+	const documented = 7 // the last two, which need a node, are for TestReleasedCharts
+	if len(blocks) != documented {
+		t.Fatalf("docs/releases.md has %d blocks of commands, not %d", len(blocks), documented)
 	}
 	return blocks
 }
