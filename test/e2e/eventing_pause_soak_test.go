@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -147,31 +146,27 @@ func (s *switching) leadingController(t *testing.T) (pid int, pod string) {
 			return err
 		}
 		pod, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
-		is, err := s.client.CoreV1().Pods(eventingNamespace).Get(ctx, pod, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		pid, err = processOf(string(is.UID), "/eventing-controller")
+		pid, err = processOf(pod, "/eventing-controller")
 		return err
 	})
 	return pid, pod
 }
 
-// processOf is the process of a program in a pod.
-func processOf(uid, program string) (int, error) {
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+// processOf is the process of a program in a pod: the name of the pod is that of its host.
+func processOf(pod, program string) (int, error) {
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
 	}
-	for _, path := range groups {
-		group, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(strings.ReplaceAll(string(group), "_", "-"), uid) {
+	for _, path := range commands {
+		command, err := os.ReadFile(path)
+		if err != nil || !strings.HasSuffix(strings.SplitN(string(command), "\x00", 2)[0], program) {
 			continue
 		}
-		command, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if err == nil && strings.HasSuffix(strings.SplitN(string(command), "\x00", 2)[0], program) {
+		environment, err := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
+		if err == nil && slices.Contains(strings.Split(string(environment), "\x00"), "HOSTNAME="+pod) {
 			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		}
 	}
-	return 0, errors.New("no process runs " + program)
+	return 0, fmt.Errorf("no process runs %s in Pod %s", program, pod)
 }
