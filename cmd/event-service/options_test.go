@@ -75,7 +75,7 @@ func TestExitCodes(t *testing.T) {
 		want         int
 		said         string
 	}{
-		{"told to end at once", quick + "http://localhost:1", program.OK, "every request is answered"},
+		{"ended before it serves", quick + "http://localhost:1", program.OK, "every request is answered"},
 		{"help is no mistake", "--help", program.OK, "-eventMeshURL"},
 		{"no URL", "--sourceId=shop", program.Usage, "--eventMeshURL is required"},
 		{"a URL that is none", quick + "shop.kyma-integration", program.Usage, "not of the form"},

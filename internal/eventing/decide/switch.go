@@ -125,13 +125,13 @@ func (d *Rules) exists(w *World, b operatorv1alpha1.BackendType) bool {
 	if b == operatorv1alpha1.EventMesh && len(w.Triggers) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(w.keys(), func(k Key) bool { return w.Ours[k].GetLabels()[backend.PlaneLabel] == plane && !d.lasting(k) })
+	return slices.ContainsFunc(w.keys(), func(k Key) bool { return w.Ours[k].GetLabels()[backend.PlaneLabel] == plane && !d.Lasting(k) })
 }
 
-// lasting tells whether an object of NATS stays while the backend is EventMesh. The pods of the controller have the Secrets of lasting objects
-// as volumes, and a kubelet needs up to 90 s until it has written a new Secret into a running pod. That is how long a switch to NATS would wait.
+// Lasting tells whether an object of NATS stays while the backend is EventMesh. These are the Secrets that the controller's pods have as volumes.
+// A kubelet needs up to 90 s until it has written a new Secret into a running pod, and a switch to NATS would wait for that.
 // An older version has given them the label of NATS.
-func (d *Rules) lasting(k Key) bool {
+func (d *Rules) Lasting(k Key) bool {
 	return k == Key{"Secret", d.Names.NATSUsers()} || k == Key{"Secret", d.Names.NATSCA()}
 }
 
@@ -171,7 +171,7 @@ func (t *turn) installed() bool {
 		o.do(Credentials{t.Names.NATSUsers()})
 	}
 	for _, name := range t.pki(w) {
-		if name == t.Names.NATSCA() || t.target == operatorv1alpha1.NATS || w.Has("StatefulSet") {
+		if t.Lasting(Key{"Secret", name}) || t.target == operatorv1alpha1.NATS || w.Has("StatefulSet") {
 			o.do(Credentials{name})
 		}
 	}

@@ -232,7 +232,7 @@ func (d *Rules) natsRemoved(w *World, o *Decision, force bool) bool {
 	last := []Key{{"Secret", d.Names.NATSTLS()}, {"ConfigMap", d.Names.NATSConfig()}}
 	left := false
 	for _, key := range w.keys() {
-		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !d.lasting(key) {
+		if u := w.Ours[key]; u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneNATS) && !slices.Contains(last, key) && !d.Lasting(key) {
 			o.delete(u)
 			left = true
 		}

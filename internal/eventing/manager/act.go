@@ -221,9 +221,9 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 	}
 	is := w.Object("Secret", name)
 	if is == nil {
-		plane := backend.PlaneShared
-		if name == a.Names.NATSTLS() {
-			plane = backend.PlaneNATS
+		plane := backend.PlaneNATS
+		if a.Lasting(decide.Key{Kind: "Secret", Name: name}) {
+			plane = backend.PlaneShared
 		}
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Namespace: a.Namespace, Name: name, Annotations: w.Eventing.Spec.Annotations,
