@@ -50,10 +50,12 @@ func (ob *Observer) Of(ctx context.Context, target operatorv1alpha1.BackendType,
 	return all, nil
 }
 
+// ReadBudget is how long a read is repeated that fails for a moment.
+const ReadBudget = 5 * time.Second
+
 // resources are what is served of a version. It asks again when the API server fails for a moment.
 func (ob *Observer) resources(ctx context.Context, version schema.GroupVersion) (list *metav1.APIResourceList, err error) {
-	const budget = 5 * time.Second
-	err = k8sutil.Retry(ctx, budget, nil, func(context.Context) (err error) {
+	err = k8sutil.Retry(ctx, ReadBudget, nil, func(context.Context) (err error) {
 		list, err = ob.Discovery.ServerResourcesForGroupVersion(version.String())
 		return err
 	})

@@ -48,10 +48,6 @@ type actor struct {
 
 // do carries out one action.
 func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) error {
-	// An operator that slept must not act on what it saw before: another one may have taken over.
-	if err := a.fence.Check(); err != nil {
-		return err
-	}
 	logr.FromContextOrDiscard(ctx).Info("acting", "action", todo.String())
 	owner := client.FieldOwner(a.Names.Owner())
 	switch todo := todo.(type) {
@@ -166,17 +162,23 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 	if err != nil {
 		return err
 	}
-	switch todo := todo.(type) {
-	case decide.CreateStream:
-		_, err = js.CreateStream(ctx, todo.Config)
-	case decide.UpdateStream:
-		var s jetstream.Stream
-		if s, err = js.Stream(ctx, backend.Stream); err != nil {
-			break
+	if todo, ok := todo.(decide.UpdateStream); ok {
+		s, err := js.Stream(ctx, backend.Stream)
+		if err != nil {
+			return fmt.Errorf("cannot %s: %w", todo, err)
 		}
 		if is := s.CachedInfo(); !is.Created.Equal(todo.Observed.Created) || stream.Differs(is.Config, todo.Observed.Config) {
 			return fmt.Errorf("stream %s: %w", backend.Stream, errChanged)
 		}
+	}
+	// An operator that slept must not act on what it saw before. Writes to the API server are checked one by one (fence.Guard).
+	if err := a.fence.Check(); err != nil {
+		return err
+	}
+	switch todo := todo.(type) {
+	case decide.CreateStream:
+		_, err = js.CreateStream(ctx, todo.Config)
+	case decide.UpdateStream:
 		_, err = js.UpdateStream(ctx, todo.Config)
 	}
 	if err != nil {

@@ -177,9 +177,6 @@ func (r *reconciler) write(ctx context.Context, e *operatorv1alpha1.Eventing, st
 	if reflect.DeepEqual(normal(e.Status), normal(status)) {
 		return nil
 	}
-	if err := r.actor.fence.Check(); err != nil {
-		return err
-	}
 	before := e.DeepCopy()
 	e.Status = status
 	err := r.client.Status().Patch(ctx, e, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.Names.Owner()))

@@ -139,6 +139,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 	if err != nil {
 		return err
 	}
+	cfg.Wrap(lock.Guard) // the Lease itself has a client of its own
 	mgr, err := ctrl.NewManager(cfg, managerOptions(o, names, lock))
 	if err != nil {
 		return err
