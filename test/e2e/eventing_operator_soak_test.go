@@ -60,6 +60,13 @@ func (l *operatorLog) tail() string {
 	return string(text[max(0, len(text)-most):])
 }
 
+// count is how often they wrote a text.
+func (l *operatorLog) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.text.Bytes(), []byte(text))
+}
+
 // startOutside starts with the backend NATS, and ends the operator's own pod.
 func startOutside(t *testing.T) *outside {
 	t.Helper()

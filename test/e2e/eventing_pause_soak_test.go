@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -102,6 +103,63 @@ func (o *outside) paused(t *testing.T, to string, n int) {
 	if at.Verb == "delete" && late < http.StatusBadRequest {
 		t.Errorf("what was deleted late is %s", at)
 	}
+}
+
+// TestSoakLateChange pauses the operator while its change that closes the stream is under way to NATS, which has no versions. The spec is changed
+// back, and another operator goes back to NATS. Then the change arrives: the other operator opens the stream again, and no event is lost.
+func TestSoakLateChange(t *testing.T) {
+	const changes = 400 // bytes: a request that changes the stream has more, and one that reads it has fewer
+	o := startOutside(t)
+	o.accepted(t, 500)
+	o.released(t)
+	nats, err := faultproxy.StartCutAt(o.nats, func(_ int64, size int) bool { return size > changes && o.log.count(`"close stream`) > 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nats.Close)
+	_, kubeconfig := o.proxy(t)
+	leader := o.operator(t, kubeconfig, nats)
+	o.prober.Step("to EventMesh, paused while the stream is closed")
+	o.want(t, "EventMesh")
+	poll.Until(t, 5*time.Minute, "the operator closes the stream", func(context.Context) error {
+		select {
+		case <-nats.Held():
+			return nil
+		default:
+			return fmt.Errorf("it has sent %d pieces of data", nats.Sent())
+		}
+	})
+	leader.Signal(syscall.SIGSTOP)
+	o.prober.Step("back to NATS")
+	o.want(t, "NATS")
+	straight := o.cut(t, 0)
+	_, kubeconfig = o.proxy(t)
+	second := o.supervise(t, kubeconfig, straight)
+	defer second.Kill()
+	o.switched(t, "NATS", 5*time.Minute)
+	o.accepted(t, 200)
+
+	o.prober.Step("the change arrives")
+	opened := o.log.count(`"open stream`)
+	began := time.Now()
+	nats.Release()
+	poll.Until(t, time.Minute, "the second operator opens the stream that was closed late", func(context.Context) error {
+		if o.log.count(`"open stream`) == opened {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	t.Logf("opened again after %.1f s", time.Since(began).Seconds())
+	leader.Signal(syscall.SIGCONT)
+	if code := leader.Wait(); code != 1 {
+		t.Errorf("an operator that another one has replaced ends with %d", code)
+	}
+	o.accepted(t, 500)
+	if err := o.isSwitched(t.Context(), "NATS"); err != nil {
+		t.Error(err)
+	}
+	o.only(t, "NATS")
+	o.nothingLost(t)
 }
 
 // TestSoakPausedController pauses the process of the controller that leads, in switches to both backends, for longer than its Lease is valid.

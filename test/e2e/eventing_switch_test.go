@@ -73,7 +73,6 @@ func startSwitching(t *testing.T, of load) *switching {
 	if err := s.InstallKnative(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.patient(t)
 	// Kyma's own has the name of ours.
 	if err := s.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io"); err != nil {
 		t.Fatal(err)
@@ -99,15 +98,6 @@ func startSwitching(t *testing.T, of load) *switching {
 	s.prober.Step("NATS")
 	s.send(t)
 	return s
-}
-
-// patient gives Knative's dispatcher more time to answer the kubelet. Its probes allow 1 second, and all of a cluster runs on this machine:
-// without events for 6 seconds it would be restarted, again and again.
-func (s *switching) patient(t *testing.T) {
-	t.Helper()
-	s.do(t, "", "-n", "knative-eventing", "patch", "deployment", "imc-dispatcher", "--type=strategic", "-p",
-		`{"spec":{"template":{"spec":{"containers":[{"name":"dispatcher","livenessProbe":{"timeoutSeconds":10,"failureThreshold":10},"readinessProbe":{"timeoutSeconds":10}}]}}}}`)
-	s.rolledOut(t, "knative-eventing", "imc-dispatcher")
 }
 
 // install applies the Eventing and the Subscriptions, and waits until they are ready.

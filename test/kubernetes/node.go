@@ -104,6 +104,7 @@ func (c *ControlPlane) InstallKnative(ctx context.Context) error {
 			crds = append(crds, u)
 			names = append(names, u.GetName())
 		default:
+			patient(u)
 			rest = append(rest, u)
 		}
 	}
@@ -136,6 +137,26 @@ func (c *ControlPlane) InstallKnative(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// patient gives the pods of a Deployment more time to answer the kubelet. Knative allows 1 second, and all of a cluster runs on this machine:
+// a pod that is busy for some seconds would be restarted, again and again.
+func patient(u *unstructured.Unstructured) {
+	containers, found, err := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+	if u.GetKind() != "Deployment" || !found || err != nil {
+		return
+	}
+	for _, c := range containers {
+		for _, name := range []string{"livenessProbe", "readinessProbe"} {
+			if probe, ok := c.(map[string]any)[name].(map[string]any); ok {
+				probe["timeoutSeconds"] = int64(10)
+				if name == "livenessProbe" {
+					probe["failureThreshold"] = int64(10)
+				}
+			}
+		}
+	}
+	_ = unstructured.SetNestedSlice(u.Object, containers, "spec", "template", "spec", "containers") // it was there
 }
 
 func readManifests(path string) ([]*unstructured.Unstructured, error) {
