@@ -31,9 +31,11 @@ const (
 	// deliverDelay is how long new ones are still accepted: until then, some nodes send them here.
 	deliverDelay = 3 * time.Second
 	// meshPatience is how long the status of a Subscription says nothing of what the mesh waits for, and messagePatience how long another message waits
-	// for its turn. Of many Subscriptions, each would be written for each step of Knative.
+	// for its turn. Of many Subscriptions, each would be written for each step of Knative. So both are at least waitingPatience for each one that waits:
+	// together they are written about once in this time.
 	meshPatience    = 10 * time.Second
 	messagePatience = 45 * time.Second
+	waitingPatience = time.Second
 	// maxDeliverHeader bounds the header of a request: attributes of an event have at most 16 KiB together.
 	maxDeliverHeader = 64 << 10
 )
@@ -81,16 +83,16 @@ func (p *patience) left(s *eventingv1alpha2.Subscription, f findings, now time.T
 		delete(p.of, key)
 		return 0
 	}
-	most := meshPatience
+	wait := meshPatience
 	if !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool { return b.Epoch != f.serving.Epoch }) {
-		most = messagePatience
+		wait = messagePatience
 	}
 	w, known := p.of[key]
 	if !known || w.message != f.why {
 		w = waiting{f.why, now}
 		p.of[key] = w
 	}
-	return most - now.Sub(w.since)
+	return max(wait, time.Duration(len(p.of))*waitingPatience) - now.Sub(w.since)
 }
 
 func (p *patience) forget(subscription types.NamespacedName) {

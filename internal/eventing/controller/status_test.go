@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -171,6 +172,12 @@ func TestPatience(t *testing.T) {
 		tc.f.why = "b"
 		if left := p.left(s, tc.f, began.Add(tc.want)); left != tc.want {
 			t.Errorf("%s: another message is put off for %s", tc.reason, left)
+		}
+		for i := range 200 {
+			p.of[types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}] = waiting{"a", began}
+		}
+		if left := p.left(s, tc.f, began.Add(tc.want)); left != 201*waitingPatience {
+			t.Errorf("%s: one of 201 that wait is put off for %s", tc.reason, left)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -35,8 +38,11 @@ const (
 	// with a Trigger whose filter lets them through: a Knative that does not know such filters uses the one beside it.
 	mostAlone  = 2
 	aloneAfter = 4
-	// noteLimit is how long a process tries to write that a probe has come.
+	// gather is how long a process waits for more Triggers that the same probe comes through, and noteLimit how long it tries to write that.
+	gather    = 50 * time.Millisecond
 	noteLimit = time.Minute
+	// writers is how many Triggers are written at a time.
+	writers = 8
 	// anySource is the source of a probe for Triggers that take any.
 	anySource = "/probe"
 	// everyTrigger and oneTrigger are values of backend.ProbeAttribute. The filters of most Triggers let the first one through.
@@ -175,41 +181,63 @@ func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.noting[name] {
-		return
+	t.arrived[name] = true
+	if !t.noting {
+		t.noting = true
+		go t.noteArrived(context.WithoutCancel(ctx))
 	}
-	t.noting[name] = true
-	known := t.known
-	go func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
-		defer cancel()
-		if err := t.noteReached(ctx, known, name); err != nil {
-			t.log.Warn("cannot note that an event has come through a Trigger: another one is posted", zap.String("trigger", t.namespace+"/"+name), zap.Error(err))
-		}
-		t.mu.Lock()
-		delete(t.noting, name)
-		t.mu.Unlock()
-	}()
 }
 
-func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, name string) (err error) {
-	var u *unstructured.Unstructured
-	if known != nil {
-		u = known.Get(t.namespace, name) // one that was created again since has another UID, and is not written
+// noteArrived writes into the Triggers that a probe has come through, until no more do. They are read together: a probe comes through all Triggers,
+// and most of them may have been reached before.
+func (t *Triggers) noteArrived(ctx context.Context) {
+	for {
+		time.Sleep(gather)
+		t.mu.Lock()
+		names, known := slices.Collect(maps.Keys(t.arrived)), t.known
+		t.noting = len(names) > 0
+		clear(t.arrived)
+		t.mu.Unlock()
+		if len(names) == 0 {
+			return
+		}
+		limited, cancel := context.WithTimeout(ctx, noteLimit)
+		if err := t.noteReached(limited, known, names); err != nil {
+			t.log.Warn("cannot note that an event has come through Triggers: another one is posted", zap.Int("triggers", len(names)), zap.Error(err))
+		}
+		cancel()
 	}
-	if u == nil {
-		u, err = t.probed.Get(ctx, name, metav1.GetOptions{})
+}
+
+// noteReached writes into Triggers that a probe has come through them.
+func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, names []string) error {
+	if known == nil { // this process does not lead
+		known = t.collection(t.probed, func(u *unstructured.Unstructured) { delete(u.Object, "spec"); delete(u.Object, "status") })
+		if err := known.List(ctx); err != nil {
+			return ignoreNotFound(err)
+		}
 	}
-	switch {
-	case apierrors.IsNotFound(err), err == nil && reached(u):
-		return nil
-	case err != nil:
-		return err
+	var left []*unstructured.Unstructured
+	for _, name := range names {
+		if u := known.Get(t.namespace, name); u != nil && !reached(u) {
+			left = append(left, u)
+		}
 	}
+	errs := make([]error, len(left))
+	workqueue.ParallelizeUntil(ctx, writers, len(left), func(i int) { errs[i] = t.writeReached(ctx, left[i]) })
+	return errors.Join(errs...)
+}
+
+// writeReached writes the UID of a Trigger into it. One that was created again since has another UID, and is not written.
+func (t *Triggers) writeReached(ctx context.Context, u *unstructured.Unstructured) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "annotations": map[string]string{reachedAnnotation: string(u.GetUID())}}})
 	if err == nil {
-		_, err = t.probed.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = t.probed.Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 	}
+	return ignoreNotFound(err)
+}
+
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -57,8 +57,9 @@ type Triggers struct {
 	asked Broker // whose Triggers are probed
 	// of has the Subscription of each Trigger, by the name of the Trigger.
 	of map[string]types.NamespacedName
-	// noting has the names of Triggers that are being written because a probe has come.
-	noting map[string]bool
+	// arrived has the names of Triggers that a probe has come through and that are not written yet; noting: they are being written.
+	arrived map[string]bool
+	noting  bool
 }
 
 // New returns the Triggers in a namespace. client is the leader's, and probed that of any process. changed is called with the Subscription of each Trigger that comes, changes or goes.
@@ -66,7 +67,7 @@ func New(client, probed dynamic.Interface, namespace string, names backend.Names
 	return &Triggers{
 		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
 		namespace: namespace, names: names, version: version, log: log, changed: changed,
-		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1), noting: map[string]bool{},
+		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1), arrived: map[string]bool{},
 	}
 }
 
@@ -80,10 +81,7 @@ func (t *Triggers) Follow(ctx context.Context, need bool) error {
 		}
 		return nil
 	}
-	warn := func(err error) { t.log.Warn("cannot read Triggers, retrying", zap.Error(err)) }
-	known := k8sutil.NewCollection(t.triggers, metav1.ListOptions{LabelSelector: t.selector()}, nil, func(ctx context.Context, op func(context.Context) error) error {
-		return k8sutil.Retry(ctx, readBudget, warn, op)
-	})
+	known := t.collection(t.triggers, nil)
 	switch err := known.List(ctx); {
 	case apierrors.IsNotFound(err):
 		return ErrNoKind
@@ -105,8 +103,13 @@ func (t *Triggers) Follow(ctx context.Context, need bool) error {
 	return nil
 }
 
-func (t *Triggers) selector() string {
-	return labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.InstanceLabel: string(t.names)}.String()
+// collection is that of all Triggers of the installation, of which trim keeps a part. It is empty.
+func (t *Triggers) collection(client dynamic.ResourceInterface, trim func(*unstructured.Unstructured)) *k8sutil.Collection {
+	ours := labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.InstanceLabel: string(t.names)}.String()
+	warn := func(err error) { t.log.Warn("cannot read Triggers, retrying", zap.Error(err)) }
+	return k8sutil.NewCollection(client, metav1.ListOptions{LabelSelector: ours}, trim, func(ctx context.Context, op func(context.Context) error) error {
+		return k8sutil.Retry(ctx, readBudget, warn, op)
+	})
 }
 
 // note tells of a Trigger that came, changed or went.
