@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -225,7 +224,7 @@ func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, n
 	}
 	errs := make([]error, len(left))
 	workqueue.ParallelizeUntil(ctx, writers, len(left), func(i int) { errs[i] = t.writeReached(ctx, left[i]) })
-	return errors.Join(errs...)
+	return cmp.Or(errs...) // one is enough for the log
 }
 
 // writeReached writes the UID of a Trigger into it. One that was created again since has another UID, and is not written.
