@@ -192,7 +192,11 @@ func (s *switching) nothingLost(t *testing.T) *prober.Report {
 	}
 	r := s.prober.Report()
 	gap, until := s.prober.GapBefore()
-	t.Logf("longest time without an accepted event %.1f s, until %s was accepted after it was last told %q; the prober's report:\n%s", gap.Seconds(), &until, until.LastRefusal, r)
+	refused := ""
+	if until.LastRefusal != "" {
+		refused = fmt.Sprintf(" (its last refusal: %s)", until.LastRefusal)
+	}
+	t.Logf("longest time without an accepted event: %.1f s, until %s was accepted%s; the prober's report:\n%s", gap.Seconds(), &until, refused, r)
 	if len(r.Missing) > 0 || len(r.GivenUp) > 0 {
 		t.Errorf("events were lost:\n%s", r)
 	}
