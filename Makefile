@@ -84,8 +84,8 @@ build: ## Build bin/<job> for this machine
 REPOSITORY ?= eu.gcr.io/kyma-project/eventmesh-migration
 TAG ?= $(VERSION)
 IMAGES ?= $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go)) nats-server
-# The package of a program that is not in cmd/.
-PACKAGE_nats-server := github.com/nats-io/nats-server/v2
+# The package of a program that is not directly in cmd/.
+PACKAGE_nats-server := ./cmd/internal/nats-server
 # Docker if it runs, or else Buildah.
 BUILDER ?= $(shell if docker info >/dev/null 2>&1; then echo docker build; elif command -v buildah >/dev/null; then echo buildah bud --isolation chroot --format docker; fi)
 CA_CERTIFICATES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
@@ -183,7 +183,7 @@ cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 
 # The programs of eventing are compiled here, and linked by who needs them: make eventing would take three minutes more.
 node: ## Build and install the node of end-to-end tests, and Knative Eventing (once; about 15 minutes; root)
 	@go -C test/kubernetes/build run . build --knative
-	@CGO_ENABLED=0 go build -trimpath ./cmd/eventing-... github.com/nats-io/nats-server/v2 ./test/eventing/...
+	@CGO_ENABLED=0 go build -trimpath ./cmd/eventing-... ./cmd/internal/nats-server ./test/eventing/...
 
 ##@ Testing
 # Without the race detector, which makes the tests compile and run for several times as long: make test has it. Without vet, too:

@@ -25,7 +25,7 @@ func TestEachLinkedModuleIsInTheImageWithItsLicence(t *testing.T) {
 		t.Fatalf("the commands are %q, %v", mains, err)
 	}
 	into := t.TempDir()
-	for _, main := range append(mains, "nats-server=github.com/nats-io/nats-server/v2") {
+	for _, main := range append(mains, "nats-server=../cmd/internal/nats-server") {
 		command, of, found := strings.Cut(main, "=")
 		if !found {
 			command, of = filepath.Base(filepath.Dir(main)), filepath.Dir(main)

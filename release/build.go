@@ -46,8 +46,8 @@ type options struct {
 // tool is the command line, which people run on their own machines.
 const tool = "eventmesh-migrate"
 
-// elsewhere are programs that are not in cmd/, by name, and their package.
-var elsewhere = map[string]string{"nats-server": "github.com/nats-io/nats-server/v2"}
+// elsewhere are programs that are not directly in cmd/, by name, and their package.
+var elsewhere = map[string]string{"nats-server": "./cmd/internal/nats-server"}
 
 // allPlatforms are the platforms of the command line. Images are for those with Linux.
 var allPlatforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"}}

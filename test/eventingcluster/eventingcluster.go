@@ -41,7 +41,7 @@ const (
 	// SinkPort is that of the Services of sinks, on a cluster with a node.
 	SinkPort = 8080
 
-	natsServer = "github.com/nats-io/nats-server/v2"
+	natsServer = "./cmd/internal/nats-server"
 	tag        = "e2e"
 )
 
