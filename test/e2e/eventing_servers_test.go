@@ -5,21 +5,26 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 )
 
 // TestSoakThreeServers evicts and kills the pods of three NATS servers, one after the other, while an event is sent each 10 ms. A second pod is not
-// evicted while one is gone. Events are accepted again after 5 seconds at most, and none is lost.
+// evicted while one is gone. Events are accepted again after 5 seconds at most, and none is lost. At the end, the Eventing is deleted while one
+// server is not there.
 func TestSoakThreeServers(t *testing.T) {
 	const longest = 5 * time.Second
 	e := startEventing(t, kubernetes.Node())
@@ -106,7 +111,40 @@ spec: {sink: "http://orders.shop.svc.cluster.local:8080/", source: commerce, typ
 		t.Errorf("events were lost, or none was accepted for %s, at most %s:\n%s", gap, longest, r)
 	}
 	e.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
+	e.withoutServer(t)
 	e.deleted(t, servers)
+}
+
+// withoutServer deletes the Eventing while one of three servers has no node to run on. What the other two say is not believed: nothing of NATS is
+// removed, and the status names the server and its problem. Then the node takes pods again.
+func (e *eventing) withoutServer(t *testing.T) {
+	t.Helper()
+	const name, nodes = "eventing-nats-2", "--selector=kubernetes.io/os=linux"
+	e.do(t, "", "cordon", nodes)
+	e.do(t, "", "-n", eventingNamespace, "delete", "pod", name)
+	e.do(t, "", "-n", e.namespace, "delete", "--wait=false", "eventings.operator.kyma-project.io", e.name)
+	poll.Until(t, 2*time.Minute, "the status names the server that is not there", func(ctx context.Context) error {
+		var is operatorv1alpha1.Eventing
+		u, err := e.dynamic.Resource(eventings).Namespace(e.namespace).Get(ctx, e.name, metav1.GetOptions{})
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &is)
+		}
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(is.Status.Conditions, operatorv1alpha1.ConditionDeleted)
+		if is.Status.State != operatorv1alpha1.StateWarning || c == nil || c.Reason != operatorv1alpha1.ReasonNATSUnreachable ||
+			!strings.Contains(c.Message, "not up to date: "+name+". Pod "+name+" is not scheduled") || !strings.Contains(c.Message, "To delete it nevertheless: ") {
+			return fmt.Errorf("%+v", is.Status)
+		}
+		t.Logf("the status says: %s", c.Message)
+		return nil
+	})
+	set, err := e.client.AppsV1().StatefulSets(eventingNamespace).Get(t.Context(), "eventing-nats", metav1.GetOptions{})
+	if err != nil || set.DeletionTimestamp != nil {
+		t.Fatalf("NATS was removed: %v, %v", set, err)
+	}
+	e.do(t, "", "uncordon", nodes)
 }
 
 func (e *eventing) evict(ctx context.Context, name string) error {

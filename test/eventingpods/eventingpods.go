@@ -94,7 +94,7 @@ func (p *Pods) Version(tag, dir string) {
 
 // Build builds the programs. Files of their pods are in the directory.
 func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*Pods, error) {
-	servers, err := natsserver.NewPods()
+	servers, err := natsserver.NewPods(ctx)
 	if err != nil {
 		return nil, err
 	}

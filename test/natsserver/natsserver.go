@@ -1,4 +1,4 @@
-// Package natsserver runs the real nats-server, as the image of the chart does, as a process on loopback.
+// Package natsserver runs the program of the image nats-server as a process on loopback.
 package natsserver
 
 import (
@@ -12,31 +12,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// build returns the binary, which go.mod names as a tool. Go builds and caches it, without the race detector: the program is not ours.
-var build = sync.OnceValues(func() (string, error) {
-	root, err := kubernetes.ModuleRoot()
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.Command("go", "-C", root, "tool", "-n", "nats-server")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	path, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("cannot build nats-server: %w\n%s", err, &stderr)
-	}
-	return strings.TrimSpace(string(path)), nil
-})
+// build returns the program of the image. Go builds and caches it, without the race detector: nearly all of it is not ours.
+func build(ctx context.Context) (string, error) {
+	return suite.BuildUnraced(ctx, "./cmd/internal/nats-server")
+}
 
 // Server is a process.
 type Server struct {
@@ -91,7 +78,7 @@ func (s *Server) Configure(config string) {
 // Launch starts the process, again after Kill, with the same data. The ports are the same, too.
 func (s *Server) Launch() {
 	s.t.Helper()
-	binary, err := build()
+	binary, err := build(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ type Pods struct {
 }
 
 // NewPods builds the server, which takes a minute once.
-func NewPods() (*Pods, error) {
-	binary, err := build()
+func NewPods(ctx context.Context) (*Pods, error) {
+	binary, err := build(ctx)
 	return &Pods{binary: binary, ports: map[string][2]int{}}, err
 }
 

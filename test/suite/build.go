@@ -40,7 +40,14 @@ func Build(t testing.TB, pkg string) string {
 func BuildFor(ctx context.Context, pkg string) (string, error) {
 	built.Lock()
 	defer built.Unlock()
-	return once(ctx, pkg, pkg)
+	return once(ctx, pkg, pkg, raced())
+}
+
+// BuildUnraced is BuildFor for a program that is not ours: it never has the race detector.
+func BuildUnraced(ctx context.Context, pkg string) (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	return once(ctx, pkg, pkg+" without the race detector", false)
 }
 
 // BuildWithout builds a command like Build, with Overlay.
@@ -48,7 +55,7 @@ func BuildWithout(t testing.TB, pkg string) string {
 	t.Helper()
 	built.Lock()
 	defer built.Unlock()
-	path, err := once(t.Context(), pkg, pkg+" without safeguards", "-overlay", overlay(t))
+	path, err := once(t.Context(), pkg, pkg+" without safeguards", raced(), "-overlay", overlay(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,11 +103,11 @@ func Without(t testing.TB, safeguard string) string {
 }
 
 // once builds a command for a caller that has the lock, if nothing was built with this key yet.
-func once(ctx context.Context, pkg, key string, flags ...string) (string, error) {
+func once(ctx context.Context, pkg, key string, race bool, flags ...string) (string, error) {
 	if path := built.binaries[key]; path != "" {
 		return path, nil
 	}
-	path, err := build(ctx, pkg, flags...)
+	path, err := build(ctx, pkg, race, flags...)
 	if err != nil {
 		return "", err
 	}
@@ -113,7 +120,7 @@ func once(ctx context.Context, pkg, key string, flags ...string) (string, error)
 
 // build leaves the binary in the user's cache, where the next build finds it up
 // to date and does not link it again.
-func build(ctx context.Context, pkg string, flags ...string) (string, error) {
+func build(ctx context.Context, pkg string, race bool, flags ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return "", fmt.Errorf("cannot find the module: %w", err)
@@ -124,7 +131,7 @@ func build(ctx context.Context, pkg string, flags ...string) (string, error) {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
 	}
 	// Two checkouts, or the kinds of build, must not overwrite each other.
-	variant := sha256.Sum256(fmt.Appendf(nil, "%s race=%v changed=%v", root, raced(), len(flags) > 0))
+	variant := sha256.Sum256(fmt.Appendf(nil, "%s race=%v changed=%v", root, race, len(flags) > 0))
 	dir := filepath.Join(cache, fmt.Sprintf("bin-%x", variant[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
@@ -139,7 +146,7 @@ func build(ctx context.Context, pkg string, flags ...string) (string, error) {
 		return "", fmt.Errorf("cannot build %s: %w", pkg, err)
 	}
 	path := filepath.Join(dir, filepath.Base(pkg))
-	args := append([]string{"build", "-C", root, fmt.Sprintf("-race=%v", raced()), "-o", path}, flags...)
+	args := append([]string{"build", "-C", root, fmt.Sprintf("-race=%v", race), "-o", path}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build %s: %w\n%s", pkg, err, out)

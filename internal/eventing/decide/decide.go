@@ -26,8 +26,8 @@ const (
 	drainedAnnotation = "eventing.kyma-project.io/drained-at"
 	// downLimit is how long NATS may be away before that is an error.
 	downLimit = time.Minute
-	// silence is how long NATS that is to be removed may be away before a command is shown that removes it with what it holds: an operator that
-	// starts connects first, and servers start again by themselves.
+	// silence is how long NATS that is to be removed, or one of its servers, may be away before a command is shown that removes it with what it
+	// holds: an operator that starts connects first, and servers start again by themselves.
 	silence = 20 * time.Second
 	// askAgain is when NATS is asked again for what no watch tells: which certificate it has, what is in its streams.
 	askAgain = 10 * time.Second

@@ -410,6 +410,10 @@ func TestTeardown(t *testing.T) {
 			prepare: func(s *scene) { s.w.NATS = NATS{} },
 		},
 		{
+			reason: "a server of NATS is behind the others", first: closed, state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
+			prepare: func(s *scene) { s.w.NATS.Behind, s.w.NATS.BehindFor = []string{"eventing-nats-2"}, silence },
+		},
+		{
 			reason: "NATS is away, and its ConfigMap, too", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,
 			prepare: func(s *scene) {
 				s.w.NATS = NATS{Away: silence}

@@ -266,6 +266,15 @@ func TestBlockedSwitches(t *testing.T) {
 			change: func(s *scene) { s.w.NATS = NATS{Problem: "It is refused"} },
 		},
 		{
+			reason: "a server of NATS is behind the others", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonDraining, moved: true,
+			says:   "These servers are not up to date: eventing-nats-2. To remove it nevertheless: kubectl",
+			change: func(s *scene) { s.w.NATS.Behind, s.w.NATS.BehindFor = []string{"eventing-nats-2"}, silence },
+		},
+		{
+			reason: "a server of NATS is behind the others for some seconds", state: operatorv1alpha1.StateReady, step: operatorv1alpha1.ReasonDraining, moved: true,
+			change: func(s *scene) { s.w.NATS.Behind = []string{"eventing-nats-2"} },
+		},
+		{
 			reason: "the Broker never becomes ready", state: operatorv1alpha1.StateWarning, step: operatorv1alpha1.ReasonProvisioning, later: time.Minute + time.Second,
 			change: func(s *scene) { s.channels = "" },
 		},

@@ -145,6 +145,11 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 		}
 		blocked(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, backlogs(w))
 		return false
+	case info != nil && !w.NATS.Quiet && len(w.NATS.Behind) > 0 && w.NATS.BehindFor >= silence:
+		// What one server says is not known to be all: a leader that was cut off answers with an old state.
+		o.look(askAgain)
+		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events. These servers are not up to date: %s.%s", strings.Join(w.NATS.Behind, ", "), w.problem())
+		return false
 	case info != nil && !w.NATS.Quiet:
 		o.look(d.DrainWatch)
 	case config == nil:

@@ -74,6 +74,9 @@ type NATS struct {
 	Problem   string
 	// Away is for how long no server has answered, since the operator started.
 	Away time.Duration
+	// Behind are the servers whose copy of the stream is not up to date; BehindFor is for how long there have been some.
+	Behind    []string
+	BehindFor time.Duration
 	// Stream is nil if there is none.
 	Stream *jetstream.StreamInfo
 	// Consumers are all of the stream, read only where a decision needs them.

@@ -34,8 +34,8 @@ type connection struct {
 	conn    *nats.Conn
 	account uint64 // a hash of what conn was made with
 	problem error  // of the last try to connect
-	// away is when NATS was first found away, by this operator or after it had answered.
-	away time.Time
+	// away is when NATS was first found away, by this operator or after it had answered; behind is the same of one of its servers.
+	away, behind time.Time
 	// empty is when the stream was; stuck is when it held events that no consumer has to deliver.
 	empty, stuck steady
 }
@@ -134,18 +134,25 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 	w.NATS.StaleCertificate = stale(conn, d.Certificate(w))
 }
 
-// since notes for how long no server has answered.
+// since notes for how long no server has answered, and for how long one has been behind the others.
 func (c *connection) since(w *decide.World) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	w.NATS.Away = lasting(&c.away, !w.NATS.Connected, w.Now)
+	w.NATS.BehindFor = lasting(&c.behind, len(w.NATS.Behind) > 0, w.Now)
+}
+
+// lasting notes since when something is so, and returns for how long.
+func lasting(since *time.Time, is bool, now time.Time) time.Duration {
 	switch {
-	case w.NATS.Connected:
-		c.away = time.Time{}
-	case c.away.IsZero():
-		c.away = w.Now
+	case !is:
+		*since = time.Time{}
+	case since.IsZero():
+		*since = now
 	default:
-		w.NATS.Away = w.Now.Sub(c.away)
+		return now.Sub(*since)
 	}
+	return 0
 }
 
 func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn, d *decide.Rules) error {
@@ -179,6 +186,7 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 		}
 	}
 	if info := w.NATS.Stream; info != nil {
+		w.NATS.Behind = behind(info)
 		if deleting || decide.Full(info.State.Bytes, info.Config.MaxBytes) >= decide.FullPercent {
 			consumers := s.ListConsumers(ctx)
 			for consumer := range consumers.Info() {
@@ -197,12 +205,12 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 func (c *connection) quiet(info *jetstream.StreamInfo, at reading, d *decide.Rules) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	closed, ok := stream.ClosedAt(info.Config)
-	ok = ok && info.State.Msgs == 0 && current(info)
-	if !ok && !stream.Open(info.Config) && info.State.LastSeq == 0 && info.State.Msgs == 0 {
+	closed, marked := stream.ClosedAt(info.Config)
+	empty := info.State.Msgs == 0 && current(info)
+	if empty && !marked && !stream.Open(info.Config) && info.State.LastSeq == 0 {
 		return true // it was never open
 	}
-	lasts := c.empty.lasts(ok && at.began.Sub(closed) >= d.DrainDelay, info, at)
+	lasts := c.empty.lasts(empty && marked && at.began.Sub(closed) >= d.DrainDelay, info, at)
 	return lasts > 0 && lasts >= d.DrainWatch
 }
 
@@ -218,15 +226,21 @@ func (c *connection) dangling(info *jetstream.StreamInfo, consumers []*jetstream
 
 // current tells whether each copy of the stream is up to date: a leader that was cut off answers with an old state.
 func current(info *jetstream.StreamInfo) bool {
+	return info.Cluster == nil || info.Cluster.Leader != "" && len(behind(info)) == 0
+}
+
+// behind are the servers whose copy of the stream is not up to date, sorted.
+func behind(info *jetstream.StreamInfo) (servers []string) {
 	if info.Cluster == nil {
-		return true
+		return nil
 	}
 	for _, peer := range info.Cluster.Replicas {
 		if !peer.Current {
-			return false
+			servers = append(servers, peer.Name)
 		}
 	}
-	return info.Cluster.Leader != ""
+	slices.Sort(servers)
+	return servers
 }
 
 // stale tells whether the certificate of the connection is another one than that of the Secret.

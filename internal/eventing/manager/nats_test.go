@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ func TestQuietAndDangling(t *testing.T) {
 		messages, last  uint64
 		another         bool // stream of the same name
 		behind          bool // a copy is
+		never           bool // was the stream open
 		consumers       []*jetstream.ConsumerInfo
 		quiet, dangling bool
 	}
@@ -36,6 +38,9 @@ func TestQuietAndDangling(t *testing.T) {
 		{"an event is there", []look{{after: 7 * time.Second, last: 5}, {after: 10 * time.Second, messages: 1, last: 5}, {after: 22 * time.Second, last: 5}}},
 		{"another stream", []look{{after: 7 * time.Second, last: 5}, {after: 22 * time.Second, last: 5, another: true}}},
 		{"a copy is behind", []look{{after: 7 * time.Second, last: 5}, {after: 22 * time.Second, last: 5, behind: true}, {after: 30 * time.Second, last: 5}}},
+		{"never opened", []look{{never: true, quiet: true}}},
+		{"never opened, says a copy that is behind", []look{{never: true, behind: true}}},
+		{"no event came, says a copy that is behind", []look{{after: 7 * time.Second, behind: true}, {after: 22 * time.Second, behind: true}}},
 		{"events that nobody waits for", []look{
 			{after: time.Minute, messages: 2, last: 5, consumers: idle}, {after: 10 * time.Minute, messages: 2, last: 5, consumers: idle},
 			{after: 11 * time.Minute, messages: 2, last: 5, consumers: idle, dangling: true}, {after: 12 * time.Minute, messages: 2, last: 5, consumers: busy},
@@ -50,6 +55,9 @@ func TestQuietAndDangling(t *testing.T) {
 				if l.another {
 					info.Created = began.Add(time.Second)
 				}
+				if l.never {
+					info.Config = stream.Config(operatorv1alpha1.BackendConfig{}, "e1", false)
+				}
 				if l.behind {
 					info.Cluster = &jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{{Current: false}}}
 				}
@@ -60,5 +68,42 @@ func TestQuietAndDangling(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSince: for how long NATS is away, and one of its servers behind the others.
+func TestSince(t *testing.T) {
+	began := time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
+	var c connection
+	for i, look := range []struct {
+		after            time.Duration
+		connected        bool
+		behind           []string
+		away, behindThen time.Duration
+	}{
+		{},
+		{after: 3 * time.Second, away: 3 * time.Second},
+		{after: 4 * time.Second, connected: true, behind: []string{"a"}},
+		{after: 9 * time.Second, connected: true, behind: []string{"b"}, behindThen: 5 * time.Second},
+		{after: 10 * time.Second, connected: true},
+		{after: 11 * time.Second, connected: true, behind: []string{"a"}},
+		{after: 12 * time.Second},
+		{after: 14 * time.Second, away: 2 * time.Second},
+	} {
+		w := &decide.World{Now: began.Add(look.after), NATS: decide.NATS{Connected: look.connected, Behind: look.behind}}
+		if c.since(w); w.NATS.Away != look.away || w.NATS.BehindFor != look.behindThen {
+			t.Errorf("look %d: away %s, behind %s", i+1, w.NATS.Away, w.NATS.BehindFor)
+		}
+	}
+}
+
+// TestBehind: the copies of a stream that are not up to date.
+func TestBehind(t *testing.T) {
+	replicas := []*jetstream.PeerInfo{{Name: "eventing-nats-2"}, {Name: "eventing-nats-0", Current: true}, {Name: "eventing-nats-1"}}
+	if is := behind(&jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Leader: "eventing-nats-3", Replicas: replicas}}); !slices.Equal(is, []string{"eventing-nats-1", "eventing-nats-2"}) {
+		t.Errorf("%q are behind", is)
+	}
+	if is := behind(&jetstream.StreamInfo{}); is != nil {
+		t.Errorf("%q are behind a server that is alone", is)
 	}
 }
