@@ -134,8 +134,11 @@ func main() {
 			return err
 		}
 		if *overlay != "" {
+			if err := overlaySafeguards(ctx, o.root, *overlay, os.Stdout); err != nil {
+				return err
+			}
 			code = 0
-			return overlaySafeguards(ctx, o.root, *overlay, os.Stdout)
+			return nil
 		}
 		if *reverts {
 			code, err = playReverts(ctx, o, "test/mutation/reverts.yaml", *schedules, os.Stdout)

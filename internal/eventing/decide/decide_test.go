@@ -175,7 +175,7 @@ func (s *scene) controller() {
 	}
 	b, err := backend.ParseBackends(contractData(contract))
 	if err != nil {
-		s.t.Fatal(err)
+		return // what was served is served on
 	}
 	if len(b.Serving) == 0 {
 		s.w.Triggers = nil
@@ -427,6 +427,14 @@ func TestTeardown(t *testing.T) {
 		{
 			reason: "a stream of others", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonForeignStreams,
 			prepare: func(s *scene) { s.w.NATS.OtherStreams = []string{"theirs"} },
+		},
+		{
+			reason: "a stream of others with the name of ours", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonForeignStreams,
+			prepare: func(s *scene) {
+				info := *s.w.NATS.Stream
+				info.Config.Metadata = nil
+				s.w.NATS.Stream = &info
+			},
 		},
 		{
 			reason: "an old mark of another epoch proves nothing", state: operatorv1alpha1.StateWarning, says: operatorv1alpha1.ReasonNATSUnreachable,

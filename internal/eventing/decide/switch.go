@@ -98,7 +98,7 @@ func (t *turn) fresh() backend.Backends {
 	b.NATS, b.Mesh = t.addresses()
 	if !t.finished(t.w, t.other) {
 		b.Serving = backend.Set{t.other}
-		if sendsTo(t.w.Object("Deployment", t.Names.Publisher())) == t.other || len(t.w.sendElsewhere(t.target)) > 0 {
+		if t.published(t.w, t.other) != "" {
 			b.Accept = backend.Set{t.other}
 		}
 	}
@@ -344,6 +344,11 @@ func (t *turn) serve() bool {
 	next, why := t.contract, ""
 	if next.NATS, next.Mesh = t.addresses(); !maps.Equal(next.Data(), t.contract.Data()) {
 		why = "write the address of " + string(t.target)
+	}
+	// What was not served, or is not any more, is not accepted: a Broker that somebody deleted comes back without Triggers.
+	next.Accept = slices.DeleteFunc(slices.Clone(next.Accept), func(b operatorv1alpha1.BackendType) bool { return !t.contract.Serving.Has(b) || !serving.Has(b) })
+	if next.Accept.String() != t.contract.Accept.String() {
+		why = "accept no more events for what is not served"
 	}
 	if next.Serving.String() != serving.String() {
 		if len(next.Serving) > 0 { // what was said about another set does not hold for this one

@@ -81,7 +81,7 @@ func (d *Rules) drain(w *World, o *Decision, blocked func(reason, format string,
 		o.AtLeast(operatorv1alpha1.StateDeleting)
 		o.Condition(operatorv1alpha1.ConditionDeleted, false, operatorv1alpha1.ReasonDeleting, "NATS does not answer now.%s", w.problem())
 		return
-	case !w.NATS.Connected, len(w.NATS.OtherStreams) > 0, w.NATS.Stream != nil && len(foreignConsumers(w)) > 0:
+	case !w.NATS.Connected, len(foreignStreams(w)) > 0, w.NATS.Stream != nil && len(foreignConsumers(w)) > 0:
 		d.emptied(w, o, blocked)
 		return
 	case !d.stopped(w, o, d.Names.Publisher(), publisherComponent):
@@ -126,9 +126,9 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 	case !w.NATS.Connected:
 		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events, and does not answer.%s", w.problem())
 		return false
-	case len(w.NATS.OtherStreams) > 0:
+	case len(foreignStreams(w)) > 0:
 		o.look(askAgain) // streams are not watched
-		blocked(operatorv1alpha1.ReasonForeignStreams, "NATS has streams of others: %s.", strings.Join(w.NATS.OtherStreams, ", "))
+		blocked(operatorv1alpha1.ReasonForeignStreams, "NATS has streams of others: %s.", strings.Join(foreignStreams(w), ", "))
 		return false
 	case info != nil && len(foreignConsumers(w)) > 0:
 		o.look(askAgain)
@@ -294,6 +294,15 @@ func (o *Decision) delete(u *unstructured.Unstructured) {
 	if u.GetDeletionTimestamp() == nil {
 		o.do(Remove{u})
 	}
+}
+
+// foreignStreams are names of streams that the operator did not create. One of them may have the name of ours.
+func foreignStreams(w *World) []string {
+	names := slices.Clone(w.NATS.OtherStreams)
+	if info := w.NATS.Stream; info != nil && stream.Epoch(info.Config) == "" {
+		names = append(names, info.Config.Name)
+	}
+	return names
 }
 
 func foreignConsumers(w *World) (names []string) {
