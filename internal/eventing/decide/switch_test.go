@@ -213,6 +213,26 @@ func TestAMeshThatWasNeverOpened(t *testing.T) {
 	}
 }
 
+// TestADeletedBroker: somebody deletes the Broker while pods still send to it, and the spec is changed back. The new Broker has no Triggers that
+// deliver yet, so no pod may send to it before they do, those from before included.
+func TestADeletedBroker(t *testing.T) {
+	s := begin(t, operatorv1alpha1.NATS)
+	s.until(t, "accept events on")
+	s.w.Pods = append(s.w.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{nameLabel: publisherComponent, backend.BackendLabel: "EventMesh"}}})
+	delete(s.w.Ours, Key{"Broker", "eventing"})
+	s.until(t, "serve NATS on")
+	s.want(operatorv1alpha1.EventMesh)
+	s.slow = true
+	s.rest(t, "the switch back")
+	if b := s.backends(t); !s.w.Has("Broker") || !b.Serving.Has(operatorv1alpha1.EventMesh) || b.Accept.Has(operatorv1alpha1.EventMesh) {
+		t.Errorf("serving %s, accepted %s: a pod sends to a Broker without Triggers", b.Serving, b.Accept)
+	}
+	s.slow = false
+	s.controller()
+	s.w.Pods = slices.DeleteFunc(s.w.Pods, func(p corev1.Pod) bool { return p.Name == "old" })
+	s.ended(t, operatorv1alpha1.EventMesh, "the Triggers deliver")
+}
+
 // TestBlockedSwitches: what stops a switch, and what it says. The backend that is left goes on.
 func TestBlockedSwitches(t *testing.T) {
 	for _, tc := range []struct {

@@ -307,7 +307,9 @@ func (s *scene) loses(a Action) string {
 	if last := w.Eventing.Status.Switch; last != nil {
 		forced = forced || w.Eventing.Annotations[operatorv1alpha1.ForceTeardownAnnotation] == string(nats)+"/"+last.Since.UTC().Format(time.RFC3339)
 	}
-	among := func(set string, b operatorv1alpha1.BackendType) bool { return slices.Contains(strings.Split(set, ","), string(b)) }
+	among := func(set string, b operatorv1alpha1.BackendType) bool {
+		return slices.Contains(strings.Split(set, ","), string(b))
+	}
 
 	// ready: an event that is stored in a backend from now on reaches each Subscription.
 	ready := func(b operatorv1alpha1.BackendType) string {
