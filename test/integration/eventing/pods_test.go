@@ -53,7 +53,7 @@ func startPods(t *testing.T, namespace string) *podPlane {
 			t.Fatal(err)
 		}
 	}
-	p.pods, err = natsserver.NewPods(ctx)
+	p.pods, err = natsserver.NewPods(t.Context())
 	check(err)
 	p.core, err = clientset.NewForConfig(cluster.Config())
 	check(err)
