@@ -29,7 +29,8 @@ const (
 	ValuesAnnotation = "eventing.kyma-project.io/values"
 	// EpochAnnotation has the epoch in which an object was last wanted.
 	EpochAnnotation = "eventing.kyma-project.io/epoch"
-	// TriggerParameter is in the query of what the mesh posts to the controller: the name of the Trigger.
+	// TriggerParameter is in the query of what the mesh posts to the controller: the name of the Trigger, a dot, and what tells this Trigger from
+	// an earlier one of its name.
 	TriggerParameter = "trigger"
 	// ProbeAttribute is in a probe of the mesh, which goes to no sink, and TimeAttribute has the time of an event as the client wrote it, which
 	// Knative changes to UTC. Names that begin so are Knative's, and the publisher takes none of them from clients.

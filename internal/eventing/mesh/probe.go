@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -166,12 +166,13 @@ func (t *Triggers) post(ctx context.Context, p probe, b Broker) error {
 	return err
 }
 
-// Reached is told that a probe has come to a Subscription. Any process may be the one that gets it. trigger is the name of the Trigger, "" if its
-// subscriber does not say it: then it is that of the type. The Trigger is written later, because a probe comes through many at once.
+// Reached is told that a probe has come to a Subscription. Any process may be the one that gets it. trigger is what backend.TriggerParameter says, ""
+// if the subscriber does not say it: then it is the Trigger of the type. It is written later, because a probe comes through many at once.
 func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription, trigger, eventType string) {
 	name := ""
+	named, creation, _ := strings.Cut(trigger, ".")
 	for _, of := range s.Spec.Types {
-		if is := triggerName(s, of); is == trigger || trigger == "" && of == eventType {
+		if is := triggerName(s, of); is == named || trigger == "" && of == eventType {
 			name = is
 		}
 	}
@@ -180,7 +181,7 @@ func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.arrived[name] = true
+	t.arrived[name] = creation
 	if !t.noting {
 		t.noting = true
 		go t.noteArrived(context.WithoutCancel(ctx))
@@ -193,33 +194,39 @@ func (t *Triggers) noteArrived(ctx context.Context) {
 	for {
 		time.Sleep(gather)
 		t.mu.Lock()
-		names, known := slices.Collect(maps.Keys(t.arrived)), t.known
-		t.noting = len(names) > 0
-		clear(t.arrived)
+		arrived, known := t.arrived, t.known
+		t.arrived, t.noting = map[string]string{}, len(arrived) > 0
 		t.mu.Unlock()
-		if len(names) == 0 {
+		if len(arrived) == 0 {
 			return
 		}
 		limited, cancel := context.WithTimeout(ctx, noteLimit)
-		if err := t.noteReached(limited, known, names); err != nil {
-			t.log.Warn("cannot note that an event has come through Triggers: another one is posted", zap.Int("triggers", len(names)), zap.Error(err))
+		if err := t.noteReached(limited, known, arrived); err != nil {
+			t.log.Warn("cannot note that an event has come through Triggers: another one is posted", zap.Int("triggers", len(arrived)), zap.Error(err))
 		}
 		cancel()
 	}
 }
 
-// noteReached writes into Triggers that a probe has come through them.
-func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, names []string) error {
+// noteReached writes into Triggers that a probe has come through them. One that was created again since is another one: this process may have been
+// paused, and the probe has come through the former one.
+func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, arrived map[string]string) error {
 	if known == nil { // this process does not lead
-		known = t.collection(t.probed, func(u *unstructured.Unstructured) { delete(u.Object, "spec"); delete(u.Object, "status") })
+		known = t.collection(t.probed, func(u *unstructured.Unstructured) {
+			uri, _, _ := unstructured.NestedString(u.Object, "spec", "subscriber", "uri")
+			u.Object["spec"] = map[string]any{"subscriber": map[string]any{"uri": uri}}
+			delete(u.Object, "status")
+		})
 		if err := known.List(ctx); err != nil {
 			return ignoreNotFound(err)
 		}
 	}
 	var left []*unstructured.Unstructured
-	for _, name := range names {
+	for name, creation := range arrived {
 		if u := known.Get(t.namespace, name); u != nil && !reached(u) {
-			left = append(left, u)
+			if _, is := uriOf(u); is == creation {
+				left = append(left, u)
+			}
 		}
 	}
 	errs := make([]error, len(left))

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,6 +53,13 @@ func TestDiffers(t *testing.T) {
 		want   bool
 	}{
 		{"as it was created", "commerce", func(map[string]any) {}, false},
+		{"with a type that is probed alone", `c\d`, func(map[string]any) {}, false},
+		{"with a type that is probed alone, of an earlier version", `c\d`, func(spec map[string]any) { spec["subscriber"].(map[string]any)["uri"] = "/deliver/shop/orders" }, false},
+		{"another sink", "commerce", func(spec map[string]any) { spec["subscriber"].(map[string]any)["uri"] = "/deliver/shop/other" }, true},
+		{"of an earlier version, without the ID", "commerce", func(spec map[string]any) {
+			uri := spec["subscriber"].(map[string]any)["uri"].(string)
+			spec["subscriber"].(map[string]any)["uri"], _, _ = strings.Cut(uri, ".")
+		}, false},
 		{"of an earlier version", "commerce", func(spec map[string]any) {
 			delete(spec, "filters")
 			spec["subscriber"].(map[string]any)["uri"] = "/deliver/shop/orders"
@@ -62,12 +70,15 @@ func TestDiffers(t *testing.T) {
 		{"a filter that none was wanted of", `c\d`, func(spec map[string]any) { spec["filters"] = []any{map[string]any{"cesql": "TRUE"}} }, true},
 		{"another Broker", "commerce", func(spec map[string]any) { spec["broker"] = "default" }, true},
 	} {
-		is := want(tc.source)
+		is, err := another(want(tc.source))
+		if err != nil {
+			t.Fatal(err)
+		}
 		tc.edit(is.Object["spec"].(map[string]any))
 		if got := differs(is, want(tc.source)); got != tc.want {
 			t.Errorf("%s: differs: %v, want %v", tc.reason, got, tc.want)
 		}
-		if got := subscriptionOf(is); got.String() != "shop/orders" {
+		if got := subscriptionOf(is); tc.reason != "another sink" && got.String() != "shop/orders" {
 			t.Errorf("%s: the Trigger is of %s", tc.reason, got)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,11 +50,10 @@ func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string
 		spec := map[string]any{"broker": b.Name, "filter": map[string]any{"attributes": attributes}}
 		if expression, ok := expressionOf(eventType, s.Spec.Source); ok {
 			spec["filters"] = []any{map[string]any{"cesql": expression}}
-			uri += triggerQuery + name
 		}
 		spec["subscriber"] = map[string]any{
 			"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": t.namespace, "name": t.names.Controller()},
-			"uri": uri,
+			"uri": uri + triggerQuery + name,
 		}
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": triggers.GroupVersion().String(), "kind": kyma.Trigger.Kind, "spec": spec}}
 		u.SetName(name)
@@ -63,6 +63,25 @@ func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string
 		all[name] = u
 	}
 	return all
+}
+
+// another is a Trigger that is about to be created. Its URI is one that no Trigger had before: a probe that came through an earlier one of the same
+// name says nothing about it.
+func another(want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	u := want.DeepCopy()
+	uri, _ := uriOf(u)
+	return u, unstructured.SetNestedField(u.Object, uri+"."+uuid.NewString(), "spec", "subscriber", "uri")
+}
+
+// uriOf is where a Trigger delivers to. creation is what tells it from an earlier one of its name: "" if an earlier version has created it.
+func uriOf(trigger *unstructured.Unstructured) (uri, creation string) {
+	uri, _, _ = unstructured.NestedString(trigger.Object, "spec", "subscriber", "uri")
+	path, query, asked := strings.Cut(uri, triggerQuery)
+	if !asked {
+		return uri, ""
+	}
+	name, creation, _ := strings.Cut(query, ".")
+	return path + triggerQuery + name, creation
 }
 
 func triggerName(s *eventingv1alpha2.Subscription, eventType string) string {
@@ -114,11 +133,11 @@ func differs(is, want *unstructured.Unstructured) bool {
 			return true
 		}
 	}
-	uri := spec(want, "subscriber", "uri")
-	if !wide(is) {
-		uri, _, _ = strings.Cut(uri, "?")
-	}
-	return spec(is, "subscriber", "uri") != uri || wide(is) && !equality.Semantic.DeepEqual(filtersOf(is), filtersOf(want)) ||
+	uri, _ := uriOf(is)
+	wantURI, _ := uriOf(want)
+	path, _, _ := strings.Cut(wantURI, "?")
+	asWanted, asEarlier := uri == wantURI && wide(is) == wide(want), uri == path && !wide(is)
+	return !asWanted && !asEarlier || wide(is) && !equality.Semantic.DeepEqual(filtersOf(is), filtersOf(want)) ||
 		!maps.Equal(attributesOf(is), attributesOf(want)) || is.GetAnnotations()[brokerAnnotation] != want.GetAnnotations()[brokerAnnotation]
 }
 

@@ -57,8 +57,8 @@ type Triggers struct {
 	asked Broker // whose Triggers are probed
 	// of has the Subscription of each Trigger, by the name of the Trigger.
 	of map[string]types.NamespacedName
-	// arrived has the names of Triggers that a probe has come through and that are not written yet; noting: they are being written.
-	arrived map[string]bool
+	// arrived has the Triggers that a probe has come through and that are not written yet: by name, which creation. noting: they are being written.
+	arrived map[string]string
 	noting  bool
 }
 
@@ -67,7 +67,7 @@ func New(client, probed dynamic.Interface, namespace string, names backend.Names
 	return &Triggers{
 		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
 		namespace: namespace, names: names, version: version, log: log, changed: changed,
-		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1), arrived: map[string]bool{},
+		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1), arrived: map[string]string{},
 	}
 }
 
@@ -229,7 +229,7 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 	key := t.namespace + "/" + want.GetName()
 	is := known.Get(t.namespace, want.GetName())
 	if is == nil {
-		_, err := t.triggers.Create(ctx, want, metav1.CreateOptions{})
+		err := t.create(ctx, want)
 		if err == nil {
 			return notYet(key)
 		}
@@ -247,7 +247,7 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 		if err := t.delete(ctx, is); err != nil {
 			return err
 		}
-		if _, err := t.triggers.Create(ctx, want, metav1.CreateOptions{}); err != nil {
+		if err := t.create(ctx, want); err != nil {
 			return fmt.Errorf("cannot create Trigger %s: %w", key, err)
 		}
 		return notYet(key)
@@ -268,6 +268,14 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 		return NotReady("Trigger " + key + " is ready, and no event has come through it yet")
 	}
 	return nil
+}
+
+func (t *Triggers) create(ctx context.Context, want *unstructured.Unstructured) error {
+	u, err := another(want)
+	if err == nil {
+		_, err = t.triggers.Create(ctx, u, metav1.CreateOptions{})
+	}
+	return err
 }
 
 // notYet is what is said of a Trigger until Knative has something to say: each text of its own would be a write of the Subscription.
