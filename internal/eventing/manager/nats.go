@@ -138,12 +138,12 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 func (c *connection) since(w *decide.World) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w.NATS.Away = lasting(&c.away, !w.NATS.Connected, w.Now)
-	w.NATS.BehindFor = lasting(&c.behind, len(w.NATS.Behind) > 0, w.Now)
+	w.NATS.Away = ongoing(&c.away, !w.NATS.Connected, w.Now)
+	w.NATS.BehindFor = ongoing(&c.behind, len(w.NATS.Behind) > 0, w.Now)
 }
 
-// lasting notes since when something is so, and returns for how long.
-func lasting(since *time.Time, is bool, now time.Time) time.Duration {
+// ongoing notes since when something is so, and returns for how long.
+func ongoing(since *time.Time, is bool, now time.Time) time.Duration {
 	switch {
 	case !is:
 		*since = time.Time{}
