@@ -341,10 +341,8 @@ func (s *scene) loses(a Action) string {
 	}
 	// empty: nothing is left in NATS, or nothing was ever in it.
 	empty := func() string {
-		epoch := ""
 		if u := w.Object("ConfigMap", "eventing-nats-config"); u != nil {
-			epoch = u.GetAnnotations()[backend.EpochAnnotation]
-			if config[drainedKey] != "" && config[drainedKey] == epoch {
+			if config[drainedKey] != "" && config[drainedKey] == u.GetAnnotations()[backend.EpochAnnotation] {
 				return ""
 			}
 			if config[drainedKey] != "" || config[openedKey] != "" {
