@@ -132,13 +132,12 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 		err = c.ensureConsumer(ctx, key, p, now)
 	}
 	if err == nil {
-		err = c.deliveries.Set(key, delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight}, func(ctx context.Context) (jetstream.Consumer, error) {
+		err = c.deliveries.Set(key, delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight}, func() (delivery.Source, error) {
 			js, _, err := c.link.jetStream()
 			if err != nil {
-				return nil, err
+				return delivery.Source{}, err
 			}
-			consumer, err := js.Consumer(ctx, backend.Stream, backend.ConsumerName(key.Namespace, key.Name))
-			return consumer, unanswered(err)
+			return delivery.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)}, nil
 		})
 	}
 	switch {

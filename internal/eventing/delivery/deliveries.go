@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -52,11 +51,11 @@ func New(o Options) *Deliveries {
 }
 
 // Set lets the events of a Subscription be delivered from a consumer. It does nothing if they are, with these settings.
-func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, consumer func(context.Context) (jetstream.Consumer, error)) error {
+func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, source func() (Source, error)) error {
 	if w := d.worker(subscription); w != nil && w.settings == settings {
 		return nil
 	}
-	from, err := consumer(context.Background())
+	from, err := source()
 	if err != nil {
 		return err
 	}
@@ -105,7 +104,7 @@ func (d *Deliveries) StopAll(ctx context.Context) error {
 		defer close(done)
 		for _, w := range workers {
 			select {
-			case <-w.consuming.Closed():
+			case <-w.pull.closed:
 			case <-ctx.Done(): // NATS cannot be reached, and sends the events again by itself
 			}
 		}

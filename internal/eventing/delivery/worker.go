@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,9 +18,6 @@ import (
 const (
 	// progress is how often NATS is told of events that sinks work on for at least as long: well before stream.AckWait is over.
 	progress = 10 * time.Second
-	// pullExpiry is how long NATS keeps a request for events; heartbeat is how often it says that it has not forgotten the request.
-	pullExpiry = time.Minute
-	heartbeat  = 15 * time.Second
 	// mostPulled bounds the events that wait in this process for a slot, and so its memory.
 	mostPulled = 50
 	// ackLimit is how long NATS is told again and again that an event was taken: a server that restarts forgets no event, and what
@@ -42,7 +38,7 @@ type worker struct {
 	subscription types.NamespacedName
 	name         string // of the Subscription, in metrics and the log
 	settings     Settings
-	consuming    jetstream.ConsumeContext
+	pull         *pull
 	slots        chan struct{} // one for each event that may be posted
 	posting      *sync.WaitGroup
 	ending       chan struct{}
@@ -57,12 +53,12 @@ type worker struct {
 
 	mu sync.Mutex
 	// busy are the events that the sink has, and since when.
-	busy     map[jetstream.Msg]time.Time
+	busy     map[*nats.Msg]time.Time
 	progress *time.Timer
 }
 
 // start begins to consume. The caller holds the lock of d.
-func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, consumer jetstream.Consumer) (*worker, error) {
+func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source Source) (*worker, error) {
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
 		slots: make(chan struct{}, settings.MaxInFlight), posting: &d.posting, ending: make(chan struct{}),
@@ -71,16 +67,12 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
 	}
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
-	w.busy = map[jetstream.Msg]time.Time{}
+	w.busy = map[*nats.Msg]time.Time{}
 	var err error
-	w.consuming, err = consumer.Consume(w.receive, jetstream.PullMaxMessages(min(settings.MaxInFlight, mostPulled)),
-		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(heartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			w.Log.Debug("NATS", zap.String("subscription", w.name), zap.Error(err))
-			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrBadRequest) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrConnectionClosed) {
-				go d.lost(w)
-			}
-		}))
+	w.pull, err = startPull(source, min(settings.MaxInFlight, mostPulled), w.receive, func(reason string) {
+		w.Log.Debug("no more events come", zap.String("subscription", w.name), zap.String("reason", reason))
+		go d.lost(w)
+	})
 	if err == nil {
 		w.mu.Lock()
 		w.progress = time.AfterFunc(progress, w.tellProgress)
@@ -93,7 +85,7 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 func (w *worker) stop() {
 	w.end.Do(func() {
 		close(w.ending)
-		w.consuming.Drain()
+		w.pull.stop()
 	})
 }
 
@@ -107,7 +99,7 @@ func (w *worker) ended() bool {
 }
 
 // receive is called for one message after the other. It waits for a slot, so that NATS is asked for no more than can be posted.
-func (w *worker) receive(m jetstream.Msg) {
+func (w *worker) receive(m *nats.Msg) {
 	if w.ended() {
 		w.giveBack(m, 0)
 		return
@@ -128,30 +120,30 @@ func (w *worker) receive(m jetstream.Msg) {
 }
 
 // deliver posts one event, and tells NATS what came of it. It is not ended by the end of this process, which waits for it.
-func (w *worker) deliver(m jetstream.Msg) {
+func (w *worker) deliver(m *nats.Msg) {
 	about, err := m.Metadata()
 	if err != nil {
 		w.Log.Error("a message has not come from JetStream", zap.String("subscription", w.name), zap.Error(err))
 		return
 	}
-	header, err := eventHeader(m.Headers())
+	header, err := eventHeader(m.Header)
 	if err != nil {
 		w.Metrics.total.WithLabelValues(w.name, "invalid").Inc()
 		w.Log.Warn("deleted a message that is no event: it would never be delivered", zap.String("subscription", w.name),
 			zap.Uint64("sequence", about.Sequence.Stream), zap.Error(err))
-		if err := m.TermWithReason("this is no event"); err != nil {
+		if err := m.Term(); err != nil {
 			w.Log.Warn("cannot delete a message that is no event: NATS sends it again", zap.String("subscription", w.name), zap.Error(err))
 		}
 		return
 	}
 	w.begin(m)
 	defer w.done(m)
-	o := w.post(header, m.Data())
+	o := w.post(header, m.Data)
 	w.backlog.Set(float64(about.NumPending))
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
-	if o.taken() || w.deadLetter(about, header, m.Data(), o) {
+	if o.taken() || w.deadLetter(about, header, m.Data, o) {
 		w.acknowledge(m)
 		return
 	}
@@ -171,7 +163,7 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 }
 
 // deadLetter sends an event that was refused for too long to where such events go. It tells whether it was taken there.
-func (w *worker) deadLetter(about *jetstream.MsgMetadata, header http.Header, data []byte, o outcome) bool {
+func (w *worker) deadLetter(about *nats.MsgMetadata, header http.Header, data []byte, o outcome) bool {
 	if w.DeadLetterSink == nil || time.Since(about.Timestamp) < w.DeadLetterAfter {
 		return false
 	}
@@ -186,13 +178,13 @@ func (w *worker) deadLetter(about *jetstream.MsgMetadata, header http.Header, da
 	return true
 }
 
-func (w *worker) begin(m jetstream.Msg) {
+func (w *worker) begin(m *nats.Msg) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy[m] = time.Now()
 }
 
-func (w *worker) done(m jetstream.Msg) {
+func (w *worker) done(m *nats.Msg) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.busy, m)
@@ -200,7 +192,7 @@ func (w *worker) done(m jetstream.Msg) {
 
 // tellProgress tells NATS of the events that the sink still works on. One timer for all of them costs less than one for each.
 func (w *worker) tellProgress() {
-	var slow []jetstream.Msg
+	var slow []*nats.Msg
 	w.mu.Lock()
 	for m, since := range w.busy {
 		if time.Since(since) >= progress {
@@ -217,11 +209,11 @@ func (w *worker) tellProgress() {
 }
 
 // acknowledge tells NATS that an event was taken, and waits until NATS has stored that.
-func (w *worker) acknowledge(m jetstream.Msg) {
+func (w *worker) acknowledge(m *nats.Msg) {
 	var err error
 	for deadline := time.Now().Add(ackLimit); time.Now().Before(deadline); time.Sleep(ackPause) {
 		ctx, cancel := context.WithTimeout(context.Background(), ackTimeout)
-		err = m.DoubleAck(ctx)
+		err = m.AckSync(nats.Context(ctx))
 		cancel()
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) || w.ended() && errors.Is(err, nats.ErrNoResponders) {
 			break
@@ -233,7 +225,7 @@ func (w *worker) acknowledge(m jetstream.Msg) {
 }
 
 // giveBack tells NATS to send an event again after a delay.
-func (w *worker) giveBack(m jetstream.Msg, delay time.Duration) {
+func (w *worker) giveBack(m *nats.Msg, delay time.Duration) {
 	if err := m.NakWithDelay(delay); err != nil {
 		w.Log.Debug("an event cannot be given back: NATS sends it again by itself", zap.String("subscription", w.name), zap.Error(err))
 	}

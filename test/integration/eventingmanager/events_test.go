@@ -144,6 +144,8 @@ func TestEvents(t *testing.T) {
 func TestEventsThroughKills(t *testing.T) {
 	s := newSite(t, "kills")
 	to := s.withSinks()
+	// Another process delivers well before the next kill of the controller.
+	s.pods.More[eventingpods.Controller] = append(s.pods.More[eventingpods.Controller], "--lease-duration=2s")
 	s.start()
 	s.subscribe(to, "orders", "source: commerce, types: [order.created.v1]")
 	s.subscribe(to, "ordered", "source: commerce, types: [order.created.v1], config: {maxInFlightMessages: '1'}")
