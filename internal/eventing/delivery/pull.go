@@ -16,9 +16,6 @@ const (
 	heartbeat  = 15 * time.Second
 	// pullAgain is the pause after NATS refused a request.
 	pullAgain = 250 * time.Millisecond
-	// missingLimit is how long nobody may answer requests until the consumer counts as gone. When a server ends, the consumers that it led
-	// have no leader for some seconds.
-	missingLimit = 5 * time.Second
 
 	// What NATS says about a request, in the header Status.
 	statusHeartbeat    = "100"
@@ -51,8 +48,6 @@ type pull struct {
 	closed chan struct{}
 
 	subscription *nats.Subscription
-	// missing is since when nobody answers requests; zero: there is an answer. Only receive uses it.
-	missing time.Time
 
 	mu sync.Mutex
 	// asked are the messages that NATS was asked for, and that were not handled yet.
@@ -120,20 +115,11 @@ func (p *pull) receive(m *nats.Msg) {
 	p.handling = true
 	p.mu.Unlock()
 	settled, refused := 0, false
-	code := m.Header.Get("Status")
-	switch {
-	case code != statusNoResponders:
-		p.missing = time.Time{}
-	case p.missing.IsZero():
-		p.missing = time.Now()
-	}
-	switch {
+	switch code := m.Header.Get("Status"); {
 	case m.Reply != "": // only messages are to be acknowledged
 		p.handle(m)
 		settled = 1
 	case code == statusHeartbeat:
-	case code == statusNoResponders && time.Since(p.missing) < missingLimit:
-		refused = true
 	case code == statusBadRequest, code == statusNoResponders, code == statusConflict && m.Header.Get("Description") == consumerDeleted:
 		p.lost(fmt.Sprintf("%s %s", code, m.Header.Get("Description")))
 		return

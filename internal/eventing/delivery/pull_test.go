@@ -93,7 +93,6 @@ func TestRequests(t *testing.T) {
 		{"the time of a request is over", func() { say("", status("408", "Request Timeout", "2")) }, "3"},
 		{"another leader", func() { say("", status("409", "Leadership Change", "")) }, "4"},
 		{"a timeout without a number", func() { say("", status("408", "Request Timeout", "")) }, "4"},
-		{"nobody answers", func() { say("", status("503", "", "")) }, "4"},
 		{"a status that nobody knows", func() { say("", status("599", "", "")) }, "4"},
 		{"more is said to be left than was asked for", func() { say("", status("408", "Request Timeout", "99")) }, "4"},
 	} {
