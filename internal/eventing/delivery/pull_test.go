@@ -130,7 +130,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestPull: the same with real consumers, which restart, end and are not there.
+// TestPull: what ends requests for messages of real consumers, and what does not.
 func TestPull(t *testing.T) {
 	server := natsserver.Start(t, "jetstream { store_dir: /data }", nil)
 	conn := connectTo(t, server)
@@ -146,10 +146,10 @@ func TestPull(t *testing.T) {
 		t.Helper()
 		handled, lost = make(chan string, 10), make(chan string, 10)
 		p, err := startPull(Source{over, "s", consumer}, 1, func(m *nats.Msg) {
-			handled <- string(m.Data)
 			if err := m.Ack(); err != nil {
 				t.Error(err)
 			}
+			handled <- string(m.Data) // the test may close the connection now
 		}, func(reason string) { lost <- reason })
 		if err != nil {
 			t.Fatal(err)
