@@ -131,14 +131,13 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 	if err == nil {
 		err = c.ensureConsumer(ctx, key, p, now)
 	}
+	var js jetstream.JetStream
 	if err == nil {
-		err = c.deliveries.Set(key, delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight}, func() (delivery.Source, error) {
-			js, _, err := c.link.jetStream()
-			if err != nil {
-				return delivery.Source{}, err
-			}
-			return delivery.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)}, nil
-		})
+		js, _, err = c.link.jetStream()
+	}
+	if err == nil {
+		err = c.deliveries.Set(key, delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight},
+			delivery.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)})
 	}
 	switch {
 	case err == nil:

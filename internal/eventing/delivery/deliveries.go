@@ -51,13 +51,9 @@ func New(o Options) *Deliveries {
 }
 
 // Set lets the events of a Subscription be delivered from a consumer. It does nothing if they are, with these settings.
-func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, source func() (Source, error)) error {
+func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, source Source) error {
 	if w := d.worker(subscription); w != nil && w.settings == settings {
 		return nil
-	}
-	from, err := source()
-	if err != nil {
-		return err
 	}
 	d.Stop(subscription)
 	d.mu.Lock()
@@ -65,7 +61,7 @@ func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, s
 	if d.stopped {
 		return errors.New("deliveries have ended")
 	}
-	w, err := d.start(subscription, settings, from)
+	w, err := d.start(subscription, settings, source)
 	if err == nil {
 		d.workers[subscription] = w
 	}

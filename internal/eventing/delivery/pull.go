@@ -98,7 +98,7 @@ func (p *pull) stop() {
 	_ = p.subscription.Drain() // fails only if the subscription is closed
 }
 
-// end tells whether it was the first call.
+// end lets NATS be asked for nothing more. It tells whether it was the first call.
 func (p *pull) end() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,9 +65,7 @@ func TestNoPauses(t *testing.T) {
 		<-publisher.PublishAsyncComplete()
 		before := time.Now()
 		err := deliveries.Set(types.NamespacedName{Namespace: "shop", Name: name}, delivery.Settings{Sink: to.URL(name, "shop"), MaxInFlight: inFlight},
-			func() (delivery.Source, error) {
-				return delivery.Source{Conn: controller.Conn(), Stream: backend.Stream, Consumer: consumer.Durable}, nil
-			})
+			delivery.Source{Conn: controller.Conn(), Stream: backend.Stream, Consumer: consumer.Durable})
 		if err != nil {
 			t.Fatal(err)
 		}
