@@ -6,7 +6,6 @@ package route
 import (
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -137,19 +136,14 @@ func AsksForNameHeader(sub *unstructured.Unstructured) bool {
 	return asks
 }
 
-// trackingLabels say that an object was applied from Git, or belongs to a Helm release.
-// Argo CD (label tracking, its default before 3.0) deletes what carries its label and is
-// not in Git: a Trigger must not have it.
-var trackingLabels = []string{"app.kubernetes.io/instance", "argocd.argoproj.io/instance"}
-
 // NewTrigger returns the Trigger that a Subscription becomes. others are equal
-// Subscriptions that share it: a label of theirs that it lacks is kept, too. It gets no
-// trackingLabels.
+// Subscriptions that share it: a label of theirs that it lacks is kept, too. It gets none
+// that a tool claims, which may delete what carries its label and is not in its source.
 func NewTrigger(k migration.Kind, sub *unstructured.Unstructured, d Delivery, others ...*unstructured.Unstructured) *unstructured.Unstructured {
 	labels := map[string]any{}
 	for _, from := range append([]*unstructured.Unstructured{sub}, others...) {
 		for key, value := range from.GetLabels() {
-			if _, ok := labels[key]; !ok && !slices.Contains(trackingLabels, key) {
+			if _, ok := labels[key]; !ok && !kyma.IsClaimed(key) {
 				labels[key] = value
 			}
 		}
