@@ -57,6 +57,8 @@ stop: ## End what make eventing-up has left, also after a crash
 .PHONY: test
 # A tenth less time, for more memory of API servers and tests. The programs under test do not get it.
 test: export GOGC ?= 200
+# A race binary sleeps for a second at its end, in case that a race is just being reported: that is a minute in all.
+test: export GORACE ?= atexit_sleep_ms=0
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go test -C test/kubernetes/build ./...
 	go test -C examples/installer -short ./...

@@ -62,7 +62,9 @@ func (s *Subject) everyWrite(t *testing.T, v victim) {
 }
 
 // killAt runs the job and kills it at its n-th write, if it makes so many. When
-// it returns, nothing of the process is on its way to the API server.
+// it returns, nothing of the process is on its way to the API server, and its
+// Lease is free: some hundred kills need not wait for it to expire. Renewal of
+// KillForward, RandomFaults and Frozen do.
 func (s *Subject) killAt(t *testing.T, v victim, n int) (faultproxy.Request, outcome, bool) {
 	t.Helper()
 	proxy, kubeconfig := s.proxy(t)
@@ -76,6 +78,9 @@ func (s *Subject) killAt(t *testing.T, v victim, n int) (faultproxy.Request, out
 	}
 	proxy.Close()
 	at, killed := kill.At()
+	if killed {
+		s.freeLock(t)
+	}
 	return at, out, killed
 }
 

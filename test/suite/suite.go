@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -177,6 +178,16 @@ func (s *Subject) forget(t testing.TB) {
 	}
 	if err := client.CoreV1().ConfigMaps(s.StateNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, ofJob); err != nil {
 		t.Fatalf("cannot remove the report: %v", err)
+	}
+}
+
+// freeLock ends the Lease of a killed run, as if it had expired.
+func (s *Subject) freeLock(t testing.TB) {
+	t.Helper()
+	_, err := s.client(t).CoordinationV1().Leases(s.StateNamespace).
+		Patch(t.Context(), stateName, types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`), metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatalf("cannot free the Lease: %v", err)
 	}
 }
 

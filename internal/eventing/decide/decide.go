@@ -35,10 +35,15 @@ const (
 	FullPercent = 80
 )
 
+// Renderer is a chart.Chart, or one that remembers its renderings.
+type Renderer interface {
+	Render(chart.Release, map[string]any) ([]*unstructured.Unstructured, error)
+}
+
 // Rules decides. It has no client.
 type Rules struct {
 	Identities
-	Chart *chart.Chart
+	Chart Renderer
 	// Version is that of the operator.
 	Version string
 	// The images, with their digests.

@@ -18,9 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
@@ -50,13 +48,9 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	loaded, err := chart.Load(eventingchart.Chart, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
 	now := time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
 	return &scene{t: t, channels: synchronous, d: &Rules{
-		Identities: Identities{Names: "eventing", Namespace: "kyma-system"}, Chart: loaded, Version: "1.2.3", NATSImage: "nats-server:1", PublisherImage: "eventing-publisher-proxy:1", ControllerImage: "eventing-controller:1", NATSURL: "tls://eventing-nats.kyma-system.svc:4222",
+		Identities: Identities{Names: "eventing", Namespace: "kyma-system"}, Chart: rememberedChart(t), Version: "1.2.3", NATSImage: "nats-server:1", PublisherImage: "eventing-publisher-proxy:1", ControllerImage: "eventing-controller:1", NATSURL: "tls://eventing-nats.kyma-system.svc:4222",
 		DependencyTimeout: 5 * time.Minute, BackendTimeout: 10 * time.Minute, DrainDelay: 6 * time.Second, DrainWatch: 15 * time.Second, MeshDelay: 5 * time.Minute,
 	}, w: &World{
 		Now: now, NewEpoch: "e1", Ours: map[Key]*unstructured.Unstructured{},
