@@ -39,13 +39,23 @@ func NewServed(client *discovery.DiscoveryClient, retry func(context.Context, fu
 // served. A group whose discovery failed is an error, never "not served", and the next
 // Find asks again.
 func (s *Served) Find(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, bool, error) {
+	return s.FindAt(ctx, gk.WithVersion(""))
+}
+
+// FindAt is Find, but the version of gvk is the best one as long as it is served.
+func (s *Served) FindAt(ctx context.Context, gvk schema.GroupVersionKind) (schema.GroupVersionResource, bool, error) {
+	gk := gvk.GroupKind()
 	done, err := s.begin(ctx)
 	if err != nil {
 		return schema.GroupVersionResource{}, false, err
 	}
 	defer done()
 	var failed []error
-	for _, v := range s.groups[gk.Group] {
+	versions := s.groups[gk.Group]
+	if slices.Contains(versions, gvk.Version) {
+		versions = append([]string{gvk.Version}, versions...)
+	}
+	for _, v := range versions {
 		gv := schema.GroupVersion{Group: gk.Group, Version: v}
 		list, err := s.list(ctx, gv)
 		if err != nil {

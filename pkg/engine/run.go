@@ -659,7 +659,11 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 			made++
 		}
 	}
-	out := r.finished(outcome{result: migration.Succeeded, message: fmt.Sprintf("%s made", migration.Count(made, "change"))})
+	message := migration.Count(made, "change") + " made"
+	if n := int(r.Otherwise.Load()); n > 0 {
+		message += fmt.Sprintf("; the API server stored %s otherwise than sent: see the warnings", migration.Count(n, "object"))
+	}
+	out := r.finished(outcome{result: migration.Succeeded, message: message})
 	// The report first: once the journal is closed, nothing leads back here.
 	r.publish(ctx, out)
 	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, journal.PhaseDone, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {

@@ -181,6 +181,24 @@ func (c *Cluster) Resolve(ctx context.Context, gk schema.GroupKind) (r Resource,
 	return r, served, err
 }
 
+// ResolveAt is Resolve for an object that was read or written at the version of gvk: that
+// version is the best one as long as it is served. again: what discovery said before does not
+// count, since kinds and versions come and go.
+func (c *Cluster) ResolveAt(ctx context.Context, gvk schema.GroupVersionKind, again bool) (r Resource, served bool, err error) {
+	if r, ok := coreResource(gvk.GroupKind()); ok {
+		return r, true, nil
+	}
+	if again {
+		c.connection.Served.Forget()
+	}
+	err = c.connection.Read(ctx, func(ctx context.Context) (err error) {
+		r.GroupVersionResource, served, err = c.connection.Served.FindAt(ctx, gvk)
+		return err
+	})
+	r.Group, r.Kind = gvk.Group, gvk.Kind
+	return r, served, err
+}
+
 // Collection returns the remembered collection that covers a scope, listing it
 // first if there is none. One of the whole cluster covers every namespace of it,
 // so that a job which looks at fifty namespaces has one watch and not fifty. It is what

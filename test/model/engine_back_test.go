@@ -30,9 +30,12 @@ import (
 // bubble runs a test on a sandbox of its own, in a bubble.
 func bubble(t *testing.T, name string, test func(t *testing.T, s *sandbox)) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, newSandbox(t)) })
-	})
+	t.Run(name, func(t *testing.T) { inBubble(t, newSandbox, test) })
+}
+
+func inBubble(t *testing.T, place func(*testing.T) *sandbox, test func(t *testing.T, s *sandbox)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, place(t)) })
 }
 
 // fixed is a job that plans these units in order, or those of now.
@@ -281,6 +284,18 @@ func (s *sandbox) through(job migration.Job, code int, method, path string) *mig
 // throughMany is through for the first so many requests.
 func (s *sandbox) throughMany(n int32, job migration.Job, code int, method, path string) *migration.Report {
 	s.t.Helper()
+	return s.behind(n, code, method, path).Run(s.t.Context(), job)
+}
+
+// undoThrough is through for an undo.
+func (s *sandbox) undoThrough(job migration.Job, code int, method, path string) *migration.Report {
+	s.t.Helper()
+	return s.behind(1, code, method, path).Undo(s.t.Context(), job)
+}
+
+// behind is the engine behind such a transport.
+func (s *sandbox) behind(n int32, code int, method, path string) *engine.Engine {
+	s.t.Helper()
 	cfg := s.server.Client("first").Config()
 	var faults atomic.Int32
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -304,7 +319,7 @@ func (s *sandbox) throughMany(n int32, job migration.Job, code int, method, path
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return e.Run(s.t.Context(), job)
+	return e
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -49,7 +49,12 @@ type sandbox struct {
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
-	s := &sandbox{t: t, server: model.New(1)}
+	return newSandboxOf(t, model.New(1))
+}
+
+func newSandboxOf(t *testing.T, server *model.Server) *sandbox {
+	t.Helper()
+	s := &sandbox{t: t, server: server}
 	s.user = s.client("user")
 	for _, name := range []string{engine.DefaultStateNamespace, "shop"} {
 		_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{

@@ -45,7 +45,7 @@ func (s *Server) answer(ctx context.Context, r *Request) *http.Response {
 		resp.Body, resp.ContentLength = w, -1
 		return resp
 	}
-	return respondJSON(code, v)
+	return respondJSON(code, atVersion(v, r))
 }
 
 func (s *Server) carryOut(ctx context.Context, r *Request) (int, any, error) {
@@ -58,7 +58,7 @@ func (s *Server) carryOut(ctx context.Context, r *Request) (int, any, error) {
 		return http.StatusCreated, v, err
 	}
 	kind := s.kinds[schema.GroupResource{Group: r.Group, Resource: r.Plural}]
-	if kind == nil || kind.Version != r.Version || r.Subresource != "" && !(r.Subresource == "status" && kind.Status || r.Subresource == "scale" && kind.Scale) {
+	if kind == nil || !slices.Contains(s.versionsOf(kind), r.Version) || r.Subresource != "" && !(r.Subresource == "status" && kind.Status || r.Subresource == "scale" && kind.Scale) {
 		return 0, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Verb, schema.GroupResource{Group: r.Group, Resource: r.Plural}, r.Name, "", 0, true)
 	}
 	if s.denied != nil && s.denied(Permission{r.Verb, r.Group, r.Plural, r.Subresource, r.Namespace}) {
@@ -313,8 +313,15 @@ func (s *Server) list(r *Request, kind *Kind) (any, error) {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	} else {
-		for _, key := range s.sorted() {
-			obj := s.objects[key]
+		objects, past, err := s.exactly(r)
+		if err != nil {
+			return nil, err
+		}
+		if !past {
+			objects = s.objects
+		}
+		for _, key := range sortedObjects(objects) {
+			obj := objects[key]
 			if key.Group == kind.Group && key.Plural == kind.Plural && (r.Namespace == "" || key.Namespace == r.Namespace) && selected.matches(obj) {
 				items = append(items, obj)
 			}
@@ -360,8 +367,10 @@ func (s *Server) discover(r *Request) (any, error) {
 	path := strings.Trim(r.path, "/")
 	groups := map[string][]string{"authorization.k8s.io": {"v1"}}
 	for _, k := range s.kinds {
-		if !slices.Contains(groups[k.Group], k.Version) {
-			groups[k.Group] = append(groups[k.Group], k.Version)
+		for _, v := range s.versionsOf(k) {
+			if !slices.Contains(groups[k.Group], v) {
+				groups[k.Group] = append(groups[k.Group], v)
+			}
 		}
 	}
 	switch {
@@ -394,7 +403,7 @@ func (s *Server) discover(r *Request) (any, error) {
 	}
 	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
 	for _, k := range s.kinds {
-		if k.GroupVersion() != gv {
+		if k.Group != gv.Group || !slices.Contains(s.versionsOf(k), gv.Version) {
 			continue
 		}
 		add := func(name, kind string, verbs ...string) {

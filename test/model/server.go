@@ -107,6 +107,8 @@ type Server struct {
 	watchers map[*watcher]struct{}
 	pages    map[string][]Object
 	denied   func(Permission) bool
+	serving  map[schema.GroupResource][]string
+	admit    []func(*Request, Object)
 	seed     uint64
 	lag      time.Duration
 	seen     map[string]int
@@ -123,7 +125,8 @@ func New(seed uint64, more ...Kind) *Server {
 	s := &Server{
 		kinds: map[schema.GroupResource]*Kind{}, objects: map[Key]Object{},
 		watchers: map[*watcher]struct{}{}, pages: map[string][]Object{}, seed: seed, seen: map[string]int{},
-		lag: 20 * time.Millisecond,
+		serving: map[schema.GroupResource][]string{},
+		lag:     20 * time.Millisecond,
 	}
 	for _, k := range append(slices.Clone(Builtin), more...) {
 		s.kinds[k.Resource()] = &k
@@ -311,8 +314,10 @@ func (s *Server) orphan(uid string) {
 	}
 }
 
-func (s *Server) sorted() []Key {
-	keys := slices.Collect(maps.Keys(s.objects))
+func (s *Server) sorted() []Key { return sortedObjects(s.objects) }
+
+func sortedObjects(objects map[Key]Object) []Key {
+	keys := slices.Collect(maps.Keys(objects))
 	slices.SortFunc(keys, func(a, b Key) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural),
 			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -430,6 +435,7 @@ func (s *Server) create(r *Request, kind *Kind, obj Object) (Object, error) {
 	m["uid"] = fmt.Sprintf("00000000-0000-4000-8000-%012d", s.uids)
 	m["generation"] = int64(1)
 	m["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
+	s.admitted(r, obj)
 	tidy(obj)
 	if r.DryRun {
 		return obj, nil
@@ -468,6 +474,7 @@ func (s *Server) replace(r *Request, kind *Kind, key Key, obj Object) (Object, e
 		}
 	}
 	obj["apiVersion"], obj["kind"] = before["apiVersion"], before["kind"]
+	s.admitted(r, obj)
 	switch {
 	case r.Subresource == "status":
 		status := obj["status"]

@@ -96,7 +96,7 @@ func (w *watcher) tell(typ string, kind *Kind, key Key, before, shownNow Object,
 	default:
 		return
 	}
-	raw, err := json.Marshal(map[string]any{"type": typ, "object": shown(shownNow, w.r)})
+	raw, err := json.Marshal(map[string]any{"type": typ, "object": atVersion(shown(shownNow, w.r), w.r)})
 	if err != nil {
 		return
 	}

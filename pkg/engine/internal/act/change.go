@@ -40,6 +40,8 @@ type Actor struct {
 	// Undo returns the command that undoes the newest run of a job; nil: there is none to name.
 	Undo func(job string) string
 
+	// Otherwise counts objects that the API server stored otherwise than this run sent them.
+	Otherwise atomic.Int64
 	// LeftEffects counts objects that an undo left since there is no proof that they
 	// come from the run.
 	LeftEffects atomic.Int64
@@ -218,6 +220,7 @@ func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, er
 		return migration.ChangeUnchanged, nil
 	}
 	a.Recorder.SetHash(e, i, created)
+	a.storedOtherwise(ch.Ref, patch.Lost(created, obj, a.Recorder.Ignored))
 	return migration.ChangeDone, nil
 }
 
@@ -263,6 +266,11 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 		if err == nil {
 			k8sutil.Trim(live)
 			a.Recorder.SetHash(e, i, live)
+			lost, err := patch.LostOfPatch(live, body)
+			if err != nil {
+				return k8sutil.Permanent(err)
+			}
+			a.storedOtherwise(ch.Ref, lost)
 			if ch.Subresource == "" {
 				e.SetLatest(ch.Ref, live)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -47,6 +48,7 @@ func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, 
 	}
 	if !existed {
 		a.Recorder.SetHash(e, i, created)
+		a.storedOtherwise(e.Unit.Changes[i].Ref, patch.Lost(created, obj, a.Recorder.Ignored))
 	}
 	return migration.ChangeDone, nil
 }

@@ -51,6 +51,42 @@ type API struct {
 	faults []*Fault
 	// broken is how many requests for discovery fail from now on, asked how many there were.
 	broken, asked int
+	// away are kinds that are not served.
+	away map[string]bool
+	// admit changes what is stored.
+	admit func(*unstructured.Unstructured)
+}
+
+// Admit makes the API store what f makes of an object that is created or patched, as a schema or a webhook does.
+func (api *API) Admit(f func(*unstructured.Unstructured)) {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	api.admit = f
+}
+
+func (api *API) admitted(obj *unstructured.Unstructured) {
+	api.mu.Lock()
+	f := api.admit
+	api.mu.Unlock()
+	if f != nil {
+		f(obj)
+	}
+}
+
+// Away says whether a kind is served at no version: its definition, or what serves it, is gone. Its objects stay.
+func (api *API) Away(kind string, away bool) {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	if api.away == nil {
+		api.away = map[string]bool{}
+	}
+	api.away[kind] = away
+}
+
+func (api *API) isAway(kind string) bool {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	return api.away[kind]
 }
 
 // BreakDiscovery makes the next n requests for discovery fail.
@@ -220,6 +256,9 @@ func (api *API) next(a clienttesting.Action) *Fault {
 }
 
 func (api *API) react(a clienttesting.Action) (bool, runtime.Object, error) {
+	if gvr := a.GetResource(); api.isAway(gvr.Resource) {
+		return true, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, a.GetVerb(), gvr.GroupResource(), "", "", 0, true)
+	}
 	f := api.next(a)
 	if f.Before != nil {
 		f.Before()
@@ -266,6 +305,7 @@ func (api *API) carryOut(a clienttesting.Action) (runtime.Object, error) {
 	switch a := a.(type) {
 	case clienttesting.CreateActionImpl:
 		obj := a.Object.(*unstructured.Unstructured).DeepCopy()
+		api.admitted(obj)
 		api.stamp(obj, &unstructured.Unstructured{Object: map[string]any{}})
 		if len(a.CreateOptions.DryRun) > 0 {
 			return obj, nil
@@ -330,6 +370,7 @@ func (api *API) patch(a clienttesting.PatchActionImpl, live *unstructured.Unstru
 	if err := after.UnmarshalJSON(raw); err != nil {
 		return nil, err
 	}
+	api.admitted(after)
 	if live.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 {
 		return after, api.Tracker().Delete(gvr, a.GetNamespace(), a.GetName())
 	}
@@ -355,6 +396,9 @@ func (api *API) RoundTrip(req *http.Request) (*http.Response, error) {
 	case req.URL.Path == "/api/v1":
 		list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1"}
 		for kind, resource := range kinds {
+			if api.isAway(resource) {
+				continue
+			}
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource, Kind: kind, Namespaced: true})
 		}
 		answer = list

@@ -49,7 +49,11 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 	}
 	again := journal.RecreationOf(&e.Unit, i)
 	obj := e.Recreated(again)
-	live, err := v.r.Writer.Get(ctx, ch.Ref)
+	at, err := v.objects.at(ctx, ch.Ref, false)
+	if err != nil {
+		return false, err
+	}
+	live, err := v.objects.live(ctx, ch.Ref, "", false)
 	if err != nil {
 		return false, err
 	}
@@ -57,7 +61,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		if live.GetUID() == pre.GetUID() && live.GetDeletionTimestamp() == nil {
 			return false, nil // never deleted
 		}
-		going, err := v.r.DeleteUnusable(ctx, ch.Ref, live, func() error { return nil }) // the journal is in rollback, where no pod is spared
+		going, err := v.r.DeleteUnusable(ctx, at, live, func() error { return nil }) // the journal is in rollback, where no pod is spared
 		if err != nil {
 			return false, err
 		}
@@ -77,8 +81,15 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		}
 		made = true
 	}
-	if _, _, err := v.r.Writer.Recreate(ctx, ch.Ref, obj, write.NoAttempt); err != nil {
+	obj.SetAPIVersion(at.GroupVersion().String())
+	created, existed, err := v.r.Writer.Recreate(ctx, at, obj, write.NoAttempt)
+	if err != nil {
 		return made, err
+	}
+	if !existed {
+		if err := notAsBefore(ch.Ref, "was created again", patch.Lost(created, obj, v.r.Recorder.Ignored)); err != nil {
+			return made, err
+		}
 	}
 	return made, v.waitRestored(ctx, ch)
 }
@@ -131,6 +142,7 @@ type Rollback struct {
 	// from this sequence number on.
 	unsure    int
 	protector protectorAnswer
+	objects   objects
 
 	mu sync.Mutex
 	// Unrestored counts changes that stay though they should have gone, forGood
@@ -173,7 +185,7 @@ const (
 
 // New returns a rollback that has undone nothing yet.
 func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
-	return &Rollback{r: a, waiter: w, careful: careful}
+	return &Rollback{r: a, waiter: w, careful: careful, objects: objects{w: a.Writer}}
 }
 
 // Run undoes the whole journal. It returns an error only if the rollback
@@ -183,6 +195,7 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 	// The forward run's collections are stale or trimmed: look afresh.
 	a.Writer.Cluster = a.NewCluster()
 	v := New(a, wait.New(ctx, a.Writer.Cluster), careful)
+	v.objects.later = true
 	v.undo, v.unsure = careful, a.Recorder.Journal.Undone
 	if !resumed {
 		v.unsure, a.Recorder.Journal.Undone = math.MaxInt, math.MaxInt
@@ -274,7 +287,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 		return nil, nil // somebody has made the same change since: what comes of it is wanted
 	}
 	for _, ref := range e.refs {
-		live, err := v.r.Writer.Get(ctx, ref, "")
+		live, err := v.objects.live(ctx, ref, "", true)
 		if err != nil {
 			return nil, err
 		}
@@ -308,12 +321,20 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 // which of them carry live events.
 func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
 	k := &v.protector
+	// The job knows objects at the versions of now. What is served at none is not deleted.
+	note := func(refs ...migration.Ref) {
+		for _, ref := range refs {
+			if at, err := v.objects.at(ctx, ref, false); err == nil {
+				k.refs = append(k.refs, at)
+			}
+		}
+	}
 	for _, e := range entries {
 		for i := range e.Unit.Changes {
 			if e.Unit.Changes[i].Verb == migration.Create {
-				k.refs = append(k.refs, e.Unit.Changes[i].Ref)
+				note(e.Unit.Changes[i].Ref)
 			}
-			k.refs = append(k.refs, e.Pre[i].Absent...)
+			note(e.Pre[i].Absent...)
 		}
 	}
 	k.mu.Lock()
@@ -468,7 +489,7 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 // isInForce says whether the cluster shows a patch as this run made it.
 func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.r.Writer.Get(ctx, ch.Ref, ch.Subresource)
+	live, err := v.objects.live(ctx, ch.Ref, ch.Subresource, false)
 	return err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, ch) && !patch.IsMade(pre, ch)
 }
 
@@ -487,6 +508,11 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	v.count(&v.Unrestored)
 	switch moved, ok := errors.AsType[*write.ChangedError](err); {
 	case !ok:
+		// A kind that is away may be back at any time, or never: an undo can be begun again then,
+		// and does not keep the job from running until then.
+		if _, away := errors.AsType[*unservedError](err); away && v.undo {
+			break
+		}
 		v.mu.Lock()
 		v.Retry = true
 		v.mu.Unlock()
@@ -570,7 +596,7 @@ func (v *Rollback) made(ctx context.Context, e *journal.Entry, i int) (bool, err
 		return true, nil
 	}
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.r.Writer.Get(ctx, ch.Ref, ch.Subresource)
+	live, err := v.objects.live(ctx, ch.Ref, ch.Subresource, false)
 	switch {
 	case err != nil:
 		return false, err
@@ -594,16 +620,16 @@ func (e *protectedError) Error() string { return e.reason }
 // deleteCreated deletes an object that exists because of the run, and waits until it
 // is gone. ours, if not nil, decides by the live object.
 func (v *Rollback) deleteCreated(ctx context.Context, ref migration.Ref, ours func(*unstructured.Unstructured) (bool, error)) (string, error) {
-	collection, err := v.r.Writer.Cluster.Collection(ctx, ref.Resource, ref.Namespace)
-	if apierrors.IsNotFound(err) {
-		return "", nil // its kind is not served any more: it went with it
-	}
-	if err != nil {
+	var live *unstructured.Unstructured
+	err := v.objects.whereServed(ctx, ref, func(at migration.Ref) error {
+		collection, err := v.r.Writer.Cluster.Collection(ctx, at.Resource, at.Namespace)
+		if err == nil {
+			live = collection.Get(at.Namespace, at.Name)
+		}
+		return err
+	})
+	if live == nil || err != nil {
 		return "", err
-	}
-	live := collection.Get(ref.Namespace, ref.Name)
-	if live == nil {
-		return "", nil
 	}
 	return v.deleteLive(ctx, ref, live, ours)
 }
@@ -616,7 +642,11 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		}
 	}
 	uid := live.GetUID()
-	client := ref.Resource.In(v.r.Writer.Client, ref.Namespace)
+	at, err := v.objects.at(ctx, ref, false)
+	if err != nil {
+		return "", err
+	}
+	client := at.Resource.In(v.r.Writer.Client, at.Namespace)
 	remove := func(ctx context.Context) error {
 		version := live.GetResourceVersion()
 		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
@@ -624,7 +654,7 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 			PropagationPolicy: v.r.Writer.Propagation(ref),
 		})
 		if apierrors.IsNotFound(err) {
-			return nil
+			return v.objects.isGone(ctx, ref, uid, err)
 		}
 		if !apierrors.IsConflict(err) {
 			return err
@@ -632,10 +662,12 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		answer := err
 		now, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && now.GetUID() != uid:
-			return nil
+		case apierrors.IsNotFound(err):
+			return v.objects.isGone(ctx, ref, uid, err)
 		case err != nil:
 			return err
+		case now.GetUID() != uid:
+			return nil
 		}
 		k8sutil.Trim(now)
 		if ours != nil {
@@ -646,9 +678,9 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		live = now
 		return k8sutil.Retryable(answer)
 	}
-	err := write.ErrOldDecision
+	err = write.ErrOldDecision
 	for errors.Is(err, write.ErrOldDecision) {
-		asked, refused := v.mayDelete(ctx, ref)
+		asked, refused := v.mayDelete(ctx, at)
 		if refused != nil {
 			return "", refused
 		}
@@ -668,7 +700,7 @@ func (v *Rollback) restoreDeleted(ctx context.Context, ch *migration.Change, pre
 	if pre == nil {
 		return "", nil
 	}
-	live, err := v.r.Writer.Get(ctx, ch.Ref, "")
+	live, err := v.objects.live(ctx, ch.Ref, "", true)
 	if err != nil {
 		return "", err
 	}
@@ -685,10 +717,27 @@ func (v *Rollback) restoreDeleted(ctx context.Context, ch *migration.Change, pre
 		case !patch.Holds(live, pre):
 			return "", &write.ChangedError{Ref: ch.Ref, Problem: "was created again by somebody else, differently; the journal keeps the former one"}
 		}
+		if err := notAsBefore(ch.Ref, "exists again", patch.Differences(live, pre, v.r.Recorder.Ignored)); err != nil {
+			return "", err
+		}
 		return "", v.waitRestored(ctx, ch)
 	}
-	if _, _, err := v.r.Writer.Recreate(ctx, ch.Ref, k8sutil.Restorable(pre), write.NoAttempt); err != nil {
+	var differ []string
+	err = v.objects.whereServed(ctx, ch.Ref, func(at migration.Ref) error {
+		obj := k8sutil.Restorable(pre)
+		obj.SetAPIVersion(at.GroupVersion().String())
+		created, _, err := v.r.Writer.Recreate(ctx, at, obj, write.NoAttempt)
+		if err == nil {
+			// obj, and not pre: an owner that is gone was left out, and said.
+			differ = patch.Differences(created, obj, v.r.Recorder.Ignored)
+		}
+		return err
+	})
+	if err != nil {
 		return "", goneForGood(ch.Ref, err)
+	}
+	if err := notAsBefore(ch.Ref, "was created again", differ); err != nil {
+		return migration.ChangeRolledBack, err
 	}
 	return migration.ChangeRolledBack, v.waitRestored(ctx, ch)
 }
@@ -701,14 +750,23 @@ func (v *Rollback) waitRestored(ctx context.Context, ch *migration.Change) error
 	return v.waiter.Wait(ctx, restorer.AwaitRestored(ch), time.Now())
 }
 
-// goneForGood makes the answer that a namespace or a kind is gone one that another
-// attempt cannot change: the object cannot be restored any more.
+// notAsBefore is the error that an object is not what it was to become again: a schema, a webhook
+// or another version has made something else of it, or somebody has created it.
+func notAsBefore(ref migration.Ref, what string, fields []string) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	return &write.ChangedError{Ref: ref, Problem: what + ", and is not as it was before: it differs in " + act.Fields(fields) + "; the journal keeps the former one"}
+}
+
+// goneForGood makes the answer that a namespace is gone one that another attempt cannot
+// change: what was in it went with it, by somebody else's decision.
 func goneForGood(ref migration.Ref, err error) error {
 	switch {
 	case k8sutil.NamespaceTerminating(err):
 		return &write.ChangedError{Ref: ref, Problem: "cannot be restored: its namespace is being deleted", ForGood: true}
-	case apierrors.IsNotFound(err):
-		return &write.ChangedError{Ref: ref, Problem: "cannot be restored: its namespace does not exist any more, or the API server does not serve its kind any more", ForGood: true}
+	case ofNamespace(err):
+		return &write.ChangedError{Ref: ref, Problem: "cannot be restored: its namespace does not exist any more", ForGood: true}
 	}
 	return err
 }
@@ -716,7 +774,7 @@ func goneForGood(ref migration.Ref, err error) error {
 // revertPatch undoes a patch: our fields, unless somebody changed them since.
 func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (string, error) {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
-	live, err := v.r.Writer.Get(ctx, ch.Ref, ch.Subresource)
+	live, err := v.objects.live(ctx, ch.Ref, ch.Subresource, false)
 	switch {
 	case err != nil:
 		return "", err
@@ -745,7 +803,11 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 	if ch.Subresource != "" {
 		subresources = []string{ch.Subresource}
 	}
-	client := ch.Ref.Resource.In(v.r.Writer.Client, ch.Ref.Namespace)
+	at, err := v.objects.at(ctx, ch.Ref, false)
+	if err != nil {
+		return "", err
+	}
+	client := at.Resource.In(v.r.Writer.Client, at.Namespace)
 	outcome := ""
 	told := false
 	err = v.r.Writer.Write(ctx, func(ctx context.Context) error {
@@ -771,9 +833,14 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		if live.GetDeletionTimestamp() != nil {
 			return k8sutil.Permanent(&write.ChangedError{Ref: ch.Ref, Problem: "is being deleted by somebody else"})
 		}
-		_, err = client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
+		after, err := client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			outcome = migration.ChangeRolledBack
+			differ, err := patch.NotReverted(after, back)
+			if err != nil {
+				return k8sutil.Permanent(err)
+			}
+			return k8sutil.Permanent(notAsBefore(ch.Ref, "was patched back", differ))
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 			if k8sutil.IsTransient(err) {

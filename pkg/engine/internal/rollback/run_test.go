@@ -123,6 +123,11 @@ func with(finalizer string, obj *unstructured.Unstructured) *unstructured.Unstru
 	return obj
 }
 
+func labelled(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	obj.SetLabels(map[string]string{"l": "1"})
+	return obj
+}
+
 func former(value string) *unstructured.Unstructured {
 	return enginetest.Make("Thing", "a", value)
 }
@@ -244,11 +249,47 @@ func TestRun(t *testing.T) {
 			since: func(w *world) { w.api.Fail(enginetest.Fault{Verb: "list", Err: forbidden}) },
 			want:  result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
 		},
-		"CreateKindGone": {
-			reason: "a kind that is not served any more went with its objects", changes: []migration.Change{create},
+		"CreateNotFoundOnce": {
+			// On f3299ef nothing was deleted, and the undo said that all was undone.
+			reason: "that one list is answered with 404 proves nothing", changes: []migration.Change{create}, careful: true,
 			since: func(w *world) {
 				w.api.Fail(enginetest.Fault{Verb: "list", Err: apierrors.NewNotFound(things, "")})
-			}, want: result{A: "new", Reports: []string{"done"}},
+			}, want: result{Reports: []string{"rolled-back"}},
+		},
+		"CreateNotFoundAlways": {
+			// On f3299ef the object stayed, and the rollback said that everything was as before.
+			reason: "nor do several, while discovery says that the kind is served", changes: []migration.Change{create},
+			since: func(w *world) {
+				for range looks {
+					w.api.Fail(enginetest.Fault{Verb: "list", Err: apierrors.NewNotFound(things, "")})
+				}
+			}, want: result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
+		},
+		"CreateNotFoundDeletion": {
+			// On f3299ef the object stayed, and was reported as deleted.
+			reason: "nor does that of a deletion", changes: []migration.Change{create},
+			since: func(w *world) {
+				w.api.Fail(enginetest.Fault{Verb: "delete", Name: "a", Err: apierrors.NewNotFound(things, "a")})
+			}, want: result{Reports: []string{"rolled-back"}},
+		},
+		"CreateKindAway": {
+			// On f3299ef the rollback said that everything was as before.
+			reason: "of an object whose kind is not served, nobody can tell whether it exists", changes: []migration.Change{create},
+			since: func(w *world) { w.api.Away("Thing", true) },
+			want:  result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{failed}},
+		},
+		"CreateKindAwayUndo": {
+			// On f3299ef the journal was closed as undone.
+			reason: "an undo can be begun again when it is served", changes: []migration.Change{create}, careful: true,
+			since: func(w *world) { w.api.Away("Thing", true) },
+			want:  result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
+		"CreateKindBack": {
+			// On f3299ef the object stayed, and was reported as deleted.
+			reason: "a kind that is away for a moment is asked for again", changes: []migration.Change{create},
+			since: func(w *world) {
+				w.api.Fail(enginetest.Fault{Verb: "list", Err: apierrors.NewNotFound(things, "")}, enginetest.Fault{Verb: "list", Err: apierrors.NewNotFound(things, "")})
+			}, want: result{Reports: []string{"rolled-back"}},
 		},
 
 		"Delete": {reason: "what was deleted is created again", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, want: result{A: "old", Reports: []string{"rolled-back"}}},
@@ -304,6 +345,45 @@ func TestRun(t *testing.T) {
 				w.api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")})
 			}, want: result{Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
+		"DeleteKindAwayUndo": {
+			// On f3299ef the journal was closed as undone: the object could not be restored when the kind was back.
+			reason: "without its kind it cannot be restored now, but later", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, careful: true,
+			since: func(w *world) { w.api.Away("Thing", true) },
+			want:  result{Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
+		"DeleteLosesField": {
+			// On f3299ef it counted as restored, and the rollback said that everything was as before.
+			reason: "what a schema or a webhook makes of the restored object is not what it was", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
+			since: func(w *world) { w.api.Admit(enginetest.Set("corrected")) },
+			want:  result{A: "corrected", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
+		"DeleteSameButLabels": {
+			// On f3299ef it counted as restored.
+			reason: "somebody has created it again, without its labels: that is said", before: []*unstructured.Unstructured{labelled(former("old"))}, changes: []migration.Change{remove},
+			since: func(w *world) { w.api.Put(former("old")) },
+			want:  result{A: "old", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
+		"DeleteSameButMore": {
+			// On f3299ef it counted as restored.
+			reason: "or with more than it had", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
+			since: func(w *world) {
+				more := former("old")
+				more.Object["data"] = map[string]any{"extra": "1"}
+				w.api.Put(more)
+			}, want: result{A: "old", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
+		"PatchNotReverted": {
+			// On f3299ef it counted as undone.
+			reason: "a webhook keeps what the run had set: that is said", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
+			since: func(w *world) { w.api.Admit(enginetest.Set("new")) },
+			want:  result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
+		"DeleteNotFoundAsAWhole": {
+			reason: "a creation that is answered with 404 as a whole is made again", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
+			since: func(w *world) {
+				w.api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: apierrors.NewGenericServerResponse(404, "create", things, "a", "", 0, true)})
+			}, want: result{A: "old", Reports: []string{"rolled-back"}},
+		},
 		"DeleteRestoredReady": {
 			reason: "it counts as restored when the job's condition holds", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
 			job: &restorer{restored: enginetest.Shows(a, "old")}, want: result{A: "old", Reports: []string{"rolled-back"}},
@@ -338,6 +418,19 @@ func TestRun(t *testing.T) {
 		"PatchGone": {
 			reason: "somebody has deleted the object: nothing of the patch is in force", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
 			since: func(w *world) { w.api.Remove(a) }, want: result{A: "gone", Reports: []string{"done"}, Findings: []migration.Severity{warning}},
+		},
+		"PatchNotFoundOnce": {
+			// On f3299ef the patch stayed, and was reported as undone, since its object did not exist.
+			reason: "that one read is answered with 404 proves nothing", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
+			since: func(w *world) {
+				w.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: apierrors.NewNotFound(things, "a")})
+			},
+			want: result{A: "old", Reports: []string{"rolled-back"}},
+		},
+		"PatchKindAwayUndo": {
+			reason: "nor does an answer about a kind that is not served", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched}, careful: true,
+			since: func(w *world) { w.api.Away("Thing", true) },
+			want:  result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
 		},
 		"PatchOther": {
 			reason: "somebody has created it again: it is left", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
