@@ -537,15 +537,16 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 		}
 	}
 	known, covered, goOn := map[string]bool{}, map[migration.Ref]bool{}, map[journal.ChangeKey]bool{}
-	changed := false
 	for _, e := range journaled {
 		e.ReportEarlier()
+	}
+	continues := r.continued(journaled, wanted, begun)
+	changed := false
+	for _, e := range journaled {
 		if e.Done {
 			continue
 		}
-		follows := slices.ContainsFunc(e.Unit.Follows, func(id string) bool { return begun[id] })
-		continues := r.Recorder.Continues(e, wanted, follows, begun)
-		if !continues {
+		if !continues[e] {
 			changed = true
 			e.Done = true
 			e.Chunk.Left--
@@ -717,6 +718,7 @@ func (r *run) leaveProgress(parent context.Context, x *execute.Executor, why str
 			out.message += "; what comes last could not be done: " + err.Error()
 		}
 	}
+	r.Recorder.Journal.Keep(func(e *journal.Entry) bool { return e.Unit.Independent || e.Last })
 	r.Recorder.WriteMarks(parent)
 	return out
 }
@@ -739,6 +741,7 @@ func (r *run) failed(parent, ctx context.Context, x *execute.Executor, units []m
 		execute.DryRunRemaining(parent, r.Actor, units)
 	}
 	if r.e.opts.OnFailure == OnFailureLeave {
+		r.Recorder.Journal.Keep(func(*journal.Entry) bool { return true })
 		r.Recorder.WriteMarks(parent)
 		out := r.nothingChanged(ctx, err)
 		out.unrestored = true
@@ -779,6 +782,7 @@ const asBefore = "everything is as it was before"
 func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit time.Duration) (outcome, bool) {
 	ctx, cancel := limited(parent, limit, "the rollback", "--rollback-timeout")
 	defer cancel()
+	forgotten := p == journal.PhaseForward && r.e.opts.Resume == ResumeBack && r.Recorder.Journal.Forget()
 	if p == journal.PhaseForward {
 		p = journal.PhaseRollback
 	}
@@ -787,7 +791,7 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		// What this process knows is written first: one that goes on after a kill knows no
 		// more than the marks.
 		for _, c := range r.Recorder.Journal.All()[1:] {
-			if c.Left == 0 {
+			if c.Left == 0 && !forgotten {
 				continue
 			}
 			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {
@@ -839,6 +843,15 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		closed = journal.PhaseUndone
 		if v.Unrestored-v.ForGood+v.Protected > 0 {
 			closed = journal.PhaseDone // what is left may be undone later
+		}
+	}
+	if p == journal.PhaseRollback && r.Recorder.Journal.AnyKept() {
+		closed = journal.PhaseDone // what stays may be undone later
+		r.Recorder.Journal.RolledBack()
+		for _, c := range r.Recorder.Journal.All()[1:] {
+			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {
+				return r.cutOff(parent, err), false
+			}
 		}
 	}
 	if err := r.Recorder.Journals.Enter(ctx, r.Recorder.Journal, closed, r.Recorder.Marks(r.Recorder.Journal.All()[0])); err != nil {

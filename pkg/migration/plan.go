@@ -197,9 +197,10 @@ type Unit struct {
 	// finished stay, the journal stays open, and the next run goes on with the rest
 	// (a deleted Subscription whose Trigger delivers).
 	Independent bool `json:"independent,omitempty"`
-	// Follows are the IDs of units that are the reason for this one: when one of
-	// them is begun, no plan shows any more that this one is to be done, and a run
-	// that finishes an interrupted one still does it.
+	// Follows are the IDs of units that are the reason for this one. It begins when all of
+	// them have ended, and is left if one of them was left. A run that finishes an interrupted
+	// one still does it if each of them was made or goes on, also if no plan shows any
+	// more that it is to be done.
 	Follows []string `json:"follows,omitempty"`
 }
 

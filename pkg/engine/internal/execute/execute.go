@@ -27,9 +27,11 @@ type Executor struct {
 
 	// slots bound writes under way; unready bounds units that wait for objects
 	// they made, so that a thousand new ones do not starve each other.
+	// resumed bounds those of an earlier process that wait: they must not take the room of
+	// the units that do what they wait for.
 	// asking bounds those that have waited and are in a recheck, checked those that go
 	// on after it.
-	slots, unready, asking, checked chan struct{}
+	slots, unready, resumed, asking, checked chan struct{}
 
 	// progress is told how far the run is, reported which waits have ended.
 	progress Progress
@@ -53,6 +55,10 @@ type Executor struct {
 	Failures []error
 	// turns are held by the units whose turn it is (see Change.Turn).
 	turns map[string]chan struct{}
+	// follow is what becomes of units that others follow, or wait for.
+	follow *followed
+	// raising keeps what is written of the units that begin in order.
+	raising sync.Mutex
 }
 
 // Options of an executor.
@@ -77,8 +83,8 @@ func New(ctx context.Context, a *act.Actor, o Options) *Executor {
 		r: a, waiter: wait.New(ctx, a.Writer.Cluster), serial: o.Serial, shared: wait.NewSharedReads(a.NewCluster),
 		progress: o.Progress, reported: o.Reported,
 		slots: make(chan struct{}, max(1, o.Parallelism)), unready: make(chan struct{}, o.Unready),
-		asking: make(chan struct{}, askingAtOnce), checked: make(chan struct{}, o.Unready),
-		work: work, Stop: stop, turns: map[string]chan struct{}{},
+		resumed: make(chan struct{}, o.Unready), asking: make(chan struct{}, askingAtOnce), checked: make(chan struct{}, o.Unready),
+		work: work, Stop: stop, turns: map[string]chan struct{}{}, follow: newFollowed(),
 	}
 }
 
@@ -115,10 +121,19 @@ func (x *Executor) Run(ctx context.Context, t Todo) error {
 			x.await(ctx, &t.Waits[i])
 		})
 	}
-	for _, e := range t.Entries {
-		if !x.start(ctx, e) {
-			break
+	x.follow.expect(t)
+	resume := func() {
+		for _, e := range t.Entries {
+			if !x.start(ctx, e) {
+				break
+			}
 		}
+	}
+	if x.serial {
+		resume()
+	} else {
+		// Beside the new units: those may do what these wait for.
+		x.units.Go(resume)
 	}
 	for batch := range x.journaled(t.Units, t.Last) {
 		for _, e := range batch {
@@ -187,6 +202,8 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 		pre, err := x.r.Preimages(x.work, &batch[i], last)
 		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
 			x.leaveUnit(&batch[i], moved)
+			x.follow.abandon(&batch[i], func(int) bool { return true })
+			x.follow.ended(batch[i].ID, false)
 			if !last {
 				x.shared.Counted(-1, 0)
 			}
@@ -290,16 +307,45 @@ func (x *Executor) take(name string, until int, p *place) (turn, bool) {
 	return t, true
 }
 
-// start begins a unit as soon as there is room; false if no more may begin.
+// start begins a unit as soon as there is room, or when the units that it follows have ended;
+// false if no more may begin.
 func (x *Executor) start(ctx context.Context, e *journal.Entry) bool {
+	if len(e.Unit.Follows) == 0 || x.serial {
+		return x.begin(ctx, e, time.Time{})
+	}
+	// It has no room meanwhile: those that it follows need that.
+	x.units.Go(func() {
+		if x.follow.await(x.work, e) {
+			x.begin(ctx, e, time.Now())
+		}
+	})
+	return x.work.Err() == nil
+}
+
+// begin begins a unit as soon as there is room; false if no more may begin. waited is when it
+// has waited for others, if it has.
+func (x *Executor) begin(ctx context.Context, e *journal.Entry, waited time.Time) bool {
 	p := &place{room: x.slots}
-	if x.serial || x.r.Waits(&e.Unit) {
+	switch waits := x.r.Waits(&e.Unit); {
+	case x.serial, waits && !e.Read:
 		p.room = x.unready
+	case waits:
+		p.room = x.resumed
 	}
 	if !p.take(x.work) {
 		return false
 	}
-	if err := x.r.Recorder.Journals.Raise(x.work, e); err != nil {
+	if x.follow.lost(e) {
+		x.follow.leave(x.r, e)
+		x.shared.Counted(-1, 0)
+		x.end(e)
+		p.leave()
+		return true
+	}
+	x.raising.Lock()
+	err := x.r.Recorder.Journals.Raise(x.work, e)
+	x.raising.Unlock()
+	if err != nil {
 		p.leave()
 		if x.work.Err() == nil {
 			x.failRun(err)
@@ -310,7 +356,7 @@ func (x *Executor) start(ctx context.Context, e *journal.Entry) bool {
 		defer x.shared.Counted(-1, 0)
 		defer p.leave()
 		defer x.recovered(&e.Unit)
-		x.unit(ctx, e, p)
+		x.unit(ctx, e, p, waited)
 	})
 	return true
 }
@@ -325,9 +371,9 @@ func (x *Executor) recovered(u *migration.Unit) {
 
 // unit makes the changes of one unit in order. p is its place; a unit that is
 // among the unready takes a write slot for each write in addition.
-func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
+func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited time.Time) {
 	begun := false
-	var waited, asked time.Time
+	var asked time.Time
 	var own turn
 	defer func() { own.end() }()
 	for i := range e.Unit.Changes {
@@ -407,7 +453,9 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 				limit = x.work // what is waited for is there for a write that will not be
 			}
 			err := x.waits(ch.Ref, func() error {
-				return x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.Wait(limit, conditions, time.Now()) })
+				return x.follow.unlessLeft(limit, e, i, func(limit context.Context) error {
+					return x.r.Nudging(limit, x.waiter, ch, func() error { return x.waiter.Wait(limit, conditions, time.Now()) })
+				})
 			})
 			if err != nil {
 				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
@@ -431,11 +479,17 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place) {
 			x.r.Log.Info(pastTense(ch.Verb, result), zap.String("object", ch.Ref.String()), zap.Float64("seconds", report.Seconds))
 		}
 	}
+	x.end(e)
+}
+
+// end is that of a unit with which nothing went wrong.
+func (x *Executor) end(e *journal.Entry) {
 	x.r.Recorder.Unload(e)
 	if x.r.Recorder.Complete(e) {
 		// Not in the unit's own slot: nothing waits for a mark.
 		x.units.Go(func() { x.r.Recorder.MarkDone(x.work, e.Chunk) })
 	}
+	x.follow.conclude(e)
 	x.step(1, e.Unit.ID)
 }
 

@@ -48,8 +48,12 @@ func NewEntry(seq int, u migration.Unit, pre []Preimage) *Entry {
 // ReportEarlier makes the reports of an entry that earlier processes have begun say what is
 // known of each change: by the journal, and by the cluster (see Step.Made). A unit that ended
 // and of which nothing was made has no reports: another one makes it, or it is no change of
-// this run.
+// this run. Nor has one of which an earlier report has said that it is done and stays.
 func (e *Entry) ReportEarlier() {
+	if e.Kept {
+		e.Reports = nil
+		return
+	}
 	e.Reports = make([]migration.ChangeReport, 0, len(e.Unit.Changes))
 	for i := range e.Unit.Changes {
 		result := migration.ChangeNotStarted
@@ -135,6 +139,8 @@ type Entry struct {
 	Done bool
 	// Read: an earlier process wrote it.
 	Read bool
+	// Kept: it is done, and a report has said that it stays. Only an undo reverses it.
+	Kept bool
 	// Steps are what is known of each change, in the order of the unit.
 	Steps []Step
 	Chunk *Chunk
@@ -202,6 +208,8 @@ type Marks struct {
 	Effects map[int][]EffectMark `json:"effects,omitempty"`
 	// Unusable objects by change: see Entry.Unusable.
 	Unusable map[int]types.UID `json:"unusable,omitempty"`
+	// Kept: see Entry.Kept.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // LeftToOthers says whether the unit was to delete the patched object of change i
@@ -253,6 +261,16 @@ func (e *Entry) AnyBegun() bool {
 // AnyLeft says whether any change of the unit is left to others, or to the plan of now.
 func (e *Entry) AnyLeft() bool {
 	return slices.ContainsFunc(e.Steps, func(s Step) bool { return s.State == StepLeft })
+}
+
+// EndLeft says whether the last write of the unit is left: what the unit is for is not made by it.
+func (e *Entry) EndLeft() bool {
+	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
+		if e.Unit.Changes[i].Writes() {
+			return e.Steps[i].State == StepLeft
+		}
+	}
+	return false
 }
 
 // halfMade says whether something of the guarded step of change i was begun.

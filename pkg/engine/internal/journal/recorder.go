@@ -352,13 +352,14 @@ type ChangeKey struct {
 	Ref  migration.Ref
 }
 
-// Progress counts the independent units of a run: those that are done, and all.
+// Progress counts the independent units of a run: those that are done, and all. Those that an
+// earlier report has counted, and those that were given up for others, are none of them.
 // changed says whether any of them was begun.
 func (rec *Recorder) Progress(units []migration.Unit) (done, all int, changed bool) {
 	journaled := map[string]bool{}
 	for _, e := range rec.Journal.Entries() {
 		journaled[e.Unit.ID] = true
-		if !e.Unit.Independent {
+		if !e.Unit.Independent || e.Kept || e.Read && e.Done && len(e.Reports) == 0 {
 			continue
 		}
 		all++

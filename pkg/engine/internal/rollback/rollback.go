@@ -151,7 +151,8 @@ type Rollback struct {
 	ForGood    int
 	Retry      bool
 	Protected  int
-	// Finished counts the units that stay since they are finished (see Unit.Commit).
+	// Finished counts the units that stay since they are finished (see Unit.Commit), and
+	// those that a report has said to stay.
 	Finished int
 	// Unproven counts what was restored although this run may not have changed it.
 	Unproven int
@@ -372,7 +373,11 @@ func (v *Rollback) mayDelete(ctx context.Context, ref migration.Ref) (asked time
 
 // entry reverses one unit, its last change first.
 func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
-	if e.Done && e.Unit.Commit && v.r.Recorder.HasBegun(e) {
+	stays, why := e.Done && e.Unit.Commit, "a finished unit stays"
+	if e.Kept && !v.undo {
+		stays, why = true, "it was done by an earlier run, which has reported that it stays"
+	}
+	if stays && v.r.Recorder.HasBegun(e) {
 		v.count(&v.Finished)
 	}
 	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
@@ -392,8 +397,8 @@ func (v *Rollback) entry(ctx context.Context, e *journal.Entry) error {
 			}
 			continue
 		}
-		if e.Done && e.Unit.Commit {
-			report.Result, report.Message = migration.ChangeProtected, "a finished unit stays"
+		if stays {
+			report.Result, report.Message = migration.ChangeProtected, why
 			continue
 		}
 		outcome, err := v.reverse(ctx, e, i, state)
