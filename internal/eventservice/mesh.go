@@ -157,8 +157,6 @@ func Unreachable(err error) *legacy.Problem {
 		MoreInfo: legacy.MayBeTaken, RetryAfter: legacy.RetryAfter, Cause: "mesh_unreachable",
 	}
 	switch {
-	case errors.Is(err, context.Canceled):
-		e.Status, e.Message, e.Cause = StatusClientGone, "The client has gone", "client_gone"
 	case errors.As(err, &op) && op.Op == "dial":
 		e.MoreInfo = legacy.NotTaken
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -166,10 +164,6 @@ func Unreachable(err error) *legacy.Problem {
 	}
 	return e
 }
-
-// StatusClientGone is what logs and metrics call a request whose client has left;
-// nobody receives it.
-const StatusClientGone = 499
 
 // refused is the answer when the adapter, or a proxy before it, says no.
 //

@@ -115,7 +115,7 @@ func New(o Options, log, requests *zap.Logger) (*Server, error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(s)
 	// An answer is due when the body is read and the adapter has had its time.
-	srv.WriteTimeout = s.options.RequestTimeout + cmp.Or(s.options.SendTimeout, s.options.RequestTimeout) + answerReserve
+	srv.WriteTimeout = s.options.RequestTimeout + s.sendTimeout() + answerReserve
 	conns := limitConnections(l, s.options.MaxConnections, s.metrics)
 	conns.configure(srv)
 	served := make(chan error, 1)
@@ -149,6 +149,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.log.Info("every request is answered", zap.Int64("connections", conns.accepted.Load()), zap.Int64("requests", s.requests.Load()))
 	return nil
+}
+
+// sendTimeout is how long the sender has for an event.
+func (s *Server) sendTimeout() time.Duration {
+	return cmp.Or(s.options.SendTimeout, s.options.RequestTimeout)
 }
 
 // httpServer has what the servers of both ports have in common.
@@ -192,7 +197,7 @@ func (s *Server) ServeInternal(ctx context.Context, l net.Listener) error {
 
 // ready answers the probe of readiness. What is missing is for the log: a kubelet shows the answer to nobody who could look into it.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	if err := s.sender.Ready(r.Context()); err != nil {
+	if err := s.sender.Ready(context.WithoutCancel(r.Context())); err != nil {
 		s.log.Info("not ready yet", zap.Error(err))
 		legacy.WriteJSON(w, http.StatusServiceUnavailable, legacy.RouteError{Code: http.StatusServiceUnavailable, Error: "not ready yet"})
 		return
@@ -439,11 +444,11 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 		<-s.slots
 	}()
 	posted := time.Now()
-	ctx := r.Context()
-	if req.last {
-		// net/http takes the end of reading for that of the client.
-		ctx = context.WithoutCancel(ctx)
-	}
+	// The event is here, and is finished whoever listens: clients may send it and leave. net/http ends the context of a request also when
+	// the client has only closed its half of the connection, and waits for the answer. What bounds the work of clients that have left is
+	// what bounds all: the slot and the body stay taken, and the sender has this long.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.sendTimeout())
+	defer cancel()
 	problem = s.sender.Send(ctx, ce, r.Header, req.id)
 	s.metrics.backend.Observe(time.Since(posted).Seconds())
 	return ce.ID, problem
@@ -464,7 +469,8 @@ func (s *Server) subscribed(req *request, w http.ResponseWriter, r *http.Request
 		legacy.Overloaded().Write(w)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.options.RequestTimeout)
+	// A client that has closed its half of the connection waits for the answer.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.options.RequestTimeout)
 	defer cancel()
 	events, err := []subscribed.Event(nil), errNoCluster
 	if s.options.Subscriptions != nil {
@@ -489,7 +495,7 @@ func (s *Server) finish(req *request, r *http.Request, status int) {
 	if s.options.RequestLogging {
 		log, level = s.requestLog, zap.InfoLevel
 	}
-	if status >= http.StatusInternalServerError || status == StatusClientGone {
+	if status >= http.StatusInternalServerError {
 		level, message = zap.WarnLevel, "failed"
 	}
 	entry := log.Check(level, message)

@@ -144,10 +144,6 @@ func answer(err error) *legacy.Problem {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, context.Canceled):
-		return &legacy.Problem{
-			Status: eventservice.StatusClientGone, Type: legacy.TypeUnavailable, Message: "The client has gone", MoreInfo: legacy.MayBeTaken, Cause: "client_gone",
-		}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return &legacy.Problem{
 			Status: http.StatusGatewayTimeout, Type: legacy.TypeTimeout, Message: "The backend did not answer in time",

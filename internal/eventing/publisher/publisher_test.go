@@ -39,7 +39,6 @@ func TestAnswer(t *testing.T) {
 		{"disconnected", nats.ErrReconnectBufExceeded, told{503, "2s", legacy.NotTaken}},
 		{"a connection that was replaced", nats.ErrConnectionClosed, told{503, "2s", legacy.NotTaken}},
 		{"no answer in time", context.DeadlineExceeded, told{504, "2s", legacy.MayBeTaken}},
-		{"the client is gone", context.Canceled, told{499, "0s", legacy.MayBeTaken}},
 		{"too large for the server", nats.ErrMaxPayload, told{413, "0s", "http: request body too large"}},
 		{"an answer that is none", jetstream.ErrInvalidJSAck, told{503, "2s", legacy.MayBeTaken}},
 		{"anything else", errors.New("broken pipe"), told{503, "2s", legacy.MayBeTaken}},
