@@ -86,6 +86,8 @@ const (
 	// that lost their place before their first request, for refuseTimeout.
 	maxLingering = 256
 	lingerTime   = 3 * time.Second
+	// discardLimit is what is read of a client that was refused.
+	discardLimit = 64 << 10
 )
 
 func limitConnections(l net.Listener, limit int, m *metrics) *connections {

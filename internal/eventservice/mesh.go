@@ -1,11 +1,9 @@
 package eventservice
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,65 +14,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
-const (
-	dialTimeout = 2 * time.Second
-	// maxRetryAfter bounds what an adapter may ask of our clients.
-	maxRetryAfter = time.Minute
-	// idleConnection is how long a connection to the adapter is kept unused.
-	idleConnection = 90 * time.Second
-	// discardLimit is what is read of an answer so that its connection can be used
-	// again; nobody looks at it.
-	discardLimit = 64 << 10
-)
-
-// Poster posts events. Answers are read no further than to use the connection again.
-type Poster struct {
-	timeout   time.Duration
-	userAgent []string
-	// transport and not a client: a POST that is redirected becomes a GET, and the
-	// event is gone.
-	transport http.RoundTripper
-}
-
-// NewPoster returns a Poster that waits for an answer until timeout is over. connections to one host are kept open.
-func NewPoster(userAgent string, timeout time.Duration, connections int) *Poster {
-	return &Poster{timeout: timeout, userAgent: []string{userAgent}, transport: &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: min(dialTimeout, timeout), KeepAlive: 15 * time.Second}).DialContext,
-		MaxIdleConns:        connections,
-		MaxIdleConnsPerHost: connections,
-		// Each admitted event gets a connection: the bound is before this one.
-		MaxConnsPerHost:    0,
-		IdleConnTimeout:    idleConnection,
-		DisableCompression: true,
-		ReadBufferSize:     4 << 10,
-		WriteBufferSize:    4 << 10,
-	}}
-}
-
-// Post posts an event in binary mode, and returns the status of the answer and its header. Without an answer, the error is
-// one for Unreachable. Post adds to header.
-func (p *Poster) Post(ctx context.Context, to *url.URL, header http.Header, data []byte) (status int, answer http.Header, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	header["User-Agent"] = p.userAgent
-	// Present but empty, it is not sent; it tells the client of net/http that the
-	// request may be repeated when a kept connection turns out to be dead. It may:
-	// the event keeps its id.
-	header["Idempotency-Key"] = nil
-	content := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
-	body, _ := content()
-	resp, err := p.transport.RoundTrip((&http.Request{
-		Method: http.MethodPost, URL: to, Host: to.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: body, GetBody: content, ContentLength: int64(len(data)),
-	}).WithContext(ctx))
-	if err != nil {
-		return 0, nil, err
-	}
-	_, _ = io.CopyN(io.Discard, resp.Body, discardLimit)
-	_ = resp.Body.Close()
-	return resp.StatusCode, resp.Header, nil
-}
+// maxRetryAfter bounds what an adapter may ask of our clients.
+const maxRetryAfter = time.Minute
 
 // mesh is the Sender into the event mesh: one HTTPSource adapter.
 type mesh struct {

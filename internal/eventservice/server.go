@@ -444,7 +444,7 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 		<-s.slots
 	}()
 	posted := time.Now()
-	// The event is here, and is finished whoever listens: clients may send it and leave. net/http ends the context of a request also when
+	// The event is here, and is finished also if nobody listens: clients may send it and leave. net/http ends the context of a request also when
 	// the client has only closed its half of the connection, and waits for the answer. What bounds the work of clients that have left is
 	// what bounds all: the slot and the body stay taken, and the sender has this long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.sendTimeout())

@@ -66,7 +66,7 @@ func answered(conn net.Conn) (int, error) {
 	return resp.StatusCode, err
 }
 
-// TestClientsThatLeave: an event that was received whole is finished, whoever listens. On f3299ef, of 100 events one was delivered if the client
+// TestClientsThatLeave: an event that was received whole is finished, also if nobody listens. On f3299ef, of 100 events one was delivered if the client
 // closed its connection at once, none if it did so after 5 ms, and half-closed clients got 499 instead of their answer.
 func TestClientsThatLeave(t *testing.T) {
 	for _, tc := range []struct {

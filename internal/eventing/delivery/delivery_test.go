@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -220,5 +221,34 @@ func TestSend(t *testing.T) {
 	}
 	if err := notLinkLocal("tcp", "10.96.0.1:80", nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSendToSinkThatClosesConnections: a kept connection that the sink has closed costs no delivery. On f3299ef each such delivery failed.
+func TestSendToSinkThatClosesConnections(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		again := seen[r.RemoteAddr]
+		seen[r.RemoteAddr] = true
+		mu.Unlock()
+		if again {
+			panic(http.ErrAbortHandler) // each connection takes one event
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSender("")
+	for _, size := range []int{0, 100, 1 << 20} {
+		for range 10 {
+			if got := s.send(context.Background(), sinkTimeout, u, http.Header{"Ce-Id": {"1"}}, make([]byte, size)); !got.taken() {
+				t.Errorf("%d bytes: %s", size, got.problem)
+			}
+		}
 	}
 }

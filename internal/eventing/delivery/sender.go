@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +12,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventservice/post"
 )
 
 const (
 	// sinkTimeout is how long a sink may take for one event of NATS.
 	sinkTimeout = 30 * time.Second
 	dialTimeout = 5 * time.Second
-	// readLimit is what is read of an answer, so that its connection can be used again. Nobody uses the content.
-	readLimit = 64 << 10
 	// idleConnections to one sink, and how long they stay.
 	idleConnections = 100
 	idleConnection  = 90 * time.Second
@@ -28,7 +27,7 @@ const (
 
 var userAgent = []string{"eventing-controller"}
 
-// Sender posts events.
+// Sender posts events to sinks, as the event-service does to its adapter.
 type Sender struct {
 	// transport and not a client: a client follows a redirect, which leads to where no rule was checked.
 	transport http.RoundTripper
@@ -91,24 +90,14 @@ func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, hea
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	header["User-Agent"] = userAgent
-	request := (&http.Request{
-		Method: http.MethodPost, URL: to, Host: to.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data)),
-	}).WithContext(ctx)
-	if len(data) == 0 {
-		request.Body = http.NoBody
-	}
-	answer, err := s.transport.RoundTrip(request)
+	status, answer, err := post.Event(ctx, s.transport, to, header, data)
 	if err != nil {
 		return outcome{code: "error", problem: reason(err)}
 	}
-	defer answer.Body.Close()
-	// An answer that ends too early is an answer: its status has been read.
-	_, _ = io.CopyN(io.Discard, answer.Body, readLimit)
-	o := outcome{code: strconv.Itoa(answer.StatusCode)}
-	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+	o := outcome{code: strconv.Itoa(status)}
+	if status < 200 || status > 299 {
 		o.problem = "the sink answers " + o.code
-		o.after = retryAfter(answer.Header, time.Now())
+		o.after = retryAfter(answer, time.Now())
 	}
 	return o
 }
