@@ -42,7 +42,7 @@ type Source struct {
 type pull struct {
 	source Source
 	most   int
-	handle func(*nats.Msg)
+	handle func(m *nats.Msg, settle func())
 	lost   func(reason string)
 	// closed is closed when no more message is passed on.
 	closed chan struct{}
@@ -50,18 +50,18 @@ type pull struct {
 	subscription *nats.Subscription
 
 	mu sync.Mutex
-	// asked are the messages that NATS was asked for, and that were not handled yet.
-	asked int
-	// overdue asks again when NATS has said nothing for too long. It does not run while a message is handled.
-	overdue  *time.Timer
-	handling bool
+	// asked are the messages that NATS was asked for, and that have not come yet; held are those that came, and are not settled.
+	asked, held int
+	// overdue asks again when NATS has said nothing for too long.
+	overdue *time.Timer
 	// ended says that NATS is asked for nothing more.
 	ended bool
 }
 
-// startPull begins to ask for messages. At most as many as most are on the way or wait for handle, which gets one at a time, and may take
-// long. lost is called if no more message comes, because NATS does not know the consumer, or because the connection was closed.
-func startPull(source Source, most int, handle func(*nats.Msg), lost func(reason string)) (*pull, error) {
+// startPull begins to ask for messages. At most as many as most are on the way or not settled. handle gets one at a time, does not wait, and
+// lets settle be called once for each message. lost is called if no more message comes, because NATS does not know the consumer, or because
+// the connection was closed.
+func startPull(source Source, most int, handle func(m *nats.Msg, settle func()), lost func(reason string)) (*pull, error) {
 	p := &pull{source: source, most: most, handle: handle, lost: lost, closed: make(chan struct{})}
 	p.mu.Lock() // until all fields are there
 	defer p.mu.Unlock()
@@ -110,36 +110,43 @@ func (p *pull) end() bool {
 
 // receive gets messages, and what NATS says about requests.
 func (p *pull) receive(m *nats.Msg) {
-	p.mu.Lock()
-	p.overdue.Stop()
-	p.handling = true
-	p.mu.Unlock()
-	settled, refused := 0, false
+	unasked, refused := 0, false
 	switch code := m.Header.Get("Status"); {
 	case m.Reply != "": // only messages are to be acknowledged
-		p.handle(m)
-		settled = 1
+		p.mu.Lock()
+		p.asked, p.held = max(p.asked-1, 0), p.held+1
+		p.wait(2 * heartbeat)
+		p.mu.Unlock()
+		p.handle(m, p.settle)
+		return
 	case code == statusHeartbeat:
 	case code == statusBadRequest, code == statusNoResponders, code == statusConflict && m.Header.Get("Description") == consumerDeleted:
 		p.lost(fmt.Sprintf("%s %s", code, m.Header.Get("Description")))
 		return
 	case code == statusTimeout:
 		left, err := strconv.Atoi(m.Header.Get(unanswered))
-		settled, refused = left, err != nil
+		unasked, refused = left, err != nil
 	default: // there is another leader, or the server shuts down
 		refused = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.handling = false
 	if refused {
 		p.asked = 0
 		p.wait(pullAgain)
 		return
 	}
-	p.asked = max(p.asked-settled, 0)
+	p.asked = max(p.asked-unasked, 0)
 	p.ask()
 	p.wait(2 * heartbeat)
+}
+
+// settle makes room for another message.
+func (p *pull) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held--
+	p.ask()
 }
 
 // startAgain forgets what NATS was asked for: the connection is another one, or NATS does not know the request any more.
@@ -153,26 +160,27 @@ func (p *pull) startAgain() {
 
 // wait begins to wait for NATS to say something. The caller holds the lock.
 func (p *pull) wait(limit time.Duration) {
-	if !p.ended && !p.handling {
+	if !p.ended {
 		p.overdue.Reset(limit)
 	}
 }
 
-// ask asks for as many messages as may be on the way, when there are fewer than half of them: a request for each message would cost more.
+// ask asks for as many messages as there is room for, when half of the room or more is empty: a request for each message would cost more.
 // The caller holds the lock.
 func (p *pull) ask() {
-	if p.asked >= (p.most+1)/2 || p.ended {
+	if p.asked+p.held >= (p.most+1)/2 || p.ended {
 		return
 	}
 	request, err := json.Marshal(struct {
 		Batch     int           `json:"batch"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{p.most - p.asked, pullExpiry, heartbeat})
+	}{p.most - p.asked - p.held, pullExpiry, heartbeat})
 	if err == nil {
 		err = p.source.Conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.source.Stream+"."+p.source.Consumer, p.subscription.Subject, request)
 	}
 	if err == nil { // without a connection, the next one asks
-		p.asked = p.most
+		p.asked = p.most - p.held
+		p.wait(2 * heartbeat)
 	}
 }

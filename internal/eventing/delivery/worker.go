@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// progress is how often NATS is told of events that sinks work on for at least as long: well before stream.AckWait is over.
+	// progress is how often NATS is told of events that are here for at least as long: well before stream.AckWait is over.
 	progress = 10 * time.Second
 	// mostPulled bounds the events that wait in this process for a slot, and so its memory.
 	mostPulled = 50
@@ -39,7 +39,6 @@ type worker struct {
 	name         string // of the Subscription, in metrics and the log
 	settings     Settings
 	pull         *pull
-	slots        chan struct{} // one for each event that may be posted
 	posting      *sync.WaitGroup
 	ending       chan struct{}
 	inFlight     prometheus.Gauge
@@ -52,7 +51,10 @@ type worker struct {
 	refused error
 
 	mu sync.Mutex
-	// busy are the events that the sink has, and since when.
+	// queue are the events that wait for a slot, and posted is the number of those that have one.
+	queue  []waiting
+	posted int
+	// busy are all of them, and since when they are here.
 	busy     map[*nats.Msg]time.Time
 	progress *time.Timer
 }
@@ -61,7 +63,7 @@ type worker struct {
 func (d *Deliveries) start(subscription types.NamespacedName, settings Settings, source Source) (*worker, error) {
 	w := &worker{
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
-		slots: make(chan struct{}, settings.MaxInFlight), posting: &d.posting, ending: make(chan struct{}),
+		posting: &d.posting, ending: make(chan struct{}),
 		inFlight: d.options.Metrics.inFlight.WithLabelValues(subscription.String()),
 		backlog:  d.options.Metrics.backlog.WithLabelValues(subscription.String()),
 		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
@@ -86,6 +88,7 @@ func (w *worker) stop() {
 	w.end.Do(func() {
 		close(w.ending)
 		w.pull.stop()
+		w.next()
 	})
 }
 
@@ -98,23 +101,54 @@ func (w *worker) ended() bool {
 	}
 }
 
-// receive is called for one message after the other. It waits for a slot, so that NATS is asked for no more than can be posted.
-func (w *worker) receive(m *nats.Msg) {
-	if w.ended() {
-		w.giveBack(m, 0)
-		return
-	}
-	select {
-	case <-w.ending:
-		w.giveBack(m, 0)
-	case w.slots <- struct{}{}:
-		w.posting.Add(1)
+// waiting is an event that came, and waits for a slot.
+type waiting struct {
+	message *nats.Msg
+	settle  func()
+}
+
+// receive is called for one message after the other.
+func (w *worker) receive(m *nats.Msg, settle func()) {
+	w.begin(m) // NATS is told of an event that waits, too: it would send it again meanwhile
+	w.mu.Lock()
+	w.queue = append(w.queue, waiting{m, settle})
+	w.mu.Unlock()
+	w.next()
+}
+
+// next posts events that wait, as many as there are slots for. After the end, they go back to NATS.
+func (w *worker) next() {
+	for {
+		w.mu.Lock()
+		ended := w.ended()
+		if len(w.queue) == 0 || !ended && w.posted >= w.settings.MaxInFlight {
+			w.mu.Unlock()
+			return
+		}
+		first := w.queue[0]
+		w.queue = w.queue[1:]
+		if !ended {
+			w.posted++
+			w.posting.Add(1)
+		}
+		w.mu.Unlock()
+		if ended {
+			w.giveBack(first.message, 0)
+			w.done(first.message)
+			first.settle()
+			continue
+		}
 		w.inFlight.Inc()
+		first.settle()
 		go func() {
-			w.deliver(m)
+			defer w.posting.Done()
+			w.deliver(first.message)
+			w.done(first.message)
 			w.inFlight.Dec()
-			<-w.slots
-			w.posting.Done()
+			w.mu.Lock()
+			w.posted--
+			w.mu.Unlock()
+			w.next()
 		}()
 	}
 }
@@ -136,8 +170,6 @@ func (w *worker) deliver(m *nats.Msg) {
 		}
 		return
 	}
-	w.begin(m)
-	defer w.done(m)
 	o := w.post(header, m.Data)
 	w.backlog.Set(float64(about.NumPending))
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
@@ -190,7 +222,8 @@ func (w *worker) done(m *nats.Msg) {
 	delete(w.busy, m)
 }
 
-// tellProgress tells NATS of the events that the sink still works on. One timer for all of them costs less than one for each.
+// tellProgress tells NATS of the events that the sink still works on, or that wait for it. One timer for all of them costs less than one
+// for each.
 func (w *worker) tellProgress() {
 	var slow []*nats.Msg
 	w.mu.Lock()
