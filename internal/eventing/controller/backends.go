@@ -205,7 +205,7 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 		}
 	}
 	for key := range c.made {
-		if !consumers[key] && !s.created.IsZero() {
+		if consumers[key] == nil && !s.created.IsZero() {
 			delete(c.made, key)
 			keys[key] = true
 		}
@@ -218,8 +218,8 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	return nil
 }
 
-// consumersOf are the Subscriptions of the consumers in NATS. Without a stream, there are none.
-func consumersOf(ctx context.Context, of *link, s state) (map[types.NamespacedName]bool, error) {
+// consumersOf are the consumers in NATS by their Subscriptions. Without a stream, there are none.
+func consumersOf(ctx context.Context, of *link, s state) (map[types.NamespacedName]*jetstream.ConsumerInfo, error) {
 	if s.created.IsZero() {
 		return nil, nil
 	}
@@ -231,11 +231,11 @@ func consumersOf(ctx context.Context, of *link, s state) (map[types.NamespacedNa
 	if err != nil {
 		return nil, err
 	}
-	all := map[types.NamespacedName]bool{}
+	all := map[types.NamespacedName]*jetstream.ConsumerInfo{}
 	list := in.ListConsumers(ctx)
 	for info := range list.Info() {
 		if namespace, name, ok := stream.Subscription(info.Config); ok {
-			all[types.NamespacedName{Namespace: namespace, Name: name}] = true
+			all[types.NamespacedName{Namespace: namespace, Name: name}] = info
 		}
 	}
 	return all, list.Err()

@@ -201,6 +201,9 @@ func (c *Controller) register(mgr manager.Manager) error {
 	if err := mgr.AddReadyzCheck("deliver", server.ready); err != nil {
 		return err
 	}
+	if err := mgr.Add(manager.RunnableFunc(inspector{c}.run)); err != nil {
+		return err
+	}
 	// The Lease is released when this has returned, so that no two processes deliver in turns.
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		c.backends.add(c.backendsKey(), 0) // also if there is no ConfigMap, which nobody tells

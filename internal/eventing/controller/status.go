@@ -44,6 +44,18 @@ func (f *findings) because(why string) {
 	f.why += why
 }
 
+// waiting says what becomes of the events of NATS that a sink does not take.
+func (f *findings) waiting() string {
+	text := "Events wait, and are sent again"
+	if b := f.health.Blocking; b.ID != "" {
+		text = fmt.Sprintf("Event %q is refused since %s, and all later ones wait for it", b.ID, b.Since.UTC().Format(time.RFC3339))
+	}
+	if !f.health.Letter.IsZero() {
+		text += fmt.Sprintf("; the dead letter sink took one that waited too long at %s", f.health.Letter.UTC().Format(time.RFC3339))
+	}
+	return text
+}
+
 // statusOf is the status of a Subscription after these findings. What others wrote in it stays.
 func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) eventingv1alpha2.SubscriptionStatus {
 	status := *s.Status.DeepCopy()
@@ -102,7 +114,7 @@ func statusOf(s *eventingv1alpha2.Subscription, f findings, now time.Time) event
 	case f.known && f.serving.Serving.String() == string(operatorv1alpha1.EventMesh):
 		problem += ". Events are refused, and clients send them again"
 	default:
-		problem += ". Events wait, and are sent again"
+		problem += ". " + f.waiting()
 	}
 	if valid { // without delivery, what was said of the sink stays
 		condition(eventingv1alpha2.ConditionDelivering, problem == "", eventingv1alpha2.ReasonDelivering, eventingv1alpha2.ReasonRetrying, problem)

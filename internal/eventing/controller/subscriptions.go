@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,6 +20,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -33,11 +32,15 @@ const (
 	afterConflict = 200 * time.Millisecond
 )
 
-// made says that a consumer was there, with these settings, in the stream of a time, over one connection.
+// made says that a consumer was there, as it was wanted, in the stream of a time, over one connection.
 type made struct {
-	settings string
+	want     jetstream.ConsumerConfig
 	created  time.Time
 	connects int
+}
+
+func (m made) is(other made) bool {
+	return m.created.Equal(other.created) && m.connects == other.connects && !stream.ConsumerDiffers(m.want, other.want)
 }
 
 var errNoStream = errors.New("stream " + backend.Stream + " does not exist in NATS")
@@ -136,7 +139,7 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 		js, _, err = c.link.jetStream()
 	}
 	if err == nil {
-		err = c.deliveries.Set(key, delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight},
+		err = c.deliveries.Set(key, delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight, Types: len(p.filters)},
 			delivery.Source{Conn: js.Conn(), Stream: backend.Stream, Consumer: backend.ConsumerName(key.Namespace, key.Name)})
 	}
 	switch {
@@ -180,16 +183,30 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 	if now.created.IsZero() {
 		return errNoStream
 	}
-	inOrder := p.inFlight == 1
-	want := stream.Consumer(key.Namespace, key.Name, p.filters, inOrder)
-	is := made{settings: strconv.FormatBool(inOrder) + " " + strings.Join(p.filters, " "), created: now.created, connects: connects}
+	want := stream.Consumer(key.Namespace, key.Name, p.filters, p.inFlight == 1)
+	want.Metadata[stream.UIDKey] = string(p.uid)
+	is := made{want: want, created: now.created, connects: connects}
 	c.mu.Lock()
 	before, known := c.made[key]
 	c.mu.Unlock()
-	if before == is {
+	if known && before.is(is) {
 		return nil
 	}
 	found, err := js.Consumer(ctx, backend.Stream, want.Durable)
+	if err == nil && stream.OfAnother(found.CachedInfo().Config, string(p.uid)) {
+		c.log.Info("deleting the consumer of a former Subscription of the same name", zap.Stringer("subscription", key))
+		c.deliveries.Stop(key)
+		if err = discard(ctx, c.lock, js, want.Durable); err == nil {
+			err = jetstream.ErrConsumerNotFound
+		}
+	}
+	if err == nil && found.CachedInfo().Config.PauseUntil != nil { // an update leaves it paused
+		c.log.Info("ending the pause of a consumer", zap.Stringer("subscription", key))
+		if err := resume(ctx, c.lock, js, want.Durable); err != nil {
+			return c.noConsumer(err)
+		}
+		found, err = js.Consumer(ctx, backend.Stream, want.Durable)
+	}
 	switch {
 	case err == nil && !stream.ConsumerDiffers(found.CachedInfo().Config, want):
 	case err == nil || errors.Is(err, jetstream.ErrConsumerNotFound):
@@ -214,6 +231,28 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 	c.mu.Lock()
 	c.made[key] = is
 	c.mu.Unlock()
+	return nil
+}
+
+// resume ends a pause that somebody else began.
+func resume(ctx context.Context, lock *fence.Fence, js jetstream.JetStream, consumer string) error {
+	if err := lock.Check(); err != nil {
+		return err
+	}
+	if _, err := js.ResumeConsumer(ctx, backend.Stream, consumer); err != nil {
+		return fmt.Errorf("cannot end the pause of consumer %s: %w", consumer, err)
+	}
+	return nil
+}
+
+// discard deletes the consumer of a former Subscription of the same name, which lost its finalizer: its events are not those of this one.
+func discard(ctx context.Context, lock *fence.Fence, js jetstream.JetStream, consumer string) error {
+	if err := lock.Check(); err != nil {
+		return err
+	}
+	if err := js.DeleteConsumer(ctx, backend.Stream, consumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
 	return nil
 }
 
@@ -264,7 +303,8 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.receiver.Forget(key)
 	c.patience.forget(key)
 	c.mu.Lock()
-	leftover := c.leftover[key]
+	_, known := c.made[key] // it was not deleted with the finalizer: somebody removed that
+	leftover := c.leftover[key] || known
 	delete(c.leftover, key)
 	delete(c.made, key)
 	c.mu.Unlock()

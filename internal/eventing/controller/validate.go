@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
@@ -23,6 +25,8 @@ const (
 
 // plan is what a valid Subscription asks for.
 type plan struct {
+	// uid is whose events they are: a Subscription that is created again has another one.
+	uid     types.UID
 	filters []string
 	// inFlight is the number of events that are posted at the same time, from 1 on; with 1 in their order.
 	inFlight int
@@ -32,6 +36,7 @@ type plan struct {
 // planOf reads a Subscription. Problems are what its author has to fix, empty if it is valid. The API server checks most of it, too, but
 // an object may be older than its rules, and they know no namespace.
 func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
+	p.uid = s.UID
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	exact := s.Spec.TypeMatching == eventingv1alpha2.Exact
 	if !exact && s.Spec.TypeMatching != eventingv1alpha2.Standard && s.Spec.TypeMatching != "" {

@@ -32,6 +32,8 @@ type Settings struct {
 	Sink string
 	// MaxInFlight is the number of events that are posted at the same time, at least 1.
 	MaxInFlight int
+	// Types is the number of types of the Subscription. 0 is one.
+	Types int
 }
 
 // Deliveries are those of all Subscriptions in this process. Its methods can be called at the same time.
@@ -114,14 +116,36 @@ func (d *Deliveries) StopAll(ctx context.Context) error {
 	}
 }
 
+// Waiting tells of the events of a Subscription that NATS has to deliver yet: those that it has not sent, and those that were sent and not taken.
+func (d *Deliveries) Waiting(subscription types.NamespacedName, unsent uint64, unanswered int) {
+	d.options.Metrics.backlog.WithLabelValues(subscription.String()).Set(float64(unsent) + float64(unanswered))
+	if w := d.worker(subscription); w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.unanswered = unanswered; unanswered == 0 {
+			clear(w.traces)
+		}
+	}
+}
+
 // Health is what came of the last deliveries of a Subscription.
 type Health struct {
 	// Known is false if there was none.
 	Known bool
 	// Problem says why the sink does not take events; "" if it does. It does not change with each event.
 	Problem string
+	// Blocking is the event that keeps later ones from being sent, with MaxInFlight 1.
+	Blocking Blocking
+	// Letter is when an event became a dead letter, to a minute; zero if none did.
+	Letter time.Time
 	// Again, if not 0, is when to ask again: the sink takes events, but it refused some a moment ago.
 	Again time.Duration
+}
+
+// Blocking is an event that the sink refuses, and since when. Without an ID there is none.
+type Blocking struct {
+	ID    string
+	Since time.Time
 }
 
 // Health is that of a Subscription.

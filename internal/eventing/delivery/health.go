@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
@@ -11,6 +12,9 @@ const (
 	calm = 10 * time.Second
 	// soon is how long a change waits for others to be told with.
 	soon = time.Second
+	// letterEvery is how often the time of the last dead letter is told at most, longestID how much of the id of an event is.
+	letterEvery = time.Minute
+	longestID   = 100
 )
 
 // health remembers the last deliveries to one sink.
@@ -20,6 +24,36 @@ type health struct {
 	problem       string    // of the last failure
 	told          string    // the problem that was told last
 	toldTaken     bool
+	blocking      Blocking
+	letter        time.Time
+}
+
+// block notes the event that keeps all later ones from being sent.
+func (h *health) block(id string, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(id) > longestID {
+		id = id[:longestID]
+	}
+	h.blocking = Blocking{ID: strings.ToValidUTF8(id, ""), Since: since}
+}
+
+func (h *health) unblock() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.blocking = Blocking{}
+}
+
+// noteLetter notes that an event became a dead letter. It returns after which time to tell others; 0 if they know of one of a moment ago.
+func (h *health) noteLetter(now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := now.Sub(h.letter) < letterEvery
+	if !known {
+		h.letter = now
+		return soon
+	}
+	return 0
 }
 
 // note adds a delivery; problem is "" if the sink took the event. It returns after which time to tell others of a change; 0 if there is none.
@@ -60,20 +94,28 @@ func (h Health) With(other Health) Health {
 		h.Again = other.Again
 	}
 	h.Known = h.Known || other.Known
+	if h.Blocking.ID == "" {
+		h.Blocking = other.Blocking
+	}
+	if other.Letter.After(h.Letter) {
+		h.Letter = other.Letter
+	}
 	return h
 }
 
 func (h *health) at(now time.Time) Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	is := Health{Known: true, Problem: h.problem, Blocking: h.blocking, Letter: h.letter}
 	switch {
 	case h.taken.IsZero() && h.failed.IsZero():
 		return Health{}
 	case h.failed.IsZero(), !h.failed.After(h.taken) && now.Sub(h.failed) >= calm:
 		return Health{Known: true}
 	case h.failed.After(h.taken):
-		return Health{Known: true, Problem: h.problem}
+		return is
 	default:
-		return Health{Known: true, Problem: h.problem, Again: calm - now.Sub(h.failed)}
+		is.Again = calm - now.Sub(h.failed)
+		return is
 	}
 }

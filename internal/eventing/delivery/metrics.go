@@ -25,7 +25,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "eventing_delivery_in_flight", Help: "Events that are being posted.",
 		}, []string{subscription}),
 		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "eventing_delivery_backlog", Help: "Events that waited in NATS when the last event was delivered. Those that wait for their next try are not among them.",
+			Name: "eventing_delivery_backlog", Help: "Events that NATS has to deliver yet, read every 4 seconds. Those that wait for their next try, or are being posted, are among them.",
 		}, []string{subscription}),
 	}
 	registry.MustRegister(m.total, m.duration, m.inFlight, m.backlog)

@@ -42,7 +42,7 @@ type Source struct {
 type pull struct {
 	source Source
 	most   int
-	handle func(m *nats.Msg, settle func())
+	handle func(m *nats.Msg, free func())
 	lost   func(reason string)
 	// closed is closed when no more message is passed on.
 	closed chan struct{}
@@ -50,7 +50,7 @@ type pull struct {
 	subscription *nats.Subscription
 
 	mu sync.Mutex
-	// asked are the messages that NATS was asked for, and that have not come yet; held are those that came, and are not settled.
+	// asked are the messages that NATS was asked for, and that have not come yet; held are those that came, and are not freed.
 	asked, held int
 	// overdue asks again when NATS has said nothing for too long.
 	overdue *time.Timer
@@ -58,10 +58,10 @@ type pull struct {
 	ended bool
 }
 
-// startPull begins to ask for messages. At most as many as most are on the way or not settled. handle gets one at a time, does not wait, and
-// lets settle be called once for each message. lost is called if no more message comes, because NATS does not know the consumer, or because
+// startPull begins to ask for messages. At most as many as most are on the way or not freed. handle gets one at a time, does not wait, and
+// lets free be called once for each message, to make room for another one. lost is called if no more message comes, because NATS does not know the consumer, or because
 // the connection was closed.
-func startPull(source Source, most int, handle func(m *nats.Msg, settle func()), lost func(reason string)) (*pull, error) {
+func startPull(source Source, most int, handle func(m *nats.Msg, free func()), lost func(reason string)) (*pull, error) {
 	p := &pull{source: source, most: most, handle: handle, lost: lost, closed: make(chan struct{})}
 	p.mu.Lock() // until all fields are there
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *pull) receive(m *nats.Msg) {
 		p.asked, p.held = max(p.asked-1, 0), p.held+1
 		p.wait(2 * heartbeat)
 		p.mu.Unlock()
-		p.handle(m, p.settle)
+		p.handle(m, p.free)
 		return
 	case code == statusHeartbeat:
 	case code == statusBadRequest, code == statusNoResponders, code == statusConflict && m.Header.Get("Description") == consumerDeleted:
@@ -141,8 +141,8 @@ func (p *pull) receive(m *nats.Msg) {
 	p.wait(2 * heartbeat)
 }
 
-// settle makes room for another message.
-func (p *pull) settle() {
+// free makes room for another message.
+func (p *pull) free() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held--

@@ -58,9 +58,9 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	handled, lost := make(chan string, 10), make(chan string, 1)
-	p, err := startPull(Source{controller, "s", "c"}, 4, func(m *nats.Msg, settle func()) {
+	p, err := startPull(Source{controller, "s", "c"}, 4, func(m *nats.Msg, free func()) {
 		handled <- string(m.Data)
-		settle()
+		free()
 	}, func(reason string) { lost <- reason })
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +148,8 @@ func TestPull(t *testing.T) {
 	start := func(over *nats.Conn, consumer string) (p *pull, handled, lost chan string) {
 		t.Helper()
 		handled, lost = make(chan string, 10), make(chan string, 10)
-		p, err := startPull(Source{over, "s", consumer}, 1, func(m *nats.Msg, settle func()) {
-			defer settle()
+		p, err := startPull(Source{over, "s", consumer}, 1, func(m *nats.Msg, free func()) {
+			defer free()
 			if err := m.Ack(); err != nil {
 				t.Error(err)
 			}

@@ -11,6 +11,21 @@ const (
 	lastRetry  = 30 * time.Second
 	// longestAsked bounds what a sink may ask for with Retry-After.
 	longestAsked = 5 * time.Minute
+	// afterTries is how often an event is sent again at these delays that the sink refuses because of the event itself, and slowest is its
+	// delay from then on.
+	afterTries = 10
+	slowest    = 5 * time.Minute
+	// Repeats take the places of new events, because NATS sends them first. So all of a Subscription together come at most as often as this in a
+	// second, if that makes none wait for longer than the longest delay. Those of a sink that has no time come sooner than those that it will hardly
+	// ever take.
+	refusedPace, failedPace       = 50, 200
+	longestRefused, longestFailed = 10 * time.Minute, 2 * time.Minute
+	// aside is the shortest delay of an event that has made way for others and was not sent.
+	aside = 5 * time.Second
+	// failures is after how many failures in a row a sink that cannot be reached is asked with one event at a time only, and after
+	// a pause of up to longestPause.
+	failures     = 3
+	longestPause = 10 * time.Second
 	// spread is the part of a delay that is random, to both sides: events that were refused together are not sent together.
 	spread = 0.2
 )
@@ -22,8 +37,73 @@ func retryDelay(n uint64, asked time.Duration, random float64) time.Duration {
 	if n < 6 { // 2^5 seconds are more than the last delay
 		delay = min(firstRetry<<(max(n, 1)-1), lastRetry)
 	}
-	delay = time.Duration(float64(delay) * (1 - spread + 2*spread*random))
-	return max(delay, min(asked, longestAsked))
+	return max(spreadOut(delay, random), min(asked, longestAsked))
+}
+
+func spreadOut(delay time.Duration, random float64) time.Duration {
+	return time.Duration(float64(delay) * (1 - spread + 2*spread*random))
+}
+
+// repeatDelay is how long an event waits that was refused for the n-th time, while so many of its Subscription wait.
+func repeatDelay(o outcome, n uint64, waiting int, random float64) time.Duration {
+	delay := retryDelay(n, o.after, random)
+	if !refusesEvent(o) {
+		return max(delay, spreadOut(min(time.Duration(waiting)*time.Second/failedPace, longestFailed), random))
+	}
+	least := min(time.Duration(waiting)*time.Second/refusedPace, longestRefused)
+	if n > afterTries {
+		least = max(least, slowest)
+	}
+	return max(delay, spreadOut(least, random))
+}
+
+// asideDelay is how long an event waits that has made way for others.
+func asideDelay(waiting int, random float64) time.Duration {
+	return spreadOut(min(max(aside, time.Duration(waiting)*time.Second/failedPace), longestFailed), random)
+}
+
+// refusesEvent tells whether the sink works, and does not want this event: it will hardly want it later.
+func refusesEvent(o outcome) bool {
+	code, err := strconv.Atoi(o.code)
+	switch {
+	case err != nil, code < 400, code > 499:
+		return false
+	default:
+		return code != http.StatusRequestTimeout && code != http.StatusTooEarly && code != http.StatusTooManyRequests
+	}
+}
+
+// unreachable tells whether no event would have been taken.
+func unreachable(o outcome) bool {
+	switch o.problem {
+	case "the sink refuses connections", "the host of the sink is not known: create the Service", "the host of the sink cannot be resolved",
+		"a connection to the sink takes too long", "the sink cannot be reached":
+		return true
+	default:
+		return o.code == "refused"
+	}
+}
+
+// reach is how often a sink could not be reached in a row, and until when it is left alone.
+type reach struct {
+	failed int
+	until  time.Time
+}
+
+// note adds an outcome.
+func (r *reach) note(o outcome, now time.Time) {
+	if !unreachable(o) {
+		*r = reach{}
+		return
+	}
+	if r.failed++; r.failed >= failures {
+		r.until = now.Add(min(firstRetry<<min(r.failed-failures, 10), longestPause))
+	}
+}
+
+// may tells whether an event may be posted now, while so many are.
+func (r *reach) may(posted int, now time.Time) bool {
+	return r.failed < failures || posted == 0 && !now.Before(r.until)
 }
 
 // retryAfter reads what a sink asks for: seconds, or a date. 0 if it asks for nothing.

@@ -26,6 +26,10 @@ const (
 	ackTimeout = 5 * time.Second
 	ackPause   = 500 * time.Millisecond
 
+	// tick is how often events that wait for a slot are looked at, and how often NATS is told of those that it has to send again. NATS looks for
+	// those that are due 10 ms after it was told of one: told all the time, it would never look.
+	tick = 250 * time.Millisecond
+
 	// Extensions of a dead letter, the same as Knative's on the other backend.
 	deadLetterDest = "Ce-Knativeerrordest"
 	deadLetterCode = "Ce-Knativeerrorcode"
@@ -42,7 +46,6 @@ type worker struct {
 	posting      *sync.WaitGroup
 	ending       chan struct{}
 	inFlight     prometheus.Gauge
-	backlog      prometheus.Gauge
 	duration     prometheus.Observer
 	end          sync.Once
 	health       health
@@ -51,12 +54,33 @@ type worker struct {
 	refused error
 
 	mu sync.Mutex
-	// queue are the events that wait for a slot, and posted is the number of those that have one.
-	queue  []waiting
-	posted int
+	// queue are the events that wait for a slot. lanes have those that are being posted.
+	queue []waiting
+	lanes *lanes
+	reach reach
 	// busy are all of them, and since when they are here.
 	busy     map[*nats.Msg]time.Time
 	progress *time.Timer
+	// repeats are events that NATS has to be told of, and ticks tells it.
+	repeats []repeat
+	ticks   *time.Timer
+	ticking bool
+	// traces are of events that wait in NATS for their next try, by sequence; unanswered is what NATS says how many they are.
+	traces     map[uint64]trace
+	unanswered int
+}
+
+// repeat is an event that NATS has to send again at a time.
+type repeat struct {
+	message *nats.Msg
+	at      time.Time
+}
+
+// trace is what is known of an event that was not taken yet.
+type trace struct {
+	// aside is how often it was not sent, and refused since when the sink has refused it; zero if it has not.
+	aside   uint64
+	refused time.Time
 }
 
 // start begins to consume. The caller holds the lock of d.
@@ -65,9 +89,11 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 		Options: &d.options, subscription: subscription, name: subscription.String(), settings: settings,
 		posting: &d.posting, ending: make(chan struct{}),
 		inFlight: d.options.Metrics.inFlight.WithLabelValues(subscription.String()),
-		backlog:  d.options.Metrics.backlog.WithLabelValues(subscription.String()),
 		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
+		lanes:    newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{},
 	}
+	w.ticks = time.AfterFunc(tick, w.tick)
+	w.ticks.Stop()
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
 	w.busy = map[*nats.Msg]time.Time{}
 	var err error
@@ -89,6 +115,7 @@ func (w *worker) stop() {
 		close(w.ending)
 		w.pull.stop()
 		w.next()
+		w.tick()
 	})
 }
 
@@ -104,53 +131,145 @@ func (w *worker) ended() bool {
 // waiting is an event that came, and waits for a slot.
 type waiting struct {
 	message *nats.Msg
-	settle  func()
+	since   time.Time
+	free    func()
 }
 
 // receive is called for one message after the other.
-func (w *worker) receive(m *nats.Msg, settle func()) {
-	w.begin(m) // NATS is told of an event that waits, too: it would send it again meanwhile
+func (w *worker) receive(m *nats.Msg, free func()) {
 	w.mu.Lock()
-	w.queue = append(w.queue, waiting{m, settle})
+	now := time.Now()
+	w.busy[m] = now // NATS is told of an event that waits, too: it would send it again meanwhile
+	w.queue = append(w.queue, waiting{m, now, free})
 	w.mu.Unlock()
 	w.next()
 }
 
-// next posts events that wait, as many as there are slots for. After the end, they go back to NATS.
+// next posts the events that have a slot now, and lets those make way that have waited for too long.
 func (w *worker) next() {
-	for {
-		w.mu.Lock()
-		ended := w.ended()
-		if len(w.queue) == 0 || !ended && w.posted >= w.settings.MaxInFlight {
-			w.mu.Unlock()
-			return
-		}
-		first := w.queue[0]
-		w.queue = w.queue[1:]
-		if !ended {
-			w.posted++
-			w.posting.Add(1)
-		}
-		w.mu.Unlock()
-		if ended {
-			w.giveBack(first.message, 0)
-			w.done(first.message)
-			first.settle()
+	var gone, leave []waiting
+	w.mu.Lock()
+	now, ended := time.Now(), w.ended()
+	left := w.queue[:0]
+	for _, e := range w.queue {
+		v := waits
+		switch {
+		case ended:
+			leave = append(leave, e)
 			continue
+		case w.reach.may(w.lanes.used, now) || w.overdue(e.message, now):
+			v = w.lanes.take(e.message, e.since, now)
 		}
-		w.inFlight.Inc()
-		first.settle()
-		go func() {
-			defer w.posting.Done()
-			w.deliver(first.message)
-			w.done(first.message)
-			w.inFlight.Dec()
-			w.mu.Lock()
-			w.posted--
-			w.mu.Unlock()
-			w.next()
-		}()
+		switch v {
+		case posts:
+			w.posting.Add(1)
+			gone = append(gone, e)
+			go w.run(e.message)
+		case steps:
+			gone = append(gone, e)
+			delete(w.busy, e.message)
+			w.stepAside(e.message, now)
+		default:
+			left = append(left, e)
+		}
 	}
+	clear(w.queue[len(left):])
+	w.queue = left
+	w.await()
+	w.mu.Unlock()
+	for _, e := range leave {
+		w.giveBack(e.message, 0)
+		w.done(e.message)
+		e.free()
+	}
+	for _, e := range gone {
+		e.free()
+	}
+}
+
+// run delivers an event that has a slot.
+func (w *worker) run(m *nats.Msg) {
+	defer w.posting.Done()
+	w.inFlight.Inc()
+	w.deliver(m)
+	w.inFlight.Dec()
+	w.mu.Lock()
+	delete(w.busy, m)
+	w.lanes.release(m, time.Now())
+	w.mu.Unlock()
+	w.next()
+}
+
+// stepAside lets NATS send an event later that was not sent to the sink. The caller holds the lock.
+func (w *worker) stepAside(m *nats.Msg, now time.Time) {
+	if about, err := m.Metadata(); err == nil {
+		t := w.traces[about.Sequence.Stream]
+		t.aside++
+		w.traces[about.Sequence.Stream] = t
+	}
+	w.repeats = append(w.repeats, repeat{m, now.Add(asideDelay(w.waiting(), rand.Float64()))})
+}
+
+// again lets NATS send an event later that the sink has refused.
+func (w *worker) again(m *nats.Msg, about *nats.MsgMetadata, id string, o outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	t := w.traces[about.Sequence.Stream]
+	if t.refused.IsZero() {
+		t.refused = now
+	}
+	w.traces[about.Sequence.Stream] = t
+	if w.settings.MaxInFlight == 1 {
+		w.health.block(id, t.refused)
+	}
+	w.repeats = append(w.repeats, repeat{m, now.Add(repeatDelay(o, about.NumDelivered-min(t.aside, about.NumDelivered), w.waiting(), rand.Float64()))})
+	w.await()
+}
+
+// waiting is how many events wait in NATS for their next try. The caller holds the lock.
+func (w *worker) waiting() int { return max(len(w.traces), w.unanswered) }
+
+// finish forgets an event that does not come again.
+func (w *worker) finish(about *nats.MsgMetadata) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.traces, about.Sequence.Stream)
+	w.health.unblock()
+}
+
+// await lets tick be called if there is something for it. The caller holds the lock.
+func (w *worker) await() {
+	switch {
+	case len(w.queue) == 0 && len(w.repeats) == 0:
+	case w.ended():
+		w.ticks.Reset(0)
+	case !w.ticking:
+		w.ticking = true
+		w.ticks.Reset(tick)
+	}
+}
+
+// tick tells NATS of events that it has to send again, and looks at those that wait.
+func (w *worker) tick() {
+	w.mu.Lock()
+	w.ticking = false
+	all := w.repeats
+	w.repeats = nil
+	w.mu.Unlock()
+	for _, r := range all {
+		w.giveBack(r.message, max(time.Until(r.at), 0))
+	}
+	w.next()
+}
+
+// overdue tells whether an event goes to the dead letter sink if it is refused. A sink that cannot be reached must not hold it up.
+func (w *worker) overdue(m *nats.Msg, now time.Time) bool {
+	if w.DeadLetterSink == nil {
+		return false
+	}
+	about, err := m.Metadata()
+	return err == nil && now.Sub(about.Timestamp) >= w.DeadLetterAfter
 }
 
 // deliver posts one event, and tells NATS what came of it. It is not ended by the end of this process, which waits for it.
@@ -171,15 +290,18 @@ func (w *worker) deliver(m *nats.Msg) {
 		return
 	}
 	o := w.post(header, m.Data)
-	w.backlog.Set(float64(about.NumPending))
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
 		w.Changed(w.subscription, after)
 	}
+	w.mu.Lock()
+	w.reach.note(o, time.Now())
+	w.mu.Unlock()
 	if o.taken() || w.deadLetter(about, header, m.Data, o) {
 		w.acknowledge(m)
+		w.finish(about)
 		return
 	}
-	w.giveBack(m, retryDelay(about.NumDelivered, o.after, rand.Float64()))
+	w.again(m, about, header.Get("Ce-Id"), o)
 }
 
 // post sends an event to the sink, if that is one that the Subscription may have.
@@ -207,13 +329,10 @@ func (w *worker) deadLetter(about *nats.MsgMetadata, header http.Header, data []
 		return false
 	}
 	w.Metrics.total.WithLabelValues(w.name, "dead-letter").Inc()
+	if after := w.health.noteLetter(time.Now()); after > 0 {
+		w.Changed(w.subscription, after)
+	}
 	return true
-}
-
-func (w *worker) begin(m *nats.Msg) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.busy[m] = time.Now()
 }
 
 func (w *worker) done(m *nats.Msg) {

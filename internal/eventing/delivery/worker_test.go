@@ -3,10 +3,12 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
@@ -27,7 +30,10 @@ var orders = types.NamespacedName{Namespace: "shop", Name: "orders"}
 func toSink(t *testing.T, sink http.HandlerFunc) *Deliveries {
 	t.Helper()
 	server := httptest.NewServer(sink)
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
 	d := New(Options{
 		Sender: &Sender{transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
@@ -38,23 +44,26 @@ func toSink(t *testing.T, sink http.HandlerFunc) *Deliveries {
 	return d
 }
 
-// orderEvents is a real stream with a consumer, publish publishes an event of a type, and the channel has what NATS is told of events.
-func orderEvents(t *testing.T, pending int) (js jetstream.JetStream, publish func(id int, eventType string), told chan string) {
+// orderEvents is a real stream with the consumer of a Subscription, publish publishes an event of a type, and the channel has what NATS is told
+// of events.
+func orderEvents(t *testing.T, inOrder bool) (js jetstream.JetStream, publish func(id int, eventType string), told chan string) {
 	t.Helper()
 	server := natsserver.Start(t, "jetstream { store_dir: /data }", nil)
 	conn := connectTo(t, server)
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(10_000))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "s", Subjects: []string{"kyma.>"}, Retention: jetstream.InterestPolicy, Storage: jetstream.MemoryStorage})
 	if err == nil {
-		_, err = js.CreateConsumer(t.Context(), "s", jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: pending, MaxDeliver: -1, AckWait: 40 * time.Second})
+		config := stream.Consumer("shop", "orders", []string{"kyma.>"}, inOrder)
+		config.Durable = "c"
+		_, err = js.CreateConsumer(t.Context(), "s", config)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	told = make(chan string, 10_000)
+	told = make(chan string, 100_000)
 	if _, err := conn.Subscribe("$JS.ACK.>", func(m *nats.Msg) {
 		if of, err := (&nats.Msg{Reply: m.Subject, Sub: m.Sub}).Metadata(); err == nil {
 			told <- fmt.Sprintf("%d %s", of.Sequence.Stream, m.Data)
@@ -66,7 +75,7 @@ func orderEvents(t *testing.T, pending int) (js jetstream.JetStream, publish fun
 		t.Helper()
 		m := nats.NewMsg("kyma.shop." + eventType)
 		m.Header = nats.Header{"ce-specversion": {"1.0"}, "ce-id": {strconv.Itoa(id)}, "ce-source": {"shop"}, "ce-type": {eventType}}
-		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+		if _, err := js.PublishMsgAsync(m); err != nil {
 			t.Fatal(err)
 		}
 	}, told
@@ -80,7 +89,7 @@ func TestEventsThatWait(t *testing.T) {
 		began <- r.Header.Get("Ce-Id")
 		<-answer
 	})
-	js, publish, told := orderEvents(t, 1000)
+	js, publish, told := orderEvents(t, false)
 	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 2}, Source{js.Conn(), "s", "c"}); err != nil {
 		t.Fatal(err)
 	}
@@ -117,5 +126,58 @@ func TestEventsThatWait(t *testing.T) {
 	}
 	if err := d.StopAll(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRefusedEventsStopNobody: events that a sink does not take, whatever their number, do not stop others. On f3299ef, none of the good events
+// came: each of the 1,000 places of the consumer, or each slot, was taken.
+func TestRefusedEventsStopNobody(t *testing.T) {
+	for _, tc := range []struct {
+		reason   string
+		bad      int
+		badType  string
+		goodType string
+		answer   func(http.ResponseWriter, *http.Request)
+	}{
+		{"refused events and good ones of the same type", 1500, "a.b", "a.b", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }},
+		{"refused events and good ones of another type", 1500, "a.b", "a.c", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }},
+		{"an error each time", 1500, "a.b", "a.b", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }},
+		{"no answer", 40, "a.b", "a.c", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			good := make(chan string, 100)
+			var now, most atomic.Int32
+			d := toSink(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // or the end of the connection is not seen
+				n := now.Add(1)
+				defer now.Add(-1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				if id, _ := strconv.Atoi(r.Header.Get("Ce-Id")); id < tc.bad {
+					tc.answer(w, r)
+					return
+				}
+				good <- r.Header.Get("Ce-Id")
+			})
+			js, publish, _ := orderEvents(t, false)
+			if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 10, Types: 2}, Source{js.Conn(), "s", "c"}); err != nil {
+				t.Fatal(err)
+			}
+			for id := range tc.bad {
+				publish(id, tc.badType)
+			}
+			const wanted = 20
+			for id := range wanted {
+				publish(tc.bad+id, tc.goodType)
+			}
+			got := map[string]bool{}
+			for len(got) < wanted {
+				got[next(t, good)] = true
+			}
+			if most.Load() > 10 {
+				t.Errorf("%d events at the same time, want at most 10", most.Load())
+			}
+			d.Stop(orders)
+		})
 	}
 }

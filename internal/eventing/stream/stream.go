@@ -19,9 +19,9 @@ const (
 	DuplicateWindow = 2 * time.Minute
 	// AckWait is how long NATS waits for an answer to a message before it sends the message again.
 	AckWait = 40 * time.Second
-	// maxAckPending bounds what waits for an answer. A message that is refused and waits for its next try counts, so that a bound
-	// near the number in flight would let a few refused events stop a Subscription.
-	maxAckPending = 1000
+	// maxAckPending bounds what waits for an answer. A message that is refused and waits for its next try counts, and without a place no
+	// new event is sent (docs/decisions/1371). Each place costs NATS some 100 bytes while it is taken.
+	maxAckPending = 50_000
 
 	managedBy = "managed-by"
 	epochKey  = "epoch"
@@ -29,6 +29,8 @@ const (
 	ClosedAtKey = "closed-at"
 	// SubscriptionKey is in the metadata of a consumer: <namespace>/<name>.
 	SubscriptionKey = "subscription"
+	// UIDKey is in the metadata of a consumer: the UID of its Subscription. Consumers of earlier versions have none, and are taken over.
+	UIDKey = "subscription-uid"
 )
 
 // Config is the stream. While it is closed, no event can be published to it, and consumers go on. NATS discards nothing: a full stream
@@ -131,6 +133,12 @@ func ConsumerDiffers(is, want jetstream.ConsumerConfig) bool {
 	return !slices.Equal(slices.Sorted(slices.Values(filters)), slices.Sorted(slices.Values(want.FilterSubjects))) ||
 		is.DeliverPolicy != want.DeliverPolicy || is.AckPolicy != want.AckPolicy || is.AckWait != want.AckWait ||
 		is.MaxDeliver != want.MaxDeliver || is.MaxAckPending != want.MaxAckPending || is.InactiveThreshold != 0 || is.PauseUntil != nil
+}
+
+// OfAnother tells whether a consumer is that of another Subscription than the one with this UID.
+func OfAnother(c jetstream.ConsumerConfig, uid string) bool {
+	of := c.Metadata[UIDKey]
+	return of != "" && of != uid
 }
 
 // Subscription is the namespace and the name of the Subscription of a consumer. ok is false for a consumer that is not ours.

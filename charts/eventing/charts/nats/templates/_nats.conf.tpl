@@ -70,6 +70,7 @@ accounts {
             "$JS.API.CONSUMER.NAMES.sap"
             "$JS.API.CONSUMER.DELETE.sap.*"
             "$JS.API.CONSUMER.MSG.NEXT.sap.*"
+            "$JS.API.CONSUMER.PAUSE.sap.*"
             "$JS.ACK.sap.>"
           ]
           subscribe: ["_INBOX.controller.>"]

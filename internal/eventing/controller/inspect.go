@@ -1,0 +1,74 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+// inspectEvery is how often all consumers are read: NATS tells nobody of an edit. It costs one request to NATS, and one more for each 256
+// consumers.
+const inspectEvery = 4 * time.Second
+
+// inspector looks at all consumers, again and again.
+type inspector struct{ *Controller }
+
+// run lets consumers be repaired that somebody edited, paused or deleted, and counts what waits in each.
+func (c inspector) run(ctx context.Context) error {
+	ticker := time.NewTicker(inspectEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := c.look(ctx); err != nil {
+				c.log.Debug("cannot read the consumers", zap.Error(err)) // what reads the stream says it
+			}
+		}
+	}
+}
+
+func (c inspector) look(ctx context.Context) error {
+	c.mu.Lock()
+	now, before := c.state, maps.Clone(c.made)
+	c.mu.Unlock()
+	if !now.serves(operatorv1alpha1.NATS) || len(before) == 0 || !c.link.connected() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, natsTimeout)
+	defer cancel()
+	consumers, err := consumersOf(ctx, c.link, now)
+	if err != nil {
+		return err
+	}
+	for key, m := range before {
+		info := consumers[key]
+		if info != nil {
+			c.deliveries.Waiting(key, info.NumPending, info.NumAckPending)
+		}
+		if (info == nil || stream.ConsumerDiffers(info.Config, m.want)) && c.forget(key, m) {
+			c.log.Info("a consumer was changed by somebody else", zap.Stringer("subscription", key))
+			c.subscriptions.add(key, 0)
+		}
+	}
+	return nil
+}
+
+// forget forgets what is known of a consumer, unless that is something newer.
+func (c inspector) forget(key types.NamespacedName, m made) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is, known := c.made[key]
+	if !known || !is.is(m) {
+		return false
+	}
+	delete(c.made, key)
+	return true
+}
