@@ -24,9 +24,11 @@ package main
 import (
 	"context"
 	"io"
+	"math"
 	"os"
 	"runtime/debug"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -42,12 +44,26 @@ func main() {
 	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stderr) })
 }
 
+// eventBytes is what this process may hold of events: half of what Go uses before it collects garbage all the time, which is four fifths of the
+// limit of the container, unless GOMEMLIMIT says something else.
+func eventBytes() int64 {
+	const usual = 410 << 20 // of the chart's limit
+	// Without a container there is no limit, and the usual one is as good as another.
+	_, _ = memlimit.Set(memlimit.WithRatio(0.8), memlimit.WithProvider(memlimit.FromCgroup))
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		limit = usual
+	}
+	return limit / 2
+}
+
 func run(ctx context.Context, args []string, env func(string) string, stderr io.Writer) int {
 	o, level, err := parse(args, env, stderr)
 	if err != nil {
 		return program.Refused("eventing-controller", err, stderr)
 	}
 	log, _ := program.NewLoggers(stderr, level)
+	o.EventBytes = eventBytes()
 	config, err := program.Cluster(&clientcmd.ClientConfigLoadingRules{ExplicitPath: env("KUBECONFIG")}, "eventing-controller eventmesh-migration")
 	if err == nil {
 		err = controller.Run(ctx, config, o, log)

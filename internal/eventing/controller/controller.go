@@ -61,6 +61,8 @@ type Options struct {
 	// DeadLetterSink and DeadLetterAfter are as in delivery.Options.
 	DeadLetterSink  *url.URL
 	DeadLetterAfter time.Duration
+	// EventBytes bounds the bytes of events in this process; see delivery.Budget.
+	EventBytes int64
 	// MetricsAddress and HealthAddress are where Prometheus and probes ask: ":8080"; "0" is nowhere.
 	MetricsAddress, HealthAddress string
 	// DeliverAddress is where the mesh posts events: ":8082"; "0" is nowhere.
@@ -156,6 +158,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	deliver := delivery.Options{
 		Sender: delivery.NewSender(o.DNSServer), Metrics: delivery.NewMetrics(metrics.Registry), Log: log,
 		DeadLetterSink: o.DeadLetterSink, DeadLetterAfter: o.DeadLetterAfter,
+		Budget:  delivery.NewBudget(o.EventBytes),
 		Changed: c.subscriptions.add, Lost: c.lost,
 	}
 	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.triggers})

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options are what all Subscriptions share. All but the dead letter sink are required.
+// Options are what all Subscriptions share. All but the dead letter sink and the budget are required.
 type Options struct {
 	Sender  *Sender
 	Metrics *Metrics
@@ -20,6 +20,8 @@ type Options struct {
 	// its sink takes it.
 	DeadLetterSink  *url.URL
 	DeadLetterAfter time.Duration
+	// Budget bounds the bytes of all Subscriptions together. nil is no bound.
+	Budget *Budget
 	// Changed is called when Health of a Subscription says something else after a while.
 	Changed func(subscription types.NamespacedName, after time.Duration)
 	// Lost is called when events of a Subscription are not delivered any more, because NATS does not know its consumer.

@@ -25,6 +25,13 @@ const (
 	statusNoResponders = "503"
 	// consumerDeleted is the description of a conflict. The others end by themselves.
 	consumerDeleted = "Consumer Deleted"
+	// tooLarge is the description of a conflict that ends a request: the next message has more bytes than are left of it.
+	tooLarge = "Message Size Exceeds MaxBytes"
+
+	// perMessage is what a message needs here in addition to its bytes.
+	perMessage = 4 << 10
+	// smallest and largest are the sizes of messages that are expected. The largest event has 1 MiB, and its headers.
+	smallest, largest = 2 << 10, 1<<20 + 128<<10
 	// unanswered is the header with the number of messages that a request will not get any more.
 	unanswered = "Nats-Pending-Messages"
 )
@@ -44,25 +51,40 @@ type pull struct {
 	most   int
 	handle func(m *nats.Msg, free func())
 	lost   func(reason string)
+	share  *share
 	// closed is closed when no more message is passed on.
 	closed chan struct{}
 
 	subscription *nats.Subscription
 
 	mu sync.Mutex
-	// asked are the messages that NATS was asked for, and that have not come yet; held are those that came, and are not freed.
-	asked, held int
+	// requests are those that NATS has not answered completely, and held are the messages that came, and are not freed.
+	requests []request
+	held     int
+	// size is what a message is expected to have.
+	size int64
 	// overdue asks again when NATS has said nothing for too long.
 	overdue *time.Timer
 	// ended says that NATS is asked for nothing more.
 	ended bool
 }
 
+// request is what NATS was asked for: so many messages are still to come, and so many bytes were taken for them. All together have at
+// most so many bytes by what NATS counts.
+type request struct {
+	messages, all   int
+	taken, received int64
+}
+
+// realSize is what a message has here.
+func realSize(m *nats.Msg) int64 { return int64(m.Size()) + perMessage }
+
 // startPull begins to ask for messages. At most as many as most are on the way or not freed. handle gets one at a time, does not wait, and
 // lets free be called once for each message, to make room for another one. lost is called if no more message comes, because NATS does not know the consumer, or because
-// the connection was closed.
-func startPull(source Source, most int, handle func(m *nats.Msg, free func()), lost func(reason string)) (*pull, error) {
-	p := &pull{source: source, most: most, handle: handle, lost: lost, closed: make(chan struct{})}
+// the connection was closed. The bytes of a message, as realSize counts them, are taken of the share when handle is called.
+func startPull(source Source, most int, bytes *share, handle func(m *nats.Msg, free func()), lost func(reason string)) (*pull, error) {
+	p := &pull{source: source, most: most, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
+	p.share.room = p.room
 	p.mu.Lock() // until all fields are there
 	defer p.mu.Unlock()
 	var err error
@@ -105,16 +127,18 @@ func (p *pull) end() bool {
 	first := !p.ended
 	p.ended = true
 	p.overdue.Stop()
+	p.forget()
+	p.share.end()
 	return first
 }
 
 // receive gets messages, and what NATS says about requests.
 func (p *pull) receive(m *nats.Msg) {
-	unasked, refused := 0, false
+	left, refused, small := 0, false, false
 	switch code := m.Header.Get("Status"); {
 	case m.Reply != "": // only messages are to be acknowledged
 		p.mu.Lock()
-		p.asked, p.held = max(p.asked-1, 0), p.held+1
+		p.account(m)
 		p.wait(2 * heartbeat)
 		p.mu.Unlock()
 		p.handle(m, p.free)
@@ -123,22 +147,74 @@ func (p *pull) receive(m *nats.Msg) {
 	case code == statusBadRequest, code == statusNoResponders, code == statusConflict && m.Header.Get("Description") == consumerDeleted:
 		p.lost(fmt.Sprintf("%s %s", code, m.Header.Get("Description")))
 		return
-	case code == statusTimeout:
-		left, err := strconv.Atoi(m.Header.Get(unanswered))
-		unasked, refused = left, err != nil
+	case code == statusTimeout, code == statusConflict && m.Header.Get("Description") == tooLarge:
+		var err error
+		left, err = strconv.Atoi(m.Header.Get(unanswered))
+		refused, small = err != nil, code == statusConflict
 	default: // there is another leader, or the server shuts down
 		refused = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if refused {
-		p.asked = 0
+		p.forget()
 		p.wait(pullAgain)
 		return
 	}
-	p.asked = max(p.asked-unasked, 0)
+	if small {
+		p.size = min(2*p.size, largest)
+	}
+	if left > 0 && len(p.requests) > 0 { // NATS answers the oldest one first
+		p.requests[0].messages -= min(left, p.requests[0].messages)
+		if p.requests[0].messages == 0 {
+			p.complete()
+		}
+	}
 	p.ask()
 	p.wait(2 * heartbeat)
+}
+
+// account counts a message that came. The caller holds the lock.
+func (p *pull) account(m *nats.Msg) {
+	p.held++
+	size := realSize(m)
+	if len(p.requests) == 0 { // of one that was forgotten
+		p.share.force(size)
+		return
+	}
+	r := &p.requests[0]
+	r.messages--
+	r.received += size
+	if over := size - r.taken; over > 0 {
+		p.share.force(over)
+	}
+	r.taken = max(r.taken-size, 0)
+	if r.messages > 0 {
+		return
+	}
+	p.size = min(max(2*(r.received/int64(r.all)-perMessage), smallest), largest)
+	p.complete()
+}
+
+// complete ends the oldest request, and gives back what it did not need. The caller holds the lock.
+func (p *pull) complete() {
+	p.share.give(p.requests[0].taken)
+	p.requests = p.requests[1:]
+}
+
+// forget ends all requests. The caller holds the lock.
+func (p *pull) forget() {
+	for len(p.requests) > 0 {
+		p.complete()
+	}
+}
+
+// asked are the messages that NATS was asked for. The caller holds the lock.
+func (p *pull) asked() (n int) {
+	for _, r := range p.requests {
+		n += r.messages
+	}
+	return n
 }
 
 // free makes room for another message.
@@ -149,11 +225,18 @@ func (p *pull) free() {
 	p.ask()
 }
 
+// room is called when there are bytes for another message.
+func (p *pull) room() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ask()
+}
+
 // startAgain forgets what NATS was asked for: the connection is another one, or NATS does not know the request any more.
 func (p *pull) startAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = 0
+	p.forget()
 	p.ask()
 	p.wait(2 * heartbeat)
 }
@@ -168,19 +251,32 @@ func (p *pull) wait(limit time.Duration) {
 // ask asks for as many messages as there is room for, when half of the room or more is empty: a request for each message would cost more.
 // The caller holds the lock.
 func (p *pull) ask() {
-	if p.asked+p.held >= (p.most+1)/2 || p.ended {
+	batch := p.most - p.asked() - p.held
+	if batch <= p.most/2 || p.ended {
 		return
 	}
-	request, err := json.Marshal(struct {
+	each := p.size + perMessage
+	taken := p.share.take(int64(batch) * each)
+	for !taken && batch > 1 { // less is better than nothing; without any, the share says when to ask
+		batch /= 2
+		taken = p.share.take(int64(batch) * each)
+	}
+	if !taken {
+		return
+	}
+	content, err := json.Marshal(struct {
 		Batch     int           `json:"batch"`
+		MaxBytes  int64         `json:"max_bytes,omitempty"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{p.most - p.asked - p.held, pullExpiry, heartbeat})
+	}{batch, p.share.bound(int64(batch) * p.size), pullExpiry, heartbeat})
 	if err == nil {
-		err = p.source.Conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.source.Stream+"."+p.source.Consumer, p.subscription.Subject, request)
+		err = p.source.Conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.source.Stream+"."+p.source.Consumer, p.subscription.Subject, content)
 	}
-	if err == nil { // without a connection, the next one asks
-		p.asked = p.most - p.held
-		p.wait(2 * heartbeat)
+	if err != nil { // without a connection, the next one asks
+		p.share.give(int64(batch) * each)
+		return
 	}
+	p.requests = append(p.requests, request{messages: batch, all: batch, taken: int64(batch) * each})
+	p.wait(2 * heartbeat)
 }

@@ -58,7 +58,7 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	handled, lost := make(chan string, 10), make(chan string, 1)
-	p, err := startPull(Source{controller, "s", "c"}, 4, func(m *nats.Msg, free func()) {
+	p, err := startPull(Source{controller, "s", "c"}, 4, &share{}, func(m *nats.Msg, free func()) {
 		handled <- string(m.Data)
 		free()
 	}, func(reason string) { lost <- reason })
@@ -148,7 +148,7 @@ func TestPull(t *testing.T) {
 	start := func(over *nats.Conn, consumer string) (p *pull, handled, lost chan string) {
 		t.Helper()
 		handled, lost = make(chan string, 10), make(chan string, 10)
-		p, err := startPull(Source{over, "s", consumer}, 1, func(m *nats.Msg, free func()) {
+		p, err := startPull(Source{over, "s", consumer}, 1, &share{}, func(m *nats.Msg, free func()) {
 			defer free()
 			if err := m.Ack(); err != nil {
 				t.Error(err)
@@ -208,7 +208,7 @@ func TestPull(t *testing.T) {
 	_, _, lost = start(conn, "c")
 	other = connectTo(t, server)
 	other.Close()
-	if _, err := startPull(Source{other, "s", "c"}, 1, nil, nil); err == nil {
+	if _, err := startPull(Source{other, "s", "c"}, 1, &share{}, nil, nil); err == nil {
 		t.Error("a closed connection is no error")
 	}
 	if len(lost) > 0 {

@@ -25,6 +25,8 @@ const (
 	ackLimit   = 30 * time.Second
 	ackTimeout = 5 * time.Second
 	ackPause   = 500 * time.Millisecond
+	// perPost is what an event needs while it is posted: a connection with its buffers.
+	perPost = 28 << 10
 
 	// tick is how often events that wait for a slot are looked at, and how often NATS is told of those that it has to send again. NATS looks for
 	// those that are due 10 ms after it was told of one: told all the time, it would never look.
@@ -43,6 +45,8 @@ type worker struct {
 	name         string // of the Subscription, in metrics and the log
 	settings     Settings
 	pull         *pull
+	bytes        *share // of events
+	posts        *share // what it takes to post them, in addition
 	posting      *sync.WaitGroup
 	ending       chan struct{}
 	inFlight     prometheus.Gauge
@@ -90,14 +94,17 @@ func (d *Deliveries) start(subscription types.NamespacedName, settings Settings,
 		posting: &d.posting, ending: make(chan struct{}),
 		inFlight: d.options.Metrics.inFlight.WithLabelValues(subscription.String()),
 		duration: d.options.Metrics.duration.WithLabelValues(subscription.String()),
+		bytes:    &share{of: d.options.Budget},
+		posts:    &share{of: d.options.Budget},
 		lanes:    newLanes(settings.MaxInFlight, settings.Types), traces: map[uint64]trace{},
 	}
+	w.posts.room = w.next
 	w.ticks = time.AfterFunc(tick, w.tick)
 	w.ticks.Stop()
 	w.sink, w.refused = ParseSink(subscription.Namespace, settings.Sink)
 	w.busy = map[*nats.Msg]time.Time{}
 	var err error
-	w.pull, err = startPull(source, min(settings.MaxInFlight, mostPulled), w.receive, func(reason string) {
+	w.pull, err = startPull(source, min(settings.MaxInFlight, mostPulled), w.bytes, w.receive, func(reason string) {
 		w.Log.Debug("no more events come", zap.String("subscription", w.name), zap.String("reason", reason))
 		go d.lost(w)
 	})
@@ -116,6 +123,7 @@ func (w *worker) stop() {
 		w.pull.stop()
 		w.next()
 		w.tick()
+		w.posts.end()
 	})
 }
 
@@ -158,7 +166,7 @@ func (w *worker) next() {
 			leave = append(leave, e)
 			continue
 		case w.reach.may(w.lanes.used, now) || w.overdue(e.message, now):
-			v = w.lanes.take(e.message, e.since, now)
+			v = w.slot(e, now)
 		}
 		switch v {
 		case posts:
@@ -180,6 +188,7 @@ func (w *worker) next() {
 	for _, e := range leave {
 		w.giveBack(e.message, 0)
 		w.done(e.message)
+		w.bytes.give(realSize(e.message))
 		e.free()
 	}
 	for _, e := range gone {
@@ -187,12 +196,29 @@ func (w *worker) next() {
 	}
 }
 
+// slot gives an event a slot if it may have one, and there are bytes for it. The caller holds the lock.
+func (w *worker) slot(e waiting, now time.Time) verdict {
+	if w.lanes.used < w.lanes.slots && !w.posts.take(perPost) {
+		return waits // posts say when there are bytes
+	}
+	full := w.lanes.used == w.lanes.slots
+	v := w.lanes.take(e.message, e.since, now)
+	if v != posts && !full {
+		w.posts.give(perPost)
+	}
+	return v
+}
+
 // run delivers an event that has a slot.
 func (w *worker) run(m *nats.Msg) {
 	defer w.posting.Done()
 	w.inFlight.Inc()
-	w.deliver(m)
+	again := w.deliver(m)
 	w.inFlight.Dec()
+	w.posts.give(perPost)
+	if !again {
+		w.bytes.give(realSize(m))
+	}
 	w.mu.Lock()
 	delete(w.busy, m)
 	w.lanes.release(m, time.Now())
@@ -259,6 +285,7 @@ func (w *worker) tick() {
 	w.mu.Unlock()
 	for _, r := range all {
 		w.giveBack(r.message, max(time.Until(r.at), 0))
+		w.bytes.give(realSize(r.message))
 	}
 	w.next()
 }
@@ -272,12 +299,13 @@ func (w *worker) overdue(m *nats.Msg, now time.Time) bool {
 	return err == nil && now.Sub(about.Timestamp) >= w.DeadLetterAfter
 }
 
-// deliver posts one event, and tells NATS what came of it. It is not ended by the end of this process, which waits for it.
-func (w *worker) deliver(m *nats.Msg) {
+// deliver posts one event, and tells NATS what came of it. It is not ended by the end of this process, which waits for it. It tells
+// whether NATS is told later.
+func (w *worker) deliver(m *nats.Msg) (later bool) {
 	about, err := m.Metadata()
 	if err != nil {
 		w.Log.Error("a message has not come from JetStream", zap.String("subscription", w.name), zap.Error(err))
-		return
+		return false
 	}
 	header, err := eventHeader(m.Header)
 	if err != nil {
@@ -287,7 +315,7 @@ func (w *worker) deliver(m *nats.Msg) {
 		if err := m.Term(); err != nil {
 			w.Log.Warn("cannot delete a message that is no event: NATS sends it again", zap.String("subscription", w.name), zap.Error(err))
 		}
-		return
+		return false
 	}
 	o := w.post(header, m.Data)
 	if after := w.health.note(o.problem, time.Now()); after > 0 {
@@ -299,9 +327,10 @@ func (w *worker) deliver(m *nats.Msg) {
 	if o.taken() || w.deadLetter(about, header, m.Data, o) {
 		w.acknowledge(m)
 		w.finish(about)
-		return
+		return false
 	}
 	w.again(m, about, header.Get("Ce-Id"), o)
+	return true
 }
 
 // post sends an event to the sink, if that is one that the Subscription may have.

@@ -192,3 +192,72 @@ func TestBenchSubscriptions(t *testing.T) {
 	p.Kill()
 	t.Logf("%d Subscriptions: ready after %s, at most %.0f MiB", count, took.Round(time.Millisecond), p.Usage().PeakMiB)
 }
+
+// TestBenchMemory: the most memory of the controller while it has work: 1,000 Subscriptions with 50,000 events that are stored when it starts, and
+// one Subscription with 1,000 events of 1 MiB in flight whose sink takes its time. GOMEMLIMIT is what it would take of the limit of the chart.
+func TestBenchMemory(t *testing.T) {
+	const chart = 512 // MiB
+	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
+	for _, tc := range []struct {
+		reason                      string
+		subscribers, events, larger int
+		more                        string
+	}{
+		{"many Subscriptions", count, 50 * count, 0, ""},
+		{"large events", 1, 600, 1<<20 - 2000, `, config: {maxInFlightMessages: "1000"}`},
+	} {
+		r := newRig(t, true)
+		sink := startCounter(t)
+		_, port, _ := net.SplitHostPort(sink.Listener.Addr().String())
+		for i := range tc.subscribers {
+			s := object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: s%d}, spec: {sink: 'http://s%d.%s.svc.cluster.local:%s/', source: commerce, types: [t%d.v1]%s}}", i, i, r.namespace, port, i, tc.more))
+			if _, err := r.client.Resource(subscriptions).Namespace(r.namespace).Create(t.Context(), s, strict); err != nil {
+				t.Fatal(err)
+			}
+		}
+		create := r.controller("pod-1", "--lease-duration=1s")
+		for i := range tc.subscribers {
+			r.await(fmt.Sprintf("s%d", i), "ready", ready)
+		}
+		create.Kill()
+		if tc.larger == 0 {
+			r.fill(t, tc.subscribers, tc.events)
+		}
+		for i := range tc.events {
+			if tc.larger == 0 {
+				break
+			}
+			if _, err := r.publisher.PublishMsg(t.Context(), event("t0.v1", strconv.Itoa(i), `"`+strings.Repeat("x", tc.larger)+`"`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		program := r.program("pod-1", "--lease-duration=1s", "--log-level=warn")
+		program.Measured = true
+		program.Env = append(program.Env, fmt.Sprintf("GOMEMLIMIT=%dMiB", chart*8/10))
+		p := suite.Start(t, program)
+		poll.Until(t, 2*time.Minute, "events wait at the sink", func(context.Context) error {
+			if n := sink.waiting.Load(); n < 50 {
+				return fmt.Errorf("%d", n)
+			}
+			return nil
+		})
+		time.Sleep(10 * time.Second) // the sink takes its time, and the rest comes meanwhile
+		waited := sink.waiting.Load()
+		began := time.Now()
+		close(*sink.gate.Load())
+		poll.Until(t, 10*time.Minute, "all events are taken", func(context.Context) error {
+			if n := sink.n.Load(); n < int64(tc.events) {
+				return fmt.Errorf("%d of %d", n, tc.events)
+			}
+			return nil
+		})
+		took := time.Since(began)
+		p.Kill()
+		t.Logf("%s: %d events at the sink at the same time, all %d taken after %s (%.0f/s), at most %.0f MiB of %d", tc.reason, waited, tc.events, took.Round(time.Millisecond),
+			float64(tc.events)/took.Seconds(), p.Usage().PeakMiB, chart)
+		if p.Usage().PeakMiB > chart*8/10 {
+			t.Errorf("%s: at most %.0f MiB, want 80 %% of %d", tc.reason, p.Usage().PeakMiB, chart)
+		}
+		r.clear()
+	}
+}

@@ -1,0 +1,122 @@
+package delivery
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+)
+
+// TestBudget: who takes all it gets leaves as much as it has, and who waits is called when there is room for it.
+func TestBudget(t *testing.T) {
+	b := &Budget{total: 100}
+	var called sync.Map
+	shares := map[string]*share{}
+	for _, name := range []string{"greedy", "second", "modest"} {
+		shares[name] = &share{of: b, room: func() { called.Store(name, true) }}
+	}
+	fill := func(name string) (taken int) {
+		for shares[name].take(10) {
+			taken += 10
+		}
+		return taken
+	}
+	got := []int{fill("greedy"), fill("second"), fill("modest")}
+	if diff := cmp.Diff([]int{50, 30, 10}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if shares["modest"].take(40) {
+		t.Error("more is taken than is there")
+	}
+	shares["greedy"].give(20)
+	for _, name := range []string{"second", "modest"} {
+		shares[name].end()
+	}
+	if b.used != 70 || b.most != 90 || len(b.waiting) > 1 {
+		t.Errorf("used %d, at most %d, %d wait", b.used, b.most, len(b.waiting))
+	}
+	if none := (&share{}); !none.take(1<<60) || none.bound(1) != 0 {
+		t.Error("without a budget there is a bound")
+	}
+}
+
+// TestMemory: a Subscription with 1,000 events of 1 MiB in flight, whose sink takes its time, stays within the budget, and slows only itself. On f3299ef
+// nothing bounded the bytes: all its events were here at the same time.
+func TestMemory(t *testing.T) {
+	const total, greedy, modest = 24 << 20, 40, 50
+	var here, most atomic.Int64
+	arrived := make(chan string, 1000)
+	answer := make(chan struct{})
+	d := toSink(t, func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		if n > 1000 {
+			now := here.Add(n)
+			defer here.Add(-n)
+			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+			}
+			<-answer
+		}
+		arrived <- r.Header.Get("Ce-Id")
+	})
+	d.options.Budget = NewBudget(total)
+	js, _, _ := orderEvents(t, false)
+	others := types.NamespacedName{Namespace: "shop", Name: "others"}
+	publish := func(subject string, id int, data []byte) {
+		t.Helper()
+		m := nats.NewMsg(subject)
+		m.Header = nats.Header{"ce-specversion": {"1.0"}, "ce-id": {strconv.Itoa(id)}, "ce-source": {"shop"}, "ce-type": {"a.b"}}
+		m.Data = data
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, subject := range map[string]string{"large": "kyma.shop.large", "small": "kyma.shop.small"} {
+		config := stream.Consumer("shop", name, []string{subject}, false)
+		config.Durable = name
+		if _, err := js.CreateConsumer(t.Context(), "s", config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	large := make([]byte, 1<<20-1000)
+	for id := range greedy {
+		publish("kyma.shop.large", id, large)
+	}
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1000}, Source{js.Conn(), "s", "large"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Set(others, Settings{Sink: ordersSink.Sink, MaxInFlight: 10}, Source{js.Conn(), "s", "small"}); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for id := range modest {
+		publish("kyma.shop.small", 1000+id, []byte("{}"))
+	}
+	for len(got) < modest { // while the other one has all it gets
+		got[next(t, arrived)] = true
+	}
+	close(answer)
+	for len(got) < modest+greedy {
+		got[next(t, arrived)] = true
+	}
+	if err := d.StopAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b := d.options.Budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.Logf("at most %d of %d bytes, %d at the sink", b.most, total, most.Load())
+	if b.most > total || most.Load() > total || b.used != 0 || len(b.waiting) > 0 {
+		t.Errorf("at most %d of %d bytes, %d at the sink; %d are used at the end, and %d wait", b.most, total, most.Load(), b.used, len(b.waiting))
+	}
+	if most.Load() < 4<<20 {
+		t.Errorf("at most %d bytes at the same time: the budget is not used", most.Load())
+	}
+}
