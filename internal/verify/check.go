@@ -365,7 +365,7 @@ func (c *checker) eventBus() {
 			switch {
 			case u.GetNamespace() != kyma.SystemNamespace || u.GetLabels()[kyma.EventSourceLabel] == "":
 			case leaked[u]:
-				c.find("eventbus-leaked", u, "no Knative Subscription and no Kyma Subscription uses it: the subscription-controller left it when it deleted several at once")
+				c.find("eventbus-leaked", u, "no Knative Subscription and no Kyma Subscription uses it: the subscription-controller or an interrupted run left it; trigger-sync deletes it")
 			case len(c.Subscriptions) == 0:
 				c.find("eventbus-leftovers", u, "the Event Bus created it for a Kyma Subscription that is gone")
 			}

@@ -74,6 +74,7 @@ func adapterHasChannel(ch *migration.Change) migration.Condition {
 			}
 			return migration.Status{
 				Message: adapterWithoutChannel(ref.Namespace, ref.Name),
+				ID:      "adapter-without-channel",
 				Note:    "Events are lost. The log of its controller says why it is not created.",
 				Command: migration.Kubectl(kyma.SystemNamespace, "logs", "deployment/"+kyma.EventSourcesController),
 			}
@@ -115,6 +116,7 @@ func readiness(t trio) migration.Status {
 		st.State = migration.Failed
 	case eventpath.AdapterWithoutChannel:
 		st.Message = adapterWithoutChannel(namespace, name) + lastWord(source, own)
+		st.ID = "adapter-without-channel"
 	case eventpath.ChannelMissing, eventpath.AdapterMissing:
 		st.Message += lastWord(source, own)
 	}

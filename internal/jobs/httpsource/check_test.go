@@ -14,6 +14,11 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
+func identified(id string, st migration.Status) migration.Status {
+	st.ID = id
+	return st
+}
+
 func TestReadiness(t *testing.T) {
 	const (
 		logs     = "kubectl -n kyma-system logs deployment/event-sources-controller-manager"
@@ -62,8 +67,9 @@ func TestReadiness(t *testing.T) {
 		"AdapterWithoutChannel": {
 			reason:  "The HTTPSource claims to be ready: it is stale, the adapter sends to nowhere.",
 			objects: list{source("a"), service("a")},
-			want: pending("adapter without a channel: Service kyma-integration/a exists, Channel kyma-integration/a does not"+
-				"; HTTPSource kyma-integration/a claims to be ready, which is stale", "Events are lost. The log says why it is not created.", logs),
+			// A finding of its own: reports say once for all of one ID what to do, and events are not lost where there is no adapter.
+			want: identified("adapter-without-channel", pending("adapter without a channel: Service kyma-integration/a exists, Channel kyma-integration/a does not"+
+				"; HTTPSource kyma-integration/a claims to be ready, which is stale", "Events are lost. The log says why it is not created.", logs)),
 		},
 		"ChannelNotReady": {
 			reason:  "The Channel is looked at itself, with its last reason.",

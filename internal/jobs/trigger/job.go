@@ -236,19 +236,22 @@ func (j *Job) plan(ctx context.Context, c reader, leavesOut func(string) bool, b
 	d := newDecision(s, j.options)
 	d.preview = preview
 	d.expand()
-	if len(d.groups) == 0 {
-		return d.contract(nil), nil
+	var candidates []*group
+	if len(d.groups) > 0 {
+		if err := s.observeMesh(ctx, c, j.options); err != nil {
+			return nil, err
+		}
+		candidates = d.candidates()
 	}
-	if err := s.observeMesh(ctx, c, j.options); err != nil {
-		return nil, err
-	}
-	candidates := d.candidates()
 	if len(candidates) == 0 {
-		return d.contract(nil), nil
+		if some, err := eventbus.HasChannels(ctx, c, s.kinds.channel); err != nil || !some {
+			return d.contract(nil), err
+		}
 	}
 	if s.bus, err = eventbus.Observe(ctx, c, s.kinds.link, s.kinds.channel); err != nil {
 		return nil, err
 	}
+	d.orphans = s.bus.Unused(s.wantsChannel)
 	if err := j.drain(ctx, c, s.bus, candidates, j.patience(preview)); err != nil {
 		return nil, err
 	}

@@ -72,6 +72,8 @@ type snapshot struct {
 	// unparsable are the Subscriptions of all namespaces whose endpoint is no URL: the
 	// subscription-controller crashes on them.
 	unparsable []*unstructured.Unstructured
+	// wants are the kinds of events that Kyma Subscriptions of all namespaces ask for.
+	wants map[eventKind]bool
 	// controller is the Deployment of the subscription-controller, nil if there is
 	// none.
 	controller *unstructured.Unstructured
@@ -117,6 +119,19 @@ type mesh struct {
 	former eventpath.FormerPods
 }
 
+// eventKind is what a Channel of the Event Bus is for.
+type eventKind struct{ source, eventType, version string }
+
+func kindOfEvent(sub *unstructured.Unstructured) eventKind {
+	spec := kyma.MapAt(sub.Object, "spec")
+	return eventKind{route.Share(kyma.Text(spec["source_id"])), route.Share(kyma.Text(spec["event_type"])), route.Share(kyma.Text(spec["event_type_version"]))}
+}
+
+// wantsChannel says whether a Kyma Subscription asks for that kind of event.
+func (s *snapshot) wantsChannel(source, eventType, version string) bool {
+	return s.wants[eventKind{source, eventType, version}]
+}
+
 func (s *snapshot) isNamespace(name string) bool {
 	_, ok := s.namespaces[name]
 	return ok
@@ -129,7 +144,7 @@ func observe(ctx context.Context, c reader, o options, leavesOut func(string) bo
 	s := &snapshot{
 		namespaces: map[string]namespace{}, applications: map[string]application{},
 		sources: map[string]*unstructured.Unstructured{}, triggers: map[string][]*existing{},
-		brokers: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{},
+		brokers: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{}, wants: map[eventKind]bool{},
 	}
 	var err error
 	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.subscription.Served {
@@ -185,6 +200,9 @@ func observe(ctx context.Context, c reader, o options, leavesOut func(string) bo
 		later := kyma.MapAt(obj.Object, "spec")["sink"] != nil && !kyma.LegacySubscription(obj)
 		if !later && route.Unparsable(obj) {
 			s.unparsable = append(s.unparsable, obj)
+		}
+		if !later {
+			s.wants[kindOfEvent(obj)] = true
 		}
 		if !skip(obj.GetNamespace()) && !later {
 			s.subscriptions = append(s.subscriptions, obj)

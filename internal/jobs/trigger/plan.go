@@ -54,6 +54,8 @@ type decision struct {
 	// byHand: the job does what the subscription-controller would have done with a
 	// deleted Subscription. awaitStop: the controller may still have pods.
 	byHand, awaitStop bool
+	// orphans are Channels of the Event Bus that nothing uses any more.
+	orphans []*unstructured.Unstructured
 	// first are findings that are to be read before all others.
 	first []migration.Finding
 	// preview: the plan is only shown, and says which object replaces which.
@@ -112,10 +114,13 @@ func (d *decision) expand() {
 // every start, wherever they are: until they are fixed, it does nothing for any.
 func (d *decision) crashes() {
 	for _, sub := range d.unparsable {
+		if sub.GetDeletionTimestamp() != nil {
+			continue
+		}
 		d.first = append(d.first, migration.Finding{
 			ID: "endpoint-crashes-controller", Severity: migration.Warning, Object: d.ref(sub),
 			Problem: "spec.endpoint is not a URL: the subscription-controller of Kyma 1.10 crashes on it at every start, and then serves no Subscription at all",
-			Note:    "Set spec.endpoint to the right URL. Or remove the finalizers and delete the Subscription.",
+			Note:    "Correct spec.endpoint, or delete the Subscription: the controller then does by itself what it has not done. No finalizer has to be removed by hand.",
 			Command: migration.Kubectl(sub.GetNamespace(), "edit", d.kinds.subscription.Named(sub.GetName())),
 		})
 	}
@@ -550,14 +555,23 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 // it side by side. Where nobody can, nothing goes.
 func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	c := eventbus.Controller{Deployment: d.controller}
+	problem, advice := "", migration.Advice{}
 	if d.bus != nil {
 		c = d.bus.Controller
+		problem, advice = d.incapable()
 	}
-	n := 0
+	optedOut := c.Deployment != nil && kyma.OptedOut(c.Deployment)
+	if optedOut && c.Replicas() > 0 {
+		d.orphans = nil // it may begin to use them at any moment
+	}
+	n := len(d.orphans)
 	for _, subs := range goes {
 		n += len(subs)
 	}
-	optedOut := c.Deployment != nil && kyma.OptedOut(c.Deployment)
+	if window := d.options.observePublishers; len(goes) > 0 && d.left > 0 && window >= d.left && d.options.legacyTraffic == respect {
+		d.find("timeout-too-short", migration.Warning, "", fmt.Sprintf("no Subscription can be deleted in this run: --observe-publishers takes %s, and --timeout leaves %s", round(window), round(d.left.Round(time.Second))),
+			migration.Advice{Note: "Give a longer --timeout, or a shorter --observe-publishers."})
+	}
 	former := c.Former()
 	if c.Replicas() > 0 {
 		former = 0 // somebody restored them already
@@ -566,19 +580,27 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	case n == 0:
 	case c.Replicas() == 0:
 		d.byHand, d.awaitStop = true, len(c.Pods) > 0
-	case d.bus.Problem != "" && optedOut:
+	case problem != "" && optedOut:
 		for _, g := range d.groups {
 			for _, sub := range goes[g] {
-				d.find("controller-not-running", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet, because %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, d.bus.Problem),
-					migration.Advice{Note: "Repair it, and run the job again. Or scale it to 0, and the job does its part. Its log says why it ended.", Command: eventbus.PreviousLog()})
+				d.find("controller-not-running", migration.Deferred, d.ref(sub), fmt.Sprintf("not deleted yet, because %s, which cleans up after it, does not run: %s", eventbus.ControllerRef, problem),
+					migration.Advice{Note: "Repair it, and run the job again. Or scale it to 0, and the job does its part. " + advice.Note, Command: advice.Command})
 			}
 		}
 		clear(goes)
-	case d.bus.Problem != "":
+	case problem != "":
 		d.find("controller-scaled-down", migration.Warning, eventbus.ControllerRef.String(),
-			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", d.bus.Problem, c.Replicas()),
-			migration.Advice{Note: "Its log says why it ended.", Command: eventbus.PreviousLog()})
+			fmt.Sprintf("it does not run: %s; it is scaled to 0 while this job does its part, and to %d again afterwards", problem, c.Replicas()), advice)
 		d.stop(c, "it does not run, and must not start in the middle of the deletions")
+		former = c.Replicas()
+	case len(d.orphans) > 0:
+		d.find("controller-scaled-down", migration.Info, eventbus.ControllerRef.String(),
+			fmt.Sprintf("nothing uses %s in its namespace any more; it is scaled to 0 while this job deletes them, and to %d again afterwards", migration.Count(len(d.orphans), "Channel"), c.Replicas()),
+			migration.Advice{
+				Note:    "To leave it running, label it. The Channels then stay until eventbus-purge deletes them.",
+				Command: migration.Kubectl(eventbus.ControllerRef.Namespace, "label", "deployment/"+eventbus.ControllerRef.Name, kyma.OptOutLabel+"=true"),
+			})
+		d.stop(c, "it must not begin to use a Channel that is about to be deleted")
 		former = c.Replicas()
 	default:
 		takes := time.Duration(float64(n) / eventbus.ControllerPace * float64(time.Second)).Round(time.Second)
@@ -603,6 +625,22 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	if former > 0 && !optedOut {
 		d.plan.Last = append(d.plan.Last, c.Restore(former))
 	}
+}
+
+// incapable says why the subscription-controller does not do its part, although it has replicas;
+// "" if it does. An endpoint that is no URL ends it as soon as it comes to that.
+func (d *decision) incapable() (problem string, advice migration.Advice) {
+	if d.bus.Problem != "" {
+		return d.bus.Problem, migration.Advice{Note: "Its log says why it ended.", Command: eventbus.PreviousLog()}
+	}
+	for _, sub := range d.unparsable {
+		if sub.GetDeletionTimestamp() == nil {
+			return fmt.Sprintf("it ends at each start, because spec.endpoint of %s is not a URL", d.ref(sub)), migration.Advice{
+				Note: "Correct the endpoint, or delete that Subscription.", Command: migration.Kubectl(sub.GetNamespace(), "edit", d.kinds.subscription.Named(sub.GetName())),
+			}
+		}
+	}
+	return "", migration.Advice{}
 }
 
 // stop scales the subscription-controller to 0 before this job does its part.
@@ -734,10 +772,20 @@ func (d *decision) delete(k migration.Kind, obj *unstructured.Unstructured, why 
 	}
 }
 
-// channels deletes the Channels of the Event Bus whose last subscribers go.
+// channels deletes the Channels of the Event Bus whose last subscribers go, and those that have
+// none any more: a run that was killed had deleted them.
 func (d *decision) channels(going map[string]string) {
 	if !d.byHand {
 		return
+	}
+	for _, channel := range d.orphans {
+		deletion := d.delete(d.kinds.channel, channel, "no Knative Subscription and no Kyma Subscription uses it")
+		deletion.Guard = true
+		changes := []migration.Change{deletion}
+		if d.awaitStop {
+			changes = slices.Insert(changes, 0, d.awaitController())
+		}
+		d.units.deletions = append(d.units.deletions, migration.Unit{ID: deletion.Ref.String(), Independent: true, Changes: changes})
 	}
 	stays, touched := map[string]bool{}, map[string][]string{}
 	for name, link := range d.bus.Links {

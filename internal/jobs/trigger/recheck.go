@@ -277,7 +277,7 @@ func interferes(c eventbus.Controller) reason {
 	if c.Stopped() {
 		return reason{}
 	}
-	return because(fmt.Sprintf("%s was started meanwhile, and would do the same at the same time", eventbus.ControllerRef), again)
+	return because(fmt.Sprintf("%s runs, or was started meanwhile, and would do the same at the same time", eventbus.ControllerRef), again)
 }
 
 // controller is the subscription-controller as watches show it now.

@@ -5,7 +5,9 @@ package eventbus
 
 import (
 	"context"
+	"maps"
 	"net/url"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -93,6 +95,37 @@ func Observe(ctx context.Context, c reader, link, channel migration.Kind) (*Bus,
 		b.Problem = b.Controller.Problem(time.Now())
 	}
 	return b, nil
+}
+
+// HasChannels says whether there is any Channel of the Event Bus.
+func HasChannels(ctx context.Context, c reader, channel migration.Kind) (bool, error) {
+	if !channel.Served {
+		return false, nil
+	}
+	any := false
+	err := c.Each(ctx, channel.Resource, kyma.SystemNamespace, migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimChannel}, func(*unstructured.Unstructured) error {
+		any = true
+		return nil
+	})
+	return any, err
+}
+
+// Unused are the Channels that no Knative Subscription is on, and that no Kyma Subscription
+// wants, which wanted says by the source, type and version of events.
+func (b *Bus) Unused(wanted func(source, eventType, version string) bool) []*unstructured.Unstructured {
+	used := map[string]bool{}
+	for _, link := range b.Links {
+		used[SubscribesTo(link)] = true
+	}
+	var unused []*unstructured.Unstructured
+	for _, name := range slices.Sorted(maps.Keys(b.Channels)) {
+		channel := b.Channels[name]
+		labels := channel.GetLabels()
+		if !used[name] && channel.GetDeletionTimestamp() == nil && !kyma.OptedOut(channel) && !wanted(labels[kyma.EventSourceLabel], labels[kyma.EventTypeLabel], labels[kyma.EventTypeVersionLabel]) {
+			unused = append(unused, channel)
+		}
+	}
+	return unused
 }
 
 // LegacyLink returns the Knative Subscription that the Event Bus made for a Kyma
