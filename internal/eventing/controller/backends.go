@@ -173,7 +173,7 @@ func (c *Controller) enqueueAll(ctx context.Context) error {
 // acts, after it has read again.
 func (c *Controller) sweep(ctx context.Context, s state) error {
 	c.mu.Lock()
-	due := time.Since(c.swept) >= sweepEvery
+	due, first := time.Since(c.swept) >= sweepEvery, c.swept.IsZero()
 	c.mu.Unlock()
 	if !due {
 		return nil
@@ -214,6 +214,9 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	c.mu.Unlock()
 	for key := range keys {
 		c.subscriptions.add(key, 0)
+	}
+	if !s.created.IsZero() {
+		c.purges.later(first)
 	}
 	return nil
 }

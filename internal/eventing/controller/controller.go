@@ -87,6 +87,7 @@ type Controller struct {
 	patience   patience
 
 	subscriptions, backends queue
+	purges                  *purges
 
 	mu    sync.Mutex
 	state state
@@ -162,6 +163,11 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		Changed: c.subscriptions.add, Lost: c.lost,
 	}
 	c.deliveries, c.receiver = delivery.New(deliver), delivery.NewReceiver(deliver, finder{c.client, c.live, c.triggers})
+	c.purges = &purges{link: c.link, lock: lock, log: log, filters: map[string]bool{}, state: func() state {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.state
+	}}
 	if err := c.register(mgr); err != nil {
 		return err
 	}
@@ -187,6 +193,13 @@ func (c *Controller) register(mgr manager.Manager) error {
 		WatchesRawSource(source.TypedFunc[reconcile.Request](c.backends.from)).
 		WithOptions(controller.Options{RateLimiter: limiter()}).
 		Complete(reconcile.Func(c.reconcileBackends))
+	if err != nil {
+		return err
+	}
+	err = builder.ControllerManagedBy(mgr).Named("purges").
+		WatchesRawSource(source.TypedFunc[reconcile.Request](c.purges.from)).
+		WithOptions(controller.Options{RateLimiter: limiter()}).
+		Complete(reconcile.Func(c.purges.reconcile))
 	if err != nil {
 		return err
 	}

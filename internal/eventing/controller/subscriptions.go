@@ -216,6 +216,9 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 		if _, err := js.CreateOrUpdateConsumer(ctx, backend.Stream, want); err != nil {
 			return c.noConsumer(err)
 		}
+		if err == nil {
+			c.purges.later(false, stream.Removed(found.CachedInfo().Config, want)...)
+		}
 		// The stream may have been replaced in the meantime, and then "ready" would be said of another one than that of the epoch.
 		if created, _, err := c.link.created(ctx); err != nil || !created.Equal(now.created) {
 			c.backends.add(c.backendsKey(), 0)
@@ -357,8 +360,15 @@ func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedNam
 	if err := c.lock.Check(); err != nil {
 		return err
 	}
-	err = js.DeleteConsumer(ctx, backend.Stream, backend.ConsumerName(key.Namespace, key.Name))
-	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+	name := backend.ConsumerName(key.Namespace, key.Name)
+	filters, err := filtersOf(ctx, js, name)
+	if err == nil {
+		err = js.DeleteConsumer(ctx, backend.Stream, name)
+	}
+	switch {
+	case err == nil:
+		c.purges.later(false, filters...)
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil
 	}
 	return unanswered(err)

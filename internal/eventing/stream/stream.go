@@ -121,10 +121,7 @@ func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.
 
 // ConsumerDiffers tells whether a consumer is not as it is wanted. Metadata that NATS added do not count.
 func ConsumerDiffers(is, want jetstream.ConsumerConfig) bool {
-	filters := is.FilterSubjects
-	if is.FilterSubject != "" {
-		filters = append(slices.Clone(filters), is.FilterSubject)
-	}
+	filters := Filters(is)
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
 			return true

@@ -64,6 +64,7 @@ accounts {
           publish: [
             "$JS.API.INFO"
             "$JS.API.STREAM.INFO.sap"
+            "$JS.API.STREAM.PURGE.sap"
             "$JS.API.CONSUMER.CREATE.sap.>"
             "$JS.API.CONSUMER.INFO.sap.*"
             "$JS.API.CONSUMER.LIST.sap"

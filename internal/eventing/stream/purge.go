@@ -1,0 +1,152 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Purge deletes from the stream what no consumer has to get. NATS does that itself when a consumer is deleted or gets other filters, but
+// exactly only if that spans fewer than 100,000 sequences, and on one server it does not look again: docs/decisions/1361-what-a-subscription-leaves-is-purged.md.
+type Purge struct {
+	// Removed are filters that a consumer had and has no more.
+	Removed []string
+	// All: look at each subject that holds events, also at those that a consumer still has and that no filter of Removed has.
+	All bool
+	// Allowed is asked before each purge; an error ends it. nil allows all.
+	Allowed func() error
+}
+
+var errIncomplete = errors.New("NATS does not know the state of each consumer now")
+
+// Do purges, and returns the subjects. open are the filters of Removed of which something may be left: another consumer has the same
+// subject, and has not taken yet what came before.
+//
+// What is deleted was stored before the consumers were listed. A consumer that is created meanwhile gets only what is stored later, and one
+// that is listed has taken everything up to its floor, so that nothing goes that somebody waits for.
+func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []string, err error) {
+	before, err := s.Info(ctx)
+	if err != nil || before.State.Msgs == 0 {
+		return nil, nil, err
+	}
+	last := before.State.LastSeq
+	consumers, err := consumersOf(ctx, s)
+	if err != nil {
+		return nil, p.Removed, err
+	}
+	now, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return nil, p.Removed, err
+	}
+	if !now.Created.Equal(before.Created) {
+		return nil, nil, nil // sequences of another stream
+	}
+	// Each event that somebody waits for is counted at least once.
+	left := before.State.Msgs > waiting(consumers)
+	for _, subject := range slices.Sorted(maps.Keys(now.State.Subjects)) {
+		removed := slices.IndexFunc(p.Removed, func(filter string) bool { return matches(filter, subject) })
+		upTo, shared, behind := unwanted(subject, last, consumers)
+		if behind && removed >= 0 && !slices.Contains(open, p.Removed[removed]) {
+			open = append(open, p.Removed[removed])
+		}
+		if upTo == 0 || shared && removed < 0 && !left && !p.All {
+			continue
+		}
+		if p.Allowed != nil {
+			err = p.Allowed()
+		}
+		if err == nil {
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(upTo+1))
+		}
+		if err != nil {
+			return purged, p.Removed, fmt.Errorf("cannot purge subject %s up to sequence %d: %w", subject, upTo, err)
+		}
+		purged = append(purged, subject)
+	}
+	return purged, open, nil
+}
+
+// unwanted is up to which sequence no consumer has to get messages of a subject any more; 0 if that is unknown. shared: a consumer has the
+// subject. behind: one has not taken everything up to the last sequence. What a consumer says of its number of pending messages is not used:
+// its leader may not know yet what the leader of the stream has stored.
+func unwanted(subject string, last uint64, consumers []*jetstream.ConsumerInfo) (upTo uint64, shared, behind bool) {
+	upTo = last
+	for _, c := range consumers {
+		if !consumes(c.Config, subject) {
+			continue
+		}
+		shared = true
+		upTo = min(upTo, c.AckFloor.Stream)
+		behind = behind || c.AckFloor.Stream < last && c.NumPending+uint64(max(c.NumAckPending, 0)) > 0
+	}
+	return upTo, shared, behind
+}
+
+// consumersOf are all consumers of a stream. A list of several servers leaves out those of which none answers in time.
+func consumersOf(ctx context.Context, s jetstream.Stream) (all []*jetstream.ConsumerInfo, err error) {
+	names := map[string]bool{}
+	list := s.ConsumerNames(ctx)
+	for name := range list.Name() {
+		names[name] = true
+	}
+	if err := list.Err(); err != nil {
+		return nil, err
+	}
+	infos := s.ListConsumers(ctx)
+	for info := range infos.Info() {
+		delete(names, info.Name)
+		all = append(all, info)
+	}
+	if err := infos.Err(); err != nil {
+		return nil, err
+	}
+	if len(names) > 0 {
+		return nil, errIncomplete
+	}
+	return all, nil
+}
+
+func waiting(consumers []*jetstream.ConsumerInfo) (n uint64) {
+	for _, c := range consumers {
+		n += c.NumPending + uint64(max(c.NumAckPending, 0))
+	}
+	return n
+}
+
+// Filters are those of a consumer; none is all subjects.
+func Filters(c jetstream.ConsumerConfig) []string {
+	if c.FilterSubject != "" {
+		return append(slices.Clone(c.FilterSubjects), c.FilterSubject)
+	}
+	return c.FilterSubjects
+}
+
+// Removed are the filters that a consumer loses.
+func Removed(is, want jetstream.ConsumerConfig) []string {
+	return slices.DeleteFunc(slices.Clone(Filters(is)), func(filter string) bool { return slices.Contains(Filters(want), filter) })
+}
+
+func consumes(c jetstream.ConsumerConfig, subject string) bool {
+	filters := Filters(c)
+	return len(filters) == 0 || slices.ContainsFunc(filters, func(filter string) bool { return matches(filter, subject) })
+}
+
+// matches tells whether a subject is one of a filter: * stands for one token, > at the end for one or more.
+func matches(filter, subject string) bool {
+	tokens := strings.Split(subject, ".")
+	parts := strings.Split(filter, ".")
+	for i, part := range parts {
+		switch {
+		case part == ">" && i == len(parts)-1:
+			return len(tokens) > i
+		case i >= len(tokens) || part != "*" && part != tokens[i]:
+			return false
+		}
+	}
+	return len(parts) == len(tokens)
+}
