@@ -43,17 +43,36 @@ type Server struct {
 // those of a directory of the test. It is killed at the end of the test.
 func Start(t testing.TB, config string, tls map[string][]byte) *Server {
 	t.Helper()
+	return StartOn(t, 0, config, tls)
+}
+
+// StartOn is Start with a volume of a size, in bytes; 0 is a directory. A test that may not mount one is skipped.
+func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
+	t.Helper()
 	s := &Server{dir: t.TempDir(), t: t}
 	for _, dir := range []string{"tls", "run", "data"} {
 		if err := os.Mkdir(filepath.Join(s.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if size > 0 {
+		s.mount(size)
+	}
 	s.Files(tls)
 	s.Configure(config)
 	t.Cleanup(s.Kill)
 	s.Launch()
 	return s
+}
+
+// Free is what the volume has left, in bytes.
+func (s *Server) Free() int64 {
+	s.t.Helper()
+	var volume syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Join(s.dir, "data"), &volume); err != nil {
+		s.t.Fatal(err)
+	}
+	return int64(volume.Bavail) * volume.Bsize //nolint:gosec // less than 2^63
 }
 
 // Files writes the certificate, its key and that of the authority.

@@ -53,6 +53,7 @@ const (
 	ReasonSkipped         = "Skipped"
 	ReasonNATSAvailable   = "NATSAvailable"
 	ReasonNATSUnavailable = "NATSUnavailable"
+	ReasonStorageFull     = "StorageFull"
 	ReasonMeshAvailable   = "EventMeshAvailable"
 	ReasonMeshUnavailable = "EventMeshUnavailable"
 	ReasonNoBackend       = "BackendNotSpecified"

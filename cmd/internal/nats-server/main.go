@@ -1,6 +1,7 @@
 //go:build unix
 
-// Command nats-server is the NATS server of nats-io, with the same flags and files, and one lock more: a volume has one process.
+// Command nats-server is the NATS server of nats-io, with the same flags and files, and two things more: a volume has one process, and
+// a part of it stays free.
 //
 // It is what the image nats-server runs. JetStream does not lock its directory. After kubectl delete pod --force, the new pod of a
 // StatefulSet starts while the process of the old one still runs on the same node. Then both write to one volume, and events that
@@ -52,6 +53,9 @@ func main() {
 	s.ConfigureLogger()
 	if err := server.Run(s); err != nil {
 		server.PrintAndDie(err.Error())
+	}
+	if options.JetStream && options.StoreDir != "" {
+		go (&volume{dir: options.StoreDir, stat: syscall.Statfs}).watch(s, options.Accounts)
 	}
 	s.WaitForShutdown()
 }

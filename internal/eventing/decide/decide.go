@@ -238,10 +238,9 @@ func (d *Rules) report(w *World, o *Decision) {
 	if sts := convert[appsv1.StatefulSet](w.Object("StatefulSet", d.Names.NATS())); sts.Status.ReadyReplicas < *sts.Spec.Replicas {
 		messages = append(messages, fmt.Sprintf("%d of %d servers are ready. %s", sts.Status.ReadyReplicas, *sts.Spec.Replicas, podProblem(w.podsOf(natsComponent))))
 	}
-	info := w.NATS.Stream
-	if percent := Full(info.State.Bytes, info.Config.MaxBytes); percent >= FullPercent {
-		o.AtLeast(operatorv1alpha1.StateWarning)
-		messages = append(messages, fmt.Sprintf("The stream is %d %% full, and refuses events when it is full. %s", percent, backlogs(w)))
+	level, full := room(w, o)
+	if full != "" {
+		messages = append(messages, full)
 	}
 	if w.NATS.StaleCertificate {
 		o.do(Reload{})
@@ -250,7 +249,11 @@ func (d *Rules) report(w *World, o *Decision) {
 	if at, err := d.renewal(w); err == nil {
 		o.look(at.Sub(w.Now))
 	}
-	o.Condition(condition, true, operatorv1alpha1.ReasonNATSAvailable, "%s", strings.TrimSpace(strings.Join(messages, " ")))
+	reason := operatorv1alpha1.ReasonNATSAvailable
+	if level == NoRoom {
+		reason = operatorv1alpha1.ReasonStorageFull
+	}
+	o.Condition(condition, level != NoRoom, reason, "%s", strings.TrimSpace(strings.Join(messages, " ")))
 }
 
 // unfit are claims that cannot be used: those of another number of servers, whose stream would not fit, and those that are too small.
@@ -326,19 +329,26 @@ func Full(bytes uint64, limit int64) int {
 	return int(float64(bytes) / float64(limit) * 100)
 }
 
-// backlogs names the three Subscriptions with the most events that wait.
-func backlogs(w *World) string {
-	type backlog struct {
-		subscription string
-		waiting      uint64
-	}
-	var all []backlog
+// backlog is a Subscription and how many events wait for it.
+type backlog struct {
+	subscription string
+	waiting      uint64
+}
+
+// mostWaiting are the Subscriptions for which events wait, those with the most first.
+func mostWaiting(w *World) (all []backlog) {
 	for _, c := range w.NATS.Consumers {
 		if waiting := c.NumPending + uint64(max(c.NumAckPending, 0)); waiting > 0 {
 			all = append(all, backlog{c.Config.Metadata[stream.SubscriptionKey], waiting})
 		}
 	}
 	slices.SortFunc(all, func(a, b backlog) int { return int(int64(b.waiting) - int64(a.waiting)) }) //nolint:gosec // neither reaches 2^63
+	return all
+}
+
+// backlogs names the three Subscriptions with the most events that wait.
+func backlogs(w *World) string {
+	all := mostWaiting(w)
 	var texts []string
 	for _, b := range all[:min(3, len(all))] {
 		texts = append(texts, fmt.Sprintf("%s (%d)", b.subscription, b.waiting))

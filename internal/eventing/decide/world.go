@@ -16,6 +16,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
 // World is what one reconcile has read, live. decide sees nothing else.
@@ -79,6 +80,8 @@ type NATS struct {
 	BehindFor time.Duration
 	// Stream is nil if there is none.
 	Stream *jetstream.StreamInfo
+	// Volume is what the server says of its volume.
+	Volume stream.Volume
 	// Consumers are all of the stream, read only where a decision needs them.
 	Consumers []*jetstream.ConsumerInfo
 	// OtherStreams are names of streams that are not ours.

@@ -23,6 +23,9 @@ import (
 // requestTimeout bounds each request to NATS.
 const requestTimeout = 5 * time.Second
 
+// roomEvery is how often it is asked whether there is room for events: people are told within 5 seconds.
+const roomEvery = 2 * time.Second
+
 // connection is the one connection of the operator to NATS. It is replaced only when the address or the credentials change: an old one
 // would reconnect for ever.
 type connection struct {
@@ -38,6 +41,8 @@ type connection struct {
 	away, behind time.Time
 	// empty is when the stream was; stuck is when it held events that no consumer has to deliver.
 	empty, stuck steady
+	// level is the last one that was seen of the stream and its volume.
+	level decide.Level
 }
 
 // steady is since when something was so of a stream that stored nothing meanwhile.
@@ -134,6 +139,45 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 	w.NATS.StaleCertificate = stale(conn, d.Certificate(w))
 }
 
+// watch looks at the room for events, and calls changed when there is more or less of it than was seen last. Nothing else tells of it.
+func (c *connection) watch(ctx context.Context) {
+	for tick := time.NewTicker(roomEvery); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		conn, last := c.conn, c.level
+		c.mu.Unlock()
+		if conn == nil || !conn.IsConnected() {
+			continue
+		}
+		if level, err := levelOf(ctx, conn); err == nil && level != last {
+			c.changed()
+		}
+	}
+}
+
+func levelOf(ctx context.Context, conn *nats.Conn) (decide.Level, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return 0, err
+	}
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s, err := js.Stream(ctx, backend.Stream)
+	if err != nil {
+		return 0, err
+	}
+	return decide.LevelOf(s.CachedInfo(), stream.Room(account)), nil
+}
+
 // since notes for how long no server has answered, and for how long one has been behind the others.
 func (c *connection) since(w *decide.World) {
 	c.mu.Lock()
@@ -186,8 +230,16 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 		}
 	}
 	if info := w.NATS.Stream; info != nil {
-		w.NATS.Behind = behind(info)
-		if deleting || decide.Full(info.State.Bytes, info.Config.MaxBytes) >= decide.FullPercent {
+		account, err := js.AccountInfo(ctx)
+		if err != nil {
+			return err
+		}
+		w.NATS.Behind, w.NATS.Volume = behind(info), stream.Room(account)
+		level := decide.LevelOf(info, w.NATS.Volume)
+		c.mu.Lock()
+		c.level = level
+		c.mu.Unlock()
+		if deleting || level != decide.Room {
 			consumers := s.ListConsumers(ctx)
 			for consumer := range consumers.Info() {
 				w.NATS.Consumers = append(w.NATS.Consumers, consumer)

@@ -210,6 +210,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	}
 	nats := &connection{url: o.NATSURL, changed: wake}
 	defer nats.close()
+	go nats.watch(ctx)
 	reader := patient{mgr.GetAPIReader()}
 	r := &reconciler{
 		Rules: d, client: mgr.GetClient(),

@@ -132,6 +132,7 @@ func message(e *cloudevent.Event, from http.Header, requestID string) *nats.Msg 
 const (
 	errStoreFailed   jetstream.ErrorCode = 10077 // the stream is full, or has enough of one type of one source
 	errNoStorage     jetstream.ErrorCode = 10047
+	errNoVolume      jetstream.ErrorCode = 10002 // the server keeps the rest of its volume free
 	errSameInProcess jetstream.ErrorCode = 10158
 )
 
@@ -158,7 +159,7 @@ func answer(err error) *legacy.Problem {
 		return unavailable("The backend cannot be reached", "not_connected")
 	case errors.As(err, &refused):
 		switch refused.ErrorCode {
-		case errStoreFailed, errNoStorage:
+		case errStoreFailed, errNoStorage, errNoVolume:
 			return &legacy.Problem{
 				Status: http.StatusInsufficientStorage, Type: "storage_full", Message: "The backend has no room for the event",
 				MoreInfo: legacy.NotTaken, RetryAfter: retryFull, Cause: cause(refused),

@@ -33,6 +33,7 @@ func TestAnswer(t *testing.T) {
 		{"stored", nil, told{}},
 		{"a full stream", api(10077), told{507, "30s", legacy.NotTaken}},
 		{"a full server", api(10047), told{507, "30s", legacy.NotTaken}},
+		{"a full volume. On f3299ef this was 503", api(10002), told{507, "30s", legacy.NotTaken}},
 		{"the same event is being stored", api(10158), told{503, "2s", legacy.NotTaken}},
 		{"another refusal", api(10023), told{503, "2s", legacy.NotTaken}},
 		{"a closed stream", jetstream.ErrNoStreamResponse, told{503, "2s", legacy.NotTaken}},

@@ -37,6 +37,12 @@ func startNATS(t testing.TB) *plane {
 // startNATSWith is startNATS with a time after which what was stored is written to the disk; "always" is before it is acknowledged.
 func startNATSWith(t testing.TB, sync string) *plane {
 	t.Helper()
+	return startNATSOn(t, 0, sync)
+}
+
+// startNATSOn is startNATSWith on a volume of a size, as in natsserver.StartOn.
+func startNATSOn(t testing.TB, size int64, sync string) *plane {
+	t.Helper()
 	p := &plane{seeds: map[string][]byte{}}
 	keys := map[string]any{}
 	for _, user := range []string{"system", "manager", "controller", "publisher"} {
@@ -67,7 +73,7 @@ func startNATSWith(t testing.TB, sync string) *plane {
 			config, _, _ = unstructured.NestedString(u.Object, "data", "nats.conf")
 		}
 	}
-	p.Server = natsserver.Start(t, config, map[string][]byte{"tls.crt": certificate.Certificate, "tls.key": certificate.Key, "ca.crt": p.ca.Certificate})
+	p.Server = natsserver.StartOn(t, size, config, map[string][]byte{"tls.crt": certificate.Certificate, "tls.key": certificate.Key, "ca.crt": p.ca.Certificate})
 	return p
 }
 

@@ -294,7 +294,8 @@ func TestTwoOperators(t *testing.T) {
 	s.await(10*time.Second, operatorv1alpha1.StateReady, "", "")
 }
 
-// TestAFullStream: the state says so before the stream is full, and names the Subscription whose events wait. A full stream refuses events.
+// TestAFullStream: the state says that events are refused, and names the Subscription whose events wait. On f3299ef, that was a Warning with the
+// condition True.
 func TestAFullStream(t *testing.T) {
 	quick(t)
 	const available = operatorv1alpha1.ConditionBackendAvailable
@@ -312,7 +313,7 @@ func TestAFullStream(t *testing.T) {
 	if !errors.As(err, &refused) || refused.ErrorCode != 10077 {
 		t.Fatalf("event %d: %v", stored, err)
 	}
-	e := s.await(45*time.Second, operatorv1alpha1.StateWarning, available, operatorv1alpha1.ReasonNATSAvailable)
+	e := s.await(45*time.Second, operatorv1alpha1.StateError, available, operatorv1alpha1.ReasonStorageFull)
 	if c := meta.FindStatusCondition(e.Status.Conditions, available); !strings.Contains(c.Message, "% full") || !strings.Contains(c.Message, "shop/orders (") {
 		t.Errorf("the message is %q", c.Message)
 	}

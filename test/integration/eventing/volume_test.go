@@ -1,0 +1,111 @@
+package eventing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
+)
+
+// TestFullVolume fills a volume as the worst mix of consumers does: one takes its events at once, and one takes none, so that blocks of which half
+// is alive stay on the disk. On f3299ef the disk was full before the stream: publishers got no answer, and nothing could be deleted any more, not
+// even what was delivered. Here events are refused at once while there is room to delete; when the sink takes its events, others are taken.
+func TestFullVolume(t *testing.T) {
+	const size = 48 << 20
+	p := startNATSOn(t, size, "10s")
+	ctx := t.Context()
+	manager, controller, publisher := js(t, p.as(t, "manager")), js(t, p.as(t, "controller")), js(t, p.as(t, "publisher"))
+	config := small()
+	config.NATSStreamMaxSize, config.NATSMaxMsgsPerTopic = resource.MustParse("70Mi"), 1_000_000
+	if _, err := manager.CreateStream(ctx, stream.Config(config, "e1", true)); err != nil {
+		t.Fatal(err)
+	}
+	consumer := func(name string) jetstream.Consumer {
+		t.Helper()
+		c, err := controller.CreateConsumer(ctx, backend.Stream, stream.Consumer("shop", name, []string{backend.Filter("commerce", name+".v1")}, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	dead, live := consumer("dead"), consumer("live")
+	taking, err := live.Consume(func(m jetstream.Msg) { _ = m.Ack() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taking.Stop()
+	publish := func(name string, size int) error {
+		limit, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := publisher.Publish(limit, backend.Subject("commerce", name+".v1"), []byte(strings.Repeat("x", size)), jetstream.WithRetryAttempts(0))
+		return err
+	}
+	taken, refused := 0, (*jetstream.APIError)(nil)
+	for refused == nil {
+		err := publish("dead", 20_000)
+		if err == nil {
+			taken++
+			err = publish("live", 17_000)
+		}
+		if err != nil && !errors.As(err, &refused) {
+			t.Fatalf("after %d events, the volume has %d bytes left, and NATS answers %v, want a refusal within 1s", taken, p.Free(), err)
+		}
+	}
+	if refused.ErrorCode != 10002 || p.Free() < size/32 {
+		t.Errorf("after %d events, with %d bytes left, NATS answers %v", taken, p.Free(), refused)
+	}
+	info, err := manager.AccountInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if room := stream.Room(info); !room.Refuses || room.Percent < 80 {
+		t.Errorf("NATS says of its volume %+v", room)
+	}
+	p.Kill()
+	p.Launch()
+	poll.Until(t, limit, "NATS is back", func(ctx context.Context) error {
+		_, err := controller.AccountInfo(ctx)
+		return err
+	})
+
+	var got []string
+	for len(got) < taken {
+		batch, err := dead.Fetch(500, jetstream.FetchMaxWait(5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err == nil && meta.NumDelivered == 1 {
+				got = append(got, fmt.Sprint(meta.Sequence.Stream))
+			}
+			if err == nil {
+				err = m.DoubleAck(ctx)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(got) != taken {
+		t.Errorf("%d events were delivered, want %d", len(got), taken)
+	}
+	poll.Until(t, 30*time.Second, "events are taken again", func(context.Context) error { return publish("dead", 20_000) })
+	last, err := dead.Next(jetstream.FetchMaxWait(5 * time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if meta, err := last.Metadata(); err != nil || cmp.Equal(fmt.Sprint(meta.Sequence.Stream), got[len(got)-1]) || meta.NumPending > 0 {
+		t.Errorf("the next event is %+v, %v: what was delivered comes again", meta, err)
+	}
+}
