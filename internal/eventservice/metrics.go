@@ -19,6 +19,7 @@ type metrics struct {
 	duration    *prometheus.HistogramVec
 	backend     prometheus.Histogram
 	refused     *prometheus.CounterVec
+	repeated    prometheus.Counter // only a backend knows it
 	connections prometheus.Counter
 	closed      prometheus.Counter
 	inFlight    prometheus.Gauge
@@ -56,6 +57,9 @@ func newMetrics(named Metrics, taken func() float64) *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "_events_refused_total", Help: "Events that were not taken, by cause.",
 		}, []string{"cause"}),
+		repeated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: prefix + "_events_repeated_total", Help: "Events that the backend had already, and dropped: same source, id, type and data.",
+		}),
 		connections: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefix + "_connections_refused_total", Help: "Connections beyond the limit that were answered with 503.",
 		}),
@@ -65,6 +69,9 @@ func newMetrics(named Metrics, taken func() float64) *metrics {
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_events_in_flight", Help: "Events that are being handed to " + help + ".",
 		}),
+	}
+	if named.Backend != "" {
+		prometheus.WrapRegistererWith(labels, m.registry).MustRegister(m.repeated)
 	}
 	prometheus.WrapRegistererWith(labels, m.registry).MustRegister(
 		m.requests, m.duration, m.backend, m.refused, m.connections, m.closed, m.inFlight,

@@ -13,7 +13,7 @@ import (
 type Sender interface {
 	// Send returns nil if the event was taken, and will not be lost. A problem is the answer to the client. from is the header of the
 	// client's request, for what ties the event to a trace. The data of the event is valid until Send returns. ctx has the deadline of
-	// this event, and does not end when the client leaves.
+	// this event, and does not end when the client leaves. An event that the backend had already is taken, and Repeated.
 	Send(ctx context.Context, e *cloudevent.Event, from http.Header, requestID string) *legacy.Problem
 	// Ready says why no event can be taken yet. Once it was nil, it stays so: without a ready pod, clients get no answer that says when to
 	// try again.

@@ -225,6 +225,9 @@ type request struct {
 
 const requestIDHeader = "X-Request-Id"
 
+// repeatedHeader is in the answer to an event that the backend had already.
+const repeatedHeader = "X-Event-Repeated"
+
 // requestID is the client's own, if it can stand in a log, else a new one.
 func requestID(header http.Header) string {
 	id := header.Get(requestIDHeader)
@@ -310,7 +313,12 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 	case req.route == "v1/events":
 		s.publish(req, w, r, s.legacy(req, r, legacy.DecodeV1))
 	case req.route == "publish":
-		s.publish(req, w, r, func(body []byte) (*cloudevent.Event, *legacy.Problem) { return publish.Decode(r.Header, body) })
+		s.publish(req, w, r, func(body []byte) (*cloudevent.Event, *legacy.Problem) {
+			if problem := publish.CheckTrailer(r.Trailer); problem != nil {
+				return nil, problem
+			}
+			return publish.Decode(r.Header, body)
+		})
 	default:
 		s.publish(req, w, r, s.legacy(req, r, legacy.DecodeV2))
 	}
@@ -372,28 +380,32 @@ func cleanPath(p string) string {
 func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 	decode func([]byte) (*cloudevent.Event, *legacy.Problem),
 ) {
-	eventID, problem := s.take(req, w, r, decode)
+	ce, problem := s.take(req, w, r, decode)
 	if problem != nil {
 		req.problem = problem
 		s.metrics.refused.WithLabelValues(problem.Cause).Inc()
 		problem.Write(w)
 		return
 	}
+	if ce.Repeated {
+		s.metrics.repeated.Inc()
+		w.Header()[repeatedHeader] = []string{"true"}
+	}
 	if req.route == "publish" {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	legacy.WriteAccepted(w, eventID)
+	legacy.WriteAccepted(w, ce.ID)
 }
 
 func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	decode func([]byte) (*cloudevent.Event, *legacy.Problem),
-) (string, *legacy.Problem) {
+) (*cloudevent.Event, *legacy.Problem) {
 	switch {
 	case r.ContentLength == 0 && req.route != "publish":
-		return "", legacy.BadPayload("Bad payload syntax")
+		return nil, legacy.BadPayload("Bad payload syntax")
 	case r.ContentLength > s.bodies.limit:
-		return "", legacy.TooLarge()
+		return nil, legacy.TooLarge()
 	}
 	// A body is read outside of the slots: clients that send slowly take memory,
 	// which has its own bound, and keep nobody else out.
@@ -420,7 +432,7 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 			c.leave()
 			w.Header().Set("Connection", "close")
 		}
-		return "", problem
+		return nil, problem
 	}
 	defer body.release()
 	// The deadline was for the body. Left in place it would end the request while
@@ -430,13 +442,13 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	s.begin(req, w, r)
 	ce, problem := decode(body.bytes)
 	if problem != nil {
-		return "", problem
+		return nil, problem
 	}
 	req.eventID = ce.ID
 	select {
 	case s.slots <- struct{}{}:
 	default:
-		return "", legacy.Overloaded()
+		return nil, legacy.Overloaded()
 	}
 	s.metrics.inFlight.Inc()
 	defer func() {
@@ -451,7 +463,7 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	defer cancel()
 	problem = s.sender.Send(ctx, ce, r.Header, req.id)
 	s.metrics.backend.Observe(time.Since(posted).Seconds())
-	return ce.ID, problem
+	return ce, problem
 }
 
 var errNoCluster = errors.New("there is no cluster to ask")

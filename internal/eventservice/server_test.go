@@ -1,8 +1,11 @@
 package eventservice
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -80,6 +83,71 @@ func TestSendOutlivesItsClient(t *testing.T) {
 		s.ServeHTTP(got, r)
 		if got.Code/100 != 2 || ended != nil || left <= 10*time.Second || left > time.Minute {
 			t.Errorf("%s: answered %d, the context of the sender ended with %v, and gave it %s", path, got.Code, ended, left)
+		}
+	}
+}
+
+// known is a Sender that has each event already.
+type known struct{ sender }
+
+func (known) Send(_ context.Context, e *cloudevent.Event, _ http.Header, _ string) *legacy.Problem {
+	e.Repeated = true
+	return nil
+}
+
+// TestRepeats: a client sees that its event was dropped as a repeat, and it is counted. On f3299ef nothing told.
+func TestRepeats(t *testing.T) {
+	s, err := New(Options{
+		Sender: known{}, Routes: All, Metrics: Metrics{Prefix: "p", Backend: "NATS"}, MaxRequestSize: 65536, RequestTimeout: 10 * time.Second, MaxInFlight: 10, MaxConnections: 10,
+	}, zap.NewNop(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, body := range map[string]string{
+		"/shop/v1/events": `{"event-type":"a","event-type-version":"v1","event-time":"2018-11-02T22:08:41Z","data":1}`,
+		"/publish":        `{"specversion":"1.0","id":"1","source":"shop","type":"a.b","data":{}}`,
+	} {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/cloudevents+json")
+		got := httptest.NewRecorder()
+		s.ServeHTTP(got, r)
+		if got.Code/100 != 2 || got.Header().Get("X-Event-Repeated") != "true" {
+			t.Errorf("%s: %d %v", path, got.Code, got.Header())
+		}
+	}
+	metrics := httptest.NewRecorder()
+	s.metrics.handler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if want := `p_events_repeated_total{backend="NATS"} 2`; !strings.Contains(metrics.Body.String(), want) {
+		t.Errorf("the metrics lack %s", want)
+	}
+}
+
+// TestTrailers: an attribute behind the body is refused, also one that was not announced.
+func TestTrailers(t *testing.T) {
+	s, err := New(Options{
+		Sender: known{}, Routes: All, MaxRequestSize: 65536, RequestTimeout: 10 * time.Second, MaxInFlight: 10, MaxConnections: 10,
+	}, zap.NewNop(), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	for trailer, want := range map[string]int{"ce-subject": 400, "Content-Encoding": 400, "X-Checksum": 204} {
+		for _, announced := range []string{"", "Trailer: " + trailer + "\r\n"} {
+			c, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(c, "POST /publish HTTP/1.1\r\nHost: x\r\nce-specversion: 1.0\r\nce-id: 1\r\nce-source: shop\r\nce-type: a.b\r\n"+
+				"Content-Type: text/plain\r\n"+announced+"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"+trailer+": x\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _ = resp.Body.Close(); resp.StatusCode != want {
+				t.Errorf("%s, announced with %q: %s", trailer, announced, resp.Status)
+			}
+			_ = c.Close()
 		}
 	}
 }

@@ -57,8 +57,19 @@ func FuzzSubject(f *testing.F) {
 }
 
 func TestNamesOfOneEvent(t *testing.T) {
-	if backend.MessageID("a", "bc") == backend.MessageID("ab", "c") {
-		t.Error("two events of two sources have one message id")
+	// On f3299ef the type and the data did not count: the second event was dropped.
+	same := backend.MessageID("a", "bc", "d.e", []byte("f"))
+	for reason, other := range map[string]string{
+		"another source": backend.MessageID("ab", "c", "d.e", []byte("f")), "another id": backend.MessageID("a", "b", "d.e", []byte("f")),
+		"another type": backend.MessageID("a", "bc", "d.f", []byte("f")), "other data": backend.MessageID("a", "bc", "d.e", []byte("g")),
+		"no data": backend.MessageID("a", "bc", "d.e", nil), "a type that ends elsewhere": backend.MessageID("a", "bc", "d.ef", nil),
+	} {
+		if other == same {
+			t.Errorf("%s: two events have one message id", reason)
+		}
+	}
+	if again := backend.MessageID("a", "bc", "d.e", []byte("f")); again != same || len(same) != 64 {
+		t.Errorf("the same event has the message ids %q and %q", same, again)
 	}
 	if got := backend.ConsumerName("shop", "orders"); len(got) != 32 {
 		t.Errorf("a consumer is called %q", got)

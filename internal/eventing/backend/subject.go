@@ -54,10 +54,13 @@ func ParseSubject(subject string) (source, eventType string, err error) {
 	return parts[0], strings.Join(parts[1:], "."), nil
 }
 
-// MessageID is the id by which NATS finds that an event was published before. Two sources may use the same id.
-func MessageID(source, id string) string {
-	sum := sha256.Sum256([]byte(source + "\x00" + id))
-	return hex.EncodeToString(sum[:])
+// MessageID is the id by which NATS finds that an event was published before. Two sources may use the same id, and a source may use an id
+// again, for an event of another type or with other data: that is another event. No source, id or type has a zero byte.
+func MessageID(source, id, eventType string, data []byte) string {
+	sum := sha256.New()
+	_, _ = sum.Write([]byte(source + "\x00" + id + "\x00" + eventType + "\x00"))
+	_, _ = sum.Write(data)
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 func tokens(eventType string) string {

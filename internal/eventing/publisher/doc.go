@@ -8,7 +8,7 @@
 //
 //	the event                       the message
 //	source, type                    the subject (backend.Subject)
-//	source, id                      Nats-Msg-Id (backend.MessageID): an event that is sent again is stored once
+//	source, id, type, the data      Nats-Msg-Id (backend.MessageID): an event that is sent again is stored once
 //	each attribute                  the header ce-<attribute>, with the same value
 //	the content type of the data    the header content-type; left out if the client has not said it
 //	the data                        the body, byte for byte

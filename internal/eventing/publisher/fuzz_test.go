@@ -141,7 +141,7 @@ func FuzzPublish(f *testing.F) {
 		if err != nil {
 			t.Fatalf("the message is no event: %v: %v", err, m.Header)
 		}
-		if source, eventType, err := backend.ParseSubject(m.Subject); err != nil || source != got.Source || eventType != got.Type || m.Header.Get("Nats-Msg-Id") != backend.MessageID(got.Source, got.ID) {
+		if source, eventType, err := backend.ParseSubject(m.Subject); err != nil || source != got.Source || eventType != got.Type || m.Header.Get("Nats-Msg-Id") != backend.MessageID(got.Source, got.ID, got.Type, m.Data) {
 			t.Errorf("subject %q and id %q are not those of the event %v: %v", m.Subject, m.Header.Get("Nats-Msg-Id"), got, err)
 		}
 		if path != "/publish" {

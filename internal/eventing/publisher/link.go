@@ -64,7 +64,8 @@ func (l *link) send(ctx context.Context, e *cloudevent.Event, from http.Header, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	_, err := c.js.PublishMsg(ctx, message(e, from, requestID), jetstream.WithRetryAttempts(0))
+	ack, err := c.js.PublishMsg(ctx, message(e, from, requestID), jetstream.WithRetryAttempts(0))
+	e.Repeated = err == nil && ack.Duplicate
 	return answer(err)
 }
 

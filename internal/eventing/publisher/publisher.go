@@ -124,7 +124,7 @@ func message(e *cloudevent.Event, from http.Header, requestID string) *nats.Msg 
 		set("content-type", t)
 	}
 	eventservice.Trace(from, requestID, set)
-	set(jetstream.MsgIDHeader, backend.MessageID(e.Source, e.ID))
+	set(jetstream.MsgIDHeader, backend.MessageID(e.Source, e.ID, e.Type, e.Data))
 	return &nats.Msg{Subject: backend.Subject(e.Source, e.Type), Header: header, Data: e.Data}
 }
 

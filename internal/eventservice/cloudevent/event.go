@@ -28,6 +28,8 @@ type Event struct {
 	extensionBytes int
 	// Data is the body.
 	Data []byte
+	// Repeated is set by the sender: the backend had this event already, and has not taken it a second time.
+	Repeated bool
 }
 
 const (

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/cloudevent"
@@ -29,6 +28,9 @@ const (
 
 // Decode reads the event of a request. Its data may be a part of body.
 func Decode(header http.Header, body []byte) (*cloudevent.Event, *legacy.Problem) {
+	if problem := checkContent(header); problem != nil {
+		return nil, problem
+	}
 	contentType, problem := one(header, "Content-Type")
 	if problem != nil {
 		return nil, problem
@@ -99,6 +101,9 @@ func binary(header http.Header, contentType string, body []byte) (*cloudevent.Ev
 		}
 		if len(values) > 1 {
 			return nil, legacy.InvalidField("ce-"+name, "it is there more than once")
+		}
+		if name == "datacontenttype" && contentType != "" && sameType(values[0], contentType) {
+			continue
 		}
 		if version == v03 && name == "datacontentencoding" {
 			encoding = values[0]
@@ -238,10 +243,11 @@ func set(e *cloudevent.Event, version, mode, name, value string) *legacy.Problem
 		}
 		e.Source = value
 	case "time":
-		if _, err := time.Parse(time.RFC3339, value); err != nil {
+		when, ok := timestamp(value)
+		if !ok {
 			return legacy.InvalidField(field, "it must be a time as in RFC 3339")
 		}
-		e.When = value
+		e.When = when
 	case "dataschema", "schemaurl":
 		if name == "schemaurl" && version != v03 {
 			return setOptional(e, field, name, value) // an extension
@@ -253,7 +259,9 @@ func set(e *cloudevent.Event, version, mode, name, value string) *legacy.Problem
 			return legacy.InvalidField(field, "it must be an absolute URI")
 		}
 		return setOptional(e, field, "dataschema", value)
-	case "data", "datacontenttype", "specversion":
+	case "datacontenttype":
+		return legacy.InvalidField(field, "it is not the Content-Type of the request, which says what the data is: send that header only")
+	case "data", "specversion":
 		return legacy.InvalidField(field, "it cannot be here")
 	default:
 		if strings.HasPrefix(name, "knative") {

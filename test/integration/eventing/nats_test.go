@@ -126,7 +126,7 @@ func TestUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := publisher.Publish(ctx, backend.Subject("commerce", "order.created.v1"), []byte("1"), jetstream.WithMsgID(backend.MessageID("commerce", "1"))); err != nil {
+	if _, err := publisher.Publish(ctx, backend.Subject("commerce", "order.created.v1"), []byte("1"), jetstream.WithMsgID(backend.MessageID("commerce", "1", "order.created.v1", []byte("1")))); err != nil {
 		t.Fatal(err)
 	}
 	message, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
@@ -212,7 +212,7 @@ func TestStreamFacts(t *testing.T) {
 	ctx := t.Context()
 	manager, controller, publisher := js(t, p.as(t, "manager")), js(t, p.as(t, "controller")), js(t, p.as(t, "publisher"))
 	publish := func(eventType, id string) (*jetstream.PubAck, error) {
-		return publisher.Publish(ctx, backend.Subject("commerce", eventType), []byte(id), jetstream.WithMsgID(backend.MessageID("commerce", id)), jetstream.WithRetryAttempts(0))
+		return publisher.Publish(ctx, backend.Subject("commerce", eventType), []byte(id), jetstream.WithMsgID(backend.MessageID("commerce", id, eventType, []byte(id))), jetstream.WithRetryAttempts(0))
 	}
 	messages := func() uint64 {
 		s, err := manager.Stream(ctx, backend.Stream)

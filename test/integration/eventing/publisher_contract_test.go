@@ -281,8 +281,13 @@ func TestPublisherContract(t *testing.T) {
 	pub := startPublisher(t, p, nil)
 	pub.awaitReady()
 	keepsContract(t, pub, func(t *testing.T, source, id string) (sent, map[string]string) {
-		sum := sha256.Sum256([]byte(source + "\x00" + id))
-		return received(t, from), map[string]string{"Nats-Msg-Id": hex.EncodeToString(sum[:])}
+		is := received(t, from) // its subject and its data are compared with what was sent
+		_, eventType, err := backend.ParseSubject(is.Subject)
+		if err != nil {
+			t.Error(err)
+		}
+		sum := sha256.Sum256([]byte(source + "\x00" + id + "\x00" + eventType + "\x00" + is.Body))
+		return is, map[string]string{"Nats-Msg-Id": hex.EncodeToString(sum[:])}
 	})
 	s, err := js(t, p.as(t, "manager")).Stream(t.Context(), backend.Stream)
 	if err != nil {

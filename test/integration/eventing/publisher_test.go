@@ -535,3 +535,37 @@ func TestPublisherEnds(t *testing.T) {
 		t.Errorf("%d events are stored, %d were answered with 2xx", stored, accepted.Load())
 	}
 }
+
+// TestPublisherRepeats: an event is a repeat if source, id, type and data are the same, and its client is told. On f3299ef an event with a known
+// source and id was dropped without a word, whatever its type and its data were.
+func TestPublisherRepeats(t *testing.T) {
+	p := startNATS(t)
+	from := receiver(t, p, stream.Config(wide(), "e1", true))
+	pub := startPublisher(t, p, nil)
+	pub.awaitReady()
+	for _, tc := range []struct{ reason, source, eventType, data, time, repeated string }{
+		{"the first", "commerce", "order.created.v1", "1", "2020-03-01T13:00:00Z", ""},
+		{"the same", "commerce", "order.created.v1", "1", "2020-03-01T13:00:00Z", "true"},
+		{"the same, at another time", "commerce", "order.created.v1", "1", "2020-03-01T13:00:01Z", "true"},
+		{"other data", "commerce", "order.created.v1", "2", "2020-03-01T13:00:00Z", ""},
+		{"another type", "commerce", "order.changed.v1", "1", "2020-03-01T13:00:00Z", ""},
+		{"another source", "shop", "order.created.v1", "1", "2020-03-01T13:00:00Z", ""},
+		{"the first once more", "commerce", "order.created.v1", "1", "2020-03-01T13:00:00Z", "true"},
+	} {
+		got, err := ask(t.Context(), http.MethodPost, pub.URL+"/publish", http.Header{
+			"Ce-Specversion": {"1.0"}, "Ce-Id": {"A234-1234-1234"}, "Ce-Source": {tc.source}, "Ce-Type": {tc.eventType}, "Ce-Time": {tc.time}, "Content-Type": {"text/plain"},
+		}, tc.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.status != http.StatusNoContent || got.header.Get("X-Event-Repeated") != tc.repeated {
+			t.Errorf("%s: %s", tc.reason, got)
+		}
+		if tc.repeated != "" {
+			continue // that it was not stored is seen by the next case
+		}
+		if is := received(t, from); is.Subject != backend.Subject(tc.source, tc.eventType) || is.Body != tc.data {
+			t.Errorf("%s: received %+v", tc.reason, is)
+		}
+	}
+}

@@ -251,7 +251,7 @@ func (r *rig) consumer(ctx context.Context, name string) (*jetstream.ConsumerInf
 func event(eventType, id, data string) *nats.Msg {
 	return &nats.Msg{Subject: backend.Subject("commerce", eventType), Data: []byte(data), Header: nats.Header{
 		"ce-specversion": {"1.0"}, "ce-id": {id}, "ce-source": {"commerce"}, "ce-type": {eventType}, "content-type": {"application/json"},
-		jetstream.MsgIDHeader: {backend.MessageID("commerce", id)},
+		jetstream.MsgIDHeader: {backend.MessageID("commerce", id, eventType, []byte(data))},
 	}}
 }
 
