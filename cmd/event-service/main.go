@@ -50,6 +50,9 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 		return program.Refused("event-service", err, stderr)
 	}
 	log, requests := program.NewLoggers(stderr, o.logLevel)
+	for _, warning := range o.warnings {
+		log.Warn(warning)
+	}
 	served := o.server
 	served.Subscriptions = subscriptions(env("KUBECONFIG"), o.server.RequestTimeout, log)
 	server, err := eventservice.New(served, log, requests)

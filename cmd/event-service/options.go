@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,12 +22,17 @@ type options struct {
 	externalAPIPort int
 	metricsPort     int
 	logLevel        zapcore.Level
-	// ignored are the flags that were given and mean nothing any more.
+	// ignored are the flags and arguments that were given and mean nothing.
 	ignored []string
+	// warnings are about flags that Kyma's took, and that are read in another way, or let nothing work.
+	warnings []string
 }
 
 // maxRequestSize is where a limit is none any more: a body is held in memory.
 const maxRequestSize = 1 << 30
+
+// defaultTimeout is used instead of none, too: without one, an adapter that hangs would hold each event for ever.
+const defaultTimeout = 10
 
 // former are flags of the event-services of 1.10 and before. They are still
 // passed by charts, and were ignored by 1.11, too.
@@ -46,7 +52,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.server.SourceID, "sourceId", "", "the `source` of every event: the name of the Application; required")
 	flags.IntVar(&o.externalAPIPort, "externalAPIPort", 8081, "`port` of the API")
 	flags.IntVar(&o.metricsPort, "metricsPort", 9090, "`port` of /metrics, and of /v1/health for probes; 0 is any port, -1 is none")
-	requestTimeout := flags.Int("requestTimeout", 10, "`seconds` for a client to send a request, and then for the adapter to accept it")
+	requestTimeout := flags.Int("requestTimeout", defaultTimeout, "`seconds` for a client to send a request, and then for the adapter to accept it; 0 is 10")
 	flags.BoolVar(&o.server.RequestLogging, "requestLogging", false, "log every request: method, path and answer, never the content")
 	flags.Int64Var(&o.server.MaxRequestSize, "maxRequestSize", 65536, "largest body, in `bytes`")
 	flags.IntVar(&o.server.MaxInFlight, "maxInFlight", 512, "`number` of events posted at the same time; more are refused with 503")
@@ -56,7 +62,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	for _, name := range former {
 		flags.String(name, "", "ignored: events go to the mesh")
 	}
-	switch err := flags.Parse(args); {
+	stray, err := parseAll(flags, args)
+	switch {
 	case errors.Is(err, flag.ErrHelp):
 		flags.SetOutput(stderr)
 		flags.Usage()
@@ -64,32 +71,70 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case err != nil:
 		return nil, err
 	}
+	for _, argument := range stray {
+		o.ignored = append(o.ignored, fmt.Sprintf("%q", argument))
+	}
+	if *requestTimeout <= 0 {
+		o.warnings = append(o.warnings, fmt.Sprintf("--requestTimeout=%d: there must be a limit, it is %d seconds", *requestTimeout, defaultTimeout))
+		*requestTimeout = defaultTimeout
+	}
+	if o.server.MaxRequestSize <= 0 {
+		o.warnings = append(o.warnings, fmt.Sprintf("--maxRequestSize=%d: every event is refused as too large", o.server.MaxRequestSize))
+		o.server.MaxRequestSize = 0
+	}
 	o.server.RequestTimeout = time.Duration(*requestTimeout) * time.Second
 	flags.Visit(func(f *flag.Flag) {
 		if slices.Contains(former, f.Name) {
 			o.ignored = append(o.ignored, f.Name)
 		}
 	})
-	var err error
 	o.logLevel, err = zapcore.ParseLevel(*level)
-	return o, problems(flags.Args(), o, err)
+	return o, problems(o, err)
+}
+
+// parseAll parses flags also behind arguments that are none, and returns those. Kyma's ignored everything from the first one on. A truth value
+// behind a flag that is one, such as --requestLogging true, is its value, as who wrote it meant.
+func parseAll(flags *flag.FlagSet, args []string) (stray []string, err error) {
+	for {
+		if err := flags.Parse(args); err != nil {
+			return nil, err
+		}
+		rest := flags.Args()
+		if len(rest) == 0 {
+			return stray, nil
+		}
+		if before := args[:len(args)-len(rest)]; len(before) == 0 || !setTruth(flags, before[len(before)-1], rest[0]) {
+			stray = append(stray, rest[0])
+		}
+		args = rest[1:]
+	}
+}
+
+// setTruth sets a flag that is a truth value, and was given without one.
+func setTruth(flags *flag.FlagSet, argument, value string) bool {
+	f := flags.Lookup(strings.TrimPrefix(strings.TrimPrefix(argument, "-"), "-"))
+	if f == nil || !strings.HasPrefix(argument, "-") {
+		return false
+	}
+	truth, ok := f.Value.(interface{ IsBoolFlag() bool })
+	if _, err := strconv.ParseBool(value); err != nil || !ok || !truth.IsBoolFlag() {
+		return false
+	}
+	return f.Value.Set(value) == nil
 }
 
 // problems names everything that is wrong, at once.
-func problems(rest []string, o *options, level error) error {
+func problems(o *options, level error) error {
 	var all []string
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	add(len(rest) > 0, "unexpected arguments: %q", rest)
 	add(o.server.MeshURL == "", "--eventMeshURL is required")
 	add(o.server.SourceID == "", "--sourceId is required")
 	add(o.externalAPIPort < 0 || o.externalAPIPort > 65535, "--externalAPIPort %d: not a valid port", o.externalAPIPort)
 	add(o.metricsPort > 65535, "--metricsPort %d: not a valid port", o.metricsPort)
-	add(o.server.RequestTimeout <= 0, "--requestTimeout must be at least 1")
-	add(o.server.MaxRequestSize <= 0, "--maxRequestSize must be at least 1")
 	add(o.server.MaxRequestSize > maxRequestSize, "--maxRequestSize must be at most %d", maxRequestSize)
 	add(o.server.MaxInFlight <= 0, "--maxInFlight must be at least 1")
 	add(o.server.MaxConnections <= 0, "--maxConnections must be at least 1")

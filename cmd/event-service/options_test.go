@@ -13,6 +13,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 )
 
+// TestParse: the flags that Kyma's took are taken. On f3299ef no limit of time, a size of 0, a stray argument and "--requestLogging true" ended
+// with exit code 2.
 func TestParse(t *testing.T) {
 	defaults := eventservice.Options{
 		MeshURL: "http://shop.kyma-integration", SourceID: "shop", MaxRequestSize: 65536, RequestTimeout: 10 * time.Second,
@@ -24,6 +26,7 @@ func TestParse(t *testing.T) {
 		change       func(*eventservice.Options)
 		ignored      []string
 		problem      string
+		warned       string
 	}{
 		{reason: "what is needed", args: needed},
 		{
@@ -38,9 +41,16 @@ func TestParse(t *testing.T) {
 		{reason: "one dash is as good as two", args: "-eventMeshURL http://shop.kyma-integration -sourceId shop"},
 		{reason: "nothing is guessed of where events go", args: "", problem: "--eventMeshURL is required; --sourceId is required"},
 		{reason: "a flag nobody knows", args: needed + "--sourceID=x", problem: "flag provided but not defined: -sourceID"},
-		{reason: "an argument nobody knows", args: needed + "run", problem: `unexpected arguments: ["run"]`},
+		{reason: "an argument nobody knows, as Kyma's took it", args: needed + "run --maxInFlight=7 -- now", change: func(o *eventservice.Options) { o.MaxInFlight = 7 }, ignored: []string{`"run"`, `"now"`}},
+		{reason: "a truth value in a word of its own", args: "--requestLogging true " + needed, change: func(o *eventservice.Options) { o.RequestLogging = true }},
+		{reason: "the other one", args: "--requestLogging false " + needed},
+		{reason: "a word behind it that is none", args: "--requestLogging yes " + needed, change: func(o *eventservice.Options) { o.RequestLogging = true }, ignored: []string{`"yes"`}},
+		{reason: "a truth value behind nothing", args: "true " + needed, ignored: []string{`"true"`}},
+		{reason: "no limit of time, which is ours", args: needed + "--requestTimeout=0", warned: "--requestTimeout=0: there must be a limit, it is 10 seconds"},
+		{reason: "less than none", args: needed + "--requestTimeout=-1", warned: "--requestTimeout=-1: there must be a limit, it is 10 seconds"},
+		{reason: "a size that no event has", args: needed + "--maxRequestSize=0", change: func(o *eventservice.Options) { o.MaxRequestSize = 0 }, warned: "--maxRequestSize=0: every event is refused as too large"},
 		{reason: "a limit that is none", args: needed + "--maxRequestSize=9223372036854775807", problem: "--maxRequestSize must be at most 1073741824"},
-		{reason: "every mistake is told", args: needed + "--requestTimeout=0 --maxInFlight=0 --logLevel=loud", problem: `--requestTimeout must be at least 1; --maxInFlight must be at least 1; --logLevel: unrecognized level: "loud"`},
+		{reason: "every mistake is told", args: needed + "--maxConnections=0 --maxInFlight=0 --logLevel=loud", problem: `--maxInFlight must be at least 1; --maxConnections must be at least 1; --logLevel: unrecognized level: "loud"`},
 	} {
 		got, err := parse(strings.Fields(tc.args), io.Discard)
 		problem := ""
@@ -62,6 +72,9 @@ func TestParse(t *testing.T) {
 		}
 		if diff := cmp.Diff(tc.ignored, got.ignored); diff != "" {
 			t.Errorf("%s: ignored (-want +got):\n%s", tc.reason, diff)
+		}
+		if diff := cmp.Diff(tc.warned, strings.Join(got.warnings, "\n")); diff != "" {
+			t.Errorf("%s: warned (-want +got):\n%s", tc.reason, diff)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -118,7 +119,7 @@ func DecodeV1(body []byte) (*cloudevent.Event, *Problem) {
 		req.EventID = uuid.NewString()
 	}
 	return &cloudevent.Event{
-		ID: req.EventID, Type: req.EventType, Version: req.EventTypeVersion, Time: at, Data: validUTF8(req.Data),
+		ID: req.EventID, Type: req.EventType, Version: req.EventTypeVersion, Time: at, Data: validText(req.Data),
 	}, nil
 }
 
@@ -237,7 +238,7 @@ func ascii(text string) bool {
 // setContentV2 sets the content that 0.3 has in "data": JSON, text if the content
 // type is no JSON, or base64 if it says so. 1.0 has no datacontentencoding.
 func setContentV2(ce *cloudevent.Event, req *publishRequestV2) *Problem {
-	ce.Data = validUTF8(req.Data)
+	ce.Data = validText(req.Data)
 	var isJSON bool
 	ce.ContentType, isJSON = MediaType(text(req.DataContentType))
 	encoded := strings.EqualFold(text(req.DataContentEncoding), "base64")
@@ -374,9 +375,55 @@ func decodeFirst(body []byte, into any) error {
 	return err
 }
 
-// validUTF8 replaces each byte that is no UTF-8, as decoding and encoding again did,
-// for JSON is. Apart from that data stays as it was sent: numbers, too, which 1.11
-// rounded to what a float64 holds.
+// validText replaces each byte that is no UTF-8, and each half of a surrogate pair, as
+// decoding and encoding again did: JSON is UTF-8, and strict receivers refuse the rest. Apart
+// from that data stays as it was sent: numbers, too, which 1.11 rounded to what a float64
+// holds. data is JSON.
+func validText(data []byte) []byte {
+	return wholePairs(validUTF8(data))
+}
+
+// wholePairs replaces each escape that is half of a surrogate pair.
+func wholePairs(data []byte) []byte {
+	if !bytes.Contains(data, []byte(`\ud`)) && !bytes.Contains(data, []byte(`\uD`)) {
+		return data
+	}
+	valid := make([]byte, 0, len(data))
+	for len(data) > 0 {
+		i := bytes.IndexByte(data, '\\')
+		if i < 0 || i+1 >= len(data) {
+			break
+		}
+		valid, data = append(valid, data[:i]...), data[i:]
+		size := 2 // of this escape
+		if unit := escaped(data); unit >= 0 {
+			size = 6
+			if utf16.IsSurrogate(unit) {
+				if utf16.DecodeRune(unit, escaped(data[size:])) == utf8.RuneError {
+					valid, data = utf8.AppendRune(valid, utf8.RuneError), data[size:]
+					continue
+				}
+				size = 12
+			}
+		}
+		valid, data = append(valid, data[:size]...), data[size:]
+	}
+	return append(valid, data...)
+}
+
+// escaped is what the escape \uXXXX at the beginning of data stands for, -1 if there is none.
+func escaped(data []byte) rune {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
+		return -1
+	}
+	unit, err := strconv.ParseUint(string(data[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(unit)
+}
+
+// validUTF8 replaces each byte that is no UTF-8.
 func validUTF8(data []byte) []byte {
 	if utf8.Valid(data) {
 		return data
