@@ -217,6 +217,7 @@ type request struct {
 	application string
 	began       time.Time
 	eventID     string
+	leftOut     []string
 	problem     *legacy.Problem
 	err         error
 	// last: the connection is closed after the answer.
@@ -227,6 +228,9 @@ const requestIDHeader = "X-Request-Id"
 
 // repeatedHeader is in the answer to an event that the backend had already.
 const repeatedHeader = "X-Event-Repeated"
+
+// leftOutHeader names the ce-* headers that did not go with the event. The log has them, too.
+const leftOutHeader = "X-Event-Left-Out"
 
 // requestID is the client's own, if it can stand in a log, else a new one.
 func requestID(header http.Header) string {
@@ -387,6 +391,9 @@ func (s *Server) publish(req *request, w http.ResponseWriter, r *http.Request,
 		problem.Write(w)
 		return
 	}
+	if len(ce.LeftOut) > 0 {
+		w.Header()[leftOutHeader] = []string{bounded(strings.Join(ce.LeftOut, ", "))}
+	}
 	if ce.Repeated {
 		s.metrics.repeated.Inc()
 		w.Header()[repeatedHeader] = []string{"true"}
@@ -444,7 +451,7 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	if problem != nil {
 		return nil, problem
 	}
-	req.eventID = ce.ID
+	req.eventID, req.leftOut = ce.ID, ce.LeftOut
 	select {
 	case s.slots <- struct{}{}:
 	default:
@@ -510,6 +517,9 @@ func (s *Server) finish(req *request, r *http.Request, status int) {
 	if status >= http.StatusInternalServerError {
 		level, message = zap.WarnLevel, "failed"
 	}
+	if len(req.leftOut) > 0 && level < zap.WarnLevel {
+		level, message = zap.WarnLevel, "attributes were left out"
+	}
 	entry := log.Check(level, message)
 	if entry == nil {
 		return
@@ -521,6 +531,9 @@ func (s *Server) finish(req *request, r *http.Request, status int) {
 	}
 	if req.eventID != "" {
 		fields = append(fields, zap.String("eventID", req.eventID))
+	}
+	if len(req.leftOut) > 0 {
+		fields = append(fields, zap.String("leftOut", bounded(strings.Join(req.leftOut, ", "))))
 	}
 	if req.problem != nil {
 		fields = append(fields, zap.String("cause", req.problem.Cause), zap.String("problem", req.problem.Message))

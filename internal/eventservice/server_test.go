@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -83,6 +84,43 @@ func TestSendOutlivesItsClient(t *testing.T) {
 		s.ServeHTTP(got, r)
 		if got.Code/100 != 2 || ended != nil || left <= 10*time.Second || left > time.Minute {
 			t.Errorf("%s: answered %d, the context of the sender ended with %v, and gave it %s", path, got.Code, ended, left)
+		}
+	}
+}
+
+// TestLeftOut: a large ce-* header goes with the event, as with 1.10, and what cannot is named. On f3299ef it was dropped in silence from 4,097
+// bytes on.
+func TestLeftOut(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		header http.Header
+		sent   map[string]int // lengths
+		left   string
+	}{
+		{"nothing of it", http.Header{"Traceparent": {"x"}}, map[string]int{}, ""},
+		{"a large one", http.Header{"Ce-A": {strings.Repeat("x", 5000)}}, map[string]int{"Ce-A": 5000}, ""},
+		{"a large subject", http.Header{"Ce-Subject": {strings.Repeat("x", 5000)}}, map[string]int{"Ce-Subject": 5000}, ""},
+		{"one that is too large", http.Header{"Ce-A": {strings.Repeat("x", 17000)}, "Ce-B": {"1"}}, map[string]int{"Ce-B": 1}, "ce-a"},
+		{"too many: always the same are left", http.Header{"Ce-A": {strings.Repeat("x", 9000)}, "Ce-B": {strings.Repeat("x", 9000)}, "Ce-C": {"1"}}, map[string]int{"Ce-A": 9000, "Ce-C": 1}, "ce-b"},
+		{"no name of an attribute, no absolute schema", http.Header{"Ce-Not_a_name": {"1"}, "Ce-Dataschema": {"a/b"}}, map[string]int{}, "ce-dataschema, ce-not_a_name"},
+		{"what the body or the mesh has", http.Header{"Ce-Id": {"1"}, "Ce-Knativebrokerttl": {"1"}, "Ce-Empty": {""}}, map[string]int{}, ""},
+	} {
+		sent := map[string]int{}
+		s := newServer(t, func(r *http.Request) (*http.Response, error) {
+			for _, name := range []string{"Ce-A", "Ce-B", "Ce-C", "Ce-Subject", "Ce-Dataschema", "Ce-Not_a_name", "Ce-Knativebrokerttl"} {
+				if value := r.Header.Get(name); value != "" {
+					sent[name] = len(value)
+				}
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})
+		r := httptest.NewRequest(http.MethodPost, "/shop/v1/events", strings.NewReader(
+			`{"event-type":"a","event-type-version":"v1","event-time":"2018-11-02T22:08:41Z","data":1}`))
+		maps.Copy(r.Header, tc.header)
+		got := httptest.NewRecorder()
+		s.ServeHTTP(got, r)
+		if left := got.Header().Get("X-Event-Left-Out"); got.Code != http.StatusOK || left != tc.left || !maps.Equal(sent, tc.sent) {
+			t.Errorf("%s: status %d, left out %q, sent %v", tc.reason, got.Code, left, sent)
 		}
 	}
 }

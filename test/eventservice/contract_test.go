@@ -496,6 +496,8 @@ func TestMapping(t *testing.T) {
 			},
 			want: basic,
 		},
+		// On f3299ef it went on as it was.
+		{reason: "half of a surrogate pair", body: v1(fields{"data": json.RawMessage(`"\ud800"`)}), want: basic, data: "\"\ufffd\""},
 		{reason: "an event of v2", path: eventsV2, body: v2(nil), want: basic, data: `{"order-number":123}`},
 		{
 			reason: "v2: the optional attributes of 0.3, and extensions", path: eventsV2, data: `{"order-number":123}`,

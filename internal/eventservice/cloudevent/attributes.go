@@ -2,6 +2,7 @@ package cloudevent
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -53,33 +54,41 @@ func ValidName(name string) bool { return validExtension(name) }
 // handed on) are the mesh's to set: with one of them a client could have its
 // event dropped.
 func MayPass(name string) bool {
-	return validExtension(name) && !reserved[name] && !strings.HasPrefix(name, "knative")
+	return validExtension(name) && !others(name)
 }
+
+// others says whether an attribute is not the client's to set with a header.
+func others(name string) bool { return reserved[name] || strings.HasPrefix(name, "knative") }
 
 // AddHeaders adds what the client said in ce-* headers. What is in the body
 // wins: that is what the API documents.
 func (e *Event) AddHeaders(header http.Header) {
+	var keys []string
 	for key, values := range header {
-		if len(key) <= 3 || !strings.EqualFold(key[:3], "ce-") || len(values) == 0 {
-			continue
-		}
-		name := strings.ToLower(key[3:])
-		if !MayPass(name) {
-			continue
-		}
-		switch value := values[0]; name {
-		case "subject":
-			if e.subject == "" {
-				e.SetSubject(value)
-			}
-		case "dataschema":
-			if e.dataSchema == "" {
-				e.SetSchema(value)
-			}
-		default:
-			if _, ok := e.extensions[name]; !ok {
-				e.SetExtension(name, value)
-			}
+		if len(key) > 3 && strings.EqualFold(key[:3], "ce-") && len(values) > 0 && values[0] != "" {
+			keys = append(keys, key)
 		}
 	}
+	slices.Sort(keys) // the same event always loses the same ones if there are too many
+	for _, key := range keys {
+		if name := strings.ToLower(key[3:]); !others(name) && !e.addHeader(name, header[key][0]) {
+			e.LeftOut = append(e.LeftOut, "ce-"+name)
+		}
+	}
+}
+
+// addHeader returns false if an attribute cannot go with the event.
+func (e *Event) addHeader(name, value string) bool {
+	switch {
+	case !validExtension(name):
+		return false
+	case name == "subject":
+		return e.subject != "" || e.SetSubject(value)
+	case name == "dataschema":
+		return e.dataSchema != "" || e.SetSchema(value)
+	}
+	if _, ok := e.extensions[name]; ok {
+		return true
+	}
+	return e.SetExtension(name, value)
 }

@@ -24,10 +24,12 @@ type Event struct {
 	dataSchema string
 	// extensions are the client's own; nil if there are none.
 	extensions map[string]string
-	// extensionBytes is what they take as headers.
+	// extensionBytes is what they, subject and schema take as headers.
 	extensionBytes int
 	// Data is the body.
 	Data []byte
+	// LeftOut are the ce-* headers of the client that cannot go with the event.
+	LeftOut []string
 	// Repeated is set by the sender: the backend had this event already, and has not taken it a second time.
 	Repeated bool
 }
@@ -42,34 +44,45 @@ const (
 	MaxExtensions = 16 << 10
 )
 
-// SetExtension adds what a header carries unchanged; the rest 1.10 ignored, too.
-func (e *Event) SetExtension(name, value string) {
-	size := len("Ce-: \r\n") + len(name) + len(value)
-	if value == "" || !HeaderValue(value) || e.extensionBytes+size > MaxExtensions {
-		return
+// SetExtension adds what a header carries unchanged, and says whether it does.
+func (e *Event) SetExtension(name, value string) bool {
+	if value == "" || !e.take(name, value) {
+		return false
 	}
 	if e.extensions == nil {
 		e.extensions = map[string]string{}
 	}
 	e.extensions[name] = value
+	return true
+}
+
+// SetSubject sets a subject that a header carries unchanged, and says whether it does.
+func (e *Event) SetSubject(subject string) bool {
+	if !e.take("subject", subject) {
+		return false
+	}
+	e.subject = subject
+	return true
+}
+
+// SetSchema takes over what is an absolute URI; 1.0 allows nothing else. It says whether it does.
+func (e *Event) SetSchema(schema string) bool {
+	u, err := url.Parse(schema)
+	if schema == "" || err != nil || !u.IsAbs() || !e.take("dataschema", u.String()) {
+		return false
+	}
+	e.dataSchema = u.String()
+	return true
+}
+
+// take says whether there is room for a header that carries the value unchanged, and takes that room.
+func (e *Event) take(name, value string) bool {
+	size := len("Ce-: \r\n") + len(name) + len(value)
+	if !unchanged(value) || e.extensionBytes+size > MaxExtensions {
+		return false
+	}
 	e.extensionBytes += size
-}
-
-// SetSubject sets a subject that a header carries unchanged.
-func (e *Event) SetSubject(subject string) {
-	if HeaderValue(subject) {
-		e.subject = subject
-	}
-}
-
-// SetSchema takes over what is an absolute URI; 1.0 allows nothing else.
-func (e *Event) SetSchema(schema string) {
-	if schema == "" || !HeaderValue(schema) {
-		return
-	}
-	if u, err := url.Parse(schema); err == nil && u.IsAbs() {
-		e.dataSchema = u.String()
-	}
+	return true
 }
 
 // Header writes the event in the binary mode of CloudEvents' HTTP binding. Names
@@ -121,9 +134,7 @@ func (e *Event) Set(name, value string) bool {
 		if value == "" {
 			return false
 		}
-		e.SetExtension(name, value)
-		_, ok := e.extensions[name]
-		return ok
+		return e.SetExtension(name, value)
 	}
 	return value != ""
 }
@@ -159,13 +170,17 @@ func (e *Event) MediaType() string {
 
 // HeaderValue says whether a header carries the value unchanged.
 func HeaderValue(value string) bool {
+	return len(value) <= maxValue && unchanged(value)
+}
+
+func unchanged(value string) bool {
 	for i := range len(value) {
 		if value[i] < ' ' || value[i] == 0x7f {
 			return false
 		}
 	}
-	return len(value) <= maxExtension && strings.TrimSpace(value) == value
+	return strings.TrimSpace(value) == value
 }
 
-// maxExtension bounds the value of one extension, like that of one header.
-const maxExtension = 4096
+// maxValue bounds one attribute of a CloudEvent, and one content type.
+const maxValue = 4096
