@@ -60,7 +60,8 @@ func (a *Account) Watch(op func(context.Context) error) func(context.Context) er
 func (a *Account) judge(began time.Time, err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !apierrors.IsUnauthorized(err) {
+	// Policies and webhooks may answer 401, too: they speak of the object.
+	if RefusalOf(err).Kind != NoAccount {
 		// What came before the first 401 says nothing about what is after it, and a
 		// request that got no answer says nothing at all.
 		if answered(err) && !began.Before(a.refused) {

@@ -39,8 +39,13 @@ func IsTransient(err error) bool {
 	case errors.As(err, &refused), errors.As(err, &retryable):
 		return true
 	case errors.As(err, &status):
-		code := status.Status().Code
-		return code == 429 || code >= 500
+		switch code := status.Status().Code; RefusalOf(err).Kind {
+		case TooLarge, StorageFull:
+			// etcd's own words come with code 500. It says them again until somebody acts.
+			return false
+		default:
+			return code == 429 || code >= 500
+		}
 	default:
 		// Anything that is not an answer of the API server is the transport's:
 		// resets, refused connections, timeouts of one call, broken bodies.
