@@ -185,6 +185,9 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 		}
 		p := journal.Phase(secret.Labels[journal.LabelPhase])
+		if p == journal.PhaseIncomplete {
+			continue // nothing was done
+		}
 		s.Journals = append(s.Journals, StoredJournal{
 			Job: h.Job, Run: h.Run, Number: h.Number, Version: h.Version, StartedAt: h.StartedAt, Phase: string(p), Open: slices.Contains(journal.OpenPhases, p),
 		})

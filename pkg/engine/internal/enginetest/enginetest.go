@@ -4,6 +4,7 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -131,4 +132,47 @@ type Unwritable struct{ corev1client.SecretInterface }
 // Patch implements corev1client.SecretInterface.
 func (Unwritable) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Secret, error) {
 	return nil, apierrors.NewForbidden(corev1.Resource("secrets"), name, errors.New("no"))
+}
+
+// Limited are Secrets that take no more than 1 MiB of data each, as the API server's do.
+type Limited struct{ corev1client.SecretInterface }
+
+func (l Limited) check(secret *corev1.Secret) error {
+	n := 0
+	for _, value := range secret.Data {
+		n += len(value)
+	}
+	if n > corev1.MaxSecretSize {
+		err := apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Secret").GroupKind(), secret.Name, nil)
+		err.ErrStatus.Message = fmt.Sprintf("Secret %q is invalid: data: ", secret.Name) + fmt.Sprintf("Too long: may not be more than %d bytes", corev1.MaxSecretSize)
+		return err
+	}
+	return nil
+}
+
+// Create implements corev1client.SecretInterface.
+func (l Limited) Create(ctx context.Context, secret *corev1.Secret, o metav1.CreateOptions) (*corev1.Secret, error) {
+	if err := l.check(secret); err != nil {
+		return nil, err
+	}
+	return l.SecretInterface.Create(ctx, secret, o)
+}
+
+// Patch implements corev1client.SecretInterface.
+func (l Limited) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, o metav1.PatchOptions, subresources ...string) (*corev1.Secret, error) {
+	before, err := l.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	after, err := l.SecretInterface.Patch(ctx, name, kind, patch, o, subresources...)
+	if err != nil {
+		return nil, err
+	}
+	if refused := l.check(after); refused != nil {
+		if _, err := l.Update(ctx, before, metav1.UpdateOptions{}); err != nil {
+			return nil, err
+		}
+		return nil, refused
+	}
+	return after, nil
 }

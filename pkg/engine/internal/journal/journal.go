@@ -49,6 +49,9 @@ const (
 	PhaseDone       Phase = "done"
 	PhaseRolledBack Phase = "rolled-back"
 	PhaseUndone     Phase = "undone"
+	// PhaseIncomplete is that of a journal whose first chunk is being written, in several
+	// Secrets: no change of its run has begun, nor will one.
+	PhaseIncomplete Phase = "incomplete"
 )
 
 // OpenPhases are those of a run that somebody has to finish.
@@ -57,9 +60,6 @@ var OpenPhases = []Phase{PhaseForward, PhaseRollback, PhaseUndo}
 const (
 	// ChunkChanges is how many changes one write of the journal covers.
 	ChunkChanges = 100
-	// chunkBytes is how much compressed data goes into one Secret; the API
-	// server's limit is 1 MiB for all of its data.
-	chunkBytes = 900 << 10
 	// historyLimit is how many closed journals of a job are kept for undo.
 	historyLimit = 5
 	// begunAhead is by how many units a chunk's watermark is ahead of the unit that
@@ -654,97 +654,6 @@ func chunkIndex(name string) (int, bool) {
 
 func partName(chunk string, i int) string { return fmt.Sprintf("%s-p%d", chunk, i) }
 
-// Append makes the entries durable: one write, unless they are very large.
-func (s *Store) Append(ctx context.Context, j *Journal, entries []*Entry) error {
-	records := make([]*Record, len(entries))
-	for i, e := range entries {
-		records[i] = &e.Record
-	}
-	raw, err := json.Marshal(records)
-	if err != nil {
-		return fmt.Errorf("cannot encode the journal: %w", err)
-	}
-	var packed bytes.Buffer
-	pack := gzip.NewWriter(&packed)
-	if _, err := pack.Write(raw); err != nil {
-		return fmt.Errorf("cannot compress the journal: %w", err)
-	}
-	if err := pack.Close(); err != nil {
-		return fmt.Errorf("cannot compress the journal: %w", err)
-	}
-	s.keep(j.Run, true) // whatever the answer will be
-	index := len(j.All())
-	c := &Chunk{index: index, Name: chunkName(s.Job, j.Run, index), entries: entries, Left: len(entries)}
-	c.begun = c.ahead(entries[0].Seq)
-	pieces := slices.Collect(slices.Chunk(packed.Bytes(), chunkBytes))
-	c.parts = len(pieces) - 1
-	labels := map[string]string{LabelJob: s.Job, LabelRun: j.Run}
-	// The first piece last: a chunk counts once its own Secret exists.
-	for i := c.parts; i >= 0; i-- {
-		secret := &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: maps.Clone(labels)},
-			Data:       map[string][]byte{"units": pieces[i]},
-		}
-		if i > 0 {
-			secret.Name = partName(c.Name, i)
-		} else if c.parts > 0 {
-			secret.Data["parts"] = []byte(strconv.Itoa(c.parts))
-		}
-		if i == 0 {
-			secret.Data["begun"] = []byte(strconv.Itoa(c.begun))
-			secret.Data["format"] = []byte(strconv.Itoa(journalFormat))
-		}
-		if i == 0 && index == 0 {
-			secret.Labels[LabelPhase] = string(j.Phase)
-			secret.Labels[labelNumber] = strconv.Itoa(j.Number)
-			if secret.Data["run"], err = json.Marshal(j.Header); err != nil {
-				return fmt.Errorf("cannot encode the journal: %w", err)
-			}
-		}
-		err := s.Write(ctx, func(ctx context.Context) error {
-			live, err := s.Secrets.Create(ctx, secret, metav1.CreateOptions{})
-			if k8sutil.NamespaceGone(err) {
-				return err // of the namespace
-			}
-			if apierrors.IsAlreadyExists(err) {
-				// Names hold the run: it is this call's own earlier attempt, or
-				// a leftover part of a chunk that was never finished.
-				live, err = s.Secrets.Update(ctx, secret, metav1.UpdateOptions{})
-			}
-			if err == nil && i == 0 {
-				c.Created = live.CreationTimestamp
-			}
-			return k8sutil.RetryConflict(err)
-		})
-		if err != nil {
-			return s.failed(secret.Name, err)
-		}
-	}
-	if index > 0 {
-		// A chunk that is missing later is noticed by the number.
-		data := map[string][]byte{"chunks": []byte(strconv.Itoa(index + 1))}
-		if j.Format < journalFormat {
-			// An earlier build must not go on with a journal that it cannot read any more.
-			header := j.Header
-			header.Format = journalFormat
-			if data["run"], err = json.Marshal(header); err != nil {
-				return fmt.Errorf("cannot encode the journal: %w", err)
-			}
-			j.Format = journalFormat
-		}
-		if err := s.patch(ctx, chunkName(s.Job, j.Run, 0), "", data); err != nil {
-			return err
-		}
-	}
-	for _, e := range entries {
-		e.Chunk = c
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.chunks = append(j.chunks, c)
-	return nil
-}
-
 // ahead returns the watermark for when the unit of that number begins: so many
 // units further, and over those behind that begin with a creation, whose mark
 // tells whether they began.
@@ -803,8 +712,20 @@ func (s *Store) failed(name string, err error) error {
 	if k8sutil.NamespaceGone(err) {
 		return k8sutil.Permanent(&StateGoneError{s.Namespace, err})
 	}
-	return fmt.Errorf("cannot write journal Secret %s: %w", name, err)
+	return &WriteError{s.Namespace, name, err}
 }
+
+// WriteError says that a Secret of a journal cannot be written.
+type WriteError struct {
+	Namespace, Name string
+	Err             error
+}
+
+func (e *WriteError) Error() string {
+	return fmt.Sprintf("cannot write journal Secret %s/%s: %v", e.Namespace, e.Name, e.Err)
+}
+
+func (e *WriteError) Unwrap() error { return e.Err }
 
 // Mark writes what is known of the entries of a chunk.
 func (s *Store) Mark(ctx context.Context, chunk string, known map[int]Marks) error {
@@ -836,16 +757,11 @@ func (c *Chunk) marks() map[int]Marks {
 	return known
 }
 
-func (s *Store) patchMarks(ctx context.Context, name string, p Phase, known map[int]Marks) error {
-	raw, err := json.Marshal(known)
-	if err != nil {
-		return fmt.Errorf("cannot encode the journal: %w", err)
-	}
-	return s.patch(ctx, name, p, map[string][]byte{"marks": raw})
-}
-
 func (s *Store) patch(ctx context.Context, name string, p Phase, data map[string][]byte) error {
-	patch := map[string]any{"data": data}
+	patch := map[string]any{}
+	if len(data) > 0 {
+		patch["data"] = data
+	}
 	if p != "" {
 		patch["metadata"] = map[string]any{"labels": map[string]string{LabelPhase: string(p)}}
 	}
@@ -867,35 +783,47 @@ func (s *Store) patch(ctx context.Context, name string, p Phase, data map[string
 }
 
 // Prune deletes closed journals: all but the newest that can be undone, and the
-// newest of those that were rolled back or undone.
+// newest of those that were rolled back or undone. Of those that never were complete,
+// nothing was made.
 func (s *Store) Prune(ctx context.Context) error {
-	found, err := s.Find(ctx, PhaseDone, PhaseRolledBack, PhaseUndone)
+	found, err := s.Find(ctx, PhaseDone, PhaseRolledBack, PhaseUndone, PhaseIncomplete)
 	if err != nil {
 		return err
 	}
 	left := map[bool]int{true: historyLimit, false: 1}
 	for _, one := range found {
 		undoable := one.Phase == PhaseDone
-		if left[undoable]--; left[undoable] >= 0 {
-			continue
+		if one.Phase != PhaseIncomplete {
+			if left[undoable]--; left[undoable] >= 0 {
+				continue
+			}
 		}
-		list, err := s.Metadata(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+one.Header.Run)
-		if err != nil {
+		if err := discard(ctx, s, one.Header.Run); err != nil {
 			return err
 		}
-		// Last chunk first: what is left of a journal must still be found.
-		slices.SortFunc(list, func(a, b metav1.PartialObjectMetadata) int { return cmp.Compare(b.Name, a.Name) })
-		for i := range list {
-			err := s.Write(ctx, func(ctx context.Context) error {
-				err := s.Secrets.Delete(ctx, list[i].Name, metav1.DeleteOptions{})
-				if apierrors.IsNotFound(err) {
-					return nil
-				}
-				return k8sutil.RetryConflict(err)
-			})
-			if err != nil {
-				return fmt.Errorf("cannot delete journal Secret %s: %w", list[i].Name, err)
+	}
+	return nil
+}
+
+// discard deletes the journal of a run.
+func discard(ctx context.Context, s *Store, run string) error {
+	list, err := s.Metadata(ctx, LabelJob+"="+s.Job+","+LabelRun+"="+run)
+	if err != nil {
+		return err
+	}
+	// Last chunk first: what is left of a journal must still be found. The parts of a chunk
+	// are named after it.
+	slices.SortFunc(list, func(a, b metav1.PartialObjectMetadata) int { return cmp.Compare(b.Name, a.Name) })
+	for i := range list {
+		err := s.Write(ctx, func(ctx context.Context) error {
+			err := s.Secrets.Delete(ctx, list[i].Name, metav1.DeleteOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
 			}
+			return k8sutil.RetryConflict(err)
+		})
+		if err != nil {
+			return fmt.Errorf("cannot delete journal Secret %s: %w", list[i].Name, err)
 		}
 	}
 	return nil

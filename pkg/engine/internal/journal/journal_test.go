@@ -351,7 +351,8 @@ func TestDamagedJournal(t *testing.T) {
 	j := New("job", "v1", 1, &migration.Plan{})
 	s.journaledUnits(t, j, migration.Create, 1)
 	s.journaledUnits(t, j, migration.Create, 1)
-	large := NewEntry(2, migration.Unit{ID: "large", Changes: []migration.Change{{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "large")}}}, []Preimage{{Object: noise(t)}})
+	deletion := migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "large")}
+	large := NewEntry(2, migration.Unit{ID: "large", Changes: []migration.Change{deletion, deletion}}, []Preimage{{Object: noise(t, 1<<20)}, {Object: noise(t, 1<<20)}})
 	if err := s.Append(t.Context(), j, []*Entry{large}); err != nil {
 		t.Fatal(err)
 	}
@@ -392,18 +393,18 @@ func TestDamagedJournal(t *testing.T) {
 	}
 }
 
-// noise is an object that does not compress, and that takes two Secrets.
-func noise(t *testing.T) *unstructured.Unstructured {
+// noise is an object of that size. It compresses to three quarters.
+func noise(t *testing.T, size int) *unstructured.Unstructured {
 	t.Helper()
 	obj := enginetest.Object(t, `{"metadata":{"name":"large"},"spec":{}}`)
-	text := make([]byte, 1<<20)
+	text := make([]byte, size)
 	state := uint32(1)
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/"
 	for i := range text {
 		state = state*1664525 + 1013904223
 		text[i] = letters[state>>26]
 	}
-	if err := unstructured.SetNestedField(obj.Object, string(text)+strings.Repeat(string(text[:1000]), 1)+string(text), "spec", "noise"); err != nil {
+	if err := unstructured.SetNestedField(obj.Object, string(text), "spec", "noise"); err != nil {
 		t.Fatal(err)
 	}
 	return obj

@@ -396,3 +396,35 @@ func (rec *Recorder) WriteMarks(parent context.Context) {
 		}
 	}
 }
+
+// ChangedIn counts the changes of objects in each namespace, those of an earlier rollback included:
+// what was made, also if it was undone since. What was left, refused or found done is none.
+func (rec *Recorder) ChangedIn(earlier []migration.ChangeReport) map[string]int {
+	in := map[string]int{}
+	count := func(ch *migration.ChangeReport, begun bool) {
+		switch ch.Result {
+		case migration.ChangeDone, migration.ChangeRolledBack, migration.ChangeNotRestored, migration.ChangeProtected, migration.ChangeOpen:
+		case migration.ChangeFailed:
+			if !begun {
+				return // it was refused; otherwise it was not ready in time
+			}
+		default:
+			return
+		}
+		if ch.Verb != migration.Await && ch.Namespace != "" {
+			in[ch.Namespace]++
+		}
+	}
+	for i := range earlier {
+		count(&earlier[i], false)
+	}
+	if rec.Journal == nil {
+		return in
+	}
+	for _, e := range rec.Journal.Entries() {
+		for i := range e.Reports {
+			count(&e.Reports[i], rec.StateOf(e, i).Begun())
+		}
+	}
+	return in
+}

@@ -1,0 +1,270 @@
+package journal
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+const (
+	// secretBytes is how much data the API server takes in one Secret.
+	secretBytes = 1 << 20
+	// chunkBytes is how much compressed data goes into one Secret at most.
+	chunkBytes = 900 << 10
+	// ownBytes is room for what the Secret of a chunk has beside units and marks: the header
+	// of the journal, watermarks, numbers.
+	ownBytes = 16 << 10
+	// marksBytes is how large the marks of one chunk may become: of more changes, there are
+	// several chunks.
+	marksBytes = 512 << 10
+)
+
+// room is how much of the units' compressed data goes into the Secret of a chunk: so much that its
+// marks fit when all is known that there can be.
+func room(entries []*Entry) int {
+	marks := 0
+	for _, e := range entries {
+		marks += e.marksSize()
+	}
+	return min(chunkBytes, max(secretBytes-ownBytes-marks, chunkBytes/16))
+}
+
+// oneChunk is how many of the entries go into the next chunk: one at least.
+func oneChunk(entries []*Entry) int {
+	size := 0
+	for n, e := range entries {
+		if size += e.marksSize(); size > marksBytes && n > 0 {
+			return n
+		}
+	}
+	return len(entries)
+}
+
+// marksSize is an upper bound of how much the marks of the entry take, encoded.
+func (e *Entry) marksSize() int {
+	uid, hash := types.UID(strings.Repeat("u", 36)), strings.Repeat("h", 32)
+	m := Marks{Effects: map[int][]EffectMark{}, Unusable: map[int]types.UID{}}
+	for i := range e.Unit.Changes {
+		m.Steps += string(rune(StepDone))
+		m.Hashes = append(m.Hashes, hash)
+		if e.Unit.Changes[i].Verb == migration.Delete {
+			m.Unusable[i] = uid
+		}
+		for _, ref := range e.Pre[i].Absent {
+			m.Effects[i] = append(m.Effects[i], EffectMark{Ref: ref, UID: uid, Hash: hash})
+		}
+	}
+	raw, err := json.Marshal(map[int]Marks{e.Seq: m})
+	if err != nil {
+		return 0 // it has texts and numbers only
+	}
+	return len(raw) * 5 / 4
+}
+
+// Append makes the entries durable: one write, unless they are very large.
+func (s *Store) Append(ctx context.Context, j *Journal, entries []*Entry) error {
+	for _, e := range entries {
+		if err := e.tooLarge(); err != nil {
+			return k8sutil.Permanent(err)
+		}
+	}
+	for len(entries) > 0 {
+		n := oneChunk(entries)
+		if err := s.appendChunk(ctx, j, entries[:n:n]); err != nil {
+			return err
+		}
+		entries = entries[n:]
+	}
+	return nil
+}
+
+func (s *Store) appendChunk(ctx context.Context, j *Journal, entries []*Entry) error {
+	packed, err := pack(entries)
+	if err != nil {
+		return err
+	}
+	s.keep(j.Run, true) // whatever the answer will be
+	index := len(j.All())
+	c := &Chunk{index: index, Name: chunkName(s.Job, j.Run, index), entries: entries, Left: len(entries)}
+	c.begun = c.ahead(entries[0].Seq)
+	pieces := divide(packed, room(entries))
+	c.parts = len(pieces) - 1
+	if err := s.writeChunk(ctx, j, c, pieces); err != nil {
+		if index == 0 && !k8sutil.IsTransient(err) {
+			// Nobody needs what was written of it. Failing to delete it is no failure: see Prune.
+			_ = discard(ctx, s, j.Run)
+		}
+		return err
+	}
+	if index > 0 {
+		// A chunk that is missing later is noticed by the number.
+		data := map[string][]byte{"chunks": []byte(strconv.Itoa(index + 1))}
+		if j.Format < journalFormat {
+			// An earlier build must not go on with a journal that it cannot read any more.
+			header := j.Header
+			header.Format = journalFormat
+			if data["run"], err = json.Marshal(header); err != nil {
+				return fmt.Errorf("cannot encode the journal: %w", err)
+			}
+			j.Format = journalFormat
+		}
+		if err := s.patch(ctx, chunkName(s.Job, j.Run, 0), "", data); err != nil {
+			return err
+		}
+	}
+	for _, e := range entries {
+		e.Chunk = c
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.chunks = append(j.chunks, c)
+	return nil
+}
+
+// pack encodes what is stored of entries.
+func pack(entries []*Entry) ([]byte, error) {
+	records := make([]*Record, len(entries))
+	for i, e := range entries {
+		records[i] = &e.Record
+	}
+	raw, err := json.Marshal(records)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode the journal: %w", err)
+	}
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	if _, err := writer.Write(raw); err != nil {
+		return nil, fmt.Errorf("cannot compress the journal: %w", err)
+	}
+	if err := writer.Close(); err != nil {
+		return nil, fmt.Errorf("cannot compress the journal: %w", err)
+	}
+	return packed.Bytes(), nil
+}
+
+// divide cuts data into pieces, of which the first one has a size of its own.
+func divide(data []byte, first int) [][]byte {
+	size := min(len(data), first)
+	pieces := [][]byte{data[:size]}
+	for data = data[size:]; len(data) > 0; data = data[size:] {
+		size = min(len(data), chunkBytes)
+		pieces = append(pieces, data[:size])
+	}
+	return pieces
+}
+
+// writeChunk writes the Secrets of a chunk. It counts once its own Secret exists, so that this
+// one comes last. Of the first chunk it comes first, since what has none is a damaged journal: its
+// phase says whether the others are there.
+func (s *Store) writeChunk(ctx context.Context, j *Journal, c *Chunk, pieces [][]byte) error {
+	own := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{LabelJob: s.Job, LabelRun: j.Run}},
+		Data: map[string][]byte{
+			"units": pieces[0], "begun": []byte(strconv.Itoa(c.begun)), "format": []byte(strconv.Itoa(journalFormat)),
+		},
+	}
+	labels := maps.Clone(own.Labels)
+	if c.parts > 0 {
+		own.Data["parts"] = []byte(strconv.Itoa(c.parts))
+	}
+	phase := j.Phase
+	if c.index == 0 {
+		if c.parts > 0 {
+			phase = PhaseIncomplete
+		}
+		header, err := json.Marshal(j.Header)
+		if err != nil {
+			return fmt.Errorf("cannot encode the journal: %w", err)
+		}
+		own.Data["run"] = header
+		own.Labels[LabelPhase], own.Labels[labelNumber] = string(phase), strconv.Itoa(j.Number)
+	}
+	secrets := make([]*corev1.Secret, 0, len(pieces))
+	for i := 1; i < len(pieces); i++ {
+		secrets = append(secrets, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: partName(c.Name, i), Labels: labels}, Data: map[string][]byte{"units": pieces[i]},
+		})
+	}
+	if c.index == 0 {
+		secrets = append([]*corev1.Secret{own}, secrets...)
+	} else {
+		secrets = append(secrets, own)
+	}
+	for _, secret := range secrets {
+		live, err := store(ctx, s, secret)
+		if err != nil {
+			return err
+		}
+		if secret == own {
+			c.Created = live.CreationTimestamp
+		}
+	}
+	if c.index > 0 || phase != PhaseIncomplete {
+		return nil
+	}
+	return s.patch(ctx, c.Name, j.Phase, nil)
+}
+
+// store writes a Secret whose name holds the run: one that exists is this call's own earlier
+// attempt, or a leftover part of a chunk that was never finished.
+func store(ctx context.Context, s *Store, secret *corev1.Secret) (live *corev1.Secret, err error) {
+	err = s.Write(ctx, func(ctx context.Context) error {
+		live, err = s.Secrets.Create(ctx, secret, metav1.CreateOptions{})
+		if k8sutil.NamespaceGone(err) {
+			return err // of the namespace
+		}
+		if apierrors.IsAlreadyExists(err) {
+			live, err = s.Secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		}
+		return k8sutil.RetryConflict(err)
+	})
+	if err != nil {
+		return nil, s.failed(secret.Name, err)
+	}
+	return live, nil
+}
+
+// patchMarks writes marks, and the phase if it is not "". The marks of a chunk fit by its
+// construction; those of an earlier build's chunk may not. Then it loses first what tells edits
+// from what the run left, and then stays as it was marked before: an open journal that cannot be
+// closed is worse than an undo that has to look, and says so.
+func (s *Store) patchMarks(ctx context.Context, name string, p Phase, known map[int]Marks) error {
+	err := patchWith(ctx, s, name, p, known)
+	if k8sutil.IsTooLarge(err) {
+		err = patchWith(ctx, s, name, p, statesOnly(known))
+	}
+	if k8sutil.IsTooLarge(err) && p != "" {
+		err = s.patch(ctx, name, p, nil)
+	}
+	return err
+}
+
+func patchWith(ctx context.Context, s *Store, name string, p Phase, known map[int]Marks) error {
+	raw, err := json.Marshal(known)
+	if err != nil {
+		return fmt.Errorf("cannot encode the journal: %w", err)
+	}
+	return s.patch(ctx, name, p, map[string][]byte{"marks": raw})
+}
+
+// statesOnly are marks without hashes and effects.
+func statesOnly(known map[int]Marks) map[int]Marks {
+	short := make(map[int]Marks, len(known))
+	for seq, m := range known {
+		short[seq] = Marks{Steps: m.Steps, Unusable: m.Unusable}
+	}
+	return short
+}
