@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
-	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/execute"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -76,21 +76,8 @@ func (rp *reporter) snapshot(out outcome) *migration.Report {
 	if rp.Recorder.Journal != nil {
 		report.Run = rp.Recorder.Journal.Run
 	}
-	redacted(report)
+	findings.Redact(report)
 	return report
-}
-
-// redacted leaves out of the texts of a report what others must not read: they quote
-// addresses, and what the API server and controllers said.
-func redacted(r *migration.Report) {
-	r.Message = redact.URLs(r.Message)
-	for i := range r.Findings {
-		f := &r.Findings[i]
-		f.Problem, f.Command, f.Note, f.Hint = redact.URLs(f.Problem), redact.URLs(f.Command), redact.URLs(f.Note), redact.URLs(f.Hint)
-	}
-	for i := range r.Changes {
-		r.Changes[i].Message = redact.URLs(r.Changes[i].Message)
-	}
 }
 
 // conclude reports how a command ended.
@@ -243,12 +230,7 @@ func shortened(report *migration.Report) (published, []byte, error) {
 
 // emitEvents leaves one Event in each namespace that the run changed objects in.
 func (rp *reporter) emitEvents(ctx context.Context, report *migration.Report) {
-	touched := map[string]int{}
-	for _, ch := range report.Changes {
-		if ch.Verb != migration.Await && ch.Result != migration.ChangeNotStarted && ch.Result != migration.ChangeUnchanged && ch.Namespace != "" {
-			touched[ch.Namespace]++
-		}
-	}
+	touched := rp.Recorder.ChangedIn(rp.earlier)
 	kind := corev1.EventTypeNormal
 	if report.ExitCode() != migration.ExitOK {
 		kind = corev1.EventTypeWarning
@@ -294,18 +276,6 @@ func hasErrors(plan *migration.Plan) bool {
 
 func hasDeferred(findings []migration.Finding) bool {
 	return slices.ContainsFunc(findings, func(f migration.Finding) bool { return f.Severity == migration.Deferred })
-}
-
-func firstError(findings []migration.Finding) string {
-	for _, f := range findings {
-		if f.Severity == migration.Error {
-			if f.Object == "" {
-				return f.Problem
-			}
-			return f.Object + ": " + f.Problem
-		}
-	}
-	return ""
 }
 
 func writingUnits(plan *migration.Plan) int {

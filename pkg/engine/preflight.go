@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -217,7 +217,7 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 // refused completes an answer of the API server that a permission is missing: all that are
 // missing are named at once, of those that are needed. Any other error stays as it is.
 func (e asker) refused(ctx context.Context, needed []migration.Access, err error) error {
-	if !apierrors.IsForbidden(err) {
+	if k8sutil.RefusalOf(err).Kind != k8sutil.NoPermission {
 		return err
 	}
 	missing, failed := e.missing(ctx, needed)

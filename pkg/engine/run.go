@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
@@ -33,10 +32,10 @@ func (r *run) probed(ctx context.Context, plan *migration.Plan, out outcome) out
 	if plan.Probe == nil || out.result != migration.NothingToDo {
 		return out
 	}
-	findings := plan.Probe(ctx)
-	r.Findings.Add(findings...)
-	if hasErrors(&migration.Plan{Findings: findings}) {
-		return outcome{result: migration.FailedResult, message: firstError(findings) + "; nothing was changed"}
+	found := plan.Probe(ctx)
+	r.Findings.Add(found...)
+	if hasErrors(&migration.Plan{Findings: found}) {
+		return outcome{result: migration.FailedResult, message: findings.FirstError(found) + "; nothing was changed"}
 	}
 	return out
 }
@@ -147,7 +146,7 @@ func (e *Engine) Plan(ctx context.Context, job migration.Job) *migration.Report 
 	}
 	r.Findings.Add(plan.Findings...)
 	if hasErrors(plan) {
-		return r.conclude(ctx, outcome{result: migration.Refused, message: "a run would be refused: " + firstError(plan.Findings)})
+		return r.conclude(ctx, outcome{result: migration.Refused, message: "a run would be refused: " + findings.FirstError(plan.Findings)})
 	}
 	writes := 0
 	for i := range units {
@@ -438,6 +437,10 @@ func (r *run) checkBeforeStart(ctx context.Context, plan *migration.Plan, units 
 		})
 		return outcome{result: migration.Refused, message: "the plan may not end within --timeout; nothing was changed"}, false
 	}
+	if large := act.TooLarge(units); len(large) > 0 {
+		r.Findings.Add(slices.Concat(plan.Findings, large)...)
+		return outcome{result: migration.Refused, message: fmt.Sprintf("%s too large to be restored for certain; nothing was changed", migration.Count(len(large), "object")+act.VerbIs(len(large)))}, false
+	}
 	missing, err := r.preflight().missing(ctx, units)
 	if err != nil {
 		return r.nothingChanged(ctx, err), false
@@ -637,6 +640,8 @@ func (r *run) execute(parent, ctx context.Context, plan *migration.Plan, t execu
 	r.Log.Info("starting", zap.String("run", r.Recorder.Journal.Run), zap.Int("units", t.Size()))
 	r.e.opts.Progress.Start(t.Size())
 	defer r.e.opts.Progress.Stop()
+	ctx, release := lease.While(ctx, r.lock)
+	defer release()
 	x := r.executor(ctx, plan.Parallelism, plan.Serial)
 	err := x.Run(ctx, t)
 	if err == nil && ctx.Err() != nil {
@@ -783,6 +788,8 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 	ctx, cancel := limited(parent, limit, "the rollback", "--rollback-timeout")
 	defer cancel()
 	forgotten := p == journal.PhaseForward && r.e.opts.Resume == ResumeBack && r.Recorder.Journal.Forget()
+	ctx, release := lease.While(ctx, r.lock)
+	defer release()
 	if p == journal.PhaseForward {
 		p = journal.PhaseRollback
 	}
@@ -868,6 +875,10 @@ func (rp *reporter) cutOff(parent context.Context, err error) outcome {
 	if out, interrupted := rp.interruption(parent, err); interrupted {
 		return out
 	}
+	if written, ok := errors.AsType[*journal.WriteError](err); ok && k8sutil.RefusalOf(err).Kind == k8sutil.NoPermission {
+		rp.Findings.Add(act.PermissionLost("Secret "+written.Namespace+"/"+written.Name, err))
+		return outcome{result: migration.PartlyRestored, message: written.Error() + "; what was done stays, and the journal is open"}
+	}
 	advice := rp.RestoreAdvice()
 	if cut, ok := errors.AsType[*wait.CutOffError](err); ok {
 		// What to do first: the undo comes after it.
@@ -888,11 +899,15 @@ func (rp *reporter) stranded(parent context.Context, err error) (outcome, bool) 
 	}
 	if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
 		rp.Findings.Add(migration.Finding{
-			ID: "account-gone", Severity: migration.Error, Problem: gone.Error(),
+			ID: "account-gone", Severity: migration.Error, Problem: lease.GoneIn(err, gone).Error(),
 			Note: "Recreate the account with its permissions, or use another one. Run the job again: it goes on where this run stopped. " +
 				"The next upgrade by Helm recreates the account of a hook. If one is running already, there is nothing to do.",
 		})
 		return outcome{result: migration.PartlyRestored, message: "this account is gone: nothing could be written any more; what was done stays, and the journal is open"}, true
+	}
+	if refused, ok := errors.AsType[*lease.RefusedError](err); ok {
+		rp.Findings.Add(act.PermissionLost("Lease "+refused.Lease, refused))
+		return outcome{result: migration.PartlyRestored, message: refused.Error() + "; nothing could be written any more; what was done stays, and the journal is open"}, true
 	}
 	gone, ok := errors.AsType[*journal.StateGoneError](err)
 	if locked, isLocked := errors.AsType[*lease.LockedError](err); !ok && isLocked && locked.Deleted {
@@ -953,6 +968,7 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 	var timeout *act.TimeoutError
 	var signal act.SignalError
 	var home *stateNamespaceError
+	var large *journal.TooLargeError
 	switch {
 	case errors.As(err, &locked):
 		return outcome{result: migration.Locked, message: locked.Error() + "; nothing was changed"}
@@ -970,7 +986,10 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 	case errors.As(err, &home):
 		rp.Findings.Add(migration.Finding{ID: "state-namespace-unusable", Severity: migration.Error, Object: "Namespace " + home.namespace, Problem: home.Error(), Note: home.advice().Note, Command: home.advice().Command})
 		return outcome{result: migration.Refused, message: home.Error() + "; nothing was changed"}
-	case apierrors.IsForbidden(err):
+	case errors.As(err, &large):
+		rp.Findings.Add(act.Advised(migration.Finding{Severity: migration.Error, Problem: err.Error()}, err))
+		return outcome{result: migration.Refused, message: err.Error() + "; nothing was changed"}
+	case k8sutil.RefusalOf(err).Kind == k8sutil.NoPermission:
 		var all *PermissionError
 		if errors.As(asker{rp.e}.refused(ctx, asker{rp.e}.accessOf(rp.Job), err), &all) {
 			rp.Findings.Add(all.Findings...)
@@ -978,7 +997,11 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 		}
 		rp.Findings.Add(migration.Finding{ID: "permission-missing", Severity: migration.Error, Problem: err.Error(), Note: grant})
 		return outcome{result: migration.Refused, message: "a permission is missing; nothing was changed"}
-	case apierrors.IsUnauthorized(err):
+	case k8sutil.RefusalOf(err) == (k8sutil.Refusal{Kind: k8sutil.ByPolicy}):
+		// Who refuses it, nobody says.
+		rp.Findings.Add(act.Advised(migration.Finding{Severity: migration.Error, Problem: err.Error()}, err))
+		return outcome{result: migration.Refused, message: err.Error() + "; nothing was changed"}
+	case k8sutil.RefusalOf(err).Kind == k8sutil.NoAccount:
 		rp.Findings.Add(migration.Finding{ID: "credentials-refused", Severity: migration.Error, Problem: err.Error(), Note: "Log in again, or use another --context.", Command: "kubectl config get-contexts"})
 		return outcome{result: migration.FailedResult, message: "the API server " + rp.e.server + " does not accept the credentials; nothing was changed"}
 	case !rp.e.connected.Load() && k8sutil.IsTransient(err):
@@ -988,6 +1011,9 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 			Command: "kubectl cluster-info",
 		})
 		return outcome{result: migration.FailedResult, message: "cannot reach the API server " + rp.e.server + "; nothing was changed"}
+	}
+	if f, ok := act.OfState(err, rp.e.opts.StateNamespace); ok && !rp.Findings.HasError() {
+		rp.Findings.Add(f)
 	}
 	if !rp.Findings.HasError() {
 		rp.Findings.Add(act.Advised(migration.Finding{Severity: migration.Error, Problem: err.Error()}, err))
@@ -1009,10 +1035,10 @@ func (rp *reporter) reason(ctx context.Context, err error) string {
 		}
 	}
 	if n > 1 {
-		return fmt.Sprintf("%s failed, the first: %s", migration.Count(n, "object"), firstError(found))
+		return fmt.Sprintf("%s failed, the first: %s", migration.Count(n, "object"), findings.FirstError(found))
 	}
 	if n == 1 {
-		return firstError(found)
+		return findings.FirstError(found)
 	}
 	return err.Error()
 }

@@ -73,8 +73,8 @@ func (e *Engine) makeStateNamespace(ctx context.Context, refused error) error {
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return nil // another run was quicker
-	case k8sutil.IsTransient(err) || apierrors.IsUnauthorized(err):
-		return err
+	case k8sutil.RefusalOf(err).Kind != k8sutil.NoPermission:
+		return fmt.Errorf("cannot create the state namespace %s: %w", name, err)
 	}
 	return k8sutil.Permanent(&stateNamespaceError{namespace: name, err: err})
 }

@@ -37,8 +37,7 @@ func (s *Server) take(ctx context.Context, r *Request) *http.Response {
 func (s *Server) answer(ctx context.Context, r *Request) *http.Response {
 	code, v, err := s.carryOut(ctx, r)
 	if err != nil {
-		status := statusOf(err)
-		return respondJSON(int(status.Code), status)
+		return respondStatus(statusOf(err))
 	}
 	if w, ok := v.(*watcher); ok {
 		resp := respond(http.StatusOK, "application/json", nil)
@@ -63,6 +62,9 @@ func (s *Server) carryOut(ctx context.Context, r *Request) (int, any, error) {
 	}
 	if s.denied != nil && s.denied(Permission{r.Verb, r.Group, r.Plural, r.Subresource, r.Namespace}) {
 		return 0, nil, apierrors.NewForbidden(kind.Resource(), r.Name, fmt.Errorf("User %q cannot %s resource %q in API group %q", r.Actor, r.Verb, r.Plural, r.Group)) //nolint:staticcheck // the real server's words
+	}
+	if err := s.refused(r); err != nil {
+		return 0, nil, err
 	}
 	key := r.Key()
 	obj := s.objects[key]

@@ -109,6 +109,7 @@ type Server struct {
 	denied   func(Permission) bool
 	serving  map[schema.GroupResource][]string
 	admit    []func(*Request, Object)
+	refuses  func(*Request) error
 	seed     uint64
 	lag      time.Duration
 	seen     map[string]int
@@ -437,6 +438,9 @@ func (s *Server) create(r *Request, kind *Kind, obj Object) (Object, error) {
 	m["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
 	s.admitted(r, obj)
 	tidy(obj)
+	if err := tooLarge(kind, obj); err != nil {
+		return nil, err
+	}
 	if r.DryRun {
 		return obj, nil
 	}
@@ -502,6 +506,9 @@ func (s *Server) replace(r *Request, kind *Kind, key Key, obj Object) (Object, e
 	}
 	if equal(before, obj) {
 		return before, nil
+	}
+	if err := tooLarge(kind, obj); err != nil {
+		return nil, err
 	}
 	if !sameContent(before, obj) {
 		generation, _ := old["generation"].(int64)

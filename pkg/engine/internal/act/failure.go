@@ -53,6 +53,9 @@ func Advised(f migration.Finding, err error) migration.Finding {
 		f.ID, f.Command, f.Note = cmp.Or(st.ID, "not-ready"), st.Command, st.Note
 		return f
 	}
+	if told, ok := limited(f, err, ""); ok && !errors.As(err, &waited) {
+		return told
+	}
 	switch {
 	case errors.As(err, &waited):
 		return of(waited.Status)
@@ -60,13 +63,12 @@ func Advised(f migration.Finding, err error) migration.Finding {
 		return of(cutOff.Status)
 	case errors.As(err, &moved):
 		f.ID, f.Note = "changed-meanwhile", "Check the object, and run the job again. It makes a new plan."
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot"):
+	case k8sutil.RefusalOf(err).Kind == k8sutil.NoPermission:
 		f.ID, f.Note = "permission-missing", "Grant the missing verb to the account that runs the job, and run the job again."
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.ID, f.Note = "refused", "An admission policy, a quota or the schema refuses the object. Change that, and run the job again."
 	case k8sutil.FailedWebhook(err) != "":
-		f.ID, f.Command = "webhook-down", migration.Kubectl("", "get", "validatingwebhookconfigurations,mutatingwebhookconfigurations",
-			"-o", "custom-columns=NAME:.metadata.name,WEBHOOKS:.webhooks[*].name,SERVICES:.webhooks[*].clientConfig.service.name")
+		f.ID, f.Command = "webhook-down", findWebhooks
 		f.Note = fmt.Sprintf("The admission webhook %s does not answer. Start the pods of its Service, and run the job again. To find the Service:", k8sutil.FailedWebhook(err))
 	case k8sutil.IsTransient(err):
 		f.ID, f.Command = "api-server-trouble", "kubectl get --raw '/readyz?verbose'"

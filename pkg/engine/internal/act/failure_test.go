@@ -48,6 +48,8 @@ func TestErrorsInWords(t *testing.T) {
 	rbac := apierrors.NewForbidden(resource, "a", errors.New(`User "x" cannot create resource "things"`))
 	quota := apierrors.NewForbidden(resource, "a", errors.New("exceeded quota"))
 	const refusedHint = "An admission policy, a quota or the schema refuses the object. Change that, and run the job again."
+	const loadHint = "The API server took no requests of this job for longer than the job retries, and asks to wait 60 s. " +
+		"Find out what loads it, or give the job a lower --qps. Run the job again once it is ready: kubectl get --raw '/readyz?verbose'"
 	// Every error that is not known for something else may pass.
 	const busyHint = "The API server failed for longer than the job retries. Check its health, and run the job again: kubectl get --raw '/readyz?verbose'"
 	for name, tc := range map[string]struct {
@@ -70,7 +72,8 @@ func TestErrorsInWords(t *testing.T) {
 			"The admission webhook policy.example.com does not answer. Start the pods of its Service, and run the job again. To find the Service: " +
 				"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o 'custom-columns=NAME:.metadata.name,WEBHOOKS:.webhooks[*].name,SERVICES:.webhooks[*].clientConfig.service.name'", false, false,
 		},
-		"Busy":     {apierrors.NewTooManyRequestsError("later"), "Too many requests: later", busyHint, false, false},
+		"Busy":     {apierrors.NewServiceUnavailable("later"), "later", busyHint, false, false},
+		"Load":     {apierrors.NewTooManyRequests("later", 60), "later", loadHint, false, false},
 		"Named":    {k8sutil.Permanent(errors.New("Thing shop/a: is odd")), "is odd", "", false, false},
 		"Signal":   {SignalError{Signal: 15}, SignalError{Signal: 15}.Error(), busyHint, false, true},
 		"Locked":   {&lease.LockedError{Holder: "b"}, `another run holds the lock: "b"`, busyHint, false, true},

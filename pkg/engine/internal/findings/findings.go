@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -55,4 +56,30 @@ func (l *List) All() []migration.Finding {
 // HasError says whether one of them has the severity error.
 func (l *List) HasError() bool {
 	return slices.ContainsFunc(l.All(), func(f migration.Finding) bool { return f.Severity == migration.Error })
+}
+
+// FirstError is what the first finding that is an error says, "" if none is.
+func FirstError(findings []migration.Finding) string {
+	for _, f := range findings {
+		if f.Severity == migration.Error {
+			if f.Object == "" {
+				return f.Problem
+			}
+			return f.Object + ": " + f.Problem
+		}
+	}
+	return ""
+}
+
+// Redact leaves out of the texts of a report what others must not read: they quote
+// addresses, and what the API server and controllers said.
+func Redact(r *migration.Report) {
+	r.Message = redact.URLs(r.Message)
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Problem, f.Command, f.Note, f.Hint = redact.URLs(f.Problem), redact.URLs(f.Command), redact.URLs(f.Note), redact.URLs(f.Hint)
+	}
+	for i := range r.Changes {
+		r.Changes[i].Message = redact.URLs(r.Changes[i].Message)
+	}
 }

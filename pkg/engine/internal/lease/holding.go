@@ -19,6 +19,7 @@ type holding struct {
 	deadline deadline
 	renewed  chan struct{} // closed and replaced at each renewal, and when lost
 	lost     error
+	over     chan struct{} // closed when lost
 	held     bool
 }
 
@@ -70,6 +71,9 @@ func (h *holding) extend(began time.Time) {
 func (h *holding) lose(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.lost == nil {
+		close(h.over)
+	}
 	h.lost = err
 	close(h.renewed)
 	h.renewed = make(chan struct{})
@@ -110,9 +114,25 @@ func (h *holding) WasTaken() bool {
 	return h.held || h.lost != nil
 }
 
+// Lost is closed when the lock is lost: LossCause says why.
+func (h *holding) Lost() <-chan struct{} { return h.over }
+
 // LossCause returns why the lock was lost, nil if it was not.
 func (h *holding) LossCause() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lost
+}
+
+// While is ctx until the lock is lost: what a run waits for then, it cannot act on.
+func While(ctx context.Context, l Lease) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-l.Lost():
+			cancel(l.LossCause())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
 }

@@ -42,6 +42,42 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("another run holds the lock: %q", e.Holder)
 }
 
+// refusedFor is how long the renewal of a Lease may be refused on the merits until this process
+// counts it as lost: an API server that starts, or that learns late of a Role, refuses for a moment.
+// retryRefused is the pause between two attempts then.
+const (
+	refusedFor   = 5 * time.Second
+	retryRefused = time.Second
+)
+
+// RefusedError says that this run held the lock, and that the API server does not let it renew its
+// Lease any more: a permission, a quota or a policy.
+type RefusedError struct {
+	// Lease is its namespace and name.
+	Lease string
+	// Account is whom the API server took the request to come from; "" if it did not say.
+	Account string
+	Err     error
+}
+
+func (e *RefusedError) Error() string {
+	by := ""
+	if e.Account != "" {
+		by = fmt.Sprintf(" by account %s", e.Account)
+	}
+	return fmt.Sprintf("cannot renew Lease %s%s: %v", e.Lease, by, e.Err)
+}
+
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// GoneIn is what to tell of an account that is gone: with the Lease, if its renewal said so.
+func GoneIn(err error, gone *k8sutil.AccountGoneError) error {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return refused
+	}
+	return gone
+}
+
 // Lock is the Lease as this process holds it. The API server checks no fencing
 // token, so the holder does: a write may begin only while the lease it renewed
 // last is good, and must end before that. Two clocks of this process must agree: the
@@ -83,6 +119,8 @@ type Lock struct {
 	// number of this acquisition, which puts runs in order: the transitions that the
 	// Lease counts.
 	number int
+	// refusedSince is when the API server began to refuse the renewals; the zero time: it does not.
+	refusedSince time.Time
 
 	holding
 	stop    context.CancelFunc
@@ -96,7 +134,7 @@ func New(client coordinationv1.CoordinationV1Interface, namespace, identity stri
 	return &Lock{
 		client: client.Leases(namespace), namespace: namespace, identity: identity, log: log, read: read, account: account,
 		marks: map[string]bool{}, working: map[string]bool{}, turn: make(chan struct{}, 1),
-		holding: holding{duration: duration, renewed: make(chan struct{})},
+		holding: holding{duration: duration, renewed: make(chan struct{}), over: make(chan struct{})},
 	}
 }
 
@@ -301,15 +339,21 @@ func (l *Lock) renew(ctx context.Context) {
 	defer close(l.stopped)
 	every := time.NewTicker(l.duration / 5)
 	defer every.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-every.C:
+		case <-again:
 		}
+		again = nil
 		if err := l.renewOnce(ctx); err != nil {
 			if l.LossCause() != nil {
 				return
+			}
+			if isRefusal(err) {
+				again = time.After(retryRefused)
 			}
 			l.log.Debug("cannot renew the lock yet", zap.Error(err))
 		}
@@ -330,11 +374,12 @@ func (l *Lock) renewOnce(ctx context.Context) error {
 	err := l.write(ctx, &record)
 	switch {
 	case err == nil:
+		l.refusedSince = time.Time{}
 		l.extend(began)
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		// Somebody wrote it: see who.
 		if err := l.Peek(ctx); err != nil {
-			return err
+			return refused(l, began, err)
 		}
 		if l.isOurs() {
 			return k8sutil.Retryable(err)
@@ -347,8 +392,38 @@ func (l *Lock) renewOnce(ctx context.Context) error {
 		return k8sutil.Permanent(lost)
 	default:
 		if gone, ok := errors.AsType[*k8sutil.AccountGoneError](err); ok {
-			l.lose(gone)
+			l.lose(&RefusedError{Lease: l.String(), Account: l.About.User, Err: gone})
+			return err
 		}
+		return refused(l, began, err)
+	}
+	return err
+}
+
+// isRefusal says whether the API server refuses a renewal on the merits.
+func isRefusal(err error) bool {
+	return !k8sutil.IsTransient(err) || k8sutil.RefusalOf(err).Kind == k8sutil.NoAccount
+}
+
+// refused counts a renewal that the API server refuses on the merits. It is not carried out while
+// the reason lasts, and without it nothing may be written: the run ends, and does not wait for the
+// end of the Lease.
+func refused(l *Lock, began time.Time, err error) error {
+	refusal := k8sutil.RefusalOf(err)
+	switch {
+	case !isRefusal(err):
+	case l.refusedSince.IsZero():
+		l.refusedSince = began
+		l.log.Warn("the API server refuses to renew the lock; trying for "+refusedFor.String(), zap.Stringer("lease", l), zap.Error(err))
+	case refusal.Kind == k8sutil.NoAccount:
+		// It may be a token that was just rotated: see k8sutil.Account.
+	case time.Since(l.refusedSince) >= refusedFor:
+		lost := &RefusedError{Lease: l.String(), Account: l.About.User, Err: err}
+		if refusal.Kind == k8sutil.NoPermission {
+			lost.Account = refusal.By
+		}
+		l.lose(lost)
+		return k8sutil.Permanent(lost)
 	}
 	return err
 }

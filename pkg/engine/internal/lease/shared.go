@@ -17,6 +17,8 @@ type Lease interface {
 	WasTaken() bool
 	Acquisition() int
 	LossCause() error
+	// Lost is closed when the Lease is lost while it is held.
+	Lost() <-chan struct{}
 	// isMarked says whether the Lease says that a run of the job is open.
 	IsMarked(job string) bool
 	// release is told the jobs whose journals are all closed: their marks go.
@@ -224,6 +226,9 @@ func (s *Seat) LossCause() error {
 	}
 	return s.shared.lock.LossCause()
 }
+
+// Lost implements Lease.
+func (s *Seat) Lost() <-chan struct{} { return s.shared.lock.Lost() }
 
 // IsMarked does not wait while another job of this process waits for the Lease: to remove
 // a mark is not urgent.
