@@ -143,6 +143,7 @@ var contract = []struct {
 	// What is no event.
 	{reason: "no body", status: 400, want: bad("Bad payload syntax")},
 	{reason: "a body of nothing but space", body: "  ", status: 400, want: bad("EOF")},
+	{reason: "a compressed body is no JSON", body: "\x1f\x8b\x08", header: map[string]string{"Content-Encoding": "gzip"}, status: 400, want: bad(someInfo)},
 	{reason: "no JSON", body: "order created", status: 400, want: bad("invalid character 'o' looking for beginning of value")},
 	{reason: "JSON that ends early", body: `{"event-type":"a"`, status: 400, want: bad("unexpected EOF")},
 	{reason: "JSON that breaks off", body: `{"event-type":}`, status: 400, want: bad(someInfo)},
