@@ -62,7 +62,7 @@ var (
 //	404  another path
 //	413  the event is too large
 //	502  the sink did not take the event
-//	503  there was no slot in time, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
+//	503  there was no slot in time, or no memory, the sink failed too often a moment ago, or the Subscription cannot be found or has errors
 //
 // An answer has no body: the mesh would take it for another event.
 type Receiver struct {
@@ -150,6 +150,19 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	ctx, cancel := context.WithTimeout(q.Context(), meshTimeout)
 	defer cancel()
 	key := types.NamespacedName{Namespace: namespace, Name: name}
+	bytes := &share{of: r.options.Budget, room: func() {}}
+	defer bytes.end()
+	size := q.ContentLength
+	if size < 0 || size > maxEvent {
+		size = maxEvent
+	}
+	size += perMessage + perPost
+	if !bytes.take(size) {
+		r.count(key, "busy")
+		unavailable(w, time.Second)
+		return
+	}
+	defer bytes.give(size)
 	data, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxEvent))
 	if err != nil {
 		status := http.StatusBadRequest

@@ -242,3 +242,31 @@ func TestReceiverBoundsWhatIsInFlight(t *testing.T) {
 		}
 	}
 }
+
+// TestReceiverMemory: events of the mesh have the same budget of bytes as those of NATS, and are refused for a moment when there is no room. On f3299ef
+// each was read.
+func TestReceiverMemory(t *testing.T) {
+	s := startMeshSink(t, ordersSink)
+	s.receiver.options.Budget = NewBudget(0)
+	all := &share{of: s.receiver.options.Budget, room: func() {}}
+	var got []int
+	ask := func() {
+		t.Helper()
+		w := s.post(http.MethodPost, "/deliver/shop/orders", strings.Repeat("x", 1<<20), nil)
+		got = append(got, w.Code)
+		if w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "1" {
+			t.Errorf("refused with %v", w.Header())
+		}
+	}
+	ask()
+	all.force(least - 1<<20)
+	ask()
+	all.give(least - 1<<20)
+	ask()
+	if diff := cmp.Diff([]int{204, 503, 204}, got); diff != "" || s.requests() != 2 {
+		t.Errorf("%d requests (-want +got):\n%s", s.requests(), diff)
+	}
+	if b := s.receiver.options.Budget; b.used != 0 || len(b.waiting) > 0 {
+		t.Errorf("at the end %d bytes are used, and %d wait", b.used, len(b.waiting))
+	}
+}

@@ -20,8 +20,9 @@ const (
 	// sinkTimeout is how long a sink may take for one event of NATS.
 	sinkTimeout = 30 * time.Second
 	dialTimeout = 5 * time.Second
-	// idleConnections to one sink, and how long they stay.
+	// idleConnections to one sink, allIdle to all of them, and how long they stay. Each has some 20 KiB, which no budget counts.
 	idleConnections = 100
+	allIdle         = 1000
 	idleConnection  = 90 * time.Second
 )
 
@@ -55,6 +56,7 @@ func NewSender(dnsServer string) *Sender {
 		},
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: idleConnections,
+		MaxIdleConns:        allIdle,
 		IdleConnTimeout:     idleConnection,
 		DisableCompression:  true,
 	}}

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,5 +181,54 @@ func TestRefusedEventsStopNobody(t *testing.T) {
 			}
 			d.Stop(orders)
 		})
+	}
+}
+
+// TestBlocking: in order, one event stops all later ones, and it is known which and since when. What became a dead letter is known, too. On f3299ef
+// neither was.
+func TestBlocking(t *testing.T) {
+	var takes atomic.Bool
+	d := toSink(t, func(w http.ResponseWriter, r *http.Request) {
+		if !takes.Load() && r.Host != "letters" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	js, publish, told := orderEvents(t, true)
+	began := time.Now()
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1}, Source{js.Conn(), "s", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	publish(7, "a.b")
+	if got := next(t, told); !strings.HasPrefix(got, "1 -NAK") {
+		t.Fatalf("NATS was told %q", got)
+	}
+	got := d.Health(orders)
+	if got.Blocking.ID != "7" || got.Blocking.Since.Before(began) || got.Blocking.Since.After(time.Now()) || !got.Letter.IsZero() {
+		t.Errorf("an event stops all later ones: %+v", got)
+	}
+	takes.Store(true)
+	for next(t, told) != "1 +ACK" {
+	}
+	poll.Until(t, 20*time.Second, "nothing blocks", func(context.Context) error {
+		if is := d.Health(orders).Blocking; is != (Blocking{}) {
+			return fmt.Errorf("%+v", is)
+		}
+		return nil
+	})
+	d.Stop(orders)
+
+	takes.Store(false)
+	d.options.DeadLetterSink = &url.URL{Scheme: "http", Host: "letters"}
+	if err := d.Set(orders, Settings{Sink: ordersSink.Sink, MaxInFlight: 1}, Source{js.Conn(), "s", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	publish(8, "a.b")
+	for next(t, told) != "2 +ACK" {
+	}
+	if got := d.Health(orders); got.Letter.Before(began) || got.Blocking.ID != "" || got.Problem == "" {
+		t.Errorf("an event became a dead letter: %+v", got)
+	}
+	if err := d.StopAll(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -216,9 +216,13 @@ func TestBenchMemory(t *testing.T) {
 			}
 		}
 		create := r.controller("pod-1", "--lease-duration=1s")
-		for i := range tc.subscribers {
-			r.await(fmt.Sprintf("s%d", i), "ready", ready)
-		}
+		poll.Until(t, 10*time.Minute, "all Subscriptions have a consumer", func(ctx context.Context) error {
+			s, err := r.manager.Stream(ctx, backend.Stream)
+			if err == nil && s.CachedInfo().State.Consumers < tc.subscribers {
+				err = fmt.Errorf("%d of %d", s.CachedInfo().State.Consumers, tc.subscribers)
+			}
+			return err
+		})
 		create.Kill()
 		if tc.larger == 0 {
 			r.fill(t, tc.subscribers, tc.events)
