@@ -408,10 +408,9 @@ func (c *checker) decided(w Write, r *record, plan span) {
 	}
 }
 
-// labelledAt says whether a run's label was there when an object was created, or
-// was to be within a moment. The controller that creates a side effect then cannot be told from the
-// controllers: what is there after the label, and was not there when the run looked, is
-// taken for theirs, also if it is a user's.
+// labelledAt says whether a run's label was there when an object was created. A user who creates a
+// side effect then cannot be told from the controllers: what is there after the label, and was not
+// there when the label was written, is taken for theirs.
 func (c *checker) labelledAt(space string, created Write) bool {
 	for _, w := range c.past {
 		if w.Key.Plural != "namespaces" || w.Key.Name != space || w.After == nil || !isRun(w.Actor) {
@@ -423,8 +422,8 @@ func (c *checker) labelledAt(space string, created Write) bool {
 		}
 		// A user who removes the label and sets it again cannot be told from the run. A
 		// reconciliation that began while it was set may end later.
-		if created.Time.After(w.Time.Add(-c.freshFor())) && created.Time.Before(c.unlabelled(w).Add(time.Second)) &&
-			(created.Time.Before(w.Time) || c.labelledDuring(w.Key, created.Time.Add(-time.Second), created.Time)) {
+		if created.Version > w.Version && created.Time.Before(c.unlabelled(w).Add(time.Second)) &&
+			c.labelledDuring(w.Key, created.Time.Add(-time.Second), created.Time) {
 			return true
 		}
 	}

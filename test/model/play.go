@@ -157,6 +157,7 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 		s.undo.kill, s.undo.term, s.undo.broken = nil, nil, false
 		s.undo.opts.Timeout = 0
 	}
+	s.rush(r)
 	return s
 }
 

@@ -271,6 +271,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 				return k8sutil.Permanent(err)
 			}
 			a.storedOtherwise(ch.Ref, lost)
+			a.noteOthers(ctx, e, i, live.GetResourceVersion())
 			if ch.Subresource == "" {
 				e.SetLatest(ch.Ref, live)
 			}
@@ -315,6 +316,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 				try.Refused()
 			}
 			a.Recorder.SetHash(e, i, live)
+			a.noteOthers(ctx, e, i, live.GetResourceVersion())
 			return nil
 		}
 		decided := asDecided(ch, live)

@@ -1,7 +1,12 @@
 package act
 
 import (
+	"context"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
@@ -9,9 +14,72 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
+// NoteEffect keeps what is known of an object in the place of a side effect of change i, unless
+// something is known already: what is seen first is nearest to what a controller has made.
+func (a *Actor) NoteEffect(e *journal.Entry, i int, mark journal.EffectMark) {
+	a.Recorder.Mu.Lock()
+	defer a.Recorder.Mu.Unlock()
+	s := &e.Steps[i]
+	if !slices.ContainsFunc(s.Effects, func(known journal.EffectMark) bool { return known.Ref == mark.Ref }) {
+		s.Effects = append(slices.Clip(s.Effects), mark)
+	}
+}
+
+// EffectMark is what there is to know an object by that a controller made because of a change.
+func (a *Actor) EffectMark(e *journal.Entry, ref migration.Ref, live *unstructured.Unstructured) journal.EffectMark {
+	mark := journal.EffectMark{Ref: ref, UID: live.GetUID()}
+	if !e.Read {
+		// What is there after a kill may have been edited already.
+		mark.Hash = patch.Hash(live, a.Recorder.Ignored)
+	}
+	return mark
+}
+
+// noteOthers notes which of the side effects of change i existed when it took effect, at that
+// version of its object: somebody else has made them since the journal was written.
+func (a *Actor) noteOthers(ctx context.Context, e *journal.Entry, i int, version string) {
+	for _, ref := range e.Pre[i].Absent {
+		uid, known := a.existedAt(ctx, ref, version)
+		if known && uid == "" {
+			continue
+		}
+		if e.Read {
+			uid = "" // the version may be later than the change: it may be an effect
+		}
+		a.NoteEffect(e, i, journal.EffectMark{Ref: ref, UID: uid, Theirs: true})
+	}
+}
+
+// existedAt looks for an object as it was when another one got the version: what existed then
+// does not exist because of that one. uid is "" if there was none. known is false if the API
+// server does not tell any more; it forgets after some minutes.
+func (a *Actor) existedAt(ctx context.Context, ref migration.Ref, version string) (uid types.UID, known bool) {
+	if version == "" {
+		return "", false
+	}
+	var list *unstructured.UnstructuredList
+	err := a.Writer.Read(ctx, func(ctx context.Context) (err error) {
+		// Before Kubernetes 1.19 it is the limit that makes a list one of exactly this version.
+		list, err = ref.Resource.In(a.Writer.Reader, ref.Namespace).List(ctx, metav1.ListOptions{
+			FieldSelector: "metadata.name=" + ref.Name, ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Limit: 1,
+		})
+		return err
+	})
+	if err != nil {
+		return "", false
+	}
+	for j := range list.Items {
+		if list.Items[j].GetName() == ref.Name {
+			return list.Items[j].GetUID(), true
+		}
+	}
+	return "", true
+}
+
 // IsEffect says whether a live object is one that a controller made because of
 // change i. careful: long after, so that only what the journal knows counts, unedited.
-func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured, careful bool) (bool, error) {
+// version is that of the changed object while the change was made, "" if it is not known.
+func (a *Actor) IsEffect(ctx context.Context, e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured, careful bool, version string) (bool, error) {
 	a.Recorder.Mu.Lock()
 	effects := e.Steps[i].Effects
 	a.Recorder.Mu.Unlock()
@@ -21,10 +89,13 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 		}
 		edited := known.Hash != patch.Hash(live, a.Recorder.Ignored)
 		switch {
-		case known.UID == live.GetUID() && known.Hash == "":
+		case known.Theirs && known.UID == "":
+			a.LeaveEffect(ref, "it did not exist before the run, and there is no proof that it was created after the change of the run")
+			return false, nil
+		case known.Theirs, known.UID != live.GetUID():
+			return false, nil // it was there before, or somebody has made another one
+		case known.Hash == "":
 			a.Findings.Tell(DeletedUnproven(ref))
-		case known.UID != live.GetUID():
-			return false, nil // it was deleted, and somebody made another one
 		case edited && careful:
 			return false, &write.ChangedError{Ref: ref, Problem: "was edited after the run; it is left alone"}
 		case edited:
@@ -37,13 +108,7 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 	}
 	if careful && e.Done {
 		// It did not exist when the run ended: somebody made it later.
-		a.Findings.Tell(migration.Finding{
-			ID: "effect-left", Severity: migration.Warning, Object: ref.String(),
-			Problem: "left as it is: it did not exist before the run, nor when the run ended. A controller may have created it because of the run",
-			Note:    "If nobody needs it, delete it.",
-			Command: migration.Kubectl(ref.Namespace, "delete", ref.GroupResource().String(), ref.Name),
-		})
-		a.LeftEffects.Add(1)
+		a.LeaveEffect(ref, "it did not exist before the run, nor when the run ended")
 		return false, nil
 	}
 	// It did not exist when the unit ended, or the unit did not end. What is older than
@@ -52,8 +117,23 @@ func (a *Actor) IsEffect(e *journal.Entry, i int, ref migration.Ref, live *unstr
 	if made.Before(&e.Chunk.Created) {
 		return false, nil
 	}
+	if uid, told := a.existedAt(ctx, ref, version); !told || uid == live.GetUID() {
+		a.LeaveEffect(ref, "it did not exist before the run, and there is no proof that it was created after the change of the run")
+		return false, nil
+	}
 	a.Findings.Tell(DeletedUnproven(ref))
 	return true, nil
+}
+
+// LeaveEffect says that an object stays which may be a side effect.
+func (a *Actor) LeaveEffect(ref migration.Ref, why string) {
+	a.Findings.Tell(migration.Finding{
+		ID: "effect-left", Severity: migration.Warning, Object: ref.String(),
+		Problem: "left as it is: " + why + ". A controller may have created it because of the run",
+		Note:    "If nobody needs it, delete it.",
+		Command: migration.Kubectl(ref.Namespace, "delete", ref.GroupResource().String(), ref.Name),
+	})
+	a.LeftEffects.Add(1)
 }
 
 // DeletedUnproven is the finding about an object that was deleted as a side effect

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -35,6 +37,12 @@ func TestIsEffect(t *testing.T) {
 		careful bool
 		want    bool
 		moved   bool
+		// before: it existed when the change took effect; theirs: that was noted.
+		before, theirs bool
+		// untold: the run that made the change could not tell what existed then.
+		untold bool
+		// unknown: nobody can tell what existed then.
+		unknown bool
 		// told: a finding says what was deleted without proof.
 		told bool
 	}{
@@ -50,7 +58,13 @@ func TestIsEffect(t *testing.T) {
 		"KilledYounger":  {reason: "the unit did not end: what is younger than the journal may be of it", live: live("1", "a", time.Second), state: journal.StepUnknown, want: true, told: true},
 		"KilledSameTime": {reason: "times have whole seconds", live: live("1", "a", 0), state: journal.StepUnknown, want: true, told: true},
 		"KilledOlder":    {reason: "what is older than the journal is not", live: live("1", "a", -time.Second), state: journal.StepUnknown},
-		"Reverting":      {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: journal.StepReverting, want: true, told: true},
+		// On f3299ef the next four were deleted: an object that a person had made after the journal was written, and before the change.
+		"Before":        {reason: "what existed when the change took effect is not because of it", live: live("1", "a", time.Second), state: journal.StepUnknown, before: true, told: true},
+		"BeforeUndo":    {reason: "also in an undo of a unit that did not end", live: live("1", "a", time.Second), state: journal.StepUnknown, careful: true, before: true, told: true},
+		"BeforeNoted":   {reason: "the run that made the change has seen it", live: live("1", "a", time.Second), state: journal.StepDone, theirs: true},
+		"BeforeUntold":  {reason: "and if that run could not tell", live: live("1", "a", time.Second), state: journal.StepDone, untold: true, told: true},
+		"BeforeUnknown": {reason: "without proof it is left, and said", live: live("1", "a", time.Second), state: journal.StepUnknown, unknown: true, told: true},
+		"Reverting":     {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: journal.StepReverting, want: true, told: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &journal.Entry{
@@ -62,11 +76,35 @@ func TestIsEffect(t *testing.T) {
 				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, UID: noted.GetUID(), Hash: patch.Hash(noted, nil)}}
 			}
 			e.Done = tc.state == journal.StepDone
-			a := &Actor{Findings: findings.New(zap.NewNop()), Recorder: &journal.Recorder{}}
-			got, err := a.IsEffect(e, 0, broker, tc.live, tc.careful)
+			api := enginetest.NewAPI(t)
+			if tc.before {
+				api.Put(made(tc.live))
+			}
+			version := api.Put(enginetest.Make("Thing", "namespace", "labelled")).GetResourceVersion()
+			if !tc.before {
+				api.Put(made(tc.live))
+			}
+			if tc.unknown {
+				api.Fail(enginetest.Fault{Verb: "list", Err: apierrors.NewResourceExpired("too old")})
+			}
+			a := &Actor{Findings: findings.New(zap.NewNop()), Recorder: &journal.Recorder{}, Writer: &write.Writer{Reader: api, Read: enginetest.Direct}}
+			if tc.theirs {
+				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, UID: tc.live.GetUID(), Theirs: true}}
+			}
+			if tc.untold {
+				e.Steps[0].Effects = []journal.EffectMark{{Ref: broker, Theirs: true}}
+			}
+			got, err := a.IsEffect(t.Context(), e, 0, broker, tc.live, tc.careful, version)
 			if got != tc.want || (err != nil) != tc.moved || (len(a.Findings.All()) > 0) != tc.told {
 				t.Errorf("%s: got %t, %v, findings %v", tc.reason, got, err, a.Findings.All())
 			}
 		})
 	}
+}
+
+// made is such an object as the API holds it.
+func made(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	own := obj.DeepCopy()
+	own.SetKind("Broker")
+	return own
 }

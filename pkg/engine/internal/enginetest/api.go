@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +56,41 @@ type API struct {
 	away map[string]bool
 	// admit changes what is stored.
 	admit func(*unstructured.Unstructured)
+	// past are the writes so far.
+	past []past
+}
+
+// past is one write: object is nil if it was deleted then.
+type past struct {
+	version int
+	ref     migration.Ref
+	object  *unstructured.Unstructured
+}
+
+// wrote keeps a write.
+func (api *API) wrote(ref migration.Ref, object *unstructured.Unstructured) {
+	api.past = append(api.past, past{api.number, ref, object})
+}
+
+// exactly answers a list with what there was at the version that it asks for.
+func (api *API) exactly(a clienttesting.ListActionImpl) *unstructured.UnstructuredList {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	at, err := strconv.Atoi(a.ListOptions.ResourceVersion)
+	api.must(err)
+	then := map[migration.Ref]*unstructured.Unstructured{}
+	for _, w := range api.past {
+		if w.version <= at {
+			then[w.ref] = w.object
+		}
+	}
+	list := &unstructured.UnstructuredList{}
+	for ref, obj := range then {
+		if obj != nil && ref.GroupVersionResource == a.GetResource() && ref.Namespace == a.GetNamespace() {
+			list.Items = append(list.Items, *obj.DeepCopy())
+		}
+	}
+	return list
 }
 
 // Admit makes the API store what f makes of an object that is created or patched, as a schema or a webhook does.
@@ -191,6 +227,7 @@ func (api *API) Edit(ref migration.Ref, change func(*unstructured.Unstructured))
 
 // Remove is what others delete.
 func (api *API) Remove(ref migration.Ref) {
+	api.deleted(RefTo(api.Live(ref)))
 	api.must(api.Tracker().Delete(ref.GroupVersionResource, ref.Namespace, ref.Name))
 }
 
@@ -241,6 +278,15 @@ func (api *API) stamp(obj, before *unstructured.Unstructured) {
 	if created := obj.GetCreationTimestamp(); created.IsZero() {
 		obj.SetCreationTimestamp(metav1.Now())
 	}
+	api.wrote(RefTo(obj), obj.DeepCopy())
+}
+
+// deleted counts a deletion as a write.
+func (api *API) deleted(ref migration.Ref) {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	api.number++
+	api.wrote(ref, nil)
 }
 
 func (api *API) next(a clienttesting.Action) *Fault {
@@ -303,13 +349,17 @@ func (c copies) Stop() {
 func (api *API) carryOut(a clienttesting.Action) (runtime.Object, error) {
 	gvr := a.GetResource()
 	switch a := a.(type) {
+	case clienttesting.ListActionImpl:
+		if a.ListOptions.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+			return api.exactly(a), nil
+		}
 	case clienttesting.CreateActionImpl:
 		obj := a.Object.(*unstructured.Unstructured).DeepCopy()
 		api.admitted(obj)
-		api.stamp(obj, &unstructured.Unstructured{Object: map[string]any{}})
 		if len(a.CreateOptions.DryRun) > 0 {
 			return obj, nil
 		}
+		api.stamp(obj, &unstructured.Unstructured{Object: map[string]any{}})
 		return obj, api.Tracker().Create(gvr, obj, a.GetNamespace())
 	case clienttesting.DeleteActionImpl:
 		stored, err := api.Tracker().Get(gvr, a.GetNamespace(), a.GetName())
@@ -321,6 +371,7 @@ func (api *API) carryOut(a clienttesting.Action) (runtime.Object, error) {
 			return nil, conflict(gvr, a.GetName())
 		}
 		if len(live.GetFinalizers()) == 0 {
+			api.deleted(RefTo(live))
 			return nil, api.Tracker().Delete(gvr, a.GetNamespace(), a.GetName())
 		}
 		if live.GetDeletionTimestamp() == nil {
@@ -372,6 +423,7 @@ func (api *API) patch(a clienttesting.PatchActionImpl, live *unstructured.Unstru
 	}
 	api.admitted(after)
 	if live.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 {
+		api.deleted(RefTo(live))
 		return after, api.Tracker().Delete(gvr, a.GetNamespace(), a.GetName())
 	}
 	return api.Put(after), nil

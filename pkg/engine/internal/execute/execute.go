@@ -447,6 +447,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 			}
 		}
 		conditions := append(x.r.After(e, i), x.r.Job.Await(ch)...)
+		conditions = append(sees(x.r, e, i, conditions), conditions...)
 		if len(conditions) > 0 {
 			limit := ctx
 			if !begun && journal.FirstWrite(e.Unit.Changes[i:]) >= 0 {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
-	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/rollback"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
@@ -167,17 +166,32 @@ func (x *Executor) recordEffects(ctx context.Context, e *journal.Entry, i int) {
 			return
 		}
 		if live := all[ref]; live != nil {
-			known := journal.EffectMark{Ref: ref, UID: live.GetUID()}
-			if !e.Read {
-				// What is there after a kill may have been edited already.
-				known.Hash = patch.Hash(live, x.r.Recorder.Ignored)
-			}
-			effects = append(effects, known)
+			x.r.NoteEffect(e, i, x.r.EffectMark(e, ref, live))
 		}
 	}
-	x.r.Recorder.Mu.Lock()
-	defer x.r.Recorder.Mu.Unlock()
-	e.Steps[i].Effects = effects
+}
+
+// sees is a condition that always holds, and notes what a controller makes because of a change as
+// soon as the watches of the other conditions show it: before anybody edits it.
+func sees(a *act.Actor, e *journal.Entry, i int, conditions []migration.Condition) []migration.Condition {
+	var watched []migration.Ref
+	var on []migration.Subject
+	for _, ref := range e.Pre[i].Absent {
+		if slices.ContainsFunc(conditions, func(c migration.Condition) bool { return slices.Contains(c.On, ref.Subject()) }) {
+			watched, on = append(watched, ref), append(on, ref.Subject())
+		}
+	}
+	if len(watched) == 0 {
+		return nil
+	}
+	return []migration.Condition{{On: on, Text: "what a controller makes", Eval: func(v migration.View) migration.Status {
+		for _, ref := range watched {
+			if live := v.Get(ref.Subject()); live != nil {
+				a.NoteEffect(e, i, a.EffectMark(e, ref, live))
+			}
+		}
+		return migration.Status{State: migration.Met}
+	}}}
 }
 
 // RecordLateEffects notes what controllers made only after the units had ended.

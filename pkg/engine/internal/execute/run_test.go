@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/actortest"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -407,7 +408,14 @@ func TestEffectsAreNoted(t *testing.T) {
 		read   bool
 		noted  int
 		hash   bool
+		// before: it is made before the change takes effect; seen: it is watched.
+		before, seen bool
+		theirs       bool
 	}{
+		// On f3299ef it was taken for an effect, and an undo deleted it.
+		"Before": {reason: "what a person has made before the change took effect is his", before: true, noted: 1, theirs: true},
+		// On f3299ef the edit was noted as what the controller had made, and an undo deleted it.
+		"Seen":      {reason: "what is watched is noted before anybody edits it", seen: true, noted: 1, hash: true},
 		"AtTheEnd":  {reason: "what is there when its unit ends", noted: 1, hash: true},
 		"Late":      {reason: "or when the run does", late: true, noted: 1, hash: true},
 		"Unread":    {reason: "nobody can tell", fault: true},
@@ -416,15 +424,39 @@ func TestEffectsAreNoted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := enginetest.NewAPI(t, enginetest.Make("Thing", "a", "old"))
-				p := &play{api: api, a: actortest.New(api, &enginetest.Job{}), progress: &progress{}}
+				var once sync.Once
+				thing, on := ref("a"), []migration.Subject{ref("a").Subject()}
+				if tc.seen {
+					on = append(on, broker.Subject())
+				}
+				await := migration.Condition{Text: "the controller", On: on, Eval: func(migration.View) migration.Status {
+					if tc.late || tc.before {
+						return migration.Status{State: migration.Met}
+					}
+					once.Do(func() {
+						api.Put(enginetest.Make("Broker", "default", ""))
+						if tc.seen {
+							time.AfterFunc(time.Second, func() {
+								api.Edit(broker, enginetest.Set("edited"))
+								time.Sleep(time.Second)
+								api.Edit(thing, func(obj *unstructured.Unstructured) { obj.Object["status"] = "ready" })
+							})
+						}
+					})
+					if live := api.Live(thing); tc.seen && live.Object["status"] == nil {
+						return migration.Status{Message: "not yet"}
+					}
+					return migration.Status{State: migration.Met}
+				}}
+				p := &play{api: api, a: actortest.New(api, &enginetest.Job{Awaited: map[string][]migration.Condition{"a": {await}}}), progress: &progress{}}
 				ch := patching("a")
 				ch.SideEffects = []migration.Ref{broker}
 				e := actortest.Journaled(t, p.a, unit(ch))[0]
 				e.Read = tc.read
 				if tc.fault {
-					api.Fail(enginetest.Fault{Verb: "list", Err: forbidden})
+					api.Fail(enginetest.Fault{Verb: "list"}, enginetest.Fault{Verb: "list"}, enginetest.Fault{Verb: "list", Err: forbidden})
 				}
-				if !tc.late {
+				if tc.before {
 					api.Put(enginetest.Make("Broker", "default", ""))
 				}
 				x := New(t.Context(), p.a, Options{Unready: 1, Progress: p.progress})
@@ -437,7 +469,9 @@ func TestEffectsAreNoted(t *testing.T) {
 					x.RecordLateEffects(t.Context())
 					x.RecordLateEffects(t.Context())
 				}
-				if got := e.Steps[0].Effects; len(got) != tc.noted || len(got) > 0 && (got[0].Hash != "") != tc.hash {
+				got := e.Steps[0].Effects
+				if len(got) != tc.noted || len(got) > 0 && ((got[0].Hash != "") != tc.hash || got[0].Theirs != tc.theirs) ||
+					tc.seen && got[0].Hash == patch.Hash(api.Live(broker), nil) {
 					t.Errorf("%s: %v", tc.reason, got)
 				}
 			})

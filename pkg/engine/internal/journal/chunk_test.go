@@ -49,7 +49,7 @@ func know(entries []*Entry) {
 			e.Unusable[i] = types.UID(strings.Repeat("u", 36))
 			e.Steps[i] = Step{State: StepDone, hash: strings.Repeat("h", 32)}
 			for _, ref := range e.Pre[i].Absent {
-				e.Steps[i].Effects = append(e.Steps[i].Effects, EffectMark{ref, types.UID(strings.Repeat("u", 36)), strings.Repeat("h", 32)})
+				e.Steps[i].Effects = append(e.Steps[i].Effects, EffectMark{Ref: ref, UID: types.UID(strings.Repeat("u", 36)), Hash: strings.Repeat("h", 32)})
 			}
 		}
 	}

@@ -197,6 +197,9 @@ type EffectMark struct {
 	Ref  migration.Ref `json:"ref"`
 	UID  types.UID     `json:"uid"`
 	Hash string        `json:"hash"`
+	// Theirs: it was there before the change was made, and is none of its effects. Without UID:
+	// nobody could tell.
+	Theirs bool `json:"theirs,omitempty"`
 }
 
 // Marks is what the journal keeps of an entry in addition to the entry itself: format 2.

@@ -77,7 +77,7 @@ func TestMarksRoundTrip(t *testing.T) {
 	}
 	want := []Step{
 		{State: StepDone, hash: "h0"}, {State: StepDone},
-		{State: StepBegun, Effects: []EffectMark{{enginetest.Ref("Broker", "default"), "uid", "hash"}}},
+		{State: StepBegun, Effects: []EffectMark{{Ref: enginetest.Ref("Broker", "default"), UID: "uid", Hash: "hash"}, {Ref: enginetest.Ref("Broker", "theirs"), UID: "other", Theirs: true}}},
 		{State: StepReverting}, {State: StepLeft},
 	}
 	e.Steps = slices.Clone(want)

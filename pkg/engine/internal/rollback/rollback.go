@@ -160,6 +160,8 @@ type Rollback struct {
 	effects []effect
 	// removed are the hashes of what a controller had made and was deleted.
 	removed map[migration.Ref]string
+	// versions are those of the objects that were patched back, as the answers showed them.
+	versions map[migration.Ref]string
 	// others are objects in the place of side effects that others had made.
 	others map[types.UID]bool
 }
@@ -186,7 +188,10 @@ const (
 
 // New returns a rollback that has undone nothing yet.
 func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
-	return &Rollback{r: a, waiter: w, careful: careful, objects: objects{w: a.Writer}}
+	return &Rollback{
+		r: a, waiter: w, careful: careful, objects: objects{w: a.Writer},
+		removed: map[migration.Ref]string{}, others: map[types.UID]bool{}, versions: map[migration.Ref]string{},
+	}
 }
 
 // Run undoes the whole journal. It returns an error only if the rollback
@@ -287,6 +292,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 	if v.isInForce(ctx, e.entry, e.change) {
 		return nil, nil // somebody has made the same change since: what comes of it is wanted
 	}
+	untouched := v.isUntouched(ctx, e.of)
 	for _, ref := range e.refs {
 		live, err := v.objects.live(ctx, ref, "", true)
 		if err != nil {
@@ -307,6 +313,13 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 		if !late && (!removed || former != patch.Hash(live, v.r.Recorder.Ignored)) {
 			continue
 		}
+		if !untouched {
+			v.mu.Lock()
+			v.others[live.GetUID()] = true
+			v.mu.Unlock()
+			v.r.LeaveEffect(ref, "it was created since the change was undone, and somebody else has changed "+e.of.String()+" meanwhile")
+			continue
+		}
 		if _, err := v.deleteLive(ctx, ref, live, nil); err != nil {
 			return nil, err
 		}
@@ -316,6 +329,16 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 		back = &ref
 	}
 	return back, nil
+}
+
+// isUntouched says whether nobody has changed an object since it was patched back. Somebody who has
+// may have made the same change, and have undone it: what a controller has made of that is his.
+func (v *Rollback) isUntouched(ctx context.Context, ref migration.Ref) bool {
+	v.mu.Lock()
+	version := v.versions[ref]
+	v.mu.Unlock()
+	live, err := v.objects.live(ctx, ref, "", true)
+	return err == nil && live != nil && version != "" && live.GetResourceVersion() == version
 }
 
 // askProtector notes which objects the rollback of these units may delete, and asks the job
@@ -447,7 +470,10 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 	if len(absent) == 0 {
 		return v.Change(ctx, e, i)
 	}
-	if !state.IsReverting() && v.isInForce(ctx, e, i) {
+	// The version of the patched object as long as it is as the run patched it; "" if it is not.
+	version := ""
+	if live := v.inForce(ctx, e, i); live != nil && !state.IsReverting() {
+		version = live.GetResourceVersion()
 		// A rollback that is killed between the two must know that the change was its own.
 		reverting := journal.StepReverting
 		if !state.IsProven() {
@@ -468,12 +494,9 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 	}
 	for _, ref := range absent {
 		taken, err := v.deleteCreated(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
-			ours, err := v.r.IsEffect(e, i, ref, live, v.careful)
+			ours, err := v.r.IsEffect(ctx, e, i, ref, live, v.careful, version)
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			if v.removed == nil {
-				v.removed, v.others = map[migration.Ref]string{}, map[types.UID]bool{}
-			}
 			if ours {
 				v.removed[ref] = patch.Hash(live, v.r.Recorder.Ignored)
 			} else {
@@ -493,9 +516,17 @@ func (v *Rollback) reverse(ctx context.Context, e *journal.Entry, i int, state j
 
 // isInForce says whether the cluster shows a patch as this run made it.
 func (v *Rollback) isInForce(ctx context.Context, e *journal.Entry, i int) bool {
+	return v.inForce(ctx, e, i) != nil
+}
+
+// inForce is the object of a patch if it is as the run patched it, nil if it is not.
+func (v *Rollback) inForce(ctx context.Context, e *journal.Entry, i int) *unstructured.Unstructured {
 	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
 	live, err := v.objects.live(ctx, ch.Ref, ch.Subresource, false)
-	return err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, ch) && !patch.IsMade(pre, ch)
+	if err == nil && live != nil && pre != nil && live.GetUID() == pre.GetUID() && patch.IsMade(live, ch) && !patch.IsMade(pre, ch) {
+		return live
+	}
+	return nil
 }
 
 // notRestored notes why a change was not undone, and says whether what came before it
@@ -841,6 +872,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		after, err := client.Patch(ctx, ch.Ref.Name, types.JSONPatchType, back, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			outcome = migration.ChangeRolledBack
+			v.patchedBack(ch.Ref, after)
 			differ, err := patch.NotReverted(after, back)
 			if err != nil {
 				return k8sutil.Permanent(err)
@@ -864,6 +896,13 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		return k8sutil.Retryable(answer)
 	})
 	return outcome, err
+}
+
+// patchedBack keeps the version of an object that was patched back.
+func (v *Rollback) patchedBack(ref migration.Ref, after *unstructured.Unstructured) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.versions[ref] = after.GetResourceVersion()
 }
 
 // Replaced deletes what this job's interrupted run has made and what the plan of
