@@ -197,6 +197,7 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 		c.log.Info("deleting the consumer of a former Subscription of the same name", zap.Stringer("subscription", key))
 		c.deliveries.Stop(key)
 		if err = discard(ctx, c.lock, js, want.Durable); err == nil {
+			c.purges.later(false, stream.Filters(found.CachedInfo().Config)...)
 			err = jetstream.ErrConsumerNotFound
 		}
 	}
