@@ -79,6 +79,11 @@ func TestClientsThatLeave(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			return c.Close()
 		}},
+		{"reset after 5 ms", eventsV1, func(c net.Conn) error {
+			time.Sleep(5 * time.Millisecond)
+			reset(c)
+			return c.Close()
+		}},
 		{"an event of v2, closed at once", eventsV2, func(c net.Conn) error { return c.Close() }},
 		{"half-closed: the client waits for its answer", eventsV1, func(c net.Conn) error {
 			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
