@@ -65,11 +65,14 @@ func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Se
 	return s
 }
 
+// Data is the directory of the events.
+func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
+
 // Free is what the volume has left, in bytes.
 func (s *Server) Free() int64 {
 	s.t.Helper()
 	var volume syscall.Statfs_t
-	if err := syscall.Statfs(filepath.Join(s.dir, "data"), &volume); err != nil {
+	if err := syscall.Statfs(s.Data(), &volume); err != nil {
 		s.t.Fatal(err)
 	}
 	return int64(volume.Bavail) * volume.Bsize //nolint:gosec // less than 2^63

@@ -28,6 +28,8 @@ const (
 	ConditionOptionalFeatures = "OptionalFeatures"
 	// ConditionBackendAvailable: the backend takes events.
 	ConditionBackendAvailable = "BackendAvailable"
+	// ConditionStreamSize: the volume of NATS holds the stream that is asked for. It never changes the state.
+	ConditionStreamSize = "StreamSize"
 	// ConditionPublisherProxyReady: the publisher is rolled out.
 	ConditionPublisherProxyReady = "PublisherProxyReady"
 	// ConditionSubscriptionManagerReady: the controller is rolled out.
@@ -54,6 +56,8 @@ const (
 	ReasonNATSAvailable   = "NATSAvailable"
 	ReasonNATSUnavailable = "NATSUnavailable"
 	ReasonStorageFull     = "StorageFull"
+	ReasonSizeAsWanted    = "AsWanted"
+	ReasonSizeLimited     = "LimitedByVolume"
 	ReasonMeshAvailable   = "EventMeshAvailable"
 	ReasonMeshUnavailable = "EventMeshUnavailable"
 	ReasonNoBackend       = "BackendNotSpecified"

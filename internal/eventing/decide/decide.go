@@ -238,6 +238,7 @@ func (d *Rules) report(w *World, o *Decision) {
 	if sts := convert[appsv1.StatefulSet](w.Object("StatefulSet", d.Names.NATS())); sts.Status.ReadyReplicas < *sts.Spec.Replicas {
 		messages = append(messages, fmt.Sprintf("%d of %d servers are ready. %s", sts.Status.ReadyReplicas, *sts.Spec.Replicas, podProblem(w.podsOf(natsComponent))))
 	}
+	d.size(w, o)
 	level, full := room(w, o)
 	if full != "" {
 		messages = append(messages, full)

@@ -37,7 +37,7 @@ func LevelOf(info *jetstream.StreamInfo, volume stream.Volume) Level {
 func room(w *World, o *Decision) (level Level, message string) {
 	info := w.NATS.Stream
 	level = LevelOf(info, w.NATS.Volume)
-	percent := Full(info.State.Bytes, info.Config.MaxBytes)
+	percent := min(100, Full(info.State.Bytes, info.Config.MaxBytes)) // a limit may have become smaller
 	switch {
 	case level == Room:
 		return level, ""

@@ -317,7 +317,7 @@ func (t *turn) prepareNATS() bool {
 		// A stream that is gone had consumers, and the new one has none. A report about the old one must not open it.
 		o.do(t.Rules.contract(w, t.fresh(), "begin an epoch"))
 	case info == nil:
-		o.do(CreateStream{stream.Config(w.Eventing.Spec.Backend.Config, t.contract.Epoch, false)})
+		o.do(CreateStream{wantedStream(w, t.contract.Epoch, false)})
 	case stream.Epoch(info.Config) == "":
 		o.AtLeast(operatorv1alpha1.StateWarning)
 		o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonForeignObject,
@@ -383,6 +383,7 @@ func (t *turn) open() bool {
 			t.report(w, o)
 		} else {
 			o.Condition(operatorv1alpha1.ConditionBackendAvailable, true, operatorv1alpha1.ReasonMeshAvailable, "")
+			meta.RemoveStatusCondition(&o.Conditions, operatorv1alpha1.ConditionStreamSize)
 		}
 		return len(marks) == 0
 	}
@@ -412,7 +413,7 @@ func (t *turn) open() bool {
 		}
 		o.do(t.Rules.contract(w, next, "accept events"))
 	case t.target == operatorv1alpha1.NATS:
-		o.do(UpdateStream{w.NATS.Stream, stream.Config(w.Eventing.Spec.Backend.Config, t.contract.Epoch, true), "open"})
+		o.do(UpdateStream{w.NATS.Stream, wantedStream(w, t.contract.Epoch, true), "open"})
 	}
 	return false
 }
@@ -649,7 +650,7 @@ func (d *Rules) contract(w *World, b backend.Backends, why string) Action {
 // streamConfig is the stream as the spec wants it, and as open as it is.
 func streamConfig(w *World, epoch string) jetstream.StreamConfig {
 	is := w.NATS.Stream.Config
-	want := stream.Config(w.Eventing.Spec.Backend.Config, epoch, stream.Open(is))
+	want := wantedStream(w, epoch, stream.Open(is))
 	if at, ok := is.Metadata[stream.ClosedAtKey]; ok && !stream.Open(is) {
 		want.Metadata[stream.ClosedAtKey] = at
 	}

@@ -7,11 +7,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
 // Users are those of NATS: keys of the Secret with their seeds, and of the chart's values with their public keys.
@@ -76,6 +79,54 @@ func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]stri
 			"resources": resources["nats"], "users": public, "authority": hex.EncodeToString(sum[:8]),
 		},
 	}, nil
+}
+
+// reserveOf is the part of a volume that a server keeps free: cmd/internal/nats-server/volume.go.
+func reserveOf(volume int64) int64 { return min(volume/8, 256<<20) }
+
+// safeSize is the most that a stream may hold on a volume. The disk can have twice what the stream counts: a file is rewritten only when less
+// than half of it is alive, and TestSoakDisk measured nearly that.
+func safeSize(volume int64) int64 { return (volume - reserveOf(volume)) / 2 }
+
+// volumeFor is the smallest volume, in whole MiB, on which a stream may have a size.
+func volumeFor(size int64) resource.Quantity {
+	need := min(2*size+2*size/7, 2*size+256<<20)
+	return *resource.NewQuantity((need+1<<20-1)>>20<<20, resource.BinarySI)
+}
+
+// volumeOf is the size of the smallest volume. An administrator may have enlarged them.
+func volumeOf(w *World) resource.Quantity {
+	smallest := w.Eventing.Spec.Backend.Config.NATSStorage.Size
+	for i, c := range w.Claims {
+		if size := c.Status.Capacity[corev1.ResourceStorage]; !size.IsZero() && (i == 0 || size.Cmp(smallest) < 0) {
+			smallest = size
+		}
+	}
+	return smallest
+}
+
+// wantedStream is the stream that the spec asks for, with no more than its volume holds safely.
+func wantedStream(w *World, epoch string, open bool) jetstream.StreamConfig {
+	want := stream.Config(w.Eventing.Spec.Backend.Config, epoch, open)
+	if volume := volumeOf(w); want.Storage == jetstream.FileStorage && !volume.IsZero() {
+		want.MaxBytes = min(want.MaxBytes, safeSize(volume.Value()))
+	}
+	return want
+}
+
+// size says whether the volume holds the stream that the spec asks for. It never changes the state: the stream works with less.
+func (d Identities) size(w *World, o *Decision) {
+	want := w.Eventing.Spec.Backend.Config.NATSStreamMaxSize
+	is := wantedStream(w, "", true).MaxBytes
+	if is >= want.Value() {
+		o.Condition(operatorv1alpha1.ConditionStreamSize, true, operatorv1alpha1.ReasonSizeAsWanted, "")
+		return
+	}
+	volume, need := volumeOf(w), volumeFor(want.Value())
+	o.Condition(operatorv1alpha1.ConditionStreamSize, false, operatorv1alpha1.ReasonSizeLimited,
+		"The stream holds %s and not natsStreamMaxSize (%s): files can need twice as much as the events in them, and the volume has %s. It would need %s. "+
+			"Next: enlarge the volumes, with a StorageClass that allows it: kubectl -n %s patch pvc %s0 -p '{\"spec\":{\"resources\":{\"requests\":{\"storage\":\"%s\"}}}}', and so for each server",
+		resource.NewQuantity(is>>20<<20, resource.BinarySI), &want, &volume, &need, d.Namespace, d.Names.NATSClaimPrefix(), &need)
 }
 
 func plain(m map[string]string) map[string]any {
