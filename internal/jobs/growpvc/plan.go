@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
@@ -36,6 +37,10 @@ type snapshot struct {
 	claims []*unstructured.Unstructured
 	// classes by name; nil for one that does not exist.
 	classes map[string]*unstructured.Unstructured
+	// known are the names of the StatefulSets in the namespace, if set is nil; orphaned says
+	// then that pods of set are there without it: an interrupted run has deleted it.
+	known    []string
+	orphaned bool
 }
 
 func refOf(o options) migration.Ref {
@@ -55,6 +60,11 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 		return nil, err
 	}
 	name := o.claim
+	if s.set == nil {
+		if all, err = s.withoutSet(ctx, c, ref, all); err != nil {
+			return nil, err
+		}
+	}
 	if s.set != nil {
 		_, template, problem := templateOf(s.set, o.claim)
 		if problem != "" {
@@ -73,6 +83,37 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 		}
 	}
 	return s, nil
+}
+
+// withoutSet reads whose claims there are when the StatefulSet does not exist, and returns those
+// that belong to none that does. The name of one may end that of another one: claim store-my-db-0
+// is of StatefulSet my-db, and not of db.
+func (s *snapshot) withoutSet(ctx context.Context, c reader, ref migration.Ref, all []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	sets, err := c.List(ctx, statefulSets, ref.Namespace, migration.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, set := range sets {
+		s.known = append(s.known, set.GetName())
+		templates, _, _ := unstructured.NestedSlice(set.Object, "spec", "volumeClaimTemplates")
+		for _, item := range templates {
+			template, _ := item.(map[string]any)
+			name, _, _ := unstructured.NestedString(template, "metadata", "name")
+			theirs := claimsOf(set.GetName(), name, all)
+			all = slices.DeleteFunc(slices.Clone(all), func(claim *unstructured.Unstructured) bool { return slices.Contains(theirs, claim) })
+		}
+	}
+	slices.Sort(s.known)
+	running, err := c.List(ctx, pods, ref.Namespace, migration.ListOptions{})
+	for _, pod := range running {
+		rest, number, ok := cutLast(pod.GetName(), "-")
+		owner := metav1.GetControllerOfNoCopy(pod)
+		_, notNumber := strconv.Atoi(number)
+		// The garbage collector removes the reference to its former owner a moment later.
+		free := owner == nil || owner.Kind == statefulSets.Kind && owner.Name == ref.Name
+		s.orphaned = s.orphaned || ok && notNumber == nil && rest == ref.Name && free
+	}
+	return all, err
 }
 
 // claimsOf are the claims that a StatefulSet made from one template, in the order
@@ -153,8 +194,13 @@ func decide(s *snapshot, o options) *migration.Plan {
 	ref := refOf(o)
 	size := resource.MustParse(o.size) // Validate has parsed it
 	switch {
-	case s.set == nil && len(s.claims) == 0:
-		find("statefulset-missing", migration.Error, ref, "Check the namespace and the name.", "does not exist")
+	case s.set == nil && (len(s.claims) == 0 || !s.orphaned && s.wouldGrow(size)):
+		// What has grown stays so. Claims alone do not say whose they are.
+		problem := "does not exist"
+		if len(s.known) > 0 {
+			problem += "; in this namespace there is " + strings.Join(s.known, ", ")
+		}
+		find("statefulset-missing", migration.Error, ref, "Check the namespace and the name. If an interrupted run of this job has deleted it, undo that run.", "%s", problem)
 		return plan
 	case s.set == nil || s.set.GetDeletionTimestamp() != nil:
 		// A run that was killed may have deleted it: its journal, which the engine
@@ -221,6 +267,14 @@ func planSet(plan *migration.Plan, set *unstructured.Unstructured, o options, si
 		find("claim-larger", migration.Info, ref, "", "its volume claim template has %s already, which is not made smaller", now.String())
 	}
 	return true
+}
+
+// wouldGrow says whether any of the claims is smaller than that.
+func (s *snapshot) wouldGrow(size resource.Quantity) bool {
+	return slices.ContainsFunc(s.claims, func(claim *unstructured.Unstructured) bool {
+		has, err := requested(claim.Object)
+		return err != nil || has.Cmp(size) < 0
+	})
 }
 
 func cannotGrow(claim *unstructured.Unstructured, classes map[string]*unstructured.Unstructured) (why, note string) {

@@ -3,6 +3,8 @@ package growpvc
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,6 +188,69 @@ func TestTheNewStatefulSetIsTheOld(t *testing.T) {
 	if diff := cmp.Diff(want, made.Object); diff != "" || made.Verb != migration.Create || plan.Units[0].Changes[0].UID != "u1" {
 		t.Errorf("to %s, deletes the one with UID %q (-want +got):\n%s", made.Verb, plan.Units[0].Changes[0].UID, diff)
 	}
+}
+
+// TestMistypedName: without its StatefulSet, a claim grows only if pods of that StatefulSet are there: an interrupted run has
+// deleted it. On f3299ef the claims of StatefulSet my-db grew for good when somebody asked for db, with a warning.
+func TestMistypedName(t *testing.T) {
+	mine := claim(t, "store-db-0", "1Gi", "1Gi", "")
+	theirs := claim(t, "store-my-db-0", "1Gi", "1Gi", "")
+	other := set(t, "1Gi", "")
+	other.SetName("my-db")
+	pod := func(name, owner string) *unstructured.Unstructured {
+		return object(t, `{kind: Pod, metadata: {namespace: data, name: `+name+owner+`}}`)
+	}
+	const grows = `PersistentVolumeClaim data/store-db-0: patch{"spec":{"resources":{"requests":{"storage":"5Gi"}}}} for good`
+	const warning = "warning: StatefulSet data/db does not exist now, or is being deleted; its claims still grow"
+	for name, tc := range map[string]struct {
+		reason string
+		there  []*unstructured.Unstructured
+		want   []string
+	}{
+		"Mistyped": {"the claim of another StatefulSet, whose name ends so", []*unstructured.Unstructured{theirs, other, pod("my-db-0", ", ownerReferences: [{kind: StatefulSet, name: my-db, controller: true}]")}, []string{
+			"error: StatefulSet data/db does not exist; in this namespace there is my-db",
+		}},
+		"MistypedOrphans": {"whose StatefulSet is gone, too", []*unstructured.Unstructured{theirs}, []string{"error: StatefulSet data/db does not exist"}},
+		"Interrupted":     {"the pods are left, as the run leaves them", []*unstructured.Unstructured{mine, theirs, other, pod("db-0", "")}, []string{grows, warning}},
+		"JustDeleted": {
+			"and a moment before", []*unstructured.Unstructured{mine, pod("db-0", ", ownerReferences: [{kind: StatefulSet, name: db, controller: true}]")},
+			[]string{grows, warning},
+		},
+		"OfAnother": {"a pod of that name that somebody else has", []*unstructured.Unstructured{mine, pod("db-0", ", ownerReferences: [{kind: Job, name: db, controller: true}]")}, []string{"error: StatefulSet data/db does not exist"}},
+		"NoPods":    {"nothing says whose claims they are", []*unstructured.Unstructured{mine}, []string{"error: StatefulSet data/db does not exist"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := kinds{"StorageClass growing": class(t, true)["growing"]}
+			for _, obj := range tc.there {
+				cluster[obj.GetKind()+" "+obj.GetName()] = obj
+			}
+			o := options{statefulSet: "data/db", size: "5Gi"}
+			s, err := observe(t.Context(), cluster, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, summary(decide(s, o))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// kinds is a cluster whose lists are of one kind each.
+type kinds reads
+
+func (k kinds) Get(_ context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
+	return k[ref.Kind+" "+ref.Name], nil
+}
+
+func (k kinds) List(_ context.Context, r migration.Resource, _ string, _ migration.ListOptions) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	for _, name := range slices.Sorted(maps.Keys(k)) {
+		if k[name].GetKind() == r.Kind {
+			out = append(out, k[name])
+		}
+	}
+	return out, nil
 }
 
 // reads is a cluster of a few objects.
