@@ -126,8 +126,12 @@ func group(node *yaml.Node) ([]setting, error) {
 func schemaOf(settings []setting) ([]byte, error) {
 	schema := objectSchema(settings)
 	schema["$schema"] = "http://json-schema.org/draft-07/schema#"
-	// Helm hands every chart the values that all share.
-	schema["properties"].(map[string]any)["global"] = map[string]any{"type": "object"}
+	// Helm hands every chart the values that all share, and one that is a dependency its own condition.
+	properties := schema["properties"].(map[string]any)
+	properties["global"] = map[string]any{"type": "object"}
+	if properties["enabled"] == nil {
+		properties["enabled"] = map[string]any{"type": "boolean", "description": "For charts that have this one as a dependency (condition). It is not read."}
+	}
 	raw, err := json.MarshalIndent(schema, "", "  ")
 	return append(raw, '\n'), err
 }
