@@ -59,10 +59,33 @@ func kubeconfigs(o *options, env func(string) string) []string {
 	if list := filepath.SplitList(env("KUBECONFIG")); len(list) > 0 {
 		return list
 	}
-	if home := env("HOME"); home != "" {
-		return []string{filepath.Join(home, ".kube", "config")}
+	if files := homeFiles(runtime.GOOS, env); len(files) > 0 {
+		if found := existing(files); len(found) > 0 {
+			return found[:1]
+		}
+		return files[:1]
 	}
 	return nil
+}
+
+// homeFiles are where client-go's rules, and so kubectl's, look for a kubeconfig in the home
+// directory, the first one first. Windows has no HOME, unless another program sets it.
+func homeFiles(system string, env func(string) string) []string {
+	homes := []string{env("HOME")}
+	if system == "windows" || homes[0] == "" {
+		drive, path := env("HOMEDRIVE"), env("HOMEPATH")
+		if drive != "" && path != "" {
+			homes = append(homes, drive+path)
+		}
+		homes = append(homes, env("USERPROFILE"))
+	}
+	var files []string
+	for _, home := range homes {
+		if home != "" {
+			files = append(files, filepath.Join(home, clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName))
+		}
+	}
+	return files
 }
 
 func existing(files []string) []string {
@@ -82,7 +105,7 @@ func (p *process) fromKubeconfig(o *options, files []string) (*rest.Config, stri
 			return nil, "", fmt.Errorf("no cluster is given: this is not a Pod, and %s does not exist."+
 				" Give --kubeconfig, or set KUBECONFIG", strings.Join(files, ", "))
 		default:
-			return nil, "", errors.New("no cluster is given: this is not a Pod, and neither KUBECONFIG nor HOME is set. Give --kubeconfig")
+			return nil, "", errors.New("no cluster is given: this is not a Pod, and neither KUBECONFIG nor HOME is set (nor USERPROFILE). Give --kubeconfig")
 		}
 	}
 	where := "kubeconfig " + strings.Join(found, ", ")

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/homedir"
 
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -53,6 +56,20 @@ func TestConnect(t *testing.T) {
 					panic(err)
 				}
 				tr.env = map[string]string{"HOME": home}
+			},
+			host: "https://near.example:6443",
+		},
+		"HomeOfWindows": {
+			reason: "cmd and PowerShell have no HOME; on f3299ef: exit code 2",
+			change: func(tr *trial) {
+				home := filepath.Dir(tr.env["KUBECONFIG"])
+				if err := os.Mkdir(filepath.Join(home, ".kube"), 0o700); err != nil {
+					panic(err)
+				}
+				if err := os.Rename(tr.env["KUBECONFIG"], filepath.Join(home, ".kube", "config")); err != nil {
+					panic(err)
+				}
+				tr.env = map[string]string{"USERPROFILE": home}
 			},
 			host: "https://near.example:6443",
 		},
@@ -103,7 +120,7 @@ func TestConnect(t *testing.T) {
 		"NothingAtAll": {
 			reason: "all ways are named",
 			change: func(tr *trial) { tr.env = nil },
-			errs:   []string{"this is not a Pod, and neither KUBECONFIG nor HOME is set"},
+			errs:   []string{"this is not a Pod, and neither KUBECONFIG nor HOME is set (nor USERPROFILE)"},
 		},
 		"EmptyHome": {
 			reason: "the place that was looked at is named",
@@ -202,5 +219,42 @@ func TestClientLimits(t *testing.T) {
 				t.Errorf("%s: the user agent is %q", tc.reason, ua)
 			}
 		})
+	}
+}
+
+// TestHomeFiles: the files are those of client-go's rules, in their order.
+func TestHomeFiles(t *testing.T) {
+	all := map[string]string{"HOME": "/h", "HOMEDRIVE": "C:", "HOMEPATH": "/d", "USERPROFILE": "/u"}
+	for name, tc := range map[string]struct {
+		reason, system string
+		without        []string
+		want           []string
+	}{
+		"Linux":       {"HOME is all there is to ask", "linux", nil, []string{"/h"}},
+		"LinuxNoHome": {"rather than nothing", "linux", []string{"HOME"}, []string{"C:/d", "/u"}},
+		"Windows":     {"a HOME, which Git sets, comes first", "windows", nil, []string{"/h", "C:/d", "/u"}},
+		"PowerShell":  {"and mostly there is none", "windows", []string{"HOME", "HOMEDRIVE"}, []string{"/u"}},
+		"Nothing":     {"nothing is set", "windows", []string{"HOME", "HOMEPATH", "USERPROFILE"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := homeFiles(tc.system, func(key string) string {
+				if slices.Contains(tc.without, key) {
+					return ""
+				}
+				return all[key]
+			})
+			var want []string
+			for _, home := range tc.want {
+				want = append(want, home+"/.kube/config")
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	if got := homeFiles(runtime.GOOS, os.Getenv); got[0] != filepath.Join(homedir.HomeDir(), ".kube", "config") {
+		t.Errorf("client-go looks in %s: %s", homedir.HomeDir(), got[0])
 	}
 }

@@ -90,6 +90,9 @@ func action(cause, err error) string {
 		err = wrapped.Err
 	}
 	text := redact.URLs(err.Error())
+	if k8sutil.IsPluginFailure(err) {
+		return text + ". The credential plugin of the kubeconfig failed, and the cluster was not asked. Log in again, or run the command of the plugin to see why"
+	}
 	if name, ok := errors.AsType[*net.DNSError](err); ok {
 		return fmt.Sprintf("no such host %q. Correct the server in the kubeconfig, or check the VPN", name.Name)
 	}

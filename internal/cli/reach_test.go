@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kyma-project/eventmesh-migration/internal/statusline"
 )
@@ -57,6 +58,17 @@ func TestUnreachable(t *testing.T) {
 			}
 		})
 	}
+	t.Run("Plugin", func(t *testing.T) {
+		// On f3299ef the action was to check that the cluster runs.
+		for reason, command := range map[string]string{"it fails": "false", "it is not installed": "no-such-plugin"} {
+			got := unreachable(t.Context(), &rest.Config{Host: "https://127.0.0.1:1", ExecProvider: &api.ExecConfig{
+				Command: command, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: api.NeverExecInteractiveMode,
+			}})
+			if !strings.Contains(got, "credential plugin") || !strings.Contains(got, command) || strings.Contains(got, "cluster-info") {
+				t.Errorf("%s: %q", reason, got)
+			}
+		}
+	})
 	t.Run("Frozen", func(t *testing.T) {
 		release := make(chan struct{})
 		host := served(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))

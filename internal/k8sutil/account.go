@@ -3,6 +3,7 @@ package k8sutil
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,4 +100,10 @@ func ReloadTokenFile(cfg *rest.Config) *rest.Config {
 	out.BearerToken, out.BearerTokenFile = "", ""
 	out.Wrap(transport.ResettableTokenSourceWrapTransport(source))
 	return out
+}
+
+// IsPluginFailure says whether a request was not sent since the credential plugin of the kubeconfig
+// failed. client-go has no type for that.
+func IsPluginFailure(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "getting credentials: ")
 }

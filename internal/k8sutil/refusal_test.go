@@ -103,3 +103,14 @@ func TestPolicyIsNoAccount(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestUnreadable: a list that cannot be decoded names the objects that keep it from it.
+func TestUnreadable(t *testing.T) {
+	raw := []byte(`{"items":[{"metadata":{"namespace":"shop","name":"good"}},{"metadata":{"namespace":"shop","name":"bad"},"spec":{"n":1e400}},"odd"]}`)
+	if got := unreadable(raw); got != " (shop/bad, number 3)" {
+		t.Errorf("got %q", got)
+	}
+	if got := unreadable([]byte(`{`)); got != "" {
+		t.Errorf("no list: %q", got)
+	}
+}

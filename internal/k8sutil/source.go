@@ -2,6 +2,7 @@ package k8sutil
 
 import (
 	"context"
+	stdjson "encoding/json"
 	"fmt"
 	"strings"
 
@@ -79,7 +80,7 @@ func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructur
 		Items      []map[string]any `json:"items"`
 	}
 	if err := json.Unmarshal(raw, &page); err != nil {
-		return nil, fmt.Errorf("cannot read the list %s: %w", s.path, err)
+		return nil, fmt.Errorf("cannot read the list %s: %w%s", s.path, err, unreadable(raw))
 	}
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": page.APIVersion, "kind": page.Kind}}
 	list.SetResourceVersion(page.Metadata.ResourceVersion)
@@ -93,4 +94,34 @@ func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructur
 		list.Items[i].Object = item
 	}
 	return list, nil
+}
+
+// unreadable names the objects of a list that cannot be decoded. Without them nobody can tell what is
+// left to do, so the list fails, and says which objects to correct.
+func unreadable(raw []byte) string {
+	var page struct {
+		Items []stdjson.RawMessage `json:"items"`
+	}
+	if stdjson.Unmarshal(raw, &page) != nil {
+		return ""
+	}
+	var names []string
+	for i, item := range page.Items {
+		var whole map[string]any
+		if json.Unmarshal(item, &whole) == nil {
+			continue
+		}
+		var named struct {
+			Metadata struct{ Namespace, Name string } `json:"metadata"`
+		}
+		if stdjson.Unmarshal(item, &named) != nil || named.Metadata.Name == "" {
+			names = append(names, fmt.Sprintf("number %d", i+1))
+			continue
+		}
+		names = append(names, named.Metadata.Namespace+"/"+named.Metadata.Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }

@@ -1004,6 +1004,9 @@ func (rp *reporter) nothingChanged(ctx context.Context, err error) outcome {
 	case k8sutil.RefusalOf(err).Kind == k8sutil.NoAccount:
 		rp.Findings.Add(migration.Finding{ID: "credentials-refused", Severity: migration.Error, Problem: err.Error(), Note: "Log in again, or use another --context.", Command: "kubectl config get-contexts"})
 		return outcome{result: migration.FailedResult, message: "the API server " + rp.e.server + " does not accept the credentials; nothing was changed"}
+	case !rp.e.connected.Load() && k8sutil.IsPluginFailure(err):
+		rp.Findings.Add(migration.Finding{ID: "credentials-refused", Severity: migration.Error, Problem: err.Error(), Note: "The credential plugin of the kubeconfig failed, and the cluster was not asked. Log in again, or use another --context.", Command: "kubectl config get-contexts"})
+		return outcome{result: migration.FailedResult, message: "the credential plugin of the kubeconfig failed; nothing was changed"}
 	case !rp.e.connected.Load() && k8sutil.IsTransient(err):
 		rp.Findings.Add(migration.Finding{
 			ID: "api-server-unreachable", Severity: migration.Error, Problem: fmt.Sprintf("cannot reach the API server %s: %v", rp.e.server, err),

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,9 +181,10 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 	}
 	for i := range secrets {
 		secret := &secrets[i]
-		var h journal.Header
+		h := journal.Header{Job: secret.Labels[journal.LabelJob], Run: secret.Labels[journal.LabelRun]}
 		if err := json.Unmarshal(secret.Data["run"], &h); err != nil {
-			return nil, fmt.Errorf("cannot read journal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+			// The labels tell the run. It hides no other one.
+			e.opts.Log.Warn("cannot read the journal of a run", zap.String("secret", secret.Namespace+"/"+secret.Name), zap.Error(err))
 		}
 		p := journal.Phase(secret.Labels[journal.LabelPhase])
 		if p == journal.PhaseIncomplete {
@@ -211,7 +213,9 @@ func (e *Engine) state(ctx context.Context, selector string) (*State, error) {
 		}
 		report := &StoredReport{}
 		if err := json.Unmarshal([]byte(stored.Data["report.json"]), report); err != nil {
-			return fmt.Errorf("cannot read the report in ConfigMap %s/%s: %w", stored.Namespace, stored.Name, err)
+			// Reports of other jobs can be read.
+			e.opts.Log.Warn("cannot read the last report of a job", zap.String("configMap", stored.Namespace+"/"+stored.Name), zap.Error(err))
+			return nil
 		}
 		s.Reports[stored.Labels[journal.LabelJob]] = report
 		return nil

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -248,6 +250,38 @@ func TestEventsCountChanges(t *testing.T) {
 		}
 		if len(told) != 1 || !strings.Contains(told[0], ": 1 change in this namespace") {
 			t.Errorf("got %q", told)
+		}
+	})
+}
+
+// TestUnreadableStateHidesNoOther: a journal or a report that somebody has damaged hides those of no other run or job. On f3299ef
+// status said nothing but the error.
+func TestUnreadableStateHidesNoOther(t *testing.T) {
+	bubble(t, "Damaged", func(t *testing.T, s *sandbox) {
+		s.before()
+		want(t, s.run("first", fixed(unit("victim", s.deletion("victim")))), migration.Succeeded)
+		for plural, object := range map[string]map[string]any{
+			"secrets": {"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"run": "eA=="}, "metadata": map[string]any{
+				"name": "eventmesh-migration-other-1-0000", "labels": map[string]any{
+					"eventmesh-migration.kyma-project.io/job": "other", "eventmesh-migration.kyma-project.io/run": "1", "eventmesh-migration.kyma-project.io/phase": "forward",
+				},
+			}},
+			"configmaps": {"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"report.json": "x"}, "metadata": map[string]any{
+				"name": "eventmesh-migration-other", "labels": map[string]any{"eventmesh-migration.kyma-project.io/job": "other"},
+			}},
+		} {
+			_, err := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: plural}).Namespace(engine.DefaultStateNamespace).
+				Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		state, err := s.engine(s.server.Client("status"), "status").State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if open := state.Open("other"); open == nil || open.Run != "1" || len(state.Journals) != 2 || state.Reports["scripted"] == nil || state.Reports["other"] != nil {
+			t.Errorf("got %+v", state)
 		}
 	})
 }
