@@ -837,7 +837,7 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		out.result = migration.PartlyRestored
 		out.message = fmt.Sprintf("%s could not be restored, %d protected", migration.Count(v.Unrestored, "change"), v.Protected)
 		if v.Unrestored == 0 {
-			out.message = fmt.Sprintf("%s protected, since they carry live events", migration.Count(v.Protected, "object")+act.VerbIs(v.Protected))
+			out.message = fmt.Sprintf("%s protected: see the warnings", migration.Count(v.Protected, "object")+act.VerbIs(v.Protected))
 		}
 	}
 	if v.Retry {

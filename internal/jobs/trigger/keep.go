@@ -14,7 +14,8 @@ import (
 )
 
 // keep returns the Triggers, and the Brokers with what they need, through which
-// events come already: those of sources that something posts to the mesh for.
+// events come already: those of sources that something posts to the mesh for. A Broker stays
+// also if a Trigger gets its events through it that is none of refs: it is somebody else's.
 func keep(ctx context.Context, c reader, k kinds, integration string, refs []migration.Ref) (map[migration.Ref]string, error) {
 	live := eventpath.Posters{}
 	err := migration.EachWorkload(ctx, c, integration, func(workload migration.Ref, obj *unstructured.Unstructured) {
@@ -24,10 +25,10 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
 	}
 	kept := map[migration.Ref]string{}
-	if len(live) == 0 || !k.trigger.Served {
+	if !k.trigger.Served {
 		return kept, nil
 	}
-	// Triggers of somebody else count, too: they need the Broker.
+	others := eventpath.NewOthers(refs)
 	triggers := map[migration.Ref]string{}
 	brokers := map[string]string{}
 	err = c.Each(ctx, k.trigger.Resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
@@ -35,6 +36,7 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 		if !ours {
 			return nil
 		}
+		others.Add(k.trigger.RefTo(trigger), trigger)
 		for source, workload := range live {
 			if selected.Opaque || selected.Source == "" || selected.Source == source {
 				why := fmt.Sprintf("carries live events: %s posts those of %s to the mesh", workload, source)
@@ -52,6 +54,7 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
 	}
+	others.Protect(brokers)
 	for _, ref := range refs {
 		var why string
 		var ok bool
