@@ -55,7 +55,8 @@ func main() {
 		server.PrintAndDie(err.Error())
 	}
 	if options.JetStream && options.StoreDir != "" {
-		go (&volume{dir: options.StoreDir, stat: syscall.Statfs}).watch(s, options.Accounts)
+		size := uint64(max(0, options.JetStreamMaxStore)) / 9 * 10 // the chart allows nine tenths
+		go (&volume{dir: options.StoreDir, size: size, stat: syscall.Statfs}).watch(s, options.Accounts)
 	}
 	s.WaitForShutdown()
 }

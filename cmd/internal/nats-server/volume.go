@@ -22,7 +22,9 @@ const (
 // on the disk. When the disk is full it can delete nothing any more, and does not recover. So events are refused while there is
 // still room to delete: docs/decisions/1362-a-full-volume-refuses-events.md.
 type volume struct {
-	dir    string
+	dir string
+	// size is what the volume was asked to have; 0 if that is unknown. A volume that is a directory of a larger disk has the room of that.
+	size   uint64
 	stat   func(dir string, to *syscall.Statfs_t) error
 	closed bool
 }
@@ -52,7 +54,10 @@ func (v *volume) look() (limits server.JetStreamAccountLimits, err error) {
 	if v.closed = free < reserve; v.closed {
 		limits.MaxStore = 0
 	}
-	limits.MemoryMaxStreamBytes = max(1, int64((all-free)*100/all)) //nolint:gosec // at most 100
+	if v.size > 0 {
+		all = min(all, v.size)
+	}
+	limits.MemoryMaxStreamBytes = max(1, int64((all-min(free, all))*100/all)) //nolint:gosec // at most 100
 	return limits, nil
 }
 

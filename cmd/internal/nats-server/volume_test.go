@@ -37,4 +37,9 @@ func TestTheReserve(t *testing.T) {
 			t.Errorf("%s: %d bytes may be stored, %d %% full, %v; want %d and %d", tc.reason, limits.MaxStore, limits.MemoryMaxStreamBytes, err, tc.store, tc.percent)
 		}
 	}
+	v.size = blocks * block / 10
+	free = blocks / 4
+	if limits, err := v.look(); err != nil || limits.MaxStore != -1 || limits.MemoryMaxStreamBytes != 1 {
+		t.Errorf("a directory of a disk that is 73 %% full, with room for more than the volume: %+v, %v", limits, err)
+	}
 }
