@@ -1,39 +1,13 @@
 package engine
 
 import (
-	"slices"
+	"errors"
 
-	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
-	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 )
 
-// continued are the units of an interrupted run that go on. One that follows others does so
-// only if each of them was made or goes on whole. If not, its reason is gone, or is one of the
-// plan of now, which then says itself what follows from it.
-func (r *run) continued(journaled []*journal.Entry, wanted map[journal.ChangeKey]*migration.Change, begun map[string]bool) map[*journal.Entry]bool {
-	continues, made := map[*journal.Entry]bool{}, map[string]bool{}
-	note := func(e *journal.Entry, goesOn bool) {
-		if goesOn && !e.Done {
-			continues[e] = true
-		}
-		if (goesOn || e.Done) && !e.EndLeft() {
-			made[e.Unit.ID] = true
-		}
-	}
-	var following []*journal.Entry
-	for _, e := range journaled {
-		switch {
-		case e.Done:
-			note(e, false)
-		case len(e.Unit.Follows) > 0:
-			following = append(following, e)
-		default:
-			note(e, r.Recorder.Continues(e, wanted, false, begun))
-		}
-	}
-	for _, e := range following {
-		follows := !slices.ContainsFunc(e.Unit.Follows, func(id string) bool { return !made[id] })
-		note(e, r.Recorder.Continues(e, wanted, follows, begun))
-	}
-	return continues
+// stays says whether a run failed because of a deletion that a rollback could not restore.
+func stays(err error) bool {
+	failed, ok := errors.AsType[*wait.Error](err)
+	return ok && failed.Stays
 }

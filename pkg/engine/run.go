@@ -543,7 +543,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 	for _, e := range journaled {
 		e.ReportEarlier()
 	}
-	continues := r.continued(journaled, wanted, begun)
+	continues := r.Recorder.Continued(journaled, wanted, begun)
 	changed := false
 	for _, e := range journaled {
 		if e.Done {
@@ -757,8 +757,12 @@ func (r *run) failed(parent, ctx context.Context, x *execute.Executor, units []m
 		return out
 	}
 	why, timedOut := r.reason(ctx, err), ctx.Err() != nil
-	if done, all, changed := r.Recorder.Progress(units); timedOut && changed {
-		return r.leaveProgress(parent, x, why, done, all)
+	if done, all, changed := r.Recorder.Progress(units); changed && (timedOut || stays(err)) {
+		out := r.leaveProgress(parent, x, why, done, all)
+		if !timedOut {
+			out.result, out.unrestored = migration.FailedResult, true
+		}
+		return out
 	}
 	r.Log.Warn("the run failed; rolling back", zap.String("reason", why))
 	out, ok := r.finishBackwards(parent, journal.PhaseRollback, r.e.opts.RollbackTimeout)

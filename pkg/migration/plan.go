@@ -387,6 +387,10 @@ type Status struct {
 	// ID, Command and Note are those of the Finding that says that the wait failed or timed out. An empty ID stands for the
 	// general one of the engine.
 	ID, Command, Note string
+	// Stays, of a condition that failed after a deletion: a rollback could not restore the object
+	// either. The run ends as if its time were over: what is finished stays, and a later run
+	// goes on.
+	Stays bool
 }
 
 // Subject names what a Condition looks at: one object, or with an empty Name every object

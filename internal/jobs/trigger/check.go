@@ -87,23 +87,3 @@ func activated(ch *migration.Change, integration string) migration.Condition {
 		},
 	}
 }
-
-// unsubscribed is met when no Knative Subscription is left on a Channel of the
-// Event Bus.
-func unsubscribed(ch *migration.Change) migration.Condition {
-	link := migration.Kind{GroupKind: kyma.ChannelSubscription}
-	return migration.Condition{
-		Text: fmt.Sprintf("the last subscriber of %s to go", ch.Ref), On: []migration.Subject{link.Subject(ch.Ref.Namespace, "")},
-		Eval: func(v migration.View) migration.Status {
-			for _, obj := range v.List(link.GroupKind, ch.Ref.Namespace) {
-				if kyma.Text(kyma.MapAt(obj.Object, "spec", "channel")["name"]) == ch.Ref.Name {
-					return migration.Status{
-						Message: fmt.Sprintf("%s still subscribes to it", link.RefTo(obj)), Note: "Check why it is not deleted.",
-						Command: link.Describe(obj.GetNamespace(), obj.GetName()),
-					}
-				}
-			}
-			return migration.Status{State: migration.Met}
-		},
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -32,7 +33,7 @@ type Job struct {
 	// looks are all that is left between Plan and Recheck. They are what this process has
 	// observed, and no decision: in another process nobody has looked in between, so that
 	// it must begin again. A change that is journaled must not hold them.
-	looks looks
+	looks eventbus.Looks
 }
 
 // options are the settings that decide what is done.
@@ -232,7 +233,7 @@ func (j *Job) plan(ctx context.Context, c reader, leavesOut func(string) bool, b
 	if err != nil {
 		return nil, err
 	}
-	j.looks.clear()
+	j.looks.Clear()
 	d := newDecision(s, j.options)
 	d.preview = preview
 	d.expand()
@@ -300,7 +301,7 @@ func (j *Job) drain(ctx context.Context, c reader, b *eventbus.Bus, candidates [
 					asked = true
 					b.InFlight = eventbus.ReadInFlight(ctx, get)
 				}
-				j.looks.first(b.ChannelOf(sub), b.InFlight)
+				j.looks.First(b.ChannelOf(sub), b.InFlight)
 				n, why := b.Waiting(sub)
 				waiting = waiting || n > 0 || why != "" && b.InFlight.Unreadable != "" && !b.InFlight.Denied
 			}
@@ -319,6 +320,9 @@ func (j *Job) drain(ctx context.Context, c reader, b *eventbus.Bus, candidates [
 
 // Await implements migration.Job.
 func (j *Job) Await(ch *migration.Change) []migration.Condition {
+	if ch.Verb == migration.Delete && ch.Guard && ch.Ref.GVK().GroupKind() == kyma.Subscription {
+		return []migration.Condition{eventbus.CleanedUp(ch, route.Unparsable)}
+	}
 	if ch.Verb != migration.Create && ch.Verb != migration.Await && ch.Verb != migration.Patch {
 		return nil
 	}
@@ -342,7 +346,7 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 		c = activated(ch, j.options.integrationNamespace)
 		c.Timeout = j.activationTimeout
 	case ch.Ref.Kind == kyma.Channel.Kind && ch.Verb == migration.Await:
-		c = unsubscribed(ch)
+		c = eventbus.Unsubscribed(ch)
 		c.Timeout = j.options.deleteTimeout
 	default:
 		return nil

@@ -198,7 +198,7 @@ func observe(ctx context.Context, c reader, o options, leavesOut func(string) bo
 	list(s.kinds.subscription, "", eventbus.Trim, func(obj *unstructured.Unstructured) {
 		// Later versions of Kyma use the group and kind for something else.
 		later := kyma.MapAt(obj.Object, "spec")["sink"] != nil && !kyma.LegacySubscription(obj)
-		if !later && route.Unparsable(obj) {
+		if !later && obj.GetDeletionTimestamp() == nil && route.Unparsable(obj) {
 			s.unparsable = append(s.unparsable, obj)
 		}
 		if !later {

@@ -35,6 +35,8 @@ type group struct {
 	// trigger exists already; nil: it has to be created, with the name wanted.
 	trigger *existing
 	wanted  string
+	// handed: its Subscription is being deleted, and the subscription-controller was to do the rest.
+	handed bool
 }
 
 func (g *group) pair() pair { return pair{g.Delivery.Source, g.namespace} }
@@ -114,9 +116,6 @@ func (d *decision) expand() {
 // every start, wherever they are: until they are fixed, it does nothing for any.
 func (d *decision) crashes() {
 	for _, sub := range d.unparsable {
-		if sub.GetDeletionTimestamp() != nil {
-			continue
-		}
 		d.first = append(d.first, migration.Finding{
 			ID: "endpoint-crashes-controller", Severity: migration.Warning, Object: d.ref(sub),
 			Problem: "spec.endpoint is not a URL: the subscription-controller of Kyma 1.10 crashes on it at every start, and then serves no Subscription at all",
@@ -135,6 +134,10 @@ func (d *decision) group() {
 			continue
 		}
 		wants, why := d.assess(sub)
+		if g := d.handed(sub); g != nil {
+			d.groups = append(d.groups, g)
+			continue
+		}
 		if why != nil {
 			advice := migration.Advice{Note: why.Note, Command: why.Command}
 			if !why.Passes {
@@ -166,6 +169,9 @@ func (d *decision) group() {
 		g.subscriptions = append(g.subscriptions, sub)
 	}
 	for _, g := range d.groups {
+		if g.handed {
+			continue
+		}
 		// The Console finds a Trigger only by the name it gives it.
 		slices.SortStableFunc(g.subscriptions, func(a, b *unstructured.Unstructured) int {
 			console := func(sub *unstructured.Unstructured) int {
@@ -185,7 +191,7 @@ func (d *decision) assess(sub *unstructured.Unstructured) (route.Delivery, *rout
 	if sub.GetDeletionTimestamp() != nil {
 		why := &route.Obstacle{Problem: "it is being deleted already", Note: "Wait until it is gone, and run the job again.", Command: runJob, Passes: true}
 		if finalizers := sub.GetFinalizers(); len(finalizers) > 0 {
-			why.Problem += ", and held by " + owners(finalizers)
+			why.Problem += ", and held by " + eventbus.Owners(finalizers)
 			why.Note = "Check that they run, and run the job again."
 			if slices.Equal(finalizers, []string{kyma.SubscriptionFinalizer}) {
 				why.Note, why.Command = "Check that the controller runs, and run the job again. If it is gone permanently, remove the finalizer of the Subscription.", eventbus.Show()
@@ -208,25 +214,6 @@ func (d *decision) assess(sub *unstructured.Unstructured) (route.Delivery, *rout
 		}
 	}
 	return wants, nil
-}
-
-// owners names finalizers with who is likely to remove each.
-func owners(finalizers []string) string {
-	var all []string
-	for _, f := range finalizers {
-		owner, _, qualified := strings.Cut(f, "/")
-		switch {
-		case f == kyma.SubscriptionFinalizer:
-			all = append(all, fmt.Sprintf("%s (Deployment %s/%s)", f, kyma.SystemNamespace, kyma.SubscriptionController))
-		case qualified:
-			all = append(all, fmt.Sprintf("%s (a controller of %s)", f, owner))
-		case f == "foregroundDeletion" || f == "orphan":
-			all = append(all, f+" (the garbage collector of Kubernetes)")
-		default:
-			all = append(all, f+" (whatever controller is called so)")
-		}
-	}
-	return strings.Join(all, ", ")
 }
 
 // activate awaits what application-broker has to make for each EventActivation.
@@ -353,6 +340,9 @@ func newBroker(k migration.Kind, ref migration.Ref) *unstructured.Unstructured {
 // match finds the Trigger of a group, or decides to create it; false if neither
 // is possible.
 func (d *decision) match(g *group) bool {
+	if g.handed {
+		return true
+	}
 	first := g.subscriptions[0]
 	wanted := kyma.TriggerName(first)
 	var equal []*existing
@@ -531,7 +521,13 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 			if waits {
 				id = ref.String()
 			}
+			if g.handed {
+				id += ", taken over" // a unit beside that which began the deletion
+			}
 			steps := d.deletion(sub, id, going)
+			if g.handed {
+				steps = takeOver(d.kinds.subscription.RefTo(sub), sub, steps)
+			}
 			if waits {
 				// The Trigger has to be ready first: one unit, in this order.
 				changes = append(changes, steps...)
@@ -558,7 +554,7 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	problem, advice := "", migration.Advice{}
 	if d.bus != nil {
 		c = d.bus.Controller
-		problem, advice = d.incapable()
+		problem, advice = d.bus.Incapable(d.kinds.subscription, d.unparsable)
 	}
 	optedOut := c.Deployment != nil && kyma.OptedOut(c.Deployment)
 	if optedOut && c.Replicas() > 0 {
@@ -571,6 +567,9 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	if window := d.options.observePublishers; len(goes) > 0 && d.left > 0 && window >= d.left && d.options.legacyTraffic == respect {
 		d.find("timeout-too-short", migration.Warning, "", fmt.Sprintf("no Subscription can be deleted in this run: --observe-publishers takes %s, and --timeout leaves %s", round(window), round(d.left.Round(time.Second))),
 			migration.Advice{Note: "Give a longer --timeout, or a shorter --observe-publishers."})
+	}
+	if c.Replicas() > 0 && problem == "" {
+		d.leaveHanded(goes)
 	}
 	former := c.Former()
 	if c.Replicas() > 0 {
@@ -625,22 +624,6 @@ func (d *decision) control(goes map[*group][]*unstructured.Unstructured) {
 	if former > 0 && !optedOut {
 		d.plan.Last = append(d.plan.Last, c.Restore(former))
 	}
-}
-
-// incapable says why the subscription-controller does not do its part, although it has replicas;
-// "" if it does. An endpoint that is no URL ends it as soon as it comes to that.
-func (d *decision) incapable() (problem string, advice migration.Advice) {
-	if d.bus.Problem != "" {
-		return d.bus.Problem, migration.Advice{Note: "Its log says why it ended.", Command: eventbus.PreviousLog()}
-	}
-	for _, sub := range d.unparsable {
-		if sub.GetDeletionTimestamp() == nil {
-			return fmt.Sprintf("it ends at each start, because spec.endpoint of %s is not a URL", d.ref(sub)), migration.Advice{
-				Note: "Correct the endpoint, or delete that Subscription.", Command: migration.Kubectl(sub.GetNamespace(), "edit", d.kinds.subscription.Named(sub.GetName())),
-			}
-		}
-	}
-	return "", migration.Advice{}
 }
 
 // stop scales the subscription-controller to 0 before this job does its part.
@@ -719,7 +702,7 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 		}
 	}
 	if len(foreign) > 0 {
-		d.find("foreign-finalizers", migration.Warning, d.ref(sub), "is gone only once these finalizers are, which this job leaves to their owners: "+owners(foreign),
+		d.find("foreign-finalizers", migration.Warning, d.ref(sub), "is gone only once these finalizers are, which this job leaves to their owners: "+eventbus.Owners(foreign),
 			migration.Advice{
 				Note:    "If an owner does not exist any more, remove its finalizer.",
 				Command: migration.Kubectl(sub.GetNamespace(), "edit", d.kinds.subscription.Named(sub.GetName())),
@@ -745,13 +728,13 @@ func (d *decision) deletion(sub *unstructured.Unstructured, unit string, going m
 	// One for all: the events of the Subscription are lost with the first of them.
 	changes[0].Guard = true
 	if d.awaitStop {
-		changes = slices.Insert(changes, 0, d.awaitController())
+		changes = slices.Insert(changes, 0, awaitController())
 	}
 	return changes
 }
 
 // awaitController waits until the subscription-controller does not interfere.
-func (d *decision) awaitController() migration.Change {
+func awaitController() migration.Change {
 	return migration.Change{Verb: migration.Await, Ref: eventbus.ControllerRef, Why: "it must not do the same at the same time"}
 }
 
@@ -783,7 +766,7 @@ func (d *decision) channels(going map[string]string) {
 		deletion.Guard = true
 		changes := []migration.Change{deletion}
 		if d.awaitStop {
-			changes = slices.Insert(changes, 0, d.awaitController())
+			changes = slices.Insert(changes, 0, awaitController())
 		}
 		d.units.deletions = append(d.units.deletions, migration.Unit{ID: deletion.Ref.String(), Independent: true, Changes: changes})
 	}

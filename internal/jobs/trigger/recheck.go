@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -422,15 +421,15 @@ func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, w
 		if why := undelivered(n, unknown, wants.Endpoint); !why.holds() || r.options.observePublishers == 0 {
 			return why, nil
 		}
-		first := r.job.looks.first(channel, now)
-		if wait := first.at.Add(r.options.observePublishers).Sub(now.At); wait > 0 {
+		first := r.job.looks.First(channel, now)
+		if wait := first.At.Add(r.options.observePublishers).Sub(now.At); wait > 0 {
 			// The next read is to begin after that; a shared one may be older.
 			if err := k8sutil.Sleep(ctx, max(wait-time.Since(now.At), 100*time.Millisecond)); err != nil {
 				return reason{}, err
 			}
 			continue
 		}
-		return published(first, look{now.Channels[channel].LastSequence, now.At}, wants), nil
+		return published(first, eventbus.Look{Sequence: now.Channels[channel].LastSequence, At: now.At}, wants), nil
 	}
 }
 
@@ -460,55 +459,19 @@ func undelivered(n uint64, unknown, endpoint string) reason {
 	return reason{}
 }
 
-// look is how many events had ever come to a channel at a time.
-type look struct {
-	sequence uint64
-	at       time.Time
-}
-
-// looks are the first looks at channels of NATS Streaming, by their name. The zero value
-// has none.
-type looks struct {
-	mu        sync.Mutex
-	byChannel map[string]look
-}
-
-// clear forgets all looks.
-func (l *looks) clear() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.byChannel)
-}
-
-// first keeps the first look at a channel, and returns it. The window in
-// which nobody may publish begins with it, and goes on beside all other waits.
-func (l *looks) first(channel string, f eventbus.InFlight) look {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	first, known := l.byChannel[channel]
-	if c, ok := f.Channels[channel]; !known && ok && f.Unreadable == "" {
-		first = look{c.LastSequence, f.At}
-		if l.byChannel == nil {
-			l.byChannel = map[string]look{}
-		}
-		l.byChannel[channel] = first
-	}
-	return first
-}
-
 // published says whether events came to a channel between two looks, although the
 // source has switched. There is one channel for each kind of event.
-func published(first, second look, wants route.Delivery) reason {
+func published(first, second eventbus.Look, wants route.Delivery) reason {
 	switch {
-	case second.sequence < first.sequence:
+	case second.Sequence < first.Sequence:
 		return because(
 			fmt.Sprintf("NATS Streaming counts fewer events of %s %s than before: whether somebody still publishes them is unknown", wants.EventType, wants.Version),
 			migration.Advice{Note: "It has lost its store, or another server answers. Run the job again.", Command: runJob},
 		)
-	case second.sequence > first.sequence:
+	case second.Sequence > first.Sequence:
 		return because(
 			fmt.Sprintf("somebody still publishes %s to event-publish-service as %s: %s of %s %s within %s", wants.EventType, wants.Source,
-				messages(second.sequence-first.sequence, ""), wants.EventType, wants.Version, round(second.at.Sub(first.at).Round(time.Second))),
+				messages(second.Sequence-first.Sequence, ""), wants.EventType, wants.Version, round(second.At.Sub(first.At).Round(time.Second))),
 			migration.Advice{
 				Note: fmt.Sprintf("Find the client that posts to event-publish-service.%s with source-id %s. Let it post to the event-service of the Application. Then run the job again. "+drop,
 					kyma.SystemNamespace, wants.Source),

@@ -90,7 +90,7 @@ func TestFits(t *testing.T) {
 // TestPublished: fails on the commit before, which looked at event-services only.
 func TestPublished(t *testing.T) {
 	wants := route.Delivery{Source: "commerce", EventType: "order.created", Version: "v1"}
-	at := func(n uint64, d time.Duration) look { return look{n, now.Add(d)} }
+	at := func(n uint64, d time.Duration) eventbus.Look { return eventbus.Look{Sequence: n, At: now.Add(d)} }
 	says(t, "nobody does", published(at(7, 0), at(7, 30*time.Second), wants), "")
 	says(t, "somebody does", published(at(7, 0), at(9, 30*time.Second), wants),
 		"somebody still publishes order.created to event-publish-service as commerce: 2 events of order.created v1 within 30s")
@@ -104,15 +104,15 @@ func TestFirstLook(t *testing.T) {
 	seen := func(n uint64, at time.Time) eventbus.InFlight {
 		return eventbus.InFlight{Channels: map[string]eventbus.Channel{"ch": {LastSequence: n}}, At: at}
 	}
-	if got := j.looks.first("ch", eventbus.InFlight{Unreadable: "no", At: now}); got != (look{}) {
+	if got := j.looks.First("ch", eventbus.InFlight{Unreadable: "no", At: now}); got != (eventbus.Look{}) {
 		t.Errorf("unreadable: got %v", got)
 	}
-	if got := j.looks.first("other", seen(7, now)); got != (look{}) {
+	if got := j.looks.First("other", seen(7, now)); got != (eventbus.Look{}) {
 		t.Errorf("no such channel: got %v", got)
 	}
-	first := look{7, now}
+	first := eventbus.Look{Sequence: 7, At: now}
 	for _, f := range []eventbus.InFlight{seen(7, now), seen(9, now.Add(time.Minute)), {Unreadable: "no"}} {
-		if got := j.looks.first("ch", f); got != first {
+		if got := j.looks.First("ch", f); got != first {
 			t.Errorf("got %v, want %v", got, first)
 		}
 	}

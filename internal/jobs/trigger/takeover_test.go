@@ -86,28 +86,33 @@ func TestUnusedChannels(t *testing.T) {
 // TestKnownToCrash: an endpoint that ends the subscription-controller counts before it has done so. On f3299ef the plan
 // named it, and handed the deletions to the controller all the same.
 func TestKnownToCrash(t *testing.T) {
-	plan := func(edit func(s *snapshot, bad *unstructured.Unstructured)) *migration.Plan {
+	plan := func(edit func(s *snapshot)) *migration.Plan {
 		s := contracted()
 		bad := obj("eventing.kyma-project.io/v1alpha1", "Subscription", "kube-system", "bad", map[string]any{"spec": map[string]any{"endpoint": "http://[::1"}})
 		s.unparsable = append(s.unparsable, bad)
-		edit(s, bad)
+		edit(s)
 		return planned(s, New().options, time.Hour)
 	}
-	p := plan(func(*snapshot, *unstructured.Unstructured) {})
+	p := plan(func(*snapshot) {})
 	if got := verbs(p.Units)[0]; got != "patch Deployment kyma-system/event-bus-subscription-controller" || len(p.Last) != 1 {
 		t.Errorf("it is not stopped: %q, then %q", verbs(p.Units), verbs(p.Last))
 	}
 	mustFind(t, p, "controller-scaled-down", migration.Warning, "because spec.endpoint of Subscription kube-system/bad is not a URL")
-	p = plan(func(s *snapshot, _ *unstructured.Unstructured) {
+	p = plan(func(s *snapshot) {
 		s.bus.Controller.Deployment.SetLabels(map[string]string{kyma.OptOutLabel: "true"})
 	})
 	if len(p.Units) != 0 {
 		t.Errorf("nobody can clean up: %q", verbs(p.Units))
 	}
 	mustFind(t, p, "controller-not-running", migration.Deferred, "spec.endpoint of Subscription kube-system/bad")
-	p = plan(func(_ *snapshot, bad *unstructured.Unstructured) {
-		bad.Object["metadata"].(map[string]any)["deletionTimestamp"] = ago(0)
-	})
+	w := live()
+	going := obj("eventing.kyma-project.io/v1alpha1", "Subscription", "kube-system", "bad", map[string]any{"spec": map[string]any{"endpoint": "http://[::1"}})
+	going.Object["metadata"].(map[string]any)["deletionTimestamp"] = ago(0)
+	w.objects = append(w.objects, going)
+	p, err := New().plan(t.Context(), w, nil, 0, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff([]string{"guarded delete Subscription shop/orders"}, verbs(p.Units)); diff != "" {
 		t.Errorf("one that is being deleted is not parsed any more (-want +got):\n%s", diff)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -87,4 +88,40 @@ func TestServedMeanwhile(t *testing.T) {
 	p.patch(ctx, t, standin.KymaSubscriptions, "shop", "bad", `{"spec":{"endpoint":"http://bad.shop:8080/"}}`)
 	p.wait(ctx, t, "the controller serves them", standin.SubscriptionsReady)
 	p.migrates(ctx, t)
+}
+
+// TestControllerDiesInTheMiddle: somebody creates a Subscription that ends the controller while it has deletions to finish. On
+// f3299ef each run ended with exit code 3 after --delete-timeout, and named neither that Subscription nor the crash; nobody removed the
+// finalizers.
+func TestControllerDiesInTheMiddle(t *testing.T) {
+	const n = 12
+	p := on(t, versions[0])
+	ctx := t.Context()
+	p.load(ctx, t, true, many(n)...)
+	p.mesh.BreakController(standin.ControllerFaults{Requests: 15, Crashes: true})
+	u := p.begin(t)
+	p.wait(ctx, t, "some are deleted", func(m *standin.Mesh) bool { return len(p.names(ctx, t, standin.KymaSubscriptions, "crm")) <= n-3 })
+	p.create(ctx, t, standin.KymaSubscriptions, subscription("shop", "bad", "order.created", func(u *unstructured.Unstructured) {
+		u.Object["spec"].(map[string]any)["endpoint"] = "http://[::1"
+	}))
+	r, code := u.Report()
+	want(t, r, code, migration.FailedResult, 3)
+	if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+		return f.ID == "controller-crashes" && strings.Contains(f.Problem, "spec.endpoint of Subscription shop/bad is not a URL") && f.Command == "kubectl -n shop edit subscription.eventing.kyma-project.io/bad"
+	}) || !strings.Contains(r.Message, "are done and stay") {
+		t.Errorf("it does not say what to do: %s, %v", r.Message, r.Findings)
+	}
+	left := p.names(ctx, t, standin.KymaSubscriptions, "crm")
+	if len(left) == 0 {
+		t.Fatal("nothing was left to do")
+	}
+	r, code = p.run(t, "run")
+	want(t, r, code, migration.DeferredResult, 0) // for shop/bad
+	if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"shop/bad"}) {
+		t.Errorf("Subscriptions: %q, of %q", got, left)
+	}
+	p.restored(ctx, t)
+	p.clear(ctx, t, standin.KymaSubscriptions, "shop")
+	p.mesh.BreakController(standin.ControllerFaults{})
+	p.nothingOfTheBus(ctx, t)
 }

@@ -58,6 +58,33 @@ func NewController(deployment *unstructured.Unstructured, sets, pods []*unstruct
 	return Controller{deployment, k8sutil.PodsOfDeployment(kyma.SubscriptionController, deployment, sets, pods)}
 }
 
+// ControllerSubjects are the objects that say how the controller is.
+func ControllerSubjects() []migration.Subject {
+	return []migration.Subject{
+		ControllerRef.Subject(), {GroupKind: replicaSets.GroupKind(), Namespace: ControllerRef.Namespace}, {GroupKind: pods.GroupKind(), Namespace: ControllerRef.Namespace},
+	}
+}
+
+// ControllerOf is the controller in a view of ControllerSubjects.
+func ControllerOf(v migration.View) Controller {
+	return NewController(v.Get(ControllerRef.Subject()), v.List(replicaSets.GroupKind(), ControllerRef.Namespace), v.List(pods.GroupKind(), ControllerRef.Namespace))
+}
+
+// Crashes says which container the kubelet starts only after a pause, since it ended at each
+// start; "" if none.
+func (c Controller) Crashes() string {
+	for _, pod := range c.Pods {
+		statuses, _ := kyma.MapAt(pod.Object, "status")["containerStatuses"].([]any)
+		for _, s := range statuses {
+			status, _ := s.(map[string]any)
+			if reason := kyma.Text(kyma.MapAt(status, "state", "waiting")["reason"]); pod.GetDeletionTimestamp() == nil && reason == "CrashLoopBackOff" {
+				return fmt.Sprintf("container %s of Pod %s/%s, %s", kyma.Text(status["name"]), pod.GetNamespace(), pod.GetName(), reason)
+			}
+		}
+	}
+	return ""
+}
+
 // Replicas is what it is to have.
 func (c Controller) Replicas() int64 {
 	if c.Deployment == nil {
@@ -191,11 +218,9 @@ func AtZero(ch *migration.Change) migration.Condition {
 	var wasDown atomic.Bool
 	return migration.Condition{
 		Text: fmt.Sprintf("the pods of %s to end", ControllerRef),
-		On: []migration.Subject{
-			ControllerRef.Subject(), {GroupKind: replicaSets.GroupKind(), Namespace: ControllerRef.Namespace}, {GroupKind: pods.GroupKind(), Namespace: ControllerRef.Namespace},
-		},
+		On:   ControllerSubjects(),
 		Eval: func(v migration.View) migration.Status {
-			c := NewController(v.Get(ControllerRef.Subject()), v.List(replicaSets.GroupKind(), ControllerRef.Namespace), v.List(pods.GroupKind(), ControllerRef.Namespace))
+			c := ControllerOf(v)
 			pending := func(format string, args ...any) migration.Status {
 				return migration.Status{Message: fmt.Sprintf(format, args...), Note: "Check why its pods do not end.", Command: Show()}
 			}

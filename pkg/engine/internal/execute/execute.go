@@ -446,7 +446,11 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 				return
 			}
 		}
-		conditions := append(x.r.After(e, i), x.r.Job.Await(ch)...)
+		conditions := x.r.After(e, i)
+		if ch.Verb != migration.Delete || !e.Steps[i].Made {
+			// What an earlier process has deleted is looked after by the plan of now.
+			conditions = append(conditions, x.r.Job.Await(ch)...)
+		}
 		conditions = append(sees(x.r, e, i, conditions), conditions...)
 		if len(conditions) > 0 {
 			limit := ctx
