@@ -398,20 +398,23 @@ func (rec *Recorder) WriteMarks(parent context.Context) {
 }
 
 // ChangedIn counts the changes of objects in each namespace, those of an earlier rollback included:
-// what was made, also if it was undone since. What was left, refused or found done is none.
+// what was made, also if it was undone since. What was left, refused or found done is none; where one
+// failed, there is at least a count of 0.
 func (rec *Recorder) ChangedIn(earlier []migration.ChangeReport) map[string]int {
 	in := map[string]int{}
 	count := func(ch *migration.ChangeReport, begun bool) {
 		switch ch.Result {
 		case migration.ChangeDone, migration.ChangeRolledBack, migration.ChangeNotRestored, migration.ChangeProtected, migration.ChangeOpen:
 		case migration.ChangeFailed:
-			if !begun {
-				return // it was refused; otherwise it was not ready in time
-			}
+			// It was refused, unless it was made and not ready in time.
 		default:
 			return
 		}
-		if ch.Verb != migration.Await && ch.Namespace != "" {
+		if ch.Verb == migration.Await || ch.Namespace == "" {
+			return
+		}
+		in[ch.Namespace] += 0
+		if begun || ch.Result != migration.ChangeFailed {
 			in[ch.Namespace]++
 		}
 	}
