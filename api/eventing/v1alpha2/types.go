@@ -55,9 +55,10 @@ type SubscriptionList struct {
 
 // SubscriptionSpec is which events go where.
 //
-// +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || size(self.source) > 0",message="source must not be empty with typeMatching standard: name the source of the events, or use typeMatching exact"
-// +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || self.types.all(t, !t.startsWith('sap.kyma.custom'))",message="types must not begin with sap.kyma.custom with typeMatching standard: leave the prefix out, or use typeMatching exact"
-// +kubebuilder:validation:XValidation:rule="!has(self.config) || !('maxInFlightMessages' in self.config) || self.config['maxInFlightMessages'].matches('^([1-9][0-9]{0,2}|1000)$')",message="config.maxInFlightMessages must be a number from 1 to 1000, in quotes"
+// +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || size(self.source) > 0",message="source must not be empty with typeMatching standard: name the source of the events, or use typeMatching exact",fieldPath=".source"
+// +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || !self.source.matches('[[:cntrl:]]') && (!self.source.contains('#') || !self.source.split('#', 2)[1].matches('%([^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)')) && [self.source.split('#')[0]].all(u, u.matches('^[a-zA-Z][a-zA-Z0-9+.-]*:') ? isURL(u) : u.startsWith('//') && !u.startsWith('///') ? isURL('http:' + u) : !u.split('?')[0].split('/')[0].contains(':') && isURL('/' + u))",message="source must be a URI reference with typeMatching standard: use another one, or typeMatching exact",fieldPath=".source"
+// +kubebuilder:validation:XValidation:rule="self.typeMatching == 'exact' || self.types.all(t, !t.startsWith('sap.kyma.custom'))",message="types must not begin with sap.kyma.custom with typeMatching standard: leave the prefix out, or use typeMatching exact",fieldPath=".types"
+// +kubebuilder:validation:XValidation:rule="!has(self.config) || !('maxInFlightMessages' in self.config) || self.config['maxInFlightMessages'].matches('^([1-9][0-9]{0,2}|1000)$')",message="config.maxInFlightMessages must be a number from 1 to 1000, in quotes",fieldPath=".config"
 type SubscriptionSpec struct {
 	// ID is set by nobody here. It is accepted, and stays.
 	// +kubebuilder:validation:MaxLength=253
@@ -67,7 +68,7 @@ type SubscriptionSpec struct {
 	// Sink is the URL of a Service in the namespace of the Subscription:
 	// http(s)://<service>.<namespace>.svc.cluster.local[:port][/path].
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[a-z0-9]([-a-z0-9]*[a-z0-9])?[.][a-z0-9]([-a-z0-9]*[a-z0-9])?[.]svc[.]cluster[.]local(:[0-9]{1,5})?(/[^#]*)?$')",message="sink must be http(s)://<service>.<namespace>.svc.cluster.local[:port][/path]"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[a-z0-9]([-a-z0-9]*[a-z0-9])?[.][a-z0-9]([-a-z0-9]*[a-z0-9])?[.]svc[.]cluster[.]local(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[^#]*)?$') && isURL(self)",message="sink must be http(s)://<service>.<namespace>.svc.cluster.local[:port][/path]"
 	Sink string `json:"sink"`
 
 	// TypeMatching is standard or exact.
@@ -76,7 +77,9 @@ type SubscriptionSpec struct {
 	TypeMatching TypeMatching `json:"typeMatching,omitempty"`
 
 	// Source is the source of the events, at most 512 bytes. With typeMatching exact, empty means any source.
+	// With typeMatching standard, it is a URI reference, as in the events.
 	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 512",message="source must have at most 512 bytes"
 	Source string `json:"source"`
 
 	// Types are the types of the events: printable ASCII with at least one dot, at most 253 characters.

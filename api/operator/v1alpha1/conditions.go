@@ -36,6 +36,8 @@ const (
 	ConditionSubscriptionManagerReady = "SubscriptionManagerReady"
 	// ConditionSwitching: a change of the backend is under way; its reason is the step.
 	ConditionSwitching = "Switching"
+	// ConditionSpecApplied: what is installed is what the spec asks for. Its reason says what keeps it from that.
+	ConditionSpecApplied = "SpecApplied"
 	// ConditionUpgraded: what an older version of the operator installed is what this one would install.
 	ConditionUpgraded = "Upgraded"
 	// ConditionDeleted says why a deletion is not finished.
@@ -77,6 +79,10 @@ const (
 	ReasonDangling        = "Dangling"
 	ReasonRemoving        = "Removing"
 	ReasonBlocked         = "Blocked"
+	ReasonApplied         = "Applied"
+	ReasonSpecInvalid     = "SpecInvalid"
+	ReasonRefused         = "Refused"
+	ReasonFailing         = "Failing"
 	ReasonCurrent         = "Current"
 	ReasonMigrating       = "Migrating"
 	ReasonMigrationFailed = "MigrationFailed"

@@ -86,6 +86,17 @@ const (
 	SyncInterval Sync = "Interval"
 )
 
+// Spread says how pods of one program are spread over nodes and zones.
+//
+// +kubebuilder:validation:Enum=Preferred;None
+type Spread string
+
+// The ways of spreading.
+const (
+	SpreadPreferred Spread = "Preferred"
+	SpreadNone      Spread = "None"
+)
+
 // Eventing is the one object that an administrator applies to have eventing.
 //
 // +kubebuilder:object:root=true
@@ -113,6 +124,12 @@ type EventingList struct {
 	Items           []Eventing `json:"items"`
 }
 
+// LabelValue is the value of a label: at most 63 letters, digits, -, _ and ., a letter or digit first and last.
+//
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+type LabelValue string
+
 // EventingSpec is the desired state.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.backend) || has(self.backend)",message="backend cannot be removed once it is set: change backend.type instead, or delete the Eventing"
@@ -133,13 +150,21 @@ type EventingSpec struct {
 	// +kubebuilder:default={}
 	Logging Logging `json:"logging,omitempty"`
 
-	// Annotations are added to every object that the operator creates.
+	// Annotations are added to every object that the operator creates. Keys and values have at most 60,000 characters together. Keys that the
+	// operator or Kubernetes gives a meaning on these objects are refused.
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be names such as example.com/team: [<prefix>/]<name>, the prefix a DNS name, the name of at most 63 letters, digits, -, _ and ."
+	// +kubebuilder:validation:XValidation:rule="self.map(k, size(k) + size(self[k])).sum() <= 60000",message="keys and values must have at most 60000 characters together"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(k, k.startsWith('eventing.kyma-project.io/') || k.startsWith('deployment.kubernetes.io/') || k.startsWith('container.apparmor.security.beta.kubernetes.io/') || k in ['kubernetes.io/config.mirror', 'controller.kubernetes.io/pod-deletion-cost', 'kubectl.kubernetes.io/last-applied-configuration'])",message="keys must not be those of the operator (eventing.kyma-project.io/...) or of Kubernetes: deployment.kubernetes.io/..., container.apparmor.security.beta.kubernetes.io/..., kubernetes.io/config.mirror, controller.kubernetes.io/pod-deletion-cost and kubectl.kubernetes.io/last-applied-configuration"
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// Labels are added to every object that the operator creates. The operator's own labels win.
+	// Labels are added to every object that the operator creates. The operator's own labels win. Labels by which deployment tools find what
+	// they may delete are refused: the objects are the operator's.
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be names such as example.com/team: [<prefix>/]<name>, the prefix a DNS name, the name of at most 63 letters, digits, -, _ and ."
 	// +optional
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]LabelValue `json:"labels,omitempty"`
 }
 
 // Backend is a backend and its settings. What depends on the size of NATS cannot change while NATS is the backend, before and
@@ -178,7 +203,8 @@ type BackendConfig struct {
 
 	// NATSStreamMaxSize is the size of all events that are stored. A full stream refuses events.
 	// +kubebuilder:default="700Mi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('1Mi'))",message="natsStreamMaxSize must be more than 1Mi"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('1Mi'))",message="natsStreamMaxSize must be more than 1Mi"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('1Pi')) <= 0",message="natsStreamMaxSize must be at most 1Pi"
 	// +optional
 	NATSStreamMaxSize resource.Quantity `json:"natsStreamMaxSize,omitempty"`
 
@@ -193,19 +219,39 @@ type BackendConfig struct {
 	// +optional
 	NATSStorage Storage `json:"natsStorage,omitempty"`
 
+	// NATSPriorityClassName is the PriorityClass of each NATS server; empty is the cluster's default.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
+	// +optional
+	NATSPriorityClassName string `json:"natsPriorityClassName,omitempty"`
+
+	// NATSSpread says how the pods are spread over nodes and zones: Preferred where that is possible, None not at all.
+	// +kubebuilder:default=Preferred
+	// +optional
+	NATSSpread Spread `json:"natsSpread,omitempty"`
+
 	// NATSResources are those of each NATS server.
 	// +kubebuilder:default={requests: {cpu: "40m", memory: "64Mi"}, limits: {cpu: "500m", memory: "1Gi"}}
+	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="claims cannot be used: the pods have no claims"
+	// +kubebuilder:validation:XValidation:rule="(!has(self.limits) || size(self.limits) == size(['cpu', 'memory', 'ephemeral-storage'].filter(k, k in self.limits))) && (!has(self.requests) || size(self.requests) == size(['cpu', 'memory', 'ephemeral-storage'].filter(k, k in self.requests)))",message="resources must be cpu, memory or ephemeral-storage"
+	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(k, (!has(self.limits) || !(k in self.limits) || quantity(string(self.limits[k])).compareTo(quantity('0')) >= 0) && (!has(self.requests) || !(k in self.requests) || quantity(string(self.requests[k])).compareTo(quantity('0')) >= 0))",message="quantities must not be negative"
+	// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(k, !(k in self.requests) || !(k in self.limits) || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",message="requests must not be more than limits"
 	// +optional
 	NATSResources corev1.ResourceRequirements `json:"natsResources,omitempty"`
 
 	// DeadLetterSink is a URL that gets the events that a sink does not take.
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:Pattern=`^(https?://.+)?$`
+	// +kubebuilder:validation:Pattern=`^(https?://([-A-Za-z0-9._~!&'()*+,;=:%]+@)?([A-Za-z0-9_][-A-Za-z0-9._]*|[[][0-9A-Fa-f:.]+[]])(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?([/?][!-"%-~]*)?)?$`
+	// +kubebuilder:validation:XValidation:rule="self == '' || isURL(self)",message="deadLetterSink must be http(s)://<host>[:port][/path]"
 	// +optional
 	DeadLetterSink string `json:"deadLetterSink,omitempty"`
 
 	// DeadLetterAfter is how long an event is tried before it goes to deadLetterSink. NATS only.
 	// +kubebuilder:default="24h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="deadLetterAfter must be a time such as 24h or 90m: units are h, m and s"
 	// +optional
 	DeadLetterAfter metav1.Duration `json:"deadLetterAfter,omitempty"`
 
@@ -232,12 +278,14 @@ type BackendConfig struct {
 type Storage struct {
 	// Size is at least 1.2 times natsStreamMaxSize.
 	// +kubebuilder:default="1Gi"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).compareTo(quantity('1Pi')) <= 0",message="size must be more than 0 and at most 1Pi"
 	// +optional
 	Size resource.Quantity `json:"size,omitempty"`
 
 	// StorageClassName is the StorageClass; empty is the cluster's default.
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	StorageClassName string `json:"storageClassName"`
 
@@ -260,8 +308,23 @@ type Publisher struct {
 	Replicas Replicas `json:"replicas,omitempty"`
 
 	// +kubebuilder:default={requests: {cpu: "40m", memory: "64Mi"}, limits: {cpu: "500m", memory: "512Mi"}}
+	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="claims cannot be used: the pods have no claims"
+	// +kubebuilder:validation:XValidation:rule="(!has(self.limits) || size(self.limits) == size(['cpu', 'memory', 'ephemeral-storage'].filter(k, k in self.limits))) && (!has(self.requests) || size(self.requests) == size(['cpu', 'memory', 'ephemeral-storage'].filter(k, k in self.requests)))",message="resources must be cpu, memory or ephemeral-storage"
+	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(k, (!has(self.limits) || !(k in self.limits) || quantity(string(self.limits[k])).compareTo(quantity('0')) >= 0) && (!has(self.requests) || !(k in self.requests) || quantity(string(self.requests[k])).compareTo(quantity('0')) >= 0))",message="quantities must not be negative"
+	// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(k, !(k in self.requests) || !(k in self.limits) || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",message="requests must not be more than limits"
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// PriorityClassName is the PriorityClass of the publisher's pods; empty is the cluster's default.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// Spread says how the pods are spread over nodes and zones: Preferred where that is possible, None not at all.
+	// +kubebuilder:default=Preferred
+	// +optional
+	Spread Spread `json:"spread,omitempty"`
 }
 
 // Replicas are the bounds of the number of pods. If they are equal, there is no HorizontalPodAutoscaler.
@@ -270,10 +333,12 @@ type Publisher struct {
 type Replicas struct {
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Min int32 `json:"min,omitempty"`
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Max int32 `json:"max,omitempty"`
 }
@@ -283,12 +348,28 @@ type Controller struct {
 	// Replicas is the number of pods. One of them delivers, the others wait to take over.
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
 
 	// +kubebuilder:default={requests: {cpu: "40m", memory: "64Mi"}, limits: {cpu: "500m", memory: "512Mi"}}
+	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="claims cannot be used: the pods have no claims"
+	// +kubebuilder:validation:XValidation:rule="(!has(self.limits) || size(self.limits) == size(['cpu', 'memory', 'ephemeral-storage'].filter(k, k in self.limits))) && (!has(self.requests) || size(self.requests) == size(['cpu', 'memory', 'ephemeral-storage'].filter(k, k in self.requests)))",message="resources must be cpu, memory or ephemeral-storage"
+	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(k, (!has(self.limits) || !(k in self.limits) || quantity(string(self.limits[k])).compareTo(quantity('0')) >= 0) && (!has(self.requests) || !(k in self.requests) || quantity(string(self.requests[k])).compareTo(quantity('0')) >= 0))",message="quantities must not be negative"
+	// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(k, !(k in self.requests) || !(k in self.limits) || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",message="requests must not be more than limits"
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// PriorityClassName is the PriorityClass of the controller's pods; empty is the cluster's default.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// Spread says how the pods are spread over nodes and zones: Preferred where that is possible, None not at all.
+	// +kubebuilder:default=Preferred
+	// +optional
+	Spread Spread `json:"spread,omitempty"`
 }
 
 // Logging is how much is logged.

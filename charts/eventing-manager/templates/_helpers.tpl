@@ -31,6 +31,7 @@ eventing.kyma-project.io/plane: shared
 {{/* The labels of all objects. None of them has the label of a plane: by that the operator knows what it may delete. */}}
 {{- define "eventing-manager.labels" -}}
 {{ include "eventing-manager.selector" . }}
+eventing.kyma-project.io/instance: {{ .Values.resourcePrefix | quote }}
 app.kubernetes.io/part-of: eventing-manager
 app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
 kyma-project.io/dashboard: eventing

@@ -1,10 +1,10 @@
 {{/* What every object has: labels of ours over the administrator's. Call it with a dict of root, plane and component. The dict may have
-     more labels of ours in also. */}}
+     more labels of ours in also. app.kubernetes.io/instance is none of them: tools for deployments delete what has it and no owner. */}}
 {{- define "eventing.labels" -}}
 {{- $global := .root.Values.global -}}
 {{- $ours := dict
   "app.kubernetes.io/name" .component
-  "app.kubernetes.io/instance" $global.prefix
+  "eventing.kyma-project.io/instance" $global.prefix
   "app.kubernetes.io/component" .component
   "app.kubernetes.io/part-of" "eventing-manager"
   "app.kubernetes.io/managed-by" "eventing-manager"
@@ -16,7 +16,7 @@
 {{- toYaml (merge $ours (get . "also" | default dict) ($global.labels | default dict)) -}}
 {{- end -}}
 
-{{/* The labels by which a Service or a PodDisruptionBudget selects pods. They never change. */}}
+{{/* The labels by which pods are selected. They never change. Pods have owners, so no tool for deployments claims them. */}}
 {{- define "eventing.selector" -}}
 app.kubernetes.io/name: {{ .component }}
 app.kubernetes.io/instance: {{ .root.Values.global.prefix }}
@@ -38,6 +38,26 @@ labels:
 {{- with .root.Values.global.annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* How pods are spread over nodes and zones, where that is possible, and their PriorityClass. Call it with what eventing.selector needs, and in
+     settings the values of the program. */}}
+{{- define "eventing.scheduling" -}}
+{{- with .settings.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- if eq .settings.spread "Preferred" }}
+topologySpreadConstraints:
+{{- $of := . }}
+{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ $key }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "eventing.selector" $of | nindent 6 }}
+{{- end }}
 {{- end }}
 {{- end -}}
 

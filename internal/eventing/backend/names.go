@@ -5,9 +5,11 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"maps"
+	"slices"
 	"strings"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 )
 
 const (
@@ -16,11 +18,13 @@ const (
 	// Operator is what the operator calls itself in labels, Events and as owner of fields.
 	Operator = "eventing-manager"
 
-	// PlaneLabel alone says that an object is ours, with the label InstanceLabel: Kyma's own operator uses the same names and the
-	// same other labels.
+	// PlaneLabel says that an object is ours, with the label InstanceLabel: Kyma's own operator uses the same names and the same other labels.
 	PlaneLabel = "eventing.kyma-project.io/plane"
 	// InstanceLabel has the prefix: several operators may share a namespace.
-	InstanceLabel = "app.kubernetes.io/instance"
+	InstanceLabel = "eventing.kyma-project.io/instance"
+	// PodInstanceLabel has the prefix, too. Selectors of pods have it, which cannot change, so it is on pods. Nothing else has it any more: a tool for
+	// deployments takes what has this label and no owner as its own, and deletes it (docs/decisions/1351-no-label-of-ours-is-a-claim.md).
+	PodInstanceLabel = "app.kubernetes.io/instance"
 	// BackendLabel is on the pods of the publisher: the backend that they send to.
 	BackendLabel = "eventing.kyma-project.io/backend"
 
@@ -49,6 +53,8 @@ const (
 	PlaneMesh   Plane = "eventmesh"
 	PlaneShared Plane = "shared"
 )
+
+var planes = []Plane{PlaneNATS, PlaneMesh, PlaneShared}
 
 // PlaneOf is the plane of a backend; "" of none.
 func PlaneOf(b operatorv1alpha1.BackendType) Plane {
@@ -118,12 +124,33 @@ func (n Names) ManagerLease() string { return string(n) + "-manager.kyma-project
 // ControllerLease is the Lease of the controller.
 func (n Names) ControllerLease() string { return string(n) + "-controller.kyma-project.io" }
 
-// Labels are those of an object of a plane. extra are the administrator's: ours win.
-func (n Names) Labels(plane Plane, component, version string, extra map[string]string) map[string]string {
-	all := maps.Clone(extra)
-	if all == nil {
-		all = map[string]string{}
+// Ours tells by its labels whether an object belongs to the operator with this prefix. One that an earlier version has created has the prefix in
+// PodInstanceLabel, as pods have.
+func (n Names) Ours(labels map[string]string) bool {
+	instance, ok := labels[InstanceLabel]
+	if !ok {
+		instance = labels[PodInstanceLabel]
 	}
+	return slices.Contains(planes, Plane(labels[PlaneLabel])) && instance == string(n)
+}
+
+// Former tells whether an object has the label by which an earlier version found it, and tools for deployments find what they may delete.
+func (n Names) Former(labels map[string]string) bool { return labels[PodInstanceLabel] == string(n) }
+
+// Extra are labels of an administrator without those that a tool for deployments claims: what has them, it may delete.
+func Extra(labels map[string]operatorv1alpha1.LabelValue) map[string]string {
+	all := map[string]string{}
+	for key, value := range labels {
+		if !kyma.IsClaimed(key) {
+			all[key] = string(value)
+		}
+	}
+	return all
+}
+
+// Labels are those of an object of a plane. extra are the administrator's: ours win.
+func (n Names) Labels(plane Plane, component, version string, extra map[string]operatorv1alpha1.LabelValue) map[string]string {
+	all := Extra(extra)
 	maps.Copy(all, map[string]string{
 		"app.kubernetes.io/name":       component,
 		InstanceLabel:                  string(n),

@@ -20,6 +20,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -159,7 +160,7 @@ func (c *Controller) report(ctx context.Context, of backend.Backends) error {
 
 // enqueueAll lets each Subscription be reconciled.
 func (c *Controller) enqueueAll(ctx context.Context) error {
-	var list eventingv1alpha2.SubscriptionList
+	var list stored.SubscriptionList
 	if err := c.client.List(ctx, &list); err != nil {
 		return err
 	}

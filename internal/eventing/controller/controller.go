@@ -32,11 +32,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
 const (
@@ -105,7 +105,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 	config.WarningHandler = rest.NoWarnings{} // each write would warn of the finalizer, whose name is Kyma's
 	ctrl.SetLogger(zapr.NewLogger(log))
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventingv1alpha2.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, stored.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 	}
 	appears := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 	err := builder.ControllerManagedBy(mgr).Named("subscriptions").
-		For(&eventingv1alpha2.Subscription{}).
+		For(&stored.Subscription{}).
 		WatchesMetadata(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(c.sinksOf), builder.WithPredicates(appears)).
 		WatchesRawSource(source.TypedFunc[reconcile.Request](c.subscriptions.from)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: reconcilers, RateLimiter: limiter()}).
@@ -204,7 +204,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 		return err
 	}
 	// Each process delivers what the mesh posts to it, and needs the Subscriptions for that.
-	if _, err := mgr.GetCache().GetInformer(context.Background(), &eventingv1alpha2.Subscription{}, cache.BlockUntilSynced(false)); err != nil {
+	if _, err := mgr.GetCache().GetInformer(context.Background(), &stored.Subscription{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("cannot watch Subscriptions: %w", err)
 	}
 	server := &deliverServer{address: c.options.DeliverAddress, receiver: c.receiver, log: c.log}
@@ -245,7 +245,7 @@ func onlyName(object any) (any, error) {
 
 // sinksOf are the Subscriptions whose sink is a Service.
 func (c *Controller) sinksOf(ctx context.Context, service client.Object) (all []reconcile.Request) {
-	var list eventingv1alpha2.SubscriptionList
+	var list stored.SubscriptionList
 	if err := c.client.List(ctx, &list, client.InNamespace(service.GetNamespace())); err != nil {
 		c.log.Warn("cannot list Subscriptions", zap.Error(err))
 		return nil

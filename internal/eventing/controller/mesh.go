@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/mesh"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
 const (
@@ -170,8 +171,8 @@ func (f finder) Find(ctx context.Context, key types.NamespacedName) (delivery.Se
 	if err != nil {
 		return delivery.Settings{}, err
 	}
-	p, problems := planOf(s)
-	if len(problems) > 0 {
+	p, problems := planOf(&s.Subscription)
+	if len(problems) > 0 || s.Problem != nil {
 		return delivery.Settings{}, delivery.ErrInvalid
 	}
 	return delivery.Settings{Sink: s.Spec.Sink, MaxInFlight: p.inFlight}, nil
@@ -183,15 +184,15 @@ func (f finder) Probed(ctx context.Context, key types.NamespacedName, trigger, e
 	if err != nil {
 		return err
 	}
-	f.triggers.Reached(ctx, s, trigger, eventType)
+	f.triggers.Reached(ctx, &s.Subscription, trigger, eventType)
 	return nil
 }
 
-func (f finder) read(ctx context.Context, key types.NamespacedName) (*eventingv1alpha2.Subscription, error) {
-	s := &eventingv1alpha2.Subscription{}
+func (f finder) read(ctx context.Context, key types.NamespacedName) (*stored.Subscription, error) {
+	s := &stored.Subscription{}
 	err := f.cached.Get(ctx, key, s)
 	if apierrors.IsNotFound(err) || err == nil && !s.DeletionTimestamp.IsZero() {
-		s = &eventingv1alpha2.Subscription{} // the cache may not know yet that there is one, again
+		s = &stored.Subscription{} // the cache may not know yet that there is one, again
 		err = f.live.Get(ctx, key, s)
 	}
 	switch {

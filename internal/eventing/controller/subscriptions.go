@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -46,14 +47,15 @@ func (m made) is(other made) bool {
 var errNoStream = errors.New("stream " + backend.Stream + " does not exist in NATS")
 
 func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-	var s eventingv1alpha2.Subscription
-	switch err := c.client.Get(ctx, r.NamespacedName, &s); {
+	var is stored.Subscription
+	s := &is.Subscription
+	switch err := c.client.Get(ctx, r.NamespacedName, &is); {
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, c.gone(ctx, r.NamespacedName)
 	case err != nil:
 		return reconcile.Result{}, err
 	case !s.DeletionTimestamp.IsZero():
-		return c.deleted(ctx, &s)
+		return c.deleted(ctx, s)
 	}
 	c.mu.Lock()
 	now := c.state
@@ -61,17 +63,20 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	if !now.asked {
 		return reconcile.Result{}, nil // all are reconciled when it is known what serves
 	}
-	p, problems := planOf(&s)
+	p, problems := planOf(s)
+	if is.Problem != nil {
+		problems = []string{fmt.Sprintf("it cannot be read: %v", is.Problem)}
+	}
 	f := findings{problems: problems, known: now.known, serving: now.backends, sink: p.sink, ready: map[operatorv1alpha1.BackendType]bool{}}
 	var failed, meshFailed error
 	switch {
 	case now.known && len(now.backends.Serving) == 0:
-		failed = c.undo(ctx, &s)
+		failed = c.undo(ctx, s)
 	case len(problems) > 0 || !now.serves(operatorv1alpha1.NATS):
 		// The consumer stays, and with it the events that wait. Without a backend, it goes with the stream.
 		c.deliveries.Stop(r.NamespacedName)
 	default:
-		failed = c.deliver(ctx, &s, p, now, &f)
+		failed = c.deliver(ctx, s, p, now, &f)
 	}
 	switch {
 	case !now.known:
@@ -80,9 +85,9 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	case len(problems) > 0:
 		meshFailed = c.triggers.Delete(ctx, r.NamespacedName)
 	default:
-		meshFailed = c.deliverMesh(ctx, &s, now, &f)
+		meshFailed = c.deliverMesh(ctx, s, now, &f)
 	}
-	if controllerutil.ContainsFinalizer(&s, eventingv1alpha2.Finalizer) && (!now.known || now.serves(operatorv1alpha1.NATS)) {
+	if controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) && (!now.known || now.serves(operatorv1alpha1.NATS)) {
 		f.consumer = backend.ConsumerName(s.Namespace, s.Name)
 	}
 	if len(problems) == 0 {
@@ -95,7 +100,7 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	}
 	result := reconcile.Result{RequeueAfter: f.health.Again}
 	f.failed = failed != nil || meshFailed != nil
-	want, later := statusOf(&s, f, time.Now()), c.patience.left(&s, f, time.Now())
+	want, later := statusOf(s, f, time.Now()), c.patience.left(s, f, time.Now())
 	switch {
 	case sameStatus(s.Status, want):
 	case later > 0:
@@ -104,7 +109,7 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		}
 	default:
 		s.Status = want
-		switch err := c.client.Status().Update(ctx, &s); {
+		switch err := c.client.Status().Update(ctx, &is); {
 		case apierrors.IsConflict(err):
 			result.RequeueAfter = afterConflict
 		case err != nil && !apierrors.IsNotFound(err):
@@ -166,9 +171,12 @@ func (c *Controller) ensureFinalizer(ctx context.Context, s *eventingv1alpha2.Su
 }
 
 func (c *Controller) patchFinalizer(ctx context.Context, s *eventingv1alpha2.Subscription, change func(client.Object, string) bool) error {
-	before := s.DeepCopy()
-	change(s, eventingv1alpha2.Finalizer)
-	if err := c.client.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	is := &stored.Subscription{Subscription: *s}
+	before := is.DeepCopy()
+	change(is, eventingv1alpha2.Finalizer)
+	err := c.client.Patch(ctx, is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	*s = is.Subscription
+	if err != nil {
 		return fmt.Errorf("cannot write the finalizer of Subscription %s: %w", client.ObjectKeyFromObject(s), err)
 	}
 	return nil

@@ -80,6 +80,8 @@ type Decision struct {
 	Switch *operatorv1alpha1.Switch
 
 	world *World
+	// unapplied: what the spec asks for is not applied, and a condition says why.
+	unapplied bool
 }
 
 // States are all states of an Eventing, the one that wins first.
@@ -161,6 +163,7 @@ func (d *Rules) Decide(w *World) *Decision {
 			"SAP Event Mesh is not supported. What is installed is left as it is. Remove spec.backend.config.eventMeshSecret, or set spec.backend.type to NATS.")
 	case !dependencies && !d.exists(w, target):
 		// Nothing is installed, and nothing is begun. What is there of the other backend goes on.
+		o.unapplied = true
 		d.programs(w, o, target)
 	default:
 		t := &turn{Rules: d, w: w, o: o, target: target, other: target.Other(), ready: dependencies}
@@ -173,6 +176,9 @@ func (d *Rules) Decide(w *World) *Decision {
 		d.programs(w, o, target)
 	}
 	d.guard(w, o)
+	if len(o.Actions) == 0 && !o.unapplied {
+		o.Condition(operatorv1alpha1.ConditionSpecApplied, true, operatorv1alpha1.ReasonApplied, "")
+	}
 	o.AtLeast(operatorv1alpha1.StateReady)
 	return o
 }

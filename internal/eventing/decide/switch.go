@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -53,6 +54,7 @@ func (t *turn) run() {
 		o.AtLeast(operatorv1alpha1.StateWarning)
 		o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonForeignObject,
 			"%s was not created by this operator. Delete it, or start the operator with another --resource-prefix.", strings.Join(w.Foreign, ", "))
+		o.unapplied = true
 		o.look(downLimit / 2) // objects of others are not watched
 		return
 	}
@@ -60,6 +62,7 @@ func (t *turn) run() {
 		o.AtLeast(operatorv1alpha1.StateWarning)
 		o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonNATSUnavailable,
 			"Volumes are left of another number of servers, or too small. Delete them if you need no event in them: kubectl -n %s delete pvc %s", t.Namespace, strings.Join(other, " "))
+		o.unapplied = true
 		return
 	}
 	var err error
@@ -150,6 +153,9 @@ func (d *Rules) finished(w *World, b operatorv1alpha1.BackendType) bool {
 func (t *turn) installed() bool {
 	w, o := t.w, t.o
 	before := len(o.Actions)
+	if o.do(t.relabel(w)...); len(o.Actions) > before {
+		return false
+	}
 	if config := w.Object("ConfigMap", t.Names.NATSConfig()); t.target == operatorv1alpha1.NATS && data(config, drainedKey) != "" {
 		// From now on, events may come in again.
 		o.do(Patch{config, map[string]any{"data": map[string]any{drainedKey: nil}}, "remove the mark that NATS is drained"})
@@ -180,8 +186,10 @@ func (t *turn) installed() bool {
 	}
 	wanted, err := t.render(keys)
 	if err != nil {
-		o.AtLeast(operatorv1alpha1.StateError)
-		o.Condition(operatorv1alpha1.ConditionBackendAvailable, false, operatorv1alpha1.ReasonDeployFailed, "Cannot render the chart: %v", err)
+		// What is installed is not what fails: it goes on.
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		o.Condition(operatorv1alpha1.ConditionSpecApplied, false, operatorv1alpha1.ReasonSpecInvalid, "Cannot render the chart: %v", err)
+		o.unapplied = true
 		return false
 	}
 	want := map[Key]bool{}
@@ -212,6 +220,24 @@ func (t *turn) installed() bool {
 	}
 	o.do(t.prune(want)...)
 	return len(o.Actions) == before
+}
+
+// relabel moves the prefix to the label that no tool for deployments claims: on what an earlier version has created, and on volume claims, which a
+// StatefulSet creates with the labels by which it selects pods.
+func (d *Identities) relabel(w *World) (actions []Action) {
+	const why = "remove the label that tools for deployments claim"
+	labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{backend.PodInstanceLabel: nil, backend.InstanceLabel: string(d.Names)}}}
+	for _, key := range w.keys() {
+		if u := w.Ours[key]; d.Names.Former(u.GetLabels()) && u.GetDeletionTimestamp() == nil {
+			actions = append(actions, Patch{u, runtime.DeepCopyJSON(labels), why})
+		}
+	}
+	for i := range w.Claims {
+		if c := &w.Claims[i]; d.Names.Former(c.Labels) && c.DeletionTimestamp == nil {
+			actions = append(actions, Patch{claim(c), runtime.DeepCopyJSON(labels), why})
+		}
+	}
+	return actions
 }
 
 // left tells whether an object is one of the backend that is left.

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
@@ -54,7 +56,7 @@ func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]stri
 	}
 	return map[string]any{
 		"global": map[string]any{
-			"prefix": string(d.Names), "version": d.Version, "labels": plain(spec.Labels), "annotations": plain(spec.Annotations),
+			"prefix": string(d.Names), "version": d.Version, "labels": plain(backend.Extra(spec.Labels)), "annotations": plain(spec.Annotations),
 			"imagePullPolicy": "IfNotPresent", "imagePullSecrets": pullSecrets,
 		},
 		"backend":            map[string]any{"type": strings.ToLower(string(active))},
@@ -63,11 +65,12 @@ func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]stri
 		"controller": map[string]any{
 			"enabled": true, "image": d.ControllerImage, "replicas": int64(spec.Controller.Replicas), "logLevel": level, "serviceAccountName": d.Names.Controller(),
 			"deadLetterSink": config.DeadLetterSink, "deadLetterAfter": config.DeadLetterAfter.Duration.String(), "resources": resources["controller"],
+			"priorityClassName": spec.Controller.PriorityClassName, "spread": spread(spec.Controller.Spread),
 		},
 		"publisher": map[string]any{
 			"enabled": publishes != "", "backend": string(publishes), "image": d.PublisherImage, "logLevel": level, "serviceAccountName": d.Names.Publisher(),
 			"replicas":  map[string]any{"min": int64(spec.Publisher.Replicas.Min), "max": int64(spec.Publisher.Replicas.Max)},
-			"resources": resources["publisher"],
+			"resources": resources["publisher"], "priorityClassName": spec.Publisher.PriorityClassName, "spread": spread(spec.Publisher.Spread),
 		},
 		"mesh": map[string]any{"enabled": active == operatorv1alpha1.EventMesh, "deadLetterSink": config.DeadLetterSink},
 		"nats": map[string]any{
@@ -77,6 +80,7 @@ func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]stri
 				"type": string(config.NATSStreamStorageType), "size": config.NATSStorage.Size.String(), "className": config.NATSStorage.StorageClassName,
 			},
 			"resources": resources["nats"], "users": public, "authority": hex.EncodeToString(sum[:8]),
+			"priorityClassName": config.NATSPriorityClassName, "spread": spread(config.NATSSpread),
 		},
 	}, nil
 }
@@ -127,6 +131,11 @@ func (d Identities) size(w *World, o *Decision) {
 		"The stream holds %s and not natsStreamMaxSize (%s): files can need twice as much as the events in them, and the volume has %s. It would need %s. "+
 			"Next: enlarge the volumes, with a StorageClass that allows it: kubectl -n %s patch pvc %s0 -p '{\"spec\":{\"resources\":{\"requests\":{\"storage\":\"%s\"}}}}', and so for each server",
 		resource.NewQuantity(is>>20<<20, resource.BinarySI), &want, &volume, &need, d.Namespace, d.Names.NATSClaimPrefix(), &need)
+}
+
+// spread is how pods are spread. An Eventing that was stored before has nothing.
+func spread(s operatorv1alpha1.Spread) string {
+	return string(cmp.Or(s, operatorv1alpha1.SpreadPreferred))
 }
 
 func plain(m map[string]string) map[string]any {

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -29,6 +28,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
@@ -49,16 +49,11 @@ type actor struct {
 // do carries out one action.
 func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) error {
 	logr.FromContextOrDiscard(ctx).Info("acting", "action", todo.String())
-	owner := client.FieldOwner(a.Names.Owner())
 	switch todo := todo.(type) {
 	case decide.Finalize:
-		before := w.Eventing.DeepCopy()
-		controllerutil.AddFinalizer(w.Eventing, operatorv1alpha1.Finalizer)
-		return a.client.Patch(ctx, w.Eventing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), owner)
+		return a.finalizer(ctx, w, controllerutil.AddFinalizer)
 	case decide.Release:
-		before := w.Eventing.DeepCopy()
-		controllerutil.RemoveFinalizer(w.Eventing, operatorv1alpha1.Finalizer)
-		return a.client.Patch(ctx, w.Eventing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), owner)
+		return a.finalizer(ctx, w, controllerutil.RemoveFinalizer)
 	case decide.Credentials:
 		return a.credentials(ctx, w, todo.Name)
 	case decide.Create:
@@ -94,11 +89,21 @@ func (a *actor) do(ctx context.Context, w *decide.World, todo decide.Action) err
 	case decide.Abandon:
 		return a.abandon(ctx, todo.Subscription)
 	case decide.Tell:
-		a.recorder.Eventf(w.Eventing, nil, todo.Kind, todo.Reason, "Reconcile", "%s", todo.Message)
+		a.recorder.Eventf(&stored.Eventing{Eventing: *w.Eventing}, nil, todo.Kind, todo.Reason, "Reconcile", "%s", todo.Message)
 		return nil
 	default:
 		return fmt.Errorf("unknown action %s", todo)
 	}
+}
+
+// finalizer changes the finalizers of the Eventing that is served.
+func (a *actor) finalizer(ctx context.Context, w *decide.World, change func(client.Object, string) bool) error {
+	e := &stored.Eventing{Eventing: *w.Eventing}
+	before := e.DeepCopy()
+	change(e, operatorv1alpha1.Finalizer)
+	err := a.client.Patch(ctx, e, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(a.Names.Owner()))
+	*w.Eventing = e.Eventing
+	return err
 }
 
 // create posts an object, so that one of the same name that somebody has created meanwhile is refused, and never taken over. After that
@@ -242,7 +247,7 @@ func (a *actor) credentials(ctx context.Context, w *decide.World, name string) e
 
 // abandon removes the finalizer of a controller that is gone, if the Subscription still has it.
 func (a *actor) abandon(ctx context.Context, s decide.Subscription) error {
-	var is eventingv1alpha2.Subscription
+	var is stored.Subscription
 	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, &is); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -259,7 +264,7 @@ func (a *actor) removeTrigger(ctx context.Context, name string) error {
 	if err := a.reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: name}, is); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if !ours(a.Names).Matches(labels.Set(is.Labels)) {
+	if !a.Names.Ours(is.Labels) {
 		return nil
 	}
 	return client.IgnoreNotFound(a.client.Delete(ctx, is, client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}))

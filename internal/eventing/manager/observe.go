@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +21,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
 // observer reads what a decision needs, from the API server and from NATS, and never from a cache.
@@ -77,10 +77,13 @@ func (ob *observer) ours(ctx context.Context, w *decide.World, mesh bool) error 
 	for _, kind := range all {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		if err := ob.reader.List(ctx, list, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: ours(ob.Names)}); err != nil {
+		if err := ob.reader.List(ctx, list, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: planes()}); err != nil {
 			return fmt.Errorf("cannot list %s: %w", kind.Kind, err)
 		}
 		for i := range list.Items {
+			if !ob.Names.Ours(list.Items[i].GetLabels()) {
+				continue
+			}
 			if kind == dependency.Trigger { // the controller's
 				w.Triggers = append(w.Triggers, list.Items[i].GetName())
 				continue
@@ -89,19 +92,20 @@ func (ob *observer) ours(ctx context.Context, w *decide.World, mesh bool) error 
 		}
 	}
 	var pods corev1.PodList
-	if err := ob.reader.List(ctx, &pods, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: ours(ob.Names)}); err != nil {
+	if err := ob.reader.List(ctx, &pods, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: planes()}); err != nil {
 		return fmt.Errorf("cannot list Pods: %w", err)
 	}
-	w.Pods = pods.Items
+	w.Pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !ob.Names.Ours(p.Labels) })
 	return nil
 }
 
 func (ob *observer) volumes(ctx context.Context, w *decide.World) error {
 	var claims corev1.PersistentVolumeClaimList
-	if err := ob.reader.List(ctx, &claims, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: ours(ob.Names)}); err != nil {
+	if err := ob.reader.List(ctx, &claims, client.InNamespace(ob.Namespace), client.MatchingLabelsSelector{Selector: planes()}); err != nil {
 		return fmt.Errorf("cannot list PersistentVolumeClaims: %w", err)
 	}
-	w.Claims = slices.SortedFunc(slices.Values(claims.Items), func(a, b corev1.PersistentVolumeClaim) int { return strings.Compare(a.Name, b.Name) })
+	mine := slices.DeleteFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return !ob.Names.Ours(c.Labels) })
+	w.Claims = slices.SortedFunc(slices.Values(mine), func(a, b corev1.PersistentVolumeClaim) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
@@ -149,7 +153,7 @@ func (ob *observer) stranger(ctx context.Context, w *decide.World, kind schema.G
 		return nil
 	case err != nil:
 		return fmt.Errorf("cannot read %s %s: %w", kind.Kind, name, err)
-	case ours(ob.Names).Matches(labels.Set(is.Labels)):
+	case ob.Names.Ours(is.Labels):
 		return fmt.Errorf("%s %s was created just now", kind.Kind, name) // by another operator, or late by this one: look again
 	}
 	w.Foreign = append(w.Foreign, kind.Kind+" "+name)
@@ -182,7 +186,7 @@ func (ob *observer) dependencies(ctx context.Context, w *decide.World) (err erro
 // subscriptions lists all, in pages: a decision must not miss one that a cache has not seen yet.
 func (ob *observer) subscriptions(ctx context.Context, w *decide.World) error {
 	const page = 500
-	var list eventingv1alpha2.SubscriptionList
+	var list stored.SubscriptionList
 	for {
 		err := ob.reader.List(ctx, &list, client.Limit(page), client.Continue(list.Continue))
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || discoveryFailed(err) {
@@ -206,7 +210,7 @@ func discoveryFailed(err error) bool {
 	return errors.As(err, &none)
 }
 
-func subscription(s *eventingv1alpha2.Subscription) decide.Subscription {
+func subscription(s *stored.Subscription) decide.Subscription {
 	out := decide.Subscription{
 		Namespace: s.Namespace, Name: s.Name, Generation: s.Generation, Deleting: s.DeletionTimestamp != nil,
 		Finalizer: slices.Contains(s.Finalizers, eventingv1alpha2.Finalizer), Valid: true, Skipped: s.Labels[eventingv1alpha2.SkipSwitchLabel] == "true",
@@ -229,15 +233,23 @@ func subscription(s *eventingv1alpha2.Subscription) decide.Subscription {
 			out.Epochs[operatorv1alpha1.BackendType(b.Type)] = b.Epoch
 		}
 	}
+	out.Valid = out.Valid && s.Problem == nil
 	return out
 }
 
-// pick returns the Eventing that is served: the oldest in the cluster, by name among those of one second. nil if there is none.
-func pick(all []operatorv1alpha1.Eventing) *operatorv1alpha1.Eventing {
+// pick returns the Eventing that is served: the oldest in the cluster, by name among those of one second. nil if there is none. One that cannot be
+// read, and was never served, keeps no other one from being served.
+func pick(all []stored.Eventing) *stored.Eventing {
 	if len(all) == 0 {
 		return nil
 	}
-	oldest := slices.MinFunc(all, func(a, b operatorv1alpha1.Eventing) int {
+	unreadable := func(e stored.Eventing) bool {
+		return e.Problem != nil && !slices.Contains(e.Finalizers, operatorv1alpha1.Finalizer)
+	}
+	if readable := slices.DeleteFunc(slices.Clone(all), unreadable); len(readable) > 0 {
+		all = readable
+	}
+	oldest := slices.MinFunc(all, func(a, b stored.Eventing) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 			return c
 		}

@@ -3,12 +3,14 @@ package manager
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"reflect"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
 const (
@@ -26,6 +29,8 @@ const (
 	routine = 30 * time.Second
 	// refusedRetry is when an action is tried again that the API server has refused as invalid or forbidden.
 	refusedRetry = time.Minute
+	// failLimit is how long looking and acting may fail before the status says so.
+	failLimit = 30 * time.Second
 )
 
 // reconciler serves one Eventing, and tells the others that they are not served.
@@ -35,13 +40,15 @@ type reconciler struct {
 	observer *observer
 	actor    *actor
 	watches  *watches
+	// failing is since when looking or acting has failed; zero if it does not.
+	failing time.Time
 	// logged is the hash of the values that were last written to the log.
 	logged uint64
 }
 
 // Reconcile looks, decides and acts, until nothing is left to do but to wait.
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	var all operatorv1alpha1.EventingList
+	var all stored.EventingList
 	if err := r.observer.reader.List(ctx, &all); err != nil {
 		return ctrl.Result{}, fmt.Errorf("cannot list Eventings: %w", err)
 	}
@@ -51,23 +58,76 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if e.Namespace != request.Namespace || e.Name != request.Name {
 			continue
 		}
-		if e.UID == served.UID {
-			return r.serve(ctx, e)
+		switch {
+		case e.UID != served.UID:
+			return ctrl.Result{}, r.decline(ctx, e, served)
+		case e.Problem != nil && e.DeletionTimestamp == nil: // what is deleted needs no spec
+			return ctrl.Result{}, r.unreadable(ctx, e)
 		}
-		return ctrl.Result{}, r.decline(ctx, e, served)
+		result, err := r.serve(ctx, &e.Eventing)
+		return result, errors.Join(err, r.lagging(ctx, e, err))
 	}
 	return ctrl.Result{}, nil // it is gone
 }
 
 // decline says which Eventing is served instead.
-func (r *reconciler) decline(ctx context.Context, e, served *operatorv1alpha1.Eventing) error {
+func (r *reconciler) decline(ctx context.Context, e, served *stored.Eventing) error {
 	status := *e.Status.DeepCopy()
 	status.State, status.ObservedGeneration, status.Version = operatorv1alpha1.StateWarning, e.Generation, r.Version
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type: operatorv1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: operatorv1alpha1.ReasonAnotherCRServed, ObservedGeneration: e.Generation,
 		Message: fmt.Sprintf("Eventing %s/%s is older, and is the one that is served. Delete one of them.", served.Namespace, served.Name),
 	})
-	return r.write(ctx, e, status)
+	if e.Problem != nil {
+		meta.SetStatusCondition(&status.Conditions, r.notRead(e))
+	}
+	return r.write(ctx, &e.Eventing, status)
+}
+
+// unreadable says why the Eventing that is served cannot be read. Nothing is decided without its spec: what is installed goes on.
+func (r *reconciler) unreadable(ctx context.Context, e *stored.Eventing) error {
+	status := *e.Status.DeepCopy()
+	status.State, status.ObservedGeneration, status.Version = operatorv1alpha1.StateWarning, e.Generation, r.Version
+	if c := r.notRead(e); meta.SetStatusCondition(&status.Conditions, c) {
+		r.actor.recorder.Eventf(e, nil, corev1.EventTypeWarning, c.Reason, "Reconcile", "%s", c.Message)
+	}
+	return r.write(ctx, &e.Eventing, status)
+}
+
+func (r *reconciler) notRead(e *stored.Eventing) metav1.Condition {
+	return metav1.Condition{
+		Type: operatorv1alpha1.ConditionSpecApplied, Status: metav1.ConditionFalse, Reason: operatorv1alpha1.ReasonSpecInvalid, ObservedGeneration: e.Generation,
+		Message: fmt.Sprintf("The spec cannot be read, and what is installed is left as it is: %v. Next: kubectl -n %s edit eventings.operator.kyma-project.io %s", e.Problem, e.Namespace, e.Name),
+	}
+}
+
+// lagging says in the status that looking or acting fails, when it has for a while: the status is older than the spec then, and says nothing of it.
+// What failed for a moment is no news.
+func (r *reconciler) lagging(ctx context.Context, e *stored.Eventing, failed error) error {
+	if failed == nil || ctx.Err() != nil {
+		r.failing = time.Time{}
+		return nil
+	}
+	if r.failing.IsZero() {
+		r.failing = time.Now()
+	}
+	if time.Since(r.failing) < failLimit {
+		return nil
+	}
+	is := &stored.Eventing{}
+	if err := r.observer.reader.Get(ctx, client.ObjectKeyFromObject(e), is); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	status := *is.Status.DeepCopy()
+	status.ObservedGeneration, status.Version = is.Generation, r.Version
+	if status.State == operatorv1alpha1.StateReady || status.State == "" {
+		status.State = operatorv1alpha1.StateProcessing
+	}
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: operatorv1alpha1.ConditionSpecApplied, Status: metav1.ConditionFalse, Reason: operatorv1alpha1.ReasonFailing, ObservedGeneration: is.Generation,
+		Message: fmt.Sprintf("The operator tries again and again: %v", failed),
+	})
+	return r.write(ctx, &is.Eventing, status)
 }
 
 func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (ctrl.Result, error) {
@@ -93,7 +153,7 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 		}
 		if failed != nil {
 			decision.AtLeast(operatorv1alpha1.StateWarning)
-			decision.Condition(operatorv1alpha1.ConditionBackendAvailable, w.Available(), reasonOf(w), "The API server refuses a change: %v", failed)
+			decision.Condition(operatorv1alpha1.ConditionSpecApplied, false, operatorv1alpha1.ReasonRefused, "The API server refuses a change: %v", failed)
 			decision.After = refusedRetry
 		}
 		if len(decision.Actions) == 0 || failed != nil {
@@ -111,10 +171,14 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 		if err := r.write(ctx, w.Eventing, r.status(w, decision)); err != nil {
 			return ctrl.Result{}, err
 		}
-		e = w.Eventing.DeepCopy()
-		if err := r.observer.reader.Get(ctx, client.ObjectKeyFromObject(e), e); err != nil {
+		next := &stored.Eventing{}
+		if err := r.observer.reader.Get(ctx, client.ObjectKeyFromObject(w.Eventing), next); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
+		if next.Problem != nil && next.DeletionTimestamp == nil {
+			return ctrl.Result{}, r.unreadable(ctx, next)
+		}
+		e = &next.Eventing
 	}
 	return ctrl.Result{RequeueAfter: time.Second}, nil
 }
@@ -133,13 +197,6 @@ func (r *reconciler) act(ctx context.Context, w *decide.World, decision *decide.
 
 // refused tells whether the API server will refuse the same again.
 func refused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
-
-func reasonOf(w *decide.World) string {
-	if w.Available() {
-		return operatorv1alpha1.ReasonNATSAvailable
-	}
-	return operatorv1alpha1.ReasonNATSUnavailable
-}
 
 // announce writes one line for each change of the values: those of the chart, with public keys only.
 func (r *reconciler) announce(log logr.Logger, d *decide.Decision) {
@@ -177,9 +234,11 @@ func (r *reconciler) write(ctx context.Context, e *operatorv1alpha1.Eventing, st
 	if reflect.DeepEqual(normal(e.Status), normal(status)) {
 		return nil
 	}
-	before := e.DeepCopy()
-	e.Status = status
-	err := r.client.Status().Patch(ctx, e, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.Names.Owner()))
+	is := &stored.Eventing{Eventing: *e}
+	before := is.DeepCopy()
+	is.Status = status
+	err := r.client.Status().Patch(ctx, is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(r.Names.Owner()))
+	*e = is.Eventing
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("cannot write the status of Eventing %s/%s: %w", e.Namespace, e.Name, err))
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -43,7 +44,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -51,6 +51,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/fence"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
 // The bound of requests to the API server a second. A look at everything takes about 40 of them, and an installation about 10 looks.
@@ -140,21 +141,21 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, log logr.Logger) erro
 		return err
 	}
 	cfg.Wrap(lock.Guard) // the Lease itself has a client of its own
-	mgr, err := ctrl.NewManager(cfg, managerOptions(o, names, lock))
+	mgr, err := ctrl.NewManager(cfg, managerOptions(o, lock))
 	if err != nil {
 		return err
 	}
 	return start(ctx, mgr, api, d, lock, o, log)
 }
 
-func managerOptions(o Options, names backend.Names, lock *fence.Fence) manager.Options {
+func managerOptions(o Options, lock *fence.Fence) manager.Options {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, operatorv1alpha1.AddToScheme, eventingv1alpha2.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, stored.AddToScheme} {
 		if err := add(scheme); err != nil {
 			panic(err) // schemes that are compiled in
 		}
 	}
-	mine := cache.ByObject{Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: ours(names)}}}
+	mine := cache.ByObject{Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: planes()}}}
 	by := map[client.Object]cache.ByObject{}
 	for _, object := range watched() {
 		by[object] = mine
@@ -190,21 +191,20 @@ func metadataOf(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return m
 }
 
-// ours selects what this operator has created.
-func ours(names backend.Names) labels.Selector {
-	planes := []string{string(backend.PlaneNATS), string(backend.PlaneMesh), string(backend.PlaneShared)}
-	plane, err := labels.NewRequirement(backend.PlaneLabel, "in", planes)
+// planes selects what operators have created. Which of them, Names.Ours tells: an earlier version wrote that to another label.
+func planes() labels.Selector {
+	plane, err := labels.NewRequirement(backend.PlaneLabel, selection.In, []string{string(backend.PlaneNATS), string(backend.PlaneMesh), string(backend.PlaneShared)})
 	if err != nil {
 		panic(err) // constants
 	}
-	return labels.SelectorFromSet(labels.Set{backend.InstanceLabel: string(names)}).Add(*plane)
+	return labels.NewSelector().Add(*plane)
 }
 
 func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInterface, d *decide.Rules, lock *fence.Fence, o Options, log logr.Logger) error {
 	woken := make(chan event.GenericEvent, 1)
 	wake := func() {
 		select {
-		case woken <- event.GenericEvent{Object: &operatorv1alpha1.Eventing{}}:
+		case woken <- event.GenericEvent{Object: &stored.Eventing{}}:
 		default: // it is about to look anyway
 		}
 	}
@@ -218,7 +218,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 		actor:    &actor{Rules: d, client: mgr.GetClient(), reader: reader, nats: nats, recorder: mgr.GetEventRecorder(backend.Operator), fence: lock},
 	}
 	everything := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-		var all operatorv1alpha1.EventingList
+		var all stored.EventingList
 		if err := mgr.GetClient().List(ctx, &all); err != nil {
 			log.Error(err, "cannot list Eventings in the cache")
 			return nil
@@ -231,9 +231,9 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	})
 	asked := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 	b := ctrl.NewControllerManagedBy(mgr).
-		For(&operatorv1alpha1.Eventing{}, builder.WithPredicates(asked)).
+		For(&stored.Eventing{}, builder.WithPredicates(asked)).
 		// The others are told when the one that is served changes or goes.
-		Watches(&operatorv1alpha1.Eventing{}, everything, builder.WithPredicates(asked)).
+		Watches(&stored.Eventing{}, everything, builder.WithPredicates(asked)).
 		WatchesMetadata(&apiextensionsv1.CustomResourceDefinition{}, everything, builder.WithPredicates(predicate.NewPredicateFuncs(known))).
 		WatchesMetadata(&storagev1.StorageClass{}, everything).
 		WatchesRawSource(source.Channel(woken, everything)).
@@ -252,7 +252,7 @@ func start(ctx context.Context, mgr manager.Manager, api discovery.DiscoveryInte
 	// Kinds that may not be served cannot be named in the options of the manager's own cache.
 	optional, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
-		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}, DefaultLabelSelector: ours(d.Names),
+		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}, DefaultLabelSelector: planes(),
 	})
 	if err != nil {
 		return err

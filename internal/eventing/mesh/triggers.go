@@ -82,7 +82,11 @@ func (t *Triggers) Follow(ctx context.Context, need bool) error {
 		return nil
 	}
 	known := t.collection(t.triggers, nil)
-	switch err := known.List(ctx); {
+	err := t.adopt(ctx)
+	if err == nil {
+		err = known.List(ctx)
+	}
+	switch {
 	case apierrors.IsNotFound(err):
 		return ErrNoKind
 	case err != nil:
@@ -100,6 +104,26 @@ func (t *Triggers) Follow(ctx context.Context, need bool) error {
 	t.known, t.stop, t.of, t.asked = known, stop, of, Broker{}
 	known.Watch(watching, func(key string) { t.note(known, key) })
 	go t.probes(watching, known)
+	return nil
+}
+
+// adopt gives the Triggers of an earlier version the label by which they are found, and removes the one that tools for deployments claim.
+func (t *Triggers) adopt(ctx context.Context) error {
+	former := labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.PodInstanceLabel: string(t.names)}.String()
+	list, err := t.triggers.List(ctx, metav1.ListOptions{LabelSelector: former})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		is := &list.Items[i]
+		if !t.names.Ours(is.GetLabels()) {
+			continue
+		}
+		want := map[string]any{backend.InstanceLabel: string(t.names), backend.PodInstanceLabel: nil}
+		if err := t.mark(ctx, is, want, nil); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -251,8 +275,15 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 			return fmt.Errorf("cannot create Trigger %s: %w", key, err)
 		}
 		return notYet(key)
-	case !marked(is, want):
-		if err := t.mark(ctx, is, want); err != nil {
+	case !marked(is, want) || t.names.Former(is.GetLabels()):
+		marks := map[string]any{}
+		for key, value := range want.GetLabels() {
+			marks[key] = value
+		}
+		if t.names.Former(is.GetLabels()) {
+			marks[backend.PodInstanceLabel] = nil
+		}
+		if err := t.mark(ctx, is, marks, want.GetAnnotations()); err != nil {
 			return err
 		}
 	}
@@ -281,11 +312,13 @@ func (t *Triggers) create(ctx context.Context, want *unstructured.Unstructured) 
 // notYet is what is said of a Trigger until Knative has something to say: each text of its own would be a write of the Subscription.
 func notYet(trigger string) NotReady { return NotReady("Trigger " + trigger + " is not ready yet") }
 
-// mark writes labels and the epoch, if nobody has changed the Trigger meanwhile.
-func (t *Triggers) mark(ctx context.Context, is, want *unstructured.Unstructured) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": is.GetResourceVersion(), "uid": is.GetUID(), "labels": want.GetLabels(), "annotations": want.GetAnnotations(),
-	}})
+// mark writes labels, of which nil removes one, and annotations, if nobody has changed the Trigger meanwhile.
+func (t *Triggers) mark(ctx context.Context, is *unstructured.Unstructured, labels map[string]any, annotations map[string]string) error {
+	metadata := map[string]any{"resourceVersion": is.GetResourceVersion(), "uid": is.GetUID(), "labels": labels}
+	if annotations != nil { // null would remove all
+		metadata["annotations"] = annotations
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}

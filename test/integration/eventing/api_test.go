@@ -87,6 +87,24 @@ func TestNewObjects(t *testing.T) {
 		{"no pod", eventings, eventingHead + "{controller: {replicas: 0}}}", "spec.controller.replicas"},
 		{"an unknown log level", eventings, eventingHead + "{logging: {logLevel: Trace}}}", `Unsupported value: "Trace"`},
 
+		{"a time in days", eventings, eventingHead + "{backend: {config: {deadLetterAfter: 1d}}}}", "spec.backend.config.deadLetterAfter"},
+		{"a negative time", eventings, eventingHead + "{backend: {config: {deadLetterAfter: '-1h'}}}}", "spec.backend.config.deadLetterAfter"},
+		{"a time that is too long", eventings, eventingHead + "{backend: {config: {deadLetterAfter: 99999999999h}}}}", "spec.backend.config.deadLetterAfter"},
+		{"a host with a space", eventings, eventingHead + "{backend: {config: {deadLetterSink: 'http://a b/'}}}}", "spec.backend.config.deadLetterSink"},
+		{"no host", eventings, eventingHead + "{backend: {config: {deadLetterSink: 'http:///x'}}}}", "spec.backend.config.deadLetterSink"},
+		{"what Kubernetes would expand", eventings, eventingHead + "{backend: {config: {deadLetterSink: 'http://a/$(POD_NAME)'}}}}", "spec.backend.config.deadLetterSink"},
+		{"requests above limits", eventings, eventingHead + "{publisher: {resources: {requests: {cpu: 2}, limits: {cpu: 1}}}}}", "spec.publisher.resources"},
+		{"negative cpu", eventings, eventingHead + "{controller: {resources: {limits: {cpu: -1}}}}}", "spec.controller.resources"},
+		{"a resource that nobody knows", eventings, eventingHead + "{backend: {config: {natsResources: {limits: {bananas: 1}}}}}}", "spec.backend.config.natsResources"},
+		{"a key of a label", eventings, eventingHead + "{labels: {'a b': c}}}", "spec.labels"},
+		{"a value of a label", eventings, eventingHead + "{labels: {a: 'b c'}}}", "spec.labels.a"},
+		{"a key of an annotation", eventings, eventingHead + "{annotations: {'a/b/c': d}}}", "spec.annotations"},
+		{"a long annotation", eventings, eventingHead + "{annotations: {a: " + strings.Repeat("a", 300<<10) + "}}}", "spec.annotations"},
+		{"a quantity that is none", eventings, eventingHead + "{backend: {config: {natsStreamMaxSize: '1e1.5'}}}}", "spec.backend.config.natsStreamMaxSize"},
+		{"a class that is none", eventings, eventingHead + "{backend: {config: {natsStorage: {storageClassName: Fast}}}}}", "spec.backend.config.natsStorage.storageClassName"},
+		{"more pods than int32", eventings, eventingHead + "{controller: {replicas: 99999999999}}}", "spec.controller.replicas"},
+		{"pods spread by hand", eventings, eventingHead + "{controller: {spread: None, priorityClassName: high}}}", ""},
+
 		{"the usual", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [order.created.v1]}}", ""},
 		{"https, no port, no path", subscriptions, subscriptionHead + "{sink: 'https://orders.default.svc.cluster.local', source: commerce, types: [order.created.v1]}}", ""},
 		{"no sink", subscriptions, subscriptionHead + "{source: commerce, types: [order.created.v1]}}", "spec.sink: Required value"},
@@ -107,6 +125,10 @@ func TestNewObjects(t *testing.T) {
 		{"1001 at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '1001'}}}", "config.maxInFlightMessages must be a number from 1 to 1000, in quotes"},
 		{"none at once", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: '0'}}}", "config.maxInFlightMessages must be"},
 		{"a number that is none", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: ten}}}", "config.maxInFlightMessages must be"},
+		{"a port that is none", subscriptions, subscriptionHead + "{sink: 'http://orders.default.svc.cluster.local:99999', source: commerce, types: [a.b]}}", "spec.sink"},
+		{"an escape that is none", subscriptions, subscriptionHead + "{sink: 'http://orders.default.svc.cluster.local/%zz', source: commerce, types: [a.b]}}", "spec.sink"},
+		{"a source that is no URI reference", subscriptions, subscriptionHead + "{" + sink + ", source: 'a:b/%zz', types: [a.b]}}", "spec.source"},
+		{"a source of more bytes than characters", subscriptions, subscriptionHead + "{" + sink + ", source: " + strings.Repeat("é", 300) + ", types: [a.b]}}", "spec.source"},
 		{"another way of comparing", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, typeMatching: prefix, types: [a.b]}}", `Unsupported value: "prefix"`},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -139,14 +161,17 @@ backend:
     natsMaxMsgsPerTopic: 1000000
     natsStorage: {size: 1Gi, storageClassName: "", retention: Retain, sync: Always}
     natsResources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 500m, memory: 1Gi}}
+    natsSpread: Preferred
     deadLetterAfter: 24h
     eventTypePrefix: sap.kyma.custom
 publisher:
   replicas: {min: 2, max: 2}
   resources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 500m, memory: 512Mi}}
+  spread: Preferred
 controller:
   replicas: 2
   resources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 500m, memory: 512Mi}}
+  spread: Preferred
 logging: {logLevel: Info}
 `).Object
 	if diff := cmp.Diff(want, created.Object["spec"]); diff != "" {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
@@ -94,7 +95,7 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 
 // TestLabels: the labels that the chart gives are those by which the operator finds its objects, and an administrator's do not replace them.
 func TestLabels(t *testing.T) {
-	theirs := map[string]string{"team": "shop", backend.PlaneLabel: "theirs"}
+	theirs := map[string]operatorv1alpha1.LabelValue{"team": "shop", backend.PlaneLabel: "theirs"}
 	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{
 		"global":     map[string]any{"version": "1.2.3", "labels": map[string]any{"team": "shop", backend.PlaneLabel: "theirs"}},
 		"controller": map[string]any{"enabled": true},

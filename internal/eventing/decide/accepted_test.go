@@ -1,0 +1,227 @@
+package decide
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/charts/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+)
+
+// TestWhatIsAcceptedIsRendered: what the API server accepts, the operator reads and renders, and the API server and the programs take what is
+// rendered. What is refused, is refused with the field. The values are put together at random. On f3299ef each kind of value here was accepted that one of
+// them refused: times in days, sinks without a host, negative and crossed resources, labels and annotations that are none.
+func TestWhatIsAcceptedIsRendered(t *testing.T) {
+	raw, err := os.ReadFile("../../../charts/eventing-manager/crds/operator.kyma-project.io_eventings.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	definition, err := crd.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	validator, err := crd.New(definition, "v1alpha1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newScene(t).d
+	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same values each time
+	accepted, refused := 0, 0
+	for range 800 {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Eventing", "metadata": map[string]any{"name": "eventing", "namespace": "kyma-system"}, "spec": randomSpec(r),
+		}}
+		problems, err := validator.Validate(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			if !strings.HasPrefix(p.Field, "spec.") && !strings.Contains(p.Detail, " in spec.") {
+				t.Errorf("refused without a field: %v", p)
+			}
+		}
+		if len(problems) > 0 {
+			refused++
+			continue
+		}
+		accepted++
+		raw, err := json.Marshal(u.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e stored.Eventing
+		if err := json.Unmarshal(raw, &e); err != nil || e.Problem != nil {
+			t.Errorf("accepted, and cannot be read: %s: %v, %v", raw, err, e.Problem)
+			continue
+		}
+		for _, p := range refusals(d, &e.Spec) {
+			t.Errorf("accepted: %.2000s\nrefused: %s", raw, p)
+		}
+	}
+	if accepted < 50 || refused < 200 {
+		t.Errorf("%d are accepted, %d refused", accepted, refused)
+	}
+}
+
+// randomSpec is complete, and has some values that may be wrong.
+func randomSpec(r *rand.Rand) map[string]any {
+	pick := func(usual any, others ...any) any {
+		if r.IntN(20) > 0 {
+			return usual
+		}
+		return others[r.IntN(len(others))]
+	}
+	resources := func() map[string]any {
+		return map[string]any{
+			"requests": map[string]any{"cpu": pick("40m", "2", "-1", "0", "1e1.5"), pick("memory", "hugepages-2Mi", "ephemeral-storage", "bananas", "nvidia.com/gpu").(string): pick("64Mi", "3Gi", int64(5), "-5")},
+			"limits":   map[string]any{"cpu": pick("500m", "10m", int64(1), "-1"), "memory": pick("1Gi", "16Mi", "1e3")},
+		}
+	}
+	key := func() string {
+		return pick("team", "example.com/team", "Example.com/team", "a b", "-a", "a/b/c", strings.Repeat("a", 64), strings.Repeat("a.", 126)+"a/b", strings.Repeat("a.", 127)+"a/b",
+			"eventing.kyma-project.io/configuration", "sidecar.istio.io/inject", "app.kubernetes.io/instance", "", "kubernetes.io/config.mirror").(string)
+	}
+	return map[string]any{
+		"backend": map[string]any{"type": pick("NATS", "EventMesh"), "config": map[string]any{
+			"natsStreamStorageType": pick("File", "Memory"), "natsStreamReplicas": pick(int64(3), int64(1)), "natsMaxMsgsPerTopic": int64(1000),
+			"natsStreamMaxSize": pick("50Mi", "1500000000m", "1e8", "1E", "2Mi", "1e30"),
+			"natsStorage": map[string]any{
+				"size": pick("1Gi", "1e9", "-1Gi", "100000000000m", "1Zi", "9000000000"), "storageClassName": pick("", "fast", "Fast", "a b"), "retention": "Retain", "sync": "Always",
+			},
+			"natsResources": resources(), "natsPriorityClassName": pick("", "high", "High"), "natsSpread": pick("Preferred", "None"),
+			"deadLetterSink":  pick("", "http://letters.shop.svc.cluster.local/a?b=c", "http://a b/", "http:///x", "http://a:99999", "http://a:0", "http://[::1]:80/", "http://[::1", "http://a/%zz", "http://u:p@a/", "http://a/$(POD_NAME)", "http://a/#b", "http://é/", "ftp://a/"),
+			"deadLetterAfter": pick("24h", "1d", "-1h", "90m", "1h30m", "0", "0s", "1.5h", "9999999999h", "", "h", "1 h"),
+		}},
+		"publisher":   map[string]any{"replicas": map[string]any{"min": pick(int64(2), int64(1)), "max": pick(int64(2), int64(99999999999), int64(3))}, "resources": resources(), "priorityClassName": pick("", "high", "-"), "spread": "Preferred"},
+		"controller":  map[string]any{"replicas": pick(int64(2), int64(0), int64(99999999999)), "resources": resources(), "priorityClassName": "", "spread": pick("Preferred", "None", "Required")},
+		"logging":     map[string]any{"logLevel": pick("Info", "Debug", "Loud")},
+		"labels":      map[string]any{key(): pick("shop", "", "a b", strings.Repeat("a", 64), "-", "true", "1e3", "a.b_c-d")},
+		"annotations": map[string]any{key(): pick("shop", "", "a: b\n- c", strings.Repeat("é", 50000), strings.Repeat("a", 300<<10), "{{ . }}", "true")},
+	}
+}
+
+// refusals are what reads a spec after the API server has accepted it, and would not take it.
+func refusals(d *Rules, spec *operatorv1alpha1.EventingSpec) (all []string) {
+	config := spec.Backend.Config
+	if config.DeadLetterAfter.Duration < 0 {
+		all = append(all, "--dead-letter-after must not be negative")
+	}
+	if sink := config.DeadLetterSink; sink != "" {
+		if u, err := url.Parse(sink); err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Contains(sink, "$(") {
+			all = append(all, "--dead-letter-sink is not of the form http://<host>")
+		}
+	}
+	values, err := d.values(spec, map[string]string{}, nil, map[string]bool{}, spec.Backend.Type.Canonical())
+	if err != nil {
+		return append(all, err.Error())
+	}
+	objects, err := d.Chart.Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, values)
+	if err != nil {
+		return append(all, err.Error())
+	}
+	for _, u := range objects {
+		metadata := []metav1.ObjectMeta{{Labels: u.GetLabels(), Annotations: u.GetAnnotations()}}
+		for key := range u.GetLabels() {
+			if kyma.IsClaimed(key) && key != "app.kubernetes.io/managed-by" {
+				all = append(all, u.GetKind()+" has the label "+key)
+			}
+		}
+		if template, ok, _ := unstructured.NestedMap(u.Object, "spec", "template"); ok {
+			var pod corev1.PodTemplateSpec
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
+				return append(all, err.Error())
+			}
+			metadata = append(metadata, pod.ObjectMeta)
+			for _, c := range pod.Spec.Containers {
+				all = append(all, wrong(c.Resources)...)
+			}
+			if name := pod.Spec.PriorityClassName; name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
+				all = append(all, "priorityClassName "+name)
+			}
+		}
+		for _, m := range metadata {
+			for _, err := range append(metav1validation.ValidateLabels(m.Labels, field.NewPath("labels")), apivalidation.ValidateAnnotations(m.Annotations, field.NewPath("annotations"))...) {
+				all = append(all, u.GetKind()+": "+err.Error())
+			}
+		}
+	}
+	return all
+}
+
+// wrong is what the API server refuses about resources of a container.
+func wrong(r corev1.ResourceRequirements) (all []string) {
+	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
+		for name, quantity := range list {
+			if quantity.Sign() < 0 || !slices.Contains([]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}, name) {
+				all = append(all, string(name)+" "+quantity.String())
+			}
+		}
+	}
+	for name, request := range r.Requests {
+		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
+			all = append(all, string(name)+": the request is more than the limit")
+		}
+	}
+	return all
+}
+
+// TestFormerLabels: what an earlier version has created, and a volume claim of a StatefulSet, lose the label that tools for deployments claim, and are
+// found by the other one from then on. Nothing else is done to them. On f3299ef each object and claim had the label for ever.
+func TestFormerLabels(t *testing.T) {
+	former := map[string]string{backend.PlaneLabel: "nats", backend.PodInstanceLabel: "eventing"}
+	service := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service"}}
+	service.SetName("eventing-nats")
+	service.SetLabels(former)
+	other := service.DeepCopy()
+	other.SetName("present")
+	other.SetLabels(map[string]string{backend.PlaneLabel: "nats", backend.InstanceLabel: "eventing"})
+	d := &Rules{Identities: Identities{Names: "eventing", Namespace: "kyma-system"}}
+	actions := d.relabel(&World{
+		Ours:   map[Key]*unstructured.Unstructured{{"Service", "eventing-nats"}: service, {"Service", "present"}: other},
+		Claims: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data-eventing-nats-0", Labels: former}}},
+	})
+	var names []string
+	for _, a := range actions {
+		patch, ok := a.(Patch)
+		labels, _, _ := unstructured.NestedMap(patch.Merge, "metadata", "labels")
+		if value, removed := labels[backend.PodInstanceLabel]; !ok || !removed || value != nil || labels[backend.InstanceLabel] != "eventing" || len(patch.Merge) != 1 {
+			t.Errorf("action %s %v", a, patch.Merge)
+		}
+		names = append(names, patch.Observed.GetName())
+	}
+	if !slices.Equal(names, []string{"eventing-nats", "data-eventing-nats-0"}) {
+		t.Errorf("patched %v", names)
+	}
+	for _, tc := range []struct {
+		reason string
+		labels map[string]string
+		want   bool
+	}{
+		{"of an earlier version", former, true},
+		{"of this version", other.GetLabels(), true},
+		{"of another operator, with the label of a tool", map[string]string{backend.PlaneLabel: "nats", backend.InstanceLabel: "shop", backend.PodInstanceLabel: "eventing"}, false},
+		{"without a plane", map[string]string{backend.InstanceLabel: "eventing"}, false},
+	} {
+		if got := d.Names.Ours(tc.labels); got != tc.want {
+			t.Errorf("%s: ours is %v", tc.reason, got)
+		}
+	}
+}
