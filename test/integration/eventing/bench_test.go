@@ -215,7 +215,7 @@ func TestBenchMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		create := r.controller("pod-1", "--lease-duration=1s")
+		create := r.controller("pod-1", "--lease-duration=15s")
 		poll.Until(t, 10*time.Minute, "all Subscriptions have a consumer", func(ctx context.Context) error {
 			s, err := r.manager.Stream(ctx, backend.Stream)
 			if err == nil && s.CachedInfo().State.Consumers < tc.subscribers {
@@ -235,7 +235,7 @@ func TestBenchMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		program := r.program("pod-1", "--lease-duration=1s", "--log-level=warn")
+		program := r.program("pod-1", "--lease-duration=15s", "--log-level=warn")
 		program.Measured = true
 		program.Env = append(program.Env, fmt.Sprintf("GOMEMLIMIT=%dMiB", chart*8/10))
 		p := suite.Start(t, program)
