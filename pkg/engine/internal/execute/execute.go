@@ -389,7 +389,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 				report.Result = migration.ChangeLeft
 			}
 			continue
-		case state.IsDone() && ch.Writes() && !journal.Recreates(&e.Unit):
+		case state.IsDone() && ch.Writes() && !journal.Recreates(&e.Unit) && !x.gaveUp(e, i):
 			report.Result = state.Result()
 			begun = true
 			continue
@@ -397,16 +397,16 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 		if ch.Guard {
 			asked = time.Time{}
 		}
-		if ask, gaveUp := x.r.Recorder.Undecided(e, i); ch.Guard && (ask || gaveUp) {
-			if ch.Turn != "" && own.held == nil {
+		if guard, gaveUp, ask := x.undecided(e, i, asked); ask {
+			if name := e.Unit.Changes[guard].Turn; name != "" && own.held == nil {
 				var ok bool
-				if own, ok = x.take(ch.Turn, journal.GuardEnd(&e.Unit, i), p); !ok {
+				if own, ok = x.take(name, journal.GuardEnd(&e.Unit, i), p); !ok {
 					return // the report says not-started, or open if the unit had begun
 				}
 			}
 			var left bool
 			var err error
-			if left, asked, err = x.decide(ctx, e, i, p, waited, gaveUp); err != nil {
+			if left, asked, err = x.decide(ctx, e, guard, p, waited, gaveUp); err != nil {
 				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
 				x.report(report, err, time.Since(began))
 				return

@@ -17,6 +17,28 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
+// undecided says whether the job has to be asked before change i, and about which guarded change:
+// before that one itself; and before each write that acts on the answer, if this process has
+// none. What an earlier process was told, before it ended between the two, is no decision.
+func (x *Executor) undecided(e *journal.Entry, i int, asked time.Time) (guard int, gaveUp, ask bool) {
+	guard = e.GuardOf(i)
+	if guard < 0 || guard != i && (!asked.IsZero() || !e.Unit.Changes[i].Writes() || !e.Decides(i)) {
+		return guard, false, false
+	}
+	open, gaveUp := x.r.Recorder.Undecided(e, guard)
+	return guard, gaveUp, open || gaveUp
+}
+
+// gaveUp says whether change i is a guarded one of which a part was made, and the rest is not
+// wanted any more.
+func (x *Executor) gaveUp(e *journal.Entry, i int) bool {
+	if !e.Unit.Changes[i].Guard {
+		return false
+	}
+	_, gaveUp := x.r.Recorder.Undecided(e, i)
+	return gaveUp
+}
+
 // decide asks the job about the guarded change i, and leaves it if its reason does not
 // hold any more, or if an earlier process gave up a part of it. asked is when the job
 // answered.

@@ -70,6 +70,22 @@ func patching(name string) migration.Change {
 	return migration.Change{Verb: migration.Patch, Ref: ref(name), Patch: json.RawMessage(`{"spec":{"x":"new"}}`)}
 }
 
+// releasing removes the finalizer of held.
+func releasing(name string) migration.Change {
+	return migration.Change{Verb: migration.Patch, Ref: ref(name), Lists: migration.RemoveFinalizer("f")}
+}
+
+// held is an object with a finalizer.
+func held(name string) *unstructured.Unstructured {
+	obj := enginetest.Make("Thing", name, "old")
+	obj.SetFinalizers([]string{"f"})
+	return obj
+}
+
+func deleting(name string) migration.Change {
+	return migration.Change{Verb: migration.Delete, Ref: ref(name)}
+}
+
 func guarded(ch migration.Change) migration.Change {
 	ch.Guard = true
 	return ch
@@ -338,16 +354,53 @@ func TestResumes(t *testing.T) {
 		want    []string
 		// value of c afterwards.
 		value string
+		// commit: the unit goes on whole once it has deleted anything.
+		commit bool
+		// refused: the reason of what is guarded does not hold any more; asked is how often the
+		// job was asked.
+		refused bool
+		asked   int
 	}{
-		"Done": {"what is done is not repeated", []migration.Change{creating("a"), creating("b")}, "d-", false, []string{"create:a=done", "create:b=done"}, "old"},
-		"Left": {"what was left stays so", []migration.Change{creating("a"), creating("b")}, "l-", false, []string{"create:a=left", "create:b=done"}, "old"},
-		"Half": {"the rest of a guarded step is not wanted any more: what was done of it is undone", []migration.Change{guarded(patching("c")), creating("b")}, "bl", true, []string{"patch:c=rolled-back", "create:b=left"}, "old"},
+		"Done": {reason: "what is done is not repeated", changes: []migration.Change{creating("a"), creating("b")}, states: "d-", want: []string{"create:a=done", "create:b=done"}, value: "old"},
+		"Left": {reason: "what was left stays so", changes: []migration.Change{creating("a"), creating("b")}, states: "l-", want: []string{"create:a=left", "create:b=done"}, value: "old"},
+		"Half": {
+			reason:  "the rest of a guarded step is not wanted any more: what was done of it is undone",
+			changes: []migration.Change{guarded(patching("c")), creating("b")}, states: "bl", applied: true, want: []string{"patch:c=rolled-back", "create:b=left"}, value: "old",
+		},
+		// On f3299ef what was marked as done stayed.
+		"HalfDone": {
+			reason:  "also if it was marked as done",
+			changes: []migration.Change{guarded(releasing("c")), deleting("c")}, states: "dl", applied: true, want: []string{"patch:c=rolled-back", "delete:c=left"}, value: "old",
+		},
+		// On f3299ef these deleted c, and nobody was asked.
+		"Asked": {
+			reason:  "a guard that was done is no decision: the deletion asks",
+			changes: []migration.Change{guarded(releasing("c")), deleting("c")}, states: "d-", applied: true, want: []string{"patch:c=done", "delete:c=done"}, value: "gone", asked: 1,
+		},
+		"Refused": {
+			reason:  "and is left, and what was done of it undone, if its reason does not hold any more",
+			changes: []migration.Change{guarded(releasing("c")), deleting("c")}, states: "d-", applied: true, want: []string{"patch:c=rolled-back", "delete:c=left"}, value: "old",
+			refused: true, asked: 1,
+		},
+		"RefusedCommit": {
+			reason:  "also of a unit that commits, as long as it has deleted nothing",
+			changes: []migration.Change{guarded(releasing("c")), deleting("c")}, states: "d-", applied: true, want: []string{"patch:c=rolled-back", "delete:c=left"}, value: "old",
+			commit: true, refused: true, asked: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := enginetest.NewAPI(t, enginetest.Make("Thing", "c", "old"))
-				p := &play{api: api, a: actortest.New(api, &rechecker{answer: holds}), progress: &progress{}}
-				e := actortest.Journaled(t, p.a, unit(tc.changes...))[0]
+				api := enginetest.NewAPI(t, held("c"), held("d"))
+				job := &rechecker{answer: holds}
+				if tc.refused {
+					job.answer = func(name string) (*migration.Finding, error) {
+						return &migration.Finding{Severity: migration.Deferred, Object: name, Problem: "it is used again"}, nil
+					}
+				}
+				p := &play{api: api, a: actortest.New(api, job), progress: &progress{}}
+				u := unit(tc.changes...)
+				u.Commit = tc.commit
+				e := actortest.Journaled(t, p.a, u)[0]
 				if tc.applied {
 					if _, err := p.a.Apply(t.Context(), e, 0); err != nil {
 						t.Fatal(err)
@@ -362,8 +415,11 @@ func TestResumes(t *testing.T) {
 				if diff := cmp.Diff(tc.want, p.results()); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 				}
-				if enginetest.Value(api.Live(ref("c"))) != tc.value {
-					t.Errorf("%s: there is %s", tc.reason, enginetest.Value(api.Live(ref("c"))))
+				if live := api.Live(ref("c")); live != nil && len(live.GetFinalizers()) != 1 {
+					t.Errorf("%s: it has the finalizers %q", tc.reason, live.GetFinalizers())
+				}
+				if enginetest.Value(api.Live(ref("c"))) != tc.value || len(job.asked) != tc.asked {
+					t.Errorf("%s: there is %s, and the job was asked about %v", tc.reason, enginetest.Value(api.Live(ref("c"))), job.asked)
 				}
 			})
 		})

@@ -118,6 +118,8 @@ func TestUndecidedOfWhatIsReplaced(t *testing.T) {
 		"Recreates":   {"+-", false, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Recreate, Ref: a}}},
 		"OtherObject": {"+-", false, true, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Delete, Ref: b}}},
 		"Commit":      {"+-", true, false, []migration.Change{{Verb: migration.Delete, Ref: a, Guard: true}, {Verb: migration.Delete, Ref: b}}},
+		// On f3299ef nobody was asked.
+		"CommitPatched": {"+-", true, true, []migration.Change{{Verb: migration.Patch, Ref: a, Guard: true}, {Verb: migration.Delete, Ref: a}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := entryWith("??", tc.made, tc.changes...)

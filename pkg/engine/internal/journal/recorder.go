@@ -187,12 +187,13 @@ func (rec *Recorder) MarkDone(ctx context.Context, c *Chunk) {
 func (rec *Recorder) Undecided(e *Entry, i int) (ask, gaveUp bool) {
 	rec.Mu.Lock()
 	defer rec.Mu.Unlock()
-	begun := false
+	begun, deleted := false, false
 	for k := i; k < GuardEnd(&e.Unit, i); k++ {
 		switch {
 		case !e.Unit.Changes[k].Writes():
 		case e.MadeOrBegun(k):
 			begun = true
+			deleted = deleted || e.Unit.Changes[k].Verb == migration.Delete
 		case e.Steps[k].State == StepLeft:
 			gaveUp = true
 		case e.DeletionOf(k) >= 0 && e.MadeOrBegun(e.DeletionOf(k)):
@@ -201,8 +202,8 @@ func (rec *Recorder) Undecided(e *Entry, i int) (ask, gaveUp bool) {
 			ask = true
 		}
 	}
-	if e.Unit.Commit && begun {
-		return false, false // it goes on whole
+	if e.Unit.Commit && deleted {
+		return false, false // it goes on whole: see Continues
 	}
 	return ask, gaveUp && begun
 }
