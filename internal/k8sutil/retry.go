@@ -53,6 +53,13 @@ func IsTransient(err error) bool {
 	}
 }
 
+// IsRefusedUnread says whether it is certain that a request had no effect, and that another attempt may have one: it
+// was refused before it was looked at, or in conflict with what is there.
+func IsRefusedUnread(err error) bool {
+	var retryable retryableError
+	return err != nil && (apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err) || errors.As(err, &retryable))
+}
+
 var failedWebhook = regexp.MustCompile(`failed calling (?:admission )?webhook \\?"([^"\\]+)`)
 
 // FailedWebhook is the admission webhook that did not answer the API server, "" if the error is of something else.
@@ -118,11 +125,15 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 		if steps.Steps == 0 {
 			delay = wait.Jitter(steps.Cap, 0.3)
 		}
-		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		seconds, delayed := apierrors.SuggestsClientDelay(err)
+		if delayed {
 			delay = max(delay, time.Duration(seconds)*time.Second)
 		}
-		if time.Now().Add(delay).After(deadline) {
-			return err
+		if left := time.Until(deadline); delay > left {
+			if left <= steps.Cap || !delayed {
+				return err
+			}
+			delay = left // the server asks for more than there is: once more at the end
 		}
 		if notify != nil {
 			notify(err)

@@ -1,14 +1,23 @@
 package k8sutil
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 )
 
 // TestTellSilence: a person hears of a frozen API server once, and of its next answer.
@@ -33,7 +42,7 @@ func TestTellSilence(t *testing.T) {
 			say := func(what string) func() {
 				return func() { got = append(got, fmt.Sprintf("%v %s", time.Since(began), what)) }
 			}
-			transport := TellSilence(5*s, say("silent"), say("answered"))(roundTripper(func(req *http.Request) (*http.Response, error) {
+			transport := TellSilence(5*s, say("silent"), say("answered"))(RoundTripper(func(req *http.Request) (*http.Response, error) {
 				until, err := time.ParseDuration(req.URL.Host)
 				if err != nil {
 					t.Error(err)
@@ -62,6 +71,64 @@ func TestTellSilence(t *testing.T) {
 			synctest.Wait()
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestWritesOnce: a write that is to come later is an error for the caller, with the time. On f3299ef client-go repeated it
+// by itself.
+func TestWritesOnce(t *testing.T) {
+	status := func(s *apierrors.StatusError) string {
+		s.ErrStatus.Kind, s.ErrStatus.APIVersion = "Status", "v1"
+		raw, err := json.Marshal(s.ErrStatus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	for name, tc := range map[string]struct {
+		reason, method, later string
+		code                  int
+		body                  string
+		// sent is how often the server got it, delay what it asks for, transient whether it may be repeated.
+		sent, delay int
+		transient   bool
+	}{
+		"Busy":    {"the filter of requests answers in plain text", http.MethodDelete, "6", 429, "Too many requests, please try again later.", 1, 6, true},
+		"Status":  {"others with a Status", http.MethodDelete, "6", 429, status(apierrors.NewTooManyRequests("later", 0)), 1, 6, true},
+		"Down":    {"a proxy before the server", http.MethodPatch, "2", 503, "no healthy upstream", 1, 2, true},
+		"NoDelay": {"without the header client-go repeats nothing", http.MethodDelete, "", 429, status(apierrors.NewTooManyRequests("later", 0)), 1, 0, true},
+		"Refused": {"what is decided on the merits stays as it is", http.MethodDelete, "6", 409, status(apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "a", errors.New("no"))), 1, 0, false},
+		"Read":    {"a read is repeated as before", http.MethodGet, "0", 429, "Too many requests", 11, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent := 0
+			cfg := &rest.Config{Host: "http://api.invalid", QPS: -1, Transport: RoundTripper(func(req *http.Request) (*http.Response, error) {
+				sent++
+				resp := &http.Response{StatusCode: tc.code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(tc.body)), Request: req}
+				if tc.later != "" {
+					resp.Header.Set("Retry-After", tc.later)
+				}
+				return resp, nil
+			})}
+			cfg.Wrap(WritesOnce)
+			client, err := dynamic.NewForConfig(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			things := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "things"}).Namespace("shop")
+			switch tc.method {
+			case http.MethodDelete:
+				err = things.Delete(t.Context(), "a", metav1.DeleteOptions{})
+			case http.MethodPatch:
+				_, err = things.Patch(t.Context(), "a", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+			default:
+				_, err = things.Get(t.Context(), "a", metav1.GetOptions{})
+			}
+			delay, _ := apierrors.SuggestsClientDelay(err)
+			if sent != tc.sent || err == nil || delay != tc.delay || IsTransient(err) != tc.transient {
+				t.Errorf("%s: sent %d times, %v, to be repeated after %d s: %t", tc.reason, sent, err, delay, IsTransient(err))
 			}
 		})
 	}

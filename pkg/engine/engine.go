@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -58,7 +59,7 @@ type Engine struct {
 func New(cfg *rest.Config, opts Options) (*Engine, error) {
 	opts.setDefaults()
 	e := &Engine{opts: opts, server: cfg.Host}
-	cfg = k8sutil.ReloadTokenFile(cfg)
+	cfg = k8sutil.ReloadTokenFile(write.Configured(cfg))
 	cfg.Wrap(e.counter.Wrap)
 	cfg.Wrap(k8sutil.TellSilence(silence,
 		func() {

@@ -55,8 +55,9 @@ type Rechecker interface {
 	// that belong to it are not made. On an error they are not made either, and are
 	// deferred with the error as the reason.
 	//
-	// It is asked after everything that the unit waits for before the change. It may
-	// wait itself. It reads through f and must not remember what it read. The unit may
+	// It is asked after everything that the unit waits for before the change. If
+	// it has to wait, it returns an AskLaterError. It reads through f and must not remember what
+	// it read. The unit may
 	// come from the journal of another process.
 	Recheck(ctx context.Context, f Fresh, u *Unit, i int) (*Finding, error)
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
-	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/redact"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -113,8 +112,8 @@ func (r *recheck) channel(ctx context.Context, ch *migration.Change) (reason, er
 	return interferes(c), nil
 }
 
-// subscription says whether a Kyma Subscription may go now. What is cheap to know
-// comes first; the wait for publishers comes last.
+// subscription says whether a Kyma Subscription may go now. What has to be waited for comes
+// before what is read, so that nothing gets old meanwhile.
 func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch *migration.Change) (reason, error) {
 	live, err := r.fresh.WatchedOne(ctx, ch.Ref)
 	if err != nil {
@@ -127,6 +126,11 @@ func (r *recheck) subscription(ctx context.Context, u *migration.Unit, i int, ch
 	wants, obstacle := route.DeliveryOf(sub)
 	if obstacle != nil {
 		return because(obstacle.Problem, migration.Advice{Note: obstacle.Note, Command: obstacle.Command}), nil
+	}
+	if r.options.legacyTraffic != ignore {
+		if _, err := r.traffic(ctx, sub, wants); err != nil {
+			return reason{}, err
+		}
 	}
 	s, err := r.snapshot(ctx)
 	if err != nil {
@@ -410,27 +414,21 @@ func (r *recheck) traffic(ctx context.Context, sub *unstructured.Unstructured, w
 		return reason{}, err // without it, nothing is delivered
 	}
 	channel := eventbus.ChannelOf(link)
-	for {
-		now, err := migration.Shared(ctx, r.fresh, "nats", func(ctx context.Context, c *migration.Cluster) (eventbus.InFlight, error) {
-			return eventbus.ReadInFlight(ctx, r.job.monitor(c)), nil
-		})
-		if err != nil {
-			return reason{}, err
-		}
-		n, unknown := now.Of(channel, kyma.NATSDurable(link.GetUID()))
-		if why := undelivered(n, unknown, wants.Endpoint); !why.holds() || r.options.observePublishers == 0 {
-			return why, nil
-		}
-		first := r.job.looks.First(channel, now)
-		if wait := first.At.Add(r.options.observePublishers).Sub(now.At); wait > 0 {
-			// The next read is to begin after that; a shared one may be older.
-			if err := k8sutil.Sleep(ctx, max(wait-time.Since(now.At), 100*time.Millisecond)); err != nil {
-				return reason{}, err
-			}
-			continue
-		}
-		return published(first, eventbus.Look{Sequence: now.Channels[channel].LastSequence, At: now.At}, wants), nil
+	now, err := migration.Shared(ctx, r.fresh, "nats", func(ctx context.Context, c *migration.Cluster) (eventbus.InFlight, error) {
+		return eventbus.ReadInFlight(ctx, r.job.monitor(c)), nil
+	})
+	if err != nil {
+		return reason{}, err
 	}
+	n, unknown := now.Of(channel, kyma.NATSDurable(link.GetUID()))
+	if why := undelivered(n, unknown, wants.Endpoint); !why.holds() || r.options.observePublishers == 0 {
+		return why, nil
+	}
+	first := r.job.looks.First(channel, now)
+	if wait := first.At.Add(r.options.observePublishers).Sub(now.At); wait > 0 {
+		return reason{}, &migration.AskLaterError{After: wait - time.Since(now.At)}
+	}
+	return published(first, eventbus.Look{Sequence: now.Channels[channel].LastSequence, At: now.At}, wants), nil
 }
 
 // drop is the way out for what may lose its events.

@@ -373,7 +373,7 @@ func (x *Executor) recovered(u *migration.Unit) {
 // among the unready takes a write slot for each write in addition.
 func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited time.Time) {
 	begun := false
-	var asked time.Time
+	var answer wait.Answer // of the job, about the guarded step
 	var own turn
 	defer func() { own.end() }()
 	for i := range e.Unit.Changes {
@@ -389,15 +389,15 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 				report.Result = migration.ChangeLeft
 			}
 			continue
-		case state.IsDone() && ch.Writes() && !journal.Recreates(&e.Unit) && !x.gaveUp(e, i):
+		case state.IsDone() && ch.Writes() && !journal.Recreates(&e.Unit) && !journal.GaveUp(x.r.Recorder, e, i):
 			report.Result = state.Result()
 			begun = true
 			continue
 		}
 		if ch.Guard {
-			asked = time.Time{}
+			answer = wait.Answer{}
 		}
-		if guard, gaveUp, ask := x.undecided(e, i, asked); ask {
+		if guard, gaveUp, ask := x.r.Recorder.GuardToAsk(e, i, !answer.Read.IsZero()); ask {
 			if name := e.Unit.Changes[guard].Turn; name != "" && own.held == nil {
 				var ok bool
 				if own, ok = x.take(name, journal.GuardEnd(&e.Unit, i), p); !ok {
@@ -406,7 +406,7 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 			}
 			var left bool
 			var err error
-			if left, asked, err = x.decide(ctx, e, guard, p, waited, gaveUp); err != nil {
+			if left, answer, err = x.decide(ctx, e, guard, p, waited, gaveUp); err != nil {
 				x.fail(&e.Unit, i, fmt.Errorf("%s: %w", ch.Ref, err))
 				x.report(report, err, time.Since(began))
 				return
@@ -423,14 +423,8 @@ func (x *Executor) unit(ctx context.Context, e *journal.Entry, p *place, waited 
 			begun = true
 			report.Result = migration.ChangeOpen
 			var err error
-			result, err = x.write(e, i, p, asked)
-			left := false
-			for errors.Is(err, write.ErrOldDecision) && !left {
-				if left, asked, err = x.decide(ctx, e, e.GuardOf(i), p, waited, false); err == nil && !left {
-					result, err = x.write(e, i, p, asked)
-				}
-			}
-			if left && err == nil {
+			var left bool
+			if result, left, err = writeDecided(ctx, x, e, i, p, waited, &answer); left && err == nil {
 				continue
 			}
 			if moved, ok := errors.AsType[*write.ChangedError](err); ok && moved.NoEffect {
@@ -498,16 +492,34 @@ func (x *Executor) end(e *journal.Entry) {
 	x.step(1, e.Unit.ID)
 }
 
-// write makes one change in a write slot. asked is when the job decided on it; zero if
-// it was not asked.
-func (x *Executor) write(e *journal.Entry, i int, p *place, asked time.Time) (string, error) {
+// writeDecided makes one change. As often as the answer of the job is too old when a request is
+// to be sent, the job is asked again; left: the change is given up, with what belongs to it.
+func writeDecided(ctx context.Context, x *Executor, e *journal.Entry, i int, p *place, waited time.Time, answer *wait.Answer) (result string, left bool, err error) {
+	var asks wait.Asks
+	for {
+		result, err = x.write(e, i, p, *answer)
+		if !errors.Is(err, write.ErrOldDecision) {
+			return result, false, err
+		}
+		guard := e.GuardOf(i)
+		if old := asks.Again(*answer); old != nil {
+			return "", true, x.leave(ctx, e, guard, *tooOld(e.Unit.Changes[i].Ref, fmt.Errorf("%w; %w", old, err)))
+		}
+		if left, *answer, err = x.decide(ctx, e, guard, p, waited, false); left || err != nil {
+			return "", left, err
+		}
+	}
+}
+
+// write makes one change in a write slot. answer is the job's; zero if it was not asked.
+func (x *Executor) write(e *journal.Entry, i int, p *place, answer wait.Answer) (string, error) {
 	if p.room != x.slots {
 		x.slots <- struct{}{}
 		defer func() { <-x.slots }()
 	}
 	ctx := x.work
-	if !asked.IsZero() && e.Decides(i) {
-		ctx = write.WithDecision(ctx, &write.Decision{Asked: asked, Once: e.Unit.Commit})
+	if !answer.Read.IsZero() && e.Decides(i) {
+		ctx = write.WithDecision(ctx, &write.Decision{Answer: answer, Once: e.Unit.Commit})
 	}
 	return x.r.Apply(ctx, e, i)
 }

@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/act"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/rollback"
@@ -17,57 +19,35 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// undecided says whether the job has to be asked before change i, and about which guarded change:
-// before that one itself; and before each write that acts on the answer, if this process has
-// none. What an earlier process was told, before it ended between the two, is no decision.
-func (x *Executor) undecided(e *journal.Entry, i int, asked time.Time) (guard int, gaveUp, ask bool) {
-	guard = e.GuardOf(i)
-	if guard < 0 || guard != i && (!asked.IsZero() || !e.Unit.Changes[i].Writes() || !e.Decides(i)) {
-		return guard, false, false
-	}
-	open, gaveUp := x.r.Recorder.Undecided(e, guard)
-	return guard, gaveUp, open || gaveUp
-}
-
-// gaveUp says whether change i is a guarded one of which a part was made, and the rest is not
-// wanted any more.
-func (x *Executor) gaveUp(e *journal.Entry, i int) bool {
-	if !e.Unit.Changes[i].Guard {
-		return false
-	}
-	_, gaveUp := x.r.Recorder.Undecided(e, i)
-	return gaveUp
-}
-
 // decide asks the job about the guarded change i, and leaves it if its reason does not
-// hold any more, or if an earlier process gave up a part of it. asked is when the job
-// answered.
-func (x *Executor) decide(ctx context.Context, e *journal.Entry, i int, p *place, waited time.Time, gaveUp bool) (left bool, asked time.Time, err error) {
+// hold any more, or if an earlier process gave up a part of it.
+func (x *Executor) decide(ctx context.Context, e *journal.Entry, i int, p *place, waited time.Time, gaveUp bool) (left bool, answer wait.Answer, err error) {
 	finding := &migration.Finding{
 		ID: "interrupted-change-undone", Severity: migration.Warning, Object: e.Unit.Changes[journal.GuardEnd(&e.Unit, i)-1].Ref.String(),
 		Problem: "an interrupted run had begun it, and its reason does not hold any more: what was begun of it is undone",
 	}
 	if !gaveUp {
-		finding, asked, err = x.recheck(e, i, p, waited)
+		finding, answer, err = x.recheck(e, i, p, waited)
 	}
 	if err == nil && finding != nil {
 		err = x.leave(ctx, e, i, *finding)
 	}
-	return finding != nil, asked, err
+	return finding != nil, answer, err
 }
 
 // recheck asks the job whether the reason for a guarded change still holds: nil if
 // it does. A unit that has waited gives up its place meanwhile, so that what it
 // reads delays nobody; the answer is then not older than a shared read.
-func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) (*migration.Finding, time.Time, error) {
+func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) (*migration.Finding, wait.Answer, error) {
 	ch := &e.Unit.Changes[i]
 	rechecker, ok := x.r.Job.(migration.Rechecker)
 	if !ok {
 		return &migration.Finding{
 			ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: "not done: this version of the job cannot check whether the reason for it still holds",
 			Note: "Run the job with the version that began it.",
-		}, time.Time{}, nil
+		}, wait.Answer{}, nil
 	}
+	var asks wait.Asks
 	for {
 		asking := &place{room: x.asking}
 		if !waited.IsZero() && !x.serial {
@@ -78,29 +58,76 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 				p.leave()
 			}
 			if !asking.take(x.work) {
-				return nil, time.Time{}, act.ErrStopped
+				return nil, wait.Answer{}, act.ErrStopped
 			}
 			p.leave()
 			p.room = x.checked
 		}
-		finding, err := rechecker.Recheck(x.work, wait.NewFresh(x.shared, x.waiter, waited), &e.Unit, i)
-		asked := time.Now()
+		finding, answer, err := ask(x, rechecker, e, i, waited)
 		entered := p.held || p.take(x.work)
 		asking.leave()
 		if !entered {
-			return nil, asked, act.ErrStopped
+			return nil, answer, act.ErrStopped
 		}
 		switch {
 		case x.work.Err() != nil:
-			return nil, asked, context.Cause(x.work)
+			return nil, answer, context.Cause(x.work)
 		case err != nil:
-			return &migration.Finding{
-				ID: "not-checked", Severity: migration.Deferred, Object: ch.Ref.String(), Problem: fmt.Sprintf("not done, because it is unknown whether the reason for it still holds: %v", err),
-				Note: "Fix the error, and run the job again.",
-			}, asked, nil
-		case finding != nil || time.Since(asked) <= wait.FreshFor:
-			return finding, asked, nil
+			return notChecked(ch.Ref, err), answer, nil
+		case finding != nil || answer.Holds():
+			return finding, answer, nil
+		case answer.TooDear():
+			if err := asks.Again(answer); err != nil {
+				return tooOld(ch.Ref, err), answer, nil
+			}
+		default:
+			// Its turn came too late for the answer, since many others have theirs. --timeout ends it.
+			x.r.Log.Debug("checking again: its turn came too late", zap.String("object", ch.Ref.String()))
 		}
+	}
+}
+
+// ask asks the job once, and again when it wants to answer later: each time about what is there
+// then. What it waits for is told among what the run waits for, and ends with the run.
+func ask(x *Executor, rechecker migration.Rechecker, e *journal.Entry, i int, waited time.Time) (finding *migration.Finding, answer wait.Answer, err error) {
+	once := func() (later *migration.AskLaterError) {
+		f := wait.NewFresh(x.shared, x.waiter, waited)
+		finding, err = rechecker.Recheck(x.work, f, &e.Unit, i)
+		answer = f.Answer()
+		later, _ = errors.AsType[*migration.AskLaterError](err)
+		return later
+	}
+	later := once()
+	if later == nil {
+		return finding, answer, err
+	}
+	_ = x.waits(e.Unit.Changes[i].Ref, func() error {
+		for later != nil {
+			if err = k8sutil.Sleep(x.work, max(later.After, minLater)); err != nil {
+				return err
+			}
+			later = once()
+		}
+		return err
+	})
+	return finding, answer, err
+}
+
+// minLater is the shortest time after which a job is asked once more.
+const minLater = 100 * time.Millisecond
+
+func notChecked(ref migration.Ref, err error) *migration.Finding {
+	return &migration.Finding{
+		ID: "not-checked", Severity: migration.Deferred, Object: ref.String(), Problem: fmt.Sprintf("not done, because it is unknown whether the reason for it still holds: %v", err),
+		Note: "Fix the error, and run the job again.",
+	}
+}
+
+// tooOld is the finding about what is left since no answer about it could be acted on.
+func tooOld(ref migration.Ref, err error) *migration.Finding {
+	return &migration.Finding{
+		ID: "not-checked", Severity: migration.Deferred, Object: ref.String(), Problem: fmt.Sprintf("not done, because each answer whether the reason for it still holds was too old: %v", err),
+		Note: "Run the job again, from a machine that is nearer to the API server, or when the API server is less busy.",
 	}
 }
 

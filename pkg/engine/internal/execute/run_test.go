@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -529,6 +530,62 @@ func TestEffectsAreNoted(t *testing.T) {
 				if len(got) != tc.noted || len(got) > 0 && ((got[0].Hash != "") != tc.hash || got[0].Theirs != tc.theirs) ||
 					tc.seen && got[0].Hash == patch.Hash(api.Live(broker), nil) {
 					t.Errorf("%s: %v", tc.reason, got)
+				}
+			})
+		})
+	}
+}
+
+// TestRecheckTakesTime: what a recheck reads may take longer than its answer counts, and it may ask for time; what
+// always takes too long is left, with the time.
+func TestRecheckTakesTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		takes  time.Duration
+		later  int
+		// guard is how long the Lease takes to be renewed before each write.
+		guard time.Duration
+		asked int
+		left  string
+	}{
+		// On f3299ef this was asked again and again if it was the protector's, and never too old if it was this one.
+		"Slow":    {"2.5 s of reading are added to its age", 2500 * time.Millisecond, 0, 0, 1, ""},
+		"TooSlow": {"11 s are never acted on", 11 * time.Second, 0, 0, 3, "to read what it depends on took 11s, and may take 10s at most"},
+		"Later":   {"what it waits for is no part of its answer", time.Second, 2, 0, 3, ""},
+		// On f3299ef this was sent, 6 s after the answer.
+		"TooLate": {"a request can never leave in time", time.Second, 0, 6 * time.Second, 18, "no request could be sent within 3s of an answer in 2m6s; the last answer was 7s old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := enginetest.NewAPI(t, held("c"))
+				job := &rechecker{}
+				job.answer = func(string) (*migration.Finding, error) {
+					time.Sleep(tc.takes)
+					if tc.later > 0 {
+						tc.later--
+						return nil, &migration.AskLaterError{After: time.Minute}
+					}
+					return nil, nil
+				}
+				p := &play{api: api, a: actortest.New(api, job), progress: &progress{}}
+				guard := p.a.Writer.Guard
+				p.a.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+					time.Sleep(tc.guard)
+					return guard(ctx)
+				}
+				e := actortest.Journaled(t, p.a, unit(guarded(releasing("c"))))[0]
+				if err := p.run(t.Context(), Options{}, Todo{Entries: []*journal.Entry{e}}); err != nil {
+					t.Fatal(err)
+				}
+				if made := len(api.Live(ref("c")).GetFinalizers()) == 0; made != (tc.left == "") || len(job.asked) != tc.asked {
+					t.Errorf("%s: made %t, asked %d times", tc.reason, made, len(job.asked))
+				}
+				var told []string
+				for _, f := range p.a.Findings.All() {
+					told = append(told, f.Problem)
+				}
+				if tc.left == "" && len(told) > 0 || tc.left != "" && (len(told) != 1 || !strings.Contains(told[0], tc.left)) {
+					t.Errorf("%s: %q", tc.reason, told)
 				}
 			})
 		})

@@ -208,6 +208,28 @@ func (rec *Recorder) Undecided(e *Entry, i int) (ask, gaveUp bool) {
 	return ask, gaveUp && begun
 }
 
+// GuardToAsk says whether the job has to be asked before change i, and about which guarded change:
+// before that one itself; and before each write that acts on the answer, if this process has
+// none. What an earlier process was told, before it ended between the two, is no decision.
+func (rec *Recorder) GuardToAsk(e *Entry, i int, answered bool) (guard int, gaveUp, ask bool) {
+	guard = e.GuardOf(i)
+	if guard < 0 || guard != i && (answered || !e.Unit.Changes[i].Writes() || !e.Decides(i)) {
+		return guard, false, false
+	}
+	open, gaveUp := rec.Undecided(e, guard)
+	return guard, gaveUp, open || gaveUp
+}
+
+// GaveUp says whether change i is a guarded one of which a part was made, and the rest is not
+// wanted any more.
+func GaveUp(rec *Recorder, e *Entry, i int) bool {
+	if !e.Unit.Changes[i].Guard {
+		return false
+	}
+	_, gaveUp := rec.Undecided(e, i)
+	return gaveUp
+}
+
 // Made says whether a live object was created by the open journal of this job and
 // not edited since.
 func (rec *Recorder) Made(obj *unstructured.Unstructured) bool {

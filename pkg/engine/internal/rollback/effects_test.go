@@ -5,6 +5,7 @@
 package rollback
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -233,6 +234,25 @@ func TestProtectorIsAskedAgain(t *testing.T) {
 					w.api.Fail(enginetest.Fault{Verb: "delete", Name: "b", Err: busy})
 				}
 			}, result{A: "gone", B: "gone", Reports: []string{"rolled-back", "rolled-back"}}, 2,
+		},
+		// On f3299ef these asked for ever: an answer that took longer than 2 s was too old as soon as it was there.
+		"Slow": {
+			"one that takes longer than an answer counts serves all as well", func(w *world) { w.a.Job.(*protector).takes = 2500 * time.Millisecond },
+			result{A: "gone", B: "gone", Reports: []string{"rolled-back", "rolled-back"}}, 1,
+		},
+		"TooSlow": {
+			"one that always takes too long is told, with the time, and nothing is deleted", func(w *world) { w.a.Job.(*protector).takes = 11 * time.Second },
+			result{A: "new", B: "new", Reports: []string{"done", "not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{migration.Error}}, 3,
+		},
+		// On f3299ef a was deleted: the answer was 6 s old, since client-go and the writer had waited.
+		"TooLate": {
+			"and one that no request can follow in time", func(w *world) {
+				w.a.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+					time.Sleep(6 * time.Second)
+					ctx, cancel := context.WithCancel(ctx)
+					return ctx, cancel, nil
+				}
+			}, result{A: "new", B: "new", Reports: []string{"done", "not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{migration.Error}}, 20,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,11 +122,14 @@ func (v *Rollback) betweenDeleteAndCreate(ctx context.Context, e *journal.Entry,
 
 // protectorAnswer is the job's last answer to which objects carry live events.
 type protectorAnswer struct {
-	mu        sync.Mutex
+	// turn is held while the answer is read, and while the job is asked, which takes time.
+	turn      chan struct{}
 	refs      []migration.Ref
 	protected map[migration.Ref]string
 	err       error
-	asked     time.Time
+	answer    wait.Answer
+	// dear: reading takes so long that no answer can be acted on.
+	dear error
 }
 
 // Rollback undoes what a journal says was done, newest change first.
@@ -189,7 +192,7 @@ const (
 // New returns a rollback that has undone nothing yet.
 func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
 	return &Rollback{
-		r: a, waiter: w, careful: careful, objects: objects{w: a.Writer},
+		r: a, waiter: w, careful: careful, objects: objects{w: a.Writer}, protector: protectorAnswer{turn: make(chan struct{}, 1)},
 		removed: map[migration.Ref]string{}, others: map[types.UID]bool{}, versions: map[migration.Ref]string{},
 	}
 }
@@ -361,37 +364,54 @@ func (v *Rollback) askProtector(ctx context.Context, entries []*journal.Entry) {
 			note(e.Pre[i].Absent...)
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.turn <- struct{}{}
+	defer func() { <-k.turn }()
 	v.askProtectorAgain(ctx, v.r.Writer.Cluster)
 }
 
-// askProtectorAgain is called with the protector's answer locked.
+// askProtectorAgain is called with the protector's answer locked. It is as old as its reads.
 func (v *Rollback) askProtectorAgain(ctx context.Context, c *migration.Cluster) {
 	k := &v.protector
-	k.asked = time.Now()
+	k.answer = wait.Answer{Read: time.Now()}
 	if protector, ok := v.r.Job.(migration.Protector); ok && len(k.refs) > 0 {
 		k.protected, k.err = protector.Protect(ctx, c, k.refs)
 	}
+	k.answer.Given = time.Now()
 }
 
 // mayDelete returns a protectedError if an object carries live events, by an answer of the
-// job that is at most freshFor old, and when the job gave it: a rollback of thousands of
-// changes takes minutes, in which events may take another path.
-func (v *Rollback) mayDelete(ctx context.Context, ref migration.Ref) (asked time.Time, err error) {
+// job that may be acted on now: a rollback of thousands of changes takes minutes, in which
+// events may take another path.
+func (v *Rollback) mayDelete(ctx context.Context, ref migration.Ref) (wait.Answer, error) {
 	k := &v.protector
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if time.Since(k.asked) > wait.FreshFor {
-		v.askProtectorAgain(ctx, v.r.NewCluster())
+	k.turn <- struct{}{}
+	defer func() { <-k.turn }()
+	var asks wait.Asks
+	for k.dear == nil && !k.answer.Holds() {
+		if k.answer.TooDear() {
+			k.dear = asks.Again(k.answer)
+		}
+		if ctx.Err() != nil {
+			return k.answer, context.Cause(ctx)
+		}
+		if k.dear == nil {
+			v.askProtectorAgain(ctx, v.r.NewCluster())
+		}
+	}
+	if k.dear != nil {
+		return k.answer, cannotTell(k.dear) // of all objects: nobody asks once more
 	}
 	if k.err != nil {
-		return k.asked, fmt.Errorf("cannot tell whether it carries live events: %w", k.err)
+		return k.answer, cannotTell(k.err)
 	}
 	if reason, ok := k.protected[ref]; ok {
-		return k.asked, &protectedError{ref, reason}
+		return k.answer, &protectedError{ref, reason}
 	}
-	return k.asked, nil
+	return k.answer, nil
+}
+
+func cannotTell(err error) error {
+	return fmt.Errorf("cannot tell whether it carries live events: %w", err)
 }
 
 // entry reverses one unit, its last change first.
@@ -714,21 +734,33 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		live = now
 		return k8sutil.Retryable(answer)
 	}
-	err = write.ErrOldDecision
-	for errors.Is(err, write.ErrOldDecision) {
-		asked, refused := v.mayDelete(ctx, at)
-		if refused != nil {
-			return "", refused
-		}
-		err = v.r.Writer.Write(write.WithDecision(ctx, &write.Decision{Asked: asked}), remove)
-	}
-	if err != nil {
+	if err := removeUnprotected(ctx, v, at, remove); err != nil {
 		return "", err
 	}
 	if len(live.GetFinalizers()) > 0 {
-		err = v.waiter.Wait(ctx, []migration.Condition{act.Gone(ref, uid, &migration.Change{Ref: ref})}, time.Now())
+		err := v.waiter.Wait(ctx, []migration.Condition{act.Gone(ref, uid, &migration.Change{Ref: ref})}, time.Now())
+		return migration.ChangeRolledBack, err
 	}
-	return migration.ChangeRolledBack, err
+	return migration.ChangeRolledBack, nil
+}
+
+// removeUnprotected sends the deletion of an object that carries no live events. As often as the
+// answer of the job is too old when a request is to leave, the job is asked again.
+func removeUnprotected(ctx context.Context, v *Rollback, ref migration.Ref, remove func(context.Context) error) error {
+	var asks wait.Asks
+	for {
+		answer, refused := v.mayDelete(ctx, ref)
+		if refused != nil {
+			return refused
+		}
+		err := v.r.Writer.Write(write.WithDecision(ctx, &write.Decision{Answer: answer}), remove)
+		if !errors.Is(err, write.ErrOldDecision) {
+			return err
+		}
+		if old := asks.Again(answer); old != nil {
+			return cannotTell(fmt.Errorf("%w; %w", old, err))
+		}
+	}
 }
 
 // restoreDeleted creates a deleted object again from its pre-image.

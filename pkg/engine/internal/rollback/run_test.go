@@ -31,11 +31,19 @@ type protector struct {
 	live  map[migration.Ref]string
 	err   error
 	asked [][]migration.Ref
+	// takes is how long it reads, and then what somebody does meanwhile.
+	takes time.Duration
+	then  func()
 }
 
 func (j *protector) Protect(_ context.Context, _ *migration.Cluster, refs []migration.Ref) (map[migration.Ref]string, error) {
 	j.asked = append(j.asked, refs)
-	return j.live, j.err
+	live := j.live
+	time.Sleep(j.takes)
+	if j.then != nil {
+		j.then()
+	}
+	return live, j.err
 }
 
 // restorer is a job whose restored objects must become something.

@@ -14,40 +14,72 @@ import (
 )
 
 const (
-	// FreshFor is how old a shared read may be when a recheck uses it.
-	FreshFor = 2 * time.Second
+	// sharedFor is how long after its end a shared read serves those who ask: the rest of
+	// FreshFor is for the request.
+	sharedFor = FreshFor / 2
 	// freshEvery is the shortest time between the beginnings of two reads of the
 	// same key: rechecks make at most two requests a second for each kind.
 	freshEvery = 500 * time.Millisecond
 )
 
-// fresh is what the rechecks of one unit read.
-type fresh struct {
+// Fresh is what one recheck reads.
+type Fresh struct {
 	shared *SharedReads
 	waiter *Waiter
 	// after is when the unit's last wait ended: reads that began before do not count.
 	// Zero if the unit has waited for nothing.
 	after time.Time
+	// asked is when the recheck began.
+	asked time.Time
+
+	mu sync.Mutex
+	// oldest is the first of the shared reads that the recheck was given, watched when it
+	// looked at a watch for the first time.
+	oldest  span
+	watched time.Time
 }
 
-// NewFresh returns what one unit reads. after is when its last wait ended, zero if it has
-// waited for nothing.
-func NewFresh(shared *SharedReads, w *Waiter, after time.Time) migration.Fresh {
-	return &fresh{shared: shared, waiter: w, after: after}
+// span is when a read began and ended.
+type span struct{ began, ended time.Time }
+
+// NewFresh returns what one recheck reads that begins now. after is when the unit's last wait
+// ended, zero if it has waited for nothing.
+func NewFresh(shared *SharedReads, w *Waiter, after time.Time) *Fresh {
+	return &Fresh{shared: shared, waiter: w, after: after, asked: time.Now()}
+}
+
+// Answer is that of the recheck, which is given now.
+func (f *Fresh) Answer() Answer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := Answer{Read: f.watched, Given: time.Now()}
+	if one := f.oldest; !one.began.IsZero() && (a.Read.IsZero() || one.began.Before(a.Read)) {
+		a.Read, a.Idle = one.began, max(0, f.asked.Sub(one.ended))
+	}
+	if a.Read.IsZero() {
+		a.Read = f.asked
+	}
+	return a
 }
 
 // Served implements Fresh.
-func (f *fresh) Served(ctx context.Context, gk schema.GroupKind) (migration.Resource, bool, error) {
+func (f *Fresh) Served(ctx context.Context, gk schema.GroupKind) (migration.Resource, bool, error) {
 	return f.waiter.cluster.Resolve(ctx, gk)
 }
 
 // Shared implements Fresh.
-func (f *fresh) Shared(ctx context.Context, key string, read func(context.Context, *migration.Cluster) (any, error)) (any, error) {
-	return f.shared.get(ctx, key, f.after, read)
+func (f *Fresh) Shared(ctx context.Context, key string, read func(context.Context, *migration.Cluster) (any, error)) (any, error) {
+	v, of, err := f.shared.get(ctx, key, f.after, read)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.oldest.began.IsZero() || of.began.Before(f.oldest.began) {
+		f.oldest = of
+	}
+	return v, err
 }
 
 // Watched implements Fresh.
-func (f *fresh) Watched(ctx context.Context, r migration.Resource, namespace string) ([]*unstructured.Unstructured, error) {
+func (f *Fresh) Watched(ctx context.Context, r migration.Resource, namespace string) ([]*unstructured.Unstructured, error) {
 	if err := f.watch(ctx, r, namespace); err != nil {
 		return nil, err
 	}
@@ -55,7 +87,7 @@ func (f *fresh) Watched(ctx context.Context, r migration.Resource, namespace str
 }
 
 // WatchedEach implements Fresh.
-func (f *fresh) WatchedEach(ctx context.Context, r migration.Resource, namespace string, fn func(*unstructured.Unstructured)) error {
+func (f *Fresh) WatchedEach(ctx context.Context, r migration.Resource, namespace string, fn func(*unstructured.Unstructured)) error {
 	if err := f.watch(ctx, r, namespace); err != nil {
 		return err
 	}
@@ -70,14 +102,19 @@ func (f *fresh) WatchedEach(ctx context.Context, r migration.Resource, namespace
 }
 
 // WatchedOne implements Fresh.
-func (f *fresh) WatchedOne(ctx context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
+func (f *Fresh) WatchedOne(ctx context.Context, ref migration.Ref) (*unstructured.Unstructured, error) {
 	if err := f.watch(ctx, ref.Resource, ref.Namespace); err != nil {
 		return nil, err
 	}
 	return f.waiter.get(ref), nil
 }
 
-func (f *fresh) watch(ctx context.Context, r migration.Resource, namespace string) error {
+func (f *Fresh) watch(ctx context.Context, r migration.Resource, namespace string) error {
+	f.mu.Lock()
+	if f.watched.IsZero() {
+		f.watched = time.Now()
+	}
+	f.mu.Unlock()
 	collection, err := f.waiter.cluster.Collection(ctx, r, namespace)
 	if err != nil {
 		return err
@@ -152,8 +189,8 @@ func (s *SharedReads) pause(ctx context.Context, one *sharedRead) error {
 // sharedRead is one key: what was read last, and the read that is under way.
 type sharedRead struct {
 	// turn is held while the key is read.
-	turn  chan struct{}
-	began time.Time
+	turn chan struct{}
+	span
 	value any
 	err   error
 	// early says that the key was read once before its pause had ended.
@@ -166,7 +203,7 @@ func NewSharedReads(cluster func() *migration.Cluster) *SharedReads {
 	return &SharedReads{cluster: cluster, keys: map[string]*sharedRead{}, onlyReads: make(chan struct{})}
 }
 
-func (s *SharedReads) get(ctx context.Context, key string, after time.Time, read func(context.Context, *migration.Cluster) (any, error)) (any, error) {
+func (s *SharedReads) get(ctx context.Context, key string, after time.Time, read func(context.Context, *migration.Cluster) (any, error)) (any, span, error) {
 	s.mu.Lock()
 	one := s.keys[key]
 	if one == nil {
@@ -179,20 +216,23 @@ func (s *SharedReads) get(ctx context.Context, key string, after time.Time, read
 	select {
 	case one.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, span{}, context.Cause(ctx)
 	}
 	defer func() { <-one.turn }()
-	if !one.began.IsZero() && one.began.After(after) && time.Since(one.began) <= FreshFor {
-		return one.value, one.err
+	// One that was under way serves all who came meanwhile, however long it took: see Answer.
+	if !one.began.IsZero() && one.began.After(after) && time.Since(one.ended) <= sharedFor {
+		return one.value, one.span, one.err
 	}
 	if err := s.pause(ctx, one); err != nil {
-		return nil, err
+		return nil, span{}, err
 	}
 	one.began = time.Now()
 	one.value, one.err = read(ctx, s.cluster())
+	one.ended = time.Now()
 	if ctx.Err() != nil {
 		// Another recheck must not take the end of this one for an answer.
-		one.began = time.Time{}
+		one.span = span{}
+		return one.value, span{}, one.err
 	}
-	return one.value, one.err
+	return one.value, one.span, one.err
 }

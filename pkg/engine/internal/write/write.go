@@ -404,19 +404,27 @@ func (w *Writer) addFinalizers(ctx context.Context, ref migration.Ref, created *
 }
 
 // Write makes one write: within the lock's deadline, repeated while it fails for
-// a moment. ctx ending stops further attempts, never one in flight.
+// a moment. ctx ending stops further attempts, never one in flight. An answer of the job that
+// it acts on is looked at before each attempt, when the lock is there.
 func (w *Writer) Write(ctx context.Context, op func(context.Context) error) error {
-	return k8sutil.Retry(ctx, k8sutil.RetryBudget, w.Notify(), w.Account.Watch(func(ctx context.Context) error {
-		if err := checkDecision(ctx); err != nil {
-			return err
-		}
+	var last error
+	err := k8sutil.Retry(ctx, k8sutil.RetryBudget, w.Notify(), w.Account.Watch(func(ctx context.Context) error {
 		call, cancel, err := w.Guard(ctx)
 		if err != nil {
 			return err
 		}
 		defer cancel()
-		return op(call)
+		if err := checkDecision(ctx); err != nil {
+			return err
+		}
+		err = op(call)
+		answered(ctx, err)
+		if !errors.Is(err, ErrOldDecision) {
+			last = err
+		}
+		return err
 	}))
+	return tooLate(err, last)
 }
 
 // Writer makes the writes of one run. It knows no journal.

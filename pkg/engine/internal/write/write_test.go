@@ -3,6 +3,7 @@ package write_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -575,37 +576,97 @@ func TestPatchExactly(t *testing.T) {
 func TestDecision(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		age    time.Duration
-		none   bool
-		once   bool
-		// busy is how long the server does not answer.
-		busy time.Duration
-		old  bool
+		// cost is how long the job read for its answer, age what passed since.
+		cost, age time.Duration
+		none      bool
+		once      bool
+		// busy is how long the server does not do it, answer what it says meanwhile: nil for 429.
+		busy   time.Duration
+		answer error
+		// lease is how long the lock takes to be renewed.
+		lease time.Duration
+		old   bool
 	}{
 		"None":       {reason: "without a guard nothing gets old", none: true, busy: time.Minute / 2},
 		"Fresh":      {reason: "an answer of two seconds ago", age: wait.FreshFor},
 		"Old":        {reason: "and of more", age: wait.FreshFor + time.Millisecond, old: true},
 		"BecomesOld": {reason: "while the server is busy", busy: 2 * wait.FreshFor, old: true},
-		"Once":       {reason: "what the first request began is finished", once: true, busy: 2 * wait.FreshFor},
+		// On f3299ef this was sent: the age was looked at before the lock was there.
+		"Lease":      {reason: "while the lock is renewed", lease: 2 * wait.FreshFor, old: true},
+		"Slow":       {reason: "what reading took is added", cost: 3 * wait.FreshFor, age: wait.FreshFor},
+		"SlowAndOld": {reason: "and no more", cost: 3 * wait.FreshFor, age: wait.FreshFor + time.Millisecond, old: true},
+		"Dearest":    {reason: "up to ten seconds", cost: wait.MaxCost, age: wait.FreshFor},
+		"TooDear":    {reason: "what took longer is never acted on", cost: wait.MaxCost + time.Millisecond, old: true},
+		"Once":       {reason: "what the first request may have begun is finished", once: true, busy: 2 * wait.FreshFor, answer: apierrors.NewServiceUnavailable("no")},
 		"OnceOld":    {reason: "but not begun", once: true, age: 2 * wait.FreshFor, old: true},
+		// On f3299ef this was sent.
+		"OnceRefused": {reason: "and one that was refused began nothing", once: true, busy: 2 * wait.FreshFor, old: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := actortest.New(enginetest.NewAPI(t), &enginetest.Job{})
-				began := time.Now()
+				guard := w.Writer.Guard
+				w.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+					time.Sleep(tc.lease)
+					return guard(ctx)
+				}
+				answer := wait.Answer{Read: time.Now()}
+				time.Sleep(tc.cost)
+				answer.Given = time.Now()
 				ctx := t.Context()
 				if !tc.none {
-					ctx = write.WithDecision(ctx, &write.Decision{Asked: began, Once: tc.once})
+					ctx = write.WithDecision(ctx, &write.Decision{Answer: answer, Once: tc.once})
 				}
 				time.Sleep(tc.age)
+				began := time.Now()
 				err := w.Writer.Write(ctx, func(context.Context) error {
-					if time.Since(began) < tc.age+tc.busy {
-						return busy
+					switch {
+					case time.Since(began) >= tc.busy:
+						return nil
+					case tc.answer != nil:
+						return tc.answer
 					}
-					return nil
+					return busy
 				})
 				if errors.Is(err, write.ErrOldDecision) != tc.old || !tc.old && err != nil {
 					t.Errorf("%s: %v", tc.reason, err)
+				}
+			})
+		})
+	}
+}
+
+// TestCheckAge: the age of an answer is that at the moment when the request leaves. On f3299ef it left.
+func TestCheckAge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, method string
+		age            time.Duration
+		sent           bool
+	}{
+		"Fresh": {"it may be sent", http.MethodDelete, wait.FreshFor, true},
+		"Old":   {"a token or a connection took too long", http.MethodDelete, wait.FreshFor + time.Millisecond, false},
+		"Read":  {"a read acts on nothing", http.MethodGet, time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := false
+				transport := write.CheckAge(k8sutil.RoundTripper(func(*http.Request) (*http.Response, error) {
+					sent = true
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				}))
+				now := time.Now()
+				ctx := write.WithDecision(t.Context(), &write.Decision{Answer: wait.Answer{Read: now, Given: now}})
+				time.Sleep(tc.age)
+				req, err := http.NewRequestWithContext(ctx, tc.method, "http://api.invalid/", http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := transport.RoundTrip(req)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				if sent != tc.sent || errors.Is(err, write.ErrOldDecision) == tc.sent || k8sutil.IsTransient(err) {
+					t.Errorf("%s: sent %t, %v", tc.reason, sent, err)
 				}
 			})
 		})
