@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
 )
@@ -77,6 +79,7 @@ type Client struct {
 	mu            sync.Mutex
 	calls         int
 	before, after []func(*Request)
+	refuse        func(*Request) error
 	// dead is closed by Kill.
 	dead   chan struct{}
 	killed bool
@@ -118,6 +121,13 @@ func (c *Client) After(hook func(*Request)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.after = append(c.after, hook)
+}
+
+// Refuse makes the server answer with the error instead of carrying a call out, unless that is nil.
+func (c *Client) Refuse(with func(*Request) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = with
 }
 
 // Kill makes all calls of the client fail without effect from now on, as if its
@@ -167,7 +177,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.calls++
 		r.N = c.calls
 	}
-	before, after := c.before, c.after
+	before, after, refuse := c.before, c.after, c.refuse
 	c.mu.Unlock()
 	if killed {
 		if !applied || !r.Writes() {
@@ -182,6 +192,11 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if c.Killed() {
 		return nil, errKilled
+	}
+	if refuse != nil {
+		if err := refuse(r); err != nil {
+			return refused(req, err), c.pause(ctx, back)
+		}
 	}
 	resp := c.server.take(ctx, r)
 	if w, ok := resp.Body.(*watcher); ok {
@@ -200,6 +215,17 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errKilled
 	}
 	return resp, nil
+}
+
+// refused is an answer with that error, and with the header by which clients know when to come again.
+func refused(req *http.Request, err error) *http.Response {
+	status := statusOf(err)
+	resp := respondJSON(int(status.Code), status)
+	resp.Request = req
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		resp.Header.Set("Retry-After", strconv.Itoa(seconds))
+	}
+	return resp
 }
 
 // latencies are derived from what is asked for, not from when. Names of Events hold

@@ -37,6 +37,8 @@ type Schedule struct {
 	undo *process
 	// haste, if any, is done right after the first plan: before the journal is written.
 	haste *deed
+	// pressure is where time passes.
+	pressure pressure
 
 	place       Place
 	users       map[string]*user
@@ -157,6 +159,7 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 		s.undo.kill, s.undo.term, s.undo.broken = nil, nil, false
 		s.undo.opts.Timeout = 0
 	}
+	s.press()
 	s.rush(r)
 	return s
 }
@@ -489,6 +492,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 			kill(r)
 		}
 	})
+	s.pressed(ctx, p, client, stop)
 	opts := p.opts
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
 	opts.Log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &p.log, zapcore.WarnLevel))
@@ -516,9 +520,9 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	go func() {
 		defer s.all.Done()
 		if p.command == "undo" {
-			done <- engine.Undo(runCtx, p.job)
+			done <- engine.Undo(runCtx, s.jobOf(p))
 		} else {
-			done <- engine.Run(runCtx, p.job)
+			done <- engine.Run(runCtx, s.jobOf(p))
 		}
 		stop(nil)
 	}()
