@@ -513,6 +513,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 		var once sync.Once
 		p.job.then = func() { once.Do(func() { s.deal(ctx, *s.haste) }) }
 	}
+	s.turnBack(ctx, p)
 	p.began = time.Now()
 	s.note("%s begins: %s, resume %q, timeout %s, on failure %q, nothing becomes ready: %t", p.name, p.command, opts.Resume, opts.Timeout, opts.OnFailure, p.broken)
 	done := make(chan *migration.Report, 1)

@@ -20,7 +20,7 @@ type pressure int
 const (
 	none pressure = iota
 	// stopped: the first process is asked to stop between the two changes of a guarded step, and
-	// the switch is turned back before the next one.
+	// the switch is turned back right after the next one has planned to go on.
 	stopped
 	// later: the server answers the first guarded deletion with 429, to be repeated after 6 s,
 	// and the switch is turned back meanwhile.
@@ -60,7 +60,22 @@ func (s *Schedule) press() {
 		s.processes = append(s.processes, s.process(rand.New(rand.NewPCG(s.Seed, uint64(n))), "run"))
 	}
 	next := s.processes[1]
-	next.command, next.kill, next.term, next.deeds, next.opts.Resume = "run", nil, nil, []deed{{who: "alice", text: "the switch says bus", do: s.setSwitch("bus")}}, engine.ResumeForward
+	next.command, next.kill, next.term, next.deeds, next.opts.Resume = "run", nil, nil, nil, engine.ResumeForward
+}
+
+// turnBack turns the switch back when the process that goes on has made its last plan: the first
+// one is made beside the open journal, the second one with it.
+func (s *Schedule) turnBack(ctx context.Context, p *process) {
+	if s.pressure != stopped || p != s.processes[1] {
+		return
+	}
+	plans := 0
+	p.job.then = func() {
+		if plans++; plans == 2 {
+			s.deal(ctx, deed{who: "alice", text: "the switch says bus", do: s.setSwitch("bus")})
+			time.Sleep(s.World.shorter(2 * freshFor)) // no answer from before is fresh any more
+		}
+	}
 }
 
 // pressed puts the pressure of the schedule on the client of a process. stop asks the process to stop.
