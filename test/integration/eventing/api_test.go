@@ -127,7 +127,7 @@ func TestNewObjects(t *testing.T) {
 		{"a number that is none", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, types: [a.b], config: {maxInFlightMessages: ten}}}", "config.maxInFlightMessages must be"},
 		{"a port that is none", subscriptions, subscriptionHead + "{sink: 'http://orders.default.svc.cluster.local:99999', source: commerce, types: [a.b]}}", "spec.sink"},
 		{"an escape that is none", subscriptions, subscriptionHead + "{sink: 'http://orders.default.svc.cluster.local/%zz', source: commerce, types: [a.b]}}", "spec.sink"},
-		{"a source that is no URI reference", subscriptions, subscriptionHead + "{" + sink + ", source: 'a:b/%zz', types: [a.b]}}", "spec.source"},
+		{"a source that is no URI reference", subscriptions, subscriptionHead + "{" + sink + ", source: 'commerce/%zz', types: [a.b]}}", "spec.source"},
 		{"a source of more bytes than characters", subscriptions, subscriptionHead + "{" + sink + ", source: " + strings.Repeat("é", 300) + ", types: [a.b]}}", "spec.source"},
 		{"another way of comparing", subscriptions, subscriptionHead + "{" + sink + ", source: commerce, typeMatching: prefix, types: [a.b]}}", `Unsupported value: "prefix"`},
 	} {
