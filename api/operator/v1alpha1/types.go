@@ -250,8 +250,8 @@ type BackendConfig struct {
 	// +kubebuilder:default="24h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=40
-	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="deadLetterAfter must be a time such as 24h or 90m: units are h, m and s"
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,6}([.][0-9]{1,9})?h)?([0-9]{1,6}([.][0-9]{1,9})?m)?([0-9]{1,6}([.][0-9]{1,9})?s)?([0-9]{1,6}([.][0-9]{1,9})?ms)?([0-9]{1,6}([.][0-9]{1,9})?(us|µs))?([0-9]{1,6}([.][0-9]{1,9})?ns)?)$`
+	// +kubebuilder:validation:MinLength=1
 	// +optional
 	DeadLetterAfter metav1.Duration `json:"deadLetterAfter,omitempty"`
 

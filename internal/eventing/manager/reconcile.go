@@ -78,8 +78,8 @@ func (r *reconciler) decline(ctx context.Context, e, served *stored.Eventing) er
 		Type: operatorv1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: operatorv1alpha1.ReasonAnotherCRServed, ObservedGeneration: e.Generation,
 		Message: fmt.Sprintf("Eventing %s/%s is older, and is the one that is served. Delete one of them.", served.Namespace, served.Name),
 	})
-	if e.Problem != nil {
-		meta.SetStatusCondition(&status.Conditions, r.notRead(e))
+	if c := r.notRead(e); e.Problem != nil && meta.SetStatusCondition(&status.Conditions, c) {
+		r.actor.recorder.Eventf(e, nil, corev1.EventTypeWarning, c.Reason, "Reconcile", "%s", c.Message)
 	}
 	return r.write(ctx, &e.Eventing, status)
 }

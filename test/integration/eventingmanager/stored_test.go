@@ -74,7 +74,7 @@ func TestObjectsThatCannotBeRead(t *testing.T) {
 		s.store(eventings, `{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: days, namespace: default}, spec: {backend: {type: NATS, config: {deadLetterAfter: 1d}}}}`)
 	})
 	s.loosely(subscriptions, func() {
-		s.store(subscriptions, fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: text, namespace: %s}, spec: {sink: s, source: commerce, types: a.b}}`, s.namespace))
+		s.store(subscriptions, fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: text, namespace: %[1]s}, spec: {sink: 'http://a.%[1]s.svc.cluster.local', id: 5, source: commerce, types: [a.b]}}`, s.namespace))
 	})
 	s.start()
 	s.subscribe(to, "orders", "source: commerce, types: [order.created.v1]")
