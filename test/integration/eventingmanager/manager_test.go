@@ -13,11 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -239,7 +242,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestTrouble: what an administrator can get wrong in a spec that the API server takes, and what does not come. Each is said in the words
+// TestTrouble: what an administrator can get wrong in a spec that the API server takes, and what a policy refuses. Each is said in the words
 // of Kubernetes, and when it is right, the operator goes on by itself.
 func TestTrouble(t *testing.T) {
 	const available = operatorv1alpha1.ConditionBackendAvailable
@@ -268,14 +271,60 @@ func TestTrouble(t *testing.T) {
 	s.check(s.client.Resource(claims).Namespace(s.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 
 	s.installed()
-	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsResources":{"requests":{"memory":"2Gi"},"limits":{"memory":"1Gi"}}}}}}`)
-	e := s.await(10*time.Second, operatorv1alpha1.StateWarning, available, operatorv1alpha1.ReasonNATSAvailable)
-	if c := meta.FindStatusCondition(e.Status.Conditions, available); !strings.Contains(c.Message, "spec.template.spec.containers[0].resources.requests") {
+	s.refuseLargeServers()
+	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsResources":{"limits":{"memory":"2Gi"}}}}}}`)
+	e := s.await(10*time.Second, operatorv1alpha1.StateWarning, operatorv1alpha1.ConditionSpecApplied, operatorv1alpha1.ReasonRefused)
+	if c := meta.FindStatusCondition(e.Status.Conditions, operatorv1alpha1.ConditionSpecApplied); !strings.Contains(c.Message, "2Gi is too much here") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	s.check(s.published(t.Context()))
-	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsResources":{"requests":{"memory":"64Mi"}}}}}}`)
-	s.await(30*time.Second, operatorv1alpha1.StateReady, available, operatorv1alpha1.ReasonNATSAvailable)
+	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsResources":{"limits":{"memory":"1Gi"}}}}}}`)
+	s.await(30*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionSpecApplied, operatorv1alpha1.ReasonApplied)
+}
+
+// refuseLargeServers refuses StatefulSets of the site whose containers may have 2Gi of memory, as a policy of administrators may. It returns when
+// the API server does so.
+func (s *site) refuseLargeServers() {
+	s.t.Helper()
+	name := "refuse-2gi-" + s.namespace
+	policies := s.core.AdmissionregistrationV1()
+	_, err := policies.ValidatingAdmissionPolicies().Create(s.t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets"}},
+				}}},
+			},
+			Validations: []admissionregistrationv1.Validation{{
+				Expression: "object.spec.template.spec.containers.all(c, c.resources.limits.memory != '2Gi')", Message: "2Gi is too much here",
+			}},
+		},
+	}, metav1.CreateOptions{})
+	s.check(err)
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(s.t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
+	}, metav1.CreateOptions{})
+	s.check(err)
+	s.t.Cleanup(func() {
+		ctx := context.WithoutCancel(s.t.Context())
+		s.check(policies.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
+		s.check(policies.ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}))
+	})
+	poll.Until(s.t, 30*time.Second, "the policy is in force", func(ctx context.Context) error {
+		_, err := s.client.Resource(statefulSets).Namespace(s.namespace).Patch(ctx, "eventing-nats", types.StrategicMergePatchType,
+			[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"nats","resources":{"limits":{"memory":"2Gi"}}}]}}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("it refuses nothing yet")
+		}
+		if !strings.Contains(err.Error(), "2Gi is too much here") {
+			return err
+		}
+		return nil
+	})
 }
 
 // TestTwoOperators: one of them acts. When it is killed, the other one does, as soon as the Lease is over.
