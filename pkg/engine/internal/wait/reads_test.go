@@ -120,6 +120,7 @@ func TestSlowSharedReads(t *testing.T) {
 					time.Sleep(tc.every)
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				if reads != tc.reads {
 					t.Errorf("%s: %d reads", tc.reason, reads)
 				}
