@@ -856,8 +856,8 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 			closed = journal.PhaseDone // what is left may be undone later
 		}
 	}
-	if p == journal.PhaseRollback && r.Recorder.Journal.AnyKept() {
-		closed = journal.PhaseDone // what stays may be undone later
+	if p == journal.PhaseRollback && (r.Recorder.Journal.AnyKept() || v.Away > 0) {
+		closed = journal.PhaseDone // what stays, and what is of a kind that is away, may be undone later
 		r.Recorder.Journal.RolledBack()
 		for _, c := range r.Recorder.Journal.All()[1:] {
 			if err := r.Recorder.Journals.Mark(ctx, c.Name, r.Recorder.Marks(c)); err != nil {

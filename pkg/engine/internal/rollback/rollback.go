@@ -139,6 +139,8 @@ type Rollback struct {
 	// careful refuses objects that were edited since: undo, but not rollback,
 	// comes long after the change.
 	careful bool
+	// resumed: an earlier process has begun it.
+	resumed bool
 	// undo: what cannot be restored now may be undone later.
 	undo bool
 	// unsure: an earlier process has begun this rollback, and may have undone the units
@@ -152,8 +154,10 @@ type Rollback struct {
 	// those of them that have no way back; retry says that trying again may help.
 	Unrestored int
 	ForGood    int
-	Retry      bool
-	Protected  int
+	// Away counts changes whose kind is not served: they may be undone when it is.
+	Away      int
+	Retry     bool
+	Protected int
 	// Finished counts the units that stay since they are finished (see Unit.Commit), and
 	// those that a report has said to stay.
 	Finished int
@@ -205,7 +209,7 @@ func Run(ctx context.Context, a *act.Actor, careful, resumed bool) (*Rollback, e
 	a.Writer.Cluster = a.NewCluster()
 	v := New(a, wait.New(ctx, a.Writer.Cluster), careful)
 	v.objects.later = true
-	v.undo, v.unsure = careful, a.Recorder.Journal.Undone
+	v.undo, v.resumed, v.unsure = careful, resumed, a.Recorder.Journal.Undone
 	if !resumed {
 		v.unsure, a.Recorder.Journal.Undone = math.MaxInt, math.MaxInt
 	}
@@ -565,8 +569,10 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	switch moved, ok := errors.AsType[*write.ChangedError](err); {
 	case !ok:
 		// A kind that is away may be back at any time, or never: an undo can be begun again then,
-		// and does not keep the job from running until then.
-		if _, away := errors.AsType[*unservedError](err); away && v.undo {
+		// and does not keep the job from running until then. Nor does a rollback that comes to it
+		// once more.
+		if _, away := errors.AsType[*unservedError](err); away && (v.undo || v.resumed) {
+			v.count(&v.Away)
 			break
 		}
 		v.mu.Lock()
