@@ -106,7 +106,7 @@ func Catalog() []Entry {
 		{"eventbus-pods", e, "Check for a finalizer or a dead node.", aPod},
 		{"eventbus-autoscaler", e, "Delete it. It would scale the Event Bus up again.", "kubectl -n {namespace} delete horizontalpodautoscalers {name}"},
 		{"eventbus-leftovers", w, "Nothing to do before Kyma 1.12. Then delete them.", "eventmesh-migrate run --job=eventbus-purge --eventbus-purge.yes"},
-		{"eventbus-leaked", w, "No event is lost. eventbus-purge deletes it with Kyma 1.12. To delete it now:", "kubectl -n {namespace} delete channels.messaging.knative.dev {name}"},
+		{"eventbus-leaked", w, "No event is lost. The next run of trigger-sync deletes it. To delete it now:", "kubectl -n {namespace} delete channels.messaging.knative.dev {name}"},
 		{"stock-migration", e, "Remove the sub-chart mesh-namespaces-migration from the event-bus chart (migration-guide-1.11.md). Then stop Kyma's own migration:", "kubectl -n {namespace} delete job {name}"},
 		{"namespace-terminating", e, "Remove the finalizer of its EventActivations.", scaleDown},
 		{"instance-failed", e, "Delete it and recreate it, with its bindings. application-broker does not retry.", instance},

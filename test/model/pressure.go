@@ -18,7 +18,7 @@ import (
 type pressure int
 
 const (
-	none pressure = iota
+	_ pressure = iota // none
 	// stopped: the first process is asked to stop between the two changes of a guarded step, and
 	// the switch is turned back right after the next one has planned to go on.
 	stopped
@@ -57,7 +57,7 @@ func (s *Schedule) press() {
 		return
 	}
 	if len(s.processes) == 1 {
-		s.processes = append(s.processes, s.process(rand.New(rand.NewPCG(s.Seed, uint64(n))), "run"))
+		s.processes = append(s.processes, s.process(rand.New(rand.NewPCG(s.Seed, n)), "run"))
 	}
 	next := s.processes[1]
 	next.command, next.kill, next.term, next.deeds, next.opts.Resume = "run", nil, nil, nil, engine.ResumeForward

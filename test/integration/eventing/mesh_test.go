@@ -140,7 +140,7 @@ func (r *meshRig) listeningAt(pod, host string, args ...string) (url string, p *
 }
 
 func (r *meshRig) triggers(ctx context.Context) ([]unstructured.Unstructured, error) {
-	list, err := r.client.Resource(triggers).Namespace(r.control).List(ctx, metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/plane=eventmesh,app.kubernetes.io/instance=eventing"})
+	list, err := r.client.Resource(triggers).Namespace(r.control).List(ctx, metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/plane=eventmesh,eventing.kyma-project.io/instance=eventing"})
 	if err != nil {
 		return nil, err
 	}

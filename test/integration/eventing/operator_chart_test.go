@@ -171,12 +171,17 @@ func TestOperatorChart(t *testing.T) {
 // TestNetworkPolicies: the policy of NATS selects the pods of NATS, and lets in the programs of eventing at the port of clients, and nobody
 // else.
 func TestNetworkPolicies(t *testing.T) {
-	rendered, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "shop"}, map[string]any{})
-	if err != nil {
-		t.Fatal(err)
+	pods := func(prefix string) (server, program labels.Set) {
+		rendered, err := loaded(t).Render(chart.Release{Name: prefix, Namespace: "shop"}, map[string]any{
+			"global": map[string]any{"prefix": prefix}, "controller": map[string]any{"enabled": true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return typed[appsv1.StatefulSet](t, rendered, "StatefulSet")[0].Spec.Template.Labels, typed[appsv1.Deployment](t, rendered, "Deployment")[0].Spec.Template.Labels
 	}
-	server := labels.Set(typed[appsv1.StatefulSet](t, rendered, "StatefulSet")[0].Spec.Template.Labels)
-	program := labels.Set(backend.Names("eventing").Labels(backend.PlaneShared, "publisher-proxy", "", nil))
+	server, program := pods("eventing")
+	_, others := pods("shop")
 	eachHelm(t, func(t *testing.T, h *helm.Helm) {
 		objects := operator(t, h, "shop")
 		manager := labels.Set(typed[appsv1.Deployment](t, objects, "Deployment")[0].Spec.Template.Labels)
@@ -195,7 +200,7 @@ func TestNetworkPolicies(t *testing.T) {
 				{"the operator", manager, []int32{4222, 8222}},
 				{"a server", server, []int32{4222, 6222}},
 				{"the publisher or the controller", program, []int32{4222}},
-				{"another operator's program", labels.Set(backend.Names("shop").Labels(backend.PlaneShared, "publisher-proxy", "", nil)), nil},
+				{"another operator's program", others, nil},
 				{"any other pod", labels.Set{"app": "orders"}, nil},
 			} {
 				var got []int32

@@ -240,7 +240,7 @@ func (s *site) versions(prefix string) map[string]string {
 	s.t.Helper()
 	out := map[string]string{}
 	for _, gvr := range []schema.GroupVersionResource{statefulSets, services, configMaps, secrets, pods, claims} {
-		list, err := s.client.Resource(gvr).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=" + prefix})
+		list, err := s.client.Resource(gvr).Namespace(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "eventing.kyma-project.io/instance=" + prefix})
 		s.check(err)
 		for _, u := range list.Items {
 			out[u.GetKind()+" "+u.GetName()] = u.GetResourceVersion()

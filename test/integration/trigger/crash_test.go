@@ -100,7 +100,7 @@ func TestControllerDiesInTheMiddle(t *testing.T) {
 	p.load(ctx, t, true, many(n)...)
 	p.mesh.BreakController(standin.ControllerFaults{Requests: 15, Crashes: true})
 	u := p.begin(t)
-	p.wait(ctx, t, "some are deleted", func(m *standin.Mesh) bool { return len(p.names(ctx, t, standin.KymaSubscriptions, "crm")) <= n-3 })
+	p.wait(ctx, t, "some are deleted", func(*standin.Mesh) bool { return len(p.names(ctx, t, standin.KymaSubscriptions, "crm")) <= n-3 })
 	p.create(ctx, t, standin.KymaSubscriptions, subscription("shop", "bad", "order.created", func(u *unstructured.Unstructured) {
 		u.Object["spec"].(map[string]any)["endpoint"] = "http://[::1"
 	}))

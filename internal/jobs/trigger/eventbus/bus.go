@@ -102,12 +102,12 @@ func HasChannels(ctx context.Context, c reader, channel migration.Kind) (bool, e
 	if !channel.Served {
 		return false, nil
 	}
-	any := false
+	found := false
 	err := c.Each(ctx, channel.Resource, kyma.SystemNamespace, migration.ListOptions{LabelSelector: kyma.EventSourceLabel, Trim: trimChannel}, func(*unstructured.Unstructured) error {
-		any = true
+		found = true
 		return nil
 	})
-	return any, err
+	return found, err
 }
 
 // Unused are the Channels that no Knative Subscription is on, and that no Kyma Subscription
