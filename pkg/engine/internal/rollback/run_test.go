@@ -387,7 +387,7 @@ func TestRun(t *testing.T) {
 			want:  result{A: "new", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
 		},
 		"DeleteNotFoundAsAWhole": {
-			reason: "a creation that is answered with 404 as a whole is made again", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
+			reason: "a creation that is answered with 404 as a whole is repeated", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
 			since: func(w *world) {
 				w.api.Fail(enginetest.Fault{Verb: "create", Name: "a", Err: apierrors.NewGenericServerResponse(404, "create", things, "a", "", 0, true)})
 			}, want: result{A: "old", Reports: []string{"rolled-back"}},
