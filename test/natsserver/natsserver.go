@@ -78,6 +78,19 @@ func (s *Server) Free() int64 {
 	return int64(volume.Bavail) * volume.Bsize //nolint:gosec // less than 2^63
 }
 
+// Inodes is how many the volume has in use: of files and directories.
+func (s *Server) Inodes() uint64 {
+	s.t.Helper()
+	var volume syscall.Statfs_t
+	if err := syscall.Statfs(s.Data(), &volume); err != nil {
+		s.t.Fatal(err)
+	}
+	return volume.Files - volume.Ffree
+}
+
+// Exited is closed when the process has ended.
+func (s *Server) Exited() <-chan struct{} { return s.exited }
+
 // Files writes the certificate, its key and that of the authority.
 func (s *Server) Files(tls map[string][]byte) {
 	s.t.Helper()

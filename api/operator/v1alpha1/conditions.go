@@ -58,6 +58,7 @@ const (
 	ReasonNATSAvailable   = "NATSAvailable"
 	ReasonNATSUnavailable = "NATSUnavailable"
 	ReasonStorageFull     = "StorageFull"
+	ReasonNotWritable     = "StorageNotWritable"
 	ReasonSizeAsWanted    = "AsWanted"
 	ReasonSizeLimited     = "LimitedByVolume"
 	ReasonMeshAvailable   = "EventMeshAvailable"

@@ -56,7 +56,7 @@ func main() {
 	}
 	if options.JetStream && options.StoreDir != "" {
 		size := uint64(max(0, options.JetStreamMaxStore)) / 9 * 10 // the chart allows nine tenths
-		go (&volume{dir: options.StoreDir, size: size, stat: syscall.Statfs}).watch(s, options.Accounts)
+		go (&volume{dir: options.StoreDir, size: size, stat: syscall.Statfs, write: create}).watch(s, options.Accounts, options.Cluster.Port != 0)
 	}
 	s.WaitForShutdown()
 }

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -16,6 +18,14 @@ const (
 	watchEvery = 50 * time.Millisecond
 	// mostReserve is the largest part of a volume that is kept free.
 	mostReserve = 256 << 20
+	// writeEvery is how often a file is created: a file system that has become read-only, or has no inodes left, says so only then.
+	writeEvery = 500 * time.Millisecond
+	// disabledFor is for how long JetStream may be disabled on a good volume: a server that ends disables it, too.
+	disabledFor = 2 * time.Second
+	// endWithin is how long a server may need to end that cannot write.
+	endWithin = 10 * time.Second
+	// notWritable is what is said in the place of how full the volume is: internal/eventing/stream/room.go.
+	notWritable = 101
 )
 
 // volume keeps a part of the volume free. JetStream counts the bytes of events, and not those of its files: it can hold nearly twice as much
@@ -26,7 +36,50 @@ type volume struct {
 	// size is what the volume was asked to have; 0 if that is unknown. A volume that is a directory of a larger disk has the room of that.
 	size   uint64
 	stat   func(dir string, to *syscall.Statfs_t) error
+	write  func(dir string) error
 	closed bool
+	// failed is why the last file could not be created, and recovered that one can be created again.
+	failed    error
+	recovered bool
+	// disabled is since when JetStream is.
+	disabled time.Time
+}
+
+// create creates a file in a directory, and removes it.
+func create(dir string) error {
+	file := filepath.Join(dir, name+".write")
+	if err := os.WriteFile(file, []byte(name), 0o600); err != nil {
+		_ = os.Remove(file)
+		return err
+	}
+	return os.Remove(file)
+}
+
+// try finds out whether the volume can be written.
+func (v *volume) try() {
+	err := v.write(v.dir)
+	v.recovered = v.recovered || v.failed != nil && err == nil
+	v.failed = err
+}
+
+// ends says why the process has to end, so that it is started again; "" if it goes on. A stream whose write has failed once takes no events for
+// as long as the process runs, and JetStream that the server has disabled stays so. Of several servers, one that
+// cannot write ends at once, so that another one leads: it starts again when it can write.
+func (v *volume) ends(now time.Time, enabled, several bool) string {
+	if enabled || v.failed != nil || v.closed {
+		v.disabled = time.Time{}
+	} else if v.disabled.IsZero() {
+		v.disabled = now
+	}
+	switch {
+	case v.recovered:
+		return fmt.Sprintf("The volume at %s can be written again. The server starts again, because it may have stopped to store.", v.dir)
+	case several && v.failed != nil && !errors.Is(v.failed, syscall.ENOSPC): // without room, no other server would do better
+		return fmt.Sprintf("The volume at %s cannot be written: %s. The server ends, so that another one takes over.", v.dir, v.failed)
+	case !v.disabled.IsZero() && now.Sub(v.disabled) >= disabledFor:
+		return "JetStream is disabled, and its volume can be written. The server starts again."
+	}
+	return ""
 }
 
 // free is what a process without privileges can still write, and what there is for it in all.
@@ -58,16 +111,36 @@ func (v *volume) look() (limits server.JetStreamAccountLimits, err error) {
 		all = min(all, v.size)
 	}
 	limits.MemoryMaxStreamBytes = max(1, int64((all-min(free, all))*100/all)) //nolint:gosec // at most 100
+	if v.failed != nil {
+		limits.MaxStore, limits.MemoryMaxStreamBytes = 0, notWritable
+	}
 	return limits, nil
 }
 
 // watch looks after the volume as long as the process runs. A reload of the configuration sets the limits of accounts, so they are set each time.
-func (v *volume) watch(s *server.Server, accounts []*server.Account) {
+// several: there are other servers.
+func (v *volume) watch(s *server.Server, accounts []*server.Account, several bool) {
 	if len(accounts) == 0 {
 		accounts = []*server.Account{s.GlobalAccount()}
 	}
-	for range time.Tick(watchEvery) {
-		was := v.closed
+	var tried time.Time
+	for now := range time.Tick(watchEvery) {
+		was, failed := v.closed, v.failed
+		if now.Sub(tried) >= writeEvery {
+			tried = now
+			v.try()
+		}
+		if v.failed != nil && failed == nil {
+			fmt.Fprintf(os.Stderr, "The volume at %s cannot be written: %s. Events are refused until it can.\n", v.dir, v.failed)
+		}
+		// A server that hands over takes no connections, and ends by itself.
+		enabled := s.JetStreamEnabled() || !s.ReadyForConnections(time.Millisecond)
+		if why := v.ends(now, enabled, several); why != "" {
+			fmt.Fprintln(os.Stderr, why)
+			time.AfterFunc(endWithin, func() { os.Exit(1) })
+			s.Shutdown()
+			return
+		}
 		limits, err := v.look()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "Cannot look at the volume at %s: %s\n", v.dir, err)

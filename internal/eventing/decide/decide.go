@@ -245,7 +245,7 @@ func (d *Rules) report(w *World, o *Decision) {
 		messages = append(messages, fmt.Sprintf("%d of %d servers are ready. %s", sts.Status.ReadyReplicas, *sts.Spec.Replicas, podProblem(w.podsOf(natsComponent))))
 	}
 	d.size(w, o)
-	level, full := room(w, o)
+	reason, full := room(d, w, o)
 	if full != "" {
 		messages = append(messages, full)
 	}
@@ -256,11 +256,7 @@ func (d *Rules) report(w *World, o *Decision) {
 	if at, err := d.renewal(w); err == nil {
 		o.look(at.Sub(w.Now))
 	}
-	reason := operatorv1alpha1.ReasonNATSAvailable
-	if level == NoRoom {
-		reason = operatorv1alpha1.ReasonStorageFull
-	}
-	o.Condition(condition, level != NoRoom, reason, "%s", strings.TrimSpace(strings.Join(messages, " ")))
+	o.Condition(condition, reason == operatorv1alpha1.ReasonNATSAvailable, reason, "%s", strings.TrimSpace(strings.Join(messages, " ")))
 }
 
 // unfit are claims that cannot be used: those of another number of servers, whose stream would not fit, and those that are too small.

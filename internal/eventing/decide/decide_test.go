@@ -519,6 +519,7 @@ func TestStates(t *testing.T) {
 		{reason: "a stream that is nearly full", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 400 << 20 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},
 		{reason: "a volume that is nearly full", change: func(s *scene) { s.w.NATS.Volume.Percent = 80 }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonNATSAvailable},
 		{reason: "a full stream", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 448<<20 - 1000 }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},
+		{reason: "a volume that cannot be written", change: func(s *scene) { s.w.NATS.Volume = stream.Volume{Refuses: true, NotWritable: true} }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonNotWritable},
 		{reason: "a volume of which only the reserve is left", change: func(s *scene) { s.w.NATS.Volume.Refuses = true }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},
 		{reason: "a stream of others", change: func(s *scene) { s.w.NATS.Stream.Config.Metadata = nil }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonForeignObject},
 	} {

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -34,13 +35,18 @@ func LevelOf(info *jetstream.StreamInfo, volume stream.Volume) Level {
 }
 
 // room says how full NATS is, if that is a problem, with what holds the space and what to do.
-func room(w *World, o *Decision) (level Level, message string) {
+func room(d *Rules, w *World, o *Decision) (reason, message string) {
 	info := w.NATS.Stream
-	level = LevelOf(info, w.NATS.Volume)
+	level := LevelOf(info, w.NATS.Volume)
 	percent := min(100, Full(info.State.Bytes, info.Config.MaxBytes)) // a limit may have become smaller
 	switch {
 	case level == Room:
-		return level, ""
+		return operatorv1alpha1.ReasonNATSAvailable, ""
+	case w.NATS.Volume.NotWritable:
+		o.AtLeast(operatorv1alpha1.StateError)
+		return operatorv1alpha1.ReasonNotWritable, fmt.Sprintf("NATS refuses events: its volume cannot be written. Repair the volume or its file system; "+
+			"then the server starts again by itself. See why: kubectl -n %s logs --prefix --tail=50 --selector=%s=%s,%s=%s",
+			d.Namespace, nameLabel, natsComponent, backend.PodInstanceLabel, d.Names)
 	case w.NATS.Volume.Refuses:
 		message = fmt.Sprintf("NATS refuses events: its volume is %d %% full, and the rest is kept so that events can be deleted.", w.NATS.Volume.Percent)
 	case level == NoRoom:
@@ -50,12 +56,14 @@ func room(w *World, o *Decision) (level Level, message string) {
 	default:
 		message = fmt.Sprintf("The volume of NATS is %d %% full, and events are refused when it is nearly full.", w.NATS.Volume.Percent)
 	}
+	reason = operatorv1alpha1.ReasonNATSAvailable
 	if level == NoRoom {
 		o.AtLeast(operatorv1alpha1.StateError)
+		reason = operatorv1alpha1.ReasonStorageFull
 	} else {
 		o.AtLeast(operatorv1alpha1.StateWarning)
 	}
-	return level, strings.TrimSpace(message + " " + backlogs(w) + " " + remedy(w))
+	return reason, strings.TrimSpace(message + " " + backlogs(w) + " " + remedy(w))
 }
 
 // remedy is the next command: that about the Subscription with the most events that wait.

@@ -109,3 +109,67 @@ func TestFullVolume(t *testing.T) {
 		t.Errorf("the next event is %+v, %v: what was delivered comes again", meta, err)
 	}
 }
+
+// TestAVolumeThatCannotBeWritten: no file can be created any more, while there is room. Events are refused within a second, the server is not killed for
+// that, and says why. When files can be created again, it ends by itself, because a stream whose write has failed would never store again.
+// Then the events are there that were taken. Before, the server said of itself that all is well, and publishers got no answer.
+func TestAVolumeThatCannotBeWritten(t *testing.T) {
+	const size = 48 << 20
+	p := startNATSOn(t, size, "10s")
+	ctx := t.Context()
+	manager, publisher := js(t, p.as(t, "manager")), js(t, p.as(t, "publisher"))
+	config := small()
+	config.NATSMaxMsgsPerTopic = 1_000
+	if _, err := manager.CreateStream(ctx, stream.Config(config, "e1", true)); err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := js(t, p.as(t, "controller")).CreateConsumer(ctx, backend.Stream, stream.Consumer("shop", "orders", []string{backend.Filter("commerce", "a.b")}, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := publisher.Publish(ctx, backend.Subject("commerce", "a.b"), []byte("1"), jetstream.WithRetryAttempts(0))
+		return err
+	}
+	if err := publish(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.Remount(fmt.Sprintf("size=%d,nr_inodes=%d", size, p.Inodes()))
+	poll.Until(t, time.Second, "events are refused", func(ctx context.Context) error {
+		refused := (*jetstream.APIError)(nil)
+		switch err := publish(ctx); {
+		case errors.As(err, &refused) && refused.ErrorCode == 10002:
+			return nil
+		case err != nil:
+			return poll.Stop(err)
+		}
+		return errors.New("NATS takes events")
+	})
+	info, err := manager.AccountInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if room := stream.Room(info); !room.Refuses || !room.NotWritable {
+		t.Errorf("NATS says of its volume %+v", room)
+	}
+	p.Remount(fmt.Sprintf("size=%d,nr_inodes=%d", size, 1<<20))
+	select {
+	case <-p.Exited():
+	case <-time.After(limit):
+		t.Fatal("the server does not start again")
+	}
+	p.Launch()
+	poll.Until(t, 30*time.Second, "events are taken again", publish)
+	poll.Until(t, 30*time.Second, "the event comes that was taken before", func(context.Context) error {
+		first, err := consumer.Next(jetstream.FetchMaxWait(time.Second))
+		if err != nil {
+			return err // it connects again
+		}
+		if meta, err := first.Metadata(); err != nil || meta.Sequence.Stream != 1 {
+			return poll.Stop(fmt.Errorf("the first event is %+v, %w", meta, err))
+		}
+		return nil
+	})
+}
