@@ -72,6 +72,10 @@ const (
 	LastModifierAnnotation = "eventing.knative.dev/lastModifier"
 )
 
+// OriginAnnotation on a Trigger that trigger-sync made names the Kyma Subscription it came
+// from, in the same namespace.
+const OriginAnnotation = "eventmesh-migration.kyma-project.io/subscription"
+
 // The Event Bus keeps a Channel for each kind of event, and a Knative
 // Subscription for each Kyma Subscription, both in SystemNamespace with these
 // labels.

@@ -127,6 +127,8 @@ serviceinstance-recreate:
 - {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list"], namespace: {{ .Values.namespaces.integration | quote }}}
 # created where a namespace has none; deleted again by rollback and undo
 - {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["get","list","watch","create","delete"], knative: v1}
+# who uses a Broker that a rollback or undo would delete
+- {apiGroups: ["eventing.knative.dev"], resources: ["triggers"], verbs: ["list"]}
 # what Knative makes upon the label; a rollback removes it
 - {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["list","watch","get","delete"], knative: v1alpha1}
 {{- if .Capabilities.APIVersions.Has "authentication.istio.io/v1alpha1" }}

@@ -43,6 +43,7 @@ func (j *Job) Access() []migration.Access {
 		{Group: messaging, Resource: "subscriptions", Namespace: in, Verbs: created, Why: "created where an instance lacks it"},
 		{Group: messaging, Resource: "channels", Namespace: in, Verbs: []string{"list"}, Why: "what a Knative Subscription subscribes to"},
 		{Group: eventing, Resource: "brokers", Verbs: created, Knative: v1, Why: "created where a namespace has none; deleted again by rollback and undo"},
+		{Group: eventing, Resource: "triggers", Verbs: []string{"list"}, Why: "who uses a Broker that a rollback or undo would delete"},
 		{Group: eventing, Resource: "brokers", Verbs: slices.Concat(reads, removed), Knative: v1alpha1, Why: undone},
 		{Group: "authentication.istio.io", Resource: "policies", Verbs: []string{"get", "list", "create", "delete"}, Served: "authentication.istio.io/v1alpha1", Why: "created where application-broker of 1.11 would"},
 		{Resource: "namespaces", Verbs: []string{"get", "list", "watch", "patch"}, Why: "which are left out; labelled where an instance lacks that"},

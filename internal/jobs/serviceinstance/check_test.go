@@ -342,6 +342,53 @@ spec: {template: {spec: {containers: [{name: store-event-service, args: ["--even
 	if got, err = keep(t.Context(), newWorld(t), k, New().options, refs); err != nil || len(got) > 0 {
 		t.Errorf("nothing posts to the mesh: %v, %v", got, err)
 	}
+
+	const trigger = `
+apiVersion: eventing.knative.dev/v1alpha1
+kind: Trigger
+metadata: {namespace: shop, name: %s, annotations: {%s: %s}}
+spec: {broker: %s}`
+	converted := func(name string) edit {
+		return add(fmt.Sprintf(trigger, name, kyma.OriginAnnotation, name, kyma.DefaultBroker))
+	}
+	const remove = ". The run that is undone has not made Trigger shop/theirs. If nobody needs it, delete it, then undo again: kubectl -n shop delete trigger.eventing.knative.dev/theirs"
+	theirs := add(fmt.Sprintf(trigger, "theirs", "a", "b", `""`))
+	for name, tc := range map[string]struct {
+		reason, why string
+		edits       []edit
+	}{
+		"OfTriggerSync": {
+			"The next undo deletes them: only then is the Broker nobody's.", "Trigger shop/a, Trigger shop/b get their events through it. Undo trigger-sync, then undo this again: eventmesh-migrate undo trigger-sync",
+			[]edit{converted("b"), converted("a")},
+		},
+		"OfSomebodyElse": {"No undo deletes it.", "Trigger shop/theirs gets its events through it" + remove, []edit{theirs}},
+		"OfBoth": {
+			"A person has to decide, whatever an undo does.", "Trigger shop/theirs, Trigger shop/a, Trigger shop/b and 1 more get their events through it" + remove,
+			[]edit{converted("a"), converted("b"), converted("c"), theirs},
+		},
+		"OtherBroker":  {"It does not use this one.", "", []edit{add(fmt.Sprintf(trigger, "other", "a", "b", "other"))}},
+		"BeingDeleted": {"It is about to go.", "", []edit{theirs, patch("Trigger theirs", `{metadata: {deletionTimestamp: "2020-03-04T00:00:00Z"}}`)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tc.edits...)
+			w.twice = true
+			want := map[migration.Ref]string{}
+			if tc.why != "" {
+				want = map[migration.Ref]string{broker: tc.why, account: tc.why, binding: tc.why, policy: tc.why}
+			}
+			got, err := keep(t.Context(), w, k, New().options, refs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+	w = newWorld(t, theirs)
+	if got, err := keep(t.Context(), w, k, New().options, []migration.Ref{link}); err != nil || len(got) > 0 {
+		t.Errorf("a Knative Subscription belongs to no Broker: %v, %v", got, err)
+	}
 }
 
 func TestValidate(t *testing.T) {

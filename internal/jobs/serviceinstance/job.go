@@ -109,6 +109,8 @@ The job never changes:
   - system namespaces
   - objects with the label eventmesh-migration.kyma-project.io/skip=true
   - what exists already; a Knative Subscription that exists is used
+  - in a rollback or undo, a Broker that carries live events, or that has a
+    Trigger
 
 The journal has all that a recreation needs, before anything is deleted. If a
 run was killed, the next one finishes it. A finished recreation stays, also if
@@ -289,7 +291,7 @@ func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migratio
 
 // ProtectReads implements migration.ProtectReader.
 func (j *Job) ProtectReads() []migration.Subject {
-	return append(migration.Workloads(j.options.integrationNamespace), j.checks().links())
+	return append(migration.Workloads(j.options.integrationNamespace), j.checks().links(), migration.Subject{GroupKind: kyma.Trigger})
 }
 
 // IgnoredKeys implements migration.EditIgnorer: what webhooks own.

@@ -14,7 +14,7 @@ import (
 
 // keep returns the Knative Subscriptions, and the Brokers with what they need,
 // through which events come already: those of Applications that something posts
-// to the mesh for.
+// to the mesh for. A Broker stays also if a Trigger gets its events through it: this job makes none.
 func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Ref) (map[migration.Ref]string, error) {
 	kept := map[migration.Ref]string{}
 	if !slices.ContainsFunc(refs, func(ref migration.Ref) bool { return ref.Kind != kyma.EventActivation.Kind }) {
@@ -27,11 +27,59 @@ func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Re
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
 	}
-	if len(live) == 0 || !k.link.Served {
-		return kept, nil
-	}
 	links, namespacesOf := map[migration.Ref]string{}, map[string]string{}
-	err = c.Each(ctx, k.link.Resource, o.integrationNamespace, migration.ListOptions{LabelSelector: kyma.ApplicationNameLabel}, func(link *unstructured.Unstructured) error {
+	if len(live) > 0 && k.link.Served {
+		if err := liveLinks(ctx, c, k, o, live, links, namespacesOf); err != nil {
+			return nil, err
+		}
+	}
+	if err := addUsers(ctx, c, k, refs, namespacesOf); err != nil {
+		return nil, err
+	}
+	for _, ref := range refs {
+		why, ok := links[ref]
+		if !ok && ref.Kind != kyma.ChannelSubscription.Kind {
+			why, ok = ofBroker(namespacesOf, ref)
+		}
+		if ok {
+			kept[ref] = why
+		}
+	}
+	return kept, nil
+}
+
+// ofBroker is the reason of the Broker that a change of this job is, or belongs to.
+func ofBroker(namespaces map[string]string, ref migration.Ref) (string, bool) {
+	if ref.Kind == kyma.Broker.Kind || ref.Kind == kyma.AuthenticationPolicy.Kind {
+		why, ok := namespaces[ref.Namespace]
+		return why, ok
+	}
+	return kyma.OfBroker(namespaces, ref.Namespace, ref.Name)
+}
+
+// addUsers adds the namespaces of refs whose Broker has Triggers.
+func addUsers(ctx context.Context, c reader, k kinds, refs []migration.Ref, namespaces map[string]string) error {
+	every := func(ref migration.Ref) bool {
+		return ref.Kind != kyma.EventActivation.Kind && ref.Kind != kyma.ChannelSubscription.Kind
+	}
+	if !k.trigger.Served || !slices.ContainsFunc(refs, every) {
+		return nil
+	}
+	others := eventpath.NewOthers(refs)
+	err := c.Each(ctx, k.trigger.Resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
+		others.Add(k.trigger.RefTo(trigger), trigger)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot tell who uses the Brokers: %w", err)
+	}
+	others.Protect(namespaces)
+	return nil
+}
+
+// liveLinks adds the Knative Subscriptions that carry live events, and the namespaces that get them.
+func liveLinks(ctx context.Context, c reader, k kinds, o options, live eventpath.Posters, links map[migration.Ref]string, namespacesOf map[string]string) error {
+	err := c.Each(ctx, k.link.Resource, o.integrationNamespace, migration.ListOptions{LabelSelector: kyma.ApplicationNameLabel}, func(link *unstructured.Unstructured) error {
 		p := pairOf(link)
 		workload, ok := live[p.application]
 		if !ok {
@@ -45,19 +93,7 @@ func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Re
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell what carries live events: %w", err)
+		return fmt.Errorf("cannot tell what carries live events: %w", err)
 	}
-	for _, ref := range refs {
-		why, ok := links[ref]
-		switch {
-		case ref.Kind == kyma.Broker.Kind, ref.Kind == kyma.AuthenticationPolicy.Kind:
-			why, ok = namespacesOf[ref.Namespace]
-		case !ok:
-			why, ok = kyma.OfBroker(namespacesOf, ref.Namespace, ref.Name)
-		}
-		if ok {
-			kept[ref] = why
-		}
-	}
-	return kept, nil
+	return nil
 }

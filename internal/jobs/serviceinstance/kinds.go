@@ -22,14 +22,14 @@ func object(k migration.Kind, ref migration.Ref, spec map[string]any) *unstructu
 type kinds struct {
 	instance, class, plan, serviceBroker, binding, usage migration.Kind
 	application, mapping, activation                     migration.Kind
-	channel, link, broker, policy                        migration.Kind
+	channel, link, broker, policy, trigger               migration.Kind
 }
 
 func (k *kinds) all() []*migration.Kind {
 	return []*migration.Kind{
 		&k.instance, &k.class, &k.plan, &k.serviceBroker, &k.binding, &k.usage,
 		&k.application, &k.mapping, &k.activation,
-		&k.channel, &k.link, &k.broker, &k.policy,
+		&k.channel, &k.link, &k.broker, &k.policy, &k.trigger,
 	}
 }
 
@@ -50,6 +50,7 @@ func newKinds() kinds {
 		link:          named(kyma.ChannelSubscription),
 		broker:        named(kyma.Broker),
 		policy:        named(kyma.AuthenticationPolicy),
+		trigger:       named(kyma.Trigger),
 	}
 }
 

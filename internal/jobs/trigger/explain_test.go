@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -59,7 +59,7 @@ func TestExplain(t *testing.T) {
 			{From: "spec.include_subscription_name_header: true"},
 			{From: "label Function: orders", To: "label Function: orders"},
 			{To: "label team: red"},
-			{To: "annotation " + route.OriginAnnotation + ": orders"},
+			{To: "annotation " + kyma.OriginAnnotation + ": orders"},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -140,7 +140,8 @@ The job never changes:
   - system namespaces
   - objects and namespaces with the label
     eventmesh-migration.kyma-project.io/skip=true
-  - in a rollback or undo, a Trigger or Broker that carries live events
+  - in a rollback or undo, a Trigger or Broker that carries live events, or a
+    Broker that has a Trigger of somebody else
 
 The job is safe to run again, also after it was killed. What exists is left as
 it is. A run with nothing to do writes nothing. The Trigger's name follows from

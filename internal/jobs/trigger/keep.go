@@ -32,11 +32,11 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 	triggers := map[migration.Ref]string{}
 	brokers := map[string]string{}
 	err = c.Each(ctx, k.trigger.Resource, "", migration.ListOptions{}, func(trigger *unstructured.Unstructured) error {
+		others.Add(k.trigger.RefTo(trigger), trigger)
 		selected, ours := route.SelectionOf(trigger, func(string) bool { return true })
 		if !ours {
 			return nil
 		}
-		others.Add(k.trigger.RefTo(trigger), trigger)
 		for source, workload := range live {
 			if selected.Opaque || selected.Source == "" || selected.Source == source {
 				why := fmt.Sprintf("carries live events: %s posts those of %s to the mesh", workload, source)

@@ -2,12 +2,14 @@ package serviceinstance
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -137,6 +139,49 @@ func TestRepair(t *testing.T) {
 
 	if report, code := w.run("undo"); code != 0 || w.get(standin.EventActivations, ns, orders) != nil && w.get(standin.EventActivations, ns, orders).GetDeletionTimestamp() == nil {
 		t.Errorf("undo: exit code %d: %s: %s", code, report.Result, report.Message)
+	}
+}
+
+// TestUndoKeepsABrokerInUse: an undo leaves the Broker that the run has made while a Trigger gets
+// its events through it, and says what is to be done. It deletes the Broker once nobody uses it.
+func TestUndoKeepsABrokerInUse(t *testing.T) {
+	w := on(t)
+	w.instance("orders", "orders")
+	w.patch(standin.Namespaces, "", ns, `{"metadata":{"labels":{"knative-eventing-injection":null}}}`)
+	w.delete(brokers, ns, "default")
+	w.strip(orders)
+	w.succeeds(migration.Succeeded)
+	if w.get(brokers, ns, "default") == nil {
+		t.Fatal("the namespace has no Broker")
+	}
+	trigger := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "Trigger", "metadata": map[string]any{"namespace": ns, "name": "theirs"},
+		"spec": map[string]any{"broker": "default", "subscriber": map[string]any{"uri": "http://till.shop"}},
+	}}
+	w.create(triggers, trigger)
+	t.Cleanup(func() {
+		err := w.client.Resource(triggers).Namespace(ns).Delete(context.WithoutCancel(t.Context()), "theirs", metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+
+	report, code := w.run("undo")
+	if code != 3 || report.Result != migration.PartlyRestored {
+		t.Errorf("exit code %d, %s: %s", code, report.Result, report.Message)
+	}
+	const command = "kubectl -n shop delete trigger.eventing.knative.dev/theirs"
+	if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool {
+		return f.ID == "protected" && f.Object == "Broker shop/default" && strings.HasSuffix(f.Problem, command)
+	}) {
+		t.Errorf("no finding says what to do about Broker shop/default: %v", report.Findings)
+	}
+	if w.get(brokers, ns, "default") == nil {
+		t.Error("the Broker is gone under the Trigger")
+	}
+	w.delete(triggers, ns, "theirs")
+	if report, code := w.run("undo"); code != 0 || w.get(brokers, ns, "default") != nil {
+		t.Errorf("undo again: exit code %d: %s: %s", code, report.Result, report.Message)
 	}
 }
 

@@ -16,10 +16,6 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// OriginAnnotation on a Trigger names the Subscription it came from, in the same
-// namespace.
-const OriginAnnotation = "eventmesh-migration.kyma-project.io/subscription"
-
 // Delivery is what a Subscription asks for: which events go where.
 type Delivery struct {
 	Source, EventType, Version string
@@ -151,7 +147,7 @@ func NewTrigger(k migration.Kind, sub *unstructured.Unstructured, d Delivery, ot
 	meta := map[string]any{
 		"name":        kyma.TriggerName(sub),
 		"namespace":   sub.GetNamespace(),
-		"annotations": map[string]any{OriginAnnotation: sub.GetName()},
+		"annotations": map[string]any{kyma.OriginAnnotation: sub.GetName()},
 	}
 	if len(labels) > 0 {
 		meta["labels"] = labels

@@ -70,7 +70,7 @@ func TestTriggerAsTheAPITypeHasIt(t *testing.T) {
 			want, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&eventingv1.Trigger{
 				TypeMeta: metav1.TypeMeta{APIVersion: "eventing.knative.dev/" + tc.version, Kind: "Trigger"},
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "shop", Name: kyma.TriggerName(sub), Labels: tc.labels, Annotations: map[string]string{OriginAnnotation: "orders"},
+					Namespace: "shop", Name: kyma.TriggerName(sub), Labels: tc.labels, Annotations: map[string]string{kyma.OriginAnnotation: "orders"},
 				},
 				Spec: eventingv1.TriggerSpec{
 					Broker:     kyma.DefaultBroker,
