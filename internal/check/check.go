@@ -264,6 +264,10 @@ func (s Subject) plans(ctx context.Context, c *migration.Cluster, r *Result) err
 	return nil
 }
 
+// crashesController is the finding of trigger-sync about a Subscription that stops the Event Bus for all others, now or at the next
+// start of its controller: to be corrected before a run, and whether or not there is one.
+const crashesController = "endpoint-crashes-controller"
+
 func (s Subject) plan(ctx context.Context, c *migration.Cluster, n *jobmanager.JobNeed, applications int, r *Result) error {
 	name := n.Job.Name()
 	if err := r.unlessForbidden("job "+name, n.Err); err != nil {
@@ -279,7 +283,7 @@ func (s Subject) plan(ctx context.Context, c *migration.Cluster, n *jobmanager.J
 		Estimate: n.Estimate.Seconds(), Timeout: timeout.Seconds(), HelmTimeout: helm.Seconds(),
 	})
 	for _, f := range n.Findings {
-		if f.Severity == migration.Error {
+		if f.Severity == migration.Error || f.ID == crashesController {
 			f.Object = cmp.Or(f.Object, "job "+name)
 			r.Findings = append(r.Findings, f)
 		}

@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -81,6 +83,49 @@ func TestJudge(t *testing.T) {
 		if diff := cmp.Diff(tc.want, strings.Join(got, "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}
+	}
+}
+
+// TestOddWebhooks: a webhook that cannot be decoded is named with its field, and hides no other.
+func TestOddWebhooks(t *testing.T) {
+	resource := migration.Resource{
+		GroupVersionResource: admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"), Kind: "ValidatingWebhookConfiguration",
+	}
+	good := func(name string) any {
+		return map[string]any{"name": name, "rules": []any{map[string]any{"operations": []any{"*"}, "apiGroups": []any{"apps"}, "apiVersions": []any{"*"}, "resources": []any{"*"}}}}
+	}
+	w := &webhooks{}
+	for name, hooks := range map[string]any{
+		"a": []any{good("first"), map[string]any{"name": "odd", "clientConfig": map[string]any{"service": map[string]any{"namespace": int64(5)}}}, good("second")},
+		"b": "none",
+		"c": []any{"odd", good("third")},
+		"d": nil,
+	} {
+		w.add(resource, &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "webhooks": hooks}})
+	}
+	var all, odd []string
+	for i := range w.all {
+		all = append(all, w.all[i].configuration+" "+w.all[i].Name)
+		if len(w.all[i].Rules) != 1 {
+			t.Errorf("the rules of %s are lost", w.all[i].Name)
+		}
+	}
+	for _, f := range w.unreadable {
+		odd = append(odd, f.ID+" "+f.Object+": "+f.Problem+"; "+f.Command)
+	}
+	slices.Sort(all)
+	slices.Sort(odd)
+	const unknown = ". Whether the API server asks it before a write of the jobs is unknown; kubectl edit validatingwebhookconfigurations "
+	want := []string{
+		"check-webhook-unreadable ValidatingWebhookConfiguration a: webhooks[1].clientConfig.service.namespace must not be of type number" + unknown + "a",
+		"check-webhook-unreadable ValidatingWebhookConfiguration b: webhooks is not a list" + unknown + "b",
+		"check-webhook-unreadable ValidatingWebhookConfiguration c: webhooks[0] must not be of type string" + unknown + "c",
+	}
+	if diff := cmp.Diff(want, odd); diff != "" {
+		t.Errorf("what is odd (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"ValidatingWebhookConfiguration a first", "ValidatingWebhookConfiguration a second", "ValidatingWebhookConfiguration c third"}, all); diff != "" {
+		t.Errorf("what is not (-want +got):\n%s", diff)
 	}
 }
 

@@ -2,17 +2,17 @@ package check
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -32,6 +32,8 @@ type webhook struct {
 type webhooks struct {
 	all        []webhook
 	namespaces map[string]labels.Set
+	// unreadable are those that cannot be decoded.
+	unreadable []migration.Finding
 }
 
 // webhooks checks those that are asked before a write of the rows. found has all namespaces,
@@ -58,7 +60,7 @@ func (r *Result) webhooks(ctx context.Context, c *migration.Cluster, found map[s
 			return err
 		}
 	}
-	r.Findings = append(r.Findings, w.judge(rows)...)
+	r.Findings = append(append(r.Findings, w.unreadable...), w.judge(rows)...)
 	return r.unlessForbidden("Services of webhooks", unknown)
 }
 
@@ -69,15 +71,42 @@ func (w *webhooks) read(ctx context.Context, c *migration.Cluster, kind string) 
 		return err
 	}
 	return c.Each(ctx, resource, "", migration.ListOptions{}, func(u *unstructured.Unstructured) error {
-		var of admissionv1.ValidatingWebhookConfiguration
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of); err != nil {
-			return fmt.Errorf("cannot read %s %s: %w", kind, u.GetName(), err)
-		}
-		for i := range of.Webhooks {
-			w.all = append(w.all, webhook{ValidatingWebhook: of.Webhooks[i], configuration: kind + " " + u.GetName()})
-		}
+		w.add(resource, u)
 		return nil
 	})
+}
+
+// add takes the webhooks of a configuration one by one: what cannot be decoded hides no other.
+func (w *webhooks) add(resource migration.Resource, u *unstructured.Unstructured) {
+	configuration := resource.Kind + " " + u.GetName()
+	odd := func(problem string) {
+		w.unreadable = append(w.unreadable, migration.Finding{
+			ID: "check-webhook-unreadable", Severity: migration.Warning, Object: configuration,
+			Problem: problem + ". Whether the API server asks it before a write of the jobs is unknown",
+			Note:    "Correct that field. Then check again.",
+			Command: migration.CommandLine("kubectl", "edit", resource.Resource, u.GetName()),
+		})
+	}
+	hooks, isList := u.Object["webhooks"].([]any)
+	if !isList && u.Object["webhooks"] != nil {
+		odd("webhooks is not a list")
+	}
+	for i, hook := range hooks {
+		one := webhook{configuration: configuration}
+		raw, err := json.Marshal(hook)
+		if err == nil {
+			err = json.Unmarshal(raw, &one.ValidatingWebhook)
+		}
+		at := fmt.Sprintf("webhooks[%d]", i)
+		switch typed, ok := errors.AsType[*json.UnmarshalTypeError](err); {
+		case ok:
+			odd(fmt.Sprintf("%s must not be of type %s", strings.TrimSuffix(at+"."+typed.Field, "."), typed.Value))
+		case err != nil:
+			odd(at + " cannot be read: " + err.Error())
+		default:
+			w.all = append(w.all, one)
+		}
+	}
 }
 
 // serviceDown says why a Service cannot answer.
@@ -99,15 +128,13 @@ func serviceDown(ctx context.Context, c *migration.Cluster, service *admissionv1
 	if err != nil {
 		return "", err
 	}
-	var endpoints corev1.Endpoints //nolint:staticcheck // Kubernetes 1.16 has no EndpointSlices, and all current versions have Endpoints
 	if found != nil {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &endpoints); err != nil {
-			return "", err
-		}
-	}
-	for _, subset := range endpoints.Subsets {
-		if len(subset.Addresses) > 0 {
-			return "", nil
+		subsets, _ := found.Object["subsets"].([]any)
+		for _, s := range subsets {
+			subset, _ := s.(map[string]any)
+			if addresses, _ := subset["addresses"].([]any); len(addresses) > 0 {
+				return "", nil
+			}
 		}
 	}
 	return "its Service " + name + " has no ready endpoints", nil

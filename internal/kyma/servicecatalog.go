@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -101,6 +102,42 @@ func ServicesOf(application *unstructured.Unstructured) []AppService {
 		all = append(all, one)
 	}
 	return all
+}
+
+// OddServices says which field of spec.services of an Application is of another type than it must be,
+// so that ServicesOf does not tell all of them; "" if none is.
+func OddServices(application *unstructured.Unstructured) string {
+	spec := application.Object["spec"]
+	services := MapAt(application.Object, "spec")["services"]
+	if odd := cmp.Or(oddUnless[map[string]any]("spec", spec, "object"), oddUnless[[]any]("spec.services", services, "list")); odd != "" {
+		return odd
+	}
+	list, _ := services.([]any)
+	for i, s := range list {
+		at := fmt.Sprintf("spec.services[%d]", i)
+		service, _ := s.(map[string]any)
+		odd := cmp.Or(oddUnless[map[string]any](at, s, "object"), oddUnless[string](at+".id", service["id"], "text"), oddUnless[[]any](at+".entries", service["entries"], "list"))
+		if odd != "" {
+			return odd
+		}
+		entries, _ := service["entries"].([]any)
+		for n, e := range entries {
+			at := fmt.Sprintf("%s.entries[%d]", at, n)
+			entry, _ := e.(map[string]any)
+			if odd := cmp.Or(oddUnless[map[string]any](at, e, "object"), oddUnless[string](at+".type", entry["type"], "text")); odd != "" {
+				return odd
+			}
+		}
+	}
+	return ""
+}
+
+// oddUnless says that a field is not of a type, "" if it is, or is not there.
+func oddUnless[T any](field string, v any, what string) string {
+	if _, ok := v.(T); ok || v == nil {
+		return ""
+	}
+	return field + " is no " + what
 }
 
 // CompassID is the ID by which API packages know an Application, "" if it has

@@ -1,12 +1,16 @@
 package verify
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
 	"github.com/kyma-project/eventmesh-migration/internal/inventory"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
@@ -90,6 +94,51 @@ func TestSubscriptionLeft(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestOddObjects: an object of which a part cannot be read hides no finding about another one.
+func TestOddObjects(t *testing.T) {
+	kinds := []schema.GroupKind{
+		kyma.Application, kyma.EventActivation, kyma.Subscription, kyma.HTTPSource, kyma.Channel, kyma.ChannelSubscription, kyma.Broker, kyma.Trigger, kyma.Service,
+		kyma.ServiceInstance, kyma.ServiceBinding, kyma.ServiceBindingUsage,
+		{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}, {Group: "apps", Kind: "Deployment"}, {Kind: "Pod"}, {Group: "batch", Kind: "Job"}, {Kind: "Namespace"},
+	}
+	findings := func(odd bool) []string {
+		s := stored{}
+		s.add(t, kyma.Application.Group, `{kind: Application, metadata: {name: commerce}}`)
+		s.add(t, "", `{kind: Namespace, metadata: {name: shop}}`)
+		s.add(t, kyma.Subscription.Group, `{kind: Subscription, metadata: {namespace: shop, name: s}, spec: {source_id: commerce, event_type: paid, event_type_version: v1, endpoint: "http://orders.shop:80/"}}`)
+		if odd {
+			for _, gk := range kinds {
+				for i, field := range []string{"spec: text", "spec: {services: text, source: [5], source_id: 5, filter: text, subscriber: text, template: text}", "spec: [5], data: 5"} {
+					for _, namespace := range []string{"shop", kyma.IntegrationNamespace, kyma.SystemNamespace} {
+						s.add(t, gk.Group, fmt.Sprintf("{kind: %s, metadata: {namespace: %s, name: a-odd-%d}, %s, status: {conditions: text}}", gk.Kind, namespace, i, field))
+					}
+				}
+			}
+		}
+		in, err := inventory.Read(t.Context(), s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if odd && len(eventmap.New(in, "").Flows) == 0 {
+			t.Error("the map has no flow")
+		}
+		var all []string
+		for _, f := range Check(in, nil, nil, time.Now()) {
+			all = append(all, f.ID+" "+f.Object)
+		}
+		return all
+	}
+	with := findings(true)
+	for _, f := range findings(false) {
+		if !slices.Contains(with, f) {
+			t.Errorf("an odd object hides %s", f)
+		}
+	}
+	if !slices.Contains(with, "subscription-without-trigger Subscription shop/s") {
+		t.Errorf("the Subscription is not named: %v", with)
 	}
 }
 

@@ -95,6 +95,12 @@ func (d *decision) assess() {
 	if !d.kinds.instance.Served || !d.kinds.application.Served {
 		return
 	}
+	for _, app := range d.applications {
+		if odd := kyma.OddServices(app); odd != "" {
+			d.find("application-unreadable", migration.Deferred, d.kinds.application.RefTo(app).String(), odd+": ServiceInstances of that part are left as they are",
+				migration.Advice{Note: "Correct that field. Then run the job again.", Command: migration.Kubectl("", "edit", d.kinds.application.Named(app.GetName()))})
+		}
+	}
 	var candidates []*candidate
 	for _, obj := range d.instances {
 		c, why := d.candidateOf(obj)

@@ -30,6 +30,39 @@ func summary(p *migration.Plan) []string {
 	return out
 }
 
+// TestOddObjects: an object of which a part cannot be read changes nothing for the others. It is named with the field if it hides what
+// an instance lacks.
+func TestOddObjects(t *testing.T) {
+	var odd []edit
+	for _, kind := range []string{
+		"applicationconnector.kyma-project.io/v1alpha1 ApplicationMapping", "applicationconnector.kyma-project.io/v1alpha1 EventActivation",
+		"servicecatalog.k8s.io/v1beta1 ServiceBroker", "servicecatalog.k8s.io/v1beta1 ServiceClass", "servicecatalog.k8s.io/v1beta1 ServicePlan",
+		"servicecatalog.k8s.io/v1beta1 ServiceInstance", "servicecatalog.k8s.io/v1beta1 ServiceBinding", "servicecatalog.kyma-project.io/v1alpha1 ServiceBindingUsage",
+		"messaging.knative.dev/v1alpha1 Subscription", "messaging.knative.dev/v1alpha1 Channel", "eventing.knative.dev/v1alpha1 Broker", "eventing.knative.dev/v1alpha1 Trigger",
+		"apps/v1 Deployment", "v1 Pod",
+	} {
+		version, name, _ := strings.Cut(kind, " ")
+		for _, namespace := range []string{"shop", "kyma-integration"} {
+			odd = append(odd, add(fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: a-%s}, spec: text, status: {conditions: text}}", version, name, namespace, strings.ToLower(name))))
+		}
+	}
+	good := summary(planOf(t, recreate, failed))
+	if diff := cmp.Diff(good, summary(planOf(t, recreate, append([]edit{failed}, odd...)...))); diff != "" || len(good) == 0 {
+		t.Errorf("odd objects change what is done (-want +got):\n%s", diff)
+	}
+	for field, spec := range map[string]string{
+		"spec is no object": `text`, "spec.services is no list": `{services: {id: odd}}`, "spec.services[1] is no object": `{services: [{id: a}, odd]}`,
+		"spec.services[0].id is no text": `{services: [{id: 5}]}`, "spec.services[0].entries is no list": `{services: [{id: a, entries: Events}]}`,
+		"spec.services[0].entries[0].type is no text": `{services: [{id: a, entries: [{type: [Events]}]}]}`, "spec.services[0].entries[0] is no object": `{services: [{id: a, entries: [Events]}]}`,
+	} {
+		app := add("{apiVersion: applicationconnector.kyma-project.io/v1alpha1, kind: Application, metadata: {name: odd}, spec: " + spec + "}")
+		want := append(slices.Clone(good), "deferred: Application odd: "+field+": ServiceInstances of that part are left as they are")
+		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(summary(planOf(t, recreate, failed, app))))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", field, diff)
+		}
+	}
+}
+
 func planOf(t *testing.T, strategy string, edits ...edit) *migration.Plan {
 	t.Helper()
 	j := New()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,45 @@ func live() *world {
 		map[string]any{"ports": []any{map[string]any{"containerPort": int64(8222)}}},
 	}}}))
 	return w
+}
+
+// TestOddObjects: an object of which a part cannot be read changes nothing for the others. A Subscription is named with the field.
+func TestOddObjects(t *testing.T) {
+	plan := func(w *world) *migration.Plan {
+		t.Helper()
+		p, err := New().plan(t.Context(), w, nil, 0, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	good := plan(live())
+	w := live()
+	k := assumedKinds()
+	for _, one := range k.all() {
+		for _, namespace := range []string{"shop", "kyma-integration", "kyma-system"} {
+			version := one.Resource.GroupVersion().String()
+			w.objects = append(w.objects, obj(version, one.Kind, namespace, "a-odd", map[string]any{"spec": "text", "status": map[string]any{"conditions": "text"}}))
+		}
+	}
+	for field, spec := range map[string]map[string]any{
+		"spec.source_id":          {"source_id": int64(5)},
+		"spec.event_type:":        {"source_id": "commerce", "event_type": []any{"a"}},
+		"spec.event_type_version": {"source_id": "commerce", "event_type": "a", "event_type_version": map[string]any{}},
+		"spec.endpoint":           {"source_id": "commerce", "event_type": "a", "event_type_version": "v1", "endpoint": true},
+	} {
+		name := "odd" + strings.Trim(strings.ReplaceAll(field, "_", "-"), ":")
+		w.objects = append(w.objects, obj("eventing.kyma-project.io/v1alpha1", "Subscription", "shop", name, map[string]any{"spec": spec}))
+		if p := plan(w); !slices.ContainsFunc(p.Findings, func(f migration.Finding) bool {
+			return f.ID == "subscription-not-convertible" && f.Object == "Subscription shop/"+name && strings.Contains(f.Problem, field)
+		}) {
+			t.Errorf("no finding names %s of Subscription shop/%s: %v", field, name, p.Findings)
+		}
+	}
+	odd := plan(w)
+	if diff := cmp.Diff(verbs(good.Units), verbs(odd.Units)); diff != "" || len(good.Units) == 0 {
+		t.Errorf("odd objects change what is done (-want +got):\n%s", diff)
+	}
 }
 
 // TestRead: what is read of a cluster decides as it should.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,24 @@ func TestCheckOfAGoodCluster(t *testing.T) {
 			t.Errorf("%v in %+v", err, r)
 		}
 	})
+}
+
+// TestCheckNamesAnEndpointThatCrashes: a Subscription that stops the Event Bus for all others is named as plan names it, whatever its
+// namespace is.
+func TestCheckNamesAnEndpointThatCrashes(t *testing.T) {
+	finished(t)
+	apply(t, `{apiVersion: eventing.kyma-project.io/v1alpha1, kind: Subscription, metadata: {namespace: kube-system, name: bad}, spec: {source_id: commerce, event_type: a, event_type_version: v1, endpoint: "http://[::1"}}`)
+	out := tool(t, "check", "-o", "json")
+	var r check.Result
+	if err := json.Unmarshal([]byte(out.stdout), &r); err != nil || out.code != 0 {
+		t.Fatalf("exit code %d, %v: %s%s", out.code, err, out.stdout, out.stderr)
+	}
+	if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool {
+		return f.ID == "endpoint-crashes-controller" && f.Object == "Subscription kube-system/bad" && f.Severity == migration.Warning &&
+			f.Command == "kubectl -n kube-system edit subscription.eventing.kyma-project.io/bad"
+	}) {
+		t.Errorf("no finding names the Subscription: %v", r.Findings)
+	}
 }
 
 // TestCheckNamesAllMissingPermissions: the Role that is printed is enough, and the jobs name
