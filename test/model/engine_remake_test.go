@@ -123,6 +123,26 @@ func TestEngineRemakes(t *testing.T) {
 			t.Error("it is of no use, and was left")
 		}
 	})
+	bubble(t, "SpoiltOfOthers", func(t *testing.T, s *sandbox) {
+		s.before()
+		u := s.recreation("victim")
+		u.Commit = true
+		job := &remaker{scripted: fixed(u)}
+		s.killed(job, true, call("delete", "victim"))
+		s.put("victim", map[string]any{"k": "theirs"})
+		theirs := s.live("victim").GetUID()
+		job.judge = func(*unstructured.Unstructured) migration.Assessment {
+			return migration.Assessment{Unusable: "it will never be ready"}
+		}
+		job.scripted = fixed()
+		r := s.run("second", job)
+		if live := s.live("victim"); live == nil || live.GetUID() != theirs {
+			t.Error("what somebody else has created was deleted, and nobody has its pre-image")
+		}
+		if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool { return f.ID == "unusable-of-others" && f.Command != "" }) {
+			t.Errorf("%s: %s, %v", r.Result, r.Message, r.Findings)
+		}
+	})
 	bubble(t, "Released", func(t *testing.T, s *sandbox) {
 		s.before()
 		u := s.recreation("victim")

@@ -84,6 +84,12 @@ func (o *one) recreated(value string) {
 	o.api.Put(thing(value))
 }
 
+// remade is one that this unit has made, as far as the journal knows.
+func (o *one) remade(value string) {
+	o.recreated(value)
+	o.a.Recorder.SetRemade(o.e, 1, o.api.Live(a).GetUID())
+}
+
 // kind is what an error says: "changed" for an object of somebody else's, with "!" if no request had an effect.
 func kind(err error) string {
 	moved, changed := errors.AsType[*write.ChangedError](err)
@@ -120,6 +126,7 @@ func (j *recreator) Stuck(*migration.Change) *migration.Condition { return j.stu
 // TestApply holds what each verb does, and does not, for what others have done since the plan.
 func TestApply(t *testing.T) {
 	again := migration.Change{Verb: migration.Recreate, Ref: a, Object: thing("again")}
+	badAgain := migration.Change{Verb: migration.Recreate, Ref: a, Object: thing("bad")}
 	based := patched
 	based.Object = thing("old")
 	scale := patched
@@ -211,26 +218,41 @@ func TestApply(t *testing.T) {
 		"PatchReplacedNot":    {reason: "it was not deleted yet", before: []*unstructured.Unstructured{with("f", thing("old"))}, changes: []migration.Change{freed, remove, again}, result: "done", state: 'b', value: "old"},
 		"PatchReplacedUnread": {reason: "it cannot be read", before: []*unstructured.Unstructured{with("f", thing("old"))}, changes: []migration.Change{freed, remove, again}, since: func(o *one) { o.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: forbidden}) }, result: "failed", err: "failed", state: '-', value: "old"},
 
-		"Recreate":       {reason: "a unit that recreates deletes first", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, result: "done", state: 'b', value: "gone"},
-		"RecreateAbsent": {reason: "there is nothing to delete", changes: []migration.Change{remove, again}, result: "unchanged", state: '-', value: "gone"},
-		"RecreateGone":   {reason: "it is gone already", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, since: func(o *one) { o.api.Remove(a) }, result: "unchanged", state: '-', value: "gone"},
-		"RecreateMade":   {reason: "what an earlier attempt has made stays", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.recreated("again") }, result: "unchanged", state: '-', value: "again"},
-		"RecreatePlain":  {reason: "also for a job that cannot tell", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, since: func(o *one) { o.recreated("bad") }, result: "unchanged", state: '-', value: "bad"},
-		"RecreateBad":    {reason: "unless it cannot be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.recreated("bad") }, result: "unchanged", state: '-', value: "gone"},
-		"RecreateBadUnmarked": {reason: "the journal must know it before", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
+		"Recreate":            {reason: "a unit that recreates deletes first", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, result: "done", state: 'b', value: "gone"},
+		"RecreateAbsent":      {reason: "there is nothing to delete", changes: []migration.Change{remove, again}, result: "unchanged", state: '-', value: "gone"},
+		"RecreateGone":        {reason: "it is gone already", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, since: func(o *one) { o.api.Remove(a) }, result: "unchanged", state: '-', value: "gone"},
+		"RecreateMade":        {reason: "what an earlier attempt has made stays", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.recreated("again") }, result: "unchanged", state: '-', value: "again"},
+		"RecreatePlain":       {reason: "also for a job that cannot tell", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, since: func(o *one) { o.recreated("bad") }, result: "unchanged", state: '-', value: "bad"},
+		"RecreateBad":         {reason: "unless it cannot be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.remade("bad") }, result: "unchanged", state: '-', value: "gone"},
+		"RecreateBadOfOthers": {reason: "one of somebody else's is left: nobody has its pre-image", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.recreated("bad") }, result: "unchanged", state: '-', value: "bad"},
+		"RecreateGoingOfOthers": {reason: "nor are finalizers of it removed", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
+			o.recreated("theirs")
+			o.api.Edit(a, func(obj *unstructured.Unstructured) { going(with("broken", obj)) })
+		}, result: "unchanged", state: '-', value: "theirs"},
+		"RecreateBadMore": {reason: "one that has more than the unit has made is somebody else's", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, badAgain}, job: &recreator{}, since: func(o *one) {
 			o.recreated("bad")
+			o.api.Edit(a, func(obj *unstructured.Unstructured) { obj.SetLabels(map[string]string{"theirs": "1"}) })
+		}, result: "unchanged", state: '-', value: "bad"},
+		"RecreateBadNudged": {reason: "what a nudge has written is no difference", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, badAgain}, job: &recreator{}, since: func(o *one) {
+			o.recreated("bad")
+			o.api.Edit(a, func(obj *unstructured.Unstructured) {
+				obj.SetAnnotations(map[string]string{migration.LabelPrefix + "touched": "1"})
+			})
+		}, result: "unchanged", state: '-', value: "gone"},
+		"RecreateBadUnmarked": {reason: "the journal must know it before", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
+			o.remade("bad")
 			o.a.Recorder.Journals.Secrets = enginetest.Unwritable{SecretInterface: o.a.Recorder.Journals.Secrets}
 		}, result: "failed", err: "failed", state: '-', value: "bad"},
 		"RecreateBadRefused": {reason: "its deletion is refused", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
-			o.recreated("bad")
+			o.remade("bad")
 			o.api.Fail(enginetest.Fault{Verb: "delete", Name: "a", Err: forbidden})
 		}, result: "failed", err: "failed", state: '-', value: "bad"},
 		"RecreateBroken": {reason: "one whose deletion cannot end loses the finalizers that block it", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
-			o.recreated("bad")
+			o.remade("bad")
 			o.api.Edit(a, func(obj *unstructured.Unstructured) { going(with("broken", obj)) })
 		}, result: "unchanged", state: '-', value: "gone"},
 		"RecreateSlow": {reason: "and no other finalizers", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
-			o.recreated("bad")
+			o.remade("bad")
 			o.api.Edit(a, func(obj *unstructured.Unstructured) { going(with("slow", obj)) })
 		}, result: "unchanged", state: '-', value: "bad"},
 		"RecreateUnknown":  {reason: "nobody can tell whether it can be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{err: forbidden}, since: func(o *one) { o.recreated("bad") }, result: "failed", err: "failed", state: '-', value: "bad"},

@@ -2,6 +2,7 @@ package act
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, 
 		return "", err
 	}
 	if !existed {
+		a.Recorder.SetRemade(e, i, created.GetUID())
 		a.Recorder.SetHash(e, i, created)
 		a.storedOtherwise(e.Unit.Changes[i].Ref, patch.Lost(created, obj, a.Recorder.Ignored))
 	}
@@ -67,19 +69,40 @@ func (a *Actor) deleteForRecreation(ctx context.Context, e *journal.Entry, i int
 	if live == nil || live.GetUID() == pre.GetUID() {
 		return a.Writer.Delete(ctx, ch.Ref, pre, e.Latest[ch.Ref], a.Recorder.Beginning(e, i))
 	}
-	_, err = a.DeleteUnusable(ctx, ch.Ref, live, func() error {
+	_, err = a.DeleteUnusable(ctx, e, i, ch.Ref, live, func() error {
 		// A run that goes on after a kill must know it: then the change that restarts the
 		// controller spares no pod.
 		a.Recorder.SetUnusable(e, i, live.GetUID())
 		return a.Recorder.Journals.Mark(ctx, e.Chunk.Name, a.Recorder.Marks(e.Chunk))
 	})
+	if theirs, ok := errors.AsType[*TheirsError](err); ok {
+		// The unit goes on: what belongs to the object must not stay away because of it.
+		a.Findings.Tell(theirs.finding())
+		return migration.ChangeUnchanged, nil
+	}
 	return migration.ChangeUnchanged, err
 }
 
-// DeleteUnusable deletes an object that can never be used, and removes the finalizers that
-// block the deletion of one which is being deleted; false if the object stays. record is
-// called before the first write.
-func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *unstructured.Unstructured, record func() error) (going bool, err error) {
+// TheirsError says that an object which can never be used, or is being deleted, is left: somebody
+// else has created it in the place of the one that a unit deletes and recreates.
+type TheirsError struct{ *write.ChangedError }
+
+func (e *TheirsError) Unwrap() error { return e.ChangedError }
+
+func (e *TheirsError) finding() migration.Finding {
+	ref := e.Ref
+	return migration.Finding{
+		ID: "unusable-of-others", Severity: migration.Warning, Object: ref.String(), Problem: "it " + e.Problem,
+		Note:    "The journal has the former object. If this one is not needed, delete it, and run the job again:",
+		Command: migration.Kubectl(ref.Namespace, "delete", ref.GroupResource().String(), ref.Name),
+	}
+}
+
+// DeleteUnusable deletes an object in the place of what change i deletes, if it can never be used,
+// and removes the finalizers that block the deletion of one which is being deleted; false if the
+// object stays. Of what this unit has not recreated nobody has a pre-image: a TheirsError. record
+// is called before the first write.
+func (a *Actor) DeleteUnusable(ctx context.Context, e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured, record func() error) (going bool, err error) {
 	var judged migration.Assessment
 	if recreator, ok := a.Job.(migration.Recreator); ok {
 		if judged, err = recreator.Assess(ctx, a.Writer.Cluster, live); err != nil {
@@ -88,6 +111,13 @@ func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *uns
 	}
 	if live.GetDeletionTimestamp() == nil && judged.Unusable == "" {
 		return false, nil
+	}
+	if !a.remade(e, i, live) {
+		problem := "cannot be used: " + judged.Unusable
+		if judged.Unusable == "" {
+			problem = "is being deleted"
+		}
+		return false, &TheirsError{&write.ChangedError{Ref: ref, Problem: "was created again by somebody else, and " + problem + "; it is left as it is"}}
 	}
 	if err := record(); err != nil {
 		return false, err
@@ -103,6 +133,20 @@ func (a *Actor) DeleteUnusable(ctx context.Context, ref migration.Ref, live *uns
 	}
 	a.Log.Warn("its deletion cannot end by itself; removing finalizers", zap.String("object", ref.String()), zap.Strings("finalizers", judged.RemoveFinalizers))
 	return true, a.Writer.RemoveFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
+}
+
+// remade says whether the unit has recreated an object that it finds in the place of what change i
+// deletes.
+func (a *Actor) remade(e *journal.Entry, i int, live *unstructured.Unstructured) bool {
+	if live.GetUID() == e.Pre[i].Object.GetUID() {
+		return true // it is the former object itself
+	}
+	// What a nudge wrote is no difference.
+	live = live.DeepCopy()
+	annotations := live.GetAnnotations()
+	delete(annotations, nudgeAnnotation)
+	live.SetAnnotations(annotations)
+	return a.Recorder.IsRemade(e, i, live)
 }
 
 // LateRestart replaces the pods of a Deployment that have to be replaced now. Once

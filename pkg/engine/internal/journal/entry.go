@@ -151,6 +151,9 @@ type Entry struct {
 	// Unusable are objects that an earlier attempt recreated, and that this one
 	// deletes once more, by change.
 	Unusable map[int]types.UID
+	// Remade are the UIDs of the objects that this job has recreated, by change, as far as
+	// that is known: a killed process may have got no answer, or not have written it.
+	Remade map[int]types.UID
 	// unloaded, if not nil: the objects of the changes and pre-images are in the stored
 	// journal only. It has the UIDs of the pre-images.
 	unloaded []types.UID
@@ -211,6 +214,8 @@ type Marks struct {
 	Effects map[int][]EffectMark `json:"effects,omitempty"`
 	// Unusable objects by change: see Entry.Unusable.
 	Unusable map[int]types.UID `json:"unusable,omitempty"`
+	// Remade objects by change: see Entry.Remade.
+	Remade map[int]types.UID `json:"remade,omitempty"`
 	// Kept: see Entry.Kept.
 	Kept bool `json:"kept,omitempty"`
 }

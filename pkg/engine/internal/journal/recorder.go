@@ -162,6 +162,34 @@ func (rec *Recorder) SetUnusable(e *Entry, i int, uid types.UID) {
 	e.Unusable[i] = uid
 }
 
+// SetRemade notes that change i of the unit has recreated an object, which has that UID.
+func (rec *Recorder) SetRemade(e *Entry, i int, uid types.UID) {
+	rec.Mu.Lock()
+	defer rec.Mu.Unlock()
+	if e.Remade == nil {
+		e.Remade = map[int]types.UID{}
+	}
+	e.Remade[i] = uid
+}
+
+// IsRemade says whether the object in the place of what change i deletes is one that the unit
+// has recreated: by its UID, or by its content. What has nothing that its former object and the
+// recreated one have not is recreated without a loss, whoever created it.
+func (rec *Recorder) IsRemade(e *Entry, i int, live *unstructured.Unstructured) bool {
+	again := RecreationOf(&e.Unit, i)
+	rec.Mu.Lock()
+	uid := live.GetUID()
+	known := e.Remade[again] == uid || e.Unusable[i] == uid
+	rec.Mu.Unlock()
+	if known {
+		return true
+	}
+	obj := e.Recreated(again)
+	// Owners that are gone were left out.
+	obj.SetOwnerReferences(nil)
+	return len(patch.Lost(live, obj, rec.Ignored)) == 0 && len(patch.AddedTo(live, rec.Ignored, obj, e.Pre[i].Object)) == 0
+}
+
 // SetState keeps what is known of change i. A change that is left stays so.
 func (rec *Recorder) SetState(e *Entry, i int, s StepState) {
 	rec.Mu.Lock()

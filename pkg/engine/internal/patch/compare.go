@@ -44,6 +44,30 @@ func Differences(live, was *unstructured.Unstructured, ignored map[string]bool) 
 	return c.fields
 }
 
+// AddedTo are the fields of an object that neither of two others has.
+func AddedTo(live *unstructured.Unstructured, ignored map[string]bool, one, other *unstructured.Unstructured) []string {
+	c := &comparison{}
+	c.added("", content(live, ignored), union(content(one, ignored), content(other, ignored)))
+	return c.fields
+}
+
+// union has the fields that either of two values has.
+func union(a, b any) any {
+	fields, ok := a.(map[string]any)
+	more, both := b.(map[string]any)
+	switch {
+	case a == nil:
+		return b
+	case !ok || !both:
+		return a
+	}
+	all := maps.Clone(fields)
+	for key, value := range more {
+		all[key] = union(fields[key], value)
+	}
+	return all
+}
+
 // LostOfPatch are the fields of a merge patch that are not so in the answer to it. The identity
 // and version that it insisted on are none.
 func LostOfPatch(answer *unstructured.Unstructured, merge []byte) ([]string, error) {

@@ -25,13 +25,16 @@ import (
 type recreator struct {
 	restorer
 	err error
+	// once: only the first one that is looked at can be bad.
+	once, looked bool
 }
 
 func (j *recreator) Assess(_ context.Context, _ *migration.Cluster, live *unstructured.Unstructured) (migration.Assessment, error) {
 	judged := migration.Assessment{RemoveFinalizers: []string{"broken"}}
-	if enginetest.Value(live) == "bad" {
+	if enginetest.Value(live) == "bad" && !(j.once && j.looked) {
 		judged.Unusable = "it is bad"
 	}
+	j.looked = true
 	return judged, j.err
 }
 
@@ -62,9 +65,11 @@ func TestRecreate(t *testing.T) {
 		image bool
 		// absent: there was nothing to delete.
 		absent bool
-		job    func(*recreator)
-		since  func(w *world)
-		want   result
+		// again is the field of what the unit makes, if it is another one.
+		again string
+		job   func(*recreator)
+		since func(w *world)
+		want  result
 		// pods that are left.
 		pods int
 	}{
@@ -73,7 +78,30 @@ func TestRecreate(t *testing.T) {
 		"Made":    {reason: "what was created again already stays", since: func(w *world) { w.another("again") }, want: result{A: "again", Reports: []string{"not-started", "not-started"}}},
 		"Image":   {reason: "or as it was, if the plan says nothing else", image: true, since: func(w *world) { w.api.Remove(a) }, want: result{A: "old", Reports: []string{"rolled-back", "not-started"}}},
 		"Absent":  {reason: "there was nothing to recreate", absent: true, since: func(*world) {}, want: result{A: "gone", Reports: []string{"not-started", "not-started"}}},
-		"Bad":     {reason: "one that cannot be used is recreated once more", since: func(w *world) { w.another("bad") }, want: result{A: "again", Reports: []string{"rolled-back", "not-started"}}},
+		"Bad": {
+			reason: "one of the unit that cannot be used is recreated once more", since: func(w *world) {
+				w.another("bad")
+				w.a.Recorder.SetRemade(w.e, 1, w.api.Live(a).GetUID())
+			}, want: result{A: "again", Reports: []string{"rolled-back", "not-started"}},
+		},
+		"BadOfOthers": {
+			reason: "one of somebody else's is left, since nobody has its pre-image", since: func(w *world) { w.another("bad") },
+			want: result{A: "bad", Reports: []string{"not-restored", "not-started"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
+		"BadAsMade": {
+			reason: "one that is as the unit makes it is recreated without a loss", again: "bad", since: func(w *world) { w.another("bad") },
+			job:  func(j *recreator) { j.once = true },
+			want: result{A: "bad", Reports: []string{"rolled-back", "not-started"}},
+		},
+		"GoingOfOthers": {
+			reason: "nor are finalizers of it removed", since: func(w *world) {
+				w.another("theirs")
+				w.api.Edit(a, func(obj *unstructured.Unstructured) {
+					obj.SetFinalizers([]string{"broken"})
+					obj.SetDeletionTimestamp(new(metav1.Now()))
+				})
+			}, want: result{A: "theirs", Reports: []string{"not-restored", "not-started"}, Unrestored: 1, Findings: []migration.Severity{failed}},
+		},
 		"Going": {
 			reason: "one that is being deleted is recreated when it is gone", since: func(w *world) {
 				w.api.Edit(a, func(obj *unstructured.Unstructured) {
@@ -217,6 +245,9 @@ func TestRecreate(t *testing.T) {
 					before = append(before, former("old"))
 				}
 				changes := append(append([]migration.Change{remove}, tc.between...), again)
+				if tc.again != "" {
+					changes[len(changes)-1].Object = former(tc.again)
+				}
 				if tc.image {
 					changes[len(changes)-1].Object = nil
 				}

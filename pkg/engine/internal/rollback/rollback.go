@@ -61,7 +61,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		if live.GetUID() == pre.GetUID() && live.GetDeletionTimestamp() == nil {
 			return false, nil // never deleted
 		}
-		going, err := v.r.DeleteUnusable(ctx, at, live, func() error { return nil }) // the journal is in rollback, where no pod is spared
+		going, err := v.r.DeleteUnusable(ctx, e, i, at, live, func() error { return nil }) // the journal is in rollback, where no pod is spared
 		if err != nil {
 			return false, err
 		}
@@ -87,6 +87,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		return made, err
 	}
 	if !existed {
+		v.r.Recorder.SetRemade(e, again, created.GetUID())
 		if err := notAsBefore(ch.Ref, "was created again", patch.Lost(created, obj, v.r.Recorder.Ignored)); err != nil {
 			return made, err
 		}
