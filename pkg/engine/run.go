@@ -68,8 +68,9 @@ func (e *Engine) begin(command string, job migration.Job) *run {
 	}
 	rec.Journals.Write = w.Write
 	return &run{reporter: &reporter{
-		Actor: &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: e.newCluster, StateNamespace: e.opts.StateNamespace, Undo: e.opts.Undo},
-		e:     e, lock: lock, command: command, started: time.Now(),
+		Actor: &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: e.newCluster, StateNamespace: e.opts.StateNamespace, Undo: e.opts.Undo,
+			Namespaces: act.NewNamespaces(w, job, e.Applicable)},
+		e: e, lock: lock, command: command, started: time.Now(),
 		requests: migration.Requests{Reads: e.counter.Reads(), Writes: e.counter.Writes()},
 	}}
 }

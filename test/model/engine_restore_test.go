@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -100,6 +101,46 @@ func TestUndoWhereServed(t *testing.T) {
 				same(t, s.endpoints(), before)
 				if s.phases() != "undone" {
 					t.Errorf("%s: with the kind back, the journal is %q", tc.reason, s.phases())
+				}
+			})
+		})
+	}
+}
+
+// TestUndoAnotherNamespace: what was deleted is not restored into a namespace that somebody has deleted and created again.
+func TestUndoAnotherNamespace(t *testing.T) {
+	const another = "its namespace shop was deleted and created again"
+	for name, tc := range map[string]struct {
+		reason string
+		// former: the journal does not say which namespace it was, as those of earlier builds.
+		former bool
+	}{
+		"ByUID":  {"the UID is another one", false},
+		"ByTime": {"the namespace is younger than the journal", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, newSinkSandbox, func(t *testing.T, s *sandbox) {
+				job := s.sinkJob()
+				if tc.former {
+					s.server.Deny(func(p model.Permission) bool { return p.Resource == "namespaces" && p.Verb == "get" })
+				}
+				want(t, s.run("first", job), migration.Succeeded)
+				s.server.Deny(nil)
+				time.Sleep(2 * time.Second)
+				shop := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+				if err := shop.Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop"}}}
+				if _, err := shop.Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				r := s.undo(job)
+				want(t, r, migration.PartlyRestored)
+				mustSay(t, r, migration.Error, another)
+				if left := s.endpoints(); len(left) != 0 {
+					t.Errorf("%s: restored %v", tc.reason, left)
 				}
 			})
 		})

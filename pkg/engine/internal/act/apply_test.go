@@ -84,10 +84,10 @@ func (o *one) recreated(value string) {
 	o.api.Put(thing(value))
 }
 
-// remade is one that this unit has made, as far as the journal knows.
-func (o *one) remade(value string) {
+// ours is one that this unit has made, as far as the journal knows.
+func (o *one) ours(value string) {
 	o.recreated(value)
-	o.a.Recorder.SetRemade(o.e, 1, o.api.Live(a).GetUID())
+	journal.SetRecreated(o.a.Recorder, o.e, 1, o.api.Live(a).GetUID())
 }
 
 // kind is what an error says: "changed" for an object of somebody else's, with "!" if no request had an effect.
@@ -223,7 +223,7 @@ func TestApply(t *testing.T) {
 		"RecreateGone":        {reason: "it is gone already", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, since: func(o *one) { o.api.Remove(a) }, result: "unchanged", state: '-', value: "gone"},
 		"RecreateMade":        {reason: "what an earlier attempt has made stays", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.recreated("again") }, result: "unchanged", state: '-', value: "again"},
 		"RecreatePlain":       {reason: "also for a job that cannot tell", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, since: func(o *one) { o.recreated("bad") }, result: "unchanged", state: '-', value: "bad"},
-		"RecreateBad":         {reason: "unless it cannot be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.remade("bad") }, result: "unchanged", state: '-', value: "gone"},
+		"RecreateBad":         {reason: "unless it cannot be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.ours("bad") }, result: "unchanged", state: '-', value: "gone"},
 		"RecreateBadOfOthers": {reason: "one of somebody else's is left: nobody has its pre-image", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) { o.recreated("bad") }, result: "unchanged", state: '-', value: "bad"},
 		"RecreateGoingOfOthers": {reason: "nor are finalizers of it removed", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
 			o.recreated("theirs")
@@ -240,19 +240,19 @@ func TestApply(t *testing.T) {
 			})
 		}, result: "unchanged", state: '-', value: "gone"},
 		"RecreateBadUnmarked": {reason: "the journal must know it before", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
-			o.remade("bad")
+			o.ours("bad")
 			o.a.Recorder.Journals.Secrets = enginetest.Unwritable{SecretInterface: o.a.Recorder.Journals.Secrets}
 		}, result: "failed", err: "failed", state: '-', value: "bad"},
 		"RecreateBadRefused": {reason: "its deletion is refused", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
-			o.remade("bad")
+			o.ours("bad")
 			o.api.Fail(enginetest.Fault{Verb: "delete", Name: "a", Err: forbidden})
 		}, result: "failed", err: "failed", state: '-', value: "bad"},
 		"RecreateBroken": {reason: "one whose deletion cannot end loses the finalizers that block it", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
-			o.remade("bad")
+			o.ours("bad")
 			o.api.Edit(a, func(obj *unstructured.Unstructured) { going(with("broken", obj)) })
 		}, result: "unchanged", state: '-', value: "gone"},
 		"RecreateSlow": {reason: "and no other finalizers", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{}, since: func(o *one) {
-			o.remade("bad")
+			o.ours("bad")
 			o.api.Edit(a, func(obj *unstructured.Unstructured) { going(with("slow", obj)) })
 		}, result: "unchanged", state: '-', value: "bad"},
 		"RecreateUnknown":  {reason: "nobody can tell whether it can be used", before: []*unstructured.Unstructured{thing("old")}, changes: []migration.Change{remove, again}, job: &recreator{err: forbidden}, since: func(o *one) { o.recreated("bad") }, result: "failed", err: "failed", state: '-', value: "bad"},

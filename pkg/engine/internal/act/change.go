@@ -36,6 +36,7 @@ type Actor struct {
 	Recorder *journal.Recorder
 	// NewCluster returns a view of the cluster that has read nothing yet.
 	NewCluster     func() *migration.Cluster
+	Namespaces     *Namespaces
 	StateNamespace string
 	// Undo returns the command that undoes the newest run of a job; nil: there is none to name.
 	Undo func(job string) string
@@ -114,6 +115,10 @@ func (a *Actor) preimage(ctx context.Context, ch *migration.Change, last bool) (
 	}
 	if pre.Object != nil && ch.UID != "" && pre.Object.GetUID() != ch.UID {
 		return pre, &write.ChangedError{Ref: ch.Ref, Problem: "is another object than when the plan was made"}
+	}
+	if ch.Verb == migration.Delete && pre.Object != nil {
+		one, _ := a.Namespaces.Of(ctx, ch.Ref.Namespace)
+		pre.NamespaceUID = one.UID
 	}
 	for _, ref := range ch.SideEffects {
 		obj, err := a.Writer.Get(ctx, ref, "")

@@ -48,7 +48,7 @@ func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, 
 		return "", err
 	}
 	if !existed {
-		a.Recorder.SetRemade(e, i, created.GetUID())
+		journal.SetRecreated(a.Recorder, e, i, created.GetUID())
 		a.Recorder.SetHash(e, i, created)
 		a.storedOtherwise(e.Unit.Changes[i].Ref, patch.Lost(created, obj, a.Recorder.Ignored))
 	}
@@ -112,7 +112,7 @@ func (a *Actor) DeleteUnusable(ctx context.Context, e *journal.Entry, i int, ref
 	if live.GetDeletionTimestamp() == nil && judged.Unusable == "" {
 		return false, nil
 	}
-	if !a.remade(e, i, live) {
+	if !a.isRecreated(e, i, live) {
 		problem := "cannot be used: " + judged.Unusable
 		if judged.Unusable == "" {
 			problem = "is being deleted"
@@ -135,9 +135,9 @@ func (a *Actor) DeleteUnusable(ctx context.Context, e *journal.Entry, i int, ref
 	return true, a.Writer.RemoveFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
 }
 
-// remade says whether the unit has recreated an object that it finds in the place of what change i
+// isRecreated says whether the unit has recreated an object that it finds in the place of what change i
 // deletes.
-func (a *Actor) remade(e *journal.Entry, i int, live *unstructured.Unstructured) bool {
+func (a *Actor) isRecreated(e *journal.Entry, i int, live *unstructured.Unstructured) bool {
 	if live.GetUID() == e.Pre[i].Object.GetUID() {
 		return true // it is the former object itself
 	}
@@ -146,7 +146,7 @@ func (a *Actor) remade(e *journal.Entry, i int, live *unstructured.Unstructured)
 	annotations := live.GetAnnotations()
 	delete(annotations, nudgeAnnotation)
 	live.SetAnnotations(annotations)
-	return a.Recorder.IsRemade(e, i, live)
+	return journal.IsRecreated(a.Recorder, e, i, live)
 }
 
 // LateRestart replaces the pods of a Deployment that have to be replaced now. Once

@@ -36,7 +36,8 @@ func New(api *enginetest.API, job migration.Job) *act.Actor {
 	}
 	rec.Journals.Write = w.Write
 	rec.Journal = journal.New(job.Name(), "v1", 1, &migration.Plan{Parallelism: 2})
-	return &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: api.Cluster, StateNamespace: "state"}
+	return &act.Actor{Findings: found, Writer: w, Recorder: rec, Job: job, Log: log, NewCluster: api.Cluster, StateNamespace: "state",
+		Namespaces: act.NewNamespaces(w, job, nil)}
 }
 
 // Journaled puts units into the journal of the actor, with what there is now as their pre-images.

@@ -56,7 +56,7 @@ func oneChunk(entries []*Entry) int {
 // marksSize is an upper bound of how much the marks of the entry take, encoded.
 func (e *Entry) marksSize() int {
 	uid, hash := types.UID(strings.Repeat("u", 36)), strings.Repeat("h", 32)
-	m := Marks{Effects: map[int][]EffectMark{}, Unusable: map[int]types.UID{}, Remade: map[int]types.UID{}}
+	m := Marks{Effects: map[int][]EffectMark{}, Unusable: map[int]types.UID{}, RecreatedAs: map[int]types.UID{}}
 	for i := range e.Unit.Changes {
 		m.Steps += string(rune(StepDone))
 		m.Hashes = append(m.Hashes, hash)
@@ -64,7 +64,7 @@ func (e *Entry) marksSize() int {
 			m.Unusable[i] = uid
 		}
 		if e.Unit.Changes[i].Verb == migration.Recreate {
-			m.Remade[i] = uid
+			m.RecreatedAs[i] = uid
 		}
 		for _, ref := range e.Pre[i].Absent {
 			m.Effects[i] = append(m.Effects[i], EffectMark{Ref: ref, UID: uid, Hash: hash})
@@ -267,7 +267,7 @@ func patchWith(ctx context.Context, s *Store, name string, p Phase, known map[in
 func statesOnly(known map[int]Marks) map[int]Marks {
 	short := make(map[int]Marks, len(known))
 	for seq, m := range known {
-		short[seq] = Marks{Steps: m.Steps, Unusable: m.Unusable, Remade: m.Remade}
+		short[seq] = Marks{Steps: m.Steps, Unusable: m.Unusable, RecreatedAs: m.RecreatedAs}
 	}
 	return short
 }

@@ -116,6 +116,8 @@ func (e *Entry) LeavesFrom(i int) int {
 type Preimage struct {
 	// Object as it was before Delete and Patch.
 	Object *unstructured.Unstructured `json:"object,omitempty"`
+	// NamespaceUID is that of the namespace of a deleted object; "" if it is not known.
+	NamespaceUID types.UID `json:"namespaceUID,omitempty"`
 	// Absent are the side effects that did not exist.
 	Absent []migration.Ref `json:"absent,omitempty"`
 	// Pods are those that Restart replaces.
@@ -151,9 +153,9 @@ type Entry struct {
 	// Unusable are objects that an earlier attempt recreated, and that this one
 	// deletes once more, by change.
 	Unusable map[int]types.UID
-	// Remade are the UIDs of the objects that this job has recreated, by change, as far as
+	// RecreatedAs are the UIDs of the objects that this job has recreated, by change, as far as
 	// that is known: a killed process may have got no answer, or not have written it.
-	Remade map[int]types.UID
+	RecreatedAs map[int]types.UID
 	// unloaded, if not nil: the objects of the changes and pre-images are in the stored
 	// journal only. It has the UIDs of the pre-images.
 	unloaded []types.UID
@@ -214,8 +216,8 @@ type Marks struct {
 	Effects map[int][]EffectMark `json:"effects,omitempty"`
 	// Unusable objects by change: see Entry.Unusable.
 	Unusable map[int]types.UID `json:"unusable,omitempty"`
-	// Remade objects by change: see Entry.Remade.
-	Remade map[int]types.UID `json:"remade,omitempty"`
+	// RecreatedAs by change: see Entry.RecreatedAs.
+	RecreatedAs map[int]types.UID `json:"recreatedAs,omitempty"`
 	// Kept: see Entry.Kept.
 	Kept bool `json:"kept,omitempty"`
 }

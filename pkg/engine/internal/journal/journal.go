@@ -85,7 +85,7 @@ func (s StepState) IsReverting() bool { return s == StepReverting || s == StepRe
 func (s StepState) Begun() bool { return s != StepNotBegun && s != StepLeft }
 
 func (e *Entry) marks() Marks {
-	m := Marks{Unusable: maps.Clone(e.Unusable), Remade: maps.Clone(e.Remade), Kept: e.Kept}
+	m := Marks{Unusable: maps.Clone(e.Unusable), RecreatedAs: maps.Clone(e.RecreatedAs), Kept: e.Kept}
 	for i := range e.Steps {
 		s := &e.Steps[i]
 		m.Steps += string(rune(s.State))
@@ -114,7 +114,7 @@ func (e *Entry) readMarks(m Marks) error {
 	if len(m.Steps) != len(e.Unit.Changes) {
 		return fmt.Errorf("the number of marks of unit %d is %d, want %d", e.Seq, len(m.Steps), len(e.Unit.Changes))
 	}
-	e.Done, e.Unusable, e.Remade, e.Kept = true, m.Unusable, m.Remade, m.Kept
+	e.Done, e.Unusable, e.RecreatedAs, e.Kept = true, m.Unusable, m.RecreatedAs, m.Kept
 	for i := range e.Steps {
 		s := &e.Steps[i]
 		s.State = StepState(m.Steps[i])

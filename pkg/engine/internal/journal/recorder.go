@@ -162,24 +162,24 @@ func (rec *Recorder) SetUnusable(e *Entry, i int, uid types.UID) {
 	e.Unusable[i] = uid
 }
 
-// SetRemade notes that change i of the unit has recreated an object, which has that UID.
-func (rec *Recorder) SetRemade(e *Entry, i int, uid types.UID) {
+// SetRecreated notes that change i of the unit has recreated an object, which has that UID.
+func SetRecreated(rec *Recorder, e *Entry, i int, uid types.UID) {
 	rec.Mu.Lock()
 	defer rec.Mu.Unlock()
-	if e.Remade == nil {
-		e.Remade = map[int]types.UID{}
+	if e.RecreatedAs == nil {
+		e.RecreatedAs = map[int]types.UID{}
 	}
-	e.Remade[i] = uid
+	e.RecreatedAs[i] = uid
 }
 
-// IsRemade says whether the object in the place of what change i deletes is one that the unit
+// IsRecreated says whether the object in the place of what change i deletes is one that the unit
 // has recreated: by its UID, or by its content. What has nothing that its former object and the
-// recreated one have not is recreated without a loss, whoever created it.
-func (rec *Recorder) IsRemade(e *Entry, i int, live *unstructured.Unstructured) bool {
+// recreated one have not is recreated without a loss, also if somebody else has created it.
+func IsRecreated(rec *Recorder, e *Entry, i int, live *unstructured.Unstructured) bool {
 	again := RecreationOf(&e.Unit, i)
 	rec.Mu.Lock()
 	uid := live.GetUID()
-	known := e.Remade[again] == uid || e.Unusable[i] == uid
+	known := e.RecreatedAs[again] == uid || e.Unusable[i] == uid
 	rec.Mu.Unlock()
 	if known {
 		return true

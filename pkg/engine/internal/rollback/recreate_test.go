@@ -81,7 +81,7 @@ func TestRecreate(t *testing.T) {
 		"Bad": {
 			reason: "one of the unit that cannot be used is recreated once more", since: func(w *world) {
 				w.another("bad")
-				w.a.Recorder.SetRemade(w.e, 1, w.api.Live(a).GetUID())
+				journal.SetRecreated(w.a.Recorder, w.e, 1, w.api.Live(a).GetUID())
 			}, want: result{A: "again", Reports: []string{"rolled-back", "not-started"}},
 		},
 		"BadOfOthers": {

@@ -76,6 +76,9 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		}
 	}
 	if live == nil {
+		if err := sameNamespace(ctx, v, e, i); err != nil {
+			return false, err
+		}
 		if err := v.betweenDeleteAndCreate(ctx, e, i+1, again); err != nil {
 			return false, err
 		}
@@ -87,7 +90,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		return made, err
 	}
 	if !existed {
-		v.r.Recorder.SetRemade(e, again, created.GetUID())
+		journal.SetRecreated(v.r.Recorder, e, again, created.GetUID())
 		if err := notAsBefore(ch.Ref, "was created again", patch.Lost(created, obj, v.r.Recorder.Ignored)); err != nil {
 			return made, err
 		}
@@ -149,6 +152,8 @@ type Rollback struct {
 	unsure    int
 	protector protectorAnswer
 	objects   objects
+	// namespaces are those of now.
+	namespaces *act.Namespaces
 
 	mu sync.Mutex
 	// Unrestored counts changes that stay though they should have gone, forGood
@@ -197,7 +202,7 @@ const (
 // New returns a rollback that has undone nothing yet.
 func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
 	return &Rollback{
-		r: a, waiter: w, careful: careful, objects: objects{w: a.Writer}, protector: protectorAnswer{turn: make(chan struct{}, 1)},
+		r: a, waiter: w, careful: careful, objects: objects{w: a.Writer}, namespaces: a.Namespaces.Afresh(), protector: protectorAnswer{turn: make(chan struct{}, 1)},
 		removed: map[migration.Ref]string{}, others: map[types.UID]bool{}, versions: map[migration.Ref]string{},
 	}
 }
@@ -641,7 +646,7 @@ func (v *Rollback) Change(ctx context.Context, e *journal.Entry, i int) (string,
 	case ch.Verb == migration.Delete && journal.RecreationOf(&e.Unit, i) >= 0:
 		return v.recreate(ctx, e, i)
 	case ch.Verb == migration.Delete:
-		return v.restoreDeleted(ctx, ch, e.Pre[i].Object)
+		return v.restoreDeleted(ctx, e, i)
 	case ch.Verb == migration.Patch:
 		return v.revertPatch(ctx, e, i)
 	default:
@@ -771,7 +776,8 @@ func removeUnprotected(ctx context.Context, v *Rollback, ref migration.Ref, remo
 }
 
 // restoreDeleted creates a deleted object again from its pre-image.
-func (v *Rollback) restoreDeleted(ctx context.Context, ch *migration.Change, pre *unstructured.Unstructured) (string, error) {
+func (v *Rollback) restoreDeleted(ctx context.Context, e *journal.Entry, i int) (string, error) {
+	ch, pre := &e.Unit.Changes[i], e.Pre[i].Object
 	if pre == nil {
 		return "", nil
 	}
@@ -796,6 +802,9 @@ func (v *Rollback) restoreDeleted(ctx context.Context, ch *migration.Change, pre
 			return "", err
 		}
 		return "", v.waitRestored(ctx, ch)
+	}
+	if err := sameNamespace(ctx, v, e, i); err != nil {
+		return "", err
 	}
 	var differ []string
 	err = v.objects.whereServed(ctx, ch.Ref, func(at migration.Ref) error {
@@ -832,6 +841,27 @@ func notAsBefore(ref migration.Ref, what string, fields []string) error {
 		return nil
 	}
 	return &write.ChangedError{Ref: ref, Problem: what + ", and is not as it was before: it differs in " + act.Fields(fields) + "; the journal keeps the former one"}
+}
+
+// sameNamespace refuses to restore a deleted object into another namespace of the same name: that
+// has another owner, or other contents, and who deleted the former one deleted the object with it.
+// Without the UID, which journals of earlier builds and of jobs that may not read it lack, a
+// namespace that is younger than the journal is another one.
+func sameNamespace(ctx context.Context, v *Rollback, e *journal.Entry, i int) error {
+	ref, was := e.Unit.Changes[i].Ref, e.Pre[i].NamespaceUID
+	now, ok := v.namespaces.Of(ctx, ref.Namespace)
+	problem := ""
+	switch {
+	case !ok:
+	case was != "" && was != now.UID:
+		problem = fmt.Sprintf("the former one had the UID %s, that of now has %s", was, now.UID)
+	case was == "" && !e.Chunk.Created.IsZero() && now.Created.After(e.Chunk.Created.Time):
+		problem = fmt.Sprintf("that of now has the UID %s, and was created after the journal", now.UID)
+	}
+	if problem == "" {
+		return nil
+	}
+	return &write.ChangedError{Ref: ref, ForGood: true, Problem: "cannot be restored: its namespace " + ref.Namespace + " was deleted and created again; " + problem}
 }
 
 // goneForGood makes the answer that a namespace is gone one that another attempt cannot
