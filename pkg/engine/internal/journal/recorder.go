@@ -380,12 +380,23 @@ type Recorder struct {
 // RestoredUID says whether the UID is that of an object which the journal
 // deleted.
 func (rec *Recorder) RestoredUID(uid types.UID) bool {
+	return anyDeletes(rec, uid, func(*Entry, int) bool { return true })
+}
+
+// DeletedBefore says whether a unit of the journal before that of the entry has begun to delete
+// the object of that UID: a rollback comes to it later, and restores the object then.
+func DeletedBefore(rec *Recorder, e *Entry, uid types.UID) bool {
+	return anyDeletes(rec, uid, func(d *Entry, i int) bool { return d.Seq < e.Seq && d.Steps[i].State.Begun() })
+}
+
+// anyDeletes says whether any change of the journal for which it is so deletes the object of that UID.
+func anyDeletes(rec *Recorder, uid types.UID, counts func(e *Entry, i int) bool) bool {
 	entries := rec.Journal.Entries()
 	rec.Mu.Lock()
 	defer rec.Mu.Unlock()
 	for _, e := range entries {
 		for i := range e.Unit.Changes {
-			if e.Unit.Changes[i].Verb != migration.Delete {
+			if e.Unit.Changes[i].Verb != migration.Delete || !counts(e, i) {
 				continue
 			}
 			switch {

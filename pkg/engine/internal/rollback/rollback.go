@@ -883,7 +883,9 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 	switch {
 	case err != nil:
 		return "", err
-	case live == nil && e.LeftToOthers(i):
+	case live == nil && (e.LeftToOthers(i) || journal.DeletedBefore(v.r.Recorder, e, pre.GetUID())):
+		// An earlier unit may have begun the deletion, and this one have taken it over. The
+		// pre-image of the earlier one is older than this patch.
 		return "", nil
 	case live == nil && v.r.Recorder.RestoredUID(pre.GetUID()):
 		return "", &write.ChangedError{Ref: ch.Ref, Problem: "was deleted by somebody else"}

@@ -610,3 +610,40 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+// TestRunTakenOver: one unit begins a deletion, and a later one removes the finalizer for which it waits. The object is
+// restored once, and is not taken for one that somebody else has deleted.
+func TestRunTakenOver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		// others: somebody else had begun the deletion.
+		others   bool
+		value    string
+		findings int
+	}{
+		"Own":    {reason: "the earlier unit restores it", value: "old"},
+		"Others": {reason: "what somebody else has deleted is said", others: true, value: "gone", findings: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, &enginetest.Job{}, []*unstructured.Unstructured{with("f", former("old"))}, migration.Unit{ID: "begins", Changes: []migration.Change{remove}}, false)
+				w.a.Recorder.Journal.Parallelism = 1
+				if tc.others {
+					w.a.Recorder.SetState(w.e, 0, journal.StepLeft)
+					w.api.Edit(a, func(obj *unstructured.Unstructured) { obj.SetDeletionTimestamp(new(metav1.Now())) })
+				} else {
+					actortest.Done(t, w.a, w.e)
+				}
+				over := actortest.Journaled(t, w.a, migration.Unit{ID: "over", Changes: []migration.Change{freed}})[0]
+				actortest.Done(t, w.a, over)
+				if w.api.Live(a) != nil {
+					t.Fatal("it still exists")
+				}
+				got := w.run(true, false)
+				if got.A != tc.value || len(got.Findings) != tc.findings {
+					t.Errorf("%s: %+v\nfindings: %v", tc.reason, got, w.a.Findings.All())
+				}
+			})
+		})
+	}
+}
