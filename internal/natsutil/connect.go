@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -48,8 +49,7 @@ func Connect(url string, a Account, more ...nats.Option) (*nats.Conn, error) {
 		nats.CustomInboxPrefix(a.Inbox),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(time.Second),
-		nats.ReconnectJitter(200*time.Millisecond, 200*time.Millisecond),
+		nats.CustomReconnectDelay(reconnectDelay),
 		nats.ReconnectBufSize(-1),
 		nats.IgnoreAuthErrorAbort(),
 	}, more...)
@@ -58,4 +58,14 @@ func Connect(url string, a Account, more ...nats.Option) (*nats.Conn, error) {
 		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", url, err)
 	}
 	return c, nil
+}
+
+// reconnectDelay is how long to wait before a try to connect again, the first of which is 1. The client knows one address, that of a
+// Service: with several servers, the others answer there at once when one of them ends. It would wait for a second before the first try.
+func reconnectDelay(try int) time.Duration {
+	jitter := rand.N(200 * time.Millisecond)
+	if try <= 1 {
+		return jitter
+	}
+	return time.Second + jitter
 }

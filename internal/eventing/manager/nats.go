@@ -122,7 +122,7 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 		w.NATS.Problem = fmt.Sprintf("Cannot connect to NATS: %v", err)
 		return
 	}
-	if !conn.IsConnected() {
+	if !c.established(ctx, conn) {
 		c.mu.Lock()
 		w.NATS.Problem = fmt.Sprintf("NATS does not answer at %s.", c.url)
 		if c.problem != nil {
@@ -137,6 +137,30 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 	}
 	w.NATS.Connected = true
 	w.NATS.StaleCertificate = stale(conn, d.Certificate(w))
+}
+
+// reconnectGrace is for how long a connection may be broken before NATS counts as away: one of several servers has ended, and the first
+// try to connect again finds another one (natsutil.Connect).
+const reconnectGrace = 500 * time.Millisecond
+
+// established tells whether the connection is, or is so again in a moment. It waits only where NATS is not known to be away.
+func (c *connection) established(ctx context.Context, conn *nats.Conn) bool {
+	c.mu.Lock()
+	known := !c.away.IsZero()
+	c.mu.Unlock()
+	if known || conn.IsConnected() {
+		return conn.IsConnected()
+	}
+	changes := conn.StatusChanged(nats.CONNECTED)
+	defer conn.RemoveStatusListener(changes)
+	if !conn.IsConnected() { // or it was before the changes were asked for
+		select {
+		case <-changes:
+		case <-ctx.Done():
+		case <-time.After(reconnectGrace):
+		}
+	}
+	return conn.IsConnected()
 }
 
 // watch looks at the room for events, and calls changed when there is more or less of it than was seen last. Nothing else tells of it.
