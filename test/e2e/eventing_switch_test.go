@@ -25,6 +25,7 @@ import (
 // TestEventingSwitch changes the backend to the mesh and back while an event is sent each 10 ms, with the real Knative Eventing and NATS, and
 // with sinks that are slow, that refuse, and that answer with a body. No event that was accepted is lost.
 func TestEventingSwitch(t *testing.T) {
+	inLane(t, &others)
 	s := startSwitching(t, full)
 	s.accepted(t, 1000)
 	for _, to := range []string{"EventMesh", "NATS"} {

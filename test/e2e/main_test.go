@@ -52,9 +52,23 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// Two lanes run beside each other, each with one cluster at a time, or two: a cluster mostly waits. Tests of one lane run one after another.
+var (
+	upgrades sync.Mutex // of Kyma, by Helm
+	others   sync.Mutex
+)
+
+// inLane runs a test beside those of the other lane.
+func inLane(t *testing.T, lane *sync.Mutex) {
+	t.Helper()
+	t.Parallel()
+	lane.Lock()
+	t.Cleanup(lane.Unlock)
+}
+
 // TestNode are the tests on the cluster without Knative, one after another: each relies on what the last has left alone.
 func TestNode(t *testing.T) {
-	t.Parallel()
+	inLane(t, &others)
 	t.Run("AJobCallsTheAPI", aJobCallsTheAPI)
 	t.Run("ScaleDown", scaleDown)
 	t.Run("ScaleDownOfAStuckPod", scaleDownOfAStuckPod)
@@ -64,7 +78,7 @@ func TestNode(t *testing.T) {
 // TestKnative are the tests beside the real Knative Eventing. The first of them wants Triggers all of which are ready, such
 // as none.
 func TestKnative(t *testing.T) {
-	t.Parallel()
+	inLane(t, &others)
 	t.Run("Purge", purge)
 	t.Run("TriggerSync", triggerSync)
 	t.Run("MeshIsSynchronous", meshIsSynchronous)

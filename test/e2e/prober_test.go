@@ -40,6 +40,7 @@ var probed = []struct{ app, namespace, subscriber, eventType string }{
 // On the old path, the event-service of 1.10 is a pod that hands on to a stand-in,
 // as are event-publish-service and the dispatcher; NATS Streaming is the real one.
 func TestProber(t *testing.T) {
+	inLane(t, &upgrades)
 	u := newUpgrade(t, 3)
 	components := []string{"cluster-essentials", "core", "event-bus", "application-connector"}
 	for _, component := range components {

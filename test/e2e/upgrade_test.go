@@ -20,6 +20,7 @@ import (
 // them, from 1.10 to 1.12. Each combination takes some minutes: E2E says which one
 // runs, or all.
 func TestHelmUpgrade(t *testing.T) {
+	inLane(t, &upgrades)
 	chosen, err := combinations(os.Getenv("E2E"))
 	if err != nil {
 		t.Fatal(err)
