@@ -67,15 +67,16 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	($(PROCESSTEST) -timeout 25m $(PROCESSES)) & processes=$$!; \
 	$(GOTEST) -p 2 -vet=off -timeout 25m $(LONGEST) $$(go list ./... | grep -vxF -f <(go list $(PROCESSES))) || status=$$?; \
 	wait $$processes || status=$$?; exit $$status
-	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestDemo)$$" ./test/model ./test/demo
+	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
 # These tests only start programs. The programs have the race detector; the tests, whose stand-ins and snapshots would take a
 # third of the time with it, do not: those have tests of their own. They run beside the others, the longest first. Vet is in make verify.
 # Those of release compress, which takes ten times as long with it.
-# charts/modulepack and decide have no goroutines; they compile rules and play schedules, which takes ten times as long with the race detector.
+# charts/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
+# takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
-LONGEST := ./test/integration/eventbus
+PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
+LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model
 
 ##@ Building
 .PHONY: build
@@ -203,7 +204,7 @@ e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip
 	  echo "e2e: $$why" >&2; exit 1; \
 	fi; \
 	go -C test/kubernetes/build run . build --knative; \
-	go test -v -p 1 -tags e2e -count 1 -timeout 50m ./test/e2e/... && \
+	go test -v -p 1 -parallel 6 -tags e2e -count 1 -timeout 50m ./test/e2e/... && \
 	go test -v -p 1 -tags e2e -count 1 -timeout 20m -run '^TestKnative' ./test/integration/eventing
 
 .PHONY: test-slow

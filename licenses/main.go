@@ -51,7 +51,7 @@ func run(ctx context.Context, into, programs, platform string, commands []string
 			of = "./cmd/" + command
 		}
 		dir := filepath.Join(into, command)
-		if err := collect(ctx, of, dir, env); err != nil {
+		if _, err := collect(ctx, of, dir, env); err != nil {
 			return fmt.Errorf("%s: %w", command, err)
 		}
 		if programs == "" {
@@ -90,35 +90,36 @@ func (m *module) folder() string {
 	return filepath.FromSlash(m.Path + "@" + m.Version)
 }
 
-// collect makes the folder of one command, given as go list takes it. The environment names the platform.
-func collect(ctx context.Context, command, into string, env []string) error {
+// collect makes the folder of one command, given as go list takes it, and returns the modules that it is linked from. The environment
+// names the platform.
+func collect(ctx context.Context, command, into string, env []string) ([]*module, error) {
 	if err := os.RemoveAll(into); err != nil {
-		return err
+		return nil, err
 	}
 	modules, packages, err := linked(ctx, command, env)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, m := range modules {
 		files, err := texts(m.Dir, packages[m.Path])
 		if err != nil {
-			return fmt.Errorf("module %s: %w", m.Path, err)
+			return nil, fmt.Errorf("module %s: %w", m.Path, err)
 		}
 		for _, file := range files {
 			content, err := os.ReadFile(filepath.Join(m.Dir, file))
 			if err != nil {
-				return err
+				return nil, err
 			}
 			to := filepath.Join(into, m.folder(), file)
 			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-				return err
+				return nil, err
 			}
 			if err := os.WriteFile(to, content, 0o644); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return modules, nil
 }
 
 // linked returns the modules that a command is linked from, and the folders of their packages that are in it, by the

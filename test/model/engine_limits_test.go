@@ -33,10 +33,19 @@ func creates(plural, namespace string) func(*model.Request) bool {
 	}
 }
 
+// withoutRaceDetector skips a test of megabytes where the race detector makes it take ten times as long. make test plays it without.
+func withoutRaceDetector(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("make test plays this without the race detector")
+	}
+}
+
 // TestLimitsAreNoPermissions: what refuses a state object, or what the job writes, is told by its name and with its own next
 // command. On f3299ef a quota on the journal was "a permission is missing", exit code 4, and what etcd does not take was sent
 // for a minute.
 func TestLimitsAreNoPermissions(t *testing.T) {
+	withoutRaceDetector(t)
 	const state = engine.DefaultStateNamespace
 	for limit, tc := range map[string]struct {
 		id string
@@ -177,6 +186,7 @@ func letters(r *rand.Rand, size int) string {
 // TestMarksOfAFullJournal: a run whose pre-images fill a Secret closes its journal, and so does an undo. On f3299ef the marks did
 // not fit any more: two runs ended well, and the journal was "forward" for ever.
 func TestMarksOfAFullJournal(t *testing.T) {
+	withoutRaceDetector(t)
 	for name, tc := range map[string]struct {
 		reason        string
 		objects, each int
@@ -215,6 +225,7 @@ func TestMarksOfAFullJournal(t *testing.T) {
 // TestKilledBetweenParts: a run that is killed while it writes the first part of its journal has changed nothing, and the next
 // one does all. On f3299ef each later run was refused, as the journal was damaged.
 func TestKilledBetweenParts(t *testing.T) {
+	withoutRaceDetector(t)
 	for _, after := range []string{"-0000", "-p1", "-p2"} {
 		bubble(t, after, func(t *testing.T, s *sandbox) {
 			var units []migration.Unit

@@ -1,3 +1,7 @@
+//go:build !race
+
+// Megabytes take ten times as long with the race detector. make test runs them without.
+
 package journal
 
 import (
