@@ -84,6 +84,8 @@ httpsource-sync:
 - {apiGroups: ["messaging.knative.dev"], resources: ["channels"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
 # whether an HTTPSource takes events
 - {apiGroups: ["serving.knative.dev"], resources: ["services"], verbs: ["list","watch"], namespace: {{ .Values.namespaces.integration | quote }}}
+# whether the controller of HTTPSources runs, while one is awaited
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list","watch"], namespace: "kyma-system"}
 # says in each namespace that was changed that it was
 - {apiGroups: [""], resources: ["events"], verbs: ["create"], namespace: {{ .Values.namespaces.integration | quote }}}
 # what carries live events stays in a rollback

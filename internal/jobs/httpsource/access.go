@@ -1,6 +1,9 @@
 package httpsource
 
-import "github.com/kyma-project/eventmesh-migration/pkg/migration"
+import (
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
 
 var _ migration.Accessor = (*Job)(nil)
 
@@ -13,6 +16,7 @@ func (j *Job) Access() []migration.Access {
 		{Group: "sources.kyma-project.io", Resource: "httpsources", Namespace: in, Verbs: []string{"get", "list", "watch", "create", "delete"}, Why: "created; deleted again by rollback and undo"},
 		{Group: "messaging.knative.dev", Resource: "channels", Namespace: in, Verbs: []string{"list", "watch"}, Why: "whether an HTTPSource takes events"},
 		{Group: "serving.knative.dev", Resource: "services", Namespace: in, Verbs: []string{"list", "watch"}, Why: "whether an HTTPSource takes events"},
+		{Group: "apps", Resource: "deployments", Namespace: kyma.SystemNamespace, Verbs: []string{"list", "watch"}, Why: "whether the controller of HTTPSources runs, while one is awaited"},
 		migration.EventAccess(in),
 	}
 	rows = append(rows, migration.WorkloadAccess(in, "what carries live events stays in a rollback")...)

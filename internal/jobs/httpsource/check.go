@@ -18,7 +18,7 @@ func sourceReady(ch *migration.Change) migration.Condition {
 	ref, children := ch.Ref.Subject(), childrenOf(ch.Ref.Namespace, ch.Ref.Name)
 	c := migration.Condition{
 		Text: fmt.Sprintf("%s, its Channel and its adapter to be ready", ref),
-		On:   []migration.Subject{ref, children.channel, children.adapter},
+		On:   []migration.Subject{ref, children.channel, children.adapter, controller},
 	}
 	// A view lags behind the write of the HTTPSource, so that one just created
 	// that is not in it yet has to be told from one that was deleted: this is the
@@ -38,13 +38,33 @@ func sourceReady(ch *migration.Change) migration.Condition {
 		default:
 			return migration.Status{Message: fmt.Sprintf("%s is not visible yet", ref)}
 		}
-		st := readiness(trio{source, v.Get(children.channel), v.Get(children.adapter)})
+		st := unlessDown(v, readiness(trio{source, v.Get(children.channel), v.Get(children.adapter)}))
 		if ch.Verb == migration.Create {
 			st.Note, st.Command = lasting(st, ref.Namespace)
 		}
 		return st
 	}
 	return c
+}
+
+// controller makes the Channel and the adapter of an HTTPSource.
+var controller = migration.SubjectOf(deployments.GroupKind(), kyma.SystemNamespace, kyma.EventSourcesController)
+
+// unlessDown is a status, with the cause if that is a controller at 0 replicas: it has no log, and nothing becomes ready. One that does
+// not exist may have another name in this cluster.
+func unlessDown(v migration.View, st migration.Status) migration.Status {
+	deployment := v.Get(controller)
+	if st.State != migration.Pending || deployment == nil {
+		return st
+	}
+	if n, ok := kyma.Integer(kyma.MapAt(deployment.Object, "spec")["replicas"]); !ok || n > 0 {
+		return st
+	}
+	st.ID = "event-sources-controller-down"
+	st.Message += fmt.Sprintf("; its controller, %s, has 0 replicas", controller)
+	st.Note = "Without its controller, no HTTPSource becomes ready. Scale it up, then run the job again."
+	st.Command = migration.Kubectl(kyma.SystemNamespace, "scale", "deployment/"+kyma.EventSourcesController, "--replicas=1")
+	return st
 }
 
 // lasting is the advice of a status that is still right when a rollback has deleted the HTTPSource
@@ -67,17 +87,17 @@ func adapterHasChannel(ch *migration.Change) migration.Condition {
 	channel := childrenOf(ref.Namespace, ref.Name).channel
 	return migration.Condition{
 		Text: fmt.Sprintf("%s, an adapter, to have a Channel", ref),
-		On:   []migration.Subject{ref, channel},
+		On:   []migration.Subject{ref, channel, controller},
 		Eval: func(v migration.View) migration.Status {
 			if v.Get(ref) == nil || alive(v.Get(channel)) {
 				return migration.Status{State: migration.Met}
 			}
-			return migration.Status{
+			return unlessDown(v, migration.Status{
 				Message: adapterWithoutChannel(ref.Namespace, ref.Name),
 				ID:      "adapter-without-channel",
 				Note:    "Events are lost. The log of its controller says why it is not created.",
 				Command: migration.Kubectl(kyma.SystemNamespace, "logs", "deployment/"+kyma.EventSourcesController),
-			}
+			})
 		},
 	}
 }

@@ -187,6 +187,43 @@ func TestSourceReadyOverTime(t *testing.T) {
 	}
 }
 
+// TestControllerDown: a wait for what only a controller at 0 replicas makes says so. Its log, which the advice was, does not exist.
+func TestControllerDown(t *testing.T) {
+	k := assumedKinds()
+	waits := map[string]migration.Condition{
+		"created": sourceReady(&migration.Change{Verb: migration.Create, Ref: k.httpSource.Ref(namespace, "a")}),
+		"adapter": adapterHasChannel(&migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")}),
+	}
+	deployment := func(spec map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "kyma-system", "name": "event-sources-controller-manager"}, "spec": spec,
+		}}
+	}
+	const says = "; its controller, Deployment kyma-system/event-sources-controller-manager, has 0 replicas"
+	for name, c := range waits {
+		for reason, tc := range map[string]struct {
+			objects []*unstructured.Unstructured
+			want    bool
+		}{
+			"at 0":      {[]*unstructured.Unstructured{source("a"), service("a"), deployment(map[string]any{"replicas": int64(0)})}, true},
+			"running":   {[]*unstructured.Unstructured{source("a"), service("a"), deployment(map[string]any{"replicas": int64(1)})}, false},
+			"defaulted": {[]*unstructured.Unstructured{source("a"), service("a"), deployment(map[string]any{})}, false},
+			"unknown":   {[]*unstructured.Unstructured{source("a"), service("a")}, false},
+		} {
+			st := c.Eval(view.Of(tc.objects))
+			down := strings.HasSuffix(st.Message, says) && st.ID == "event-sources-controller-down" &&
+				st.Command == "kubectl -n kyma-system scale deployment/event-sources-controller-manager --replicas=1" && strings.Contains(st.Note, "Scale it up")
+			if down != tc.want || st.State != migration.Pending {
+				t.Errorf("%s, controller %s: %+v", name, reason, st)
+			}
+		}
+		ready := []*unstructured.Unstructured{source("a"), channel("a"), service("a"), deployment(map[string]any{"replicas": int64(0)})}
+		if st := c.Eval(view.Of(ready)); st.State != migration.Met {
+			t.Errorf("%s: what is ready needs no controller: %+v", name, st)
+		}
+	}
+}
+
 func TestAdapterHasChannel(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -222,7 +259,7 @@ func TestAwait(t *testing.T) {
 	k := assumedKinds()
 	whole := []condition{{
 		Text:    "HTTPSource kyma-integration/a, its Channel and its adapter to be ready",
-		On:      []string{"HTTPSource kyma-integration/a", "Channel kyma-integration/a", "Service kyma-integration/a"},
+		On:      []string{"HTTPSource kyma-integration/a", "Channel kyma-integration/a", "Service kyma-integration/a", "Deployment kyma-system/event-sources-controller-manager"},
 		Timeout: 2 * time.Minute,
 	}}
 	cases := map[string]struct {
@@ -234,7 +271,7 @@ func TestAwait(t *testing.T) {
 		"Await":  {"So is an existing one, known by its reference alone, as out of a journal.", migration.Change{Verb: migration.Await, Ref: k.httpSource.Ref(namespace, "a")}, whole},
 		"Adapter": {"An adapter waits for its Channel only.", migration.Change{Verb: migration.Await, Ref: k.service.Ref(namespace, "a")}, []condition{{
 			Text:    "Service kyma-integration/a, an adapter, to have a Channel",
-			On:      []string{"Service kyma-integration/a", "Channel kyma-integration/a"},
+			On:      []string{"Service kyma-integration/a", "Channel kyma-integration/a", "Deployment kyma-system/event-sources-controller-manager"},
 			Timeout: 2 * time.Minute,
 		}}},
 		"Delete": {"The engine waits for deletions itself.", migration.Change{Verb: migration.Delete, Ref: k.httpSource.Ref(namespace, "a")}, nil},

@@ -75,8 +75,9 @@ const (
 // Core kinds are at v1 on every server this runs against; asking discovery for
 // them would cost an older one a request each.
 var (
-	configMaps = migration.CoreResource("", "configmaps", "ConfigMap")
-	namespaces = migration.CoreResource("", "namespaces", "Namespace")
+	configMaps  = migration.CoreResource("", "configmaps", "ConfigMap")
+	namespaces  = migration.CoreResource("", "namespaces", "Namespace")
+	deployments = migration.CoreResource("apps", "deployments", "Deployment")
 )
 
 // observe reads what decide needs: four lists, and Tiller's records and the

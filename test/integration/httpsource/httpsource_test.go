@@ -131,6 +131,14 @@ func TestFailureConditions(t *testing.T) {
 			},
 			object: old, says: "adapter without a channel",
 		},
+		"ControllerScaledDown": {
+			reason: "nothing makes a Channel, and its controller has no log",
+			fault: func(p *plane, t *testing.T) {
+				p.controllers.Break(standin.ControllerDown, bad)
+				p.controllerAtZero(t)
+			},
+			object: bad, says: "its controller, Deployment kyma-system/event-sources-controller-manager, has 0 replicas",
+		},
 		"ExistingNotReady": {
 			reason: "one that existed is not ready in time",
 			old:    true,
@@ -285,6 +293,29 @@ func (p *plane) deny(t *testing.T, app string) {
 		settle(false)
 	})
 	settle(true)
+}
+
+// controllerAtZero makes the Deployment of the event-sources controller, scaled to 0, for this test.
+func (p *plane) controllerAtZero(t *testing.T) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployments := client.Resource(standin.Deployments).Namespace(standin.SystemNamespace)
+	const name = "event-sources-controller-manager"
+	u := standin.Workload(standin.SystemNamespace, name)
+	if err := unstructured.SetNestedField(u.Object, int64(0), "spec", "replicas"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deployments.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := deployments.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestEveryBadApplicationIsNamed gives the job all that it must refuse at once.
