@@ -82,6 +82,8 @@ func (s State) afterRun() []Step {
 		return one("Another run holds the lock. Wait until it ends. See how far it is:", s.line("status"))
 	case s.ExitCode != migration.ExitOK && s.Unready != nil:
 		return s.waysOut()
+	case s.onlyProtected():
+		return one("No error is left to fix. What is protected stays, and the next run uses it. Run again:", s.same())
 	case s.ExitCode != migration.ExitOK:
 		return one("Fix the errors above. Then run again:", s.same())
 	case s.Namespace != "":
@@ -97,7 +99,16 @@ func (s State) afterRun() []Step {
 	}
 }
 
+// onlyProtected says that a rollback or undo has left what is protected, and nothing else: it may have ended an earlier run, after
+// which this one has made its changes.
+func (s State) onlyProtected() bool {
+	return s.ExitCode == migration.ExitPartlyRestored && s.found("protected") && !s.has(migration.Error)
+}
+
 func (s State) afterUndo() []Step {
+	if s.onlyProtected() {
+		return one("No error is left to fix. The warnings say why objects stay. See what a run would change now:", s.line("plan"))
+	}
 	if s.ExitCode != migration.ExitOK {
 		return one("Fix the errors above. Then undo again:", s.same())
 	}

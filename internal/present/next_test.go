@@ -54,6 +54,19 @@ func TestNext(t *testing.T) {
 			{"Or do not roll back what is ready:", "eventmesh-migrate run --on-failure=leave --context=prod"},
 		}},
 
+		{
+			"a run that ended an earlier rollback", State{Command: "run", ExitCode: 3, Findings: []Finding{{Severity: migration.Warning, ID: "protected"}, {Severity: migration.Warning, ID: "restored-unproven"}}},
+			one("No error is left to fix. What is protected stays, and the next run uses it. Run again:", "eventmesh-migrate run --context=prod"),
+		},
+		{
+			"a rollback that could not restore all", State{Command: "run", ExitCode: 3, Findings: []Finding{{Severity: migration.Warning, ID: "protected"}, bad}},
+			one("Fix the errors above. Then run again:", "eventmesh-migrate run --context=prod"),
+		},
+		{
+			"an undo that left what is protected", State{Command: "undo", Jobs: []string{"trigger-sync"}, ExitCode: 3, Findings: []Finding{{Severity: migration.Warning, ID: "protected"}}},
+			one("No error is left to fix. The warnings say why objects stay. See what a run would change now:", "eventmesh-migrate plan --context=prod"),
+		},
+
 		{"an undo", State{Command: "undo", Jobs: []string{"trigger-sync"}}, one("See what a run would change now:", "eventmesh-migrate plan --context=prod")},
 		{"an undo that failed", State{Command: "undo", Jobs: []string{"trigger-sync"}, ExitCode: 3}, one("Fix the errors above. Then undo again:", "eventmesh-migrate undo trigger-sync --context=prod")},
 
