@@ -76,6 +76,10 @@ const (
 // from, in the same namespace.
 const OriginAnnotation = "eventmesh-migration.kyma-project.io/subscription"
 
+// DeliveryAnnotation on such a Trigger says for which Subscription it was made, and with which content, as
+// one hash: a Trigger that somebody has edited since has another content.
+const DeliveryAnnotation = "eventmesh-migration.kyma-project.io/delivery"
+
 // The Event Bus keeps a Channel for each kind of event, and a Knative
 // Subscription for each Kyma Subscription, both in SystemNamespace with these
 // labels.

@@ -176,8 +176,8 @@ trigger-sync:
 - {apiGroups: ["applicationconnector.kyma-project.io"], resources: ["eventactivations"], verbs: ["list","watch"]}
 # deleted once their Trigger delivers; rollback and undo restore them
 - {apiGroups: ["eventing.kyma-project.io"], resources: ["subscriptions"], verbs: ["get","list","watch","create","delete","patch"]}
-# created; deleted again by rollback and undo
-- {apiGroups: ["eventing.knative.dev"], resources: ["triggers"], verbs: ["get","list","watch","create","delete"]}
+# created, and changed if their Subscription is edited; deleted again by rollback and undo
+- {apiGroups: ["eventing.knative.dev"], resources: ["triggers"], verbs: ["get","list","watch","create","delete","patch"]}
 # created; deleted again by rollback and undo
 - {apiGroups: ["eventing.knative.dev"], resources: ["brokers"], verbs: ["get","list","watch","create","delete"], knative: v1}
 # what Knative makes upon the label; a rollback removes it

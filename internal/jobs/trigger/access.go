@@ -29,7 +29,7 @@ func (j *Job) Access() []migration.Access {
 		{Group: connector, Resource: "applications", Verbs: []string{"list"}, Why: "whether events of a source can come through the mesh"},
 		{Group: connector, Resource: "eventactivations", Verbs: []string{"list", "watch"}, Why: "whether the mesh brings the events to a namespace"},
 		{Group: "eventing.kyma-project.io", Resource: "subscriptions", Verbs: deleted, Why: "deleted once their Trigger delivers; rollback and undo restore them"},
-		{Group: eventing, Resource: "triggers", Verbs: created, Why: "created; deleted again by rollback and undo"},
+		{Group: eventing, Resource: "triggers", Verbs: deleted, Why: "created, and changed if their Subscription is edited; deleted again by rollback and undo"},
 		{Group: eventing, Resource: "brokers", Verbs: created, Knative: v1, Why: "created; deleted again by rollback and undo"},
 		{Group: eventing, Resource: "brokers", Verbs: slices.Concat(reads, removed), Knative: v1alpha1, Why: undone},
 		{Resource: "namespaces", Verbs: []string{"get", "patch"}, Knative: v1alpha1, Why: "labels them, so that Knative makes a Broker"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -46,6 +47,24 @@ func ready(ch *migration.Change, ref migration.Subject) migration.Condition {
 			command = migration.Kubectl(ref.Namespace, "get", "subscriptions."+kyma.ChannelSubscription.Group, "-l", "eventing.knative.dev/trigger="+ref.Name)
 		}
 		return migration.Status{Message: why, Note: note, Command: command}
+	}
+	return c
+}
+
+// corrected is met when a Trigger that was patched is ready. A view lags behind the write, and the Trigger was ready before it, too.
+func corrected(ch *migration.Change) migration.Condition {
+	ref := ch.Ref.Subject()
+	c := ready(ch, ref)
+	eval := c.Eval
+	c.Eval = func(v migration.View) migration.Status {
+		if obj := v.Get(ref); obj != nil && ch.Object != nil {
+			was, _ := route.FilterOf(ch.Object)
+			is, _ := route.FilterOf(obj)
+			if is == was && kyma.SubscriberOf(obj) == kyma.SubscriberOf(ch.Object) {
+				return migration.Status{Message: fmt.Sprintf("%s is not visible yet as it was changed", ref)}
+			}
+		}
+		return eval(v)
 	}
 	return c
 }

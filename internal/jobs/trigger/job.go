@@ -144,7 +144,8 @@ The job never changes:
     Broker that has a Trigger of somebody else
 
 The job is safe to run again, also after it was killed. What exists is left as
-it is. A run with nothing to do writes nothing. The Trigger's name follows from
+it is. But a Trigger that the job made, and that nobody edited, follows its
+Subscription if that is edited. A run with nothing to do writes nothing. The Trigger's name follows from
 the Subscription. For those of the Console, it is the name by which the Console
 deletes it.
 
@@ -338,6 +339,9 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 		}
 		c = eventbus.AtZero(ch)
 		c.Timeout = j.options.deleteTimeout
+	case ch.Verb == migration.Patch && ch.Ref.Kind == kyma.Trigger.Kind:
+		c = corrected(ch)
+		c.Timeout = j.readyTimeout
 	case ch.Verb == migration.Patch:
 		return nil
 	case ch.Ref.Kind == kyma.Broker.Kind, ch.Ref.Kind == kyma.Trigger.Kind:

@@ -57,7 +57,8 @@ func TestAwait(t *testing.T) {
 		{"a Broker that exists", migration.Change{Verb: migration.Await, Ref: k.broker.Ref("shop", kyma.DefaultBroker)}, "Broker shop/default to be ready", j.readyTimeout},
 		{"the Broker of a labelled namespace", migration.Change{Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: "shop"}}, "Broker shop/default to be ready", j.readyTimeout},
 		{"a deletion is awaited by the engine", migration.Change{Verb: migration.Delete, Ref: k.trigger.Ref("shop", "t")}, "", 0},
-		{"a finalizer is off at once", migration.Change{Verb: migration.Patch, Ref: k.trigger.Ref("shop", "t")}, "", 0},
+		{"a Trigger that follows its Subscription", migration.Change{Verb: migration.Patch, Ref: k.trigger.Ref("shop", "t")}, "Trigger shop/t to be ready", j.readyTimeout},
+		{"a finalizer is off at once", migration.Change{Verb: migration.Patch, Ref: k.subscription.Ref("shop", "s")}, "", 0},
 	} {
 		got := j.Await(&tc.ch)
 		if tc.text == "" {

@@ -94,6 +94,9 @@ type existing struct {
 	ready, deleting bool
 	// made: an interrupted run of this job created it, and nobody has edited it since.
 	made bool
+	// mark of a Trigger that this job made, and its UID; "" for all others.
+	mark string
+	uid  types.UID
 }
 
 // existingOf reads a Trigger. made may be nil.
@@ -106,7 +109,21 @@ func existingOf(k migration.Kind, obj *unstructured.Unstructured, made func(*uns
 	if selected, ours := route.FilterOf(obj); ours {
 		e.selected = &selected
 	}
+	if e.mark = strings.Clone(obj.GetAnnotations()[kyma.DeliveryAnnotation]); e.mark != "" {
+		e.uid = obj.GetUID()
+	}
 	return e
+}
+
+// delivery is what a Trigger brings, in the words of a Subscription.
+func (e *existing) delivery() route.Delivery {
+	return route.Delivery{Source: e.selected.Source, EventType: e.selected.EventType, Version: e.selected.Version, Endpoint: e.subscriber}
+}
+
+// isOf says whether this job has made the Trigger for exactly this Subscription, and nobody has edited it since. One that has the
+// name of a Subscription that was deleted may carry the events of that.
+func (e *existing) isOf(sub *unstructured.Unstructured) bool {
+	return e.mark != "" && !e.deleting && e.selected != nil && !e.selected.Opaque && e.mark == route.Mark(sub, e.delivery())
 }
 
 // mesh is how the events of Applications get into the mesh.

@@ -35,6 +35,8 @@ type group struct {
 	// trigger exists already; nil: it has to be created, with the name wanted.
 	trigger *existing
 	wanted  string
+	// former has the name wanted, and brings what the Subscription asked for before it was edited.
+	former *existing
 	// handed: its Subscription is being deleted, and the subscription-controller was to do the rest.
 	handed bool
 }
@@ -401,6 +403,8 @@ func (d *decision) match(g *group) bool {
 	case taken != nil && !taken.deleting && taken.made:
 		// The Subscription was edited after an interrupted run had made its Trigger.
 		g.wanted = wanted
+	case taken != nil && taken.isOf(first) && !d.sharedWithOthers(taken, g):
+		g.wanted, g.former = wanted, taken
 	case taken != nil:
 		ref := d.kinds.trigger.Ref(taken.namespace, taken.name)
 		problem := fmt.Sprintf("left as it is: %s has the name of its Trigger, and is for other events or another subscriber", ref)
@@ -419,6 +423,50 @@ func (d *decision) match(g *group) bool {
 		d.find("subscriptions-equal", migration.Info, d.ref(first), fmt.Sprintf("is equal to %s: all share Trigger %s, and each event comes once", names(g.subscriptions[1:]), g.ref(d.kinds).Name), migration.Advice{})
 	}
 	return true
+}
+
+// sharedWithOthers says whether a Trigger brings what another group asks for.
+func (d *decision) sharedWithOthers(trigger *existing, of *group) bool {
+	return slices.ContainsFunc(d.groups, func(g *group) bool {
+		return g != of && g.namespace == of.namespace && trigger.selected.Compare(g.Terms) == route.Same
+	})
+}
+
+// correction lets the Trigger of a Subscription that was edited follow it: the run in whose middle that was, and each run before the
+// edit, made it for what the Subscription asked for then.
+func (d *decision) correction(g *group) migration.Change {
+	first, ref := g.subscriptions[0], g.ref(d.kinds)
+	d.find("trigger-follows", migration.Info, ref.String(), fmt.Sprintf("was made for Subscription %s, which was edited since: it brought %s", first.GetName(), g.former.delivery()),
+		migration.Advice{})
+	content := func(of route.Delivery, mark any) map[string]any {
+		return map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{kyma.DeliveryAnnotation: mark}},
+			"spec": map[string]any{
+				"filter": map[string]any{"attributes": map[string]any{
+					kyma.SourceAttribute: of.Source, kyma.TypeAttribute: of.EventType, kyma.EventTypeVersionAttribute: of.Version,
+				}},
+				"subscriber": map[string]any{"uri": of.Endpoint},
+			},
+		}
+	}
+	basis := &unstructured.Unstructured{Object: content(g.former.delivery(), g.former.mark)}
+	basis.SetAPIVersion(ref.GroupVersion().String())
+	basis.SetKind(ref.Kind)
+	basis.SetNamespace(ref.Namespace)
+	basis.SetName(ref.Name)
+	basis.SetUID(g.former.uid)
+	var mark any // null removes the annotation
+	if of := route.Mark(first, g.Delivery, g.subscriptions[1:]...); of != "" {
+		mark = of
+	}
+	patch, err := json.Marshal(content(g.Delivery, mark))
+	if err != nil {
+		panic(err) // it is text
+	}
+	return migration.Change{
+		Verb: migration.Patch, Ref: ref, UID: g.former.uid, Object: basis, Patch: patch,
+		Why: fmt.Sprintf("Subscription %s was edited, and brings %s", first.GetName(), g.Delivery),
+	}
 }
 
 // ref names the Trigger of the group, as it is or as it will be.
@@ -497,6 +545,11 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 		await, awaited := d.pending[g.namespace]
 		ref := g.ref(d.kinds)
 		switch {
+		case g.former != nil:
+			if awaited {
+				changes = append(changes, await)
+			}
+			changes = append(changes, d.correction(g))
 		case g.trigger == nil:
 			if awaited {
 				changes = append(changes, await)

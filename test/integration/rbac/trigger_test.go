@@ -65,6 +65,11 @@ func TestRolesOfTriggerSyncAreExact(t *testing.T) {
 			a.run(t, migration.RolledBack, "run", "--activation-timeout=1s")
 			b.link(t, "crm")
 
+			// The Trigger of a Subscription that is edited follows it.
+			a.run(t, migration.DeferredResult, "run")
+			b.edit(t, "crm", "customers", `{"spec":{"endpoint":"http://moved.crm:8080/"}}`)
+			a.run(t, migration.DeferredResult, "run")
+
 			// After the switch; what is in flight is asked, and not known.
 			b.switched(t)
 			a.run(t, migration.DeferredResult, "run", "--drain-timeout=0s")
@@ -123,6 +128,15 @@ func newBus(t *testing.T, version kubernetes.KnativeVersion) *bus {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// edit changes a Kyma Subscription.
+func (b *bus) edit(t *testing.T, namespace, name, patch string) {
+	t.Helper()
+	_, err := b.dynamic.Resource(standin.KymaSubscriptions).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // link brings the events of the Application to a namespace.

@@ -149,6 +149,45 @@ func TestEditedAfterAKill(t *testing.T) {
 	}
 }
 
+// TestEditedWithinARun: somebody edits the Subscription while the run that has made its Trigger waits. That run leaves the Subscription,
+// and the next one lets the Trigger follow. On f3299ef each later run left both, and the events went to the former address.
+func TestEditedWithinARun(t *testing.T) {
+	p := on(t, versions[0])
+	ctx := t.Context()
+	p.load(ctx, t, true, subscription("crm", "orders", "order.created"))
+	planned, _ := p.run(t, "plan")
+	for _, ch := range planned.Changes {
+		p.mesh.Break(standin.TriggerNeverReady, ch.Namespace+"/"+ch.Name)
+	}
+	u := p.begin(t)
+	p.wait(ctx, t, "the Trigger is created", func(m *standin.Mesh) bool { return m.Has(p.triggers(), 1) })
+	p.patch(ctx, t, standin.KymaSubscriptions, "crm", "orders", `{"spec":{"endpoint":"http://moved.crm:8080/"}}`)
+	p.mesh.HealAll()
+	r, code := u.Report()
+	want(t, r, code, migration.DeferredResult, 0)
+	finds(t, r, migration.Deferred, "Subscription crm/orders", "its spec was changed meanwhile")
+
+	goes := func(to string) {
+		t.Helper()
+		list, err := p.client.Resource(p.triggers()).Namespace("crm").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != 1 {
+			t.Fatalf("%d Triggers", len(list.Items))
+		}
+		if uri, _, _ := unstructured.NestedString(list.Items[0].Object, "spec", "subscriber", "uri"); uri != to {
+			t.Errorf("Trigger %s sends to %s, not to %s", list.Items[0].GetName(), uri, to)
+		}
+	}
+	r, code = p.run(t, "run")
+	want(t, r, code, migration.Succeeded, 0)
+	goes("http://moved.crm:8080/")
+	if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != 0 {
+		t.Errorf("Subscriptions: %q", got)
+	}
+}
+
 // TestPublisher: all event-services have switched, and somebody posts straight to
 // event-publish-service as one of them. Fails on the commit before: the Subscription
 // was deleted, and each later event was dropped.

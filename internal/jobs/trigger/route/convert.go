@@ -4,6 +4,8 @@
 package route
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"strings"
@@ -132,6 +134,17 @@ func AsksForNameHeader(sub *unstructured.Unstructured) bool {
 	return asks
 }
 
+// Mark is the value of kyma.DeliveryAnnotation on the Trigger of a Subscription. It is "" for a Trigger that
+// several share: it cannot follow one of them.
+func Mark(sub *unstructured.Unstructured, d Delivery, others ...*unstructured.Unstructured) string {
+	if sub.GetUID() == "" || len(others) > 0 {
+		return ""
+	}
+	// No part has a line break: none passes through a header or a URL.
+	sum := sha256.Sum256([]byte(strings.Join([]string{string(sub.GetUID()), d.Source, d.EventType, d.Version, d.Endpoint}, "\n")))
+	return hex.EncodeToString(sum[:8])
+}
+
 // NewTrigger returns the Trigger that a Subscription becomes. others are equal
 // Subscriptions that share it: a label of theirs that it lacks is kept, too. It gets none
 // that a tool claims, which may delete what carries its label and is not in its source.
@@ -144,10 +157,14 @@ func NewTrigger(k migration.Kind, sub *unstructured.Unstructured, d Delivery, ot
 			}
 		}
 	}
+	annotations := map[string]any{kyma.OriginAnnotation: sub.GetName()}
+	if mark := Mark(sub, d, others...); mark != "" {
+		annotations[kyma.DeliveryAnnotation] = mark
+	}
 	meta := map[string]any{
 		"name":        kyma.TriggerName(sub),
 		"namespace":   sub.GetNamespace(),
-		"annotations": map[string]any{kyma.OriginAnnotation: sub.GetName()},
+		"annotations": annotations,
 	}
 	if len(labels) > 0 {
 		meta["labels"] = labels
