@@ -442,7 +442,7 @@ func TestMissingPermissions(t *testing.T) {
 		{APIGroups: []string{"sources.kyma-project.io"}, Resources: []string{"httpsources"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
 		{APIGroups: []string{"messaging.knative.dev"}, Resources: []string{"channels"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{"serving.knative.dev"}, Resources: []string{"services"}, Verbs: []string{"list", "watch"}},
-		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "create", "update"}},
