@@ -43,6 +43,7 @@ type PlanOptions struct {
 //	Recreator      whether a recreated object can still be used       waits for its conditions only
 //	Restorer       what must hold after an object was restored        is rolled back when the object exists
 //	Protector      which objects carry live events                    deletes whatever it created
+//	ProtectAdviser what to do about what stays                        tells the reason only
 //	ProtectReader  what Protect reads, for the preflight              may lack a permission in a rollback
 //	UndoGuard      whether an undo may begin now                      is undone at any time
 
@@ -110,6 +111,12 @@ type Protector interface {
 	// Protect returns those of refs that must not be deleted, each with the reason. It reads
 	// the cluster as it is now. On an error nothing is deleted.
 	Protect(ctx context.Context, c *Cluster, refs []Ref) (map[Ref]string, error)
+}
+
+// ProtectAdviser is a Protector that knows what must be done before an object may be deleted that it protects.
+type ProtectAdviser interface {
+	// ProtectAdvice returns that for a reason that Protect gave; nothing if nothing must be done.
+	ProtectAdvice(reason string) Advice
 }
 
 // ProtectReader is a Protector that says what Protect lists, so that a missing permission

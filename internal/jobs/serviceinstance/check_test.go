@@ -351,19 +351,18 @@ spec: {broker: %s}`
 	converted := func(name string) edit {
 		return add(fmt.Sprintf(trigger, name, kyma.OriginAnnotation, name, kyma.DefaultBroker))
 	}
-	const remove = ". The run that is undone has not made Trigger shop/theirs. If nobody needs it, delete it, then undo again: kubectl -n shop delete trigger.eventing.knative.dev/theirs"
 	theirs := add(fmt.Sprintf(trigger, "theirs", "a", "b", `""`))
 	for name, tc := range map[string]struct {
 		reason, why string
 		edits       []edit
 	}{
 		"OfTriggerSync": {
-			"The next undo deletes them: only then is the Broker nobody's.", "Trigger shop/a, Trigger shop/b get their events through it. Undo trigger-sync, then undo this again: eventmesh-migrate undo trigger-sync",
+			"The next undo deletes them: only then is the Broker nobody's.", "Trigger shop/a, Trigger shop/b, made by trigger-sync, get their events through it",
 			[]edit{converted("b"), converted("a")},
 		},
-		"OfSomebodyElse": {"No undo deletes it.", "Trigger shop/theirs gets its events through it" + remove, []edit{theirs}},
+		"OfSomebodyElse": {"No undo deletes it.", "Trigger shop/theirs gets its events through it", []edit{theirs}},
 		"OfBoth": {
-			"A person has to decide, whatever an undo does.", "Trigger shop/theirs, Trigger shop/a, Trigger shop/b and 1 more get their events through it" + remove,
+			"A person has to decide, whatever an undo does.", "Trigger shop/theirs, Trigger shop/a, Trigger shop/b and 1 more get their events through it",
 			[]edit{converted("a"), converted("b"), converted("c"), theirs},
 		},
 		"OtherBroker":  {"It does not use this one.", "", []edit{add(fmt.Sprintf(trigger, "other", "a", "b", "other"))}},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -42,13 +43,14 @@ type options struct {
 }
 
 var (
-	_ migration.Job           = (*Job)(nil)
-	_ migration.Configurable  = (*Job)(nil)
-	_ migration.Protector     = (*Job)(nil)
-	_ migration.ProtectReader = (*Job)(nil)
-	_ migration.EditIgnorer   = (*Job)(nil)
-	_ migration.Recreator     = (*Job)(nil)
-	_ migration.Rechecker     = (*Job)(nil)
+	_ migration.Job            = (*Job)(nil)
+	_ migration.Configurable   = (*Job)(nil)
+	_ migration.Protector      = (*Job)(nil)
+	_ migration.ProtectReader  = (*Job)(nil)
+	_ migration.ProtectAdviser = (*Job)(nil)
+	_ migration.EditIgnorer    = (*Job)(nil)
+	_ migration.Recreator      = (*Job)(nil)
+	_ migration.Rechecker      = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -109,8 +111,7 @@ The job never changes:
   - system namespaces
   - objects with the label eventmesh-migration.kyma-project.io/skip=true
   - what exists already; a Knative Subscription that exists is used
-  - in a rollback or undo, a Broker that carries live events, or that has a
-    Trigger
+  - in a rollback or undo, a Broker with live events, or with a Trigger
 
 The journal has all that a recreation needs, before anything is deleted. If a
 run was killed, the next one finishes it. A finished recreation stays, also if
@@ -287,6 +288,11 @@ func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migratio
 		return nil, err
 	}
 	return keep(ctx, c, k, j.options, refs)
+}
+
+// ProtectAdvice implements migration.ProtectAdviser.
+func (j *Job) ProtectAdvice(reason string) migration.Advice {
+	return migration.Advice(eventpath.WayOut(reason))
 }
 
 // ProtectReads implements migration.ProtectReader.

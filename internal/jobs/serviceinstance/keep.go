@@ -38,8 +38,12 @@ func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Re
 	}
 	for _, ref := range refs {
 		why, ok := links[ref]
-		if !ok && ref.Kind != kyma.ChannelSubscription.Kind {
-			why, ok = ofBroker(namespacesOf, ref)
+		switch {
+		case ok, ref.Kind == kyma.ChannelSubscription.Kind:
+		case ref.Kind == kyma.Broker.Kind, ref.Kind == kyma.AuthenticationPolicy.Kind:
+			why, ok = namespacesOf[ref.Namespace]
+		default:
+			why, ok = kyma.OfBroker(namespacesOf, ref.Namespace, ref.Name)
 		}
 		if ok {
 			kept[ref] = why
@@ -48,21 +52,11 @@ func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Re
 	return kept, nil
 }
 
-// ofBroker is the reason of the Broker that a change of this job is, or belongs to.
-func ofBroker(namespaces map[string]string, ref migration.Ref) (string, bool) {
-	if ref.Kind == kyma.Broker.Kind || ref.Kind == kyma.AuthenticationPolicy.Kind {
-		why, ok := namespaces[ref.Namespace]
-		return why, ok
-	}
-	return kyma.OfBroker(namespaces, ref.Namespace, ref.Name)
-}
-
 // addUsers adds the namespaces of refs whose Broker has Triggers.
 func addUsers(ctx context.Context, c reader, k kinds, refs []migration.Ref, namespaces map[string]string) error {
-	every := func(ref migration.Ref) bool {
+	if !k.trigger.Served || !slices.ContainsFunc(refs, func(ref migration.Ref) bool {
 		return ref.Kind != kyma.EventActivation.Kind && ref.Kind != kyma.ChannelSubscription.Kind
-	}
-	if !k.trigger.Served || !slices.ContainsFunc(refs, every) {
+	}) {
 		return nil
 	}
 	others := eventpath.NewOthers(refs)

@@ -57,12 +57,8 @@ func corrected(ch *migration.Change) migration.Condition {
 	c := ready(ch, ref)
 	eval := c.Eval
 	c.Eval = func(v migration.View) migration.Status {
-		if obj := v.Get(ref); obj != nil && ch.Object != nil {
-			was, _ := route.FilterOf(ch.Object)
-			is, _ := route.FilterOf(obj)
-			if is == was && kyma.SubscriberOf(obj) == kyma.SubscriberOf(ch.Object) {
-				return migration.Status{Message: fmt.Sprintf("%s is not visible yet as it was changed", ref)}
-			}
+		if obj := v.Get(ref); obj != nil && ch.Object != nil && !route.Followed(ch, obj) {
+			return migration.Status{Message: fmt.Sprintf("%s is not visible yet as it was changed", ref)}
 		}
 		return eval(v)
 	}

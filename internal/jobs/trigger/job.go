@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -50,13 +51,14 @@ type options struct {
 }
 
 var (
-	_ migration.Job           = (*Job)(nil)
-	_ migration.Configurable  = (*Job)(nil)
-	_ migration.Protector     = (*Job)(nil)
-	_ migration.EditIgnorer   = (*Job)(nil)
-	_ migration.UndoGuard     = (*Job)(nil)
-	_ migration.ProtectReader = (*Job)(nil)
-	_ migration.Rechecker     = (*Job)(nil)
+	_ migration.Job            = (*Job)(nil)
+	_ migration.Configurable   = (*Job)(nil)
+	_ migration.Protector      = (*Job)(nil)
+	_ migration.EditIgnorer    = (*Job)(nil)
+	_ migration.UndoGuard      = (*Job)(nil)
+	_ migration.ProtectReader  = (*Job)(nil)
+	_ migration.ProtectAdviser = (*Job)(nil)
+	_ migration.Rechecker      = (*Job)(nil)
 )
 
 // New returns the job with its default settings.
@@ -140,8 +142,8 @@ The job never changes:
   - system namespaces
   - objects and namespaces with the label
     eventmesh-migration.kyma-project.io/skip=true
-  - in a rollback or undo, a Trigger or Broker that carries live events, or a
-    Broker that has a Trigger of somebody else
+  - in a rollback or undo, a Trigger or Broker that carries live events,
+    or a Broker with a Trigger of somebody else
 
 The job is safe to run again, also after it was killed. What exists is left as
 it is. But a Trigger that the job made, and that nobody edited, follows its
@@ -254,7 +256,7 @@ func (j *Job) plan(ctx context.Context, c reader, leavesOut func(string) bool, b
 	if s.bus, err = eventbus.Observe(ctx, c, s.kinds.link, s.kinds.channel); err != nil {
 		return nil, err
 	}
-	d.orphans = s.bus.Unused(s.wantsChannel)
+	d.orphans = s.bus.Unused(s.wants.Channel)
 	if err := j.drain(ctx, c, s.bus, candidates, j.patience(preview)); err != nil {
 		return nil, err
 	}
@@ -369,6 +371,11 @@ func (j *Job) Protect(ctx context.Context, c *migration.Cluster, refs []migratio
 	return keep(ctx, c, k, j.options.integrationNamespace, refs)
 }
 
+// ProtectAdvice implements migration.ProtectAdviser.
+func (j *Job) ProtectAdvice(reason string) migration.Advice {
+	return migration.Advice(eventpath.WayOut(reason))
+}
+
 // ProtectReads implements migration.ProtectReader.
 func (j *Job) ProtectReads() []migration.Subject {
 	return append(migration.Workloads(j.options.integrationNamespace), migration.Subject{GroupKind: kyma.Trigger})
@@ -376,7 +383,7 @@ func (j *Job) ProtectReads() []migration.Subject {
 
 // RefuseUndo implements migration.UndoGuard.
 func (j *Job) RefuseUndo(ctx context.Context, c *migration.Cluster, changes []migration.Change) ([]migration.Finding, error) {
-	return refuseUndo(ctx, c, changes)
+	return eventbus.RefuseUndo(ctx, c, changes)
 }
 
 // IgnoredKeys implements migration.EditIgnorer: what Knative's webhooks and controllers

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
@@ -71,38 +70,4 @@ func keep(ctx context.Context, c reader, k kinds, integration string, refs []mig
 		}
 	}
 	return kept, nil
-}
-
-// refuseUndo says why deleted Subscriptions cannot be restored now: one of which
-// nobody takes notice brings no events.
-func refuseUndo(ctx context.Context, c reader, changes []migration.Change) ([]migration.Finding, error) {
-	restores, byHand := false, false
-	for i := range changes {
-		if changes[i].Verb != migration.Delete {
-			continue
-		}
-		switch changes[i].Ref.GVK().GroupKind() {
-		case kyma.Subscription:
-			restores = true
-		case kyma.ChannelSubscription:
-			byHand = true // what the controller would make is restored as well
-		}
-	}
-	if !restores || byHand {
-		return nil, nil
-	}
-	ref := eventbus.ControllerRef
-	controller, err := c.Get(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	if controller != nil && eventbus.Replicas(controller) > 0 {
-		return nil, nil
-	}
-	return []migration.Finding{{
-		ID: "undo-needs-controller", Severity: migration.Error, Object: ref.String(),
-		Problem: "does not run: without it, Subscriptions that are restored bring no events",
-		Note:    "Undo eventbus-scaledown first. Then undo trigger-sync again, then the other jobs.",
-		Command: "eventmesh-migrate undo eventbus-scaledown",
-	}}, nil
 }

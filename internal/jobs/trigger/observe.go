@@ -73,7 +73,7 @@ type snapshot struct {
 	// subscription-controller crashes on them.
 	unparsable []*unstructured.Unstructured
 	// wants are the kinds of events that Kyma Subscriptions of all namespaces ask for.
-	wants map[eventKind]bool
+	wants eventbus.Wants
 	// controller is the Deployment of the subscription-controller, nil if there is
 	// none.
 	controller *unstructured.Unstructured
@@ -136,19 +136,6 @@ type mesh struct {
 	former eventpath.FormerPods
 }
 
-// eventKind is what a Channel of the Event Bus is for.
-type eventKind struct{ source, eventType, version string }
-
-func kindOfEvent(sub *unstructured.Unstructured) eventKind {
-	spec := kyma.MapAt(sub.Object, "spec")
-	return eventKind{route.Share(kyma.Text(spec["source_id"])), route.Share(kyma.Text(spec["event_type"])), route.Share(kyma.Text(spec["event_type_version"]))}
-}
-
-// wantsChannel says whether a Kyma Subscription asks for that kind of event.
-func (s *snapshot) wantsChannel(source, eventType, version string) bool {
-	return s.wants[eventKind{source, eventType, version}]
-}
-
 func (s *snapshot) isNamespace(name string) bool {
 	_, ok := s.namespaces[name]
 	return ok
@@ -161,7 +148,7 @@ func observe(ctx context.Context, c reader, o options, leavesOut func(string) bo
 	s := &snapshot{
 		namespaces: map[string]namespace{}, applications: map[string]application{},
 		sources: map[string]*unstructured.Unstructured{}, triggers: map[string][]*existing{},
-		brokers: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{}, wants: map[eventKind]bool{},
+		brokers: map[string]*unstructured.Unstructured{}, links: map[pair][]*unstructured.Unstructured{}, wants: eventbus.Wants{},
 	}
 	var err error
 	if s.kinds, err = servedKinds(ctx, c); err != nil || !s.kinds.subscription.Served {
@@ -219,7 +206,7 @@ func observe(ctx context.Context, c reader, o options, leavesOut func(string) bo
 			s.unparsable = append(s.unparsable, obj)
 		}
 		if !later {
-			s.wants[kindOfEvent(obj)] = true
+			s.wants.Add(obj)
 		}
 		if !skip(obj.GetNamespace()) && !later {
 			s.subscriptions = append(s.subscriptions, obj)

@@ -403,7 +403,7 @@ func (d *decision) match(g *group) bool {
 	case taken != nil && !taken.deleting && taken.made:
 		// The Subscription was edited after an interrupted run had made its Trigger.
 		g.wanted = wanted
-	case taken != nil && taken.isOf(first) && !d.sharedWithOthers(taken, g):
+	case taken != nil && taken.isOf(first) && !sharedWithOthers(taken, g, d.groups):
 		g.wanted, g.former = wanted, taken
 	case taken != nil:
 		ref := d.kinds.trigger.Ref(taken.namespace, taken.name)
@@ -426,47 +426,10 @@ func (d *decision) match(g *group) bool {
 }
 
 // sharedWithOthers says whether a Trigger brings what another group asks for.
-func (d *decision) sharedWithOthers(trigger *existing, of *group) bool {
-	return slices.ContainsFunc(d.groups, func(g *group) bool {
+func sharedWithOthers(trigger *existing, of *group, groups []*group) bool {
+	return slices.ContainsFunc(groups, func(g *group) bool {
 		return g != of && g.namespace == of.namespace && trigger.selected.Compare(g.Terms) == route.Same
 	})
-}
-
-// correction lets the Trigger of a Subscription that was edited follow it: the run in whose middle that was, and each run before the
-// edit, made it for what the Subscription asked for then.
-func (d *decision) correction(g *group) migration.Change {
-	first, ref := g.subscriptions[0], g.ref(d.kinds)
-	d.find("trigger-follows", migration.Info, ref.String(), fmt.Sprintf("was made for Subscription %s, which was edited since: it brought %s", first.GetName(), g.former.delivery()),
-		migration.Advice{})
-	content := func(of route.Delivery, mark any) map[string]any {
-		return map[string]any{
-			"metadata": map[string]any{"annotations": map[string]any{kyma.DeliveryAnnotation: mark}},
-			"spec": map[string]any{
-				"filter": map[string]any{"attributes": map[string]any{
-					kyma.SourceAttribute: of.Source, kyma.TypeAttribute: of.EventType, kyma.EventTypeVersionAttribute: of.Version,
-				}},
-				"subscriber": map[string]any{"uri": of.Endpoint},
-			},
-		}
-	}
-	basis := &unstructured.Unstructured{Object: content(g.former.delivery(), g.former.mark)}
-	basis.SetAPIVersion(ref.GroupVersion().String())
-	basis.SetKind(ref.Kind)
-	basis.SetNamespace(ref.Namespace)
-	basis.SetName(ref.Name)
-	basis.SetUID(g.former.uid)
-	var mark any // null removes the annotation
-	if of := route.Mark(first, g.Delivery, g.subscriptions[1:]...); of != "" {
-		mark = of
-	}
-	patch, err := json.Marshal(content(g.Delivery, mark))
-	if err != nil {
-		panic(err) // it is text
-	}
-	return migration.Change{
-		Verb: migration.Patch, Ref: ref, UID: g.former.uid, Object: basis, Patch: patch,
-		Why: fmt.Sprintf("Subscription %s was edited, and brings %s", first.GetName(), g.Delivery),
-	}
 }
 
 // ref names the Trigger of the group, as it is or as it will be.
@@ -544,16 +507,15 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 		changes := []migration.Change{}
 		await, awaited := d.pending[g.namespace]
 		ref := g.ref(d.kinds)
+		if awaited {
+			changes = append(changes, await)
+		}
 		switch {
 		case g.former != nil:
-			if awaited {
-				changes = append(changes, await)
-			}
-			changes = append(changes, d.correction(g))
+			former := g.former.delivery()
+			d.find("trigger-follows", migration.Info, ref.String(), fmt.Sprintf("was made for Subscription %s, which was edited since: it brought %s", g.subscriptions[0].GetName(), former), migration.Advice{})
+			changes = append(changes, route.Follow(ref, g.former.uid, former, g.Delivery, g.subscriptions))
 		case g.trigger == nil:
-			if awaited {
-				changes = append(changes, await)
-			}
 			creation := migration.Change{
 				Verb: migration.Create, Ref: ref, Build: g.builder(&kind),
 				Why: fmt.Sprintf("Subscription %s brings %s, and no Trigger does", g.subscriptions[0].GetName(), g.Delivery),
@@ -563,9 +525,6 @@ func (d *decision) contract(candidates []*group) *migration.Plan {
 			}
 			changes = append(changes, creation)
 		case awaited || g.trigger.problem != "":
-			if awaited {
-				changes = append(changes, await)
-			}
 			changes = append(changes, migration.Change{Verb: migration.Await, Ref: ref, Why: g.trigger.problem})
 		}
 		waits := len(changes) > 0

@@ -373,7 +373,7 @@ func TestRefuseUndo(t *testing.T) {
 			if tc.c.Deployment != nil {
 				w.objects = view.Of{tc.c.Deployment}
 			}
-			findings, err := refuseUndo(t.Context(), w, tc.changes)
+			findings, err := eventbus.RefuseUndo(t.Context(), w, tc.changes)
 			if err != nil || (len(findings) > 0) != tc.refused {
 				t.Errorf("%s: %v, %v", tc.reason, findings, err)
 			}

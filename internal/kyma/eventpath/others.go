@@ -3,6 +3,7 @@ package eventpath
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,19 +16,13 @@ import (
 // not delete: it is somebody else's.
 type Others struct {
 	mine map[string]bool
-	// used has the Triggers by the namespace. A list that begins again hands them over twice.
-	used map[string]map[string]other
-}
-
-// other is a Trigger that stays. converted says that trigger-sync has made it.
-type other struct {
-	converted bool
-	remove    string
+	// used has the Triggers by the namespace, and of each whether trigger-sync has made it. A list that begins again hands them over twice.
+	used map[string]map[string]bool
 }
 
 // NewOthers knows what may be deleted.
 func NewOthers[T fmt.Stringer](refs []T) *Others {
-	o := &Others{mine: map[string]bool{}, used: map[string]map[string]other{}}
+	o := &Others{mine: map[string]bool{}, used: map[string]map[string]bool{}}
 	for _, ref := range refs {
 		o.mine[ref.String()] = true
 	}
@@ -42,16 +37,12 @@ func (o *Others) Add(ref fmt.Stringer, trigger *unstructured.Unstructured) {
 	}
 	in := trigger.GetNamespace()
 	if o.used[in] == nil {
-		o.used[in] = map[string]other{}
+		o.used[in] = map[string]bool{}
 	}
-	_, converted := trigger.GetAnnotations()[kyma.OriginAnnotation]
-	o.used[in][ref.String()] = other{
-		converted: converted,
-		remove:    fmt.Sprintf("kubectl -n %s delete %s.%s/%s", in, strings.ToLower(kyma.Trigger.Kind), kyma.Trigger.Group, trigger.GetName()),
-	}
+	_, o.used[in][ref.String()] = trigger.GetAnnotations()[kyma.OriginAnnotation]
 }
 
-// Protect adds the reason for each namespace that has none, with what must be done first.
+// Protect adds the reason for each namespace that has none.
 func (o *Others) Protect(brokers map[string]string) {
 	for namespace, used := range o.used {
 		if _, live := brokers[namespace]; !live {
@@ -60,31 +51,51 @@ func (o *Others) Protect(brokers map[string]string) {
 	}
 }
 
-// named is how many Triggers a reason names.
-const named = 3
+const (
+	// named is how many Triggers a reason names.
+	named     = 3
+	converted = ", made by trigger-sync,"
+)
 
-// because names the Triggers, and what must be done about the first of them.
-func because(used map[string]other) string {
-	// The one that nobody converted comes first: to undo trigger-sync leaves it.
+// because names the Triggers; the first is the one about which something must be done.
+func because(used map[string]bool) string {
+	// One that nobody converted comes first: to undo trigger-sync leaves it.
 	refs := slices.SortedFunc(maps.Keys(used), func(a, b string) int {
-		if used[a].converted != used[b].converted {
-			if used[b].converted {
-				return -1
-			}
-			return 1
+		switch {
+		case used[a] == used[b]:
+			return strings.Compare(a, b)
+		case used[b]:
+			return -1
 		}
-		return strings.Compare(a, b)
+		return 1
 	})
-	names, verb := strings.Join(refs[:min(len(refs), named)], ", "), "gets its"
-	if len(refs) > 1 {
-		verb = "get their"
-	}
+	why := strings.Join(refs[:min(len(refs), named)], ", ")
 	if more := len(refs) - named; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
+		why += fmt.Sprintf(" and %d more", more)
 	}
-	why := names + " " + verb + " events through it"
-	if first := used[refs[0]]; !first.converted {
-		return why + ". The run that is undone has not made " + refs[0] + ". If nobody needs it, delete it, then undo again: " + first.remove
+	if used[refs[0]] {
+		why += converted
 	}
-	return why + ". Undo trigger-sync, then undo this again: eventmesh-migrate undo trigger-sync"
+	if len(refs) > 1 {
+		return why + " get their events through it"
+	}
+	return why + " gets its events through it"
+}
+
+var usedBy = regexp.MustCompile(`^Trigger ([^/ ]+)/([^, ]+).* events through it$`)
+
+// WayOut is what must be done before a Broker of that reason may be deleted; nothing for another reason.
+func WayOut(reason string) struct{ Note, Command string } {
+	type way = struct{ Note, Command string }
+	trigger := usedBy.FindStringSubmatch(reason)
+	switch {
+	case trigger == nil:
+		return way{}
+	case strings.Contains(reason, converted):
+		return way{"To delete the Broker, too, undo trigger-sync first. Then repeat this undo.", "eventmesh-migrate undo trigger-sync"}
+	}
+	return way{
+		"This run has not made the Trigger. If nobody needs it, delete it. Then undo again.",
+		fmt.Sprintf("kubectl -n %s delete %s.%s/%s", trigger[1], strings.ToLower(kyma.Trigger.Kind), kyma.Trigger.Group, trigger[2]),
+	}
 }

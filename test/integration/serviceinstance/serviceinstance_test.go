@@ -172,7 +172,7 @@ func TestUndoKeepsABrokerInUse(t *testing.T) {
 	}
 	const command = "kubectl -n shop delete trigger.eventing.knative.dev/theirs"
 	if !slices.ContainsFunc(report.Findings, func(f migration.Finding) bool {
-		return f.ID == "protected" && f.Object == "Broker shop/default" && strings.HasSuffix(f.Problem, command)
+		return f.ID == "protected" && f.Object == "Broker shop/default" && f.Command == command
 	}) {
 		t.Errorf("no finding says what to do about Broker shop/default: %v", report.Findings)
 	}

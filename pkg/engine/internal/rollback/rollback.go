@@ -565,7 +565,12 @@ func (v *Rollback) notRestored(ctx context.Context, ref migration.Ref, report *m
 	if kept, ok := errors.AsType[*protectedError](err); ok {
 		v.count(&v.Protected)
 		report.Result, report.Message = migration.ChangeProtected, kept.Error()
-		v.r.Findings.Tell(migration.Finding{ID: "protected", Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason})
+		f := migration.Finding{ID: "protected", Severity: migration.Warning, Object: kept.ref.String(), Problem: "protected: " + kept.reason}
+		if adviser, ok := v.r.Job.(migration.ProtectAdviser); ok {
+			advice := adviser.ProtectAdvice(kept.reason)
+			f.Note, f.Command = advice.Note, advice.Command
+		}
+		v.r.Findings.Tell(f)
 		return true, nil
 	}
 	if ctx.Err() != nil || act.Ended(err) {
