@@ -9,7 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -26,6 +28,8 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 		Name: "trigger-sync", Binary: suite.Build(t, "./cmd/trigger-sync"),
 		Args:       []string{"--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s"},
 		BrokenArgs: []string{"--activation-timeout=4s"},
+		// It is of the UID of a Subscription, which each cluster has anew.
+		Snapshot:   snapshot.Options{IgnoreAnnotations: []string{kyma.DeliveryAnnotation}},
 		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
 		Break: func(ctx context.Context, t testing.TB) func() {
 			t.Helper()
