@@ -30,6 +30,8 @@ const (
 	ConditionBackendAvailable = "BackendAvailable"
 	// ConditionStreamSize: the volume of NATS holds the stream that is asked for. It never changes the state.
 	ConditionStreamSize = "StreamSize"
+	// ConditionPodsReady: each pod of NATS, the controller and the publisher is ready. Events are taken and delivered with fewer, too.
+	ConditionPodsReady = "PodsReady"
 	// ConditionPublisherProxyReady: the publisher is rolled out.
 	ConditionPublisherProxyReady = "PublisherProxyReady"
 	// ConditionSubscriptionManagerReady: the controller is rolled out.
@@ -59,6 +61,9 @@ const (
 	ReasonNATSUnavailable = "NATSUnavailable"
 	ReasonStorageFull     = "StorageFull"
 	ReasonNotWritable     = "StorageNotWritable"
+	ReasonTypeFull        = "TypeFull"
+	ReasonAllReady        = "AllReady"
+	ReasonDegraded        = "Degraded"
 	ReasonSizeAsWanted    = "AsWanted"
 	ReasonSizeLimited     = "LimitedByVolume"
 	ReasonMeshAvailable   = "EventMeshAvailable"

@@ -179,6 +179,7 @@ func (d *Rules) Decide(w *World) *Decision {
 	if len(o.Actions) == 0 && !o.unapplied {
 		o.Condition(operatorv1alpha1.ConditionSpecApplied, true, operatorv1alpha1.ReasonApplied, "")
 	}
+	o.degraded(d.Namespace, d.Names)
 	o.AtLeast(operatorv1alpha1.StateReady)
 	return o
 }
@@ -240,15 +241,8 @@ func (d *Rules) dependencies(w *World, o *Decision, target operatorv1alpha1.Back
 // report sets the condition of a backend that takes events.
 func (d *Rules) report(w *World, o *Decision) {
 	const condition = operatorv1alpha1.ConditionBackendAvailable
-	var messages []string
-	if sts := convert[appsv1.StatefulSet](w.Object("StatefulSet", d.Names.NATS())); sts.Status.ReadyReplicas < *sts.Spec.Replicas {
-		messages = append(messages, fmt.Sprintf("%d of %d servers are ready. %s", sts.Status.ReadyReplicas, *sts.Spec.Replicas, podProblem(w.podsOf(natsComponent))))
-	}
 	d.size(w, o)
-	reason, full := room(d, w, o)
-	if full != "" {
-		messages = append(messages, full)
-	}
+	reason, message := room(d, w, o)
 	if w.NATS.StaleCertificate {
 		o.do(Reload{})
 		o.look(askAgain)
@@ -256,7 +250,40 @@ func (d *Rules) report(w *World, o *Decision) {
 	if at, err := d.renewal(w); err == nil {
 		o.look(at.Sub(w.Now))
 	}
-	o.Condition(condition, reason == operatorv1alpha1.ReasonNATSAvailable, reason, "%s", strings.TrimSpace(strings.Join(messages, " ")))
+	o.Condition(condition, reason == operatorv1alpha1.ReasonNATSAvailable, reason, "%s", message)
+}
+
+// degraded says which pods are not ready. That is no problem of events at first, and has a condition of its own: it would be missed in the message
+// of one that is true. Somebody has to act when it lasts.
+func (o *Decision) degraded(namespace string, names backend.Names) {
+	const condition = operatorv1alpha1.ConditionPodsReady
+	w := o.world
+	var messages []string
+	add := func(of, what, component string, ready, wanted int32) {
+		if ready < wanted {
+			messages = append(messages, strings.TrimSpace(fmt.Sprintf("%s: %d of %d %s are ready. %s", of, ready, wanted, what, podProblem(w.podsOf(component)))))
+		}
+	}
+	if sts := convert[appsv1.StatefulSet](w.Object("StatefulSet", names.NATS())); sts != nil && sts.Spec.Replicas != nil {
+		add("NATS", "servers", natsComponent, sts.Status.ReadyReplicas, *sts.Spec.Replicas)
+	}
+	for _, p := range []struct{ of, name, component string }{{"Controller", names.Controller(), controllerName}, {"Publisher", names.Publisher(), publisherComponent}} {
+		if dep := convert[appsv1.Deployment](w.Object("Deployment", p.name)); dep != nil {
+			r := rolloutOf(dep)
+			add(p.of, "pods", p.component, r.available, r.wanted)
+		}
+	}
+	if len(messages) == 0 {
+		o.Condition(condition, true, operatorv1alpha1.ReasonAllReady, "")
+		return
+	}
+	if left := downLimit - o.wrongFor(condition); left > 0 {
+		o.look(left)
+	} else if o.State == "" || o.State == operatorv1alpha1.StateReady {
+		o.AtLeast(operatorv1alpha1.StateWarning)
+		messages = append(messages, fmt.Sprintf("See why: kubectl -n %s get pods --selector=%s=%s", namespace, backend.PodInstanceLabel, names))
+	}
+	o.Condition(condition, false, operatorv1alpha1.ReasonDegraded, "%s", strings.Join(messages, " "))
 }
 
 // unfit are claims that cannot be used: those of another number of servers, whose stream would not fit, and those that are too small.

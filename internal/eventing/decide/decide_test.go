@@ -521,6 +521,15 @@ func TestStates(t *testing.T) {
 		{reason: "a full stream", change: func(s *scene) { s.w.NATS.Stream.State.Bytes = 448<<20 - 1000 }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},
 		{reason: "a volume that cannot be written", change: func(s *scene) { s.w.NATS.Volume = stream.Volume{Refuses: true, NotWritable: true} }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonNotWritable},
 		{reason: "a volume of which only the reserve is left", change: func(s *scene) { s.w.NATS.Volume.Refuses = true }, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonStorageFull},
+		{reason: "a type that has as many events as it may", change: func(s *scene) {
+			s.w.NATS.Full = map[string]time.Time{backend.Subject("commerce", "a.b"): s.w.Now}
+		}, state: operatorv1alpha1.StateError, condition: available, says: operatorv1alpha1.ReasonTypeFull},
+		{reason: "a server of several is away", change: degrade, state: operatorv1alpha1.StateReady, condition: operatorv1alpha1.ConditionPodsReady, says: operatorv1alpha1.ReasonDegraded},
+		{reason: "a server of several is away for a minute", later: time.Minute, change: degrade, state: operatorv1alpha1.StateWarning, condition: operatorv1alpha1.ConditionPodsReady, says: operatorv1alpha1.ReasonDegraded},
+		{reason: "a server of several is away, and what is refused is worse", later: time.Minute, change: func(s *scene) {
+			degrade(s)
+			s.w.NATS.Volume.Refuses = true
+		}, state: operatorv1alpha1.StateError, condition: operatorv1alpha1.ConditionPodsReady, says: operatorv1alpha1.ReasonDegraded},
 		{reason: "a stream of others", change: func(s *scene) { s.w.NATS.Stream.Config.Metadata = nil }, state: operatorv1alpha1.StateWarning, condition: available, says: operatorv1alpha1.ReasonForeignObject},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -543,8 +552,62 @@ func TestStates(t *testing.T) {
 			if got.State != tc.state || c == nil || c.Reason != tc.says || len(got.Actions) > 0 {
 				t.Errorf("%s, %+v, %v", got.State, c, got.Actions)
 			}
+			for _, c := range got.Conditions {
+				if got.State == operatorv1alpha1.StateReady && c.Status == metav1.ConditionTrue && c.Message != "" {
+					t.Errorf("a problem is in the message of a condition that is true: %+v", c)
+				}
+			}
 		})
 	}
 }
 
 func encoded(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
+
+// degrade makes one server of NATS not ready.
+func degrade(s *scene) {
+	sts := s.w.Object("StatefulSet", "eventing-nats")
+	_ = unstructured.SetNestedField(sts.Object, int64(0), "status", "readyReplicas")
+}
+
+// TestWhoHoldsTheSpace: what counts is bytes, and not events.
+func TestWhoHoldsTheSpace(t *testing.T) {
+	t.Parallel()
+	consumer := func(name string, pending uint64, filters ...string) *jetstream.ConsumerInfo {
+		c := stream.Consumer("shop", name, filters, false)
+		return &jetstream.ConsumerInfo{Config: c, NumPending: pending}
+	}
+	small, large, other := backend.Subject("commerce", "small.v1"), backend.Subject("commerce", "large.v1"), backend.Subject("commerce", "other.v1")
+	s := installed(t)
+	s.w.Eventing.Status.ActiveBackend = operatorv1alpha1.NATS
+	s.w.NATS.Stream.State = jetstream.StreamState{Msgs: 10_110, Bytes: 10_000*1_000 + 100<<20 + 10*1_000}
+	s.w.NATS.Volume.Refuses = true
+	s.w.NATS.Counts = map[string]uint64{small: 10_000, large: 100, other: 10}
+	s.w.NATS.Sizes = map[string]uint64{small: 1_000, large: 1 << 20}
+	s.w.NATS.Consumers = []*jetstream.ConsumerInfo{
+		consumer("many", 10_000, small), consumer("few", 100, large), consumer("any", 10, backend.Filter("", "other.v1")), consumer("both", 50, small, other), consumer("none", 0, large),
+	}
+	c := meta.FindStatusCondition(s.d.Decide(s.w).Conditions, operatorv1alpha1.ConditionBackendAvailable)
+	const want = "Most of the space is taken by events that wait for shop/few (100 events, about 100 MiB), shop/many (10000 events, about 10 MiB), shop/both (50 events, about 49 KiB). "
+	if !strings.Contains(c.Message, want) || !strings.HasSuffix(c.Message, "kubectl -n shop describe subscriptions.eventing.kyma-project.io few") {
+		t.Errorf("the message is %q", c.Message)
+	}
+
+	s.w.NATS.Volume.Refuses = false
+	s.w.NATS.Stream.Config.MaxMsgsPerSubject = 10_000
+	s.w.NATS.Full = map[string]time.Time{small: s.w.Now, other: s.w.Now.Add(time.Minute)}
+	s.w.Eventing.Spec.Backend.Config.NATSMaxMsgsPerTopic = 10_000
+	c = meta.FindStatusCondition(s.d.Decide(s.w).Conditions, operatorv1alpha1.ConditionBackendAvailable)
+	for _, want := range []string{
+		"type small.v1 of source commerce since " + s.w.Now.UTC().Format(time.RFC3339) + ": 10000 of them wait, which is the limit (natsMaxMsgsPerTopic). The same holds for 1 more.",
+		"shop/many (10000 events, about 10 MiB), shop/both (", "describe subscriptions.eventing.kyma-project.io many",
+	} {
+		if !strings.Contains(c.Message, want) || strings.Contains(c.Message, "shop/few") {
+			t.Errorf("%q is not in %q", want, c.Message)
+		}
+	}
+	s.w.NATS.Consumers = nil
+	c = meta.FindStatusCondition(s.d.Decide(s.w).Conditions, operatorv1alpha1.ConditionBackendAvailable)
+	if !strings.HasSuffix(c.Message, `'{"spec":{"backend":{"config":{"natsMaxMsgsPerTopic":20000}}}}'`) {
+		t.Errorf("the message is %q", c.Message)
+	}
+}

@@ -77,7 +77,7 @@ func (d *Rules) program(w *World, o *Decision, condition, name, component string
 		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "")
 		return true
 	case r.updated && was && r.available > 0:
-		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "%s", message)
+		o.Condition(condition, true, operatorv1alpha1.ReasonDeployed, "") // which pods are missing is in PodsReady
 		return true
 	case r.failed != "":
 		o.AtLeast(operatorv1alpha1.StateError)

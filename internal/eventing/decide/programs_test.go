@@ -40,10 +40,22 @@ func TestPrograms(t *testing.T) {
 	}{
 		{reason: "all pods are available", change: func(*scene) {}, state: operatorv1alpha1.StateReady, condition: publisher, status: metav1.ConditionTrue},
 		{
-			reason: "one pod of two takes events", state: operatorv1alpha1.StateReady, condition: publisher, status: metav1.ConditionTrue, says: "1 of 2",
+			reason: "one pod of two takes events", state: operatorv1alpha1.StateReady, condition: publisher, status: metav1.ConditionTrue,
 			change: func(s *scene) {
 				s.set("Deployment", "eventing-publisher-proxy", int64(1), "status", "availableReplicas")
 			},
+		},
+		{
+			reason: "which one is missing has a condition of its own", state: operatorv1alpha1.StateReady, condition: operatorv1alpha1.ConditionPodsReady, status: metav1.ConditionFalse, says: "Publisher: 1 of 2",
+			change: func(s *scene) {
+				s.set("Deployment", "eventing-publisher-proxy", int64(1), "status", "availableReplicas")
+			},
+		},
+		{
+			reason: "that lasts", state: operatorv1alpha1.StateWarning, condition: operatorv1alpha1.ConditionPodsReady, status: metav1.ConditionFalse, says: "kubectl -n kyma-system get pods --selector=app.kubernetes.io/instance=eventing",
+			change: func(s *scene) {
+				s.set("Deployment", "eventing-publisher-proxy", int64(1), "status", "availableReplicas")
+			}, later: time.Minute + time.Second,
 		},
 		{
 			reason: "no pod delivers", state: operatorv1alpha1.StateProcessing, condition: controller, status: metav1.ConditionFalse, says: "0 of 2",

@@ -82,6 +82,11 @@ type NATS struct {
 	Stream *jetstream.StreamInfo
 	// Volume is what the server says of its volume.
 	Volume stream.Volume
+	// Full are the subjects of which the stream takes no more events, and since when that was seen.
+	Full map[string]time.Time
+	// Counts are how many events the stream holds of each subject, and Sizes about how large one is of those that have the most. Both are read
+	// only if there is little room.
+	Counts, Sizes map[string]uint64
 	// Consumers are all of the stream, read only where a decision needs them.
 	Consumers []*jetstream.ConsumerInfo
 	// OtherStreams are names of streams that are not ours.
@@ -92,6 +97,11 @@ type NATS struct {
 	Dangling bool
 	// StaleCertificate: a server presents a certificate that is not the newest.
 	StaleCertificate bool
+}
+
+// Holders are the Subscriptions for which events wait, of one subject if that is not empty.
+func (n NATS) Holders(subject string) []stream.Holder {
+	return stream.Holders(n.Stream.State, n.Consumers, subject, n.Counts, n.Sizes)
 }
 
 // Keys are those of Ours, sorted.

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -41,8 +43,19 @@ type connection struct {
 	away, behind time.Time
 	// empty is when the stream was; stuck is when it held events that no consumer has to deliver.
 	empty, stuck steady
-	// level is the last one that was seen of the stream and its volume.
+	// room is what was last seen of the stream and its volume.
+	room room
+	// full are the subjects of which the stream takes no more events, since when; nil if this operator has not looked yet.
+	full map[string]time.Time
+	// sizes are of events, by subject, as they were when the stream had stored the event sized.
+	sizes map[string]uint64
+	sized uint64
+}
+
+// room says whether there is room for events: in all, and of each subject.
+type room struct {
 	level decide.Level
+	full  string
 }
 
 // steady is since when something was so of a stream that stored nothing meanwhile.
@@ -173,33 +186,77 @@ func (c *connection) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		c.mu.Lock()
-		conn, last := c.conn, c.level
+		conn, last := c.conn, c.room
 		c.mu.Unlock()
 		if conn == nil || !conn.IsConnected() {
 			continue
 		}
-		if level, err := levelOf(ctx, conn); err == nil && level != last {
+		if now, err := roomOf(ctx, conn); err == nil && now != last {
 			c.changed()
 		}
 	}
 }
 
-func levelOf(ctx context.Context, conn *nats.Conn) (decide.Level, error) {
+func roomOf(ctx context.Context, conn *nats.Conn) (room, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	js, err := jetstream.New(conn)
 	if err != nil {
-		return 0, err
+		return room{}, err
 	}
 	account, err := js.AccountInfo(ctx)
 	if err != nil {
-		return 0, err
+		return room{}, err
 	}
 	s, err := js.Stream(ctx, backend.Stream)
 	if err != nil {
-		return 0, err
+		return room{}, err
 	}
-	return decide.LevelOf(s.CachedInfo(), stream.Room(account)), nil
+	level := decide.LevelOf(s.CachedInfo(), stream.Room(account))
+	full, err := stream.Full(ctx, s)
+	return room{level, strings.Join(full, " ")}, err
+}
+
+// readRoom reads how much room there is, and if there is little, what holds it.
+func (c *connection) readRoom(ctx context.Context, w *decide.World, s jetstream.Stream) (little bool, err error) {
+	info := w.NATS.Stream
+	full, err := stream.Full(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	level := decide.LevelOf(info, w.NATS.Volume)
+	c.mu.Lock()
+	c.room = room{level, strings.Join(full, " ")}
+	since := map[string]time.Time{}
+	for _, subject := range full {
+		since[subject] = w.Now
+		if at, ok := c.full[subject]; ok {
+			since[subject] = at
+		} else if is := meta.FindStatusCondition(w.Eventing.Status.Conditions, operatorv1alpha1.ConditionBackendAvailable); c.full == nil && is != nil && is.Reason == operatorv1alpha1.ReasonTypeFull {
+			since[subject] = is.LastTransitionTime.Time // seen by an operator before this one
+		}
+	}
+	c.full, w.NATS.Full = since, since
+	sizes := c.sizes
+	if c.sized != info.State.LastSeq {
+		sizes = nil
+	}
+	c.mu.Unlock()
+	if level == decide.Room && len(full) == 0 {
+		return false, nil
+	}
+	if w.NATS.Counts, err = stream.Counts(ctx, s); err != nil {
+		return true, err
+	}
+	if w.NATS.Sizes = sizes; sizes == nil {
+		if w.NATS.Sizes, err = stream.Sizes(ctx, s, w.NATS.Counts); err != nil {
+			return true, err
+		}
+		c.mu.Lock()
+		c.sizes, c.sized = w.NATS.Sizes, info.State.LastSeq
+		c.mu.Unlock()
+	}
+	return true, nil
 }
 
 // since notes for how long no server has answered, and for how long one has been behind the others.
@@ -259,11 +316,11 @@ func (c *connection) read(ctx context.Context, w *decide.World, conn *nats.Conn,
 			return err
 		}
 		w.NATS.Behind, w.NATS.Volume = behind(info), stream.Room(account)
-		level := decide.LevelOf(info, w.NATS.Volume)
-		c.mu.Lock()
-		c.level = level
-		c.mu.Unlock()
-		if deleting || level != decide.Room {
+		little, err := c.readRoom(ctx, w, s)
+		if err != nil {
+			return err
+		}
+		if deleting || little {
 			consumers := s.ListConsumers(ctx)
 			for consumer := range consumers.Info() {
 				w.NATS.Consumers = append(w.NATS.Consumers, consumer)

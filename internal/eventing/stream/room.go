@@ -1,6 +1,21 @@
 package stream
 
-import "github.com/nats-io/nats.go/jetstream"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// mostSubjects bounds what is asked about the subjects of a stream: NATS answers with all of them.
+	mostSubjects = 10_000
+	// mostSampled bounds how many of them are looked at for the size of their events: each answer has an event.
+	mostSampled = 20
+)
 
 // Volume is what a NATS server of ours says of its volume, in the limits of the account: cmd/internal/nats-server/volume.go.
 type Volume struct {
@@ -22,4 +37,57 @@ func Room(of *jetstream.AccountInfo) Volume {
 		v.Percent = int(percent)
 	}
 	return v
+}
+
+// Full are the subjects of which the stream takes no more events, because it holds as many as it may of one subject. It asks only if it holds
+// so many at all.
+func Full(ctx context.Context, s jetstream.Stream) (full []string, err error) {
+	info := s.CachedInfo()
+	most := info.Config.MaxMsgsPerSubject
+	if most <= 0 || info.State.Msgs < uint64(most) {
+		return nil, nil
+	}
+	counts, err := Counts(ctx, s)
+	for subject, n := range counts {
+		if n >= uint64(most) {
+			full = append(full, subject)
+		}
+	}
+	slices.Sort(full)
+	return full, err
+}
+
+// Counts are how many events the stream holds of each subject; nil if it has too many subjects.
+func Counts(ctx context.Context, s jetstream.Stream) (map[string]uint64, error) {
+	if s.CachedInfo().State.NumSubjects > mostSubjects {
+		return nil, nil
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return nil, err
+	}
+	return info.State.Subjects, nil
+}
+
+// Sizes are about how many bytes one event takes of those subjects that have the most events: as many as the last one of each.
+func Sizes(ctx context.Context, s jetstream.Stream, counts map[string]uint64) (map[string]uint64, error) {
+	sizes := map[string]uint64{}
+	subjects := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	for _, subject := range subjects[:min(len(subjects), mostSampled)] {
+		last, err := s.GetLastMsgForSubject(ctx, subject)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // it has been taken
+			continue
+		case err != nil:
+			return nil, err
+		}
+		n := len(subject) + len(last.Data)
+		for key, values := range last.Header {
+			for _, value := range values {
+				n += len(key) + len(value) + len(": \r\n")
+			}
+		}
+		sizes[subject] = uint64(n) //nolint:gosec // never negative
+	}
+	return sizes, nil
 }

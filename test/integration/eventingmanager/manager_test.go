@@ -343,8 +343,8 @@ func TestTwoOperators(t *testing.T) {
 	s.await(10*time.Second, operatorv1alpha1.StateReady, "", "")
 }
 
-// TestAFullStream: the state says that events are refused, and names the Subscription whose events wait. On f3299ef, that was a Warning with the
-// condition True.
+// TestAFullStream: the state says within 5 seconds that events are refused, and names the Subscription whose events wait. That holds for a stream
+// that is full, and for one that has as many events of one type as it may. On f3299ef the state was a Warning with the condition True, or Ready.
 func TestAFullStream(t *testing.T) {
 	quick(t)
 	const available = operatorv1alpha1.ConditionBackendAvailable
@@ -353,21 +353,65 @@ func TestAFullStream(t *testing.T) {
 	s.installed()
 	s.fill()
 	publisher := s.js("publisher")
-	var err error
-	stored := 1
-	for ; err == nil && stored < 20; stored++ {
-		_, err = publisher.Publish(t.Context(), backend.Subject("commerce", "a.b"), make([]byte, 1<<20), jetstream.WithRetryAttempts(0))
+	refused := func(eventType string, size, most int) (stored int, at time.Time) {
+		t.Helper()
+		var err error
+		for ; err == nil && stored < most; stored++ {
+			at = time.Now()
+			_, err = publisher.Publish(t.Context(), backend.Subject("commerce", eventType), make([]byte, size), jetstream.WithRetryAttempts(0))
+		}
+		var refused *jetstream.APIError
+		if !errors.As(err, &refused) || refused.ErrorCode != 10077 {
+			t.Fatalf("event %d: %v", stored, err)
+		}
+		return stored - 1, at
 	}
-	var refused *jetstream.APIError
-	if !errors.As(err, &refused) || refused.ErrorCode != 10077 {
-		t.Fatalf("event %d: %v", stored, err)
+	says := func(since time.Time, reason string, texts ...string) {
+		t.Helper()
+		e := s.await(5*time.Second, operatorv1alpha1.StateError, available, reason)
+		if took := time.Since(since); took > 5*time.Second {
+			t.Errorf("%s is said after %s, want 5s at most", reason, took)
+		}
+		c := meta.FindStatusCondition(e.Status.Conditions, available)
+		for _, text := range append(texts, "shop/orders (", "kubectl -n shop describe subscriptions.eventing.kyma-project.io orders") {
+			if !strings.Contains(c.Message, text) {
+				t.Errorf("%q is not in %q", text, c.Message)
+			}
+		}
 	}
-	e := s.await(45*time.Second, operatorv1alpha1.StateError, available, operatorv1alpha1.ReasonStorageFull)
-	if c := meta.FindStatusCondition(e.Status.Conditions, available); !strings.Contains(c.Message, "% full") || !strings.Contains(c.Message, "shop/orders (") {
-		t.Errorf("the message is %q", c.Message)
+	ready := func() {
+		t.Helper()
+		s.await(30*time.Second, operatorv1alpha1.StateReady, available, operatorv1alpha1.ReasonNATSAvailable)
 	}
-	for range stored - 1 {
+
+	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsMaxMsgsPerTopic":3}}}}`)
+	poll.Until(t, 30*time.Second, "the limit holds", func(ctx context.Context) error {
+		is, err := s.js("manager").Stream(ctx, backend.Stream)
+		if err == nil && is.CachedInfo().Config.MaxMsgsPerSubject != 3 {
+			err = errStill
+		}
+		return err
+	})
+	stored, at := refused("a.b", 1, 5)
+	says(at, operatorv1alpha1.ReasonTypeFull, "type a.b of source commerce since 2", "natsMaxMsgsPerTopic")
+	if _, err := publisher.Publish(t.Context(), backend.Subject("commerce", "b.c"), nil, jetstream.WithRetryAttempts(0)); err != nil {
+		t.Errorf("another type: %v", err)
+	}
+	s.empty()
+	ready()
+	s.patch(eventings, "eventing", `{"spec":{"backend":{"config":{"natsMaxMsgsPerTopic":1000000}}}}`)
+
+	poll.Until(t, 30*time.Second, "the limit holds", func(ctx context.Context) error {
+		is, err := s.js("manager").Stream(ctx, backend.Stream)
+		if err == nil && is.CachedInfo().Config.MaxMsgsPerSubject != 1_000_000 {
+			err = errStill
+		}
+		return err
+	})
+	more, at := refused("a.b", 1<<20, 20)
+	says(at, operatorv1alpha1.ReasonStorageFull, "% full", "events, about 9 MiB)")
+	for range stored + more {
 		s.empty()
 	}
-	s.await(45*time.Second, operatorv1alpha1.StateReady, available, operatorv1alpha1.ReasonNATSAvailable)
+	ready()
 }
