@@ -211,7 +211,7 @@ func TestSend(t *testing.T) {
 	}
 	server.Close()
 	u, _ := url.Parse(server.URL)
-	if got := NewSender("").send(context.Background(), sinkTimeout, u, http.Header{}, nil); got.problem != "the sink refuses connections" {
+	if got := NewSender("").send(context.Background(), sinkTimeout, u, http.Header{}, nil); got.problem != "the sink refuses connections" || !got.unreachable {
 		t.Errorf("nobody listens: %+v", got)
 	}
 	for _, address := range []string{"169.254.169.254:80", "[fe80::1]:80", "0.0.0.0:80"} {

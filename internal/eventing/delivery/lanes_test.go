@@ -110,7 +110,7 @@ func TestRepeatDelay(t *testing.T) {
 
 // TestReach: a sink that cannot be reached is asked with one event at a time, and not all the time.
 func TestReach(t *testing.T) {
-	down, refused := outcome{code: "error", problem: "the sink refuses connections"}, outcome{code: "503", problem: "the sink answers 503"}
+	down, refused := outcome{code: "error", problem: "in whatever words", unreachable: true}, outcome{code: "503", problem: "the sink answers 503"}
 	now := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		reason   string

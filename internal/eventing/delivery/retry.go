@@ -73,17 +73,6 @@ func refusesEvent(o outcome) bool {
 	}
 }
 
-// unreachable tells whether no event would have been taken.
-func unreachable(o outcome) bool {
-	switch o.problem {
-	case "the sink refuses connections", "the host of the sink is not known: create the Service", "the host of the sink cannot be resolved",
-		"a connection to the sink takes too long", "the sink cannot be reached":
-		return true
-	default:
-		return o.code == "refused"
-	}
-}
-
 // reach is how often a sink could not be reached in a row, and until when it is left alone.
 type reach struct {
 	failed int
@@ -92,7 +81,7 @@ type reach struct {
 
 // note adds an outcome.
 func (r *reach) note(o outcome, now time.Time) {
-	if !unreachable(o) {
+	if !o.unreachable {
 		*r = reach{}
 		return
 	}

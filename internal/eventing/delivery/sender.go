@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -81,6 +80,8 @@ type outcome struct {
 	code string
 	// problem says why the event was not taken; "" if it was. It has no part of the event or of the answer.
 	problem string
+	// unreachable: no event would have been taken.
+	unreachable bool
 	// after is how long the sink wants not to be asked.
 	after time.Duration
 }
@@ -94,7 +95,11 @@ func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, hea
 	header["User-Agent"] = userAgent
 	status, answer, err := post.Event(ctx, s.transport, to, header, data)
 	if err != nil {
-		return outcome{code: "error", problem: reason(err)}
+		kind := post.Unreachable
+		if failed, ok := errors.AsType[*post.Error](err); ok {
+			kind = failed.Kind
+		}
+		return outcome{code: "error", problem: reasons[kind], unreachable: !kind.Reached()}
 	}
 	o := outcome{code: strconv.Itoa(status)}
 	if status < 200 || status > 299 {
@@ -104,25 +109,13 @@ func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, hea
 	return o
 }
 
-// reason is a short text for people, the same each time: it is in a status, which is written when it changes.
-func reason(err error) string {
-	var dns *net.DNSError
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "the sink does not answer in time"
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return "the host of the sink is not known: create the Service"
-	case errors.As(err, &dns):
-		return "the host of the sink cannot be resolved"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "the sink refuses connections"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "the sink closes connections without an answer"
-	default:
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
-			return "a connection to the sink takes too long"
-		}
-		return "the sink cannot be reached"
-	}
+// reasons are short texts for people, the same each time: they are in a status, which is written when it changes.
+var reasons = map[post.Kind]string{
+	post.NoAnswer:    "the sink does not answer in time",
+	post.Closed:      "the sink closes connections without an answer",
+	post.UnknownHost: "the host of the sink is not known: create the Service",
+	post.Unresolved:  "the host of the sink cannot be resolved",
+	post.Refused:     "the sink refuses connections",
+	post.SlowConnect: "a connection to the sink takes too long",
+	post.Unreachable: "the sink cannot be reached",
 }

@@ -336,7 +336,7 @@ func (w *worker) deliver(m *nats.Msg) (later bool) {
 // post sends an event to the sink, if that is one that the Subscription may have.
 func (w *worker) post(header http.Header, data []byte) outcome {
 	if w.refused != nil {
-		return outcome{code: "refused", problem: w.refused.Error()}
+		return outcome{code: "refused", problem: w.refused.Error(), unreachable: true}
 	}
 	began := time.Now()
 	o := w.Sender.send(context.Background(), sinkTimeout, w.sink.url, header, data)

@@ -4,10 +4,13 @@ package post
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"syscall"
 	"time"
 )
 
@@ -18,8 +21,56 @@ const (
 	discardTime  = time.Second
 )
 
-// Event posts an event in binary mode, and returns the status of the answer and its header. Without an answer, the error is
-// that of the last try. ctx has a deadline. Event adds to header.
+// Kind is why an event got no answer.
+type Kind int
+
+// The kinds. After the first two, the receiver may have the event.
+const (
+	NoAnswer    Kind = iota // not within the time of the event
+	Closed                  // the connection ended before the answer
+	UnknownHost             // there is no such host
+	Unresolved              // it could not be found out whether there is
+	Refused                 // the host refuses connections
+	SlowConnect             // no connection within its time
+	Unreachable             // no connection for another reason
+)
+
+// Reached tells whether there was a connection to the receiver.
+func (k Kind) Reached() bool { return k == NoAnswer || k == Closed }
+
+// Error is that of an event without an answer. It has the error of net/http.
+type Error struct {
+	Kind Kind
+	err  error
+}
+
+func (e *Error) Error() string { return e.err.Error() }
+
+func (e *Error) Unwrap() error { return e.err }
+
+func kindOf(err error) Kind {
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return NoAnswer
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return UnknownHost
+	case errors.As(err, &dns):
+		return Unresolved
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Refused
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return Closed
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return SlowConnect
+	default:
+		return Unreachable
+	}
+}
+
+// Event posts an event in binary mode, and returns the status of the answer and its header. Without an answer, the error is an *Error, that
+// of the last try. ctx has a deadline. Event adds to header.
 func Event(ctx context.Context, through http.RoundTripper, to *url.URL, header http.Header, data []byte) (status int, answer http.Header, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -34,7 +85,7 @@ func Event(ctx context.Context, through http.RoundTripper, to *url.URL, header h
 		resp, kept, err = try(ctx, through, to, header, data)
 	}
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, &Error{kindOf(err), err}
 	}
 	defer resp.Body.Close()
 	defer time.AfterFunc(discardTime, cancel).Stop()

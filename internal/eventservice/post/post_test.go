@@ -2,12 +2,17 @@ package post
 
 import (
 	"bufio"
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,5 +131,32 @@ func TestLongAnswers(t *testing.T) {
 	}
 	if n := <-written; n == 1<<30 {
 		t.Errorf("%d bytes of an answer were read", n)
+	}
+}
+
+// TestKinds: an event without an answer says why, and whether the receiver was reached.
+func TestKinds(t *testing.T) {
+	for _, tc := range []struct {
+		reason  string
+		err     error
+		kind    Kind
+		reached bool
+	}{
+		{"no answer in time", context.DeadlineExceeded, NoAnswer, true},
+		{"the connection is reset", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, Closed, true},
+		{"the connection ends", io.EOF, Closed, true},
+		{"an answer ends too early", io.ErrUnexpectedEOF, Closed, true},
+		{"no such host", &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}, UnknownHost, false},
+		{"the DNS server does not answer", &net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}, Unresolved, false},
+		{"nobody listens", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, Refused, false},
+		{"a connection takes too long", &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, SlowConnect, false},
+		{"no route", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, Unreachable, false},
+	} {
+		through := transport(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("post: %w", tc.err) })
+		_, _, err := Event(t.Context(), through, &url.URL{Scheme: "http", Host: "sink"}, http.Header{}, nil)
+		got, ok := errors.AsType[*Error](fmt.Errorf("cannot post: %w", err))
+		if !ok || got.Kind != tc.kind || got.Kind.Reached() != tc.reached || !errors.Is(err, tc.err) {
+			t.Errorf("%s: %#v, want kind %d", tc.reason, err, tc.kind)
+		}
 	}
 }
