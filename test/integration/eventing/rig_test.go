@@ -53,7 +53,13 @@ type rig struct {
 // newRig starts NATS, and creates the stream, open or closed.
 func newRig(t *testing.T, open bool) *rig {
 	t.Helper()
-	r := &rig{plane: startNATS(t), t: t, client: client(t), sinks: sinks.Start(t), files: t.TempDir(), config: small(), kubeconfig: cluster.Kubeconfig}
+	return newRigOn(t, startNATS(t), open)
+}
+
+// newRigOn is newRig with a server that runs.
+func newRigOn(t *testing.T, p *plane, open bool) *rig {
+	t.Helper()
+	r := &rig{plane: p, t: t, client: client(t), sinks: sinks.Start(t), files: t.TempDir(), config: small(), kubeconfig: cluster.Kubeconfig}
 	r.config.NATSMaxMsgsPerTopic, r.config.NATSStreamMaxSize = 1_000_000, *r.config.NATSStreamMaxSize.ToDec()
 	r.config.NATSStreamMaxSize.Set(700 << 20)
 	for name, content := range map[string][]byte{"controller": r.seeds["controller"], "ca.crt": r.ca.Certificate} {
