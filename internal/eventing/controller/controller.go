@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -84,6 +85,7 @@ type Controller struct {
 	receiver   *delivery.Receiver
 	link       *link
 	triggers   *mesh.Triggers
+	recorder   events.EventRecorder
 	patience   patience
 
 	subscriptions, backends queue
@@ -142,7 +144,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 		return fmt.Errorf("cannot connect to the API server: %w", err)
 	}
 	c := &Controller{
-		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		options: o, log: log, lock: lock, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("eventing-controller"),
 		made: map[types.NamespacedName]made{}, leftover: map[types.NamespacedName]bool{}, patience: patience{of: map[types.NamespacedName]waiting{}},
 	}
 	kinds, err := dynamic.NewForConfig(config)

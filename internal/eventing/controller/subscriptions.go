@@ -112,6 +112,12 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		switch err := c.client.Status().Update(ctx, &is); {
 		case apierrors.IsConflict(err):
 			result.RequeueAfter = afterConflict
+		case apierrors.IsInvalid(err) && is.Problem != nil:
+			// Rules of the kind cannot be evaluated over a field of another type. Then the API server takes no write of the object, not even of its
+			// status, before somebody has repaired it.
+			c.recorder.Eventf(&is, nil, corev1.EventTypeWarning, eventingv1alpha2.ReasonSpecInvalid, "Reconcile",
+				"The spec cannot be read, and the API server takes no status before it is repaired: %v. Next: kubectl -n %s edit subscriptions.eventing.kyma-project.io %s", is.Problem, s.Namespace, s.Name)
+			return reconcile.Result{}, nil
 		case err != nil && !apierrors.IsNotFound(err):
 			return reconcile.Result{}, fmt.Errorf("cannot write the status of Subscription %s: %w", r.NamespacedName, err)
 		}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,6 +77,7 @@ func TestObjectsThatCannotBeRead(t *testing.T) {
 	})
 	s.loosely(subscriptions, func() {
 		s.store(subscriptions, fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: text, namespace: %[1]s}, spec: {sink: 'http://a.%[1]s.svc.cluster.local', id: 5, source: commerce, types: [a.b]}}`, s.namespace))
+		s.store(subscriptions, fmt.Sprintf(`{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: list, namespace: %[1]s}, spec: {sink: 'http://a.%[1]s.svc.cluster.local', source: commerce, types: a.b}}`, s.namespace))
 	})
 	s.start()
 	s.subscribe(to, "orders", "source: commerce, types: [order.created.v1]")
@@ -93,6 +96,16 @@ func TestObjectsThatCannotBeRead(t *testing.T) {
 		u, err := s.get(subscriptions, "text")
 		if err == nil && !strings.Contains(fmt.Sprint(u.Object["status"]), "cannot be read") {
 			err = fmt.Errorf("%v", u.Object["status"])
+		}
+		return err
+	})
+	// The API server takes no status of this one.
+	poll.Until(t, 10*time.Second, "an Event names the field of the Subscription that takes no status", func(ctx context.Context) error {
+		list, err := s.core.EventsV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "regarding.name=list"})
+		if err == nil && !slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return e.Type == "Warning" && strings.Contains(e.Note, ".types") && strings.Contains(e.Note, "kubectl -n "+s.namespace+" edit subscriptions.eventing.kyma-project.io list")
+		}) {
+			err = fmt.Errorf("%+v", list.Items)
 		}
 		return err
 	})
