@@ -127,6 +127,8 @@ func (cl *commandLine) safetyFlags(fs *pflag.FlagSet) {
 		"how to end an interrupted run: finish it (forward), or roll it back (back). An interrupted rollback is always finished.")
 	wordVar(fs, &o.deferral, "defer",
 		"whether deferred work is a success (allow) or a failure with exit code 1 (fail).")
+	fs.BoolVar(&o.acceptLeft, "accept-left", false,
+		"let undo close a run of which it cannot restore everything. What is left stays as it is, and the run before can be undone.")
 	fs.IntVar(&o.maxUnready, "max-unready", o.maxUnready,
 		"how many new objects may be not ready at the same time. When one of them is ready, the next one is created.")
 	fs.DurationVar(&o.leaseDuration, "lease-duration", o.leaseDuration,

@@ -62,6 +62,7 @@ type options struct {
 	onFailure         string
 	resume            string
 	deferral          string
+	acceptLeft        bool
 
 	output, logFormat, logLevel string
 	verbose, quiet, noColor     bool
@@ -156,6 +157,7 @@ func (o *options) engineOptions() engine.Options {
 		OnFailure:       engine.OnFailure(o.onFailure),
 		Resume:          engine.Resume(o.resume),
 		Defer:           engine.Defer(o.deferral),
+		AcceptLeft:      o.acceptLeft,
 		// For the engine 0 means its default; here it means not to wait.
 		LockWait:          max(o.lockWait, time.Nanosecond),
 		LeaseDuration:     o.leaseDuration,

@@ -45,6 +45,8 @@ type Options struct {
 	OnFailure                OnFailure // default rollback
 	Resume                   Resume    // default forward
 	Defer                    Defer     // default allow
+	// AcceptLeft lets an undo close a run of which it cannot restore everything.
+	AcceptLeft bool
 	// LeaseDuration is how long a killed run's lock lasts, in whole seconds;
 	// default 30s. LockWait is how long to wait for the lock; default
 	// LeaseDuration + 30s.

@@ -855,6 +855,9 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 		closed = journal.PhaseUndone
 		if v.Unrestored-v.ForGood+v.Protected > 0 {
 			closed = journal.PhaseDone // what is left may be undone later
+			if err := r.left(ctx, &out, &closed); err != nil {
+				return r.cutOff(parent, err), false
+			}
 		}
 	}
 	if p == journal.PhaseRollback && (r.Recorder.Journal.AnyKept() || v.Away > 0) {
@@ -871,6 +874,23 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 	}
 	r.prune(ctx)
 	return out, true
+}
+
+// left says how an undo goes on that leaves objects: a person decides, and without Options.AcceptLeft
+// no earlier run can be undone.
+func (r *run) left(ctx context.Context, out *outcome, closed *journal.Phase) error {
+	if r.e.opts.AcceptLeft {
+		out.result, *closed = migration.RolledBack, journal.PhaseUndone
+		out.message += "; what is left is accepted (--accept-left), and the run is closed"
+		return journal.Accept(ctx, r.Recorder.Journals, r.Recorder.Journal)
+	}
+	f := migration.Finding{ID: "undo-blocked", Severity: migration.Warning, Problem: "run " + r.Recorder.Journal.Run + " is not undone whole, and no earlier run can be undone before",
+		Note: "Correct or delete what the findings name, and undo again. Or accept what is left, which closes the run:"}
+	if r.e.opts.Undo != nil {
+		f.Command = r.e.opts.Undo(r.Job.Name()) + " --accept-left"
+	}
+	r.Findings.Tell(f)
+	return nil
 }
 
 func (rp *reporter) cutOff(parent context.Context, err error) outcome {

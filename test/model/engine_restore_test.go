@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
@@ -145,6 +147,50 @@ func TestUndoAnotherNamespace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUndoAcceptsWhatIsLeft: a run of which somebody has created an object again does not keep earlier runs from being undone for
+// ever. A person decides, by the command that the undo names.
+func TestUndoAcceptsWhatIsLeft(t *testing.T) {
+	bubble(t, "", func(t *testing.T, s *sandbox) {
+		s.before()
+		earlier, newest := fixed(unit("new", s.creation("new"))), fixed(unit("victim", s.deletion("victim")))
+		want(t, s.run("first", earlier), migration.Succeeded)
+		want(t, s.run("second", newest), migration.Succeeded)
+		s.put("victim", map[string]any{"k": "theirs"})
+		undo := func(name string, accept bool) *migration.Report {
+			return s.with(s.server.Client(name), func(o *engine.Options) {
+				o.AcceptLeft = accept
+				o.Undo = func(job string) string { return "undo " + job }
+			}).Undo(t.Context(), newest)
+		}
+		for _, name := range []string{"third", "fourth"} {
+			r := undo(name, false)
+			want(t, r, migration.PartlyRestored)
+			if !slices.ContainsFunc(r.Findings, func(f migration.Finding) bool { return f.Command == "undo scripted --accept-left" }) {
+				t.Errorf("no command leads out of it: %+v", r.Findings)
+			}
+		}
+		r := undo("fifth", true)
+		want(t, r, migration.Succeeded)
+		mustSay(t, r, migration.Error, "was created again by somebody else")
+		noted := 0
+		for key, obj := range s.server.Objects() {
+			if data, _ := obj["data"].(map[string]any); key.Plural == "secrets" && data["accepted"] != nil {
+				noted++
+			}
+		}
+		if noted != 1 {
+			t.Errorf("%d journals say what was accepted", noted)
+		}
+		want(t, undo("sixth", false), migration.Succeeded)
+		if live := s.live("new"); live != nil {
+			t.Error("the earlier run was not undone")
+		}
+		if live := s.live("victim"); live == nil || data(live.Object)["k"] != "theirs" {
+			t.Errorf("what somebody else has created: %v", live)
+		}
+	})
 }
 
 // TestUndoOneNotFound: that one request for a kind is answered with 404 proves nothing. On f3299ef the undo ended with exit code 0,
