@@ -8,10 +8,10 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // appliedAnnotation has a hash of what was applied. If it differs from what is rendered now, a field may have been removed since.
@@ -70,14 +70,12 @@ func covered(want, is any, quantities bool) bool {
 		return is == nil
 	case string:
 		has, _ := is.(string) // the API server leaves empty texts out
-		return want == has || quantities && sameQuantity(want, has)
+		return want == has || quantities && k8sutil.SameQuantity(want, has)
 	case bool:
 		has, _ := is.(bool)
 		return want == has
 	default:
-		a, known := number(want)
-		b, ok := number(is)
-		return known && ok && a == b
+		return k8sutil.SameNumber(want, is)
 	}
 }
 
@@ -98,27 +96,4 @@ func Overlay(is, want map[string]any) map[string]any {
 func isObject(v any) bool {
 	_, ok := v.(map[string]any)
 	return ok
-}
-
-// sameQuantity tells whether two texts are one quantity: the API server writes "1000m" as "1".
-func sameQuantity(a, b string) bool {
-	x, err := resource.ParseQuantity(a)
-	if err != nil {
-		return false
-	}
-	y, err := resource.ParseQuantity(b)
-	return err == nil && x.Cmp(y) == 0
-}
-
-func number(v any) (float64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return float64(v), true
-	case int:
-		return float64(v), true
-	case float64:
-		return v, true
-	default:
-		return 0, false
-	}
 }

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/wI2L/jsondiff"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
 // comparison collects the fields in which two objects differ.
@@ -249,10 +250,8 @@ func sameValue(path string, a, b any) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
 	}
-	if x, ok := number(a); ok {
-		if y, ok := number(b); ok {
-			return x == y
-		}
+	if k8sutil.SameNumber(a, b) {
+		return true
 	}
 	textA, textB := fmt.Sprint(a), fmt.Sprint(b)
 	if timeA, err := time.Parse(time.RFC3339, textA); err == nil {
@@ -262,21 +261,7 @@ func sameValue(path string, a, b any) bool {
 	if !isQuantity(path) || a == nil || b == nil {
 		return false
 	}
-	quantityA, errA := resource.ParseQuantity(textA)
-	quantityB, errB := resource.ParseQuantity(textB)
-	return errA == nil && errB == nil && quantityA.Cmp(quantityB) == 0
-}
-
-func number(v any) (float64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return float64(v), true
-	case int:
-		return float64(v), true
-	case float64:
-		return v, true
-	}
-	return 0, false
+	return k8sutil.SameQuantity(textA, textB)
 }
 
 // isQuantity says whether a field is one of those that hold quantities, such as
