@@ -44,7 +44,7 @@ func room(d *Rules, w *World, o *Decision) (reason, message string) {
 	level := LevelOf(info, w.NATS.Volume)
 	percent := min(100, Full(info.State.Bytes, info.Config.MaxBytes)) // a limit may have become smaller
 	reason = operatorv1alpha1.ReasonStorageFull
-	holders := w.NATS.Holders("")
+	subject := "" // of the type that is refused, if not all are
 	switch {
 	case w.NATS.Volume.NotWritable:
 		o.AtLeast(operatorv1alpha1.StateError)
@@ -56,10 +56,8 @@ func room(d *Rules, w *World, o *Decision) (reason, message string) {
 	case level == NoRoom:
 		message = fmt.Sprintf("NATS refuses events of more than %d KiB: the stream is %d %% full.", max(0, info.Config.MaxBytes-int64(info.State.Bytes))>>10, percent) //nolint:gosec // less than 2^63
 	case len(w.NATS.Full) > 0:
-		var subject string
 		subject, message = typeFull(w)
 		reason, level = operatorv1alpha1.ReasonTypeFull, NoRoom
-		holders = w.NATS.Holders(subject)
 	case level == Room:
 		return operatorv1alpha1.ReasonNATSAvailable, ""
 	case percent >= FullPercent:
@@ -73,6 +71,7 @@ func room(d *Rules, w *World, o *Decision) (reason, message string) {
 		o.AtLeast(operatorv1alpha1.StateWarning)
 		reason = operatorv1alpha1.ReasonNATSAvailable
 	}
+	holders := w.NATS.Holders(subject)
 	next := remedy(holders)
 	if next == "" && reason == operatorv1alpha1.ReasonTypeFull {
 		next = fmt.Sprintf(`A larger limit: kubectl -n %s patch eventings.operator.kyma-project.io %s --type=merge -p '{"spec":{"backend":{"config":{"natsMaxMsgsPerTopic":%d}}}}'`,

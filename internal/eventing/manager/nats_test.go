@@ -1,15 +1,21 @@
 package manager
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
+	"github.com/kyma-project/eventmesh-migration/test/natsserver"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
 // TestQuietAndDangling: what is said of a closed stream needs several looks, and begins anew with each event and each other stream.
@@ -94,6 +100,48 @@ func TestSince(t *testing.T) {
 		if c.since(w); w.NATS.Away != look.away || w.NATS.BehindFor != look.behindThen {
 			t.Errorf("look %d: away %s, behind %s", i+1, w.NATS.Away, w.NATS.BehindFor)
 		}
+	}
+}
+
+// TestEstablished: a connection that is broken counts as one if it is there again in a moment. That is waited for once.
+func TestEstablished(t *testing.T) {
+	server := natsserver.Start(t, "", nil)
+	conn, err := nats.Connect(strings.Replace(server.URL, "tls://", "nats://", 1), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	broken := func(context.Context) error {
+		if conn.IsConnected() {
+			return errors.New("it is connected")
+		}
+		return nil
+	}
+	var c connection
+	look := func(reason string, want bool) (took time.Duration) {
+		t.Helper()
+		began := time.Now()
+		if is := c.established(t.Context(), conn); is != want {
+			t.Errorf("%s: established %v, want %v", reason, is, want)
+		}
+		return time.Since(began)
+	}
+	look("connected", true)
+
+	// The server is there again before the time is over.
+	server.Kill()
+	poll.Until(t, 10*time.Second, "the connection is broken", broken)
+	server.Launch()
+	look("there again", true)
+
+	server.Kill()
+	poll.Until(t, 10*time.Second, "the connection is broken", broken)
+	if took := look("away", false); took < reconnectGrace {
+		t.Errorf("it was waited for %s, want %s", took, reconnectGrace)
+	}
+	c.away = time.Now()
+	if took := look("known to be away", false); took >= reconnectGrace {
+		t.Errorf("it was waited for %s, although it was known", took)
 	}
 }
 

@@ -30,7 +30,7 @@ func Holders(of jetstream.StreamState, consumers []*jetstream.ConsumerInfo, subj
 	}
 	for _, c := range consumers {
 		waiting := c.NumPending + uint64(max(c.NumAckPending, 0))
-		if waiting == 0 || subject != "" && !Consumes(c.Config, subject) {
+		if waiting == 0 || subject != "" && !consumes(c.Config, subject) {
 			continue
 		}
 		var n, sum float64
@@ -47,7 +47,7 @@ func Holders(of jetstream.StreamState, consumers []*jetstream.ConsumerInfo, subj
 				continue
 			}
 			for subject := range counts {
-				if Consumes(jetstream.ConsumerConfig{FilterSubject: filter}, subject) {
+				if matches(filter, subject) {
 					add(subject)
 				}
 			}

@@ -77,7 +77,7 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 func unwanted(subject string, last uint64, consumers []*jetstream.ConsumerInfo) (upTo uint64, shared, behind bool) {
 	upTo = last
 	for _, c := range consumers {
-		if !Consumes(c.Config, subject) {
+		if !consumes(c.Config, subject) {
 			continue
 		}
 		shared = true
@@ -131,8 +131,7 @@ func Removed(is, want jetstream.ConsumerConfig) []string {
 	return slices.DeleteFunc(slices.Clone(Filters(is)), func(filter string) bool { return slices.Contains(Filters(want), filter) })
 }
 
-// Consumes tells whether a consumer has a subject.
-func Consumes(c jetstream.ConsumerConfig, subject string) bool {
+func consumes(c jetstream.ConsumerConfig, subject string) bool {
 	filters := Filters(c)
 	return len(filters) == 0 || slices.ContainsFunc(filters, func(filter string) bool { return matches(filter, subject) })
 }
