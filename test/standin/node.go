@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -36,8 +37,9 @@ type Node struct {
 	log     func(format string, args ...any)
 	volumes *volumes
 
-	mu   sync.Mutex
-	pods map[types.UID]*nodePod
+	mu       sync.Mutex
+	pods     map[types.UID]*nodePod
+	cordoned bool
 
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -162,6 +164,13 @@ func (n *Node) Kill(match func(*corev1.Pod) bool) int {
 	return len(containers)
 }
 
+// Cordon keeps new pods off the node, as "kubectl cordon" does, or lets them come again. Pods that run stay.
+func (n *Node) Cordon(on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cordoned = on
+}
+
 func (n *Node) see(obj any, gone bool) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
@@ -195,9 +204,9 @@ func (n *Node) see(obj any, gone bool) {
 func (n *Node) live(p *nodePod) {
 	if n.volumes != nil {
 		defer n.volumes.unmount(p.pod.UID)
-		if !n.schedule(p) {
-			return
-		}
+	}
+	if !n.schedule(p) {
+		return
 	}
 	// Once it is on a node, the API server leaves the end of a pod to the kubelet.
 	err := n.client.CoreV1().Pods(p.pod.Namespace).Bind(n.ctx, &corev1.Binding{
@@ -233,11 +242,11 @@ func (n *Node) wait(p *nodePod) bool {
 	return false
 }
 
-// schedule waits until the claims of a pod are bound, and says whether the pod is
-// still wanted.
+// schedule waits until the node takes pods and the claims of the pod are bound, and
+// says whether the pod is still wanted.
 func (n *Node) schedule(p *nodePod) bool {
 	for said := ""; ; {
-		err := n.volumes.schedulable(n.ctx, p.pod)
+		err := n.schedulable(p.pod)
 		if err == nil {
 			return true
 		}
@@ -251,6 +260,19 @@ func (n *Node) schedule(p *nodePod) bool {
 			return false
 		}
 	}
+}
+
+func (n *Node) schedulable(pod *corev1.Pod) error {
+	n.mu.Lock()
+	cordoned := n.cordoned
+	n.mu.Unlock()
+	switch {
+	case cordoned:
+		return errors.New("1 node(s) were unschedulable")
+	case n.volumes == nil:
+		return nil
+	}
+	return n.volumes.schedulable(n.ctx, pod)
 }
 
 // once runs a container to its end, and says whether there is to be another one.
