@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -80,7 +81,7 @@ func (p *plane) reset(t testing.TB, n int) {
 	if _, err := standin.Reset(t.Context(), p.Config(), n); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Within(30*time.Second))
 	defer cancel()
 	if err := p.controllers.WaitEmpty(ctx); err != nil {
 		t.Fatal(err)
@@ -90,7 +91,7 @@ func (p *plane) reset(t testing.TB, n int) {
 // ready waits until the Applications' HTTPSources are ready.
 func (p *plane) ready(t testing.TB, apps ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Within(30*time.Second))
 	defer cancel()
 	if err := p.controllers.WaitReady(ctx, apps...); err != nil {
 		t.Fatal(err)

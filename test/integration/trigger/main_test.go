@@ -27,6 +27,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -177,7 +178,7 @@ func (p *plane) reset(ctx context.Context, t testing.TB) {
 // wait waits for the controllers.
 func (p *plane) wait(ctx context.Context, t testing.TB, what string, holds func(*standin.Mesh) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.patience, 30*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.patience, poll.Within(30*time.Second)))
 	defer cancel()
 	if err := p.mesh.Wait(ctx, holds); err != nil {
 		t.Fatalf("%s: %v", what, err)
