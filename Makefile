@@ -65,18 +65,20 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	@status=0; \
 	($(PROCESSTEST) -timeout 25m $(PROCESSES)) & processes=$$!; \
-	$(GOTEST) -p 2 -vet=off -timeout 25m $(LONGEST) $$(go list ./... | grep -vxF -f <(go list $(PROCESSES))) || status=$$?; \
+	$(GOTEST) -p 1 -vet=off -timeout 25m $(LONGEST) $$(go list ./... | grep -vxF -f <(go list $(PROCESSES))) || status=$$?; \
 	wait $$processes || status=$$?; exit $$status
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
-# These tests only start programs. The programs have the race detector; the tests, whose stand-ins and snapshots would take a
-# third of the time with it, do not: those have tests of their own. They run beside the others, the longest first. Vet is in make verify.
+# These tests only start programs. Three of all packages run at once: two keep two processors busy, but for a quarter of
+# their time. The programs have the race detector where they are the subject; the tests, whose stand-ins and snapshots would
+# take a third of the time with it, do not: those have tests of their own (decisions 0961 and 1381). They run beside the
+# others, the longest first. Vet is in make verify.
 # Those of release compress, which takes ten times as long with it.
 # charts/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
 # takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
-LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model
+PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./test/integration/jobmanager ./internal ./internal/eventing/chart ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
+LONGEST := ./test/integration/eventing ./test/model
 
 ##@ Building
 .PHONY: build

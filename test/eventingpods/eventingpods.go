@@ -107,7 +107,8 @@ func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*
 		core: core, kubeconfig: cluster.Kubeconfig, dir: dir, running: map[*container]bool{},
 	}
 	for program := range ports {
-		if p.Binaries[program], err = suite.BuildFor(ctx, "./cmd/"+program); err != nil {
+		// Its own tests run it with the race detector.
+		if p.Binaries[program], err = suite.BuildUnraced(ctx, "./cmd/"+program); err != nil {
 			return nil, err
 		}
 	}

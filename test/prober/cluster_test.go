@@ -99,7 +99,7 @@ func startCluster(t *testing.T, apps int, endpoints ...string) *cluster {
 		c.subscribers[host] = &swap{}
 	}
 	for _, name := range append([]string{"event-service"}, programs...) {
-		c.binaries[name] = suite.Build(t, "./cmd/"+name)
+		c.binaries[name] = suite.BuildPlain(t, "./cmd/"+name)
 	}
 	var err error
 	c.ControlPlane, err = kubernetes.Start(ctx, kubernetes.Controllers("deployment-controller", "replicaset-controller", "statefulset-controller",

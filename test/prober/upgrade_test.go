@@ -216,7 +216,7 @@ func (c *cluster) kyma110(t *testing.T) *kymaUpgrade {
 // tool runs a program of the repository in its root.
 func (u *kymaUpgrade) tool(t *testing.T, root, pkg string, args ...string) {
 	t.Helper()
-	p, err := standin.StartProcess(suite.Build(t, pkg), nil, append(args, map[string][]string{
+	p, err := standin.StartProcess(suite.BuildPlain(t, pkg), nil, append(args, map[string][]string{
 		"./charts/applicationoverlay": {"-ours", filepath.Join(root, "charts", "application")},
 		"./charts/overlay":            {"-charts", filepath.Join(root, "charts")},
 	}[pkg]...))

@@ -88,7 +88,7 @@ func open(t *testing.T, kubeconfig string) *terminal {
 		}
 	}()
 	term.process = suite.Start(t, suite.Program{
-		Binary: suite.Build(t, "./test/sandbox"), Args: []string{"-kubeconfig=" + kubeconfig},
+		Binary: suite.BuildPlain(t, "./test/sandbox"), Args: []string{"-kubeconfig=" + kubeconfig},
 		// It builds what starts the control plane.
 		Env: os.Environ(), Stdin: in, Stdout: writer,
 	})
@@ -185,7 +185,7 @@ func TestAStrangerMigratesTheSandbox(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(checkout, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(suite.Build(t, "./cmd/eventmesh-migrate"), filepath.Join(checkout, "bin", "eventmesh-migrate")); err != nil {
+	if err := os.Symlink(suite.BuildPlain(t, "./cmd/eventmesh-migrate"), filepath.Join(checkout, "bin", "eventmesh-migrate")); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(checkout, "bin", "sandbox.kubeconfig")

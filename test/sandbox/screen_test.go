@@ -31,7 +31,7 @@ func TestScreen(t *testing.T) {
 	if err := c.Start(t.Context(), samplecluster.Options{Starting: standin.AdapterNeverReady, NATS: true}); err != nil {
 		t.Fatal(err)
 	}
-	program := suite.Build(t, "./cmd/eventmesh-migrate")
+	program := suite.BuildPlain(t, "./cmd/eventmesh-migrate")
 	prints := func(what string, most int) {
 		t.Helper()
 		for command, code := range map[string]int{"check": 0, "plan": 0, "verify": 6} {

@@ -157,7 +157,7 @@ type failure struct {
 // commands print.
 func TestTranscript(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.Symlink(suite.Build(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, "eventmesh-migrate")); err != nil {
+	if err := os.Symlink(suite.BuildPlain(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, "eventmesh-migrate")); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig, administrator := filepath.Join(bin, "kubeconfig"), filepath.Join(bin, "administrator")
@@ -407,7 +407,7 @@ func (o *operator) commandsOf(commands ...string) []string {
 // run returns what eventmesh-migrate writes where nobody looks.
 func (o *operator) run(args ...string) string {
 	o.t.Helper()
-	return suite.Run(o.t, suite.Program{Binary: suite.Build(o.t, "./cmd/eventmesh-migrate"), Args: args, Env: o.env}).Stdout()
+	return suite.Run(o.t, suite.Program{Binary: suite.BuildPlain(o.t, "./cmd/eventmesh-migrate"), Args: args, Env: o.env}).Stdout()
 }
 
 // try runs a command of a finding.

@@ -43,11 +43,21 @@ func BuildFor(ctx context.Context, pkg string) (string, error) {
 	return once(ctx, pkg, pkg, raced())
 }
 
-// BuildUnraced is BuildFor for a program that is not ours: it never has the race detector.
+// BuildUnraced is BuildPlain for what is no test: it returns an error.
 func BuildUnraced(ctx context.Context, pkg string) (string, error) {
 	built.Lock()
 	defer built.Unlock()
 	return once(ctx, pkg, pkg+" without the race detector", false)
+}
+
+// BuildPlain is Build without the race detector: for a program that the tests of another package, or other tests of this one, run with it.
+func BuildPlain(t testing.TB, pkg string) string {
+	t.Helper()
+	path, err := BuildUnraced(t.Context(), pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // BuildWithout builds a command like Build, with Overlay.

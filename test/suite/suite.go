@@ -9,6 +9,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -37,6 +38,9 @@ type Subject struct {
 	Name string
 	// Binary is the path of its executable: see Build.
 	Binary string
+	// Plain is the same without the race detector, for kills: see BuildPlain. Default: Binary. Some hundred kills show what is left
+	// in the cluster; the other tests have run the same code with the detector.
+	Plain string
 	// Args come after the command, for every command: such as waits that are
 	// shorter than the defaults.
 	Args []string
@@ -125,12 +129,19 @@ func (s Subject) with(t testing.TB) *Subject {
 		s.StateNamespace = engine.DefaultStateNamespace
 	}
 	if s.Name == "" || s.Binary == "" || s.Kubeconfig == "" || s.Admin == nil || s.Reset == nil || s.Done == nil || s.Break == nil {
-		t.Fatal("the subject is incomplete: only Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
+		t.Fatal("the subject is incomplete: only Plain, Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
 	}
 	s.Snapshot.StateNamespace = s.StateNamespace
 	// The mark on created objects names the run.
 	s.Snapshot.IgnoreAnnotations = append(slices.Clone(s.Snapshot.IgnoreAnnotations), migration.MarkAnnotation)
 	return &s
+}
+
+// killed is with for tests that kill at every write.
+func (s Subject) killed(t testing.TB) *Subject {
+	t.Helper()
+	s.Binary = cmp.Or(s.Plain, s.Binary)
+	return s.with(t)
 }
 
 // Names of what the engine keeps in the state namespace.

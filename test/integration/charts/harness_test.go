@@ -79,7 +79,7 @@ func newUpgrades(t *testing.T) *upgrades {
 		}
 	}
 	for _, job := range []string{"httpsource-sync", "trigger-sync"} {
-		u.binaries[job] = suite.Build(t, "./cmd/"+job)
+		u.binaries[job] = suite.BuildPlain(t, "./cmd/"+job)
 	}
 	var err error
 	u.core, err = clientset.NewForConfig(u.Config())

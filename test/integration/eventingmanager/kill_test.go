@@ -40,6 +40,7 @@ func (s *site) reached(deleting bool) bool {
 // fifth. Each time, another one goes on. In the end, everything is there, or gone.
 func TestKilledAtEveryWrite(t *testing.T) {
 	s := newSite(t, "killed-at-writes")
+	s.binary = suite.BuildPlain(t, "./cmd/eventing-manager") // the other tests have run the same with the race detector
 	s.start()
 	s.installed()
 	want := s.left(false)
@@ -109,13 +110,18 @@ func (s *site) lives(deleting bool) (writes []string) {
 }
 
 // TestKilledAtEveryRequestToNATS: the operator is killed when it sends its first, its second, its third piece of data to NATS, and so
-// on, through an installation and a deletion.
+// on, through an installation and a deletion; in make test at every second piece.
 func TestKilledAtEveryRequestToNATS(t *testing.T) {
 	s := newSite(t, "killed-at-requests")
+	s.binary = suite.BuildPlain(t, "./cmd/eventing-manager")
+	step := int64(2)
+	if all {
+		step = 1
+	}
 	s.create(eventings, strings.Replace(one, "sync: Interval", "sync: Interval, retention: Delete", 1))
 	for _, deleting := range []bool{false, true} {
 		killed := 0
-		for n := int64(1); n <= 40 && !s.reached(deleting); n++ {
+		for n := int64(1); n <= 40 && !s.reached(deleting); n += step {
 			url, err := s.pods.NATS.URL(s.namespace, "eventing-nats-0")
 			s.check(err)
 			cut, err := faultproxy.StartCut(strings.TrimPrefix(url, "tls://"), n)
@@ -134,6 +140,7 @@ func TestKilledAtEveryRequestToNATS(t *testing.T) {
 			cut.Close()
 			killed++
 		}
+		t.Logf("killed %d times; deleting: %t", killed, deleting)
 		if killed < 3 {
 			t.Errorf("killed %d times only", killed)
 		}
