@@ -466,18 +466,21 @@ func TestLateProbes(t *testing.T) {
 	}
 	probe := func(url, uri string) {
 		t.Helper()
-		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+uri, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q.Header = http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/probe"}, "Ce-Type": {"probe"}, "Ce-Knativekymaprobe": {"all"}}
-		answer, err := http.DefaultClient.Do(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusNoContent {
-			t.Fatalf("the probe is answered with %d, %v", answer.StatusCode, err)
-		}
+		poll.Until(t, limit, "the probe is answered", func(ctx context.Context) error { // a process listens a moment after it was started
+			q, err := http.NewRequestWithContext(ctx, http.MethodPost, url+uri, http.NoBody)
+			if err != nil {
+				return poll.Stop(err)
+			}
+			q.Header = http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/probe"}, "Ce-Type": {"probe"}, "Ce-Knativekymaprobe": {"all"}}
+			answer, err := http.DefaultClient.Do(q)
+			if err != nil {
+				return err
+			}
+			if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusNoContent {
+				return poll.Stop(fmt.Errorf("status %d, %w", answer.StatusCode, err))
+			}
+			return nil
+		})
 	}
 	reached := func(eventTypes ...string) map[string]*unstructured.Unstructured {
 		t.Helper()
