@@ -456,6 +456,20 @@ func TestEnginePatches(t *testing.T) {
 			t.Errorf("undone (-want +got):\n%s", diff)
 		}
 	})
+	// It failed, and rolled back all that had been deleted, when an attempt to remove the last finalizer had taken effect and its
+	// answer was lost, or when the finalizer's own controller was faster.
+	bubble(t, "Terminating", func(t *testing.T, s *sandbox) {
+		s.before()
+		s.edit("patched", `{"metadata":{"finalizers":["a.test/ours"]}}`)
+		s.remove("patched")
+		live := s.live("patched")
+		job := fixed(unit("p", migration.Change{Verb: migration.Patch, Ref: ref("patched"), UID: live.GetUID(), Object: live, Lists: migration.RemoveFinalizer("a.test/ours")}))
+		r := s.meanwhile(job, patches, func() { s.edit("patched", `{"metadata":{"finalizers":null}}`) })
+		want(t, r, migration.Succeeded)
+		if s.get("patched") != nil {
+			t.Error("it is there")
+		}
+	})
 }
 
 // TestEngineUndoes: what was edited since stays, as a whole; what others deleted or made is
