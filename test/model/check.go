@@ -170,6 +170,8 @@ func check(s *Schedule) []string {
 		}
 		c.asBefore(p)
 		c.exit(p)
+		c.happened(p)
+		c.limits(p)
 	}
 	for _, l := range c.losses {
 		name := l.kind + " " + strings.TrimPrefix(l.key.Namespace+"/"+l.key.Name, "/")
@@ -302,8 +304,10 @@ func (c *checker) creates(w Write, r *record) {
 	case "sinks":
 		plan := c.planned(w)
 		source := Key{Group, "sources", w.Key.Namespace, w.Key.Name}
+		made := maps.Clone(w.After["spec"].(Object))
+		delete(made, protocol) // the API server's
 		for _, state := range c.states(source, plan.began, w.Time) {
-			if state != nil && reflect.DeepEqual(state["spec"], w.After["spec"]) {
+			if state != nil && reflect.DeepEqual(state["spec"], made) {
 				return
 			}
 		}
@@ -341,6 +345,10 @@ func (c *checker) restored(w Write, r *record, want, got map[string]string) {
 		if strings.HasPrefix(path, "finalizers.") {
 			// The job removes the dead one before the deletion; the owners of all others
 			// have done what they are for.
+			continue
+		}
+		if got[path] == fmt.Sprintf("%q", altered) {
+			c.lost(w, "%s is %q, and was %q, for a webhook has altered it", path, got[path], want[path])
 			continue
 		}
 		if r.owners[path].user {

@@ -96,6 +96,8 @@ type process struct {
 	report *migration.Report
 	began  time.Time
 	ended  time.Time
+	// limit is what the process met, if anything.
+	limit *refusal
 	// before and until are versions.
 	until int64
 }
@@ -493,6 +495,8 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 		}
 	})
 	s.pressed(ctx, p, client, stop)
+	s.limit(p, client)
+	s.alter(p, client)
 	opts := p.opts
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
 	opts.Log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &p.log, zapcore.WarnLevel))
