@@ -93,6 +93,15 @@ func TestRetry(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("EndsWithItsContextDuringAnAttempt", func(t *testing.T) {
+		// Not that the API server failed for longer than is retried.
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("told to stop")
+		err := Retry(ctx, time.Minute, nil, func(context.Context) error { cancel(cause); return io.EOF })
+		if !errors.Is(err, cause) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "EOF") {
+			t.Errorf("got %v, want the cause, and the last answer for people to read", err)
+		}
+	})
 	t.Run("EndsWithItsContextBetweenAttempts", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("told to stop")

@@ -118,8 +118,11 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 	}
 	for {
 		err := op(ctx)
-		if err == nil || !IsTransient(err) || ctx.Err() != nil {
+		if err == nil || !IsTransient(err) {
 			return err
+		}
+		if ctx.Err() != nil {
+			return endedAt(ctx, err)
 		}
 		delay := steps.Step()
 		if steps.Steps == 0 {
@@ -142,10 +145,15 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w (the last answer: %s)", context.Cause(ctx), err.Error())
+			return endedAt(ctx, err)
 		case <-timer.C:
 		}
 	}
+}
+
+// endedAt says that the retries ended with their context, and not because the API server failed for too long.
+func endedAt(ctx context.Context, last error) error {
+	return fmt.Errorf("%w (the last answer: %s)", context.Cause(ctx), last.Error())
 }
 
 // Sleep waits for d or until ctx ends.
