@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 )
 
@@ -93,8 +94,9 @@ func (e *eventing) events(t *testing.T, began time.Time) {
 	}
 	r := p.Report()
 	t.Logf("%d kills, accepting again after at most %.1f s; the prober's report:\n%s", kills, slowest.Seconds(), r)
-	if len(r.Missing) > 0 || len(r.GivenUp) > 0 || slowest > 15*time.Second {
-		t.Errorf("events were lost, or refused for more than 15 s:\n%s", r)
+	limit := poll.Within(15 * time.Second)
+	if len(r.Missing) > 0 || len(r.GivenUp) > 0 || slowest > limit {
+		t.Errorf("events were lost, or refused for more than %s:\n%s", limit, r)
 	}
 	for _, program := range []string{"eventing-controller", "eventing-publisher-proxy"} {
 		account := "system:serviceaccount:" + eventingNamespace + ":" + program
