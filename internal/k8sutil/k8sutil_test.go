@@ -87,7 +87,7 @@ func TestRetry(t *testing.T) {
 	})
 	t.Run("EndsWithItsContext", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cause := errors.New("told to stop")
+		cause := errors.New("the run ends")
 		cancel(cause)
 		if err := Retry(ctx, time.Minute, nil, func(context.Context) error { return nil }); !errors.Is(err, cause) {
 			t.Error(err)
@@ -96,7 +96,7 @@ func TestRetry(t *testing.T) {
 	t.Run("EndsWithItsContextDuringAnAttempt", func(t *testing.T) {
 		// Not that the API server failed for longer than is retried.
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cause := errors.New("told to stop")
+		cause := errors.New("the run ends")
 		err := Retry(ctx, time.Minute, nil, func(context.Context) error { cancel(cause); return io.EOF })
 		if !errors.Is(err, cause) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "EOF") {
 			t.Errorf("got %v, want the cause, and the last answer for people to read", err)
@@ -104,7 +104,7 @@ func TestRetry(t *testing.T) {
 	})
 	t.Run("EndsWithItsContextBetweenAttempts", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cause := errors.New("told to stop")
+		cause := errors.New("the run ends")
 		err := Retry(ctx, time.Minute, func(error) { cancel(cause) }, func(context.Context) error { return io.EOF })
 		if !errors.Is(err, cause) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "EOF") {
 			t.Errorf("got %v, want the cause, and the last answer for people to read", err)
