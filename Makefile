@@ -69,16 +69,16 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	wait $$processes || status=$$?; exit $$status
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
-# These tests only start programs. Three of all packages run at once: two keep two processors busy, but for a quarter of
-# their time. The programs have the race detector where they are the subject; the tests, whose stand-ins and snapshots would
+# These tests only start programs. Three of all packages run at once: one alone keeps two processors busy for three
+# quarters of its time. The programs have the race detector where they are the subject; the tests, whose stand-ins and snapshots would
 # take a third of the time with it, do not: those have tests of their own (decisions 0961 and 1381). They run beside the
 # others, the longest first. Vet is in make verify.
 # Those of release compress, which takes ten times as long with it.
 # charts/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
 # takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./test/integration/jobmanager ./internal ./internal/eventing/chart ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
-LONGEST := ./test/integration/eventing ./test/model
+PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
+LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model
 
 ##@ Building
 .PHONY: build

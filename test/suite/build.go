@@ -29,7 +29,13 @@ var built struct {
 // so does the binary, and also with EVENTMESH_TEST_RACE=programs.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
-	path, err := BuildFor(t.Context(), pkg)
+	return must(t, BuildFor, pkg)
+}
+
+// must builds a command for a test.
+func must(t testing.TB, build func(context.Context, string) (string, error), pkg string) string {
+	t.Helper()
+	path, err := build(t.Context(), pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +59,7 @@ func BuildUnraced(ctx context.Context, pkg string) (string, error) {
 // BuildPlain is Build without the race detector: for a program that the tests of another package, or other tests of this one, run with it.
 func BuildPlain(t testing.TB, pkg string) string {
 	t.Helper()
-	path, err := BuildUnraced(t.Context(), pkg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return must(t, BuildUnraced, pkg)
 }
 
 // BuildWithout builds a command like Build, with Overlay.

@@ -28,12 +28,8 @@ type victim struct {
 	survived func(t *testing.T, out outcome)
 }
 
-// sampled is the distance of the writes before which a process is killed. The cluster is then as after the write before it, at
-// which there is a kill of its own; only what the process knew differs, and that is gone with it.
-const sampled = 3
-
 // everyWrite kills the process after its first write, then after its second, and so on, until it makes no more; or before its
-// first, fourth, seventh, …
+// first, and each sampled one after that.
 func (s *Subject) everyWrite(t *testing.T, v victim) {
 	t.Helper()
 	failures, step := 0, 1
@@ -60,7 +56,7 @@ func (s *Subject) everyWrite(t *testing.T, v victim) {
 		case survived && n == 1:
 			t.Fatalf("%s %s made no write at all", s.Name, v.command)
 		case survived:
-			t.Logf("%s %s makes less than %d writes", s.Name, v.command, n)
+			t.Logf("%s %s makes %d writes at most", s.Name, v.command, n-1)
 			return
 		case n+step > killLimit && ran:
 			t.Fatalf("%s %s makes more than %d writes", s.Name, v.command, killLimit)
@@ -98,7 +94,7 @@ func sides(t *testing.T, f func(t *testing.T, when faultproxy.When)) {
 	}
 }
 
-// KillForward kills a run after each of its writes, and before some, and runs the job
+// KillForward kills a run after each of its writes, and before each sampled one, and runs the job
 // again: the migration must be finished then, and the whole cluster be the same
 // as after a run that nobody disturbed.
 func KillForward(t *testing.T, subject Subject) {
@@ -132,7 +128,7 @@ func KillForward(t *testing.T, subject Subject) {
 	})
 }
 
-// KillRollback kills a run that fails, after each write, and before some, of its way
+// KillRollback kills a run that fails, after each write, and before each sampled one, of its way
 // forward and of its way back. The next run must leave the cluster as it was
 // before the first if the fault is still there, and finish the migration if it
 // is not.
@@ -175,7 +171,7 @@ func KillRollback(t *testing.T, subject Subject) {
 	})
 }
 
-// KillUndo kills an undo after each of its writes, and before some, and undoes again:
+// KillUndo kills an undo after each of its writes, and before each sampled one, and undoes again:
 // the cluster must be as it was before the run.
 func KillUndo(t *testing.T, subject Subject) {
 	s := subject.killed(t)

@@ -9,7 +9,6 @@
 package suite
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,11 +35,11 @@ import (
 type Subject struct {
 	// Name of the job; its user agent begins with it.
 	Name string
-	// Binary is the path of its executable: see Build.
+	// Package is that of its command, such as ./cmd/trigger-sync. It is built with the race detector (see Build), and for kills
+	// without it: some hundred kills show what is left in the cluster, and the other tests run the same code with it.
+	Package string
+	// Binary is the path of its executable, if that is not the one of Package.
 	Binary string
-	// Plain is the same without the race detector, for kills: see BuildPlain. Default: Binary. Some hundred kills show what is left
-	// in the cluster; the other tests have run the same code with the detector.
-	Plain string
 	// Args come after the command, for every command: such as waits that are
 	// shorter than the defaults.
 	Args []string
@@ -128,8 +127,11 @@ func (s Subject) with(t testing.TB) *Subject {
 	if s.StateNamespace == "" {
 		s.StateNamespace = engine.DefaultStateNamespace
 	}
+	if s.Binary == "" && s.Package != "" {
+		s.Binary = Build(t, s.Package)
+	}
 	if s.Name == "" || s.Binary == "" || s.Kubeconfig == "" || s.Admin == nil || s.Reset == nil || s.Done == nil || s.Break == nil {
-		t.Fatal("the subject is incomplete: only Plain, Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
+		t.Fatal("the subject is incomplete: there is Package or Binary, and only Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
 	}
 	s.Snapshot.StateNamespace = s.StateNamespace
 	// The mark on created objects names the run.
@@ -140,7 +142,9 @@ func (s Subject) with(t testing.TB) *Subject {
 // killed is with for tests that kill at every write.
 func (s Subject) killed(t testing.TB) *Subject {
 	t.Helper()
-	s.Binary = cmp.Or(s.Plain, s.Binary)
+	if s.Binary == "" && s.Package != "" {
+		s.Binary = BuildPlain(t, s.Package)
+	}
 	return s.with(t)
 }
 

@@ -448,7 +448,7 @@ func purgeSubject(t *testing.T) suite.Subject {
 	l.reset(t.Context(), t)
 	l.guard(t)
 	return suite.Subject{
-		Name: "eventbus-purge", Binary: suite.Build(t, "./cmd/eventbus-purge"), Plain: suite.BuildPlain(t, "./cmd/eventbus-purge"), Args: []string{"--yes"},
+		Name: "eventbus-purge", Package: "./cmd/eventbus-purge", Args: []string{"--yes"},
 		Kubeconfig: cluster.Kubeconfig, Admin: cluster.Config(), Audit: cluster,
 		Reset: l.reset, Done: l.done,
 		Break: func(ctx context.Context, t testing.TB) func() {

@@ -565,7 +565,7 @@ func scaleDownSubject(t *testing.T) suite.Subject {
 	t.Helper()
 	b := newEventBus(t)
 	return suite.Subject{
-		Name: "eventbus-scaledown", Binary: suite.Build(t, "./cmd/eventbus-scaledown"), Plain: suite.BuildPlain(t, "./cmd/eventbus-scaledown"), BrokenArgs: []string{"--pods-timeout=4s"},
+		Name: "eventbus-scaledown", Package: "./cmd/eventbus-scaledown", BrokenArgs: []string{"--pods-timeout=4s"},
 		Kubeconfig: cluster.Kubeconfig, Admin: cluster.Config(), Audit: cluster,
 		Reset: b.reset, Done: b.done,
 		Break: func(ctx context.Context, t testing.TB) func() {

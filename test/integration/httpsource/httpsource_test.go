@@ -39,7 +39,7 @@ func (p *plane) subject(t *testing.T, n int) suite.Subject {
 	}
 	last := standin.Names(n)[n-1]
 	return suite.Subject{
-		Name: "httpsource-sync", Binary: suite.Build(t, "./cmd/httpsource-sync"), Plain: suite.BuildPlain(t, "./cmd/httpsource-sync"),
+		Name: "httpsource-sync", Package: "./cmd/httpsource-sync",
 		BrokenArgs: []string{"--ready-timeout=1s"},
 		Kubeconfig: p.Kubeconfig, Admin: p.Config(), Audit: p.ControlPlane,
 		Reset: func(_ context.Context, t testing.TB) { p.reset(t, n) },

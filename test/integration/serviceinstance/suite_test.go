@@ -27,7 +27,7 @@ import (
 func (w *world) repairs() suite.Subject {
 	w.instance("orders", "orders")
 	return suite.Subject{
-		Name: "serviceinstance-recreate", Binary: suite.Build(w.t, "./cmd/serviceinstance-recreate"), Plain: suite.BuildPlain(w.t, "./cmd/serviceinstance-recreate"),
+		Name: "serviceinstance-recreate", Package: "./cmd/serviceinstance-recreate",
 		Args:       []string{"--ready-timeout=10s", "--activation-timeout=10s"},
 		BrokenArgs: []string{"--activation-timeout=2s"},
 		Kubeconfig: w.Kubeconfig, Admin: w.Config(), Audit: w.ControlPlane,

@@ -25,7 +25,7 @@ func halves(t *testing.T, pass func(*testing.T, suite.Subject), names ...string)
 	t.Helper()
 	p := on(t, kubernetes.KnativeV1alpha1)
 	subject := suite.Subject{
-		Name: "trigger-sync", Binary: suite.Build(t, "./cmd/trigger-sync"), Plain: suite.BuildPlain(t, "./cmd/trigger-sync"),
+		Name: "trigger-sync", Package: "./cmd/trigger-sync",
 		Args:       []string{"--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s"},
 		BrokenArgs: []string{"--activation-timeout=4s"},
 		// It is of the UID of a Subscription, which each cluster has anew.
