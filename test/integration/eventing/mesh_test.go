@@ -136,7 +136,15 @@ func (r *meshRig) listeningAt(pod, host string, args ...string) (url string, p *
 	if err := l.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	return "http://" + address, r.controller(pod, append(args, "--deliver-address="+address)...)
+	p = r.controller(pod, append(args, "--deliver-address="+address)...)
+	poll.Until(r.t, limit, pod+" listens", func(ctx context.Context) error {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	return "http://" + address, p
 }
 
 func (r *meshRig) triggers(ctx context.Context) ([]unstructured.Unstructured, error) {
@@ -466,21 +474,18 @@ func TestLateProbes(t *testing.T) {
 	}
 	probe := func(url, uri string) {
 		t.Helper()
-		poll.Until(t, limit, "the probe is answered", func(ctx context.Context) error { // a process listens a moment after it was started
-			q, err := http.NewRequestWithContext(ctx, http.MethodPost, url+uri, http.NoBody)
-			if err != nil {
-				return poll.Stop(err)
-			}
-			q.Header = http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/probe"}, "Ce-Type": {"probe"}, "Ce-Knativekymaprobe": {"all"}}
-			answer, err := http.DefaultClient.Do(q)
-			if err != nil {
-				return err
-			}
-			if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusNoContent {
-				return poll.Stop(fmt.Errorf("status %d, %w", answer.StatusCode, err))
-			}
-			return nil
-		})
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+uri, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header = http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/probe"}, "Ce-Type": {"probe"}, "Ce-Knativekymaprobe": {"all"}}
+		answer, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusNoContent {
+			t.Fatalf("the probe is answered with %d, %v", answer.StatusCode, err)
+		}
 	}
 	reached := func(eventTypes ...string) map[string]*unstructured.Unstructured {
 		t.Helper()
