@@ -734,3 +734,38 @@ func (c *checker) exit(p *process) {
 		}
 	}
 }
+
+// limits holds what a report calls a missing permission to the limit that the process met.
+func (c *checker) limits(p *process) {
+	if p.limit == nil || p.limit.name == "permission" || p.limit.name == "account" {
+		return
+	}
+	for _, f := range p.report.Findings {
+		if strings.HasPrefix(f.ID, "permission-") {
+			c.fail("(viii) %s met the limit %q, and calls it a permission: %s", p.name, p.limit.name, f)
+		}
+	}
+}
+
+// happened holds a report to the history: what it calls done, some run has written, or, of a patch, a user in the same words.
+func (c *checker) happened(p *process) {
+	for _, ch := range p.report.Changes {
+		if ch.Result != migration.ChangeDone || ch.Verb == migration.Restart || ch.Verb == migration.Await {
+			continue
+		}
+		if !slices.ContainsFunc(c.past, func(w Write) bool {
+			switch {
+			case !isRun(w.Actor) && (ch.Verb != migration.Patch || !isUser(w.Actor)) || w.Version > p.until || w.Kind != ch.Kind || w.Key.Namespace != ch.Namespace || w.Key.Name != ch.Name:
+				return false
+			case ch.Verb == migration.Delete:
+				return w.After == nil || deleting(w.After)
+			case ch.Verb == migration.Patch:
+				return w.Before != nil && w.After != nil
+			default:
+				return w.Before == nil
+			}
+		}) {
+			c.fail("(vii) %s says that %s of %s %s/%s is done, and nobody has done it", p.name, ch.Verb, ch.Kind, ch.Namespace, ch.Name)
+		}
+	}
+}

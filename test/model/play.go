@@ -163,6 +163,7 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 	}
 	s.press()
 	s.rush(r)
+	s.restrict()
 	return s
 }
 
@@ -495,7 +496,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 		}
 	})
 	s.pressed(ctx, p, client, stop)
-	s.limit(p, client)
+	s.limited(p, client)
 	s.alter(p, client)
 	opts := p.opts
 	opts.Identity, opts.StateNamespace = p.name, s.World.State

@@ -3,7 +3,6 @@ package model
 import (
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -18,40 +17,36 @@ type refusal struct {
 
 // refusedWrites are the writes that a refusal may concern: those of the plans, and those of the journal.
 var refusedWrites = [][2]string{
-	{"create", "sinks"}, {"create", "sources"}, {"create", "instances"}, {"create", "secrets"},
-	{"patch", "sources"}, {"patch", "namespaces"}, {"patch", "workers"}, {"update", "secrets"}, {"patch", "secrets"},
-	{"delete", "sources"}, {"delete", "sinks"}, {"delete", "instances"}, {"delete", "brokers"},
+	{"create", "sinks"}, {"create", "instances"}, {"create", "secrets"}, {"create", "sources"},
+	{"patch", "namespaces"}, {"patch", "workers"}, {"patch", "sources"}, {"patch", "secrets"},
+	{"delete", "sources"}, {"delete", "sinks"}, {"delete", "instances"},
 }
 
-// refuses chooses the refusal that a process of the schedule meets; in one of five schedules there is one. It does not use the
-// numbers of the schedule, so that what a seed made before stays as it was where there is none.
-func (s *Schedule) refuses(p *process) *refusal {
+// restrict chooses the process that meets a limit, in one of eight schedules, which is then neither killed nor asked to stop. Like
+// press, it does not use the numbers of the schedule.
+func (s *Schedule) restrict() {
 	n := mix(s.Seed ^ 0x726566757365)
-	if s.pressure != 0 || n%5 != 0 {
-		return nil
+	if s.pressure != 0 || n%8 != 0 {
+		return
 	}
-	n /= 5
-	all := s.processes
-	if s.undo != nil {
-		all = append(slices.Clone(all), s.undo)
-	}
-	if p != all[n%uint64(len(all))] {
-		return nil
+	p := s.processes[0]
+	if s.undo != nil && n/8%3 == 0 {
+		p = s.undo
 	}
 	names := slices.Sorted(maps.Keys(Refusals))
 	n = mix(n)
-	of := refusedWrites[n/7%uint64(len(refusedWrites))]
-	return &refusal{name: names[n/101%uint64(len(names))], verb: of[0], plural: of[1], after: int64(n / 1009 % 3), n: int64(n / 10007 % 3)}
+	of := refusedWrites[n%uint64(len(refusedWrites))]
+	p.limit = &refusal{name: names[n/101%uint64(len(names))], verb: of[0], plural: of[1], after: int64(n / 1009 % 2), n: int64(n / 10007 % 3)}
+	p.kill, p.term, p.spite, p.after = nil, nil, false, false
 }
 
-// limit makes the server refuse what the process is to meet.
-func (s *Schedule) limit(p *process, client Process) {
+// limited makes the server refuse what the process is to meet.
+func (s *Schedule) limited(p *process, client Process) {
 	c, ok := client.(*Client)
-	r := s.refuses(p)
+	r := p.limit
 	if !ok || r == nil {
 		return
 	}
-	p.limit = r
 	s.note("%s meets a limit: %+v", p.name, *r)
 	var seen atomic.Int64
 	c.Refuse(func(req *Request) error {
@@ -119,40 +114,5 @@ func (s *Schedule) alter(p *process, client Process) {
 		versions := [][]string{{"v2"}, {"v2", "v1"}}[n/108%2]
 		c.server.Serve(of.GroupResource(), versions...)
 		s.note("%s are served at %q", of.Resource, versions)
-	}
-}
-
-// limits holds what a report calls a missing permission to the limit that the process met.
-func (c *checker) limits(p *process) {
-	if p.limit == nil || p.limit.name == "permission" || p.limit.name == "account" {
-		return
-	}
-	for _, f := range p.report.Findings {
-		if strings.HasPrefix(f.ID, "permission-") {
-			c.fail("(viii) %s met the limit %q, and calls it a permission: %s", p.name, p.limit.name, f)
-		}
-	}
-}
-
-// happened holds a report to the history: what it calls done, some run has written, or, of a patch, a user in the same words.
-func (c *checker) happened(p *process) {
-	for _, ch := range p.report.Changes {
-		if ch.Result != migration.ChangeDone || ch.Verb == migration.Restart || ch.Verb == migration.Await {
-			continue
-		}
-		if !slices.ContainsFunc(c.past, func(w Write) bool {
-			switch {
-			case !isRun(w.Actor) && (ch.Verb != migration.Patch || !isUser(w.Actor)) || w.Version > p.until || w.Kind != ch.Kind || w.Key.Namespace != ch.Namespace || w.Key.Name != ch.Name:
-				return false
-			case ch.Verb == migration.Delete:
-				return w.After == nil || deleting(w.After)
-			case ch.Verb == migration.Patch:
-				return w.Before != nil && w.After != nil
-			default:
-				return w.Before == nil
-			}
-		}) {
-			c.fail("(vii) %s says that %s of %s %s/%s is done, and nobody has done it", p.name, ch.Verb, ch.Kind, ch.Namespace, ch.Name)
-		}
 	}
 }
