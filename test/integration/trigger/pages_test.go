@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
@@ -106,6 +107,13 @@ func TestPodsAreReadAFewTimes(t *testing.T) {
 		p.eventService(ctx, t, name, false)
 	}
 	read("undo", migration.Succeeded, 2)
+	journals, err := p.client.Resource(secrets).Namespace(engine.DefaultStateNamespace).List(ctx, metav1.ListOptions{LabelSelector: "eventmesh-migration.kyma-project.io/phase=undo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range journals.Items {
+		t.Errorf("the undo has succeeded, and the journal is open: %s %v", journals.Items[i].GetName(), journals.Items[i].GetLabels())
+	}
 	if got := p.names(ctx, t, p.triggers(), ""); slices.ContainsFunc(got, func(name string) bool { return strings.Contains(name, "sub-") }) {
 		t.Errorf("Triggers: %q", got)
 	}

@@ -711,3 +711,27 @@ func TestNudging(t *testing.T) {
 		})
 	}
 }
+
+// TestNoteOthersHasItsOwnTime: the call that made the change ends with the Lease. What existed when it took effect is asked for
+// afterwards, and would be nobody's for good if that had no time left.
+func TestNoteOthersHasItsOwnTime(t *testing.T) {
+	label := patched
+	label.SideEffects = []migration.Ref{b}
+	o := newOne(t, &enginetest.Job{}, []*unstructured.Unstructured{thing("old")}, label)
+	o.a.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+		call, cancel := context.WithDeadline(context.WithoutCancel(ctx), time.Now().Add(-time.Second))
+		return call, cancel, nil
+	}
+	o.a.Writer.Read = func(ctx context.Context, op func(context.Context) error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return op(ctx)
+	}
+	if result, err := o.a.Apply(t.Context(), o.e, 0); err != nil || result != migration.ChangeDone {
+		t.Fatalf("%s, %v", result, err)
+	}
+	if effects := o.e.Steps[0].Effects; len(effects) != 0 {
+		t.Errorf("nothing existed, and the journal notes %v", effects)
+	}
+}

@@ -261,13 +261,14 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 	}
 	result := migration.ChangeDone
 	first := true
-	err := a.Writer.Write(ctx, func(ctx context.Context) error {
+	// A call ends with the Lease; what is read after it has more time.
+	err := a.Writer.Write(ctx, func(call context.Context) error {
 		body, err := patch.For(ch, basis)
 		if err != nil {
 			return k8sutil.Permanent(err)
 		}
 		try.Sending()
-		live, err := client.Patch(ctx, ch.Ref.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
+		live, err := client.Patch(call, ch.Ref.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
 		if err == nil {
 			k8sutil.Trim(live)
 			a.Recorder.SetHash(e, i, live)
@@ -299,7 +300,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 			return err
 		}
 		answer := err
-		live, err = client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		live, err = client.Get(call, ch.Ref.Name, metav1.GetOptions{}, subresources...)
 		if gone(err) {
 			result = migration.ChangeUnchanged
 			return nil

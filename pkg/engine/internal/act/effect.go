@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/journal"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -37,7 +38,11 @@ func (a *Actor) EffectMark(e *journal.Entry, ref migration.Ref, live *unstructur
 
 // noteOthers notes which of the side effects of change i existed when it took effect, at that
 // version of its object: somebody else has made them since the journal was written.
+//
+// The change is made: what it was made among is noted, too, when the run has just been interrupted.
 func (a *Actor) noteOthers(ctx context.Context, e *journal.Entry, i int, version string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
+	defer cancel()
 	for _, ref := range e.Pre[i].Absent {
 		uid, known := a.existedAt(ctx, ref, version)
 		if known && uid == "" {

@@ -720,9 +720,11 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		return "", err
 	}
 	client := at.Resource.In(v.r.Writer.Client, at.Namespace)
-	remove := func(ctx context.Context) error {
+	// What is read to understand an answer has the time of the rollback, and not what is left of the call's: of that, the end says
+	// nothing about the object.
+	remove := func(call context.Context) error {
 		version := live.GetResourceVersion()
-		err := client.Delete(ctx, ref.Name, metav1.DeleteOptions{
+		err := client.Delete(call, ref.Name, metav1.DeleteOptions{
 			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 			PropagationPolicy: v.r.Writer.Propagation(ref),
 		})
@@ -733,7 +735,7 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 			return err
 		}
 		answer := err
-		now, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		now, err := client.Get(call, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			return v.objects.isGone(ctx, ref, uid, err)

@@ -247,6 +247,16 @@ func TestRun(t *testing.T) {
 				w.api.Fail(enginetest.Fault{Verb: "delete", Name: "a", Err: busy, Lost: true})
 			}, want: result{Reports: []string{"rolled-back"}},
 		},
+		"CreateLostAnswerShortCall": {
+			reason: "and looks as long as it takes, although the call that was told so ends with the Lease", changes: []migration.Change{create},
+			since: func(w *world) {
+				w.a.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+					call, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookPause/2)
+					return call, cancel, nil
+				}
+				w.api.Fail(enginetest.Fault{Verb: "delete", Name: "a", Err: busy, Lost: true})
+			}, want: result{Reports: []string{"rolled-back"}},
+		},
 		"CreateForbidden": {
 			reason: "what cannot be deleted is named", changes: []migration.Change{create},
 			since: func(w *world) { w.api.Fail(enginetest.Fault{Verb: "delete", Name: "a", Err: forbidden}) },
