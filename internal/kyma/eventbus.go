@@ -38,6 +38,12 @@ const (
 // BrokerAccounts are the names of both accounts.
 func BrokerAccounts() []string { return []string{BrokerIngressAccount, BrokerFilterAccount} }
 
+// InjectedLabels are those that Knative's controller gives to all that it makes in the place of InjectionLabel: to the Broker, both
+// accounts and their RoleBindings (knative/eventing v0.12.0, OwnedLabels in pkg/reconciler/namespace/resources).
+func InjectedLabels() map[string]string {
+	return map[string]string{"eventing.knative.dev/namespaceInjected": "true"}
+}
+
 // BrokerConfigBinding is the name of the RoleBinding in EventingNamespace that
 // lets such an account of a namespace read the shared configuration.
 func BrokerConfigBinding(namespace, account string) string {

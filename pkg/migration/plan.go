@@ -155,10 +155,26 @@ type Change struct {
 	// Those that do not exist when the change is journaled are deleted when it
 	// is rolled back.
 	SideEffects []Ref `json:"sideEffects,omitempty"`
+	// SideEffectLabels are labels that the controller gives to all SideEffects. An object
+	// without them is somebody else's, and is never deleted for one; default: none, so that
+	// only the time tells.
+	SideEffectLabels map[string]string `json:"sideEffectLabels,omitempty"`
 	// Irreversible changes are not rolled back; a plan puts them last.
 	Irreversible bool `json:"irreversible,omitempty"`
 	// Why is one clause for the plan: why this change is left to make.
 	Why string `json:"why,omitempty"`
+}
+
+// Makes says whether a controller may have made the object because of the change: it has all
+// SideEffectLabels.
+func (c *Change) Makes(obj *unstructured.Unstructured) bool {
+	labels := obj.GetLabels()
+	for key, value := range c.SideEffectLabels {
+		if has, ok := labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
 }
 
 // Reversible says whether the change can be undone.

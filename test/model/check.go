@@ -416,10 +416,12 @@ func (c *checker) decided(w Write, r *record, plan span) {
 	}
 }
 
-// labelledAt says whether a run's label was there when an object was created. A user who creates a
-// side effect then cannot be told from the controllers: what is there after the label, and was not
-// there when the label was written, is taken for theirs.
+// labelledAt says whether an object is one that the controllers created while a run's label was there. What a user creates does not
+// have their mark.
 func (c *checker) labelledAt(space string, created Write) bool {
+	if isUser(created.Actor) {
+		return false
+	}
 	for _, w := range c.past {
 		if w.Key.Plural != "namespaces" || w.Key.Name != space || w.After == nil || !isRun(w.Actor) {
 			continue
@@ -664,9 +666,6 @@ func (c *checker) asBefore(p *process) {
 			then[w.Key] = w.After
 		} else if isUser(w.Actor) {
 			touched[w.Key] = true
-		}
-		if isUser(w.Actor) && w.Before == nil && w.Version <= from && c.labelledAt(w.Key.Namespace, w) {
-			touched[w.Key] = true // see labelledAt
 		}
 		if isUser(w.Actor) && w.After == nil && w.Version <= from && at.Sub(w.Time) < time.Second {
 			touched[w.Key] = true // the journal was written after what is in it was read

@@ -233,8 +233,13 @@ func sideEffect(ref migration.Ref) *unstructured.Unstructured {
 		content["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
 		content["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": "broker", "namespace": ref.Namespace}}
 	}
-	return object(ref.Resource, ref.Namespace, ref.Name, content)
+	obj := object(ref.Resource, ref.Namespace, ref.Name, content)
+	obj.SetLabels(map[string]string{injected: "true"})
+	return obj
 }
+
+// injected is the label of all that the controller makes for a namespace, as Knative's does.
+const injected = "injected"
 
 func isReady(obj *unstructured.Unstructured) bool {
 	ready, _, _ := unstructured.NestedBool(obj.Object, "status", "ready")

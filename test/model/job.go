@@ -115,7 +115,8 @@ func (j *Job) planNamespace(ctx context.Context, c *migration.Cluster, p *migrat
 	default:
 		p.Units = append(p.Units, migration.Unit{ID: "label-" + space, Changes: []migration.Change{{
 			Verb: migration.Patch, Ref: ref, UID: obj.GetUID(), Object: j.basis(obj),
-			Patch: []byte(`{"metadata":{"labels":{"` + label + `":"enabled"}}}`), SideEffects: sideEffects(space), Why: "it has no label",
+			Patch: []byte(`{"metadata":{"labels":{"` + label + `":"enabled"}}}`), SideEffects: sideEffects(space), SideEffectLabels: map[string]string{injected: "true"},
+			Why: "it has no label",
 		}}})
 	}
 	return nil

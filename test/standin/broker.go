@@ -281,6 +281,7 @@ func (m *Mesh) inject(ctx context.Context, namespace string) error {
 	}
 	var errs []error
 	create := func(gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
+		u.SetLabels(injected())
 		_, err := m.client.Resource(gvr).Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			errs = append(errs, fmt.Errorf("cannot create %s %s: %w", u.GetKind(), keyOf(u), err))
@@ -304,12 +305,18 @@ func (m *Mesh) inject(ctx context.Context, namespace string) error {
 		broker := object(m.brokers.gvk, namespace, "default", map[string]any{"spec": map[string]any{
 			"channelTemplateSpec": map[string]any{"apiVersion": "messaging.knative.dev/v1alpha1", "kind": "NatssChannel"},
 		}})
-		broker.SetLabels(map[string]string{"eventing.knative.dev/namespaceInjected": "true"})
+		broker.SetLabels(injected())
 		if err := m.brokers.create(ctx, broker); err != nil && !apierrors.IsAlreadyExists(errors.Unwrap(err)) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// injected are the labels of all that Knative's controller makes for a namespace: OwnedLabels of eventing v0.12.0, in
+// pkg/reconciler/namespace/resources.
+func injected() map[string]string {
+	return map[string]string{"eventing.knative.dev/namespaceInjected": "true"}
 }
 
 func (m *Mesh) broker(ctx context.Context, key string) error {

@@ -151,7 +151,7 @@ func (b *builder) label(name string, in namespace, why string) migration.Change 
 	if !b.kinds.injects() {
 		return ch
 	}
-	ch.SideEffects = []migration.Ref{b.kinds.broker.Ref(name, kyma.DefaultBroker)}
+	ch.SideEffectLabels, ch.SideEffects = kyma.InjectedLabels(), []migration.Ref{b.kinds.broker.Ref(name, kyma.DefaultBroker)}
 	for _, account := range kyma.BrokerAccounts() {
 		ch.SideEffects = append(ch.SideEffects,
 			migration.Ref{Resource: roleBindings, Namespace: name, Name: account},

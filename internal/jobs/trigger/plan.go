@@ -326,7 +326,8 @@ func (d *decision) injection(name string, namespace namespace) migration.Change 
 		basis.SetLabels(map[string]string{kyma.InjectionLabel: namespace.injection})
 	}
 	return migration.Change{
-		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, Patch: patch, Object: basis, UID: namespace.uid, SideEffects: effects,
+		Verb: migration.Patch, Ref: migration.Ref{Resource: namespaces, Name: name}, Patch: patch, Object: basis, UID: namespace.uid,
+		SideEffects: effects, SideEffectLabels: kyma.InjectedLabels(),
 		Why: fmt.Sprintf("namespace %s has no Broker", name),
 	}
 }

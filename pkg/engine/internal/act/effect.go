@@ -15,25 +15,29 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// NoteEffect keeps what is known of an object in the place of a side effect of change i, unless
+// NoteMade keeps what there is to know a side effect of change i by, if a controller may have made the
+// object; what a person has made there is not noted.
+func (a *Actor) NoteMade(e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured) {
+	if !e.Unit.Changes[i].Makes(live) {
+		return
+	}
+	mark := journal.EffectMark{Ref: ref, UID: live.GetUID()}
+	if !e.Read {
+		// What is there after a kill may have been edited already.
+		mark.Hash = patch.Hash(live, a.Recorder.Ignored)
+	}
+	a.noteEffect(e, i, mark)
+}
+
+// noteEffect keeps what is known of an object in the place of a side effect of change i, unless
 // something is known already: what is seen first is nearest to what a controller has made.
-func (a *Actor) NoteEffect(e *journal.Entry, i int, mark journal.EffectMark) {
+func (a *Actor) noteEffect(e *journal.Entry, i int, mark journal.EffectMark) {
 	a.Recorder.Mu.Lock()
 	defer a.Recorder.Mu.Unlock()
 	s := &e.Steps[i]
 	if !slices.ContainsFunc(s.Effects, func(known journal.EffectMark) bool { return known.Ref == mark.Ref }) {
 		s.Effects = append(slices.Clip(s.Effects), mark)
 	}
-}
-
-// EffectMark is what there is to know an object by that a controller made because of a change.
-func (a *Actor) EffectMark(e *journal.Entry, ref migration.Ref, live *unstructured.Unstructured) journal.EffectMark {
-	mark := journal.EffectMark{Ref: ref, UID: live.GetUID()}
-	if !e.Read {
-		// What is there after a kill may have been edited already.
-		mark.Hash = patch.Hash(live, a.Recorder.Ignored)
-	}
-	return mark
 }
 
 // noteOthers notes which of the side effects of change i existed when it took effect, at that
@@ -51,7 +55,7 @@ func (a *Actor) noteOthers(ctx context.Context, e *journal.Entry, i int, version
 		if e.Read {
 			uid = "" // the version may be later than the change: it may be an effect
 		}
-		a.NoteEffect(e, i, journal.EffectMark{Ref: ref, UID: uid, Theirs: true})
+		a.noteEffect(e, i, journal.EffectMark{Ref: ref, UID: uid, Theirs: true})
 	}
 }
 
@@ -110,6 +114,9 @@ func (a *Actor) IsEffect(ctx context.Context, e *journal.Entry, i int, ref migra
 			})
 		}
 		return true, nil
+	}
+	if !e.Unit.Changes[i].Makes(live) {
+		return false, nil // no controller has made it
 	}
 	if careful && e.Done {
 		// It did not exist when the run ended: somebody made it later.

@@ -45,6 +45,8 @@ func TestIsEffect(t *testing.T) {
 		unknown bool
 		// told: a finding says what was deleted without proof.
 		told bool
+		// marked: the controller gives labels to what it makes. unmarked: and this object has none of them.
+		marked, unmarked bool
 	}{
 		"Noted":          {reason: "the very object that was noted when the unit ended", live: live("1", "a", time.Second), noted: true, state: journal.StepDone, want: true},
 		"NotedUndo":      {reason: "also in an undo", live: live("1", "a", time.Second), noted: true, state: journal.StepDone, careful: true, want: true},
@@ -65,11 +67,23 @@ func TestIsEffect(t *testing.T) {
 		"BeforeUntold":  {reason: "and if that run could not tell", live: live("1", "a", time.Second), state: journal.StepDone, untold: true, told: true},
 		"BeforeUnknown": {reason: "without proof it is left, and said", live: live("1", "a", time.Second), state: journal.StepUnknown, unknown: true, told: true},
 		"Reverting":     {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: journal.StepReverting, want: true, told: true},
+		// What a person makes after the change was deleted as a side effect, whatever it looked like.
+		"Marked":         {reason: "it has the labels that the controller gives", live: live("1", "a", time.Second), state: journal.StepUnknown, marked: true, want: true, told: true},
+		"Unmarked":       {reason: "without them a person has made it", live: live("1", "a", time.Second), state: journal.StepUnknown, unmarked: true},
+		"UnmarkedDone":   {reason: "also after the unit has ended", live: live("1", "a", time.Second), state: journal.StepDone, unmarked: true},
+		"UnmarkedUndo":   {reason: "and in an undo", live: live("1", "a", time.Second), state: journal.StepDone, careful: true, unmarked: true},
+		"UnmarkedEdited": {reason: "somebody has taken the labels away since: that is an edit", live: live("1", "a", time.Second), noted: true, state: journal.StepDone, careful: true, unmarked: true, moved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &journal.Entry{
 				Record: journal.Record{Unit: migration.Unit{Changes: []migration.Change{{Verb: migration.Patch, Ref: enginetest.Ref("Namespace", "shop"), SideEffects: []migration.Ref{broker}}}}},
 				Chunk:  &journal.Chunk{Created: metav1.NewTime(journaled)}, Steps: []journal.Step{{State: tc.state}},
+			}
+			if tc.marked || tc.unmarked {
+				e.Unit.Changes[0].SideEffectLabels = map[string]string{"made-by": "controller", "for": "shop"}
+				if tc.live.SetLabels(map[string]string{"made-by": "controller"}); tc.marked {
+					tc.live.SetLabels(map[string]string{"made-by": "controller", "for": "shop", "more": "x"})
+				}
 			}
 			if tc.noted {
 				noted := live("1", "a", time.Second)

@@ -215,7 +215,7 @@ func (x *Executor) recordEffects(ctx context.Context, e *journal.Entry, i int) {
 			return
 		}
 		if live := all[ref]; live != nil {
-			x.r.NoteEffect(e, i, x.r.EffectMark(e, ref, live))
+			x.r.NoteMade(e, i, ref, live)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func sees(a *act.Actor, e *journal.Entry, i int, conditions []migration.Conditio
 	return []migration.Condition{{On: on, Text: "what a controller makes", Eval: func(v migration.View) migration.Status {
 		for _, ref := range watched {
 			if live := v.Get(ref.Subject()); live != nil {
-				a.NoteEffect(e, i, a.EffectMark(e, ref, live))
+				a.NoteMade(e, i, ref, live)
 			}
 		}
 		return migration.Status{State: migration.Met}

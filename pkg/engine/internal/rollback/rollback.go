@@ -322,7 +322,7 @@ func (v *Rollback) deleteReappeared(ctx context.Context, e effect) (back *migrat
 			continue
 		}
 		made := live.GetCreationTimestamp()
-		late := !removed && !made.Before(&e.entry.Chunk.Created)
+		late := !removed && !made.Before(&e.entry.Chunk.Created) && e.entry.Unit.Changes[e.change].Makes(live)
 		if !late && (!removed || former != patch.Hash(live, v.r.Recorder.Ignored)) {
 			continue
 		}
