@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -41,9 +39,9 @@ func New(ctx context.Context, root string, major int) (*Helm, error) {
 	h := &Helm{Major: major, Root: root}
 	var err error
 	if major == 2 {
-		h.binary, err = build(ctx, root, "test/helm/v2", "k8s.io/helm/cmd/helm", "helm2")
+		h.binary, err = build(ctx, root, "test/helm/v2", "k8s.io/helm/cmd/helm")
 	} else {
-		h.binary, err = build(ctx, root, "test/helm/v3", fmt.Sprintf("helm.sh/helm/v%d/cmd/helm", major), fmt.Sprintf("helm%d", major))
+		h.binary, err = build(ctx, root, "test/helm/v3", fmt.Sprintf("helm.sh/helm/v%d/cmd/helm", major))
 	}
 	if err != nil {
 		return nil, err
@@ -54,55 +52,13 @@ func New(ctx context.Context, root string, major int) (*Helm, error) {
 // Binary is the path of the program.
 func (h *Helm) Binary() string { return h.binary }
 
-// built are the programs that this process has built, by module and name: to learn that one is up to date takes two seconds of a processor.
-var built struct {
-	sync.Mutex
-	binaries map[string]string
-}
-
 // build builds a program of a module in the repository, and returns where it is.
-func build(ctx context.Context, root, module, program, name string) (string, error) {
-	built.Lock()
-	defer built.Unlock()
-	dir := filepath.Join(root, module)
-	if binary := built.binaries[dir+" "+name]; binary != "" {
-		return binary, nil
-	}
-	binary, err := goBuild(ctx, dir, program, name)
-	if err != nil {
-		return "", fmt.Errorf("cannot build %s: %w", program, err)
-	}
-	if built.binaries == nil {
-		built.binaries = map[string]string{}
-	}
-	built.binaries[dir+" "+name] = binary
-	return binary, nil
-}
-
-func goBuild(ctx context.Context, dir, program, name string) (string, error) {
-	cache, err := kubernetes.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(cache, "bin", name)
-	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
-		return "", err
-	}
-	lock, err := os.OpenFile(binary+".lock", os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	// Other test processes build the same at the same time.
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", dir, "-trimpath", "-ldflags=-s -w -X k8s.io/helm/pkg/version.Version=v2.16.3 -X k8s.io/helm/pkg/version.BuildMetadata=", "-o", binary, program)
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return binary, nil
+func build(ctx context.Context, root, module, program string) (string, error) {
+	return kubernetes.Program{
+		Dir: filepath.Join(root, module), Package: program,
+		Flags: []string{"-trimpath", "-ldflags=-s -w -X k8s.io/helm/pkg/version.Version=v2.16.3 -X k8s.io/helm/pkg/version.BuildMetadata="},
+		Env:   []string{"GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0"},
+	}.Build(ctx)
 }
 
 // Run runs a command of Helm. The output is that of both streams; an error holds

@@ -14,7 +14,7 @@ import (
 // kubeconfig, until stop, and lets each command of h talk to it. It stores releases
 // in ConfigMaps of the namespace, as in Kyma.
 func (h *Helm) StartTiller(ctx context.Context, kubeconfig, namespace string) (stop func(), err error) {
-	binary, err := build(ctx, h.Root, "test/helm/v2", "k8s.io/helm/cmd/tiller", "tiller")
+	binary, err := build(ctx, h.Root, "test/helm/v2", "k8s.io/helm/cmd/tiller")
 	if err != nil {
 		return nil, err
 	}

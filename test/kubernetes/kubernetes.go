@@ -26,7 +26,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -274,45 +273,16 @@ type announcement struct {
 	Knative    string `json:"knative"`
 }
 
-// launcherBinary builds test/kubernetes/build into the cache, where the next test process finds it up to date: to link it takes two
-// seconds of a processor, which is a minute for all packages.
-func launcherBinary(ctx context.Context, root string) (string, error) {
-	cache, err := CacheDir()
-	if err != nil {
-		return "", err
-	}
-	// Two checkouts must not overwrite each other's.
-	checkout := sha256.Sum256([]byte(root))
-	dir := filepath.Join(cache, fmt.Sprintf("launcher-%x", checkout[:6]))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	// Other test processes build the same at the same time.
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", err
-	}
-	binary := filepath.Join(dir, "cluster-launcher")
-	build := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(root, "test", "kubernetes", "build"), "-o", binary, ".")
-	build.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return binary, nil
-}
-
 func (c *ControlPlane) launch(ctx context.Context, o options) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
 	}
-	binary, err := launcherBinary(ctx, root)
+	binary, err := Program{
+		Dir: filepath.Join(root, "test", "kubernetes", "build"), Package: ".", Env: []string{"GOFLAGS=", "GOWORK=off"},
+	}.Build(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot build test/kubernetes/build: %w", err)
+		return err
 	}
 
 	args := []string{"up", "--dir", c.Dir}

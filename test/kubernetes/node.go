@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,12 +51,9 @@ func (c *ControlPlane) Push(ctx context.Context, image, pkg string, flags ...str
 	if err != nil {
 		return "", fmt.Errorf("cannot push %s: %w", image, err)
 	}
-	binary := filepath.Join(c.Dir, "images", programOf(pkg))
-	args := append([]string{"build", "-C", root, "-trimpath", "-ldflags", "-s -w", "-o", binary}, flags...)
-	build := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cannot build %s: %w\n%s", pkg, err, out)
+	binary, err := Program{Dir: root, Package: pkg, Flags: append([]string{"-trimpath", "-ldflags", "-s -w"}, flags...), Env: []string{"CGO_ENABLED=0"}}.Build(ctx)
+	if err != nil {
+		return "", err
 	}
 	push := exec.CommandContext(ctx, c.launcher.binary, "push", "--registry", c.Registry, "--image", image, binary)
 	var said tail

@@ -1,0 +1,84 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// Program is one that a test runs.
+type Program struct {
+	// Dir is that of its module, and Package as go build takes it there.
+	Dir, Package string
+	// Flags are for go build, Env is added to its environment.
+	Flags, Env []string
+}
+
+// programs are those that this process has built: to learn that one is up to date takes two seconds of a processor.
+var programs struct {
+	sync.Mutex
+	built map[string]string
+}
+
+// Build builds the program into the cache, once in the life of the process, and returns its path. The next process finds it up to date,
+// and links nothing.
+func (p Program) Build(ctx context.Context) (string, error) {
+	// Two checkouts, or the kinds of build, must not overwrite each other. An overlay is a temporary file.
+	flags := slices.Clone(p.Flags)
+	if i := slices.Index(flags, "-overlay"); i >= 0 {
+		flags = slices.Delete(flags, i+1, i+2)
+	}
+	variant := sha256.Sum256(fmt.Appendf(nil, "%s %s %q %q", p.Dir, p.Package, flags, p.Env))
+	key := fmt.Sprintf("bin-%x", variant[:6])
+	programs.Lock()
+	defer programs.Unlock()
+	if path := programs.built[key]; path != "" {
+		return path, nil
+	}
+	path, err := p.build(ctx, key)
+	if err != nil {
+		return "", fmt.Errorf("cannot build %s: %w", p.Package, err)
+	}
+	if programs.built == nil {
+		programs.built = map[string]string{}
+	}
+	programs.built[key] = path
+	return path, nil
+}
+
+func (p Program) build(ctx context.Context, key string) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, key)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	// Other test processes build the same at the same time.
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, programOf(p.Package))
+	if p.Package == "." {
+		path = filepath.Join(dir, filepath.Base(p.Dir))
+	}
+	args := append([]string{"build", "-C", p.Dir, "-o", path}, p.Flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, p.Package)...)
+	cmd.Env = append(os.Environ(), p.Env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+}
