@@ -172,6 +172,7 @@ func check(s *Schedule) []string {
 		c.exit(p)
 		c.happened(p)
 		c.limits(p)
+		c.causes(p)
 	}
 	for _, l := range c.losses {
 		name := l.kind + " " + strings.TrimPrefix(l.key.Namespace+"/"+l.key.Name, "/")

@@ -39,6 +39,8 @@ type Schedule struct {
 	haste *deed
 	// pressure is where time passes.
 	pressure pressure
+	// hurried: see hurry.
+	hurried bool
 
 	place       Place
 	users       map[string]*user
@@ -164,6 +166,7 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 	s.press()
 	s.rush(r)
 	s.restrict()
+	s.hurry()
 	return s
 }
 
@@ -499,6 +502,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	s.limited(p, client)
 	s.alter(p, client)
 	opts := p.opts
+	s.hurries(client, &opts)
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
 	opts.Log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &p.log, zapcore.WarnLevel))
 	if s.World.Quick {
