@@ -1,12 +1,10 @@
 package charts
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,28 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
-
-var buildOverlay = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "overlay-")
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(dir, "overlay")
-	out, err := exec.Command("go", "build", "-C", "../../..", "-o", binary, "./charts/overlay").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("cannot build the overlay: %w\n%s", err, out)
-	}
-	return binary, nil
-})
 
 func tryOverlay(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	binary, err := buildOverlay()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd := exec.CommandContext(t.Context(), suite.BuildPlain(t, "./charts/overlay"), args...)
 	cmd.Dir = "../../.."
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -224,7 +224,7 @@ func (o outcome) want(t *testing.T, code int, parts ...string) {
 // tool runs eventmesh-migrate on the cluster, as a process of its own.
 func tool(t *testing.T, args ...string) outcome {
 	t.Helper()
-	return called(t, suite.Build(t, binary), "", args...)
+	return called(t, suite.BuildPlain(t, binary), "", args...)
 }
 
 func called(t *testing.T, program, dir string, args ...string) outcome {

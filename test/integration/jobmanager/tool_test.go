@@ -418,7 +418,7 @@ func TestExamples(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		out := called(t, suite.Build(t, binary), dir, args...)
+		out := called(t, suite.BuildPlain(t, binary), dir, args...)
 		// What a command finds is its own affair; how it was called is ours.
 		if out.code == migration.ExitUsage || out.code < 0 {
 			t.Errorf("%s: %q: exit code %d\n%s", from, example, out.code, out.stderr)
