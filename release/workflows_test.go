@@ -67,8 +67,40 @@ func TestWorkflows(t *testing.T) {
 	if len(targets) == 0 || !strings.Contains(all.String(), ".ci/run") || !strings.Contains(all.String(), "go run ./release verify") {
 		t.Errorf("the workflows run neither make release nor .ci/run:\n%s", &all)
 	}
-	if _, err := os.Stat("../.ci/run"); err != nil {
-		t.Error(err)
+}
+
+// TestEachPartOfCIHasAJob: what .ci/run knows, and what it runs without an argument.
+func TestEachPartOfCIHasAJob(t *testing.T) {
+	var workflow struct {
+		Jobs map[string]struct {
+			Strategy struct {
+				Matrix struct{ Part []string }
+			}
+		}
+	}
+	parsed(t, "../.github/workflows/test.yml", &workflow)
+	jobs := workflow.Jobs["part"].Strategy.Matrix.Part
+	slices.Sort(jobs)
+	script, err := os.ReadFile("../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []string
+	for _, part := range regexp.MustCompile(`(?m)^part_([a-z0-9]+)\(\)`).FindAllStringSubmatch(string(script), -1) {
+		parts = append(parts, part[1])
+	}
+	slices.Sort(parts)
+	if diff := cmp.Diff(parts, jobs); diff != "" || len(parts) == 0 {
+		t.Errorf("jobs of the workflow (-in .ci/run +in test.yml):\n%s", diff)
+	}
+	all := regexp.MustCompile(`(?m)^  set -- (.*)$`).FindStringSubmatch(string(script))
+	if all == nil {
+		t.Fatal(".ci/run does not say what it runs without an argument")
+	}
+	ran := append(strings.Fields(all[1]), "unit") // "test" has it, too
+	slices.Sort(ran)
+	if diff := cmp.Diff(parts, ran); diff != "" {
+		t.Errorf("without an argument, .ci/run runs (-parts +it runs):\n%s", diff)
 	}
 }
 
