@@ -65,12 +65,13 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	go test -short ./pkg/engine/... # some of them with the clock of testing/synctest, and without the race detector
 	@status=0; \
 	($(PROCESSTEST) -timeout 25m $(PROCESSES)) & processes=$$!; \
-	$(GOTEST) -p 1 -vet=off -timeout 25m $(LONGEST) $$(go list ./... | grep -vxF -f <(go list $(PROCESSES))) || status=$$?; \
+	$(GOTEST) -p 1 -vet=off -timeout 25m $(LONGEST) || status=$$?; \
+	$(GOTEST) -p 2 -vet=off -timeout 25m $$(go list ./... | grep -vxF -f <(go list $(PROCESSES) $(LONGEST))) || status=$$?; \
 	wait $$processes || status=$$?; exit $$status
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
 # These tests only start programs. Three of all packages run at once: one alone keeps two processors busy for three
-# quarters of its time. The programs have the race detector where they are the subject; the tests, whose stand-ins and snapshots would
+# quarters of its time. Of the short ones two run at once: the others have mostly ended then. The programs have the race detector where they are the subject; the tests, whose stand-ins and snapshots would
 # take a third of the time with it, do not: those have tests of their own (decisions 0961 and 1381). They run beside the
 # others, the longest first. Vet is in make verify.
 # Those of release compress, which takes ten times as long with it.
