@@ -71,9 +71,9 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
 # These tests only start programs. Three of all packages run at once: one alone keeps two processors busy for three
-# quarters of its time. Of the short ones two run at once: the others have mostly ended then. The programs have the race detector where they are the subject; the tests, whose stand-ins and snapshots would
-# take a third of the time with it, do not: those have tests of their own (decisions 0961 and 1381). They run beside the
-# others, the longest first. Vet is in make verify.
+# quarters of its time. Of the short ones two run at once: these here have mostly ended then. The programs have the race detector
+# where they are the subject; the tests, whose stand-ins and snapshots would take a third of the time with it, do not: those have
+# tests of their own (decisions 0961 and 1381). They run beside the others, the longest first. Vet is in make verify.
 # Those of release compress, which takes ten times as long with it.
 # charts/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
 # takes up to ten times as long with the race detector.
