@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -56,7 +57,12 @@ func main() {
 	}
 	if options.JetStream && options.StoreDir != "" {
 		size := uint64(max(0, options.JetStreamMaxStore)) / 9 * 10 // the chart allows nine tenths
-		go (&volume{dir: options.StoreDir, size: size, stat: syscall.Statfs, write: create}).watch(s, options.Accounts, options.Cluster.Port != 0)
+		v := &volume{dir: options.StoreDir, size: size, stat: syscall.Statfs, write: create}
+		go func() {
+			fmt.Fprintln(os.Stderr, v.watch(s, options.Accounts, options.Cluster.Port != 0))
+			time.AfterFunc(endWithin, func() { os.Exit(1) })
+			s.Shutdown()
+		}()
 	}
 	s.WaitForShutdown()
 }

@@ -118,13 +118,14 @@ func (v *volume) look() (limits server.JetStreamAccountLimits, err error) {
 }
 
 // watch looks after the volume as long as the process runs. A reload of the configuration sets the limits of accounts, so they are set each time.
-// several: there are other servers.
-func (v *volume) watch(s *server.Server, accounts []*server.Account, several bool) {
+// several: there are other servers. It returns why the process has to end.
+func (v *volume) watch(s *server.Server, accounts []*server.Account, several bool) string {
 	if len(accounts) == 0 {
 		accounts = []*server.Account{s.GlobalAccount()}
 	}
 	var tried time.Time
-	for now := range time.Tick(watchEvery) {
+	for tick := time.Tick(watchEvery); ; {
+		now := <-tick
 		was, failed := v.closed, v.failed
 		if now.Sub(tried) >= writeEvery {
 			tried = now
@@ -136,10 +137,7 @@ func (v *volume) watch(s *server.Server, accounts []*server.Account, several boo
 		// A server that hands over takes no connections, and ends by itself.
 		enabled := s.JetStreamEnabled() || !s.ReadyForConnections(time.Millisecond)
 		if why := v.ends(now, enabled, several); why != "" {
-			fmt.Fprintln(os.Stderr, why)
-			time.AfterFunc(endWithin, func() { os.Exit(1) })
-			s.Shutdown()
-			return
+			return why
 		}
 		limits, err := v.look()
 		if err != nil {

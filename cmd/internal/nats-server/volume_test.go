@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -124,13 +125,13 @@ func TestJetStreamThatWasDisabled(t *testing.T) {
 	if ready, live := answers("readinessProbe"), answers("livenessProbe"); ready != http.StatusServiceUnavailable || live != http.StatusOK {
 		t.Errorf("without JetStream: ready %d, live %d", ready, live)
 	}
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		(&volume{dir: dir, stat: syscall.Statfs, write: create}).watch(s, nil, false)
-	}()
+	ends := make(chan string, 1)
+	go func() { ends <- (&volume{dir: dir, stat: syscall.Statfs, write: create}).watch(s, nil, false) }()
 	select {
-	case <-watched:
+	case why := <-ends:
+		if !strings.HasPrefix(why, "JetStream is disabled") {
+			t.Errorf("the server ends: %q", why)
+		}
 	case <-time.After(30 * time.Second):
 		t.Error("the server goes on without JetStream")
 	}
