@@ -2,13 +2,11 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -92,16 +90,4 @@ func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: purgeAgain}, nil
 	}
 	return reconcile.Result{}, nil
-}
-
-// filtersOf are the filters of a consumer that is about to be deleted; none if there is no consumer.
-func filtersOf(ctx context.Context, js jetstream.JetStream, consumer string) ([]string, error) {
-	switch is, err := js.Consumer(ctx, backend.Stream, consumer); {
-	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	default:
-		return stream.Filters(is.CachedInfo().Config), nil
-	}
 }

@@ -263,7 +263,7 @@ func resume(ctx context.Context, lock *fence.Fence, js jetstream.JetStream, cons
 	return nil
 }
 
-// discard deletes the consumer of a former Subscription of the same name, which lost its finalizer: its events are not those of this one.
+// discard deletes a consumer, if this process still leads: reading it took time.
 func discard(ctx context.Context, lock *fence.Fence, js jetstream.JetStream, consumer string) error {
 	if err := lock.Check(); err != nil {
 		return err
@@ -285,6 +285,13 @@ func (c *Controller) noConsumer(err error) error {
 // deleted deletes what was made for a Subscription that is being deleted.
 func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscription) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
+	// A cache may be late, that of a new leader above all: by now there may be another Subscription of this name, with what it needs.
+	switch uid, err := uidOf(ctx, c.live, key); {
+	case err != nil:
+		return reconcile.Result{}, err
+	case uid != "" && uid != s.UID:
+		return reconcile.Result{}, nil // the watch tells of it soon
+	}
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
 	// The finalizer is not what says that there are Triggers: somebody else may have removed it.
@@ -297,7 +304,7 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 	if !controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
 		return reconcile.Result{}, nil
 	}
-	if err := c.deleteConsumer(ctx, key); err != nil {
+	if err := c.deleteConsumer(ctx, key, s.UID); err != nil {
 		if left := deletionLimit - time.Since(s.DeletionTimestamp.Time); left > 0 {
 			c.log.Info("cannot delete the consumer of a Subscription yet", zap.Stringer("subscription", key), zap.Error(err))
 			if c.link.connected() {
@@ -329,22 +336,33 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	if !leftover && !c.triggers.Has(key) {
 		return nil
 	}
-	is := &metav1.PartialObjectMetadata{}
-	is.SetGroupVersionKind(eventingv1alpha2.GroupVersion.WithKind("Subscription"))
-	switch err := c.live.Get(ctx, key, is); {
-	case err == nil:
-		return nil // the watch tells of it soon
-	case !apierrors.IsNotFound(err):
+	switch uid, err := uidOf(ctx, c.live, key); {
+	case err != nil:
 		return err // the next sweep finds it again
+	case uid != "":
+		return nil // the watch tells of it soon
 	}
 	if err := c.triggers.Delete(ctx, key); err != nil || !leftover {
 		return err
 	}
-	if err := c.deleteConsumer(ctx, key); err != nil {
+	if err := c.deleteConsumer(ctx, key, ""); err != nil {
 		return err
 	}
 	c.log.Info("deleted the consumer of a Subscription that is gone", zap.Stringer("subscription", key))
 	return nil
+}
+
+// uidOf asks the API server itself for the UID of a Subscription; "" if there is none.
+func uidOf(ctx context.Context, live client.Reader, key types.NamespacedName) (types.UID, error) {
+	is := &metav1.PartialObjectMetadata{}
+	is.SetGroupVersionKind(eventingv1alpha2.GroupVersion.WithKind("Subscription"))
+	switch err := live.Get(ctx, key, is); {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("cannot read Subscription %s: %w", key, err)
+	}
+	return is.UID, nil
 }
 
 // undo deletes what was made for a Subscription when no backend serves any more. Without NATS, there is nothing left of it.
@@ -354,13 +372,14 @@ func (c *Controller) undo(ctx context.Context, s *eventingv1alpha2.Subscription)
 	if !controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
 		return nil
 	}
-	if err := c.deleteConsumer(ctx, key); err != nil {
+	if err := c.deleteConsumer(ctx, key, s.UID); err != nil {
 		c.log.Info("cannot delete the consumer of a Subscription: it goes with the stream", zap.Stringer("subscription", key), zap.Error(err))
 	}
 	return c.patchFinalizer(ctx, s, controllerutil.RemoveFinalizer)
 }
 
-func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedName) error {
+// deleteConsumer deletes the consumer of the Subscription with a UID; "" is any: there is no Subscription of this name.
+func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedName, uid types.UID) error {
 	c.mu.Lock()
 	none := c.state.known && c.state.backends.NATS == nil
 	delete(c.made, key)
@@ -372,17 +391,18 @@ func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedNam
 	if err != nil {
 		return err
 	}
-	if err := c.lock.Check(); err != nil {
-		return err
-	}
 	name := backend.ConsumerName(key.Namespace, key.Name)
-	filters, err := filtersOf(ctx, js, name)
+	var is jetstream.ConsumerConfig
+	found, err := js.Consumer(ctx, backend.Stream, name)
 	if err == nil {
-		err = js.DeleteConsumer(ctx, backend.Stream, name)
+		if is = found.CachedInfo().Config; uid != "" && stream.OfAnother(is, string(uid)) {
+			return nil // that of a later Subscription of this name
+		}
+		err = discard(ctx, c.lock, js, name)
 	}
 	switch {
 	case err == nil:
-		c.purges.later(false, filters...)
+		c.purges.later(false, stream.Filters(is)...)
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil
 	}
