@@ -2,7 +2,9 @@ package dependency
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -62,18 +64,59 @@ func (ob *Observer) resources(ctx context.Context, version schema.GroupVersion) 
 	return list, err
 }
 
-func (ob *Observer) presence(ctx context.Context, r Requirement, dep *Dependency, now time.Time) error {
-	served := false
-	list, err := ob.resources(ctx, r.kind.GroupVersion())
+// served are those of some resources that a version has. That the API server does not know the version is an answer.
+func (ob *Observer) served(ctx context.Context, version schema.GroupVersion, resources ...string) (are []string, err error) {
+	list, err := ob.resources(ctx, version)
 	switch {
-	case err == nil:
-		served = slices.ContainsFunc(list.APIResources, func(a metav1.APIResource) bool { return a.Name == r.resource })
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("cannot discover %s: %w", r.kind.GroupVersion(), err)
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot discover %s: %w", version, err)
 	}
+	for _, a := range list.APIResources {
+		if slices.Contains(resources, a.Name) {
+			are = append(are, a.Name)
+		}
+	}
+	return are, nil
+}
+
+// pauses are those before a resource is asked for again that is defined and not served: one "not found" proves nothing. An API server may just have
+// started, and of several, one may not know a definition yet.
+var pauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond}
+
+// patiently asks until it is certain, and after the last pause takes what it was told.
+func patiently(ctx context.Context, ask func() (certain bool, err error)) error {
+	for _, pause := range pauses {
+		if certain, err := ask(); certain || err != nil {
+			return err
+		}
+		if err := k8sutil.Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+	_, err := ask()
+	return err
+}
+
+func (ob *Observer) presence(ctx context.Context, r Requirement, dep *Dependency, now time.Time) error {
+	before := *dep
+	return patiently(ctx, func() (bool, error) {
+		*dep = before
+		return ob.look(ctx, r, dep, now)
+	})
+}
+
+// look is certain unless a definition is established, and what it defines is not served.
+func (ob *Observer) look(ctx context.Context, r Requirement, dep *Dependency, now time.Time) (certain bool, err error) {
+	are, err := ob.served(ctx, r.kind.GroupVersion(), r.resource)
+	if err != nil {
+		return false, err
+	}
+	served := len(are) > 0
 	own := r.kind.Group == eventingv1alpha2.GroupVersion.Group
 	if served && !own {
-		return nil
+		return true, nil
 	}
 	var crd apiextensionsv1.CustomResourceDefinition
 	err = ob.Reader.Get(ctx, client.ObjectKey{Name: r.CRD()}, &crd)
@@ -82,9 +125,9 @@ func (ob *Observer) presence(ctx context.Context, r Requirement, dep *Dependency
 		if !served {
 			dep.Presence = Absent
 		}
-		return nil
+		return true, nil
 	case err != nil:
-		return fmt.Errorf("cannot read CustomResourceDefinition %s: %w", r.CRD(), err)
+		return false, fmt.Errorf("cannot read CustomResourceDefinition %s: %w", r.CRD(), err)
 	}
 	var definition *apiextensionsv1.CustomResourceDefinitionVersion
 	for i, v := range crd.Spec.Versions {
@@ -107,8 +150,9 @@ func (ob *Observer) presence(ctx context.Context, r Requirement, dep *Dependency
 		dep.Presence = Soon
 	default:
 		dep.Presence = Absent
+		return !established(&crd), nil
 	}
-	return nil
+	return true, nil
 }
 
 // reportsBackends tells whether a Subscription has status.backends. That of Kyma's own operator has not, and the API server would drop it.
@@ -120,6 +164,12 @@ func reportsBackends(v *apiextensionsv1.CustomResourceDefinitionVersion) bool {
 	return ok
 }
 
+func established(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
+	})
+}
+
 func recentlyEstablished(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) bool {
 	for _, c := range crd.Status.Conditions {
 		if c.Type == apiextensionsv1.Established {
@@ -129,22 +179,50 @@ func recentlyEstablished(crd *apiextensionsv1.CustomResourceDefinition, now time
 	return now.Sub(crd.CreationTimestamp.Time) < discoveryLimit // it is not established yet
 }
 
-// Mesh tells whether the kinds of the mesh are served, so that there can be objects of them.
-func (ob *Observer) Mesh(ctx context.Context) (bool, error) {
-	list, err := ob.resources(ctx, Broker.GroupVersion())
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("cannot discover %s: %w", Broker.GroupVersion(), err)
-	}
-	served := 0
-	for _, r := range list.APIResources {
-		if r.Name == "brokers" || r.Name == "triggers" {
-			served++
+// Mesh tells whether the kinds of the mesh are served, so that there can be objects of them. A kind that is defined and not served is an error: its
+// objects are there, and carry events.
+func (ob *Observer) Mesh(ctx context.Context) (is bool, err error) {
+	wanted := map[string]schema.GroupVersionKind{"brokers": Broker, "triggers": Trigger}
+	var away error
+	err = patiently(ctx, func() (bool, error) {
+		are, err := ob.served(ctx, Broker.GroupVersion(), slices.Sorted(maps.Keys(wanted))...)
+		if err != nil {
+			return false, err
 		}
+		is, away = len(are) == len(wanted), nil
+		for _, resource := range slices.Sorted(maps.Keys(wanted)) {
+			if !slices.Contains(are, resource) && away == nil {
+				if away, err = ob.away(ctx, wanted[resource], resource); err != nil {
+					return false, err
+				}
+			}
+		}
+		return away == nil, nil
+	})
+	return is, errors.Join(err, away)
+}
+
+// Subscriptions is an error if the API server has answered that it does not serve Subscriptions, and their definition is there, and so may they be.
+func (ob *Observer) Subscriptions(ctx context.Context) error {
+	away, err := ob.away(ctx, Requirements[0].kind, Requirements[0].resource)
+	return errors.Join(err, away)
+}
+
+// away is why objects of a kind that is not served may be there nevertheless; nil if they cannot be.
+func (ob *Observer) away(ctx context.Context, kind schema.GroupVersionKind, resource string) (why, err error) {
+	name := resource + "." + kind.Group
+	var crd apiextensionsv1.CustomResourceDefinition
+	switch err := ob.Reader.Get(ctx, client.ObjectKey{Name: name}, &crd); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot read CustomResourceDefinition %s: %w", name, err)
 	}
-	return served == 2, nil
+	if !slices.ContainsFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == kind.Version }) {
+		return nil, nil
+	}
+	return fmt.Errorf("the API server does not serve %s %s now, although CustomResourceDefinition %s has it: objects of it may carry events, so nothing is changed. "+
+		"Next: kubectl describe customresourcedefinitions.apiextensions.k8s.io %s", kind.GroupVersion(), kind.Kind, name, name), nil
 }
 
 // StorageClass says whether the StorageClass of new volumes is there; "" is the default one.

@@ -190,8 +190,11 @@ func (ob *observer) subscriptions(ctx context.Context, w *decide.World) error {
 	for {
 		err := ob.reader.List(ctx, &list, client.Limit(page), client.Continue(list.Continue))
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || discoveryFailed(err) {
-			w.Subscriptions = nil // a kind that is not served has no objects
-			return nil
+			w.Subscriptions = nil // a kind that is not defined has no objects
+			if len(w.Ours) == 0 {
+				return nil // nothing takes events
+			}
+			return ob.needs.Subscriptions(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot list Subscriptions: %w", err)
