@@ -523,7 +523,7 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 		}
 		begun[e.Unit.ID] = begun[e.Unit.ID] || e.AnyBegun()
 	}
-	wanted := wantedBy(plan)
+	wanted := journal.Wanted(plan)
 	// What this job has made, and the plan wants to be another object.
 	stays := map[migration.Ref]bool{}
 	for _, e := range journaled {
@@ -577,35 +577,29 @@ func (r *run) merge(ctx context.Context, plan *migration.Plan) (execute.Todo, er
 			}
 		}
 	}
+	var postponed []migration.Unit
 	for _, u := range plan.Units {
 		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(ch migration.Change) bool {
 			return ch.Writes() && goOn[journal.ChangeKey{Verb: ch.Verb, Ref: ch.Ref}]
 		})
 		switch {
 		case known[u.ID], slices.ContainsFunc(u.Changes, func(ch migration.Change) bool { return stays[ch.Ref] }):
+			if u.Writes() {
+				postponed = append(postponed, u)
+			}
 		case u.Writes():
 			t.Units = append(t.Units, u)
 		case len(u.Changes) > 0 && !covered[u.Changes[0].Ref]:
 			t.Waits = append(t.Waits, u)
 		}
 	}
+	t.Units = execute.Postpone(t.Units, postponed, r.Findings)
 	for _, u := range plan.Last {
 		if !known[u.ID] {
 			t.Last = append(t.Last, u)
 		}
 	}
 	return t, nil
-}
-
-func wantedBy(plan *migration.Plan) map[journal.ChangeKey]*migration.Change {
-	wanted := map[journal.ChangeKey]*migration.Change{}
-	for i := range plan.Units {
-		for j := range plan.Units[i].Changes {
-			ch := &plan.Units[i].Changes[j]
-			wanted[journal.ChangeKey{Verb: ch.Verb, Ref: ch.Ref}] = ch
-		}
-	}
-	return wanted
 }
 
 // sameObject says whether two plans want the same object.

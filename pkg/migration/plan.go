@@ -216,7 +216,8 @@ type Unit struct {
 	// Follows are the IDs of units that are the reason for this one. It begins when all of
 	// them have ended, and is left if one of them was left. A run that finishes an interrupted
 	// one still does it if each of them was made or goes on, also if no plan shows any
-	// more that it is to be done.
+	// more that it is to be done; and postpones it if one of them goes on as the interrupted
+	// run began it, without a change that the plan of now gives it.
 	Follows []string `json:"follows,omitempty"`
 }
 

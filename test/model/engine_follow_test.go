@@ -23,6 +23,8 @@ type bus struct {
 	looks time.Duration
 	// expand: a unit first makes a trigger.
 	expand bool
+	// unready: the trigger that is there is to be waited for.
+	unready bool
 	// patience is how long the channel's last subscriber may take to go.
 	patience time.Duration
 }
@@ -49,8 +51,11 @@ func (b *bus) plan() *migration.Plan {
 		}
 		u := unit(link, migration.Change{Verb: migration.Await, Ref: ref("controller")}, guarded(b.s.deletion(link)))
 		u.Independent = true
-		if b.expand && b.s.get(trigger) == nil {
+		switch {
+		case b.expand && b.s.get(trigger) == nil:
 			u.ID, u.Changes = trigger, append([]migration.Change{b.s.creation(trigger)}, u.Changes...)
+		case b.unready:
+			u.ID = trigger
 		}
 		after := unit(channel, migration.Change{Verb: migration.Await, Ref: ref(channel)}, guarded(b.s.deletion(channel)))
 		after.Independent, after.Follows = true, []string{u.ID}
@@ -154,6 +159,22 @@ func TestEngineFollowers(t *testing.T) {
 		b.unwanted[0] = true
 		want(t, s.with(s.server.Client("second"), limits(30*time.Second, 50)).Run(t.Context(), b.job()), migration.Succeeded)
 		b.leaves("channel-0", "link-0")
+	})
+	bubble(t, "BegunWithout", func(t *testing.T, s *sandbox) {
+		// Killed when the trigger was made, by a run that was not to delete the link: what goes on is the unit of that run, and nobody
+		// deletes the link. On a979837 the channel waited for that, and the run was rolled back.
+		b := newBus(s, 2)
+		b.expand, b.unready = true, true
+		s.killed(&scripted{plan: func() *migration.Plan {
+			return &migration.Plan{Units: []migration.Unit{unit("trigger-0", s.creation("trigger-0"))}}
+		}}, true, call("create", "trigger-0"))
+		r := s.with(s.server.Client("second"), limits(30*time.Second, 50)).Run(t.Context(), b.job())
+		want(t, r, migration.DeferredResult)
+		b.leaves("channel-0", "link-0")
+		mustSay(t, r, migration.Deferred, "an interrupted run began trigger-0 without that")
+		mustSay(t, r, migration.Deferred, "it follows from trigger-0, which is not done either")
+		want(t, s.run("third", b.job()), migration.Succeeded)
+		b.leaves()
 	})
 	for name, edit := range map[string]string{"NotStopped": `{"data":{"replicas":"3"}}`, "NotStoppedInTime": `{"data":{"replicas":"3"}}`} {
 		bubble(t, name, func(t *testing.T, s *sandbox) {

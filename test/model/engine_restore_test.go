@@ -129,15 +129,7 @@ func TestUndoAnotherNamespace(t *testing.T) {
 				want(t, s.run("first", job), migration.Succeeded)
 				s.server.Deny(nil)
 				time.Sleep(2 * time.Second)
-				shop := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
-				if err := shop.Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Minute)
-				again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop"}}}
-				if _, err := shop.Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				s.another("shop")
 				r := s.undo(job)
 				want(t, r, migration.PartlyRestored)
 				mustSay(t, r, migration.Error, another)
@@ -146,6 +138,46 @@ func TestUndoAnotherNamespace(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRunAnotherNamespace: a run that goes on does not create what an interrupted one had deleted in a namespace that somebody has deleted and
+// created again. On a979837 it did.
+func TestRunAnotherNamespace(t *testing.T) {
+	for name, verb := range map[string]migration.Verb{"Create": migration.Create, "Recreate": migration.Recreate} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, newSinkSandbox, func(t *testing.T, s *sandbox) {
+				u := unit("victim", migration.Change{Verb: migration.Delete, Ref: sinkRef("victim")}, migration.Change{Verb: verb, Ref: sinkRef("victim"), Object: newSink("victim", "http://new")})
+				u.Commit = true
+				s.killed(fixed(u), true, call("delete", "victim"))
+				s.another("shop")
+				r := s.run("second", fixed())
+				want(t, r, migration.PartlyRestored)
+				if len(says(r, "cannot be restored: its namespace shop was deleted and created again")) == 0 {
+					t.Errorf("it does not say why: %+v", r.Findings)
+				}
+				if left := s.endpoints(); len(left) != 0 {
+					t.Errorf("created %v", left)
+				}
+				if s.phases() != "rolled-back" {
+					t.Errorf("the journal is %q", s.phases())
+				}
+			})
+		})
+	}
+}
+
+// another deletes a namespace, and creates another one of its name.
+func (s *sandbox) another(name string) {
+	s.t.Helper()
+	all := s.user.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	if err := all.Delete(s.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	time.Sleep(time.Minute)
+	again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	if _, err := all.Create(s.t.Context(), again, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
 	}
 }
 

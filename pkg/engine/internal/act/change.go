@@ -209,6 +209,9 @@ func (a *Actor) create(ctx context.Context, e *journal.Entry, i int) (string, er
 	if e.Steps[i].Made {
 		return a.stillMade(ctx, ch.Ref, mark)
 	}
+	if err := a.Namespaces.sameAsDeleted(ctx, e, i); err != nil {
+		return "", err
+	}
 	annotations := obj.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}

@@ -43,6 +43,9 @@ func (a *Actor) recreate(ctx context.Context, e *journal.Entry, i int) (string, 
 	if obj == nil {
 		return migration.ChangeUnchanged, nil // there was nothing to delete
 	}
+	if err := a.Namespaces.sameAsDeleted(ctx, e, i); err != nil {
+		return "", err
+	}
 	created, existed, err := a.Writer.Recreate(ctx, e.Unit.Changes[i].Ref, obj, a.Recorder.Beginning(e, i))
 	if err != nil {
 		return "", err

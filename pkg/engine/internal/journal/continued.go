@@ -36,3 +36,15 @@ func (rec *Recorder) Continued(journaled []*Entry, wanted map[ChangeKey]*migrati
 	}
 	return continues
 }
+
+// Wanted are the changes of a plan.
+func Wanted(plan *migration.Plan) map[ChangeKey]*migration.Change {
+	wanted := map[ChangeKey]*migration.Change{}
+	for i := range plan.Units {
+		for j := range plan.Units[i].Changes {
+			ch := &plan.Units[i].Changes[j]
+			wanted[ChangeKey{Verb: ch.Verb, Ref: ch.Ref}] = ch
+		}
+	}
+	return wanted
+}

@@ -76,7 +76,7 @@ func (v *Rollback) recreateOnce(ctx context.Context, e *journal.Entry, i int) (m
 		}
 	}
 	if live == nil {
-		if err := sameNamespace(ctx, v, e, i); err != nil {
+		if err := v.r.Namespaces.Same(ctx, e, i); err != nil {
 			return false, err
 		}
 		if err := v.betweenDeleteAndCreate(ctx, e, i+1, again); err != nil {
@@ -152,8 +152,6 @@ type Rollback struct {
 	unsure    int
 	protector protectorAnswer
 	objects   objects
-	// namespaces are those of now.
-	namespaces *act.Namespaces
 
 	mu sync.Mutex
 	// Unrestored counts changes that stay though they should have gone, forGood
@@ -202,7 +200,7 @@ const (
 // New returns a rollback that has undone nothing yet.
 func New(a *act.Actor, w *wait.Waiter, careful bool) *Rollback {
 	return &Rollback{
-		r: a, waiter: w, careful: careful, objects: objects{w: a.Writer}, namespaces: a.Namespaces.Afresh(), protector: protectorAnswer{turn: make(chan struct{}, 1)},
+		r: a, waiter: w, careful: careful, objects: objects{w: a.Writer}, protector: protectorAnswer{turn: make(chan struct{}, 1)},
 		removed: map[migration.Ref]string{}, others: map[types.UID]bool{}, versions: map[migration.Ref]string{},
 	}
 }
@@ -810,7 +808,7 @@ func (v *Rollback) restoreDeleted(ctx context.Context, e *journal.Entry, i int) 
 		}
 		return "", v.waitRestored(ctx, ch)
 	}
-	if err := sameNamespace(ctx, v, e, i); err != nil {
+	if err := v.r.Namespaces.Same(ctx, e, i); err != nil {
 		return "", err
 	}
 	var differ []string
@@ -848,27 +846,6 @@ func notAsBefore(ref migration.Ref, what string, fields []string) error {
 		return nil
 	}
 	return &write.ChangedError{Ref: ref, Problem: what + ", and is not as it was before: it differs in " + act.Fields(fields) + "; the journal keeps the former one"}
-}
-
-// sameNamespace refuses to restore a deleted object into another namespace of the same name: that
-// has another owner, or other contents, and who deleted the former one deleted the object with it.
-// Without the UID, which journals of earlier builds and of jobs that may not read it lack, a
-// namespace that is younger than the journal is another one.
-func sameNamespace(ctx context.Context, v *Rollback, e *journal.Entry, i int) error {
-	ref, was := e.Unit.Changes[i].Ref, e.Pre[i].NamespaceUID
-	now, ok := v.namespaces.Of(ctx, ref.Namespace)
-	problem := ""
-	switch {
-	case !ok:
-	case was != "" && was != now.UID:
-		problem = fmt.Sprintf("the former one had the UID %s, that of now has %s", was, now.UID)
-	case was == "" && !e.Chunk.Created.IsZero() && now.Created.After(e.Chunk.Created.Time):
-		problem = fmt.Sprintf("that of now has the UID %s, and was created after the journal", now.UID)
-	}
-	if problem == "" {
-		return nil
-	}
-	return &write.ChangedError{Ref: ref, ForGood: true, Problem: "cannot be restored: its namespace " + ref.Namespace + " was deleted and created again; " + problem}
 }
 
 // goneForGood makes the answer that a namespace is gone one that another attempt cannot
