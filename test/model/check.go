@@ -19,8 +19,11 @@ import (
 const freshFor = 2*time.Second + 150*time.Millisecond
 
 func (c *checker) freshFor() time.Duration {
-	if c.s.World.Quick {
+	switch {
+	case c.s.World.Quick:
 		return freshFor + 2*time.Second
+	case c.s.costly():
+		return freshFor + dear // what reading took is added
 	}
 	return freshFor
 }
@@ -151,6 +154,8 @@ func check(s *Schedule) []string {
 		switch {
 		case isRun(w.Actor):
 			c.runWrites(w, r)
+		case w.Key.Plural == "namespaces" && begins(w):
+			delete(c.purged, w.Key.Name) // what is in it goes with it
 		case w.Actor == "controllers" || w.Actor == "gc":
 			c.cascades(w, r)
 		}
@@ -173,6 +178,10 @@ func check(s *Schedule) []string {
 		c.happened(p)
 		c.limits(p)
 		c.causes(p)
+		c.follows(p)
+	}
+	for _, p := range s.ran {
+		c.shares(p)
 	}
 	for _, l := range c.losses {
 		name := l.kind + " " + strings.TrimPrefix(l.key.Namespace+"/"+l.key.Name, "/")
@@ -314,6 +323,7 @@ func (c *checker) creates(w Write, r *record) {
 		}
 		c.fail("(i) version %d: %s creates %s for an endpoint that its Source has not had since the plan was made at %s: %v", w.Version, w.Actor, w.Key, plan.began.UTC().Format("04:05.000"), w.After["spec"])
 	case "instances":
+		c.sameNamespace(w, r)
 		if r.gone == nil || !isRun(r.gone.Actor) {
 			c.lost(w, "it is created, and was deleted by somebody else")
 			return
@@ -324,7 +334,8 @@ func (c *checker) creates(w Write, r *record) {
 			want["spec.class"] = `"new"`
 		}
 		c.restored(w, r, want, after)
-	case "sources", "entries", "registries":
+	case "sources", "entries", "registries", "channels":
+		c.sameNamespace(w, r)
 		if isUser(r.creator) && r.original != nil && !isRun(r.gone.Actor) {
 			// A user created another one in the meantime, and deleted that.
 			c.restored(w, r, content(r.original), after)
@@ -374,7 +385,7 @@ func (c *checker) deletes(w Write, r *record) {
 		if edits := r.edited(time.Time{}); len(edits) > 0 {
 			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
 		}
-	case "sources":
+	case "sources", "channels":
 		c.guarded(w)
 		c.decided(w, r, plan)
 	case "registries":
@@ -555,6 +566,12 @@ func (c *checker) reason(w Write, at time.Time) string {
 		case source == nil || !reflect.DeepEqual(sink["spec"], source["spec"]):
 			return "its Sink is for another endpoint"
 		}
+	case "channels":
+		for _, name := range c.s.World.sourcesOf(w.Key.Name) {
+			if last(Key{Group, "sources", space, name}) != nil {
+				return "Source " + name + " is on it"
+			}
+		}
 	case "registries":
 		for key := range c.records {
 			if key.Plural == "entries" && last(key) != nil {
@@ -659,6 +676,7 @@ func (c *checker) asBefore(p *process) {
 	}
 	then, now := map[Key]Object{}, map[Key]Object{}
 	touched := map[Key]bool{}
+	recreated := map[string]bool{} // namespaces
 	for _, w := range c.past {
 		if !c.concerns(w.Key) || w.Version > p.until {
 			continue
@@ -667,15 +685,27 @@ func (c *checker) asBefore(p *process) {
 			then[w.Key] = w.After
 		} else if isUser(w.Actor) {
 			touched[w.Key] = true
+			recreated[w.Key.Name] = recreated[w.Key.Name] || w.Key.Plural == "namespaces" && begins(w)
 		}
 		if isUser(w.Actor) && w.After == nil && w.Version <= from && at.Sub(w.Time) < time.Second {
 			touched[w.Key] = true // the journal was written after what is in it was read
 		}
 		now[w.Key] = w.After
 	}
+	told := map[string]bool{}
 	left := map[string]bool{}
 	for _, f := range p.report.Findings {
+		told[strings.ToLower(f.Object)] = true
 		left[f.Object] = left[f.Object] || strings.HasPrefix(f.Problem, "left: ")
+	}
+	for key, how := range c.madeOtherwise(p, from) {
+		object := strings.TrimSuffix(key.Plural, "s") + " " + key.Namespace + "/" + key.Name
+		if key.Plural == "entries" || key.Plural == "registries" {
+			object = strings.TrimSuffix(key.Plural, "ies") + "y " + key.Namespace + "/" + key.Name
+		}
+		if !recreated[key.Namespace] && !told[object] && now[key] != nil && len(c.otherwise(then[key], now[key])) > 0 {
+			c.fail("(iii) %s says that everything is as it was before, and not that of %s: %s", p.name, key, how)
+		}
 	}
 	for key := range now {
 		namespace := Key{Plural: "namespaces", Name: key.Namespace}
@@ -691,6 +721,9 @@ func (c *checker) asBefore(p *process) {
 			return left[object] && strings.EqualFold(object, strings.TrimSuffix(key.Plural, "s")+" "+key.Namespace+"/"+key.Name)
 		}) {
 			continue // it says so
+		}
+		if recreated[key.Namespace] {
+			continue
 		}
 		if touched[key] || effect && (touched[namespace] || content(then[namespace])["labels."+label] == "enabled") {
 			continue

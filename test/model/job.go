@@ -24,6 +24,7 @@ import (
 //   - The Worker is scaled to 0 while the switch says "mesh".
 //   - Each Instance of class old is deleted and created again, of class new.
 //   - A Registry is deleted with all its Entries, once no others are left.
+//   - A Channel is deleted when the last Source on it is gone.
 type Job struct {
 	World *World
 	// Blunt writes whole lists, and plain patches without what they were decided on,
@@ -36,6 +37,14 @@ type Job struct {
 	mu sync.Mutex
 	// planned are the times at which a plan was begun and made.
 	planned []span
+	// looked are the reads that rechecks share.
+	looked []look
+}
+
+// look is one read for several rechecks: when the one asked that made it, and when it began and ended.
+type look struct {
+	asked time.Time
+	span
 }
 
 type span struct{ began, ended time.Time }
@@ -190,6 +199,47 @@ func (j *Job) planSources(ctx context.Context, c *migration.Cluster, p *migratio
 		}
 		p.Units = append(p.Units, unit)
 	}
+	return j.planChannels(ctx, c, p, all, mode)
+}
+
+// planChannels deletes each Channel after the last Source on it, and those on which no Source is any more.
+func (j *Job) planChannels(ctx context.Context, c *migration.Cluster, p *migration.Plan, left []*unstructured.Unstructured, mode string) error {
+	if len(j.World.Channels) == 0 || mode != "mesh" {
+		return nil
+	}
+	all, err := listed(ctx, c, channels, j.World.Spaces[0])
+	if err != nil {
+		return err
+	}
+	for _, channel := range all {
+		ref := migration.Ref{Resource: channels, Namespace: channel.GetNamespace(), Name: channel.GetName()}
+		if channel.GetDeletionTimestamp() != nil {
+			p.Findings = append(p.Findings, deferred(ref, "it is being deleted"))
+			continue
+		}
+		unit := migration.Unit{ID: "free-" + ref.Name, Independent: j.World.Independent}
+		stays := false
+		for _, source := range left {
+			if !slices.Contains(j.World.sourcesOf(ref.Name), source.GetName()) {
+				continue
+			}
+			id := "sync-" + source.GetName()
+			if slices.ContainsFunc(p.Units, func(u migration.Unit) bool { return u.ID == id }) {
+				unit.Follows = append(unit.Follows, id)
+			} else {
+				stays = true
+			}
+		}
+		if stays {
+			p.Findings = append(p.Findings, deferred(ref, "a Source on it stays"))
+			continue
+		}
+		if len(unit.Follows) > 0 {
+			unit.Changes = append(unit.Changes, migration.Change{Verb: migration.Await, Ref: ref, Why: "its last Sources are about to go"})
+		}
+		unit.Changes = append(unit.Changes, migration.Change{Verb: migration.Delete, Ref: ref, UID: channel.GetUID(), Object: channel, Guard: true, Why: "no Source is on it"})
+		p.Units = append(p.Units, unit)
+	}
 	return nil
 }
 
@@ -307,6 +357,9 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	default:
 		return nil
 	}
+	if ref.Kind == "Channel" {
+		return []migration.Condition{j.free(ref)}
+	}
 	ready := migration.Condition{
 		Text: ref.String() + " to be ready", On: []migration.Subject{ref.Subject()}, Timeout: j.World.Wait,
 		Eval: func(v migration.View) migration.Status {
@@ -340,10 +393,34 @@ func (j *Job) Await(ch *migration.Change) []migration.Condition {
 	return []migration.Condition{ready, all}
 }
 
+// free is that no Source is on a Channel any more.
+func (j *Job) free(channel migration.Ref) migration.Condition {
+	var on []migration.Subject
+	for _, name := range j.World.sourcesOf(channel.Name) {
+		on = append(on, migration.Ref{Resource: sources, Namespace: channel.Namespace, Name: name}.Subject())
+	}
+	return migration.Condition{
+		Text: "the Sources on " + channel.String() + " to go", On: on, Timeout: j.World.Wait,
+		Eval: func(v migration.View) migration.Status {
+			for _, subject := range on {
+				if v.Get(subject) != nil {
+					return migration.Status{Message: subject.String() + " is on it"}
+				}
+			}
+			return migration.Status{State: migration.Met}
+		},
+	}
+}
+
 // Recheck implements migration.Rechecker.
 func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit, i int) (*migration.Finding, error) {
 	w, ref := j.World, u.Changes[i].Ref
-	mode, err := migration.Shared(ctx, f, "switch", func(ctx context.Context, c *migration.Cluster) (string, error) { return switchMode(ctx, c, w) })
+	asked := time.Now()
+	mode, err := migration.Shared(ctx, f, "switch", func(ctx context.Context, c *migration.Cluster) (string, error) {
+		began := time.Now()
+		defer func() { j.note(look{asked, span{began, time.Now()}}) }()
+		return switchMode(ctx, c, w)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -372,6 +449,16 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 		case !fits(source, sink):
 			return not("it was edited, and its Sink is for another endpoint"), nil
 		}
+	case "Channel":
+		for _, name := range w.sourcesOf(ref.Name) {
+			source, err := f.WatchedOne(ctx, migration.Ref{Resource: sources, Namespace: ref.Namespace, Name: name})
+			if err != nil {
+				return nil, err
+			}
+			if source != nil {
+				return not("Source " + name + " is on it"), nil
+			}
+		}
 	case "Registry":
 		left, err := migration.Shared(ctx, f, "entries", func(ctx context.Context, c *migration.Cluster) (int, error) {
 			all, err := c.List(ctx, entries, ref.Namespace, migration.ListOptions{})
@@ -385,6 +472,19 @@ func (j *Job) Recheck(ctx context.Context, f migration.Fresh, u *migration.Unit,
 		}
 	}
 	return nil, nil
+}
+
+func (j *Job) note(l look) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.looked = append(j.looked, l)
+}
+
+// looks are the reads that rechecks shared.
+func (j *Job) looks() []look {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.looked)
 }
 
 // plans are the times of the plans so far.

@@ -48,7 +48,9 @@ type Schedule struct {
 	ran         []*process
 	// all are the processes. A bubble's clock stands still when its test has ended, so
 	// that one which was killed, and goes on trying for a while, has to end before.
-	all      sync.WaitGroup
+	all sync.WaitGroup
+	// emptying are the namespaces that are being deleted, and will be created again.
+	emptying sync.WaitGroup
 	mu       sync.Mutex
 	notes    []note
 	problems []string
@@ -167,6 +169,7 @@ func NewSchedule(seed uint64, prefix string) *Schedule {
 	s.rush(r)
 	s.restrict()
 	s.hurry()
+	s.again()
 	return s
 }
 
@@ -245,7 +248,11 @@ func (s *Schedule) deed(r *rand.Rand) deed {
 	case 8:
 		remove("deletes Source "+source, sources, space, source)
 	case 9:
-		create("creates Source "+source, sources, space, source, map[string]any{"spec": map[string]any{"endpoint": fmt.Sprintf("http://new-%d", n)}})
+		again := map[string]any{"spec": map[string]any{"endpoint": fmt.Sprintf("http://new-%d", n)}}
+		if n%2 == 0 { // as it was, and more
+			again = map[string]any{"metadata": map[string]any{"labels": map[string]any{"own": "1", "team": "x"}}, "spec": map[string]any{"endpoint": "http://" + source}}
+		}
+		create("creates Source "+source, sources, space, source, again)
 	case 10, 11:
 		merge("edits Sink "+source, sinks, space, source, fmt.Sprintf(`{"spec":{"endpoint":"http://sink-%d"}}`, n))
 	case 12:
@@ -354,6 +361,7 @@ func (s *Schedule) Play(ctx context.Context, place Place) error {
 			return err
 		}
 	}
+	s.emptying.Wait()
 	for _, d := range s.converge {
 		s.deal(ctx, d)
 	}
@@ -503,6 +511,7 @@ func (s *Schedule) start(ctx context.Context, p *process) error {
 	s.alter(p, client)
 	opts := p.opts
 	s.hurries(client, &opts)
+	s.costs(client)
 	opts.Identity, opts.StateNamespace = p.name, s.World.State
 	opts.Log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &p.log, zapcore.WarnLevel))
 	if s.World.Quick {

@@ -31,7 +31,7 @@ func kind(name, plural string) Kind {
 // Kinds are those that a world needs in addition to the built-in ones.
 var Kinds = []Kind{
 	kind("Source", "sources"), kind("Sink", "sinks"), kind("Broker", "brokers"), kind("Worker", "workers"),
-	kind("Instance", "instances"), kind("Registry", "registries"), kind("Entry", "entries"),
+	kind("Instance", "instances"), kind("Registry", "registries"), kind("Entry", "entries"), kind("Channel", "channels"),
 }
 
 func resource(name, plural string) migration.Resource {
@@ -46,6 +46,7 @@ var (
 	instances  = resource("Instance", "instances")
 	registries = resource("Registry", "registries")
 	entries    = resource("Entry", "entries")
+	channels   = resource("Channel", "channels")
 
 	namespaces   = migration.CoreResource("", "namespaces", "Namespace")
 	configMaps   = migration.CoreResource("", "configmaps", "ConfigMap")
@@ -74,6 +75,8 @@ type World struct {
 	// Names of the objects of each kind, in Spaces[0] unless they are more.
 	Sources, Instances []string
 	Workers, Registry  bool
+	// Channels are deleted when the last Source on them is gone; each Source is on the one that channelOf names.
+	Channels []string
 	// Parallelism, Serial and Independent are those of the plan.
 	Parallelism         int
 	Serial, Independent bool
@@ -135,7 +138,32 @@ func newWorld(seed uint64, prefix string, r *rand.Rand) *World {
 			}
 		}
 	}
+	w.addChannels()
 	return w
+}
+
+// addChannels gives the Sources of one in three worlds Channels: one each, or one for all of them. It draws none of the numbers of
+// the world.
+func (w *World) addChannels() {
+	drawn := mix(w.Seed ^ 0x6368616e)
+	if drawn%3 != 0 {
+		return
+	}
+	w.Channels = slices.Clone(w.Sources)
+	if drawn/3%2 == 0 {
+		w.Channels = []string{"all"}
+	}
+	for _, name := range w.Channels {
+		w.add(channels, name, map[string]any{"spec": map[string]any{"size": "1"}})
+	}
+}
+
+// sourcesOf are the Sources that are on a Channel.
+func (w *World) sourcesOf(channel string) []string {
+	if channel == "all" {
+		return w.Sources
+	}
+	return []string{channel}
 }
 
 // object is one of a kind in a namespace.
