@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -259,18 +260,18 @@ func (o *Decision) degraded(namespace string, names backend.Names) {
 	const condition = operatorv1alpha1.ConditionPodsReady
 	w := o.world
 	var messages []string
-	add := func(of, what, component string, ready, wanted int32) {
+	add := func(of, what, component string, ready, wanted int32, refused string) {
 		if ready < wanted {
-			messages = append(messages, strings.TrimSpace(fmt.Sprintf("%s: %d of %d %s are ready. %s", of, ready, wanted, what, podProblem(w.podsOf(component)))))
+			messages = append(messages, strings.TrimSpace(fmt.Sprintf("%s: %d of %d %s are ready. %s", of, ready, wanted, what, cmp.Or(refused, podProblem(w.podsOf(component))))))
 		}
 	}
 	if sts := convert[appsv1.StatefulSet](w.Object("StatefulSet", names.NATS())); sts != nil && sts.Spec.Replicas != nil {
-		add("NATS", "servers", natsComponent, sts.Status.ReadyReplicas, *sts.Spec.Replicas)
+		add("NATS", "servers", natsComponent, sts.Status.ReadyReplicas, *sts.Spec.Replicas, "")
 	}
 	for _, p := range []struct{ of, name, component string }{{"Controller", names.Controller(), controllerName}, {"Publisher", names.Publisher(), publisherComponent}} {
 		if dep := convert[appsv1.Deployment](w.Object("Deployment", p.name)); dep != nil {
 			r := rolloutOf(dep)
-			add(p.of, "pods", p.component, r.available, r.wanted)
+			add(p.of, "pods", p.component, r.available, r.wanted, r.refused)
 		}
 	}
 	if len(messages) == 0 {

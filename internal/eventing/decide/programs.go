@@ -1,13 +1,13 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
@@ -40,6 +40,8 @@ type rollout struct {
 	wanted, available int32
 	// failed is why Kubernetes does not expect the roll-out to end any more; "" if it does.
 	failed string
+	// refused is why Kubernetes cannot create pods, such as a quota; "" if it can.
+	refused string
 }
 
 func rolloutOf(d *appsv1.Deployment) rollout {
@@ -52,6 +54,9 @@ func rolloutOf(d *appsv1.Deployment) rollout {
 	for _, c := range s.Conditions {
 		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
 			r.failed = c.Message
+		}
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+			r.refused = "Kubernetes cannot create pods: " + c.Message
 		}
 	}
 	return r
@@ -69,7 +74,7 @@ func (d *Rules) program(w *World, o *Decision, condition, name, component string
 	r := rolloutOf(dep)
 	was := meta.IsStatusConditionTrue(w.Eventing.Status.Conditions, condition)
 	message := fmt.Sprintf("%d of %d pods are available.", r.available, r.wanted)
-	if problem := podProblem(w.podsOf(component)); problem != "" {
+	if problem := cmp.Or(r.refused, podProblem(w.podsOf(component))); problem != "" {
 		message += " " + problem
 	}
 	switch {
@@ -170,14 +175,4 @@ func podProblem(pods []corev1.Pod) string {
 		}
 	}
 	return ""
-}
-
-// lastWrite is when an owner of fields last changed an object, by the clock of the API server; zero if that is not known.
-func lastWrite(u *unstructured.Unstructured, owner string) (at metav1.Time) {
-	for _, m := range u.GetManagedFields() {
-		if m.Manager == owner && m.Time != nil && at.Before(m.Time) {
-			at = *m.Time
-		}
-	}
-	return at
 }

@@ -29,6 +29,8 @@ func (s *scene) set(kind, name string, value any, path ...string) {
 func TestPrograms(t *testing.T) {
 	const publisher, controller = operatorv1alpha1.ConditionPublisherProxyReady, operatorv1alpha1.ConditionSubscriptionManagerReady
 	failed := []any{map[string]any{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "it has timed out."}}
+	// As the controller of Deployments writes it.
+	overQuota := []any{map[string]any{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": `pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3`}}
 	for _, tc := range []struct {
 		reason    string
 		change    func(s *scene)
@@ -64,6 +66,20 @@ func TestPrograms(t *testing.T) {
 		{
 			reason: "no pod delivers for more than a minute", state: operatorv1alpha1.StateError, condition: controller, status: metav1.ConditionFalse, says: "kubectl -n kyma-system describe deployment eventing-controller",
 			change: func(s *scene) { s.set("Deployment", "eventing-controller", int64(0), "status", "availableReplicas") }, later: time.Minute + time.Second,
+		},
+		{
+			reason: "a quota leaves no room for a pod", state: operatorv1alpha1.StateProcessing, condition: controller, status: metav1.ConditionFalse, says: "exceeded quota: few",
+			change: func(s *scene) {
+				s.set("Deployment", "eventing-controller", int64(0), "status", "availableReplicas")
+				s.set("Deployment", "eventing-controller", overQuota, "status", "conditions")
+			},
+		},
+		{
+			reason: "nor for the second one", state: operatorv1alpha1.StateReady, condition: operatorv1alpha1.ConditionPodsReady, status: metav1.ConditionFalse, says: "exceeded quota: few",
+			change: func(s *scene) {
+				s.set("Deployment", "eventing-controller", int64(1), "status", "availableReplicas")
+				s.set("Deployment", "eventing-controller", overQuota, "status", "conditions")
+			},
 		},
 		{
 			reason: "a new template is rolled out", state: operatorv1alpha1.StateProcessing, condition: publisher, status: metav1.ConditionFalse, says: "2 of 2",

@@ -10,6 +10,7 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/drift"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
@@ -272,7 +273,7 @@ func (d *Rules) undone(w *World, o *Decision) bool {
 		return false
 	}
 	finalized := slices.ContainsFunc(w.Subscriptions, func(s Subscription) bool { return s.Finalizer })
-	left := limit - w.Now.Sub(lastWrite(is, d.Names.Marks()).Time)
+	left := limit - w.Now.Sub(drift.LastWrite(is, d.Names.Marks()).Time)
 	if controller.Status.AvailableReplicas == 0 || left <= 0 || w.followed(d.Names) && !finalized {
 		return true
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
@@ -96,4 +97,14 @@ func Overlay(is, want map[string]any) map[string]any {
 func isObject(v any) bool {
 	_, ok := v.(map[string]any)
 	return ok
+}
+
+// LastWrite is when an owner of fields last changed an object, by the clock of the API server; zero if that is not known.
+func LastWrite(u *unstructured.Unstructured, owner string) (at metav1.Time) {
+	for _, m := range u.GetManagedFields() {
+		if m.Manager == owner && m.Time != nil && at.Before(m.Time) {
+			at = *m.Time
+		}
+	}
+	return at
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -153,7 +152,7 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 		}
 		if failed != nil {
 			decision.AtLeast(operatorv1alpha1.StateWarning)
-			decision.Condition(operatorv1alpha1.ConditionSpecApplied, false, operatorv1alpha1.ReasonRefused, "The API server refuses a change: %v", failed)
+			decision.Condition(operatorv1alpha1.ConditionSpecApplied, false, operatorv1alpha1.ReasonRefused, "The API server refuses a change: %v%s", failed, remedy(failed, w.Eventing.Namespace))
 			decision.After = refusedRetry
 		}
 		if len(decision.Actions) == 0 || failed != nil {
@@ -194,9 +193,6 @@ func (r *reconciler) act(ctx context.Context, w *decide.World, decision *decide.
 	}
 	return done, nil
 }
-
-// refused tells whether the API server will refuse the same again.
-func refused(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) }
 
 // announce writes one line for each change of the values: those of the chart, with public keys only.
 func (r *reconciler) announce(log logr.Logger, d *decide.Decision) {
