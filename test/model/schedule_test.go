@@ -79,6 +79,11 @@ func play(t *testing.T, seed uint64) *model.Schedule {
 //	    plan.
 //	A7, in none of them, and in two of the next 1,000 (1039, 1484): killed when the Sink was created, edited, resumed; undo deletes it.
 //	B3, 5 times (24, 33, 234, 473, 487): ends with exit code 0 after a rollback that left something.
+//	N10, back, 6 times (52, 78, 198, 223, 442), on, once (78): an Instance is created in another
+//	    namespace of the same name.
+//	N11, once (287): an undo says that everything is as before, and a user created a Source otherwise.
+//	N15, 7 times (28, 187, 194, 301, 333): the switch is read once more while it is being read.
+//	N17, twice (326, 338): a Channel waits for a Source that nobody deletes.
 func TestModelSchedules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hundreds of schedules")
