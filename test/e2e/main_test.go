@@ -52,7 +52,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// Two lanes run beside each other, each with one cluster at a time, or two: a cluster mostly waits. Tests of one lane run one after another.
+// Two lanes run beside each other, each with one cluster at a time, or two: a cluster mostly waits. Tests of one lane run one after another. With
+// three lanes, two processors are busy all the time, and what takes some seconds, such as the begin of a hook, does not end in its time.
 var (
 	upgrades sync.Mutex // of Kyma, by Helm
 	others   sync.Mutex
