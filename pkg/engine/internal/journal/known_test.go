@@ -61,18 +61,19 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestRestoredUID: the UIDs of objects that the journal deletes, loaded or not.
+// TestRestoredUID: the UIDs of objects that the run has begun to delete, loaded or not. On a979837, those counted whose deletion was left, too: an
+// object that somebody else had created in the place of one was taken for ours.
 func TestRestoredUID(t *testing.T) {
 	object := func(uid types.UID) Preimage {
 		obj := enginetest.Make("Thing", "a", "")
 		obj.SetUID(uid)
 		return Preimage{Object: obj}
 	}
-	e := entryWith("dd-", "---", migration.Change{Verb: migration.Delete}, migration.Change{Verb: migration.Patch}, migration.Change{Verb: migration.Delete})
-	e.Pre = []Preimage{object("deleted"), object("patched"), {}}
+	e := entryWith("dd-l", "----", migration.Change{Verb: migration.Delete}, migration.Change{Verb: migration.Patch}, migration.Change{Verb: migration.Delete}, migration.Change{Verb: migration.Delete})
+	e.Pre = []Preimage{object("deleted"), object("patched"), {}, object("left")}
 	rec := &Recorder{Journal: &Journal{chunks: []*Chunk{e.Chunk}}}
 	for range 2 {
-		for uid, want := range map[types.UID]bool{"deleted": true, "patched": false, "other": false} {
+		for uid, want := range map[types.UID]bool{"deleted": true, "patched": false, "left": false, "other": false} {
 			if got := rec.RestoredUID(uid); got != want {
 				t.Errorf("%s: got %t", uid, got)
 			}

@@ -377,10 +377,10 @@ type Recorder struct {
 	Mu sync.Mutex
 }
 
-// RestoredUID says whether the UID is that of an object which the journal
-// deleted.
+// RestoredUID says whether the UID is that of an object which the run has begun
+// to delete: another one of its name may be what came of restoring it.
 func (rec *Recorder) RestoredUID(uid types.UID) bool {
-	return anyDeletes(rec, uid, func(*Entry, int) bool { return true })
+	return anyDeletes(rec, uid, func(e *Entry, i int) bool { return e.Steps[i].State.Begun() })
 }
 
 // DeletedBefore says whether a unit of the journal before that of the entry has begun to delete
