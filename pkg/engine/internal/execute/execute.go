@@ -203,7 +203,7 @@ func (x *Executor) journal(batch []migration.Unit, next *int, last bool) ([]*jou
 		if moved, ok := errors.AsType[*write.ChangedError](err); ok {
 			x.leaveUnit(&batch[i], moved)
 			x.follow.abandon(&batch[i], func(int) bool { return true })
-			x.follow.ended(batch[i].ID, false)
+			x.follow.ended(batch[i].ID, false, true)
 			if !last {
 				x.shared.Counted(-1, 0)
 			}

@@ -20,7 +20,8 @@ type reason struct {
 	// open is how many of them have not ended; over is closed when none is left.
 	open int
 	over chan struct{}
-	made bool
+	// made: one of them was made whole. left: one was left, in this run.
+	made, left bool
 }
 
 // followed is what becomes of the units of a run that others follow, and of the changes that others
@@ -29,12 +30,14 @@ type followed struct {
 	mu sync.Mutex
 	// reasons are the units by their IDs.
 	reasons map[string]*reason
+	// again are the units of an interrupted run whose last write is left, and made by another unit of the same ID.
+	again map[*journal.Entry]bool
 	// left are the objects of which a change was left, or is waited for.
 	left map[migration.Ref]*leftObject
 }
 
 func newFollowed() *followed {
-	return &followed{reasons: map[string]*reason{}, left: map[migration.Ref]*leftObject{}}
+	return &followed{reasons: map[string]*reason{}, again: map[*journal.Entry]bool{}, left: map[migration.Ref]*leftObject{}}
 }
 
 // expect counts the units of the run that others follow.
@@ -49,21 +52,27 @@ func (f *followed) expect(t Todo) {
 	}
 	for _, e := range t.Entries {
 		add(e.Unit.ID)
+		if last := lastWrite(e); last >= 0 && e.Steps[last].State == journal.StepLeft {
+			ch := &e.Unit.Changes[last]
+			f.again[e] = slices.ContainsFunc(t.Units, func(u migration.Unit) bool {
+				return u.ID == e.Unit.ID && slices.ContainsFunc(u.Changes, func(of migration.Change) bool { return of.Verb == ch.Verb && of.Ref == ch.Ref })
+			})
+		}
 	}
 	for i := range t.Units {
 		add(t.Units[i].ID)
 	}
 }
 
-// ended notes that a unit has come to its end, and whether all of it was made.
-func (f *followed) ended(id string, made bool) {
+// ended notes that a unit has come to its end: that all of it was made, or that it was left.
+func (f *followed) ended(id string, made, left bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.reasons[id]
 	if r == nil || r.open == 0 {
 		return // it is one of those that come last
 	}
-	r.made = r.made || made
+	r.made, r.left = r.made || made, r.left || left
 	if r.open--; r.open == 0 {
 		close(r.over)
 	}
@@ -71,14 +80,20 @@ func (f *followed) ended(id string, made bool) {
 
 // conclude tells those that wait for the unit what became of it.
 func (f *followed) conclude(e *journal.Entry) {
-	last := -1
-	for i := range e.Unit.Changes {
+	last := lastWrite(e)
+	f.abandon(&e.Unit, func(i int) bool { return len(e.Reports) > i && wasLeft(&e.Reports[i]) })
+	made := last < 0 || len(e.Reports) > last && !wasLeft(&e.Reports[last])
+	f.ended(e.Unit.ID, made, !made && !f.again[e])
+}
+
+// lastWrite is the index of the last change that writes, -1 if none does.
+func lastWrite(e *journal.Entry) int {
+	for i := len(e.Unit.Changes) - 1; i >= 0; i-- {
 		if e.Unit.Changes[i].Writes() {
-			last = i
+			return i
 		}
 	}
-	f.abandon(&e.Unit, func(i int) bool { return len(e.Reports) > i && wasLeft(&e.Reports[i]) })
-	f.ended(e.Unit.ID, last < 0 || len(e.Reports) > last && !wasLeft(&e.Reports[last]))
+	return -1
 }
 
 func wasLeft(report *migration.ChangeReport) bool {
@@ -114,7 +129,7 @@ func (f *followed) lost(e *journal.Entry) bool {
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(e.Unit.Follows, func(id string) bool {
 		r := f.reasons[id]
-		return r != nil && r.open == 0 && !r.made
+		return r != nil && r.open == 0 && (!r.made || r.left)
 	})
 }
 

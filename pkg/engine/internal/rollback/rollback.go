@@ -815,7 +815,7 @@ func (v *Rollback) restoreDeleted(ctx context.Context, e *journal.Entry, i int) 
 	err = v.objects.whereServed(ctx, ch.Ref, func(at migration.Ref) error {
 		obj := k8sutil.Restorable(pre)
 		obj.SetAPIVersion(at.GroupVersion().String())
-		created, _, err := v.r.Writer.Recreate(ctx, at, obj, write.NoAttempt)
+		created, err := v.r.Writer.Restore(ctx, at, obj)
 		if err == nil {
 			// obj, and not pre: an owner that is gone was left out, and said.
 			differ = patch.Differences(created, obj, v.r.Recorder.Ignored)

@@ -306,15 +306,25 @@ func (w *Writer) PatchExactly(ctx context.Context, ref migration.Ref, uid types.
 	})
 }
 
-// createRemade creates an object again, or finds it made by an earlier attempt,
+// Recreate creates an object again, or finds it made by an earlier attempt,
 // with the owners that live now and the finalizers it had.
 func (w *Writer) Recreate(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured, a Attempt) (created *unstructured.Unstructured, existed bool, err error) {
+	return w.recreate(ctx, ref, obj, a, true)
+}
+
+// Restore is Recreate, and leaves one that exists as it is: somebody else has created it a moment ago.
+func (w *Writer) Restore(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	created, _, err := w.recreate(ctx, ref, obj, NoAttempt, false)
+	return created, err
+}
+
+func (w *Writer) recreate(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured, a Attempt, complete bool) (created *unstructured.Unstructured, existed bool, err error) {
 	if err := w.remapOwners(ctx, obj); err != nil {
 		return nil, false, err
 	}
 	created, existed, err = w.CreateOnce(ctx, ref, obj, "", a)
-	if err != nil {
-		return nil, existed, err
+	if err != nil || existed && !complete {
+		return created, existed, err
 	}
 	return created, existed, w.addFinalizers(ctx, ref, created, obj.GetFinalizers())
 }

@@ -478,6 +478,24 @@ func TestFinalizersThatStand(t *testing.T) {
 	}
 }
 
+// TestRestore: finalizers are those of what it has created. On a979837 it put them on what somebody else had created a moment before.
+func TestRestore(t *testing.T) {
+	for reason, existing := range map[string]bool{"nobody has created it": false, "somebody else has": true} {
+		api := enginetest.NewAPI(t)
+		var want []string
+		if existing {
+			api.Put(thing("old"))
+		} else {
+			want = []string{"f"}
+		}
+		obj := thing("old")
+		obj.SetFinalizers([]string{"f"})
+		if _, err := actortest.New(api, &enginetest.Job{}).Writer.Restore(t.Context(), a, obj); err != nil || !cmp.Equal(api.Live(a).GetFinalizers(), want) {
+			t.Errorf("%s: finalizers %v, %v", reason, api.Live(a).GetFinalizers(), err)
+		}
+	}
+}
+
 // TestRecreateEnds: a run that ends meanwhile creates nothing without its owner.
 func TestRecreateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
