@@ -79,7 +79,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
 PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
-LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model
+LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model ./test/eventservice
 
 ##@ Building
 .PHONY: build

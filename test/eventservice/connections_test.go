@@ -329,7 +329,7 @@ func TestPeakMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(service.Kill)
-	const idle, busy, slow, each = 2200, 700, 300, 10
+	const idle, busy, slow, each = 2200, 700, 300, 5
 	for range idle {
 		if got := mustAsk(t, dial(t, service), http.MethodGet, "/v1/health", ""); got.status != 200 {
 			t.Fatalf("%s", got)
