@@ -80,11 +80,12 @@ func (n *Namespaces) Of(ctx context.Context, name string) (Namespace, bool) {
 		return one, ok
 	}
 	verb, err := n.verb(ctx, name, "list", "get")
-	if verb == "list" {
+	switch verb {
+	case "list":
 		err = n.w.Cluster.Each(ctx, namespaces, "", migration.ListOptions{}, n.noting())
 		n.listed = err == nil
-	} else {
-		err = n.get(ctx, verb, name)
+	case "get":
+		err = n.get(ctx, name)
 	}
 	n.cannot(name, err)
 	one, ok = n.known[name]
@@ -101,10 +102,11 @@ func (n *Namespaces) now(ctx context.Context, name string) (Namespace, bool) {
 	}
 	delete(n.known, name)
 	verb, err := n.verb(ctx, name, "get", "list")
-	if verb == "list" {
+	switch verb {
+	case "list":
 		err = n.w.Cluster.Each(ctx, namespaces, "", migration.ListOptions{FieldSelector: "metadata.name=" + name}, n.noting())
-	} else {
-		err = n.get(ctx, verb, name)
+	case "get":
+		err = n.get(ctx, name)
 	}
 	n.cannot(name, err)
 	one, ok = n.known[name]
@@ -120,11 +122,8 @@ func (n *Namespaces) noting() func(*unstructured.Unstructured) error {
 	}
 }
 
-// get reads a namespace, if the verb is get.
-func (n *Namespaces) get(ctx context.Context, verb, name string) error {
-	if verb != "get" {
-		return nil
-	}
+// get reads a namespace.
+func (n *Namespaces) get(ctx context.Context, name string) error {
 	note := n.noting()
 	obj, err := n.w.Get(ctx, migration.Ref{Resource: namespaces, Name: name})
 	if obj != nil {
