@@ -458,8 +458,8 @@ func (c *checker) noted(w Write, r *record) time.Time {
 	at := r.created.Time
 	for _, past := range c.past {
 		if past.Key == w.Key && past.Actor == "controllers" && past.Version < w.Version {
-			// Its unit ended then; it shares the read with units that end up to half a second later.
-			at = past.Time.Add(500 * time.Millisecond)
+			// Its unit ended then; it shares the read with units that end up to half a second later, and a read takes its time.
+			at = past.Time.Add(500*time.Millisecond + c.freshFor() - 2*time.Second)
 		}
 	}
 	deleting := c.process(w)
@@ -780,15 +780,23 @@ func (c *checker) limits(p *process) {
 	}
 }
 
-// happened holds a report to the history: what it calls done, some run has written, or, of a patch, a user in the same words.
+// happened holds a report to the history: what it calls done, some run has written, or, of a patch, a user in the same words. If the
+// object of a request is gone whose answer an interrupted process has not noted, nobody can tell who removed it.
 func (c *checker) happened(p *process) {
+	resumed := slices.ContainsFunc(c.s.ran[:slices.Index(c.s.ran, p)], func(earlier *process) bool {
+		return earlier.report == nil || earlier.report.Run == p.report.Run
+	})
 	for _, ch := range p.report.Changes {
 		if ch.Result != migration.ChangeDone || ch.Verb == migration.Restart || ch.Verb == migration.Await {
 			continue
 		}
 		if !slices.ContainsFunc(c.past, func(w Write) bool {
 			switch {
-			case !isRun(w.Actor) && (ch.Verb != migration.Patch || !isUser(w.Actor)) || w.Version > p.until || w.Kind != ch.Kind || w.Key.Namespace != ch.Namespace || w.Key.Name != ch.Name:
+			case w.Version > p.until || w.Kind != ch.Kind || w.Key.Namespace != ch.Namespace || w.Key.Name != ch.Name:
+				return false
+			case resumed && !isRun(w.Actor) && (ch.Verb == migration.Delete || ch.Verb == migration.Patch) && w.After == nil:
+				return true
+			case !isRun(w.Actor) && (ch.Verb != migration.Patch || !isUser(w.Actor)):
 				return false
 			case ch.Verb == migration.Delete:
 				return w.After == nil || deleting(w.After)
