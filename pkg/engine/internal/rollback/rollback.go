@@ -942,7 +942,7 @@ func (v *Rollback) revertPatch(ctx context.Context, e *journal.Entry, i int) (st
 		}
 		answer := err
 		// A field changed on the way, or an earlier attempt was carried out.
-		now, err := client.Get(ctx, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		now, err := write.Look(ctx, client, ch.Ref.Name, subresources...)
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/findings"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/patch"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -114,7 +115,7 @@ func (w *Writer) CreateOnce(ctx context.Context, ref migration.Ref, obj *unstruc
 			return err
 		}
 		answer := err
-		live, err = client.Get(ctx, ref.Name, metav1.GetOptions{})
+		live, err = Look(ctx, client, ref.Name)
 		switch {
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("%w (and then it did not exist)", k8sutil.Retryable(answer))
@@ -174,7 +175,7 @@ func (w *Writer) Delete(ctx context.Context, ref migration.Ref, pre, latest *uns
 			return err
 		}
 		answer := err
-		live, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		live, err := Look(ctx, client, ref.Name)
 		if apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid {
 			// What was to go is gone; what is there now came later.
 			if first {
@@ -227,7 +228,7 @@ func (w *Writer) Restart(ctx context.Context, deployment migration.Ref, uids []t
 				return nil
 			}
 			if apierrors.IsConflict(err) {
-				live, err := client.Get(ctx, name, metav1.GetOptions{})
+				live, err := Look(ctx, client, name)
 				if apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid {
 					return nil
 				}
@@ -261,7 +262,7 @@ func runtimeConvert(from map[string]any, into any) error {
 func (w *Writer) RemoveFinalizers(ctx context.Context, ref migration.Ref, uid types.UID, finalizers []string) error {
 	client := ref.Resource.In(w.Client, ref.Namespace)
 	return w.Write(ctx, func(ctx context.Context) error {
-		live, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		live, err := Look(ctx, client, ref.Name)
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid:
 			return nil
@@ -401,7 +402,7 @@ func (w *Writer) addFinalizers(ctx context.Context, ref migration.Ref, created *
 			return err
 		}
 		answer := err
-		now, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+		now, err := Look(ctx, client, ref.Name)
 		switch {
 		case err != nil:
 			return err
@@ -415,10 +416,12 @@ func (w *Writer) addFinalizers(ctx context.Context, ref migration.Ref, created *
 
 // Write makes one write: within the lock's deadline, repeated while it fails for
 // a moment. ctx ending stops further attempts, never one in flight. An answer of the job that
-// it acts on is looked at before each attempt, when the lock is there.
+// it acts on is looked at before each attempt, when the lock is there. An attempt that this process ended itself, with the Lease, says
+// nothing of the API server: if it was the last one, some more are made.
 func (w *Writer) Write(ctx context.Context, op func(context.Context) error) error {
 	var last error
-	err := k8sutil.Retry(ctx, k8sutil.RetryBudget, w.Notify(), w.Account.Watch(func(ctx context.Context) error {
+	ended := false // the last attempt, with its call
+	attempt := w.Account.Watch(func(ctx context.Context) error {
 		call, cancel, err := w.Guard(ctx)
 		if err != nil {
 			return err
@@ -428,13 +431,28 @@ func (w *Writer) Write(ctx context.Context, op func(context.Context) error) erro
 			return err
 		}
 		err = op(call)
+		ended = call.Err() != nil
 		answered(ctx, err)
 		if !errors.Is(err, ErrOldDecision) {
 			last = err
 		}
 		return err
-	}))
+	})
+	err := k8sutil.Retry(ctx, k8sutil.RetryBudget, w.Notify(), attempt)
+	for n := 0; n < attemptsOfAnEndedCall && ended && k8sutil.IsTransient(err) && ctx.Err() == nil; n++ {
+		err = attempt(ctx)
+	}
 	return tooLate(err, last)
+}
+
+const attemptsOfAnEndedCall = 3
+
+// Look reads an object that a write has found otherwise than it was. The context of a write ends with the Lease; a read does no harm
+// after it, and may be all that tells what the write did.
+func Look(ctx context.Context, client dynamic.ResourceInterface, name string, subresources ...string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
+	defer cancel()
+	return client.Get(ctx, name, metav1.GetOptions{}, subresources...)
 }
 
 // Writer makes the writes of one run. It knows no journal.

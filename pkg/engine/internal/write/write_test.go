@@ -701,3 +701,46 @@ func TestWriteNeedsTheLock(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// TestWriteEndsWithTheLease: a call that ends with the Lease says nothing of the API server, and is no reason to give up. On 2b3be85
+// the write gave up when its last attempt had ended so.
+func TestWriteEndsWithTheLease(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		// short is how many calls have one second, of the three that the server takes.
+		short  int
+		failed bool
+	}{
+		"Renewed":  {reason: "the next call has the time of a renewed Lease", short: 2},
+		"TooShort": {reason: "a Lease that is always too short is an end, too", short: 100, failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := actortest.New(enginetest.NewAPI(t), &enginetest.Job{})
+				calls := 0
+				w.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+					limit := 10 * time.Second
+					if calls++; calls <= tc.short {
+						limit = time.Second
+					}
+					call, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+					return call, cancel, nil
+				}
+				err := w.Writer.Write(t.Context(), func(call context.Context) error {
+					if calls == 1 {
+						return apierrors.NewTooManyRequests("later", int(k8sutil.RetryBudget/time.Second))
+					}
+					select {
+					case <-call.Done():
+						return call.Err()
+					case <-time.After(3 * time.Second):
+						return nil
+					}
+				})
+				if (err != nil) != tc.failed || calls > 5 {
+					t.Errorf("%s: %d calls: %v", tc.reason, calls, err)
+				}
+			})
+		})
+	}
+}
