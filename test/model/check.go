@@ -324,7 +324,7 @@ func (c *checker) creates(w Write, r *record) {
 		c.fail("(i) version %d: %s creates %s for an endpoint that its Source has not had since the plan was made at %s: %v", w.Version, w.Actor, w.Key, plan.began.UTC().Format("04:05.000"), w.After["spec"])
 	case "instances":
 		c.sameNamespace(w, r)
-		if r.gone == nil || !isRun(r.gone.Actor) {
+		if r.gone == nil || !isRun(r.gone.Actor) && !c.unanswered(r.gone.Time) {
 			c.lost(w, "it is created, and was deleted by somebody else")
 			return
 		}
@@ -341,7 +341,7 @@ func (c *checker) creates(w Write, r *record) {
 			c.restored(w, r, content(r.original), after)
 			return
 		}
-		if r.gone == nil || !isRun(r.gone.Actor) {
+		if r.gone == nil || !isRun(r.gone.Actor) && !c.unanswered(r.gone.Time) {
 			c.lost(w, "it is created again, and was deleted by somebody else")
 			return
 		}
@@ -615,6 +615,8 @@ func (c *checker) patches(w Write, r *record) {
 			// It was edited forth and back: it is what was decided on.
 		case forward && o.user && o.at.After(plan.ended):
 			c.lost(w, "%s becomes %q, and was %q, as %s had set it after the plan was made", path, after[path], before[path], o.name)
+		case !forward && o.user && c.unanswered(o.at):
+			// Our request for the same may have been made.
 		case !forward && o.user:
 			c.lost(w, "%s is restored to %q, and was %q, as %s had set it", path, after[path], before[path], o.name)
 		case !forward:
@@ -781,9 +783,9 @@ func (c *checker) limits(p *process) {
 }
 
 // happened holds a report to the history: what it calls done, some run has written, or, of a patch, a user in the same words. If the
-// object of a request is gone whose answer an interrupted process has not noted, nobody can tell who removed it.
+// object of a request is gone whose answer an interrupted process has not noted, or none has seen, nobody can tell who removed it.
 func (c *checker) happened(p *process) {
-	resumed := slices.ContainsFunc(c.s.ran[:slices.Index(c.s.ran, p)], func(earlier *process) bool {
+	resumed := c.s.hurried || slices.ContainsFunc(c.s.ran[:slices.Index(c.s.ran, p)], func(earlier *process) bool {
 		return earlier.report == nil || earlier.report.Run == p.report.Run
 	})
 	for _, ch := range p.report.Changes {

@@ -388,6 +388,38 @@ func TestEngineGuards(t *testing.T) {
 	}
 }
 
+// TestEngineRetreats: a process that is killed while it undoes the first change of a guarded step, which an earlier one had marked as done, leaves
+// nothing that the next one takes for done. On 2b3be85 that deleted the object with the finalizer back on it, and waited for ever.
+func TestEngineRetreats(t *testing.T) {
+	bubble(t, "", func(t *testing.T, s *sandbox) {
+		s.before()
+		s.edit("victim", `{"metadata":{"finalizers":["x.test/dead"]}}`)
+		live := s.live("victim")
+		job := func(reason *migration.Finding) *rechecked {
+			return &rechecked{fixed(unit("u", guarded(migration.Change{
+				Verb: migration.Patch, Ref: ref("victim"), Object: live, UID: live.GetUID(), Lists: migration.RemoveFinalizer("x.test/dead"),
+			}), s.deletion("victim"))), func(*migration.Unit, int) (*migration.Finding, error) { return reason, nil }}
+		}
+		ctx, stop := context.WithCancelCause(t.Context())
+		client := s.server.Client("first")
+		client.After(func(r *model.Request) {
+			if call("patch", "victim")(r) {
+				stop(engine.SignalError{Signal: syscall.SIGTERM})
+			}
+		})
+		want(t, s.engine(client, "first").Run(ctx, job(nil)), migration.Interrupted)
+		s.killed(job(&migration.Finding{Severity: migration.Deferred, Object: "ConfigMap shop/victim", Problem: "used again"}), true, call("patch", "victim"))
+		if victim := s.live("victim"); victim == nil || len(victim.GetFinalizers()) != 1 {
+			t.Fatalf("its finalizer is to be back: %v", victim)
+		}
+		r := s.run("third", job(nil))
+		want(t, r, migration.Succeeded)
+		if s.get("victim") != nil {
+			t.Errorf("it is still there: %+v", r.Findings)
+		}
+	})
+}
+
 // TestEngineResumes: what was begun is finished, also what no plan shows any more.
 func TestEngineResumes(t *testing.T) {
 	follow := func(id string) migration.Unit {

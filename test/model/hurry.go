@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -34,4 +35,10 @@ func (c *checker) causes(p *process) {
 	if strings.Contains(p.report.Message, "context deadline exceeded") {
 		c.fail("(ix) %s takes the end of a call for an answer: %s", p.name, p.report.Message)
 	}
+}
+
+// unanswered says whether a run may have asked for what a user did then, and have had no answer: if it is as both wanted it, nobody
+// can tell whose it is, and the run takes it for its own.
+func (c *checker) unanswered(at time.Time) bool {
+	return c.s.hurried && slices.ContainsFunc(c.s.ran, func(p *process) bool { return !at.Before(p.began) && !at.After(p.ended) })
 }

@@ -24,6 +24,8 @@ type revert struct {
 	// Fix is what is reverted, in one clause.
 	Fix   string   `json:"fix"`
 	Edits []*entry `json:"edits"`
+	// Test, of test/model, finds it, as what it needs is nothing that schedules play; "": they do.
+	Test string `json:"test"`
 }
 
 // modelPackages are those that reverts change: the engine, and the job of the model, which
@@ -73,8 +75,13 @@ type verdict struct {
 	// seeds are those of the schedules that broke an invariant, first the first of them.
 	seeds []string
 	first string
-	err   error
+	// failed are the subtests of revert.Test that failed.
+	failed []string
+	err    error
 }
+
+// found says whether the schedules, or the test, tell that the fix is reverted.
+func (v *verdict) found() bool { return len(v.seeds) > 0 || len(v.failed) > 0 }
 
 // plays is how often the schedules of a fix are played at most, with other seeds each time,
 // until they find that it is reverted.
@@ -118,12 +125,28 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 	if said, err := model.output(ctx, o, limit, nil); err != nil {
 		return 2, fmt.Errorf("the schedules break invariants with all fixes in place: %w\n%s", err, said[max(0, len(said)-8<<10):])
 	}
+	for _, r := range reverts {
+		if r.Test == "" {
+			continue
+		}
+		said, err := model.output(ctx, o, limit, nil, "-test.v", "-test.run=^"+r.Test+"$")
+		if err != nil || !bytes.Contains(said, []byte("--- PASS: "+r.Test+" ")) {
+			return 2, fmt.Errorf("%s, which finds %s, does not pass with all fixes in place: %w\n%s", r.Test, r.Name, err, said[max(0, len(said)-8<<10):])
+		}
+	}
 	fmt.Fprintf(out, "%d schedules, nothing found with all fixes in place, %s\n", schedules, time.Since(began).Round(time.Second))
 	verdicts := make([]verdict, len(reverts))
 	err = o.each(ctx, len(reverts), func(i int) {
+		mutant := "MUTANT=" + strconv.Itoa(i)
+		if name := reverts[i].Test; name != "" {
+			said, err := model.output(ctx, o, limit, []string{mutant}, "-test.run=^"+name+"$")
+			verdicts[i] = judgedBy(reverts[i], said, err)
+			fmt.Fprintln(out, verdicts[i].line())
+			return
+		}
 		// A fault that few schedules meet gets further ones, until one finds it.
 		for play := range plays {
-			said, err := model.output(ctx, o, limit, []string{"MUTANT=" + strconv.Itoa(i), fmt.Sprintf("MODEL_FIRST=%d", 1+play*schedules)})
+			said, err := model.output(ctx, o, limit, []string{mutant, fmt.Sprintf("MODEL_FIRST=%d", 1+play*schedules)})
 			if verdicts[i] = judged(reverts[i], said, err); verdicts[i].err != nil || len(verdicts[i].seeds) > 0 {
 				break
 			}
@@ -137,7 +160,7 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 	code := 0
 	for _, v := range verdicts {
 		fmt.Fprintf(out, "%s\n  reverted: %s\n", v.line(), v.Fix)
-		if len(v.seeds) == 0 {
+		if !v.found() {
 			code = 1
 		}
 	}
@@ -163,8 +186,25 @@ func judged(r *revert, said []byte, err error) verdict {
 	return v
 }
 
+// failing is how a test of a verdict fails.
+var failing = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// judgedBy is judged for a fix that a test finds.
+func judgedBy(r *revert, said []byte, err error) verdict {
+	v := verdict{revert: r}
+	for _, hit := range failing.FindAllSubmatch(said, -1) {
+		v.failed = append(v.failed, string(hit[1]))
+	}
+	if len(v.failed) == 0 && err != nil {
+		v.err = fmt.Errorf("%w\n%s", err, said[max(0, len(said)-2<<10):])
+	}
+	return v
+}
+
 func (v *verdict) line() string {
 	switch {
+	case len(v.failed) > 0:
+		return fmt.Sprintf("%s: %s", v.Name, strings.Join(v.failed, ", "))
 	case v.err != nil:
 		return fmt.Sprintf("%s: no invariant is broken, and the test fails: %v", v.Name, v.err)
 	case len(v.seeds) == 0:

@@ -303,7 +303,7 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 			return err
 		}
 		answer := err
-		live, err = client.Get(call, ch.Ref.Name, metav1.GetOptions{}, subresources...)
+		live, err = write.Look(call, client, ch.Ref.Name, subresources...)
 		if gone(err) {
 			result = migration.ChangeUnchanged
 			return nil

@@ -153,14 +153,30 @@ func (x *Executor) leave(ctx context.Context, e *journal.Entry, i int, f migrati
 }
 
 // retreat undoes those of the changes from i up to end that were begun, newest
-// first.
+// first. What the journal calls done is marked as begun before: a process that goes on
+// after a kill would else take it for made, and make what comes after it.
 func (x *Executor) retreat(ctx context.Context, e *journal.Entry, i, end int) error {
-	v := rollback.New(x.r, x.waiter, false)
+	var begun []int
+	done := false
 	for k := end - 1; k >= i; k-- {
-		ch := &e.Unit.Changes[k]
-		if !ch.Writes() || !x.r.Recorder.StateOf(e, k).Begun() {
+		ch, state := &e.Unit.Changes[k], x.r.Recorder.StateOf(e, k)
+		if !ch.Writes() || !state.Begun() {
 			continue
 		}
+		begun = append(begun, k)
+		if state.IsDone() && !ch.Irreversible {
+			x.r.Recorder.SetState(e, k, journal.StepBegun)
+			done = true
+		}
+	}
+	if done {
+		if err := journal.MarkNow(ctx, x.r.Recorder, e.Chunk); err != nil {
+			return fmt.Errorf("cannot note that what was done of it is being undone: %w", err)
+		}
+	}
+	v := rollback.New(x.r, x.waiter, false)
+	for _, k := range begun {
+		ch := &e.Unit.Changes[k]
 		result, err := v.Change(ctx, e, k)
 		if err != nil {
 			return fmt.Errorf("cannot undo what was done of it: %w", err)

@@ -202,11 +202,16 @@ func (rec *Recorder) SetState(e *Entry, i int, s StepState) {
 // MarkDone writes what is known of a chunk. Failing to is no failure of the run: without a
 // mark, a later run looks at the cluster.
 func (rec *Recorder) MarkDone(ctx context.Context, c *Chunk) {
-	rec.marking.Lock()
-	defer rec.marking.Unlock()
-	if err := rec.Journals.Mark(ctx, c.Name, rec.Marks(c)); err != nil && ctx.Err() == nil {
+	if err := MarkNow(ctx, rec, c); err != nil && ctx.Err() == nil {
 		rec.Log.Warn("cannot mark what is done in the journal; a later run will look again", zap.Error(err))
 	}
+}
+
+// MarkNow writes what is known of a chunk.
+func MarkNow(ctx context.Context, rec *Recorder, c *Chunk) error {
+	rec.marking.Lock()
+	defer rec.marking.Unlock()
+	return rec.Journals.Mark(ctx, c.Name, rec.Marks(c))
 }
 
 // Undecided says whether the job has to be asked about the guarded change i: not if
