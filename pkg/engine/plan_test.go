@@ -268,3 +268,15 @@ func TestOnlyNamespace(t *testing.T) {
 		}
 	})
 }
+
+// TestWho: the holder of the lock is named by what is known of it.
+func TestWho(t *testing.T) {
+	for want, l := range map[string]HeldLock{
+		`"p"`: {Holder: "p"},
+		`user u, process "p" on h (job, trigger-sync)`: {Holder: "p", User: "u", Host: "h", Jobs: []string{"job", "trigger-sync"}},
+	} {
+		if got := l.Who(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

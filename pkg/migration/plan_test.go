@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -92,5 +93,20 @@ func TestCommandLine(t *testing.T) {
 	}
 	if diff := cmp.Diff(strings.Join(words, "\x00")+"\x00", string(out)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestBuilt: what a change has is not built, and what it has not is.
+func TestBuilt(t *testing.T) {
+	has, built := &unstructured.Unstructured{}, &unstructured.Unstructured{}
+	build := func() *unstructured.Unstructured { return built }
+	if got := (&Change{Object: has, Build: build}).Built(); got != has {
+		t.Error("it is built, and was there")
+	}
+	if got := (&Change{Build: build}).Built(); got != built {
+		t.Error("it is not built")
+	}
+	if got := (&Change{}).Built(); got != nil {
+		t.Errorf("out of nothing came %v", got)
 	}
 }

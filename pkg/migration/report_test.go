@@ -20,3 +20,12 @@ func TestExitCodes(t *testing.T) {
 		t.Errorf("failed and kept: got %d, want 3", got)
 	}
 }
+
+// TestExitCodeOf: what a number means to whoever meets it in a log.
+func TestExitCodeOf(t *testing.T) {
+	for code, want := range map[int]int{0: ExitOK, 3: ExitPartlyRestored, 128: ExitSignal, 143: ExitSignal, 124: ExitTimedOut, 77: ExitFailed} {
+		if got := ExitCodeOf(code).Code; got != want {
+			t.Errorf("%d: got that of %d, want %d", code, got, want)
+		}
+	}
+}

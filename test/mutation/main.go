@@ -99,7 +99,7 @@ func main() {
 			"./pkg/engine/...", "./pkg/migration", "./internal/jobs/trigger/...", "./internal/jobs/serviceinstance", "./internal/jobs/scaledown",
 			"./internal/jobs/purge", "./internal/jobs/growpvc", "./internal/jobs/httpsource", "./internal/kyma/eventpath",
 		},
-		suites: []string{"./test/model -test.run=^TestEngine", "MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},
+		suites: []string{"./test/model -test.run=^Test(Engine|Limits|Rights|Marks|Killed|Undo|Run|Answers|Events|Unreadable)", "MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},
 	}
 	packages := flag.String("packages", strings.Join(o.packages, ","), "packages to mutate, separated by commas")
 	only := flag.String("only", "", "regular expression: only mutants whose \"file:line: text\" matches, all of them")

@@ -30,3 +30,15 @@ func TestHint(t *testing.T) {
 		t.Errorf("got %v", all)
 	}
 }
+
+// TestFirstError: an error names its object, if it has one.
+func TestFirstError(t *testing.T) {
+	warning, of, none := migration.Finding{Severity: migration.Warning, Problem: "w"}, migration.Finding{Severity: migration.Error, Object: "Thing a", Problem: "is bad"}, migration.Finding{Severity: migration.Error, Problem: "all is bad"}
+	for want, given := range map[string][]migration.Finding{
+		"": {warning}, "Thing a: is bad": {warning, of, none}, "all is bad": {none, of},
+	} {
+		if got := FirstError(given); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package journal
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
@@ -139,5 +140,22 @@ func TestComplete(t *testing.T) {
 				t.Errorf("%s: marked %t, done %t, left %d", tc.reason, got, e.Done, e.Chunk.Left)
 			}
 		})
+	}
+}
+
+// TestChangedIn: what was refused, and what was left, is no change of a namespace; what was made and failed is.
+func TestChangedIn(t *testing.T) {
+	of := func(state StepState, result, namespace string) *Entry {
+		e := entryWith(string(rune(state)), "-", migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "a")})
+		e.Reports[0].Result, e.Reports[0].Namespace = result, namespace
+		return e
+	}
+	c := &Chunk{entries: []*Entry{
+		of(StepDone, migration.ChangeDone, "made"), of(StepBegun, migration.ChangeFailed, "made"), of(StepNotBegun, migration.ChangeFailed, "refused"), of(StepLeft, migration.ChangeLeft, "left"),
+	}}
+	rec := &Recorder{Journal: &Journal{chunks: []*Chunk{c}}}
+	got := rec.ChangedIn([]migration.ChangeReport{{Namespace: "earlier", Result: migration.ChangeRolledBack}, {Namespace: "earlier", Result: migration.ChangeFailed}, {Namespace: "earlier", Verb: migration.Await, Result: migration.ChangeDone}})
+	if diff := cmp.Diff(map[string]int{"made": 2, "refused": 0, "earlier": 1}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

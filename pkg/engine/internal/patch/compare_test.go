@@ -120,3 +120,18 @@ func TestLostOfPatches(t *testing.T) {
 		t.Error("a JSON patch that is none")
 	}
 }
+
+// TestAddedTo: what both others lack is added, whichever of them has the rest.
+func TestAddedTo(t *testing.T) {
+	of := func(spec map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec}}
+	}
+	live := of(map[string]any{"one": "1", "other": map[string]any{"a": "1", "b": "2"}, "new": "3"})
+	one, other := of(map[string]any{"one": "1", "other": map[string]any{"a": "1"}}), of(map[string]any{"other": map[string]any{"b": "2"}})
+	if diff := cmp.Diff([]string{"spec.new"}, AddedTo(live, nil, one, other)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"spec.new"}, AddedTo(live, nil, other, one)); diff != "" {
+		t.Errorf("the other way round (-want +got):\n%s", diff)
+	}
+}
