@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/eventbus"
+	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger/route"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -138,5 +140,65 @@ func TestTimeoutTooShort(t *testing.T) {
 		if says != tc.says {
 			t.Errorf("%s: says so: %t", name, says)
 		}
+	}
+}
+
+// TestHanded: a Subscription that is being deleted is this job's to finish only if it waits for the subscription-controller, and a Trigger that is
+// ready brings the same.
+func TestHanded(t *testing.T) {
+	endpoint := "http://orders.shop.svc.cluster.local/"
+	sub := func(namespace string, change func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		u := obj("eventing.kyma-project.io/v1alpha1", "Subscription", namespace, "orders", map[string]any{"spec": map[string]any{
+			"source_id": "commerce", "event_type": "order.created", "event_type_version": "v1", "endpoint": endpoint,
+		}})
+		u.SetFinalizers([]string{kyma.SubscriptionFinalizer})
+		u.SetDeletionTimestamp(new(metav1.Now()))
+		if change != nil {
+			change(u)
+		}
+		return u
+	}
+	for name, tc := range map[string]struct {
+		reason    string
+		namespace string
+		change    func(*unstructured.Unstructured)
+		trigger   func(*existing)
+		handed    bool
+	}{
+		"Handed":         {reason: "its Trigger is ready", handed: true},
+		"NotDeleted":     {reason: "nobody has deleted it", change: func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) }},
+		"Unwatched":      {reason: "it does not wait for the controller", change: func(u *unstructured.Unstructured) { u.SetFinalizers(nil) }},
+		"Terminating":    {reason: "its namespace goes, and with it all of it", namespace: "leaving"},
+		"NotConvertible": {reason: "no Trigger can bring it", change: func(u *unstructured.Unstructured) { kyma.MapAt(u.Object, "spec")["event_type"] = map[string]any{} }},
+		"OtherBroker":    {reason: "the Trigger has another Broker", trigger: func(e *existing) { e.selected = nil }},
+		"NotReady":       {reason: "the Trigger is not ready", trigger: func(e *existing) { e.problem = "it is not ready" }},
+		"Going":          {reason: "the Trigger is being deleted", trigger: func(e *existing) { e.deleting = true }},
+		"Other":          {reason: "the Trigger brings other events", trigger: func(e *existing) { e.selected.EventType = "order.deleted" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace := tc.namespace
+			if namespace == "" {
+				namespace = "shop"
+			}
+			u := sub(namespace, tc.change)
+			s := corpusSnapshot(u.Object, nil)
+			d := newDecision(s, New().options)
+			wants, why := route.DeliveryOf(sub(namespace, nil))
+			if why != nil {
+				t.Fatal(why)
+			}
+			trigger := &existing{namespace: namespace, name: "orders", selected: &route.Selection{Terms: route.TermsOf(wants, s.isNamespace)}}
+			if tc.trigger != nil {
+				tc.trigger(trigger)
+			}
+			s.triggers[namespace] = []*existing{trigger}
+			g := d.handed(u)
+			if (g != nil) != tc.handed {
+				t.Errorf("%s: handed: %t", tc.reason, g != nil)
+			}
+			if g != nil && (!g.handed || g.trigger != trigger || g.namespace != namespace || len(g.subscriptions) != 1) {
+				t.Errorf("%s: %+v", tc.reason, g)
+			}
+		})
 	}
 }
