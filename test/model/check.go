@@ -406,7 +406,10 @@ func (c *checker) deletes(w Write, r *record) {
 			c.lost(w, "it is deleted, and was edited: %s", strings.Join(edits, ", "))
 		}
 	case "brokers", "serviceaccounts", "rolebindings":
+		copied := isUser(r.creator) && content(r.created.After)["labels."+injected] != ""
 		switch {
+		case copied && c.labelledDuring(Key{Plural: "namespaces", Name: w.Key.Namespace}, r.created.Time, r.created.Time):
+			// A user made what a controller was to make, and in its words.
 		case c.labelledAt(w.Key.Namespace, r.created):
 		case c.warned(w):
 			// After a kill nobody can tell whether the label was the run's.
@@ -428,8 +431,8 @@ func (c *checker) decided(w Write, r *record, plan span) {
 	}
 }
 
-// labelledAt says whether an object is one that the controllers created while a run's label was there. What a user creates does not
-// have their mark.
+// labelledAt says whether an object is one that the controllers created while a run's label was there. What a user creates
+// seldom has their mark (see Schedule.rush).
 func (c *checker) labelledAt(space string, created Write) bool {
 	if isUser(created.Actor) {
 		return false

@@ -19,7 +19,11 @@ func (s *Schedule) rush(r *rand.Rand) {
 	space := s.World.Spaces[drawn/10%2]
 	effect := sideEffects(space)[1+drawn/20%2]
 	obj := sideEffect(effect)
-	obj.SetLabels(map[string]string{"own": "rush"})
+	labels := map[string]string{"own": "rush"}
+	if drawn/120%2 == 0 {
+		labels[injected] = "true" // a copy of what a controller makes elsewhere: only when it came tells whose it is
+	}
+	obj.SetLabels(labels)
 	first.deeds = append(first.deeds, deed{
 		who: "alice", at: moment{2 + int(drawn/40%3), true}, text: fmt.Sprintf("creates %s in a rush", effect),
 		do: func(ctx context.Context, u *user) error {
