@@ -318,18 +318,19 @@ func peak(t testing.TB, pid int) int64 { return status(t, pid, "VmHWM:") }
 // TestPeakMemory: with more idle connections than there are places, as many events as
 // are let in at once, each of the largest size, and as many bodies that do not end, a
 // quarter of the pod's memory stays free. Fails on the commit before: 118 of 128 MiB.
+// The race detector multiplies what a process takes: the program is built without it.
 func TestPeakMemory(t *testing.T) {
 	long(t)
 	limit, target := chartMemory(t)
 	adapter := newAdapter(t)
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
-	service, err := eventservice.Start(t.Context(), suite.Build(t, "./cmd/event-service"), []string{"GOMEMLIMIT=" + target},
+	service, err := eventservice.Start(t.Context(), suite.BuildPlain(t, "./cmd/event-service"), []string{"GOMEMLIMIT=" + target},
 		"--eventMeshURL="+adapter.URL, "--sourceId=shop", "--requestTimeout=30")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(service.Kill)
-	const idle, busy, slow, each = 2200, 700, 300, 5
+	const idle, busy, slow, each = 2200, 700, 300, 10
 	for range idle {
 		if got := mustAsk(t, dial(t, service), http.MethodGet, "/v1/health", ""); got.status != 200 {
 			t.Fatalf("%s", got)
@@ -379,7 +380,7 @@ func TestPeakMemory(t *testing.T) {
 	if statuses[200] == 0 || statuses[503] == 0 || len(statuses) != 2 {
 		t.Errorf("answers by status: %v; want some 200, some 503, and nothing else", statuses)
 	}
-	if bound := limit / 4 * 3; most > bound && !raceDetector {
+	if bound := limit / 4 * 3; most > bound {
 		t.Errorf("peak of %d MiB: less than a quarter of the pod's %d MiB is free", most>>20, limit>>20)
 	}
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package eventservice_test
-
-const raceDetector = false
