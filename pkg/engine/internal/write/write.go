@@ -262,7 +262,7 @@ func runtimeConvert(from map[string]any, into any) error {
 func (w *Writer) RemoveFinalizers(ctx context.Context, ref migration.Ref, uid types.UID, finalizers []string) error {
 	client := ref.Resource.In(w.Client, ref.Namespace)
 	return w.Write(ctx, func(ctx context.Context) error {
-		live, err := Look(ctx, client, ref.Name)
+		live, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid:
 			return nil
