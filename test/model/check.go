@@ -14,19 +14,24 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// freshFor is how old what a recheck saw may be when its change is made: 2 s, and what
-// the watch and the call take on their way, which is more on a real server.
-const freshFor = 2*time.Second + 150*time.Millisecond
+// freshFor is how old what a recheck saw may be when its change is made.
+const freshFor = 2*time.Second + onTheWay
 
-func (c *checker) freshFor() time.Duration {
+// onTheWay is what the watch and the call take on their way, which is more on a real server.
+const onTheWay = 150 * time.Millisecond
+
+// reading is how long after the moment that it is about an answer may be read.
+func (c *checker) reading() time.Duration {
 	switch {
 	case c.s.World.Quick:
-		return freshFor + 2*time.Second
+		return onTheWay + 2*time.Second
 	case c.s.costly():
-		return freshFor + dear // what reading took is added
+		return onTheWay + dear // what reading took is added
 	}
-	return freshFor
+	return onTheWay
 }
+
+func (c *checker) freshFor() time.Duration { return 2*time.Second + c.reading() }
 
 // content is what users write, by path: an object without what the server, the engine
 // and the controllers add. Entries of finalizers are paths of their own, since each
@@ -462,7 +467,7 @@ func (c *checker) noted(w Write, r *record) time.Time {
 	for _, past := range c.past {
 		if past.Key == w.Key && past.Actor == "controllers" && past.Version < w.Version {
 			// Its unit ended then; it shares the read with units that end up to half a second later, and a read takes its time.
-			at = past.Time.Add(500*time.Millisecond + c.freshFor() - 2*time.Second)
+			at = past.Time.Add(500*time.Millisecond + c.reading())
 		}
 	}
 	deleting := c.process(w)

@@ -319,6 +319,15 @@ FAIL
 	if v := judged(&revert{Name: "A3"}, []byte("panic: seed 3 hangs"), errors.New("exit status 2")); v.err == nil || len(v.seeds) != 0 {
 		t.Errorf("a crash is no invariant: %q", v.line())
 	}
+	if v := judgedBy(&revert{Name: "N9"}, []byte("--- FAIL: TestRights (0.1s)\n    --- FAIL: TestRights/Lease (0.1s)\n"), errors.New("exit status 1")); v.line() != "N9: TestRights, TestRights/Lease" || !v.found() {
+		t.Errorf("got %q", v.line())
+	}
+	if v := judgedBy(&revert{Name: "N9"}, []byte("PASS"), nil); v.line() != "N9: not found" || v.found() {
+		t.Errorf("got %q", v.line())
+	}
+	if v := judgedBy(&revert{Name: "N9"}, []byte("panic"), errors.New("exit status 2")); v.err == nil || v.found() {
+		t.Errorf("a crash is no failed test: %q", v.line())
+	}
 }
 
 // TestChoiceIsSpread: a package with few conditions gives all of them, the rest is
