@@ -130,8 +130,11 @@ func playReverts(ctx context.Context, o options, file string, schedules int, out
 			continue
 		}
 		said, err := model.output(ctx, o, limit, nil, "-test.v", "-test.run=^"+r.Test+"$")
-		if err != nil || !bytes.Contains(said, []byte("--- PASS: "+r.Test+" ")) {
-			return 2, fmt.Errorf("%s, which finds %s, does not pass with all fixes in place (%v)\n%s", r.Test, r.Name, err, said[max(0, len(said)-8<<10):])
+		if err == nil && !bytes.Contains(said, []byte("--- PASS: "+r.Test+" ")) {
+			err = errors.New("it did not run")
+		}
+		if err != nil {
+			return 2, fmt.Errorf("%s, which finds %s, does not pass with all fixes in place: %w\n%s", r.Test, r.Name, err, said[max(0, len(said)-8<<10):])
 		}
 	}
 	fmt.Fprintf(out, "%d schedules, nothing found with all fixes in place, %s\n", schedules, time.Since(began).Round(time.Second))
