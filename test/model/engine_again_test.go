@@ -980,3 +980,42 @@ func TestEngineSideEffects(t *testing.T) {
 		same(t, s.contents(), before)
 	})
 }
+
+// TestEngineKeepsSlowly: what it takes to read for an answer is part of the age at which the answer is too old, so that a slow answer
+// is enough; one that takes too long is asked for a few times, and not for ever.
+func TestEngineKeepsSlowly(t *testing.T) {
+	for _, tc := range []struct {
+		takes  time.Duration
+		asked  int
+		result migration.Result
+	}{
+		{takes: 100 * time.Millisecond, asked: 1, result: migration.Succeeded},
+		{takes: 2500 * time.Millisecond, asked: 1, result: migration.Succeeded},
+		{takes: 9 * time.Second, asked: 1, result: migration.Succeeded},
+		{takes: 11 * time.Second, asked: 3, result: migration.PartlyRestored},
+	} {
+		bubble(t, tc.takes.String(), func(t *testing.T, s *sandbox) {
+			before := s.before()
+			asked := 0
+			job := &keeper{fixed(unit("new", s.creation("new"))), func([]migration.Ref) (map[migration.Ref]string, error) {
+				asked++
+				time.Sleep(tc.takes)
+				return nil, nil
+			}}
+			want(t, s.run("first", job), migration.Succeeded)
+			r := s.undo(job)
+			want(t, r, tc.result)
+			if asked != tc.asked {
+				t.Errorf("asked %d times", asked)
+			}
+			if tc.result == migration.Succeeded {
+				same(t, s.contents(), before)
+				return
+			}
+			mustSay(t, r, migration.Error, "to read what it depends on took 11s, and may take 10s at most")
+			if s.get("new") == nil || s.phases() != "undo" {
+				t.Errorf("%v, %q", s.contents(), s.phases())
+			}
+		})
+	}
+}
