@@ -14,10 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/actortest"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/enginetest"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/lease"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/wait"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine/internal/write"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -741,6 +743,46 @@ func TestWriteEndsWithTheLease(t *testing.T) {
 					t.Errorf("%s: %d calls: %v", tc.reason, calls, err)
 				}
 			})
+		})
+	}
+}
+
+// slowObject is an object that is read once an answer comes, after latency.
+type slowObject struct {
+	dynamic.ResourceInterface
+	latency time.Duration
+}
+
+func (o slowObject) Get(ctx context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	select {
+	case <-time.After(o.latency):
+		return enginetest.Make("Thing", name, "now"), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestLookOutlivesTheWrite: a read tells what a write did also if the Lease, and with it the context of the write, ended meanwhile. It has an
+// end of its own.
+func TestLookOutlivesTheWrite(t *testing.T) {
+	for _, tc := range []struct {
+		latency time.Duration
+		err     error
+	}{
+		{latency: lease.CallTimeout - time.Second},
+		{latency: lease.CallTimeout + time.Second, err: context.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			began := time.Now()
+			obj, err := write.Look(ctx, slowObject{latency: tc.latency}, "a")
+			if !errors.Is(err, tc.err) || (err == nil) != (obj != nil) {
+				t.Errorf("%s: %v, %v", tc.latency, obj, err)
+			}
+			if took := time.Since(began); took > lease.CallTimeout {
+				t.Errorf("it took %s", took)
+			}
 		})
 	}
 }
