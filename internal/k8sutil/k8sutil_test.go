@@ -229,6 +229,57 @@ func TestPageBeginsAgainWhenTheTokenExpires(t *testing.T) {
 	}
 }
 
+// TestPageIsBoundedInBytes: 500 objects of 262,144 bytes of annotations, which the API accepts, are 125 MiB. And one object that is larger
+// than a page may be is read all the same.
+func TestPageIsBoundedInBytes(t *testing.T) {
+	const total, big = 100, 262144
+	var sizes []int
+	s := newServer(t, 0)
+	s.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		var from, limit int
+		_, _ = fmt.Sscan(r.URL.Query().Get("continue"), &from)
+		_, _ = fmt.Sscan(r.URL.Query().Get("limit"), &limit)
+		list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "ThingList"}}
+		size := 0
+		for i := from; i < min(from+limit, total); i++ {
+			note := big
+			if i == 70 {
+				note = PageBytes + 1
+			}
+			size += note
+			list.Items = append(list.Items, unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "example.com/v1", "kind": "Thing",
+				"metadata": map[string]any{"name": fmt.Sprint(i), "namespace": "ns", "annotations": map[string]any{"a": strings.Repeat("x", note)}},
+			}})
+		}
+		if from+limit < total {
+			list.SetContinue(fmt.Sprint(from + limit))
+		}
+		sizes = append(sizes, size)
+		_ = json.NewEncoder(w).Encode(list)
+		return true
+	}
+	var names, want []string
+	for i := range total {
+		want = append(want, fmt.Sprint(i))
+	}
+	_, err := Page(t.Context(), s.things(t), metav1.ListOptions{}, once,
+		func() { names = nil }, func(obj *unstructured.Unstructured) error { names = append(names, obj.GetName()); return nil })
+	if err != nil || !slices.Equal(names, want) {
+		t.Fatalf("got %q, %v", names, err)
+	}
+	cut := 0
+	for _, size := range sizes {
+		if size > PageBytes {
+			cut++
+		}
+	}
+	// The first page, the one with the largest object, and that object alone.
+	if cut != 3 {
+		t.Errorf("%d pages were larger than %d bytes: %d", cut, PageBytes, sizes)
+	}
+}
+
 func TestReadOnlyAndCounter(t *testing.T) {
 	s := newServer(t, 0)
 	var counter Counter

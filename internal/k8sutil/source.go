@@ -4,7 +4,9 @@ import (
 	"context"
 	stdjson "encoding/json"
 	"fmt"
+	"io"
 	"strings"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,20 +61,54 @@ type source struct {
 	dynamic.ResourceInterface
 	client rest.Interface
 	path   string
+	// fits is how many objects a page may hold since one was cut off, 0 for no limit of ours.
+	fits atomic.Int64
 }
 
-// List implements Source.
+const (
+	// PageBytes is the size at which a page is cut off, to be asked for again with fewer objects: what a
+	// reader has no room for is bytes, and an object may have 1.5 MiB of them. It is 16 KiB for each
+	// object of a full page.
+	PageBytes = PageSize * 16 << 10
+	// pageShrink is how many times fewer objects are asked for then: twice, and a page of 500 has one.
+	pageShrink = 25
+)
+
+// List implements Source. A page may have fewer objects than the limit of opts, as one of an API server may.
 func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	result := s.client.Get().AbsPath(s.path).
-		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Do(ctx)
-	// Error, unlike Raw, tells what a Status in the body says.
-	if err := result.Error(); err != nil {
-		return nil, err
+	for {
+		if fits := s.fits.Load(); fits > 0 && opts.Limit > fits {
+			opts.Limit = fits
+		}
+		raw, whole, err := s.get(ctx, opts)
+		switch {
+		case err != nil:
+			return nil, err
+		case whole:
+			return s.decode(raw)
+		}
+		s.fits.Store(max(1, opts.Limit/pageShrink))
 	}
-	raw, err := result.Raw()
+}
+
+// get returns the answer to one request. It is whole unless it is larger than PageBytes, and fewer objects
+// can be asked for.
+func (s *source) get(ctx context.Context, opts metav1.ListOptions) (raw []byte, whole bool, err error) {
+	body, err := s.client.Get().AbsPath(s.path).
+		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
+	defer body.Close()
+	if opts.Limit <= 1 {
+		raw, err = io.ReadAll(body)
+		return raw, true, err
+	}
+	raw, err = io.ReadAll(io.LimitReader(body, PageBytes+1))
+	return raw, len(raw) <= PageBytes, err
+}
+
+func (s *source) decode(raw []byte) (*unstructured.UnstructuredList, error) {
 	var page struct {
 		APIVersion string           `json:"apiVersion"`
 		Kind       string           `json:"kind"`
