@@ -3,14 +3,19 @@ package trigger
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -115,6 +120,82 @@ func TestSwitchRevertedDuringWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStoppedAfterTheGuard: a run is told to stop when it has made the first change of a deletion, before which it had asked whether
+// the deletion may be made, and that change is in the journal as done. Then events take the former path again: before the next run makes
+// its plan, or after that.
+func TestStoppedAfterTheGuard(t *testing.T) {
+	for _, after := range []string{"BeforeThePlan", "AfterThePlan"} {
+		t.Run(after, func(t *testing.T) {
+			p := on(t, versions[0])
+			ctx := t.Context()
+			p.load(ctx, t, true, subscription("crm", "orders", "order.created"))
+			p.scale(ctx, t, 0) // trigger-sync does the part of the controller
+			guard, kubeconfig := p.proxied(t)
+			running := make(chan *suite.Process, 1)
+			guard.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+				response, err := next()
+				if r.Verb == "patch" && r.Resource == "subscriptions" && !r.DryRun {
+					(<-running).Signal(syscall.SIGTERM)
+					time.Sleep(200 * time.Millisecond) // the run hears of the signal first
+				}
+				return response, err
+			})
+			u := p.begin(t, "--kubeconfig="+kubeconfig)
+			running <- u
+			r, code := u.Report()
+			if code != migration.ExitSignal+int(syscall.SIGTERM) || !slices.ContainsFunc(r.Changes, func(ch migration.ChangeReport) bool {
+				return ch.Verb == migration.Patch && ch.Result == migration.ChangeDone
+			}) {
+				t.Fatalf("exit code %d, %+v", code, r.Changes)
+			}
+
+			revert := sync.OnceFunc(func() {
+				p.eventService(ctx, t, app, false)
+				p.nats.set(map[string]int{"orders--crm": 3})
+			})
+			if after == "BeforeThePlan" {
+				revert()
+			}
+			planned, kubeconfig := p.proxied(t)
+			planned.Use(func(_ context.Context, r faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
+				if strings.HasPrefix(r.Resource, "selfsubject") {
+					revert() // with the plan made, the run looks what it is allowed to do
+				}
+				return next()
+			})
+			r, code = p.begin(t, "--drain-timeout=0s", "--kubeconfig="+kubeconfig).Report()
+			want(t, r, code, migration.DeferredResult, 0)
+			finds(t, r, migration.Deferred, "Subscription crm/orders", "")
+			if got := p.names(ctx, t, standin.KymaSubscriptions, ""); !slices.Equal(got, []string{"crm/orders"}) {
+				t.Errorf("Subscriptions: %q", got)
+			}
+
+			p.eventService(ctx, t, app, true)
+			p.nats.set(nil)
+			r, code = p.run(t, "run")
+			want(t, r, code, migration.Succeeded, 0)
+			if got := p.names(ctx, t, standin.KymaSubscriptions, ""); len(got) != 0 {
+				t.Errorf("Subscriptions: %q", got)
+			}
+		})
+	}
+}
+
+// proxied returns a proxy of the API server, and the path of a kubeconfig of it.
+func (p *plane) proxied(t *testing.T) (*faultproxy.Proxy, string) {
+	t.Helper()
+	proxy, err := faultproxy.Start(p.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	kubeconfig, err := proxy.Kubeconfig(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proxy, kubeconfig
 }
 
 // TestEditedAfterAKill: somebody edits the Subscription after its Trigger was made by a
