@@ -64,14 +64,7 @@ const gcPercent = 50
 // Run executes the job as the command line says, and returns the exit code of
 // the process. It is to be called once in a process.
 func Run(job migration.Job, streams IO) int {
-	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
-	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
-		debug.SetMemoryLimit(memoryLimit)
-		defer raiseMemoryLimit()()
-		if streams.Env("GOGC") == "" {
-			debug.SetGCPercent(gcPercent)
-		}
-	}
+	defer BoundMemory(streams)()
 	p := &process{
 		IO:             streams,
 		job:            job,
@@ -81,6 +74,21 @@ func Run(job migration.Job, streams IO) int {
 		terminationLog: terminationLog,
 	}
 	return p.main()
+}
+
+// BoundMemory makes the garbage collector work harder than by its default rule, until the returned
+// function is called. What GOMEMLIMIT and GOGC say is the user's choice, and stays. It is to be called
+// once in a process.
+func BoundMemory(streams IO) (stop func()) {
+	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return func() {}
+	}
+	debug.SetMemoryLimit(memoryLimit)
+	if streams.Env("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	return raiseMemoryLimit()
 }
 
 // raiseMemoryLimit keeps the memory limit a quarter above what is in use, until the

@@ -87,7 +87,7 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Inventory, error) {
 			if err != nil || !ok {
 				return err
 			}
-			return c.Each(ctx, r, namespace, migration.ListOptions{Trim: k8sutil.TrimLastApplied}, func(u *unstructured.Unstructured) error {
+			return c.Each(ctx, r, namespace, migration.ListOptions{Trim: trimmed}, func(u *unstructured.Unstructured) error {
 				mu.Lock()
 				defer mu.Unlock()
 				(*to)[u.GetNamespace()+"/"+u.GetName()] = u
@@ -109,10 +109,10 @@ func Read(ctx context.Context, c Reader, exclude []string) (*Inventory, error) {
 	kind(kyma.ServiceBindingUsage, "", &in.ServiceBindingUsages)
 	kind(autoscaler, kyma.SystemNamespace, &in.Autoscalers)
 	var system, systemPods, eventingDeployments Objects
-	list(deployments, kyma.IntegrationNamespace, 0, k8sutil.TrimLastApplied, &in.Deployments)
+	list(deployments, kyma.IntegrationNamespace, 0, trimmed, &in.Deployments)
 	list(deployments, kyma.SystemNamespace, 0, nil, &system)
 	list(deployments, kyma.EventingNamespace, 0, nil, &eventingDeployments)
-	list(pods, kyma.IntegrationNamespace, 100, k8sutil.TrimLastApplied, &in.Pods)
+	list(pods, kyma.IntegrationNamespace, 100, trimmed, &in.Pods)
 	list(pods, kyma.SystemNamespace, 100, eventpath.TrimPod, &systemPods)
 	list(jobs, kyma.SystemNamespace, 0, nil, &in.Jobs)
 	list(namespaces, "", 0, nil, &in.Namespaces)
@@ -279,4 +279,9 @@ func Replicas(deployment *unstructured.Unstructured) int64 {
 		return 1
 	}
 	return n
+}
+
+// trimmed leaves out the annotations of what no job has made: they may be longer than all the rest.
+func trimmed(obj *unstructured.Unstructured) {
+	k8sutil.TrimAnnotations(obj, kyma.OriginAnnotation, kyma.DeliveryAnnotation, migration.MarkAnnotation)
 }

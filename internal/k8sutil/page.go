@@ -2,6 +2,7 @@ package k8sutil
 
 import (
 	"context"
+	"slices"
 	"unique"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,16 +68,14 @@ func Trim(obj *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(obj.Object, "metadata", "managedFields")
 }
 
-// TrimLastApplied removes the copy of the whole object that kubectl apply keeps in
-// an annotation. It saves room where an object is only read, never where it may be
-// restored from what was read: without the annotation, the next kubectl apply does
-// not remove fields any more.
-func TrimLastApplied(obj *unstructured.Unstructured) {
-	const key = "kubectl.kubernetes.io/last-applied-configuration"
-	if annotations, ok, _ := unstructured.NestedFieldNoCopy(obj.Object, "metadata", "annotations"); ok {
-		if m, ok := annotations.(map[string]any); ok {
-			delete(m, key)
-		}
+// TrimAnnotations removes the annotations, unless one of these keys is among them: they may have 262,144 bytes,
+// and with the copy of the whole object that kubectl apply keeps they are as long as the object. It saves room
+// where an object is only read, never where it may be restored from what was read.
+func TrimAnnotations(obj *unstructured.Unstructured, unless ...string) {
+	meta, _ := obj.Object["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	if !slices.ContainsFunc(unless, func(key string) bool { return annotations[key] != nil }) {
+		delete(meta, "annotations")
 	}
 }
 

@@ -1,6 +1,7 @@
 package k8sutil
 
 import (
+	"bytes"
 	"context"
 	stdjson "encoding/json"
 	"fmt"
@@ -72,7 +73,19 @@ const (
 	PageBytes = PageSize * 16 << 10
 	// pageShrink is how many times fewer objects are asked for then: twice, and a page of 500 has one.
 	pageShrink = 25
+	// pagesAtOnce is how many pages this process receives and decodes at a time. Jobs that are asked for their plans
+	// side by side read dozens of lists at once.
+	pagesAtOnce = 4
 )
+
+// pages has the buffers that pages are received in: a slot each, so that they are pagesAtOnce.
+var pages = func() chan *bytes.Buffer {
+	all := make(chan *bytes.Buffer, pagesAtOnce)
+	for range pagesAtOnce {
+		all <- &bytes.Buffer{}
+	}
+	return all
+}()
 
 // List implements Source. A page may have fewer objects than the limit of opts, as one of an API server may.
 func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
@@ -80,12 +93,9 @@ func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructur
 		if fits := s.fits.Load(); fits > 0 && opts.Limit > fits {
 			opts.Limit = fits
 		}
-		raw, whole, err := s.get(ctx, opts)
-		switch {
-		case err != nil:
-			return nil, err
-		case whole:
-			return s.decode(raw)
+		page, whole, err := s.get(ctx, opts)
+		if err != nil || whole {
+			return page, err
 		}
 		s.fits.Store(max(1, opts.Limit/pageShrink))
 	}
@@ -93,19 +103,38 @@ func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructur
 
 // get returns the answer to one request. It is whole unless it is larger than PageBytes, and fewer objects
 // can be asked for.
-func (s *source) get(ctx context.Context, opts metav1.ListOptions) (raw []byte, whole bool, err error) {
+func (s *source) get(ctx context.Context, opts metav1.ListOptions) (page *unstructured.UnstructuredList, whole bool, err error) {
 	body, err := s.client.Get().AbsPath(s.path).
 		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	if err != nil {
 		return nil, false, err
 	}
 	defer body.Close()
-	if opts.Limit <= 1 {
-		raw, err = io.ReadAll(body)
-		return raw, true, err
+	var buffer *bytes.Buffer
+	select {
+	case buffer = <-pages:
+	case <-ctx.Done():
+		return nil, false, context.Cause(ctx)
 	}
-	raw, err = io.ReadAll(io.LimitReader(body, PageBytes+1))
-	return raw, len(raw) <= PageBytes, err
+	defer func() {
+		if buffer.Cap() > 2*PageBytes {
+			buffer = &bytes.Buffer{}
+		}
+		pages <- buffer
+	}()
+	buffer.Reset()
+	limited := io.LimitReader(body, PageBytes+1)
+	if opts.Limit <= 1 {
+		limited = body
+	}
+	if _, err := buffer.ReadFrom(limited); err != nil {
+		return nil, false, err
+	}
+	if opts.Limit > 1 && buffer.Len() > PageBytes {
+		return nil, false, nil
+	}
+	page, err = s.decode(buffer.Bytes())
+	return page, true, err
 }
 
 func (s *source) decode(raw []byte) (*unstructured.UnstructuredList, error) {

@@ -46,9 +46,10 @@ func main() {
 	migrated := flag.Int("migrated", 5000, "number of Applications of the migrated cluster; 0: none")
 	subs := flag.String("subscriptions", "500,1000,5000", "numbers of Kyma Subscriptions to pair with the floor, rising; empty: none")
 	end := flag.String("to-the-end", "500,5000,20000", "numbers of Kyma Subscriptions to migrate to the end, beside the same writes; empty: none")
+	large := flag.Int("large", 20000, "number of Applications of the largest cluster on which the memory of eventmesh-migrate is measured; 0: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *sizes, *pairs, *memory, *migrated, *subs, *end)
+	err := run(ctx, *sizes, *pairs, *memory, *migrated, *large, *subs, *end)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -58,12 +59,12 @@ func main() {
 
 type bench struct {
 	cluster *kubernetes.ControlPlane
-	// binaries are paths by the name of the job.
+	// binaries are paths by the name of the program.
 	binaries map[string]string
 	out      *tabwriter.Writer
 }
 
-func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs, end string) (err error) {
+func run(ctx context.Context, sizes string, pairs, memory, migrated, large int, subs, end string) (err error) {
 	sources, err := numbers("sizes", sizes)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs, e
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{binaries: map[string]string{}, out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
-	for _, name := range []string{"httpsource-sync", "trigger-sync"} {
+	for _, name := range []string{"httpsource-sync", "trigger-sync", "eventmesh-migrate"} {
 		b.binaries[name] = filepath.Join(dir, name)
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", b.binaries[name], "./cmd/"+name)
 		build.Stderr = os.Stderr
@@ -115,6 +116,11 @@ func run(ctx context.Context, sizes string, pairs, memory, migrated int, subs, e
 	if migrated > 0 {
 		if err := b.nothingToDo(ctx, migrated); err != nil {
 			return err
+		}
+	}
+	if large > 0 {
+		if err := b.large(ctx, large); err != nil {
+			return errors.Join(err, b.out.Flush())
 		}
 	}
 	if len(rising)+len(ends) > 0 {

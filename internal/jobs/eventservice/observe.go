@@ -11,6 +11,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -85,7 +86,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 		trim      func(*unstructured.Unstructured)
 	}{
 		{s.kinds.application, kyma.Application, "", s.applications, trimApplication},
-		{deployments, schema.GroupKind{}, o.namespace, s.deployments, trimWorkload},
+		{deployments, schema.GroupKind{}, o.namespace, s.deployments, eventpath.TrimWorkload},
 		{s.kinds.httpSource, kyma.HTTPSource, o.namespace, s.sources, trimSource},
 		{s.kinds.channel, kyma.Channel, o.namespace, s.channels, trimSpec},
 		{s.kinds.service, kyma.Service, o.namespace, s.services, trimSpec},
@@ -102,7 +103,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 		})
 	}
 	g.Go(func() (err error) {
-		s.pods, err = c.List(ctx, pods, o.namespace, migration.ListOptions{Trim: trimWorkload, PageSize: migration.LargePage})
+		s.pods, err = c.List(ctx, pods, o.namespace, migration.ListOptions{Trim: eventpath.TrimWorkload, PageSize: migration.LargePage})
 		return err
 	})
 	g.Go(func() error {
@@ -120,7 +121,7 @@ func observe(ctx context.Context, c reader, o options) (*snapshot, error) {
 }
 
 func trimApplication(obj *unstructured.Unstructured) {
-	k8sutil.TrimLastApplied(obj)
+	k8sutil.TrimAnnotations(obj)
 	spec := map[string]any{}
 	if kyma.SkipsInstallation(obj) {
 		spec["skipInstallation"] = true
@@ -130,39 +131,11 @@ func trimApplication(obj *unstructured.Unstructured) {
 
 // trimSource keeps of an HTTPSource what it is the source of.
 func trimSource(obj *unstructured.Unstructured) {
+	k8sutil.TrimAnnotations(obj)
 	obj.Object["spec"] = map[string]any{"source": kyma.SourceOf(obj)}
 }
 
 func trimSpec(obj *unstructured.Unstructured) {
 	delete(obj.Object, "spec")
-	k8sutil.TrimLastApplied(obj)
-}
-
-// trimWorkload keeps of the containers what tells the path of events.
-func trimWorkload(obj *unstructured.Unstructured) {
-	spec, _ := obj.Object["spec"].(map[string]any)
-	of := spec
-	if template, ok := spec["template"].(map[string]any); ok {
-		of, _ = template["spec"].(map[string]any)
-	}
-	all, _ := of["containers"].([]any)
-	kept := make([]any, 0, len(all))
-	for _, c := range all {
-		container, _ := c.(map[string]any)
-		few := map[string]any{}
-		for _, key := range []string{"name", "image", "command", "args"} {
-			if v, ok := container[key]; ok {
-				few[key] = v
-			}
-		}
-		kept = append(kept, few)
-	}
-	for key := range of {
-		if key != "containers" && key != "replicas" && key != "progressDeadlineSeconds" {
-			delete(of, key)
-		}
-	}
-	if of != nil {
-		of["containers"] = kept
-	}
+	k8sutil.TrimAnnotations(obj)
 }

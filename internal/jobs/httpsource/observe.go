@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
@@ -219,6 +220,9 @@ func trimTo(k migration.Kind, namespace string) func(*unstructured.Unstructured)
 	// Made once, since turning a string into an interface value allocates.
 	var apiVersion, name, ns any = k.Resource.GroupVersion().String(), k.Kind, namespace
 	return func(obj *unstructured.Unstructured) {
+		if written {
+			k8sutil.TrimAnnotations(obj, migration.MarkAnnotation) // others are not the engine's to delete
+		}
 		trimmed := map[string]any{"apiVersion": apiVersion, "kind": name, "metadata": trimMeta(obj, ns, written)}
 		if spec, ok := obj.Object["spec"]; ok && written {
 			trimmed["spec"] = spec

@@ -283,6 +283,7 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	}
 	g.Go(func() error {
 		return c.Each(ctx, deployments, o.integrationNamespace, migration.ListOptions{PageSize: migration.LargePage}, func(obj *unstructured.Unstructured) error {
+			eventpath.TrimWorkload(obj)
 			for _, app := range eventpath.ApplicationsOf(obj) {
 				m.eventServices[app] = obj
 			}
@@ -307,7 +308,7 @@ var readyStatus = map[string]any{"conditions": []any{map[string]any{"type": "Rea
 // trimReady keeps of a status whether the object is ready, and why not.
 func trimReady(obj *unstructured.Unstructured) {
 	k8sutil.TrimMeta(obj)
-	k8sutil.TrimLastApplied(obj)
+	k8sutil.TrimAnnotations(obj, kyma.OriginAnnotation, kyma.DeliveryAnnotation, migration.MarkAnnotation)
 	status := kyma.MapAt(obj.Object, "status")
 	if status == nil {
 		return

@@ -74,6 +74,38 @@ func BusPods(deployment string, owned, all []*unstructured.Unstructured) []*unst
 	return found
 }
 
+// TrimWorkload leaves out of a Deployment or a Pod what is not read of it here: it keeps what tells the path of
+// events, and how far it is rolled out.
+func TrimWorkload(obj *unstructured.Unstructured) {
+	delete(kyma.MapAt(obj.Object, "metadata"), "annotations")
+	delete(kyma.MapAt(obj.Object, "metadata"), "managedFields")
+	spec := kyma.MapAt(obj.Object, "spec")
+	of := spec
+	if template := kyma.MapAt(spec, "template"); template != nil {
+		of = kyma.MapAt(template, "spec")
+	}
+	all, _ := of["containers"].([]any)
+	kept := make([]any, 0, len(all))
+	for _, c := range all {
+		container, _ := c.(map[string]any)
+		few := map[string]any{}
+		for _, key := range []string{"name", "image", "command", "args"} {
+			if v, ok := container[key]; ok {
+				few[key] = v
+			}
+		}
+		kept = append(kept, few)
+	}
+	for key := range of {
+		if key != "containers" && key != "replicas" && key != "progressDeadlineSeconds" {
+			delete(of, key)
+		}
+	}
+	if of != nil {
+		of["containers"] = kept
+	}
+}
+
 // TrimPod leaves out of a Pod what OfEventBus, kyma.Ended and a look at its deletion do not
 // read: thousands of them take much room.
 func TrimPod(pod *unstructured.Unstructured) {
