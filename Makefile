@@ -25,34 +25,12 @@ help: ## Show this help
 	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
+	@echo 'The library (pkg/) has no target of its own: go doc ./pkg/migration, examples/installer, docs/library.'
 	@echo 'EVENTMESH_TEST_KUBECONFIG=file: tests use that cluster instead of a control plane of their own. They delete what they'
 	@echo 'find, and refuse a cluster with Applications that tests did not create. They ignore KUBECONFIG.'
 	@echo 'E2E=all: make e2e upgrades in each order of the charts, with each version of Helm. E2E=connector-first/helm4 is one of'
 	@echo 'them. E2E=auto skips make e2e on a machine that cannot run it.'
 	@echo 'EVENTMESH_TEST_KUBERNETES=1.16: the control plane is Kubernetes 1.16, on which Kyma 1.10 ran.'
-
-.PHONY: demo
-demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by step
-	@go run ./test/demo
-
-.PHONY: sandbox
-sandbox: cluster build ## The demo's cluster that stays up, to try bin/eventmesh-migrate on; Ctrl-C ends it
-	@go run ./test/sandbox
-
-# Without root, or where a node cannot run, processes are in the place of pods, and there is no switch: see test/eventing.
-.PHONY: eventing run-dev
-eventing: kubectl ## Show the eventing operator: install it, publish, switch the backend under load, remove it (3 minutes after make node)
-	@go run ./test/eventing
-
-run-dev: eventing ## The same as make eventing
-
-.PHONY: eventing-up
-eventing-up: kubectl ## The same cluster, with eventing installed, to try it; Ctrl-C or make stop ends it
-	@go run ./test/eventing -up
-
-.PHONY: stop
-stop: ## End what make eventing-up has left, also after a crash
-	@go run ./test/eventing -stop
 
 .PHONY: test
 # A tenth less time, for more memory of API servers and tests. The programs under test do not get it.
@@ -75,13 +53,87 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # where they are the subject; the tests, whose stand-ins and snapshots would take a third of the time with it, do not: those have
 # tests of their own (decisions 0961 and 1381). They run beside the others, the longest first. Vet is in make verify.
 # Those of release compress, which takes ten times as long with it.
-# charts/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
+# build/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
 # takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
-PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./release ./test/module ./charts/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
+PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
 LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model ./test/eventservice
 
-##@ Building
+##@ The migration: docs/migration
+.PHONY: demo
+demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by step
+	@go run ./test/demo
+
+.PHONY: sandbox
+sandbox: cluster build ## The demo's cluster that stays up, to try bin/eventmesh-migrate on; Ctrl-C ends it
+	@go run ./test/sandbox
+
+.PHONY: overlay
+overlay: ## Put the hooks over Kyma's own chart: KYMA_CHART=kyma/resources/core (KYMA_VERSION=1.11)
+	go run ./build/overlay -chart "$(KYMA_CHART)" -kyma "$(KYMA_VERSION)" -repository "$(REPOSITORY)" -tag "$(TAG)" -digests "$(DIGESTS)"
+
+KYMA ?= kyma
+OPERATOR ?= eu.gcr.io/kyma-project/application-operator:39d1ab87
+.PHONY: operator-image
+operator-image: ## Build application-operator's image with our event-service, and set both in Kyma's values: KYMA=kyma
+	@if [[ -z "$(BUILDER)" ]]; then echo "needs Docker or Buildah (Debian: apt-get install buildah)" >&2; exit 1; fi
+	rm -rf bin/image/application
+	go run ./build/applicationoverlay -chart "$(KYMA)/components/application-operator/charts/application" -into bin/image/application
+	$(BUILDER) --quiet -f Dockerfile.application-operator --build-arg OPERATOR=$(OPERATOR) -t $(REPOSITORY)/application-operator:$(TAG) . >/dev/null
+	go run ./build/applicationoverlay -connector "$(KYMA)/resources/application-connector" -repository "$(REPOSITORY)" -tag "$(TAG)"
+
+# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images, charts and module. PLATFORMS=linux/amd64 makes a version to try, for that platform alone.
+KEY ?=
+PUSH ?=
+PLATFORMS ?=
+##@ Eventing: docs/eventing
+# Without root, or where a node cannot run, processes are in the place of pods, and there is no switch: see test/eventing.
+.PHONY: eventing run-dev
+eventing: kubectl ## Show the eventing operator: install it, publish, switch the backend under load, remove it (3 minutes after make node)
+	@go run ./test/eventing
+
+run-dev: eventing ## The same as make eventing
+
+.PHONY: eventing-up
+eventing-up: kubectl ## The same cluster, with eventing installed, to try it; Ctrl-C or make stop ends it
+	@go run ./test/eventing -up
+
+.PHONY: stop
+stop: ## End what make eventing-up has left, also after a crash
+	@go run ./test/eventing -stop
+
+.PHONY: module
+module: ## Everything that a module provider delivers, into dist/<version> (MODULE_IMAGES=layout of a release)
+ifeq ($(origin MODULE_IMAGES),file)
+	mkdir -p bin/module
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/kyma-project/eventmesh-migration/internal/version.linked=$(MODULE_VERSION)' \
+	  -o bin/module/ $(foreach program,$(MODULE_PROGRAMS),$(or $(PACKAGE_$(program)),./cmd/$(program)))
+	$(MODULEPACK) images -programs bin/module -images $(MODULE_IMAGES) -commit "$$(git rev-parse HEAD)"
+endif
+	$(MODULEPACK) render -images $(MODULE_IMAGES) -repository "$(REPOSITORY)"
+
+# What no channel may fall behind: module/channels.yaml of the branch that a change is submitted to.
+BASE ?= HEAD
+# The directory of the bundle that a channel has now: the new one is applied over it. Without one, over a copy with a lower version.
+PREVIOUS ?=
+.PHONY: module-check
+module-check: module cluster ## The submission pipeline: verify, install, and upgrade from what a channel has (BASE=main, PREVIOUS=directory)
+	@git show "$(BASE):module/channels.yaml" >bin/channels-before.yaml 2>/dev/null || cp module/channels.yaml bin/channels-before.yaml
+	$(MODULEPACK) verify -images $(MODULE_IMAGES) -repository "$(REPOSITORY)" -before bin/channels-before.yaml
+	MODULE_BUNDLE="$(CURDIR)/dist/$(MODULE_VERSION)" MODULE_PREVIOUS="$(if $(PREVIOUS),$(abspath $(PREVIOUS)))" go test -count 1 -timeout 10m -v -run '^TestSmoke$$' ./test/module
+
+REGISTRY ?= $(REPOSITORY)
+KEY ?=
+.PHONY: module-push
+module-push: ## Push dist/<version> and sign it, and what it refers to: REGISTRY=registry.example/path KEY=private.pem
+	@if [[ -z "$(KEY)" ]]; then echo "module-push: name the private key, KEY=private.pem (docs/eventing/module.md#sign)" >&2; exit 2; fi
+	$(MODULEPACK) push -registry "$(REGISTRY)" -record
+	$(MODULEPACK) sign -registry "$(REGISTRY)" -key "$(KEY)"
+
+KYMA_VERSION ?= 1.11
+# A file with a line <repository>/<program>@sha256:... for each image.
+DIGESTS ?=
+##@ Building all of it
 .PHONY: build
 build: ## Build bin/<job> for this machine
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
@@ -114,11 +166,11 @@ image-files:
 	@if [[ -z "$(CA_CERTIFICATES)" ]]; then echo "no CA certificates found: set CA_CERTIFICATES (Debian: apt-get install ca-certificates)" >&2; exit 1; fi
 	mkdir -p bin/image && cp -L "$(CA_CERTIFICATES)" bin/image/ca-certificates.crt
 	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/ $(foreach image,$(IMAGES),$(or $(PACKAGE_$(image)),./cmd/$(image)))
-	go run ./licenses -into bin/image/licenses -programs bin/image $(foreach image,$(IMAGES),$(image)$(addprefix =,$(PACKAGE_$(image))))
+	go run ./build/licenses -into bin/image/licenses -programs bin/image $(foreach image,$(IMAGES),$(image)$(addprefix =,$(PACKAGE_$(image))))
 
 .PHONY: charts
-charts: ## Generate charts and documentation tables from internal/registry and values.yaml, and definitions of kinds from api/
-	go run ./charts/generate
+charts: ## Generate charts and documentation tables from internal/migration/registry and values.yaml, and definitions of kinds from api/
+	go run ./build/generate
 	$(CONTROLLER_GEN) output:crd:artifacts:config=$(CRDS)
 
 # The images of the module: an OCI layout such as that of a release, or - for those in $(REPOSITORY). Without one, what is here is packed
@@ -126,59 +178,10 @@ charts: ## Generate charts and documentation tables from internal/registry and v
 MODULE_IMAGES ?= bin/module/images
 MODULE_PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/eventing-*/main.go)) nats-server
 MODULE_VERSION = $(shell cat module/VERSION)
-MODULEPACK := go run ./charts/modulepack
-.PHONY: module
-module: ## Everything that a module provider delivers, into dist/<version> (MODULE_IMAGES=layout of a release)
-ifeq ($(origin MODULE_IMAGES),file)
-	mkdir -p bin/module
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/kyma-project/eventmesh-migration/internal/version.linked=$(MODULE_VERSION)' \
-	  -o bin/module/ $(foreach program,$(MODULE_PROGRAMS),$(or $(PACKAGE_$(program)),./cmd/$(program)))
-	$(MODULEPACK) images -programs bin/module -images $(MODULE_IMAGES) -commit "$$(git rev-parse HEAD)"
-endif
-	$(MODULEPACK) render -images $(MODULE_IMAGES) -repository "$(REPOSITORY)"
-
-# What no channel may fall behind: module/channels.yaml of the branch that a change is submitted to.
-BASE ?= HEAD
-# The directory of the bundle that a channel has now: the new one is applied over it. Without one, over a copy with a lower version.
-PREVIOUS ?=
-.PHONY: module-check
-module-check: module cluster ## The submission pipeline: verify, install, and upgrade from what a channel has (BASE=main, PREVIOUS=directory)
-	@git show "$(BASE):module/channels.yaml" >bin/channels-before.yaml 2>/dev/null || cp module/channels.yaml bin/channels-before.yaml
-	$(MODULEPACK) verify -images $(MODULE_IMAGES) -repository "$(REPOSITORY)" -before bin/channels-before.yaml
-	MODULE_BUNDLE="$(CURDIR)/dist/$(MODULE_VERSION)" MODULE_PREVIOUS="$(if $(PREVIOUS),$(abspath $(PREVIOUS)))" go test -count 1 -timeout 10m -v -run '^TestSmoke$$' ./test/module
-
-REGISTRY ?= $(REPOSITORY)
-KEY ?=
-.PHONY: module-push
-module-push: ## Push dist/<version> and sign it, and what it refers to: REGISTRY=registry.example/path KEY=private.pem
-	@if [[ -z "$(KEY)" ]]; then echo "module-push: name the private key, KEY=private.pem (docs/module.md#sign)" >&2; exit 2; fi
-	$(MODULEPACK) push -registry "$(REGISTRY)" -record
-	$(MODULEPACK) sign -registry "$(REGISTRY)" -key "$(KEY)"
-
-KYMA_VERSION ?= 1.11
-# A file with a line <repository>/<program>@sha256:... for each image.
-DIGESTS ?=
-.PHONY: overlay
-overlay: ## Put the hooks over Kyma's own chart: KYMA_CHART=kyma/resources/core (KYMA_VERSION=1.11)
-	go run ./charts/overlay -chart "$(KYMA_CHART)" -kyma "$(KYMA_VERSION)" -repository "$(REPOSITORY)" -tag "$(TAG)" -digests "$(DIGESTS)"
-
-KYMA ?= kyma
-OPERATOR ?= eu.gcr.io/kyma-project/application-operator:39d1ab87
-.PHONY: operator-image
-operator-image: ## Build application-operator's image with our event-service, and set both in Kyma's values: KYMA=kyma
-	@if [[ -z "$(BUILDER)" ]]; then echo "needs Docker or Buildah (Debian: apt-get install buildah)" >&2; exit 1; fi
-	rm -rf bin/image/application
-	go run ./charts/applicationoverlay -chart "$(KYMA)/components/application-operator/charts/application" -into bin/image/application
-	$(BUILDER) --quiet -f Dockerfile.application-operator --build-arg OPERATOR=$(OPERATOR) -t $(REPOSITORY)/application-operator:$(TAG) . >/dev/null
-	go run ./charts/applicationoverlay -connector "$(KYMA)/resources/application-connector" -repository "$(REPOSITORY)" -tag "$(TAG)"
-
-# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images, charts and module. PLATFORMS=linux/amd64 makes a version to try, for that platform alone.
-KEY ?=
-PUSH ?=
-PLATFORMS ?=
+MODULEPACK := go run ./build/modulepack
 .PHONY: release
 release: ## Make everything for a version, signed: VERSION=0.1.0 KEY=release.key (PUSH=1: push it, too)
-	go run ./release build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" -platforms "$(PLATFORMS)" $(if $(PUSH),-push)
+	go run ./build/release build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" -platforms "$(PLATFORMS)" $(if $(PUSH),-push)
 
 .PHONY: cluster
 cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 2 cores)
@@ -217,7 +220,7 @@ test-slow: cc cluster ## Suites that make test leaves out: too long, or too new 
 	$(if $(filter file,$(origin SLOW)),$(MAKE) test-old) # packages named by hand are all that is run
 
 # Their files carry the build tag slow.
-SLOW := ./charts/modulepack ./internal/eventing/decide ./internal/eventmap ./release ./test/eventing ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
+SLOW := ./build/modulepack ./internal/eventing/decide ./internal/migration/eventmap ./build/release ./test/eventing ./test/module ./test/servicecatalog ./test/prober ./test/sandbox ./test/vuln \
   ./test/integration/charts ./test/integration/eventing ./test/integration/eventingmanager ./test/integration/jobmanager ./test/integration/rbac ./test/integration/serviceinstance ./test/integration/trigger
 
 .PHONY: test-old
@@ -232,7 +235,7 @@ OLD := ./test/kubernetes ./test/snapshot ./test/integration/engine ./test/integr
 
 .PHONY: release-check
 release-check: ## Make a version twice, from two clones with cold caches, and compare the bytes (an hour on 2 cores)
-	go test -tags release -count 1 -timeout 4h -v -run '^TestRelease' ./release
+	go test -tags release -count 1 -timeout 4h -v -run '^TestRelease' ./build/release
 
 .PHONY: soak
 soak: cc cluster ## Kill loops at scale and random faults (hours; its numbers go into docs/measurements.md)
@@ -275,17 +278,17 @@ vuln: ## Fail if the programs call something with a known vulnerability (VULNDB=
 
 .PHONY: fmt
 fmt: ## Format, and tidy the go.mod files
-	gofmt -w api charts cmd examples internal licenses pkg release test
+	gofmt -w api build charts cmd examples internal pkg test
 	for dir in . $(MODULES); do go -C $$dir mod tidy; done
 	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod
 
 .PHONY: verify
 verify: ## Fail if "make fmt" would change anything
-	@unformatted=$$(gofmt -l api charts cmd examples internal licenses pkg release test); \
+	@unformatted=$$(gofmt -l api build charts cmd examples internal pkg test); \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod -diff
-	go run ./charts/generate -check
+	go run ./build/generate -check
 	@copy=$$(mktemp -d) && trap "rm -rf $$copy" EXIT && cp -r go.mod go.sum api $$copy && \
 	(cd $$copy && $(CONTROLLER_GEN) output:crd:artifacts:config=crds) && \
 	if ! { diff -r api $$copy/api && diff -r $(CRDS) $$copy/crds; }; then echo "not generated from api/ as it is now (make charts)"; exit 1; fi

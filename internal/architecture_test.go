@@ -51,7 +51,7 @@ var rank = map[string]int{
 	"migration": 5,
 	"kyma":      6, "k8sutil": 6, "redact": 6, "version": 6,
 	"natsutil": 6,
-	"artifact": 6,
+	"knative":  7, "k8sobject": 7,
 	"eventing": 1, // it knows the event-service's server, and nothing of the migration
 	"api":      7,
 }
@@ -63,6 +63,7 @@ func room(importPath string) string {
 	if !ok {
 		return ""
 	}
+	rel = strings.Replace(rel, "internal/migration/", "internal/", 1)
 	parts := strings.Split(rel, "/")
 	switch {
 	case (parts[0] == "internal" || parts[0] == "pkg") && len(parts) > 1:
@@ -81,7 +82,7 @@ var mechanics = []string{"k8sutil", "natsutil", "redact"}
 var severalJobs = []string{"cmd/eventmesh-migrate", "cmd/event-service", "cmd/eventing-controller", "cmd/eventing-manager", "cmd/eventing-publisher-proxy"}
 
 // pure are packages that decide over what they are given.
-var pure = []string{"internal/eventing/decide", "internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/eventservice/publish", "internal/jobs/trigger/route"}
+var pure = []string{"internal/eventing/decide", "internal/eventservice/cloudevent", "internal/eventservice/legacy", "internal/eventservice/publish", "internal/migration/jobs/trigger/route"}
 
 // rule is one of the rules of the house. breaks returns what a package of the
 // product should not import or use.
@@ -167,17 +168,24 @@ var rules = []rule{
 		},
 	},
 	{
-		name:   "EventingKnowsNoMigration",
-		reason: "what moves a cluster is not in the image that carries its events; and what the parts of eventing agree on has no client",
+		name:   "TheProductsDoNotKnowEachOther",
+		reason: "the migration, the library and eventing are released, installed and removed apart: what moves a cluster is not in the image that carries its events",
 		breaks: func(p *goPackage) []string {
-			rel := strings.TrimPrefix(p.ImportPath, module+"/")
-			if room(p.ImportPath) != "eventing" && !strings.HasPrefix(rel, "cmd/eventing-") {
+			own := productOf(p.ImportPath)
+			return which(p.Deps, func(dep string) bool {
+				of := productOf(dep)
+				return of != "" && of != own && !(own == migrationProduct && of == libraryProduct)
+			})
+		},
+	},
+	{
+		name:   "FactsHaveNoClient",
+		reason: "what the parts of eventing agree on is looked up, never executed",
+		breaks: func(p *goPackage) []string {
+			if !strings.HasSuffix(p.ImportPath, "/eventing/backend") {
 				return nil
 			}
-			facts := strings.HasSuffix(p.ImportPath, "/eventing/backend")
-			return which(p.Deps, func(dep string) bool {
-				return slices.Contains([]string{"cli", "jobs", "jobmanager", "engine", "migration", "registry", "check", "verify"}, room(dep)) || facts && isClient(dep)
-			})
+			return which(p.Deps, isClient)
 		},
 	},
 	{
@@ -194,11 +202,8 @@ var rules = []rule{
 		name:   "NoProgramMakesArtifacts",
 		reason: "what packs and signs is for those who publish; the clients of registries are not in an image that runs in a cluster",
 		breaks: func(p *goPackage) []string {
-			if room(p.ImportPath) == "artifact" {
-				return nil
-			}
 			return which(p.Deps, func(dep string) bool {
-				return room(dep) == "artifact" || strings.HasPrefix(dep, "github.com/google/go-containerregistry/")
+				return strings.HasPrefix(dep, module+"/build/") || strings.HasPrefix(dep, "github.com/google/go-containerregistry/")
 			})
 		},
 	},
@@ -362,7 +367,7 @@ func isClient(importPath string) bool {
 
 // jobOf returns the name of the job a package belongs to.
 func jobOf(importPath string) string {
-	job, _, _ := strings.Cut(strings.TrimPrefix(importPath, module+"/internal/jobs/"), "/")
+	job, _, _ := strings.Cut(strings.TrimPrefix(importPath, module+"/internal/migration/jobs/"), "/")
 	return job
 }
 
@@ -569,7 +574,7 @@ func TestRulesCatch(t *testing.T) {
 	in := func(dir string, imports, uses []string) *goPackage {
 		p := &goPackage{ImportPath: module + "/" + dir, Uses: uses}
 		for _, i := range imports {
-			if strings.HasPrefix(i, "api/") || strings.HasPrefix(i, "internal/") || strings.HasPrefix(i, "pkg/") || strings.HasPrefix(i, "test/") {
+			if strings.HasPrefix(i, "api/") || strings.HasPrefix(i, "build/") || strings.HasPrefix(i, "internal/") || strings.HasPrefix(i, "pkg/") || strings.HasPrefix(i, "test/") {
 				i = module + "/" + i
 			}
 			p.Imports = append(p.Imports, i)
@@ -582,62 +587,62 @@ func TestRulesCatch(t *testing.T) {
 		pkg    *goPackage
 		want   []string
 	}{
-		{reason: "the suite for others knows a job", pkg: in("pkg/migrationtest", []string{"internal/jobs/trigger"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma"}},
+		{reason: "the suite for others knows a job", pkg: in("pkg/migrationtest", []string{"internal/migration/jobs/trigger"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
 		{reason: "the suite for others knows a test of ours", pkg: in("pkg/migrationtest", []string{"test/snapshot"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheSuiteForOthersNeedsNoTest"}},
 		{reason: "the suite for others as it should be", pkg: in("pkg/migrationtest", []string{"testing", "pkg/engine", "pkg/migration", "internal/k8sutil", "k8s.io/client-go/dynamic"}, nil)},
 		{reason: "a room nobody knows", pkg: in("internal/helpers", nil, nil), want: []string{"EveryRoomHasItsPlace"}},
-		{reason: "the engine knows a job", pkg: in("pkg/engine", []string{"internal/jobs/httpsource"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma"}},
-		{reason: "the engine knows Kyma", pkg: in("pkg/engine", []string{"internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
+		{reason: "the engine knows a job", pkg: in("pkg/engine", []string{"internal/migration/jobs/httpsource"}, nil), want: []string{"ImportsPointDown", "PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
+		{reason: "the engine knows Kyma", pkg: in("pkg/engine", []string{"internal/migration/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
 		{reason: "what a job says knows the engine", pkg: in("pkg/migration", []string{"pkg/engine"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "a job knows the engine", pkg: in("internal/jobs/trigger", []string{"pkg/migration", "pkg/engine"}, nil), want: []string{"JobsDecideOnly"}},
-		{reason: "a job knows the frame", pkg: in("internal/jobs/trigger", []string{"internal/cli"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "the frame knows a job", pkg: in("internal/cli", []string{"internal/jobs/trigger"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "the map knows the checks", pkg: in("internal/eventmap", []string{"internal/verify"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "the inventory knows the checks", pkg: in("internal/inventory", []string{"internal/verify"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "the checks as they should be", pkg: in("internal/verify", []string{"internal/inventory", "pkg/engine", "internal/kyma"}, nil)},
-		{reason: "a job knows the registry", pkg: in("internal/jobs/trigger", []string{"internal/registry"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "the frame knows the registry", pkg: in("internal/cli", []string{"internal/registry"}, nil), want: []string{"ImportsPointDown"}},
-		{reason: "the registry knows the jobs", pkg: in("internal/registry", []string{"internal/jobs/a", "internal/jobs/b", "internal/kyma", "pkg/jobmanager"}, nil)},
-		{reason: "a job knows another", pkg: in("internal/jobs/trigger", []string{"internal/jobs/httpsource"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
-		{reason: "a part of a job is the job's", pkg: in("internal/jobs/trigger", []string{"internal/jobs/trigger/route"}, nil)},
-		{reason: "a part of a job knows another job", pkg: in("internal/jobs/trigger/eventbus", []string{"internal/jobs/scaledown"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
-		{reason: "a comparison waits", pkg: in("internal/jobs/trigger/route", []string{"context", "pkg/migration"}, nil), want: []string{"WhatIsPureAsksNobody"}},
+		{reason: "a job knows the engine", pkg: in("internal/migration/jobs/trigger", []string{"pkg/migration", "pkg/engine"}, nil), want: []string{"JobsDecideOnly"}},
+		{reason: "a job knows the frame", pkg: in("internal/migration/jobs/trigger", []string{"internal/migration/cli"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the frame knows a job", pkg: in("internal/migration/cli", []string{"internal/migration/jobs/trigger"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the map knows the checks", pkg: in("internal/migration/eventmap", []string{"internal/migration/verify"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the inventory knows the checks", pkg: in("internal/migration/inventory", []string{"internal/migration/verify"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the checks as they should be", pkg: in("internal/migration/verify", []string{"internal/migration/inventory", "pkg/engine", "internal/migration/kyma"}, nil)},
+		{reason: "a job knows the registry", pkg: in("internal/migration/jobs/trigger", []string{"internal/migration/registry"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the frame knows the registry", pkg: in("internal/migration/cli", []string{"internal/migration/registry"}, nil), want: []string{"ImportsPointDown"}},
+		{reason: "the registry knows the jobs", pkg: in("internal/migration/registry", []string{"internal/migration/jobs/a", "internal/migration/jobs/b", "internal/migration/kyma", "pkg/jobmanager"}, nil)},
+		{reason: "a job knows another", pkg: in("internal/migration/jobs/trigger", []string{"internal/migration/jobs/httpsource"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
+		{reason: "a part of a job is the job's", pkg: in("internal/migration/jobs/trigger", []string{"internal/migration/jobs/trigger/route"}, nil)},
+		{reason: "a part of a job knows another job", pkg: in("internal/migration/jobs/trigger/eventbus", []string{"internal/migration/jobs/scaledown"}, nil), want: []string{"JobsDoNotKnowEachOther"}},
+		{reason: "a comparison waits", pkg: in("internal/migration/jobs/trigger/route", []string{"context", "pkg/migration"}, nil), want: []string{"WhatIsPureAsksNobody"}},
 		{reason: "a decoder asks the API server", pkg: in("internal/eventservice/legacy", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"WhatIsPureAsksNobody"}},
 		{reason: "a decoder as it should be", pkg: in("internal/eventservice/legacy", []string{"encoding/json", "internal/eventservice/cloudevent"}, nil)},
-		{reason: "a job has a client", pkg: in("internal/jobs/trigger", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"JobsHaveNoClient"}},
+		{reason: "a job has a client", pkg: in("internal/migration/jobs/trigger", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"JobsHaveNoClient"}},
 		{reason: "the types of the API have a client", pkg: in("api/operator/v1alpha1", []string{"k8s.io/client-go/rest"}, nil), want: []string{"TheAPIHasTypesOnly"}},
-		{reason: "the types of the API know a name of ours", pkg: in("api/operator/v1alpha1", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "TheAPIHasTypesOnly"}},
-		{reason: "eventing knows the engine", pkg: in("internal/eventing/manager", []string{"pkg/engine"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the types of the API know a name of ours", pkg: in("api/operator/v1alpha1", []string{"internal/migration/kyma"}, nil), want: []string{"ImportsPointDown", "TheAPIHasTypesOnly", "TheProductsDoNotKnowEachOther"}},
+		{reason: "eventing knows the engine", pkg: in("internal/eventing/manager", []string{"pkg/engine"}, nil), want: []string{"TheProductsDoNotKnowEachOther"}},
 		{reason: "eventing has templates", pkg: in("internal/eventing/chart", []string{"text/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
 		{reason: "the operator has templates", pkg: in("cmd/eventing-manager", []string{"html/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
 		{reason: "eventing has the parser of templates", pkg: in("internal/eventing/chart", []string{"text/template/parse"}, nil)},
-		{reason: "the publisher knows a job", pkg: in("internal/eventing/publisher", []string{"internal/jobs/trigger"}, nil), want: []string{"EventingKnowsNoMigration"}},
-		{reason: "the publisher's command knows the frame", pkg: in("cmd/eventing-publisher-proxy", []string{"internal/eventing/publisher", "internal/cli"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the publisher knows a job", pkg: in("internal/eventing/publisher", []string{"internal/migration/jobs/trigger"}, nil), want: []string{"TheProductsDoNotKnowEachOther"}},
+		{reason: "the publisher's command knows the frame", pkg: in("cmd/eventing-publisher-proxy", []string{"internal/eventing/publisher", "internal/migration/cli"}, nil), want: []string{"TheProductsDoNotKnowEachOther"}},
 		{reason: "the publisher as it should be", pkg: in("cmd/eventing-publisher-proxy", []string{"flag", "os/signal", "internal/eventing/publisher", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},
 		{reason: "a decoder of CloudEvents asks the API server", pkg: in("internal/eventservice/publish", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"WhatIsPureAsksNobody"}},
-		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"EventingKnowsNoMigration"}},
+		{reason: "the contract of eventing has a client", pkg: in("internal/eventing/backend", []string{"k8s.io/client-go/dynamic"}, nil), want: []string{"FactsHaveNoClient"}},
 		{reason: "a command reconciles", pkg: in("cmd/eventing-controller", []string{"internal/eventing/controller", "sigs.k8s.io/controller-runtime/pkg/client"}, nil), want: []string{"OnlyEventingHasControllers"}},
 		{reason: "a controller as it should be", pkg: in("internal/eventing/controller", []string{"internal/eventing/delivery", "sigs.k8s.io/controller-runtime/pkg/client"}, nil)},
-		{reason: "a program packs images", pkg: in("cmd/eventmesh-migrate", []string{"internal/artifact"}, nil), want: []string{"NoProgramMakesArtifacts"}},
+		{reason: "a program packs images", pkg: in("cmd/eventmesh-migrate", []string{"build/artifact"}, nil), want: []string{"NoProgramMakesArtifacts"}},
 		{reason: "deliveries have a client", pkg: in("internal/eventing/delivery", []string{"k8s.io/client-go/rest"}, nil), want: []string{"DeliveriesAskNoAPIServer"}},
-		{reason: "facts have a client", pkg: in("internal/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
-		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma"}},
+		{reason: "facts have a client", pkg: in("internal/migration/kyma", []string{"k8s.io/client-go/rest"}, nil), want: []string{"KymaIsFactsOnly"}},
+		{reason: "a job manager for everybody knows Kyma", pkg: in("pkg/jobmanager", []string{"pkg/engine", "internal/migration/kyma"}, nil), want: []string{"PackagesForOthersKnowNoKyma", "TheProductsDoNotKnowEachOther"}},
 		{reason: "a job manager for everybody", pkg: in("pkg/jobmanager", []string{"pkg/engine"}, nil)},
-		{reason: "mechanics know facts", pkg: in("internal/k8sutil", []string{"internal/kyma"}, nil), want: []string{"ImportsPointDown", "MechanicsKnowNothingOfOurs"}},
+		{reason: "mechanics know facts", pkg: in("internal/k8sutil", []string{"internal/migration/kyma"}, nil), want: []string{"ImportsPointDown", "TheProductsDoNotKnowEachOther", "MechanicsKnowNothingOfOurs"}},
 		{reason: "the engine has flags", pkg: in("pkg/engine", []string{"github.com/spf13/pflag"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
 		{reason: "the engine listens to signals", pkg: in("pkg/engine", []string{"os/signal"}, nil), want: []string{"OnlyTheFrameHasFlagsAndSignals"}},
-		{reason: "a job reads the environment", pkg: in("internal/jobs/trigger", nil, []string{"os.Getenv"}), want: []string{"OnlyTheFrameHasTheEnvironment"}},
+		{reason: "a job reads the environment", pkg: in("internal/migration/jobs/trigger", nil, []string{"os.Getenv"}), want: []string{"OnlyTheFrameHasTheEnvironment"}},
 		{reason: "the engine exits", pkg: in("pkg/engine", nil, []string{"os.Exit"}), want: []string{"OnlyMainExits"}},
-		{reason: "the frame exits", pkg: in("internal/cli", nil, []string{"log.Fatalf"}), want: []string{"OnlyMainExits"}},
-		{reason: "main knows two jobs", pkg: in("cmd/trigger-sync", []string{"internal/cli", "internal/jobs/a", "internal/jobs/b"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
-		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/cli", "pkg/engine"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
-		{reason: "a stand-in in the product", pkg: in("internal/cli", []string{"test/standin"}, nil), want: []string{"TheProductNeedsNoTest"}},
-		{reason: "the event-service knows the engine", pkg: in("internal/eventservice", []string{"pkg/engine"}, nil), want: []string{"ImportsPointDown", "TheEventServiceIsAServerAndNothingElse"}},
-		{reason: "the operator's tool knows all jobs", pkg: in("cmd/eventmesh-migrate", []string{"internal/cli", "internal/registry", "pkg/jobmanager"}, nil)},
-		{reason: "the event-service's command knows the frame", pkg: in("cmd/event-service", []string{"internal/eventservice", "internal/cli"}, nil), want: []string{"TheEventServiceIsAServerAndNothingElse"}},
+		{reason: "the frame exits", pkg: in("internal/migration/cli", nil, []string{"log.Fatalf"}), want: []string{"OnlyMainExits"}},
+		{reason: "main knows two jobs", pkg: in("cmd/trigger-sync", []string{"internal/migration/cli", "internal/migration/jobs/a", "internal/migration/jobs/b"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
+		{reason: "main knows the engine", pkg: in("cmd/trigger-sync", []string{"internal/migration/cli", "pkg/engine"}, nil), want: []string{"AJobsCommandIsTheFrameAndTheJob"}},
+		{reason: "a stand-in in the product", pkg: in("internal/migration/cli", []string{"test/standin"}, nil), want: []string{"TheProductNeedsNoTest"}},
+		{reason: "the event-service knows the engine", pkg: in("internal/eventservice", []string{"pkg/engine"}, nil), want: []string{"ImportsPointDown", "TheProductsDoNotKnowEachOther", "TheEventServiceIsAServerAndNothingElse"}},
+		{reason: "the operator's tool knows all jobs", pkg: in("cmd/eventmesh-migrate", []string{"internal/migration/cli", "internal/migration/registry", "pkg/jobmanager"}, nil)},
+		{reason: "the event-service's command knows the frame", pkg: in("cmd/event-service", []string{"internal/eventservice", "internal/migration/cli"}, nil), want: []string{"TheEventServiceIsAServerAndNothingElse"}},
 		{reason: "the event-service as it should be", pkg: in("cmd/event-service", []string{"flag", "os/signal", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},
-		{reason: "a main as it should be", pkg: in("cmd/trigger-sync", []string{"os", "internal/cli", "internal/jobs/trigger"}, []string{"os.Exit"})},
-		{reason: "the frame as it should be", pkg: in("internal/cli", []string{"os/signal", "github.com/spf13/cobra", "pkg/engine"}, []string{"os.Args"})},
+		{reason: "a main as it should be", pkg: in("cmd/trigger-sync", []string{"os", "internal/migration/cli", "internal/migration/jobs/trigger"}, []string{"os.Exit"})},
+		{reason: "the frame as it should be", pkg: in("internal/migration/cli", []string{"os/signal", "github.com/spf13/cobra", "pkg/engine"}, []string{"os.Args"})},
 		{reason: "the engine as it should be", pkg: in("pkg/engine", []string{"internal/k8sutil", "pkg/migration", "pkg/engine/internal/journal", "k8s.io/client-go/dynamic"}, nil)},
 	} {
 		var got []string

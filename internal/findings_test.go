@@ -89,7 +89,7 @@ func TestRunbookKnowsEveryFinding(t *testing.T) {
 	r := checkout(t)
 	used := map[string]string{}
 	for file, text := range r {
-		if !product(file) || !strings.HasPrefix(file, "internal/jobs/") && !strings.HasPrefix(file, "pkg/engine/") && !strings.HasPrefix(file, "pkg/jobmanager/") {
+		if !product(file) || !strings.HasPrefix(file, "internal/migration/jobs/") && !strings.HasPrefix(file, "pkg/engine/") && !strings.HasPrefix(file, "pkg/jobmanager/") {
 			continue
 		}
 		ids, without, err := findingIDs(text)
@@ -105,15 +105,15 @@ func TestRunbookKnowsEveryFinding(t *testing.T) {
 			}
 		}
 	}
-	for _, match := range regexp.MustCompile(`Defect += "([a-z-]+)"`).FindAllStringSubmatch(r["internal/kyma/eventpath/answer.go"], -1) {
-		used["waits-for-"+match[1]] = "internal/kyma/eventpath/answer.go"
+	for _, match := range regexp.MustCompile(`Defect += "([a-z-]+)"`).FindAllStringSubmatch(r["internal/migration/kyma/eventpath/answer.go"], -1) {
+		used["waits-for-"+match[1]] = "internal/migration/kyma/eventpath/answer.go"
 	}
-	_, section, _ := strings.Cut(r["docs/runbook.md"], "\n## Findings by ID\n")
+	_, section, _ := strings.Cut(r["docs/migration/runbook.md"], "\n## Findings by ID\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented := map[string]bool{}
 	for _, match := range regexp.MustCompile(`(?m)^\| <a id="([^"]+)"></a>`+"`([^`]+)`"+` \| \S.* \| \S.* \|$`).FindAllStringSubmatch(section, -1) {
 		if match[1] != match[2] || documented[match[1]] {
-			t.Errorf("docs/runbook.md: the entry of %s is there twice, or has another anchor", match[2])
+			t.Errorf("docs/migration/runbook.md: the entry of %s is there twice, or has another anchor", match[2])
 		}
 		documented[match[1]] = true
 	}
@@ -122,12 +122,12 @@ func TestRunbookKnowsEveryFinding(t *testing.T) {
 	}
 	for id, file := range used {
 		if !documented[id] {
-			t.Errorf("%s: docs/runbook.md has no entry %s", file, id)
+			t.Errorf("%s: docs/migration/runbook.md has no entry %s", file, id)
 		}
 	}
 	for id := range documented {
 		if used[id] == "" {
-			t.Errorf("docs/runbook.md: no finding has the ID %s", id)
+			t.Errorf("docs/migration/runbook.md: no finding has the ID %s", id)
 		}
 	}
 }
@@ -135,17 +135,17 @@ func TestRunbookKnowsEveryFinding(t *testing.T) {
 // TestRunbookKnowsEveryFindingOfCheck: the same for those of check, which have a section of their own.
 func TestRunbookKnowsEveryFindingOfCheck(t *testing.T) {
 	r := checkout(t)
-	_, section, _ := strings.Cut(r["docs/runbook.md"], "\n## Findings of check\n")
+	_, section, _ := strings.Cut(r["docs/migration/runbook.md"], "\n## Findings of check\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var documented, used []string
 	for _, match := range regexp.MustCompile(`(?m)^\| <a id="(check-[a-z-]+)"></a>`+"`(check-[a-z-]+)`"+` \| \S.* \| \S.* \|$`).FindAllStringSubmatch(section, -1) {
 		if match[1] != match[2] {
-			t.Errorf("docs/runbook.md: the entry of %s has another anchor", match[2])
+			t.Errorf("docs/migration/runbook.md: the entry of %s has another anchor", match[2])
 		}
 		documented = append(documented, match[1])
 	}
 	for file, text := range r {
-		if !product(file) || !strings.HasPrefix(file, "internal/check/") {
+		if !product(file) || !strings.HasPrefix(file, "internal/migration/check/") {
 			continue
 		}
 		ids, _, err := findingIDs(text)
@@ -161,7 +161,7 @@ func TestRunbookKnowsEveryFindingOfCheck(t *testing.T) {
 	slices.Sort(documented)
 	slices.Sort(used)
 	if len(used) == 0 || !slices.Equal(documented, used) {
-		t.Errorf("docs/runbook.md has %v, and the findings of check have %v", documented, used)
+		t.Errorf("docs/migration/runbook.md has %v, and the findings of check have %v", documented, used)
 	}
 }
 

@@ -19,7 +19,10 @@ import (
 )
 
 // domain is the document whose sections are cited, by "§" and a number.
-const domain = "docs/domain.md"
+const domain = "docs/migration/domain.md"
+
+// documents are the directories of those that are about the products as they are.
+var documents = []string{"docs", "docs/migration", "docs/eventing", "docs/library"}
 
 var (
 	webAddress = reference{"://", regexp.MustCompile(`[a-z]+://[^\s)"'` + "`" + `]+`)}
@@ -62,7 +65,7 @@ func (r reference) without(line string) string {
 
 // notReferences are names that end like a document's and are none, by file.
 var notReferences = map[string][]string{
-	"licenses/main_test.go":                    {"MIT-LICENSE.md"}, // the name of a licence in a table
+	"build/licenses/main_test.go":              {"MIT-LICENSE.md"}, // the name of a licence in a table
 	"test/integration/jobmanager/tool_test.go": {"map.md"},         // a file that the test lets be written
 }
 
@@ -90,7 +93,9 @@ func (r repository) has(name string) bool {
 func (r repository) find(file, name string) string {
 	places := []string{path.Join(path.Dir(file), name), path.Clean(name)}
 	if !strings.Contains(name, "/") {
-		places = append(places, path.Join("docs", name))
+		for _, dir := range documents {
+			places = append(places, path.Join(dir, name))
+		}
 	}
 	for _, place := range places {
 		if r.has(place) {
@@ -284,7 +289,7 @@ func (r repository) unseen() []string {
 }
 
 // TestReferences: a reader who follows a reference finds what it names. It holds for documents, anchors, relative links,
-// sections of docs/domain.md and decisions, in every file of the repository, and for tests that documents name. Each picture is
+// sections of docs/migration/domain.md and decisions, in every file of the repository, and for tests that documents name. Each picture is
 // in a document.
 func TestReferences(t *testing.T) {
 	r := checkout(t)
@@ -347,24 +352,24 @@ func TestReferencesCatch(t *testing.T) {
 		text   string
 		want   []string
 	}{
-		{reason: "a comment names a document from the root", file: "internal/a/a.go", text: "// See docs/domain.md §4.3.\n"},
-		{reason: "a section that was never written", file: "internal/a/a.go", text: "package a\n\n// (docs/domain.md\n// §4.4)\n", want: []string{"internal/a/a.go:4: docs/domain.md has no section 4.4"}},
-		{reason: "a comment in a block of code is no heading", file: "Makefile", text: "# docs/domain.md §5\n", want: []string{"Makefile:1: docs/domain.md has no section 5"}},
+		{reason: "a comment names a document from the root", file: "internal/a/a.go", text: "// See docs/migration/domain.md §4.3.\n"},
+		{reason: "a section that was never written", file: "internal/a/a.go", text: "package a\n\n// (docs/migration/domain.md\n// §4.4)\n", want: []string{"internal/a/a.go:4: docs/migration/domain.md has no section 4.4"}},
+		{reason: "a comment in a block of code is no heading", file: "Makefile", text: "# docs/migration/domain.md §5\n", want: []string{"Makefile:1: docs/migration/domain.md has no section 5"}},
 		{reason: "a document that is not in the repository", file: "charts/x/templates/_a.tpl", text: "{{/* architecture.md */}}\n", want: []string{"charts/x/templates/_a.tpl:1: no document architecture.md"}},
 		{reason: "a document in another place", file: "values.yaml", text: "# decisions/0001-one.md\n# docs/decisions/0001-one.md\n", want: []string{"values.yaml:1: no document decisions/0001-one.md"}},
 		{reason: "beside the file, and among the documents", file: "docs/decisions/0002-two.md", text: "0001-one.md and domain.md\n"},
-		{reason: "what a program completes", file: "a.go", text: "fmt.Sprintf(\"docs/domain.md#named-\", id); \"%s/none.md\"; docs/*.md\n"},
-		{reason: "what no completion makes right", file: "a.go", text: "\"docs/domain.md#exit-\"\n", want: []string{"a.go:1: docs/domain.md has no anchor #exit-"}},
+		{reason: "what a program completes", file: "a.go", text: "fmt.Sprintf(\"docs/migration/domain.md#named-\", id); \"%s/none.md\"; docs/*.md\n"},
+		{reason: "what no completion makes right", file: "a.go", text: "\"docs/migration/domain.md#exit-\"\n", want: []string{"a.go:1: docs/migration/domain.md has no anchor #exit-"}},
 		{reason: "an address elsewhere is somebody else's", file: "a.md", text: "[x](https://example.com/none.md#none) and https://example.com/other.md\n"},
 		{reason: "anchors of headings, with code and a link", file: "docs/a.md", text: "[x](domain.md#43-the-trap-again) [y](domain.md#same-1) [z](domain.md#named-one) [here](#here)\n\n## Here\n"},
-		{reason: "an anchor that is not there", file: "docs/a.md", text: "[x](domain.md#43-the-trap)\n", want: []string{"docs/a.md:1: docs/domain.md has no anchor #43-the-trap"}},
+		{reason: "an anchor that is not there", file: "docs/a.md", text: "[x](domain.md#43-the-trap)\n", want: []string{"docs/a.md:1: docs/migration/domain.md has no anchor #43-the-trap"}},
 		{reason: "an anchor of the document itself that is not there", file: "docs/a.md", text: "\n[x](#there)\n", want: []string{"docs/a.md:2: docs/a.md has no anchor #there"}},
 		{reason: "links to a picture and to a directory", file: "docs/a.md", text: "![map](map.png) [all](decisions) [up](../go.mod)\n"},
 		{reason: "a link to a file that is not there", file: "docs/a.md", text: "![map](none.png)\n", want: []string{"docs/a.md:1: no file none.png"}},
 		{reason: "code that looks like a link, and code in a link", file: "docs/a.md", text: "`[a-z](none)?` and [`go.mod`](../go.mod)\n"},
 		{reason: "decisions by number", file: "a.go", text: "// Decision 0001 says why, decision 0003 does not.\n", want: []string{"a.go:1: no decision 0003"}},
 		{reason: "tests that a document names", file: "docs/a.md", text: "`TestThere`, `TestGone`, TestOther, `make test`\n", want: []string{"docs/a.md:1: no test TestGone"}},
-		{reason: "a name that is no reference", file: "licenses/main_test.go", text: "\"MIT-LICENSE.md\", \"LICENSE.md\"\n", want: []string{"licenses/main_test.go:1: no document LICENSE.md"}},
+		{reason: "a name that is no reference", file: "build/licenses/main_test.go", text: "\"MIT-LICENSE.md\", \"LICENSE.md\"\n", want: []string{"build/licenses/main_test.go:1: no document LICENSE.md"}},
 		{reason: "this file has wrong ones on purpose", file: "internal/references_test.go", text: "none.md\n"},
 	} {
 		r := repository{

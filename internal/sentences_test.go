@@ -32,7 +32,7 @@ func told(file string) bool {
 	if !product(file) || strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "pkg/migrationtest/") {
 		return false
 	}
-	for _, dir := range []string{"cmd/", "internal/jobs/", "internal/check/", "internal/cli/", "internal/verify/", "internal/present/", "internal/kyma/", "internal/registry/", "pkg/"} {
+	for _, dir := range []string{"cmd/", "internal/migration/jobs/", "internal/migration/check/", "internal/migration/cli/", "internal/migration/verify/", "internal/migration/present/", "internal/migration/kyma/", "internal/migration/registry/", "pkg/"} {
 		if strings.HasPrefix(file, dir) {
 			return true
 		}
@@ -189,11 +189,11 @@ func forOperators(file string) bool {
 	switch file {
 	case "README.md", "CONTRIBUTING.md", "SECURITY.md":
 		return true
-	case "docs/architecture.md", "docs/domain.md", "docs/measurements.md":
+	case "docs/architecture.md", "docs/migration/domain.md", "docs/measurements.md":
 		return false
 	}
 	dir, name := path.Split(file)
-	return dir == "docs/" && strings.HasSuffix(name, ".md") || strings.HasPrefix(dir, "charts/") && name == "README.md"
+	return slices.Contains(documents, path.Clean(dir)) && strings.HasSuffix(name, ".md") || strings.HasPrefix(dir, "charts/") && name == "README.md"
 }
 
 // TestSentencesOfDocuments: no sentence of a document for operators is longer than 25 words.

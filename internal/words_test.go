@@ -133,7 +133,7 @@ func (h hit) String() string { return fmt.Sprintf("%s:%d: %q: say %s", h.file, h
 // speaks says whether people read the text of a file that is not Go code.
 func speaks(file string) bool {
 	switch base := path.Base(file); {
-	case file == "Makefile", base == "README.md", path.Dir(file) == "." && path.Ext(file) == ".md", path.Dir(file) == "docs" && path.Ext(file) == ".md":
+	case file == "Makefile", base == "README.md", path.Dir(file) == "." && path.Ext(file) == ".md", slices.Contains(documents, path.Dir(file)) && path.Ext(file) == ".md":
 		return !strings.HasPrefix(file, "test/")
 	default:
 		return strings.HasPrefix(file, "charts/") && (base == "values.yaml" || strings.Contains(file, "/templates/"))
@@ -144,7 +144,7 @@ func speaks(file string) bool {
 func product(file string) bool {
 	dir, _, _ := strings.Cut(file, "/")
 	return path.Ext(file) == ".go" && !strings.HasSuffix(file, "_test.go") && !strings.Contains(file, "/testdata/") &&
-		slices.Contains([]string{"charts", "cmd", "internal", "licenses", "pkg", "release", "test"}, dir)
+		slices.Contains([]string{"build", "charts", "cmd", "internal", "pkg", "test"}, dir)
 }
 
 // wording returns the banned words of the repository, in the order of files and lines.
@@ -290,7 +290,7 @@ func TestWordsCatch(t *testing.T) {
 		{reason: "a part of another word", file: "pkg/a/a.go", text: "package a\n\n// It recommends an amendment, untouched, in mind of the reminders.\n"},
 		{reason: "a test says what it wants", file: "pkg/a/a_test.go", text: "package a\n\n// touch\n"},
 		{reason: "code that no reader of the project sees", file: "examples/a/a.go", text: "package a\n\n// touch\n"},
-		{reason: "a document", file: "docs/domain.md", text: "# A\n\nIt brings them\nback.\n", want: []string{`docs/domain.md:3: "brings them back": say restore`}},
+		{reason: "a document", file: "docs/migration/domain.md", text: "# A\n\nIt brings them\nback.\n", want: []string{`docs/migration/domain.md:3: "brings them back": say restore`}},
 		{
 			reason: "the table of the words to avoid, and no other table", file: "CONTRIBUTING.md",
 			text: "# A\n\n## Words\n\nMend.\n\n| fix | mend |\n\n## B\n\n| mend |\n",

@@ -7,7 +7,7 @@
 // # What it does
 //
 // It replaces Kyma's event-service, with the same flags, port, answers
-// (docs/event-service.md has them all) and, in the chart, names. Probes and
+// (docs/migration/event-service.md has them all) and, in the chart, names. Probes and
 // metrics have a port of their own. On SIGTERM it still accepts requests for
 // --shutdownDelay, answers every connection that it has accepted, and ends.
 //

@@ -34,8 +34,8 @@ package main
 import (
 	"os"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/scaledown"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/scaledown"
 )
 
 func main() {

@@ -108,7 +108,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (*options, 
 			"Apply an Eventing, then look at it:\n\n  kubectl get eventings.operator.kyma-project.io -A\n\n"+
 			"The flags are:\n\n")
 		flags.PrintDefaults()
-		fmt.Fprint(stderr, "\nThe conditions of an Eventing say what is wrong, and what to do. docs/eventing.md explains each.\n")
+		fmt.Fprint(stderr, "\nThe conditions of an Eventing say what is wrong, and what to do. docs/eventing/README.md explains each.\n")
 	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err

@@ -7,7 +7,7 @@
 //
 // It takes one CloudEvent with POST /publish, and the events of the legacy endpoint of every application. An event is answered with 2xx when
 // JetStream has stored it, or knows it already; on the mesh, when every sink has taken it. Everything else says when to send the event again. Limits, answers and the end on SIGTERM
-// are those of event-service (docs/event-service.md).
+// are those of event-service (docs/migration/event-service.md).
 //
 // It follows the ConfigMap <prefix>-backends: where its backend is, and whether events may be sent there now. It reads the files with the seed
 // and the authority again when they change.

@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/registry"
-	"github.com/kyma-project/eventmesh-migration/internal/statusline"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/statusline"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
@@ -259,7 +259,7 @@ func TestCompletionOfThePlugin(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no shell")
 	}
-	doc, err := os.ReadFile("../../docs/eventmesh-migrate.md")
+	doc, err := os.ReadFile("../../docs/migration/eventmesh-migrate.md")
 	if err != nil {
 		t.Fatal(err)
 	}

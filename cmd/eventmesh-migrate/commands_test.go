@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kyma-project/eventmesh-migration/internal/check"
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/registry"
-	"github.com/kyma-project/eventmesh-migration/internal/verify"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/check"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -160,7 +160,7 @@ func commandsIn(source string) (commands, mixed []string, err error) {
 func adviceInCode(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
-	for _, root := range []string{"internal/jobs", "internal/kyma", "internal/verify", "pkg/engine", "pkg/jobmanager"} {
+	for _, root := range []string{"internal/migration/jobs", "internal/migration/kyma", "internal/migration/verify", "pkg/engine", "pkg/jobmanager"} {
 		err := filepath.WalkDir(filepath.Join("..", "..", root), func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") || strings.Contains(file, "enginetest") {
 				return err
@@ -204,7 +204,7 @@ var ofJobBinary = regexp.MustCompile("(?m)(^ {4}|`)(" + strings.Join(jobNames(re
 
 // TestDocsUseOneProgram: the documents that people read at work name commands of eventmesh-migrate.
 func TestDocsUseOneProgram(t *testing.T) {
-	for _, file := range []string{"README.md", "docs/runbook.md", "docs/eventmesh-migrate.md", "docs/migration-guide-1.11.md", "docs/migration-guide-1.12.md", "docs/checklist.md", "docs/troubleshooting.md", "docs/uninstall.md", "docs/faq.md", "docs/prerequisites.md"} {
+	for _, file := range []string{"README.md", "docs/migration/runbook.md", "docs/migration/eventmesh-migrate.md", "docs/migration/migration-guide-1.11.md", "docs/migration/migration-guide-1.12.md", "docs/migration/checklist.md", "docs/migration/troubleshooting.md", "docs/migration/uninstall.md", "docs/migration/faq.md", "docs/migration/prerequisites.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil {
 			t.Fatal(err)
@@ -218,14 +218,14 @@ func TestDocsUseOneProgram(t *testing.T) {
 	}
 }
 
-// TestPrintedCommandsCanBePasted: the commands of the reports that internal/present has as
+// TestPrintedCommandsCanBePasted: the commands of the reports that internal/migration/present has as
 // examples, and of every finding of verify, of the jobs and of the engine.
 func TestPrintedCommandsCanBePasted(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
 	commands := map[string]string{}
-	files, err := filepath.Glob("../../internal/present/testdata/*.golden")
+	files, err := filepath.Glob("../../internal/migration/present/testdata/*.golden")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}

@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/diagnose"
-	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
-	"github.com/kyma-project/eventmesh-migration/internal/inventory"
-	"github.com/kyma-project/eventmesh-migration/internal/present"
-	"github.com/kyma-project/eventmesh-migration/internal/registry"
-	"github.com/kyma-project/eventmesh-migration/internal/verify"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/diagnose"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/eventmap"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/internal/version"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kyma-project/eventmesh-migration/internal/runbook"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/runbook"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
@@ -38,7 +38,7 @@ func TestExplain(t *testing.T) {
 	}
 	_, stdout, _ := called(t, program, "explain", "exit-3", "-o", "json")
 	var entries []runbook.Entry
-	if err := json.Unmarshal([]byte(stdout), &entries); err != nil || len(entries) != 1 || entries[0].ID != "exit-3" || entries[0].Page != "docs/runbook.md#exit-3" {
+	if err := json.Unmarshal([]byte(stdout), &entries); err != nil || len(entries) != 1 || entries[0].ID != "exit-3" || entries[0].Page != "docs/migration/runbook.md#exit-3" {
 		t.Errorf("%v in:\n%s", err, stdout)
 	}
 	if _, words, _ := called(t, program, "__complete", "explain", ""); !strings.Contains(words, "\nlink-missing\t") {

@@ -34,7 +34,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
 )
 
 func main() { os.Exit(execute(filepath.Base(os.Args[0]), cli.OS(), os.Stdin)) }

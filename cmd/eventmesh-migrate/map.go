@@ -13,11 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
-	"github.com/kyma-project/eventmesh-migration/internal/inventory"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/present"
+	"github.com/kyma-project/eventmesh-migration/internal/knative"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/eventmap"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 )
 
@@ -115,7 +116,7 @@ func (a *app) writeMap(w io.Writer, m *eventmap.Map, c *cli.Connection, file str
 				names = append(names, present.KubectlName(kyma.Subscription.Group, kyma.Subscription.Kind, f.Namespace, sub))
 			}
 			if trigger := f.After.Object; trigger != "" {
-				names = append(names, present.KubectlName(kyma.Trigger.Group, kyma.Trigger.Kind, f.Namespace, trigger))
+				names = append(names, present.KubectlName(knative.Trigger.Group, knative.Trigger.Kind, f.Namespace, trigger))
 			}
 		}
 		return present.WriteNames(w, names)

@@ -27,8 +27,8 @@ package main
 import (
 	"os"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/eventservice"
 )
 
 func main() {

@@ -37,8 +37,8 @@ package main
 import (
 	"os"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/serviceinstance"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/serviceinstance"
 )
 
 func main() {

@@ -40,8 +40,8 @@ package main
 import (
 	"os"
 
-	"github.com/kyma-project/eventmesh-migration/internal/cli"
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/trigger"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/cli"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/trigger"
 )
 
 func main() {

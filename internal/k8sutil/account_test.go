@@ -177,13 +177,4 @@ func TestTrimKeepsWhatRestores(t *testing.T) {
 	if u.GetAnnotations()[applied] == "" || u.GetManagedFields() != nil { // fails on the commit before: an undo lost the annotation
 		t.Errorf("Trim: %v", u.Object)
 	}
-	TrimAnnotations(u, "ours", "a")
-	if len(u.GetAnnotations()) != 2 { // of what a run has made, all counts: somebody may have edited it
-		t.Errorf("TrimAnnotations of ours: %v", u.Object)
-	}
-	TrimAnnotations(u, "ours")
-	if len(u.GetAnnotations()) != 0 || u.GetName() != "a" {
-		t.Errorf("TrimAnnotations: %v", u.Object)
-	}
-	TrimAnnotations(&unstructured.Unstructured{Object: map[string]any{}}) // nothing to remove
 }

@@ -2,8 +2,6 @@ package k8sutil
 
 import (
 	"context"
-	"slices"
-	"unique"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,29 +64,6 @@ func Page(ctx context.Context, client Source, opts metav1.ListOptions,
 // room. What is left can restore the object.
 func Trim(obj *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(obj.Object, "metadata", "managedFields")
-}
-
-// TrimAnnotations removes the annotations, unless one of these keys is among them: they may have 262,144 bytes,
-// and with the copy of the whole object that kubectl apply keeps they are as long as the object. It saves room
-// where an object is only read, never where it may be restored from what was read.
-func TrimAnnotations(obj *unstructured.Unstructured, unless ...string) {
-	meta, _ := obj.Object["metadata"].(map[string]any)
-	annotations, _ := meta["annotations"].(map[string]any)
-	if !slices.ContainsFunc(unless, func(key string) bool { return annotations[key] != nil }) {
-		delete(meta, "annotations")
-	}
-}
-
-// TrimMeta removes what the API server sets and nobody here reads. Kind, version and
-// namespace are the same in many objects, which then share the strings.
-func TrimMeta(obj *unstructured.Unstructured) {
-	meta, _ := obj.Object["metadata"].(map[string]any)
-	for _, key := range []string{"creationTimestamp", "selfLink", "managedFields"} {
-		delete(meta, key)
-	}
-	obj.Object["apiVersion"] = unique.Make(obj.GetAPIVersion()).Value()
-	obj.Object["kind"] = unique.Make(obj.GetKind()).Value()
-	meta["namespace"] = unique.Make(obj.GetNamespace()).Value()
 }
 
 // Key returns "namespace/name" of an object.

@@ -2,7 +2,7 @@ package migration
 
 // Access is one row of the table of what a job asks of the API server: verbs on
 // one resource in one scope. The charts' Roles are generated from these tables
-// (charts/generate), and a test on a real API server holds both against what the
+// (build/generate), and a test on a real API server holds both against what the
 // job does: nothing is missing, and nothing is there that is never used.
 type Access struct {
 	// Group of the resource, "" for the core group.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Exit codes of every job binary; docs/runbook.md has what to do at each.
+// Exit codes of every job binary; docs/migration/runbook.md has what to do at each.
 const (
 	ExitOK             = 0
 	ExitFailed         = 1

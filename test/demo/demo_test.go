@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kyma-project/eventmesh-migration/internal/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 func TestMain(m *testing.M) { kubernetes.Main(m) }
@@ -22,7 +22,7 @@ func TestDemo(t *testing.T) {
 	t.Setenv(kubernetes.KubeconfigEnv, "")
 	bin := t.TempDir()
 	for _, e := range registry.Jobs(registry.All()) {
-		if err := os.Symlink(suite.Build(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, e.Job.Name())); err != nil {
+		if err := os.Symlink(process.Build(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, e.Job.Name())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,7 +37,7 @@ func (e *eventing) events(t *testing.T, began time.Time) {
 		}
 		p.ServeHTTP(w, r)
 	}))
-	guide := e.guide(t, "docs/eventing-subscriptions.md")
+	guide := e.guide(t, "docs/eventing/subscriptions.md")
 	if len(guide) != 3 {
 		t.Fatalf("the guide has %d blocks of commands", len(guide))
 	}
@@ -108,24 +108,6 @@ func (e *eventing) events(t *testing.T, began time.Time) {
 	e.rolledOut(t, eventingNamespace, "eventing-controller")
 	e.rolledOut(t, eventingNamespace, "eventing-publisher-proxy")
 	e.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
-}
-
-// scriptsOf are the blocks of commands of a document, and the root of the repository, in which they run.
-func scriptsOf(t *testing.T, document string) (root string, scripts []string) {
-	t.Helper()
-	root, err := kubernetes.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range strings.Split(string(text), "```bash\n")[1:] {
-		script, _, _ := strings.Cut(block, "```")
-		scripts = append(scripts, script)
-	}
-	return root, scripts
 }
 
 // guide is each block of commands of a document. Call it to run it, from the root of the repository; it returns the output.

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // light is the load of the tests in which programs are killed and paused: there are many switches, and Triggers take long to be ready.
@@ -129,9 +129,9 @@ func (o *outside) cut(t *testing.T, n int64) *faultproxy.Cut {
 }
 
 // operator starts one.
-func (o *outside) operator(t *testing.T, kubeconfig string, nats *faultproxy.Cut) *suite.Process {
+func (o *outside) operator(t *testing.T, kubeconfig string, nats *faultproxy.Cut) *process.Process {
 	t.Helper()
-	return suite.Start(t, suite.Program{Binary: suite.Build(t, "./cmd/eventing-manager"), Stderr: &o.log, Args: []string{
+	return process.Start(t, process.Program{Binary: process.Build(t, "./cmd/eventing-manager"), Stderr: &o.log, Args: []string{
 		"--kubeconfig", kubeconfig, "--namespace", eventingNamespace, "--nats-url", "tls://" + nats.Address,
 		"--nats-image", o.started.Repository + "/nats-server:e2e", "--publisher-image", o.started.Repository + "/eventing-publisher-proxy:e2e",
 		"--controller-image", o.started.Repository + "/eventing-controller:e2e", "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
@@ -141,7 +141,7 @@ func (o *outside) operator(t *testing.T, kubeconfig string, nats *faultproxy.Cut
 // supervised is an operator that is started again when it ends, as Kubernetes does: one that cannot renew its Lease in time ends.
 type supervised struct {
 	mu      sync.Mutex
-	process *suite.Process
+	process *process.Process
 	killed  bool
 	ended   chan struct{}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // straggler is a publisher that does not know of the switch: it follows a ConfigMap of its own, as one that has lost the API server follows what
@@ -128,7 +128,7 @@ func (s *switches) install(t *testing.T) {
 		t.Fatal(err)
 	}
 	var err error
-	if s.changed, err = s.Push(t.Context(), "eventmesh/eventing-manager-without", "./cmd/eventing-manager", "-overlay", suite.Overlay(t)); err != nil {
+	if s.changed, err = s.Push(t.Context(), "eventmesh/eventing-manager-without", "./cmd/eventing-manager", "-overlay", process.Overlay(t)); err != nil {
 		t.Fatal(err)
 	}
 	s.do(t, "", "apply", "-f", s.manifest)
@@ -180,7 +180,7 @@ func (s *switches) without(t *testing.T, safeguard string) {
 	t.Helper()
 	image, env := s.operator, "MUTANT-"
 	if safeguard != "" {
-		image, env = s.changed, suite.Without(t, safeguard)
+		image, env = s.changed, process.Without(t, safeguard)
 	}
 	s.do(t, "", "-n", eventingNamespace, "set", "image", "deployment/eventing-manager", "manager="+image)
 	s.do(t, "", "-n", eventingNamespace, "set", "env", "deployment/eventing-manager", env)

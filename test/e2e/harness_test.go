@@ -36,7 +36,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
+	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
@@ -118,7 +118,7 @@ func newUpgrade(t *testing.T, major int) *upgrade {
 	u.progress(t, "building the images")
 	u.images(ctx, t, root)
 	u.overlay = filepath.Join(t.TempDir(), "overlay")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", u.overlay, "./charts/overlay").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", u.overlay, "./build/overlay").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, name := range []string{standin.SystemNamespace, standin.IntegrationNamespace, "natss", "knative-eventing", "shop", "crm"} {

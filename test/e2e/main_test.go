@@ -11,7 +11,10 @@ package e2e
 import (
 	"context"
 	"errors"
+	"os"
 	"path"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,24 +68,6 @@ func inLane(t *testing.T, lane *sync.Mutex) {
 	t.Parallel()
 	lane.Lock()
 	t.Cleanup(lane.Unlock)
-}
-
-// TestNode are the tests on the cluster without Knative, one after another: each relies on what the last has left alone.
-func TestNode(t *testing.T) {
-	inLane(t, &others)
-	t.Run("AJobCallsTheAPI", aJobCallsTheAPI)
-	t.Run("ScaleDown", scaleDown)
-	t.Run("ScaleDownOfAStuckPod", scaleDownOfAStuckPod)
-	t.Run("EventServiceVerify", eventServiceVerify)
-}
-
-// TestKnative are the tests beside the real Knative Eventing. The first of them wants Triggers all of which are ready, such
-// as none.
-func TestKnative(t *testing.T) {
-	inLane(t, &others)
-	t.Run("Purge", purge)
-	t.Run("TriggerSync", triggerSync)
-	t.Run("MeshIsSynchronous", meshIsSynchronous)
 }
 
 // node returns the cluster with Kyma's kinds, and Knative's at v1alpha1.
@@ -161,4 +146,22 @@ func (c *cluster) Config() *rest.Config {
 	config := c.ControlPlane.Config()
 	config.WarningHandler = rest.NoWarnings{}
 	return config
+}
+
+// scriptsOf are the blocks of commands of a document, and the root of the repository, in which they run.
+func scriptsOf(t *testing.T, document string) (root string, scripts []string) {
+	t.Helper()
+	root, err := kubernetes.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range strings.Split(string(text), "```bash\n")[1:] {
+		script, _, _ := strings.Cut(block, "```")
+		scripts = append(scripts, script)
+	}
+	return root, scripts
 }

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
+	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )

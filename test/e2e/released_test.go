@@ -67,9 +67,9 @@ func makeRelease(t *testing.T, registry string) *release {
 	script("openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out " + key + " && openssl pkey -in " + key + " -pubout -out " + work + "/release.pub")
 	began := time.Now()
 	script(fmt.Sprintf("make release VERSION=%s KEY=%s REPOSITORY=%s PLATFORMS=linux/amd64 PUSH=1", releasedVersion, key, released))
-	script(fmt.Sprintf("go run ./release verify -key %s/release.pub bin/release/%s && go run ./release verify -key %s/release.pub %s:%s", work, releasedVersion, work, released, releasedVersion))
+	script(fmt.Sprintf("go run ./build/release verify -key %s/release.pub bin/release/%s && go run ./build/release verify -key %s/release.pub %s:%s", work, releasedVersion, work, released, releasedVersion))
 	t.Logf("made, pushed and verified in %.0f s", time.Since(began).Seconds())
-	for _, images := range []string{"bin/release/" + releasedVersion + "/oci", "-"} { // as docs/module.md makes the module of a version
+	for _, images := range []string{"bin/release/" + releasedVersion + "/oci", "-"} { // as docs/eventing/module.md makes the module of a version
 		script(fmt.Sprintf("make module MODULE_IMAGES=%s REPOSITORY=%s && diff -r dist/%s bin/release/%s/dist", images, released, releasedVersion, releasedVersion))
 	}
 
@@ -164,7 +164,7 @@ func TestReleased(t *testing.T) {
 	e.rolledOut(t, eventingNamespace, "eventing-manager")
 	r.do(t, e.Kubeconfig, "helm uninstall eventing-manager --namespace kyma-system --wait\nkubectl delete crd eventings.operator.kyma-project.io subscriptions.eventing.kyma-project.io")
 
-	module := blocks(t, "docs/module.md")
+	module := blocks(t, "docs/eventing/module.md")
 	r.do(t, e.Kubeconfig, strings.Replace(module[0], "kubectl create namespace kyma-system\n", "", 1)) // it is there
 	e.ready(t, 5*time.Minute)
 	got := make(chan *http.Request, 1)
@@ -178,7 +178,7 @@ func TestReleased(t *testing.T) {
 		"kubectl -n shop wait --for=jsonpath='{.status.ready}'=true --timeout=60s subscriptions.eventing.kyma-project.io/orders")
 	e.relay(t, "shop", "orders", 8080, sink)
 	e.rolledOut(t, "shop", "orders")
-	answer := r.do(t, e.Kubeconfig, blocks(t, "docs/eventing-subscriptions.md")[1])
+	answer := r.do(t, e.Kubeconfig, blocks(t, "docs/eventing/subscriptions.md")[1])
 	select {
 	case event := <-got:
 		if id := event.Header.Get("Ce-Id"); !strings.Contains(answer, " 204 ") || id != "1" {

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // screen is a terminal in which the cluster runs.
 type screen struct {
 	t       *testing.T
-	process *suite.Process
+	process *process.Process
 	file    string
 	o       options
 	args    []string
@@ -37,7 +37,7 @@ func up(t *testing.T, o options) *screen {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = file.Close() })
-	s.process = suite.Start(t, suite.Program{Binary: suite.Build(t, "./test/eventing"), Args: append([]string{"-up"}, s.args...), Env: os.Environ(), Stdout: file, Limit: 5 * time.Minute})
+	s.process = process.Start(t, process.Program{Binary: process.Build(t, "./test/eventing"), Args: append([]string{"-up"}, s.args...), Env: os.Environ(), Stdout: file, Limit: 5 * time.Minute})
 	t.Cleanup(func() {
 		if t.Failed() { // whatever the state is
 			s.stop()
@@ -48,7 +48,7 @@ func up(t *testing.T, o options) *screen {
 
 // stop does what make stop does, and returns what it says.
 func (s *screen) stop() string {
-	p := suite.Run(s.t, suite.Program{Binary: suite.Build(s.t, "./test/eventing"), Args: append([]string{"-stop"}, s.args...), Env: os.Environ()})
+	p := process.Run(s.t, process.Program{Binary: process.Build(s.t, "./test/eventing"), Args: append([]string{"-stop"}, s.args...), Env: os.Environ()})
 	if code := p.Wait(); code != 0 {
 		s.t.Errorf("-stop: exit code %d\n%s", code, p.Stderr())
 	}
@@ -89,7 +89,7 @@ func (s *screen) paste(number int) string {
 	if !found || !complete || len(parts) != 4 {
 		s.t.Fatalf("the screen does not show three commands:\n%s", s.text())
 	}
-	p := suite.Run(s.t, suite.Program{
+	p := process.Run(s.t, process.Program{
 		Binary: "/bin/bash", Args: []string{"-e", "-c", parts[0] + "\n# " + parts[number]}, Dir: s.t.TempDir(),
 		Env: []string{"PATH=" + os.Getenv("PATH")}, Limit: 11 * time.Minute,
 	})

@@ -14,12 +14,10 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/dynamic"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -27,15 +25,14 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
+	"github.com/kyma-project/eventmesh-migration/test/relay"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 const (
 	// Namespace is that of the operator and of what it installs.
 	Namespace = "kyma-system"
-	// Workload is the program of pods that are not ours.
-	Workload = "./test/e2e/workload"
 	// Servers is how many servers of NATS an Eventing can have, beside one Eventing with a single server.
 	Servers = 3
 	// SinkPort is that of the Services of sinks, on a cluster with a node.
@@ -96,11 +93,11 @@ func StartProcesses(ctx context.Context) (_ *Cluster, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	if _, err := c.Core.StorageV1().StorageClasses().Create(ctx, standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{}); err != nil {
+	if _, err := c.Core.StorageV1().StorageClasses().Create(ctx, node.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("cannot create StorageClass standard: %w", err)
 	}
-	node, tokens := filepath.Join(c.Dir, "node"), filepath.Join(c.Dir, "tokens")
-	for _, dir := range []string{node, tokens} {
+	volumes, tokens := filepath.Join(c.Dir, "node"), filepath.Join(c.Dir, "tokens")
+	for _, dir := range []string{volumes, tokens} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -121,7 +118,7 @@ func StartProcesses(ctx context.Context) (_ *Cluster, err error) {
 	c.pods.More[eventingpods.Manager] = []string{"--drain-delay=1s", "--drain-watch=1s", "--nats-url=" + nats, "--nats-client-url=" + nats}
 	c.pods.More[eventingpods.Controller] = []string{"--dns-server=" + dns}
 	// The processes end with Close, and not before: a deletion needs the operator.
-	run, err := standin.StartNode(context.WithoutCancel(ctx), c.Config(), standin.NodeOptions{Run: c.pods.Run, Directory: node})
+	run, err := node.Start(context.WithoutCancel(ctx), c.Config(), node.Options{Run: c.pods.Run, Directory: volumes})
 	if err != nil {
 		return nil, err
 	}
@@ -294,36 +291,13 @@ func (c *Cluster) Sink(ctx context.Context, namespace, name string, h http.Handl
 	}
 	host := "http://" + name + "." + namespace + ".svc.cluster.local"
 	if c.pods != nil { // the name is that of this machine, for the controller
-		_, service := Relay("", namespace, name, SinkPort, "")
+		_, service := relay.Relay("", namespace, name, SinkPort, "")
 		return host + here[strings.LastIndex(here, ":"):], []any{service}, nil
 	}
-	image, err := c.Push(ctx, filepath.Base(Workload), Workload)
+	image, err := c.Push(ctx, filepath.Base(relay.Workload), relay.Workload)
 	if err != nil {
 		return "", nil, err
 	}
-	deployment, service := Relay(image, namespace, name, SinkPort, here)
+	deployment, service := relay.Relay(image, namespace, name, SinkPort, here)
 	return fmt.Sprintf("%s:%d", host, SinkPort), []any{deployment, service}, nil
-}
-
-// Relay is a pod that hands on to a URL whatever comes to the Service of its name at the port. The image is that of Workload.
-func Relay(image, namespace, name string, port int32, url string) (*appsv1.Deployment, *corev1.Service) {
-	labels := map[string]string{"app": name}
-	return &appsv1.Deployment{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-			Spec: appsv1.DeploymentSpec{
-				Selector: &metav1.LabelSelector{MatchLabels: labels},
-				Template: corev1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels},
-					Spec: corev1.PodSpec{Containers: []corev1.Container{{
-						Name: "relay", Image: image, Args: []string{"relay", url},
-						ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}},
-					}}},
-				},
-			},
-		}, &corev1.Service{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-			Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Name: "http", Port: port, TargetPort: intstr.FromInt32(8080)}}},
-		}
 }

@@ -26,8 +26,8 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/node"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // The names of the programs, which are those of their images.
@@ -44,7 +44,7 @@ var ports = map[string]map[int32]string{
 	Controller: {8080: "--metrics-address", 8081: "--health-address", 8082: "--deliver-address"},
 }
 
-// Pods runs pods of a standin.Node: its Run is that of standin.NodeOptions.
+// Pods runs pods of a node.Node: its Run is that of node.Options.
 type Pods struct {
 	// NATS are the servers.
 	NATS *natsserver.Pods
@@ -108,7 +108,7 @@ func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*
 	}
 	for program := range ports {
 		// Its own tests run it with the race detector.
-		if p.Binaries[program], err = suite.BuildUnraced(ctx, "./cmd/"+program); err != nil {
+		if p.Binaries[program], err = process.BuildUnraced(ctx, "./cmd/"+program); err != nil {
 			return nil, err
 		}
 	}
@@ -117,17 +117,17 @@ func Build(ctx context.Context, cluster *kubernetes.ControlPlane, dir string) (*
 
 // container is one run of a program.
 type container struct {
-	*standin.Process
+	*node.Process
 	pod, program string
 	ports        map[int32]string // addresses, by the port of the pod
 }
 
-// At implements standin.Listener.
+// At implements node.Listener.
 func (c *container) At(port int32) string { return c.ports[port] }
 
 // Run starts the program of a pod, which the last part of its image names.
-func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) (standin.Container, error) {
-	program := standin.Program(pod)
+func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts node.Mounts) (node.Container, error) {
+	program := node.Program(pod)
 	if program == "nats-server" {
 		return p.NATS.Run(ctx, pod, mounts)
 	}
@@ -159,7 +159,7 @@ func (p *Pods) Run(ctx context.Context, pod *corev1.Pod, mounts standin.Mounts) 
 		args = append(args, ports[program][port]+"="+address)
 	}
 	args = append(args, p.More[program]...)
-	if c.Process, err = standin.StartProcess(binary, slices.Concat(standin.Env(pod), []string{"KUBECONFIG=" + kubeconfig}, p.Env[program]), args); err != nil {
+	if c.Process, err = node.StartProcess(binary, slices.Concat(node.Env(pod), []string{"KUBECONFIG=" + kubeconfig}, p.Env[program]), args); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()

@@ -21,7 +21,7 @@ type Received struct {
 	Body []byte
 }
 
-// Adapter takes events as the adapter of an HTTPSource does (docs/domain.md §2.3):
+// Adapter takes events as the adapter of an HTTPSource does (docs/migration/domain.md §2.3):
 // only CloudEvents 1.0, only POST to "/".
 type Adapter struct {
 	URL string

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // ask sends one request on a connection, and reads its answer.
@@ -324,7 +324,7 @@ func TestPeakMemory(t *testing.T) {
 	limit, target := chartMemory(t)
 	adapter := newAdapter(t)
 	adapter.Answer(func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
-	service, err := eventservice.Start(t.Context(), suite.BuildPlain(t, "./cmd/event-service"), []string{"GOMEMLIMIT=" + target},
+	service, err := eventservice.Start(t.Context(), process.BuildPlain(t, "./cmd/event-service"), []string{"GOMEMLIMIT=" + target},
 		"--eventMeshURL="+adapter.URL, "--sourceId=shop", "--requestTimeout=30")
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func bodyOf(members, change fields) string {
 	return strings.TrimSpace(out.String())
 }
 
-// The error bodies of docs/domain.md §3.4.
+// The error bodies of docs/migration/domain.md §3.4.
 func bad(moreInfo string) fields {
 	return fields{"status": 400.0, "type": "bad_payload_syntax", "message": "Bad payload syntax", "moreInfo": moreInfo}
 }
@@ -77,7 +77,7 @@ const (
 	someInfo = "*" // any text
 )
 
-// contract is docs/domain.md §3, a case for each line of its tables and for what is on
+// contract is docs/migration/domain.md §3, a case for each line of its tables and for what is on
 // both sides of each limit.
 var contract = []struct {
 	reason string

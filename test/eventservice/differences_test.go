@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 )
 
-// difference is a row of the table "What differs from Kyma's" of docs/event-service.md, and how it is played. play returns what is wrong.
+// difference is a row of the table "What differs from Kyma's" of docs/migration/event-service.md, and how it is played. play returns what is wrong.
 type difference struct {
 	what string
 	play func(t *testing.T, at *eventservice.Process, adapter *eventservice.Adapter) string
@@ -162,7 +162,7 @@ var differences = []difference{
 // TestDifferences: the page names each difference to Kyma's that a client or an operator can see, and each is as it says. On f3299ef there was
 // no such table.
 func TestDifferences(t *testing.T) {
-	page, err := os.ReadFile("../../docs/event-service.md")
+	page, err := os.ReadFile("../../docs/migration/event-service.md")
 	if err != nil {
 		t.Fatal(err)
 	}

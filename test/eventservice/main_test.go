@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // patience bounds every wait: nothing takes nearly as long, unless it never ends.
@@ -43,7 +43,7 @@ func long(t *testing.T) {
 // start runs the real event-service, posting to meshURL.
 func start(t testing.TB, meshURL string, args ...string) *eventservice.Process {
 	t.Helper()
-	binary := suite.Build(t, "./cmd/event-service")
+	binary := process.Build(t, "./cmd/event-service")
 	p, err := eventservice.Start(t.Context(), binary, nil, append([]string{"--eventMeshURL=" + meshURL, "--sourceId=shop"}, args...)...)
 	if err != nil {
 		t.Fatal(err)

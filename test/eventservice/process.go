@@ -1,6 +1,6 @@
 // Package eventservice starts the real event-service as a process of its own, and
 // an adapter for it to post to. Its tests hold the contract of the legacy event API
-// (docs/domain.md §3) over HTTP; test/bench/eventservice measures it.
+// (docs/migration/domain.md §3) over HTTP; test/bench/eventservice measures it.
 package eventservice
 
 import (

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // readTriggers is what the chart allows the service.
@@ -32,7 +32,7 @@ var readTriggers = rbacv1.PolicyRule{APIGroups: []string{"eventing.knative.dev"}
 // startOn runs the event-service on a cluster.
 func startOn(t *testing.T, kubeconfig string) *eventservice.Process {
 	t.Helper()
-	p, err := eventservice.Start(t.Context(), suite.Build(t, "./cmd/event-service"), []string{"KUBECONFIG=" + kubeconfig},
+	p, err := eventservice.Start(t.Context(), process.Build(t, "./cmd/event-service"), []string{"KUBECONFIG=" + kubeconfig},
 		"--eventMeshURL=http://127.0.0.1:1", "--sourceId=shop", "--requestTimeout=30", "--shutdownDelay=0")
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestSubscribedWithoutAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	adapter := newAdapter(t)
-	service, err := eventservice.Start(t.Context(), suite.Build(t, "./cmd/event-service"), []string{"KUBECONFIG=" + path},
+	service, err := eventservice.Start(t.Context(), process.Build(t, "./cmd/event-service"), []string{"KUBECONFIG=" + path},
 		"--eventMeshURL="+adapter.URL, "--sourceId=shop", "--requestTimeout=10")
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/charts/modulepack/bundle"
-	"github.com/kyma-project/eventmesh-migration/internal/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
 )
 
 // lifecycleKinds are what lifecycle-manager reads and writes.

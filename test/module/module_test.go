@@ -27,12 +27,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kyma-project/eventmesh-migration/charts/modulepack/bundle"
-	"github.com/kyma-project/eventmesh-migration/internal/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/artifact"
+	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // theKyma and theEventing are the objects of the users' document for the eventing operator, as it shows them.
@@ -137,7 +137,7 @@ func newSite(t *testing.T) *site {
 	d, core, _ := client(t)
 	s.client = d
 	namespaces(t, core, namespace, controlPlane, "shop")
-	_, err := core.StorageV1().StorageClasses().Create(t.Context(), standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	_, err := core.StorageV1().StorageClasses().Create(t.Context(), node.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	s.check(err)
 	s.check(cluster.InstallCRDFiles(t.Context(), lifecycleKinds, "crds"))
 	s.pods, s.sinks = eventingpods.New(t, cluster), sinks.Start(t)
@@ -149,7 +149,7 @@ func newSite(t *testing.T) *site {
 	dir, err := os.MkdirTemp("", "module-node-") //nolint:usetesting // a comma in the name of the test ends a path in the configuration of NATS
 	s.check(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	node, err := standin.StartNode(context.WithoutCancel(t.Context()), cluster.Config(), standin.NodeOptions{Run: s.pods.Run, Directory: dir, Log: t.Logf})
+	node, err := node.Start(context.WithoutCancel(t.Context()), cluster.Config(), node.Options{Run: s.pods.Run, Directory: dir, Log: t.Logf})
 	s.check(err)
 	t.Cleanup(func() {
 		if t.Failed() { // or the other tests of the package would fail, too

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kyma-project/eventmesh-migration/charts/modulepack/bundle"
-	"github.com/kyma-project/eventmesh-migration/charts/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
+	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
@@ -83,7 +83,7 @@ func TestSmoke(t *testing.T) {
 		t.Errorf("a second time, something changes (-first +second):\n%s", diff)
 	}
 	if stays := left(t, d, is); len(stays) > 0 {
-		t.Errorf("of the former version, kubectl apply leaves %q: keep the names, or delete them in docs/module.md", stays)
+		t.Errorf("of the former version, kubectl apply leaves %q: keep the names, or delete them in docs/eventing/module.md", stays)
 	}
 	kept, err := of(d, user).Get(ctx, user.GetName(), metav1.GetOptions{})
 	if err != nil {

@@ -2,7 +2,7 @@
 // time, and counts the flips after which a test fails.
 //
 //	go run ./test/mutation                                    300 mutants of all packages, and the listed ones
-//	go run ./test/mutation -packages ./internal/jobs/trigger  of one package
+//	go run ./test/mutation -packages ./internal/migration/jobs/trigger  of one package
 //	go run ./test/mutation -only 'content.go'                 those whose "file:line: text" matches
 //	go run ./test/mutation -reverts                           the fixes of reverts.yaml
 //	go run ./test/mutation -overlay DIRECTORY                 what builds programs without the safeguards of safeguards.yaml
@@ -96,8 +96,8 @@ func (l *list) Set(s string) error {
 func main() {
 	o := options{
 		packages: []string{
-			"./pkg/engine/...", "./pkg/migration", "./internal/jobs/trigger/...", "./internal/jobs/serviceinstance", "./internal/jobs/scaledown",
-			"./internal/jobs/purge", "./internal/jobs/growpvc", "./internal/jobs/httpsource", "./internal/kyma/eventpath",
+			"./pkg/engine/...", "./pkg/migration", "./internal/migration/jobs/trigger/...", "./internal/migration/jobs/serviceinstance", "./internal/migration/jobs/scaledown",
+			"./internal/migration/jobs/purge", "./internal/migration/jobs/growpvc", "./internal/migration/jobs/httpsource", "./internal/migration/kyma/eventpath",
 		},
 		suites: []string{"./test/model -test.run=^Test(Engine|Limits|Rights|Marks|Killed|Undo|Run|Answers|Events|Unreadable)", "MODEL_SCHEDULES=40 ./test/model -test.run=^TestModelSchedules$"},
 	}

@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // build returns the program of the image. Go builds and caches it, without the race detector: nearly all of it is not ours.
 func build(ctx context.Context) (string, error) {
-	return suite.BuildUnraced(ctx, "./cmd/internal/nats-server")
+	return process.BuildUnraced(ctx, "./cmd/internal/nats-server")
 }
 
 // Server is a process.

@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kyma-project/eventmesh-migration/test/standin"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 )
 
 // The ports of the chart. Routes between servers are not played: a StatefulSet has one server.
@@ -22,7 +22,7 @@ const (
 	monitorPort = 8222
 )
 
-// Pods runs nats-server in pods of a standin.Node. Each pod has ports of this machine that it has again when it is restarted, or when
+// Pods runs nats-server in pods of a node.Node. Each pod has ports of this machine that it has again when it is restarted, or when
 // another pod of its name takes its place.
 type Pods struct {
 	binary string
@@ -75,13 +75,13 @@ func (p *Pods) of(namespace, name string) ([2]int, error) {
 }
 
 // Run starts the server of a pod, with the arguments, the environment and the volumes of the pod.
-func (p *Pods) Run(_ context.Context, pod *corev1.Pod, mounts standin.Mounts) (standin.Container, error) {
+func (p *Pods) Run(_ context.Context, pod *corev1.Pod, mounts node.Mounts) (node.Container, error) {
 	ports, err := p.of(pod.Namespace, pod.Name)
 	if err != nil {
 		return nil, err
 	}
 	args := append(mounts.All(pod.Spec.Containers[0].Args), "--addr", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--http_port", strconv.Itoa(ports[1]))
-	process, err := standin.StartProcess(p.binary, standin.Env(pod), args)
+	process, err := node.StartProcess(p.binary, node.Env(pod), args)
 	if err != nil {
 		return nil, err
 	}
@@ -89,16 +89,16 @@ func (p *Pods) Run(_ context.Context, pod *corev1.Pod, mounts standin.Mounts) (s
 }
 
 type podServer struct {
-	*standin.Process
+	*node.Process
 	binary string
 	ports  [2]int
-	mounts standin.Mounts
+	mounts node.Mounts
 }
 
-// Address implements standin.Container.
+// Address implements node.Container.
 func (s *podServer) Address() string { return fmt.Sprintf("tls://127.0.0.1:%d", s.ports[0]) }
 
-// At implements standin.Listener.
+// At implements node.Listener.
 func (s *podServer) At(port int32) string {
 	switch port {
 	case clientPort:
@@ -109,7 +109,7 @@ func (s *podServer) At(port int32) string {
 	return ""
 }
 
-// Exec implements standin.Execer, for the program itself: /nats-server -sl=ldm=<file> asks the server to hand over.
+// Exec implements node.Execer, for the program itself: /nats-server -sl=ldm=<file> asks the server to hand over.
 func (s *podServer) Exec(ctx context.Context, command []string) error {
 	if len(command) == 0 || filepath.Base(command[0]) != "nats-server" {
 		return fmt.Errorf("the image has no program %q", command)

@@ -1,4 +1,4 @@
-// Package newjob proves what docs/eventmesh-migrate.md says of a new job: it is a package,
+// Package newjob proves what docs/migration/eventmesh-migrate.md says of a new job: it is a package,
 // a main.go and an entry of the registry, and everything else follows.
 package newjob
 
@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// entry is what a developer adds to the table in internal/registry.
+// entry is what a developer adds to the table in internal/migration/registry.
 const entry = `		{
 			Registration: jobmanager.Registration{
 				Job: sample.New(),
@@ -54,29 +54,29 @@ func TestAJobIsAPackageAMainAndAnEntry(t *testing.T) {
 	must(t, root, "git", "init", "--quiet") // a test asks git for the files of the repository
 
 	// By hand.
-	copyFS(t, filepath.Join(root, "internal", "jobs", "sample"), "testdata/sample")
+	copyFS(t, filepath.Join(root, "internal", "migration", "jobs", "sample"), "testdata/sample")
 	copyFS(t, filepath.Join(root, "cmd", "sample-sync"), "testdata/sample-sync")
 	const module = "github.com/kyma-project/eventmesh-migration/"
-	table := filepath.Join("internal", "registry", "registry.go")
-	edit(t, filepath.Join(root, table), "\t\""+module+"internal/jobs/scaledown\"\n", "\t\""+module+"internal/jobs/sample\"\n\t\""+module+"internal/jobs/scaledown\"\n")
+	table := filepath.Join("internal", "migration", "registry", "registry.go")
+	edit(t, filepath.Join(root, table), "\t\""+module+"internal/migration/jobs/scaledown\"\n", "\t\""+module+"internal/migration/jobs/sample\"\n\t\""+module+"internal/migration/jobs/scaledown\"\n")
 	edit(t, filepath.Join(root, table), "\treturn []Entry{\n", "\treturn []Entry{\n"+entry)
-	byHand := []string{"cmd/sample-sync/main.go", "internal/jobs/sample/job.go", "internal/registry/registry.go"}
+	byHand := []string{"cmd/sample-sync/main.go", "internal/migration/jobs/sample/job.go", "internal/migration/registry/registry.go"}
 	if diff := cmp.Diff(byHand, changed(t, root)); diff != "" {
 		t.Fatalf("the copy differs (-want +got):\n%s", diff)
 	}
-	if out, err := run(t, root, "gofmt", "-l", "internal/registry", "internal/jobs/sample", "cmd/sample-sync"); err != nil || out != "" {
+	if out, err := run(t, root, "gofmt", "-l", "internal/migration/registry", "internal/migration/jobs/sample", "cmd/sample-sync"); err != nil || out != "" {
 		t.Errorf("not formatted: %s %v", out, err)
 	}
 
 	// By the generator; make verify finds out that it was not run.
-	if out, err := run(t, root, "go", "run", variant, "./charts/generate", "-check"); err == nil || !strings.Contains(out, "run make charts") {
+	if out, err := run(t, root, "go", "run", variant, "./build/generate", "-check"); err == nil || !strings.Contains(out, "run make charts") {
 		t.Errorf("nobody would notice that nothing was generated: %v\n%s", err, out)
 	}
-	must(t, root, "go", "run", variant, "./charts/generate")
-	must(t, root, "go", "run", variant, "./charts/generate", "-check")
+	must(t, root, "go", "run", variant, "./build/generate")
+	must(t, root, "go", "run", variant, "./build/generate", "-check")
 	generated := []string{
 		"README.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/_access.tpl", "charts/eventmesh-migration/templates/_jobs.tpl",
-		"charts/eventmesh-migration/values.schema.json", "charts/eventmesh-migration/values.yaml", "docs/eventmesh-migrate.md", "docs/laptop-role.yaml",
+		"charts/eventmesh-migration/values.schema.json", "charts/eventmesh-migration/values.yaml", "docs/migration/eventmesh-migrate.md", "docs/migration/laptop-role.yaml",
 	}
 	want := slices.Sorted(slices.Values(append(generated, byHand...)))
 	if diff := cmp.Diff(want, changed(t, root)); diff != "" {
@@ -85,7 +85,7 @@ func TestAJobIsAPackageAMainAndAnEntry(t *testing.T) {
 	for _, name := range generated {
 		raw, err := os.ReadFile(filepath.Join(root, name))
 		mention := "sample-sync"
-		if name == "docs/laptop-role.yaml" { // one Role for all jobs
+		if name == "docs/migration/laptop-role.yaml" { // one Role for all jobs
 			mention = `{apiGroups: [""], resources: ["configmaps"], verbs: ["create","delete","get"]}`
 		}
 		if err != nil || !bytes.Contains(raw, []byte(mention)) {
@@ -103,7 +103,7 @@ func TestAJobIsAPackageAMainAndAnEntry(t *testing.T) {
 
 	// All tests that are about every job hold for it.
 	must(t, root, "git", "add", "--all")
-	must(t, root, "go", "test", variant, "./internal", "./internal/registry", "./charts/generate", "./cmd/eventmesh-migrate")
+	must(t, root, "go", "test", variant, "./internal", "./internal/migration/registry", "./build/generate", "./cmd/eventmesh-migrate")
 	out := must(t, root, "go", "test", variant, "-count=1", "-v", "-run", chartTests, "./test/integration/charts")
 	if passed := strings.Count(out, "--- PASS: Test"); passed < strings.Count(chartTests, "|")+1 {
 		t.Errorf("only %d tests of the charts were run:\n%s", passed, out)

@@ -22,12 +22,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kyma-project/eventmesh-migration/internal/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 const (
@@ -46,13 +47,13 @@ type cluster struct {
 	controllers *standin.Controllers
 	mesh        *standin.Mesh
 	path        *standin.EventPath
-	node        *standin.Node
+	node        *node.Node
 
 	ctx      context.Context // of the cluster
 	binaries map[string]string
 	// operator is what runs in the pods of application-operator, by the tag of the
 	// image.
-	operator func(tag, eventServiceImage string) standin.Container
+	operator func(tag, eventServiceImage string) node.Container
 	// subscribers are by the host of their endpoint.
 	subscribers map[string]*swap
 	dir         string
@@ -99,7 +100,7 @@ func startCluster(t *testing.T, apps int, endpoints ...string) *cluster {
 		c.subscribers[host] = &swap{}
 	}
 	for _, name := range append([]string{"event-service"}, programs...) {
-		c.binaries[name] = suite.BuildPlain(t, "./cmd/"+name)
+		c.binaries[name] = process.BuildPlain(t, "./cmd/"+name)
 	}
 	var err error
 	c.ControlPlane, err = kubernetes.Start(ctx, kubernetes.Controllers("deployment-controller", "replicaset-controller", "statefulset-controller",
@@ -135,7 +136,7 @@ func startCluster(t *testing.T, apps int, endpoints ...string) *cluster {
 	})
 	check(err)
 	t.Cleanup(c.path.Stop)
-	c.node, err = standin.StartNode(t.Context(), c.Config(), standin.NodeOptions{Run: c.run, Log: t.Logf})
+	c.node, err = node.Start(t.Context(), c.Config(), node.Options{Run: c.run, Log: t.Logf})
 	check(err)
 	t.Cleanup(c.node.Stop)
 	return c
@@ -150,8 +151,8 @@ func (c *cluster) deliver(w http.ResponseWriter, r *http.Request) {
 }
 
 // run starts what runs in a pod.
-func (c *cluster) run(ctx context.Context, pod *corev1.Pod, _ standin.Mounts) (standin.Container, error) {
-	program, args := standin.Program(pod), pod.Spec.Containers[0].Args
+func (c *cluster) run(ctx context.Context, pod *corev1.Pod, _ node.Mounts) (node.Container, error) {
+	program, args := node.Program(pod), pod.Spec.Containers[0].Args
 	switch {
 	case program == "application-operator" && c.operator != nil:
 		image := pod.Spec.Containers[0].Image
@@ -167,12 +168,12 @@ func (c *cluster) run(ctx context.Context, pod *corev1.Pod, _ standin.Mounts) (s
 	case slices.Contains(programs, program):
 		return c.hook(ctx, pod, program)
 	}
-	return standin.NewStill(), nil
+	return node.NewStill(), nil
 }
 
 // eventService runs the real one, with the arguments of its pod but for the ports,
 // which all pods here share, and the adapter's name.
-func (c *cluster) eventService(ctx context.Context, pod *corev1.Pod) (standin.Container, error) {
+func (c *cluster) eventService(ctx context.Context, pod *corev1.Pod) (node.Container, error) {
 	args := slices.DeleteFunc(slices.Clone(pod.Spec.Containers[0].Args), func(arg string) bool {
 		return strings.HasPrefix(arg, "--externalAPIPort=") || strings.HasPrefix(arg, "--metricsPort=") || strings.HasPrefix(arg, "--eventMeshURL=") || arg == "/eventservice"
 	})
@@ -196,12 +197,12 @@ func (s served) Ended() (int32, string) {
 }
 
 // hook runs a job of the migration as the ServiceAccount of its pod.
-func (c *cluster) hook(ctx context.Context, pod *corev1.Pod, program string) (standin.Container, error) {
+func (c *cluster) hook(ctx context.Context, pod *corev1.Pod, program string) (node.Container, error) {
 	kubeconfig, err := c.kubeconfig(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return nil, err
 	}
-	p, err := standin.StartProcess(c.binaries[program], []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
+	p, err := node.StartProcess(c.binaries[program], []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -127,7 +128,7 @@ func (c *cluster) switchToMesh(t *testing.T, app string) {
 // flight.
 func (c *cluster) triggerSync(t *testing.T, want migration.Result, args ...string) {
 	t.Helper()
-	p := suite.Start(t, suite.Program{Binary: c.binaries["trigger-sync"], Args: append([]string{
+	p := suite.Start(t, process.Program{Binary: c.binaries["trigger-sync"], Args: append([]string{
 		"run", "--kubeconfig=" + c.Kubeconfig, "--output=json",
 		"--log-format=json", "--lease-duration=1s", "--nats-monitoring-url=" + c.path.MonitoringURL, "--observe-publishers=1s",
 	}, args...), Limit: patience})

@@ -20,11 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
+	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // combination is a way in which Kyma is upgraded.
@@ -44,7 +45,7 @@ type combination struct {
 }
 
 var (
-	// The order of Kyma's installer (docs/domain.md §0.1), and one in which the switch comes first.
+	// The order of Kyma's installer (docs/migration/domain.md §0.1), and one in which the switch comes first.
 	installer      = []string{"core", "event-bus", "application-connector"}
 	connectorFirst = []string{"application-connector", "core", "event-bus"}
 )
@@ -182,8 +183,8 @@ func (c *cluster) kyma110(t *testing.T) *kymaUpgrade {
 		t.Fatal(err)
 	}
 	fresh := filepath.Join(u.charts, "application-1.11")
-	u.tool(t, root, "./charts/applicationoverlay", "-chart", old, "-into", fresh)
-	c.operator = func(tag, eventServiceImage string) standin.Container {
+	u.tool(t, root, "./build/applicationoverlay", "-chart", old, "-into", fresh)
+	c.operator = func(tag, eventServiceImage string) node.Container {
 		chart := old
 		if tag == imageTag {
 			chart = fresh
@@ -216,9 +217,9 @@ func (c *cluster) kyma110(t *testing.T) *kymaUpgrade {
 // tool runs a program of the repository in its root.
 func (u *kymaUpgrade) tool(t *testing.T, root, pkg string, args ...string) {
 	t.Helper()
-	p, err := standin.StartProcess(suite.BuildPlain(t, pkg), nil, append(args, map[string][]string{
-		"./charts/applicationoverlay": {"-ours", filepath.Join(root, "charts", "application")},
-		"./charts/overlay":            {"-charts", filepath.Join(root, "charts")},
+	p, err := node.StartProcess(process.BuildPlain(t, pkg), nil, append(args, map[string][]string{
+		"./build/applicationoverlay": {"-ours", filepath.Join(root, "charts", "application")},
+		"./build/overlay":            {"-charts", filepath.Join(root, "charts")},
 	}[pkg]...))
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +260,7 @@ func (u *kymaUpgrade) chart(t *testing.T, component, version string) string {
 		t.Fatal(err)
 	}
 	if version != "1.10" && component != "event-bus" {
-		u.tool(t, u.helm.Root, "./charts/overlay", "-chart", chart, "-kyma", version, "-repository", repository, "-tag", imageTag)
+		u.tool(t, u.helm.Root, "./build/overlay", "-chart", chart, "-kyma", version, "-repository", repository, "-tag", imageTag)
 	}
 	return chart
 }
@@ -292,7 +293,7 @@ spec:
 `, repository, version, image)
 }
 
-// namespaceOf a release (docs/domain.md §8.1).
+// namespaceOf a release (docs/migration/domain.md §8.1).
 func namespaceOf(component string) string {
 	if component == "application-connector" {
 		return standin.IntegrationNamespace
@@ -307,7 +308,7 @@ func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...s
 	switch {
 	case version == "1.10":
 	case component == "event-bus":
-		// Its own hook deletes the Deployments first (docs/domain.md §5.1).
+		// Its own hook deletes the Deployments first (docs/migration/domain.md §5.1).
 		for _, d := range standin.EventBus() {
 			if err := u.client.Resource(standin.Deployments).Namespace(standin.SystemNamespace).Delete(t.Context(), d.GetName(), metav1.DeleteOptions{}); err != nil {
 				t.Logf("%s: %v", component, err)
@@ -330,7 +331,7 @@ func (u *kymaUpgrade) upgrade(t *testing.T, component, version string, sets ...s
 	return err
 }
 
-// attempts are as many as Kyma's installer makes (docs/domain.md §8.2).
+// attempts are as many as Kyma's installer makes (docs/migration/domain.md §8.2).
 const attempts = 6
 
 // must upgrades; a failure is repeated as the installer does, unless nothing is in

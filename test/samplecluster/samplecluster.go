@@ -18,8 +18,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
+	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -38,7 +39,7 @@ type Cluster struct {
 	Client      dynamic.Interface
 	Controllers *standin.Controllers
 	Mesh        *standin.Mesh
-	Kubelet     *standin.Kubelet
+	Kubelet     *node.Kubelet
 	Sample      standin.Sample
 	// stop ends what Start has started, the last one first.
 	stop []func()
@@ -123,12 +124,12 @@ func (c *Cluster) standIns(ctx context.Context) error {
 		return err
 	}
 	c.stop = append(c.stop, activations.Stop)
-	if c.Kubelet, err = standin.StartKubelet(background, c.Admin, standin.IntegrationNamespace); err != nil {
+	if c.Kubelet, err = node.StartKubelet(background, c.Admin, standin.IntegrationNamespace); err != nil {
 		return err
 	}
 	c.stop = append(c.stop, c.Kubelet.Stop)
 	// The subscription-controller runs if a pod of it is ready.
-	bus, err := standin.StartKubelet(background, c.Admin, standin.SystemNamespace)
+	bus, err := node.StartKubelet(background, c.Admin, standin.SystemNamespace)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (c *Cluster) standIns(ctx context.Context) error {
 
 // nats creates the StatefulSet of NATS Streaming, as Kyma 1.10 has it.
 func (c *Cluster) nats(ctx context.Context) error {
-	kubelet, err := standin.StartKubelet(context.WithoutCancel(ctx), c.Admin, NATSNamespace)
+	kubelet, err := node.StartKubelet(context.WithoutCancel(ctx), c.Admin, NATSNamespace)
 	if err != nil {
 		return err
 	}

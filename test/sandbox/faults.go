@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/samplecluster"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
@@ -146,12 +147,12 @@ func (s *sandbox) crash(ctx context.Context, name string) (func(context.Context)
 	if !s.knows(name) {
 		return nil, fmt.Errorf("there is no Application %q", name)
 	}
-	set := func(ctx context.Context, f standin.PodFault) error {
+	set := func(ctx context.Context, f node.PodFault) error {
 		s.cluster.Kubelet.Break(name, f)
 		return s.cluster.Client.Resource(standin.Pods).Namespace(standin.IntegrationNamespace).DeleteCollection(ctx,
 			metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app=" + name + "-event-service"})
 	}
-	return func(ctx context.Context) error { return set(ctx, "") }, set(ctx, standin.CrashLooping)
+	return func(ctx context.Context) error { return set(ctx, "") }, set(ctx, node.CrashLooping)
 }
 
 // monitors says whether a request is for the monitoring port of NATS Streaming.

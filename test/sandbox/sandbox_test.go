@@ -26,8 +26,8 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 func TestMain(m *testing.M) { kubernetes.Main(m) }
@@ -66,7 +66,7 @@ type terminal struct {
 	t       *testing.T
 	stdin   *os.File
 	lines   chan string
-	process *suite.Process
+	process *process.Process
 }
 
 // open starts the sandbox as make does.
@@ -87,8 +87,8 @@ func open(t *testing.T, kubeconfig string) *terminal {
 			term.lines <- scanner.Text()
 		}
 	}()
-	term.process = suite.Start(t, suite.Program{
-		Binary: suite.BuildPlain(t, "./test/sandbox"), Args: []string{"-kubeconfig=" + kubeconfig},
+	term.process = process.Start(t, process.Program{
+		Binary: process.BuildPlain(t, "./test/sandbox"), Args: []string{"-kubeconfig=" + kubeconfig},
 		// It builds what starts the control plane.
 		Env: os.Environ(), Stdin: in, Stdout: writer,
 	})
@@ -148,7 +148,7 @@ func resourceOf(u *unstructured.Unstructured) schema.GroupVersionResource {
 	return u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
 }
 
-// asLaptop turns the kubeconfig into one of an account that has only the permissions that docs/prerequisites.md gives it.
+// asLaptop turns the kubeconfig into one of an account that has only the permissions that docs/migration/prerequisites.md gives it.
 func asLaptop(t *testing.T, kubeconfig string) {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -159,7 +159,7 @@ func asLaptop(t *testing.T, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile("../../docs/laptop-role.yaml")
+	raw, err := os.ReadFile("../../docs/migration/laptop-role.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,13 +185,13 @@ func TestAStrangerMigratesTheSandbox(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(checkout, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(suite.BuildPlain(t, "./cmd/eventmesh-migrate"), filepath.Join(checkout, "bin", "eventmesh-migrate")); err != nil {
+	if err := os.Symlink(process.BuildPlain(t, "./cmd/eventmesh-migrate"), filepath.Join(checkout, "bin", "eventmesh-migrate")); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(checkout, "bin", "sandbox.kubeconfig")
 	shell := func(script string) int {
 		t.Helper()
-		return suite.Run(t, suite.Program{Binary: "/bin/bash", Args: []string{"-c", script}, Dir: checkout, Env: []string{"PATH=" + os.Getenv("PATH")}}).Wait()
+		return process.Run(t, process.Program{Binary: "/bin/bash", Args: []string{"-c", script}, Dir: checkout, Env: []string{"PATH=" + os.Getenv("PATH")}}).Wait()
 	}
 	verify := func() int {
 		t.Helper()

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/samplecluster"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // TestScreen: what the real program prints fits the screen of a person: 30 lines on the sample, and 40 on a cluster of 327
@@ -31,11 +31,11 @@ func TestScreen(t *testing.T) {
 	if err := c.Start(t.Context(), samplecluster.Options{Starting: standin.AdapterNeverReady, NATS: true}); err != nil {
 		t.Fatal(err)
 	}
-	program := suite.BuildPlain(t, "./cmd/eventmesh-migrate")
+	program := process.BuildPlain(t, "./cmd/eventmesh-migrate")
 	prints := func(what string, most int) {
 		t.Helper()
 		for command, code := range map[string]int{"check": 0, "plan": 0, "verify": 6} {
-			p := suite.Run(t, suite.Program{Binary: program, Args: []string{command}, Env: []string{"KUBECONFIG=" + c.Kubeconfig, "PATH=" + os.Getenv("PATH")}})
+			p := process.Run(t, process.Program{Binary: program, Args: []string{command}, Env: []string{"KUBECONFIG=" + c.Kubeconfig, "PATH=" + os.Getenv("PATH")}})
 			if got := p.Wait(); got != code {
 				t.Errorf("%s, %s: exit code %d, want %d\n%s", what, command, got, code, p.Stderr())
 			}

@@ -29,14 +29,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kyma-project/eventmesh-migration/internal/eventmap"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/eventmap"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// The size of the terminal of suite.OnTerminal. Its last line is the prompt of the shell.
+// The size of the terminal of process.OnTerminal. Its last line is the prompt of the shell.
 const (
 	columns = 80
 	rows    = 24 - 1
@@ -46,7 +46,7 @@ var (
 	colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 	// erased is what the status line has drawn and erased again.
 	erased = regexp.MustCompile(`[^\n]*\r\x1b\[J|[^\n\x1b]*\r|\x1b\[J`)
-	// logLine is a line of the log. Each is whole, as internal/cli promises.
+	// logLine is a line of the log. Each is whole, as internal/migration/cli promises.
 	logLine = regexp.MustCompile(`^(.*\[y/N\] y)?\d\d:\d\d:\d\d  [A-Z]+  `)
 )
 
@@ -97,7 +97,7 @@ type operator struct {
 func (o *operator) paste(command string) (code int, lines []string) {
 	o.t.Helper()
 	o.pasted++
-	sent, code := suite.OnTerminal(o.t, "y", suite.Program{Binary: "/bin/bash", Args: []string{"-c", command}, Env: o.env})
+	sent, code := process.OnTerminal(o.t, "y", process.Program{Binary: "/bin/bash", Args: []string{"-c", command}, Env: o.env})
 	lines = screen(sent)
 	o.t.Logf("$ %s\n%s\n[%d]", command, strings.Join(lines, "\n"), code)
 	return code, lines
@@ -157,7 +157,7 @@ type failure struct {
 // commands print.
 func TestTranscript(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.Symlink(suite.BuildPlain(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, "eventmesh-migrate")); err != nil {
+	if err := os.Symlink(process.BuildPlain(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, "eventmesh-migrate")); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig, administrator := filepath.Join(bin, "kubeconfig"), filepath.Join(bin, "administrator")
@@ -211,7 +211,7 @@ func TestTranscript(t *testing.T) {
 		}, 0, "subscription-not-convertible"},
 	}
 
-	o.administer("../../docs/prerequisites.md", "Backup")
+	o.administer("../../docs/migration/prerequisites.md", "Backup")
 	for _, command := range o.commandsOf("verify", "plan") {
 		o.try(command)
 	}
@@ -262,8 +262,8 @@ func TestTranscript(t *testing.T) {
 	}
 	o.pictured(before, "before.json")
 	o.pictured(o.run("map", "-o", "json"), "after.json")
-	o.administer("../../docs/migration-guide-1.11.md", "Check")
-	o.administer("../../docs/uninstall.md", "Uninstall")
+	o.administer("../../docs/migration/migration-guide-1.11.md", "Check")
+	o.administer("../../docs/migration/uninstall.md", "Uninstall")
 	if told := o.run("verify"); !strings.Contains(told, finished) {
 		t.Errorf("after the clean-up of uninstall.md:\n%s", told)
 	}
@@ -281,8 +281,8 @@ func TestTranscript(t *testing.T) {
 		o.try(command)
 	}
 	t.Logf("%d commands were pasted; %d were not, since there is no kubectl", o.pasted, o.skipped)
-	o.compare("../../docs/eventmesh-migrate.md", o.path)
-	o.compare("../../docs/migration-guide-1.11.md", o.path[len(o.path)-1:])
+	o.compare("../../docs/migration/eventmesh-migrate.md", o.path)
+	o.compare("../../docs/migration/migration-guide-1.11.md", o.path[len(o.path)-1:])
 }
 
 // forbid lets the account no longer create HTTPSources.
@@ -380,7 +380,7 @@ func (o *operator) administer(guide, section string) {
 		o.skipped++
 		return
 	}
-	p := suite.Run(o.t, suite.Program{Binary: "/bin/bash", Args: []string{"-e", "-c", commands}, Dir: o.t.TempDir(), Env: append(slices.Clone(o.env), "KUBECONFIG="+o.administrator)})
+	p := process.Run(o.t, process.Program{Binary: "/bin/bash", Args: []string{"-e", "-c", commands}, Dir: o.t.TempDir(), Env: append(slices.Clone(o.env), "KUBECONFIG="+o.administrator)})
 	if code := p.Wait(); code != 0 {
 		o.t.Errorf("%s: exit code %d:\n%s", guide, code, commands)
 	}
@@ -407,7 +407,7 @@ func (o *operator) commandsOf(commands ...string) []string {
 // run returns what eventmesh-migrate writes where nobody looks.
 func (o *operator) run(args ...string) string {
 	o.t.Helper()
-	return suite.Run(o.t, suite.Program{Binary: suite.BuildPlain(o.t, "./cmd/eventmesh-migrate"), Args: args, Env: o.env}).Stdout()
+	return process.Run(o.t, process.Program{Binary: process.BuildPlain(o.t, "./cmd/eventmesh-migrate"), Args: args, Env: o.env}).Stdout()
 }
 
 // try runs a command of a finding.
@@ -496,7 +496,7 @@ func (o *operator) pictured(printed, name string) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	file := filepath.Join("../../internal/eventmap/testdata", name)
+	file := filepath.Join("../../internal/migration/eventmap/testdata", name)
 	shown, err := os.ReadFile(file)
 	if err != nil && !*update {
 		o.t.Fatal(err)

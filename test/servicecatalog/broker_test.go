@@ -115,7 +115,7 @@ func TestNothingIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestRestartTrap holds docs/domain.md §4.3: what becomes of an instance that is recreated after the broker was restarted,
+// TestRestartTrap holds docs/migration/domain.md §4.3: what becomes of an instance that is recreated after the broker was restarted,
 // and the cure. Each case has a namespace of its own; they share the broker, and so its restarts.
 func TestRestartTrap(t *testing.T) {
 	all := with(t, standin.ApplicationBrokerOptions{})

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ApplicationBroker stands in for Kyma's application-broker (docs/domain.md §4): an Open Service Broker over HTTP, for a
+// ApplicationBroker stands in for Kyma's application-broker (docs/migration/domain.md §4): an Open Service Broker over HTTP, for a
 // real Service Catalog, that keeps what it knows in memory.
 //
 //   - It registers the ServiceBroker "application-broker" in each namespace with an ApplicationMapping, and has Service

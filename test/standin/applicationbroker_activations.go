@@ -13,7 +13,7 @@ import (
 )
 
 // Activations stand in for the part of the Event Bus's subscription-controller that holds EventActivations by a finalizer
-// (docs/domain.md §0.6): while its Deployment has replicas, an EventActivation gets the finalizer, and one that is deleted goes;
+// (docs/migration/domain.md §0.6): while its Deployment has replicas, an EventActivation gets the finalizer, and one that is deleted goes;
 // without it, one that is deleted stays. What becomes of the Kyma Subscriptions of its source is left out. Mesh does not do
 // this part.
 type Activations struct {

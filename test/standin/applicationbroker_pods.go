@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 )
 
 // brokerPods selects the pods of application-broker, by the label of its chart.
@@ -68,7 +69,7 @@ func (b *ApplicationBroker) podStarts(pod *corev1.Pod) {
 		b.log("%v", err)
 		return
 	}
-	patch, err := json.Marshal(map[string]any{"status": statusOf(pod, "")})
+	patch, err := json.Marshal(map[string]any{"status": node.StatusOf(pod, "")})
 	if err != nil {
 		panic(err) // it is our own
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // provision accepts an instance, or refuses it permanently. The operation is stored before it is known whether the instance
-// can be: where it cannot, it stays in progress for ever (docs/domain.md §4.3).
+// can be: where it cannot, it stays in progress for ever (docs/migration/domain.md §4.3).
 func (b *ApplicationBroker) provision(_ context.Context, m *memory, r request) (int, any, error) {
 	if len(r.parameters) > 0 && !b.opts.APIPackages {
 		return 0, nil, badRequest("application-broker does not support configuration options for provisioning")

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/test/node"
 )
 
 // ApplicationOperator stands in for application-operator, and is what runs in its
@@ -24,7 +26,7 @@ import (
 // each Application what Helm says of its release, every half minute. An Application with
 // skipInstallation is left alone.
 type ApplicationOperator struct {
-	*Still
+	*node.Still
 	// began releases are upgraded to the end.
 	running sync.WaitGroup
 	stop    context.CancelFunc
@@ -55,7 +57,7 @@ type ApplicationOperatorOptions struct {
 
 // StartApplicationOperator starts it.
 func StartApplicationOperator(ctx context.Context, o ApplicationOperatorOptions) *ApplicationOperator {
-	a := &ApplicationOperator{Still: NewStill()}
+	a := &ApplicationOperator{Still: node.NewStill()}
 	ctx, a.stop = context.WithCancel(ctx)
 	a.running.Go(func() {
 		o.each(ctx, o.upgrade)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// BindingUsages stand in for Kyma's controller of ServiceBindingUsages (docs/domain.md §4.9). A usage whose ServiceBinding is
+// BindingUsages stand in for Kyma's controller of ServiceBindingUsages (docs/migration/domain.md §4.9). A usage whose ServiceBinding is
 // ready gets a PodPreset with the binding's Secret, and its Deployment the label by which the PodPreset finds its pods;
 // then it is Ready. When the usage goes, both go.
 //

@@ -33,10 +33,12 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/kyma-project/eventmesh-migration/test/node"
 )
 
 // UserAgent tells the stand-in's requests from others in the audit log.
-const UserAgent = "kyma-stand-in"
+const UserAgent = node.UserAgent
 
 // Options of Start. The zero value is what tests want.
 type Options struct {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/test/node"
 )
 
 // ControllerFaults are ways in which the real subscription-controller differs from
@@ -176,7 +178,7 @@ func (m *Mesh) controllerPods(ctx context.Context) error {
 		c.restarting = true
 		c.restarts++
 		restarts = c.restarts
-		after := min(restartDelay<<min(restarts, 4), 5*time.Second)
+		after := min(node.RestartDelay<<min(restarts, 4), 5*time.Second)
 		started := c.started
 		time.AfterFunc(after, func() {
 			c.mu.Lock()

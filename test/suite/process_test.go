@@ -11,6 +11,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 func TestReadReport(t *testing.T) {
@@ -111,7 +112,7 @@ func TestProcess(t *testing.T) {
 		"Interrupted":   {reason: "so is the signal", script: fmt.Sprintf("echo '"+report+"'; exit 143", migration.Interrupted), code: 143, result: migration.Interrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Run(t, Program{Binary: "/bin/sh", Args: []string{"-c", tc.script}, Env: tc.env})
+			p := Run(t, process.Program{Binary: "/bin/sh", Args: []string{"-c", tc.script}, Env: tc.env})
 			if code := p.Wait(); code != tc.code {
 				t.Errorf("%s: exit code %d, want %d", tc.reason, code, tc.code)
 			}
@@ -150,7 +151,7 @@ func TestProcessComplains(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &complaints{TB: t}
-			Start(c, Program{Binary: "/bin/sh", Args: []string{"-c", tc.script}}).Report()
+			Start(c, process.Program{Binary: "/bin/sh", Args: []string{"-c", tc.script}}).Report()
 			if said := strings.Join(c.said, "\n"); !strings.Contains(said, tc.want) || (said == "") != (tc.want == "") {
 				t.Errorf("it complains %q, want %q", said, tc.want)
 			}

@@ -28,6 +28,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/snapshot"
 )
 
@@ -128,7 +129,7 @@ func (s Subject) with(t testing.TB) *Subject {
 		s.StateNamespace = engine.DefaultStateNamespace
 	}
 	if s.Binary == "" && s.Package != "" {
-		s.Binary = Build(t, s.Package)
+		s.Binary = process.Build(t, s.Package)
 	}
 	if s.Name == "" || s.Binary == "" || s.Kubeconfig == "" || s.Admin == nil || s.Reset == nil || s.Done == nil || s.Break == nil {
 		t.Fatal("the subject is incomplete: there is Package or Binary, and only Args, Audit, StateNamespace, Snapshot and BrokenArgs are optional")
@@ -143,7 +144,7 @@ func (s Subject) with(t testing.TB) *Subject {
 func (s Subject) killed(t testing.TB) *Subject {
 	t.Helper()
 	if s.Binary == "" && s.Package != "" {
-		s.Binary = BuildPlain(t, s.Package)
+		s.Binary = process.BuildPlain(t, s.Package)
 	}
 	return s.with(t)
 }

@@ -1,4 +1,4 @@
-{{/* Generated from the access.go of each job in internal/jobs by "make charts": change it there. */}}
+{{/* Generated from the access.go of each job in internal/migration/jobs by "make charts": change it there. */}}
 {{- define "eventmesh-migration.access" -}}
 eventbus-purge:
 # what the Event Bus left

@@ -1,4 +1,4 @@
-{{/* Generated from internal/registry by "make charts": change it there. */}}
+{{/* Generated from internal/migration/registry by "make charts": change it there. */}}
 
 {{/* What runs when. A line is one job: its name, the command, and the flags that are added. */}}
 {{- define "eventmesh-migration.chains" -}}

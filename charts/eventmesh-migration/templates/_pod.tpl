@@ -141,7 +141,7 @@ podFailurePolicy:
     onPodConditions:
     - type: DisruptionTarget
       status: "True"
-  # failed, usage, partly restored, refused, locked, timed out: docs/runbook.md
+  # failed, usage, partly restored, refused, locked, timed out: docs/migration/runbook.md
   - action: FailJob
     onExitCodes:
       operator: In

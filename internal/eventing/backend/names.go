@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 )
 
 const (
@@ -141,7 +141,7 @@ func (n Names) Former(labels map[string]string) bool { return labels[PodInstance
 func Extra(labels map[string]operatorv1alpha1.LabelValue) map[string]string {
 	all := map[string]string{}
 	for key, value := range labels {
-		if !kyma.IsClaimed(key) {
+		if !k8sobject.IsClaimed(key) {
 			all[key] = string(value)
 		}
 	}

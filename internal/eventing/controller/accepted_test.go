@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/charts/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 

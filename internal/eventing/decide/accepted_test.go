@@ -19,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/charts/modulepack/crd"
+	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 )
 
 // TestWhatIsAcceptedIsRendered: what the API server accepts, the operator reads and renders, and the API server and the programs take what is
@@ -140,7 +140,7 @@ func refusals(d *Rules, spec *operatorv1alpha1.EventingSpec) (all []string) {
 	for _, u := range objects {
 		metadata := []metav1.ObjectMeta{{Labels: u.GetLabels(), Annotations: u.GetAnnotations()}}
 		for key := range u.GetLabels() {
-			if kyma.IsClaimed(key) && key != "app.kubernetes.io/managed-by" {
+			if k8sobject.IsClaimed(key) && key != "app.kubernetes.io/managed-by" {
 				all = append(all, u.GetKind()+" has the label "+key)
 			}
 		}

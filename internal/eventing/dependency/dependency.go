@@ -26,7 +26,7 @@ type Requirement struct {
 // CRD is the name of the CustomResourceDefinition.
 func (r Requirement) CRD() string { return r.resource + "." + r.kind.Group }
 
-// Requirements are all kinds of others. docs/eventing.md explains each.
+// Requirements are all kinds of others. docs/eventing/README.md explains each.
 var Requirements = []Requirement{
 	{
 		kind: eventingv1alpha2.GroupVersion.WithKind("Subscription"), resource: "subscriptions",

@@ -140,7 +140,7 @@ func (ob *Observer) look(ctx context.Context, r Requirement, dep *Dependency, no
 	}
 	switch {
 	case own && definition == nil:
-		dep.Presence, dep.Remedy = Conflict, "Migrate its objects first, see docs/migration-guide-1.12.md: eventmesh-migrate run eventbus-purge --yes"
+		dep.Presence, dep.Remedy = Conflict, "Migrate its objects first, see docs/migration/migration-guide-1.12.md: eventmesh-migrate run eventbus-purge --yes"
 	case own && !reportsBackends(definition):
 		dep.Presence, dep.Remedy = Conflict, "Another eventing operator has installed it. Remove that operator, and apply the manifest of this one again"
 	case served:

@@ -21,8 +21,9 @@ import (
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/knative"
 )
 
 const (
@@ -59,7 +60,7 @@ var probeOfAll = probe{everyTrigger, everyType, ""}
 
 func probeOf(trigger *unstructured.Unstructured) probe {
 	attributes := attributesOf(trigger)
-	return probe{oneTrigger, attributes[kyma.TypeAttribute], attributes[kyma.SourceAttribute]}
+	return probe{oneTrigger, attributes[knative.TypeAttribute], attributes[knative.SourceAttribute]}
 }
 
 func reached(trigger *unstructured.Unstructured) bool {
@@ -125,7 +126,7 @@ type awaited struct {
 // waiting are the Triggers of a Broker of which Knative says that they are ready, and that were not reached, in an order.
 func waiting(in *k8sutil.Collection, b Broker) (all []awaited) {
 	in.Each(func(u *unstructured.Unstructured) {
-		if u.GetAnnotations()[brokerAnnotation] == string(b.UID) && u.GetDeletionTimestamp() == nil && kyma.ReadinessOf(u).OK() && !reached(u) {
+		if u.GetAnnotations()[brokerAnnotation] == string(b.UID) && u.GetDeletionTimestamp() == nil && k8sobject.ReadinessOf(u).OK() && !reached(u) {
 			all = append(all, awaited{u.GetUID(), probeOf(u), wide(u)})
 		}
 	})

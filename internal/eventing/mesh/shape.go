@@ -12,13 +12,13 @@ import (
 
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/knative"
 )
 
 // The kinds of the mesh, in the version that eventing needs.
 var (
-	triggers = schema.GroupVersionResource{Group: kyma.Trigger.Group, Version: "v1", Resource: "triggers"}
-	brokers  = schema.GroupVersionResource{Group: kyma.Broker.Group, Version: "v1", Resource: "brokers"}
+	triggers = schema.GroupVersionResource{Group: knative.Trigger.Group, Version: "v1", Resource: "triggers"}
+	brokers  = schema.GroupVersionResource{Group: knative.Broker.Group, Version: "v1", Resource: "brokers"}
 )
 
 const (
@@ -42,9 +42,9 @@ type Broker struct {
 func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string]*unstructured.Unstructured {
 	all := map[string]*unstructured.Unstructured{}
 	for _, eventType := range s.Spec.Types {
-		attributes := map[string]any{kyma.TypeAttribute: eventType}
+		attributes := map[string]any{knative.TypeAttribute: eventType}
 		if s.Spec.Source != "" {
-			attributes[kyma.SourceAttribute] = s.Spec.Source
+			attributes[knative.SourceAttribute] = s.Spec.Source
 		}
 		name, uri := triggerName(s, eventType), deliverPath+s.Namespace+"/"+s.Name
 		spec := map[string]any{"broker": b.Name, "filter": map[string]any{"attributes": attributes}}
@@ -55,7 +55,7 @@ func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string
 			"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": t.namespace, "name": t.names.Controller()},
 			"uri": uri + triggerQuery + name,
 		}
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": triggers.GroupVersion().String(), "kind": kyma.Trigger.Kind, "spec": spec}}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": triggers.GroupVersion().String(), "kind": knative.Trigger.Kind, "spec": spec}}
 		u.SetName(name)
 		u.SetNamespace(t.namespace)
 		u.SetLabels(t.names.Labels(backend.PlaneMesh, "trigger", t.version, nil))
@@ -94,9 +94,9 @@ func expressionOf(eventType, source string) (expression string, ok bool) {
 	if strings.ContainsFunc(eventType+source, func(r rune) bool { return r < ' ' || r > '~' || r == '\'' || r == '\\' }) {
 		return "", false
 	}
-	expression = kyma.TypeAttribute + " = '" + eventType + "'"
+	expression = knative.TypeAttribute + " = '" + eventType + "'"
 	if source != "" {
-		expression += " AND " + kyma.SourceAttribute + " = '" + source + "'"
+		expression += " AND " + knative.SourceAttribute + " = '" + source + "'"
 	}
 	return "(EXISTS " + backend.ProbeAttribute + " AND " + backend.ProbeAttribute + " = '" + everyTrigger + "') OR (" + expression + ")", true
 }

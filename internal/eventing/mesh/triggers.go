@@ -22,8 +22,8 @@ import (
 	eventingv1alpha2 "github.com/kyma-project/eventmesh-migration/api/eventing/v1alpha2"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
 )
 
 // readBudget is how long one list of the Triggers is tried.
@@ -287,7 +287,7 @@ func (t *Triggers) ensure(ctx context.Context, known *k8sutil.Collection, want *
 			return err
 		}
 	}
-	switch ready := kyma.ReadinessOf(is); {
+	switch ready := k8sobject.ReadinessOf(is); {
 	case ready.OK():
 	case ready.Status == "" || !ready.Current:
 		return notYet(key)

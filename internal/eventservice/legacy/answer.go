@@ -1,5 +1,5 @@
 // Package legacy is the legacy event API without its server: what a client may send,
-// which CloudEvent that becomes, and what the client is told (docs/domain.md §3).
+// which CloudEvent that becomes, and what the client is told (docs/migration/domain.md §3).
 package legacy
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Types of errors, for programs (docs/domain.md §3.4). The first five are those of the
+// Types of errors, for programs (docs/migration/domain.md §3.4). The first five are those of the
 // event-service of 1.10 and 1.11.
 const (
 	typeBadPayload          = "bad_payload_syntax"

@@ -94,7 +94,7 @@ func scanInto(body []byte, fields []field, other func(name string, value []byte)
 	return true
 }
 
-// DecodeV1 checks a body in the order of docs/domain.md §3.4, so that a client with
+// DecodeV1 checks a body in the order of docs/migration/domain.md §3.4, so that a client with
 // two mistakes is told of the same one as before.
 func DecodeV1(body []byte) (*cloudevent.Event, *Problem) {
 	var req publishRequestV1

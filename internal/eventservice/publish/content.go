@@ -18,7 +18,7 @@ var codings = map[string][]string{
 	"Content-Transfer-Encoding": {"7bit", "8bit", "binary", "identity"}, // of mail; HTTP has none, and some clients send it
 }
 
-// checkContent refuses a request with a header that changes what its body means. docs/eventing-publisher-proxy.md has all of them.
+// checkContent refuses a request with a header that changes what its body means. docs/eventing/publisher-proxy.md has all of them.
 func checkContent(header http.Header) *legacy.Problem {
 	for _, name := range slices.Sorted(maps.Keys(codings)) {
 		for value := range strings.SplitSeq(strings.Join(header[name], ","), ",") {

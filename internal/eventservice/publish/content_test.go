@@ -29,7 +29,7 @@ func toldOf(p *legacy.Problem) told {
 	return t
 }
 
-// about are the facts of the table "Headers that are about the body" in docs/eventing-publisher-proxy.md: what is done with an event in binary
+// about are the facts of the table "Headers that are about the body" in docs/eventing/publisher-proxy.md: what is done with an event in binary
 // mode that has such a header. On f3299ef the first four were dropped in silence, and the receiver got something else than the client had sent.
 var about = []struct {
 	header, value string
@@ -87,7 +87,7 @@ func TestHeadersAboutTheBody(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(facts, documented(t)); diff != "" {
-		t.Errorf("the table of docs/eventing-publisher-proxy.md (-facts +table):\n%s", diff)
+		t.Errorf("the table of docs/eventing/publisher-proxy.md (-facts +table):\n%s", diff)
 	}
 	for _, harmless := range [][]string{{"Content-Encoding", "identity"}, {"Content-Encoding", ""}, {"Content-Transfer-Encoding", "8bit"}, {"Content-Encoding", " Identity , identity"}} {
 		if _, problem := Decode(binaryEvent(harmless...), []byte("{}")); problem != nil {
@@ -105,7 +105,7 @@ func TestHeadersAboutTheBody(t *testing.T) {
 // documented reads the table of the page.
 func documented(t *testing.T) []string {
 	t.Helper()
-	f, err := os.Open("../../../docs/eventing-publisher-proxy.md")
+	f, err := os.Open("../../../docs/eventing/publisher-proxy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/knative"
 )
 
 // Event is one kind of event that somebody has subscribed to.
@@ -72,10 +72,10 @@ const (
 	failureFresh = legacy.RetryAfter
 )
 
-// New knows Knative's Triggers, of any Broker (docs/domain.md §3.7). It reads through
+// New knows Knative's Triggers, of any Broker (docs/migration/domain.md §3.7). It reads through
 // cfg; one list may take up to timeout.
 func New(cfg *rest.Config, timeout time.Duration) (*Lists, error) {
-	return Of(cfg, timeout, Kind{GroupKind: kyma.Trigger, From: kyma.Component(kyma.Trigger), Read: func(trigger *unstructured.Unstructured) (string, []Event) {
+	return Of(cfg, timeout, Kind{GroupKind: knative.Trigger, From: knative.Component, Read: func(trigger *unstructured.Unstructured) (string, []Event) {
 		source, e, ok := subscribedBy(trigger)
 		if !ok {
 			return "", nil // it is no Application's
@@ -204,8 +204,8 @@ func subscribedBy(trigger *unstructured.Unstructured) (string, Event, bool) {
 	if err != nil {
 		return "", Event{}, false
 	}
-	source, _ := attributes[kyma.SourceAttribute].(string)
-	name, _ := attributes[kyma.TypeAttribute].(string)
-	version, _ := attributes[kyma.EventTypeVersionAttribute].(string)
+	source, _ := attributes[knative.SourceAttribute].(string)
+	name, _ := attributes[knative.TypeAttribute].(string)
+	version, _ := attributes[knative.EventTypeVersionAttribute].(string)
 	return source, Event{Name: name, Version: version}, source != ""
 }

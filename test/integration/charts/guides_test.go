@@ -19,7 +19,7 @@ import (
 // examples returns the objects that a guide shows.
 func examples(t *testing.T, guide string) []*unstructured.Unstructured {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", guide))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "migration", guide))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,14 +22,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	product "github.com/kyma-project/eventmesh-migration/internal/kyma"
-	"github.com/kyma-project/eventmesh-migration/internal/verify"
+	product "github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // upgrades are those of a stand-in of Kyma's chart core, with the hooks over it, in which pods are processes.
@@ -79,7 +80,7 @@ func newUpgrades(t *testing.T) *upgrades {
 		}
 	}
 	for _, job := range []string{"httpsource-sync", "trigger-sync"} {
-		u.binaries[job] = suite.BuildPlain(t, "./cmd/"+job)
+		u.binaries[job] = process.BuildPlain(t, "./cmd/"+job)
 	}
 	var err error
 	u.core, err = clientset.NewForConfig(u.Config())
@@ -92,17 +93,17 @@ func newUpgrades(t *testing.T) *upgrades {
 	u.mesh, err = standin.StartMesh(t.Context(), u.Config(), standin.Options{})
 	check(err)
 	t.Cleanup(u.mesh.Stop)
-	node, err := standin.StartNode(t.Context(), u.Config(), standin.NodeOptions{Run: u.run, Log: t.Logf})
+	node, err := node.Start(t.Context(), u.Config(), node.Options{Run: u.run, Log: t.Logf})
 	check(err)
 	t.Cleanup(node.Stop)
 	return u
 }
 
 // run starts what runs in a pod: a job as the ServiceAccount of its pod, or nothing.
-func (u *upgrades) run(ctx context.Context, pod *corev1.Pod, _ standin.Mounts) (standin.Container, error) {
-	binary, ok := u.binaries[standin.Program(pod)]
+func (u *upgrades) run(ctx context.Context, pod *corev1.Pod, _ node.Mounts) (node.Container, error) {
+	binary, ok := u.binaries[node.Program(pod)]
 	if !ok {
-		return standin.NewStill(), nil
+		return node.NewStill(), nil
 	}
 	token, err := u.core.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
@@ -120,7 +121,7 @@ func (u *upgrades) run(ctx context.Context, pod *corev1.Pod, _ standin.Mounts) (
 		return nil, err
 	}
 	way := u.way.Load()
-	p, err := standin.StartProcess(binary, []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
+	p, err := node.StartProcess(binary, []string{"KUBECONFIG=" + kubeconfig}, pod.Spec.Containers[0].Args)
 	if err != nil {
 		return nil, err
 	}

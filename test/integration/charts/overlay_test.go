@@ -12,12 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kyma-project/eventmesh-migration/test/helm"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 func tryOverlay(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), suite.BuildPlain(t, "./charts/overlay"), args...)
+	cmd := exec.CommandContext(t.Context(), process.BuildPlain(t, "./build/overlay"), args...)
 	cmd.Dir = "../../.."
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -14,12 +14,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/kyma-project/eventmesh-migration/internal/verify"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 )
 
-// The order itself is that of the guide: internal/registry has a test of it.
+// The order itself is that of the guide: internal/migration/registry has a test of it.
 func TestEachComponentRunsTheChainOfTheRegistry(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for _, component := range components {
@@ -280,7 +280,7 @@ func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
 		}
 	})
 	for _, path := range []string{
-		"README.md", "docs/migration-guide-1.11.md", "docs/runbook.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt",
+		"README.md", "docs/migration/migration-guide-1.11.md", "docs/migration/runbook.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt",
 	} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", path))
 		if err != nil {
@@ -457,7 +457,7 @@ func TestADeadlineCoversLockWorkRollbackAndImagePull(t *testing.T) {
 // No template can see --atomic, so that the documents must forbid it: it would undo the
 // switch, and not the deletions that the switch allowed.
 func TestDocumentsForbidAtomic(t *testing.T) {
-	for _, path := range []string{"docs/migration-guide-1.11.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt"} {
+	for _, path := range []string{"docs/migration/migration-guide-1.11.md", "charts/eventmesh-migration/README.md", "charts/eventmesh-migration/templates/NOTES.txt"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", path))
 		if err != nil {
 			t.Fatal(err)

@@ -15,9 +15,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/eventservice"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/eventservice"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -62,7 +63,7 @@ func TestEventServiceVerify(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	kubelet, err := standin.StartKubelet(ctx, cluster.Config(), standin.IntegrationNamespace)
+	kubelet, err := node.StartKubelet(ctx, cluster.Config(), standin.IntegrationNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +134,9 @@ func TestEventServiceVerify(t *testing.T) {
 		}
 	}
 	hold(`["example.com/hold"]`)
-	kubelet.Break("crashing", standin.CrashLooping)
-	kubelet.Break("unpullable", standin.Unpullable)
-	kubelet.Break("unschedulable", standin.Unschedulable)
+	kubelet.Break("crashing", node.CrashLooping)
+	kubelet.Break("unpullable", node.Unpullable)
+	kubelet.Break("unschedulable", node.Unschedulable)
 	kubelet.Slow("slow", 1500*time.Millisecond)
 	operator := make(chan struct{})
 	go func() {

@@ -23,7 +23,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // benchSize is a size that a variable of the environment changes.
@@ -94,14 +94,14 @@ func TestBenchDelivery(t *testing.T) {
 			consumers = append(consumers, backend.ConsumerName(r.namespace, name))
 		}
 		create.Kill()
-		start := [2]func() *suite.Process{
-			func() *suite.Process {
-				return suite.Start(t, suite.Program{Binary: suite.Build(t, "./test/bench/eventing"), Args: []string{
+		start := [2]func() *process.Process{
+			func() *process.Process {
+				return process.Start(t, process.Program{Binary: process.Build(t, "./test/bench/eventing"), Args: []string{
 					"--url=" + strings.Replace(r.URL, "127.0.0.1", "localhost", 1), "--seed=" + filepath.Join(r.files, "controller"),
 					"--ca=" + filepath.Join(r.files, "ca.crt"), "--sink=" + sink.URL, "--consumers=" + strings.Join(consumers, ","),
 				}})
 			},
-			func() *suite.Process { return r.controller("pod-1", "--lease-duration=1s", "--log-level=warn") },
+			func() *process.Process { return r.controller("pod-1", "--lease-duration=1s", "--log-level=warn") },
 		}
 		var ratios []float64
 		for pair := range pairs {
@@ -176,7 +176,7 @@ func TestBenchSubscriptions(t *testing.T) {
 	began := time.Now()
 	program := r.program("pod-1", "--log-level=warn")
 	program.Measured = true
-	p := suite.Start(t, program)
+	p := process.Start(t, program)
 	poll.Until(t, 5*time.Minute, "all Subscriptions have a consumer", func(ctx context.Context) error {
 		s, err := r.manager.Stream(ctx, backend.Stream)
 		if err == nil && s.CachedInfo().State.Consumers < count {
@@ -238,7 +238,7 @@ func TestBenchMemory(t *testing.T) {
 		program := r.program("pod-1", "--lease-duration=15s", "--log-level=warn")
 		program.Measured = true
 		program.Env = append(program.Env, fmt.Sprintf("GOMEMLIMIT=%dMiB", chart*8/10))
-		p := suite.Start(t, program)
+		p := process.Start(t, program)
 		poll.Until(t, 2*time.Minute, "events wait at the sink", func(context.Context) error {
 			if n := sink.waiting.Load(); n < 50 {
 				return fmt.Errorf("%d", n)

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // kind is the cluster of these tests: a node with Knative Eventing. The programs of eventing are processes of this machine, beside it.
@@ -44,7 +44,7 @@ type knativeRig struct {
 	*meshRig
 	core        clientset.Interface
 	ingress     string // the URL of the Broker for processes of this machine
-	controllers []*suite.Process
+	controllers []*process.Process
 	publisher   *publisher
 	epoch       string
 }

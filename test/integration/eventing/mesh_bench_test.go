@@ -25,7 +25,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
@@ -158,7 +158,7 @@ func (r *knativeRig) triggersSeen(t *testing.T) *triggersSeen {
 				continue
 			}
 			s.mu.Lock()
-			switch is := kyma.ReadinessOf(u).OK(); {
+			switch is := k8sobject.ReadinessOf(u).OK(); {
 			case !is:
 				delete(s.ready, u.GetName())
 			case s.ready[u.GetName()].IsZero():

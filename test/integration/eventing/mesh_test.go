@@ -28,7 +28,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 var (
@@ -126,7 +126,7 @@ func (r *meshRig) listening(pod string) (url string) {
 	return url
 }
 
-func (r *meshRig) listeningAt(pod, host string, args ...string) (url string, p *suite.Process) {
+func (r *meshRig) listeningAt(pod, host string, args ...string) (url string, p *process.Process) {
 	r.t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // TestOperatorInPods: the rendered chart, and an Eventing, on a cluster whose pods are processes. The operator becomes ready by its own
@@ -50,7 +50,7 @@ func TestOperatorInPods(t *testing.T) {
 	mark, audit := cluster.Mark(ctx)
 	_, err = core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}, metav1.CreateOptions{})
 	check(err)
-	_, err = core.StorageV1().StorageClasses().Create(ctx, standin.Class("operator-in-pods", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	_, err = core.StorageV1().StorageClasses().Create(ctx, node.Class("operator-in-pods", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	check(err)
 	t.Cleanup(func() {
 		_ = core.StorageV1().StorageClasses().Delete(context.WithoutCancel(ctx), "operator-in-pods", metav1.DeleteOptions{})
@@ -68,7 +68,7 @@ func TestOperatorInPods(t *testing.T) {
 			check(gvr.of.Namespace(u.GetNamespace()).Delete(ctx, u.GetName(), metav1.DeleteOptions{}))
 		}
 	}
-	node, err := standin.StartNode(ctx, cluster.Config(), standin.NodeOptions{Run: pods.Run, Directory: t.TempDir(), Log: t.Logf})
+	node, err := node.Start(ctx, cluster.Config(), node.Options{Run: pods.Run, Directory: t.TempDir(), Log: t.Logf})
 	check(err)
 	t.Cleanup(node.Stop)
 

@@ -26,8 +26,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 	"github.com/kyma-project/eventmesh-migration/test/natsserver"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // podPlane is the chart of NATS on a cluster whose pods are processes.
@@ -36,7 +36,7 @@ type podPlane struct {
 	t         *testing.T
 	core      clientset.Interface
 	dynamic   dynamic.Interface
-	node      *standin.Node
+	node      *node.Node
 	pods      *natsserver.Pods
 	dir       string
 	namespace string
@@ -63,7 +63,7 @@ func startPods(t *testing.T, namespace string) *podPlane {
 		Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}, metav1.CreateOptions{})
 	check(err)
-	p.node, err = standin.StartNode(t.Context(), cluster.Config(), standin.NodeOptions{Run: p.pods.Run, Directory: p.dir, Log: t.Logf})
+	p.node, err = node.Start(t.Context(), cluster.Config(), node.Options{Run: p.pods.Run, Directory: p.dir, Log: t.Logf})
 	check(err)
 	t.Cleanup(p.node.Stop)
 
@@ -94,7 +94,7 @@ func startPods(t *testing.T, namespace string) *podPlane {
 		}
 		return fmt.Errorf("%+v", pod.Status)
 	})
-	_, err = p.core.StorageV1().StorageClasses().Create(t.Context(), standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	_, err = p.core.StorageV1().StorageClasses().Create(t.Context(), node.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	check(err)
 	t.Cleanup(func() {
 		if err := p.core.StorageV1().StorageClasses().Delete(context.WithoutCancel(t.Context()), "standard", metav1.DeleteOptions{}); err != nil {

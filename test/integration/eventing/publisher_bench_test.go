@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 const (
@@ -98,7 +98,7 @@ func startBare(t *testing.T, pub *publisher, url string) (string, int) {
 // startServer starts a program that writes its URL first, and returns that and the process.
 func startServer(t *testing.T, program string, args ...string) (string, int) {
 	t.Helper()
-	cmd := exec.Command(suite.Build(t, program), args...)
+	cmd := exec.Command(process.Build(t, program), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -34,7 +34,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // patience bounds every wait of the tests of the publisher.
@@ -78,7 +78,7 @@ func startPublisher(t testing.TB, p *plane, change func(seed, ca *[]byte, b *bac
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Process, err = eventservice.StartServer(t.Context(), suite.Build(t, "./cmd/eventing-publisher-proxy"), []string{"KUBECONFIG=" + kubeconfig}, append([]string{
+	out.Process, err = eventservice.StartServer(t.Context(), process.Build(t, "./cmd/eventing-publisher-proxy"), []string{"KUBECONFIG=" + kubeconfig}, append([]string{
 		"--port=0", "--metrics-port=0", "--namespace=default", "--resource-prefix=" + out.prefix, "--nats-seed-file=" + out.seedFile, "--nats-ca-file=" + out.file, "--shutdown-delay=0",
 	}, args...)...)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // limit is how long anything may take that is not measured.
@@ -162,15 +162,15 @@ func (r *rig) apply(config *corev1.ConfigMap) {
 }
 
 // controller starts the program.
-func (r *rig) controller(pod string, args ...string) *suite.Process {
+func (r *rig) controller(pod string, args ...string) *process.Process {
 	r.t.Helper()
-	return suite.Start(r.t, r.program(pod, args...))
+	return process.Start(r.t, r.program(pod, args...))
 }
 
-func (r *rig) program(pod string, args ...string) suite.Program {
+func (r *rig) program(pod string, args ...string) process.Program {
 	r.t.Helper()
-	return suite.Program{
-		Binary: suite.Build(r.t, "./cmd/eventing-controller"),
+	return process.Program{
+		Binary: process.Build(r.t, "./cmd/eventing-controller"),
 		Args: append([]string{
 			"--namespace=" + r.control, "--nats-seed-file=" + filepath.Join(r.files, "controller"), "--nats-ca-file=" + filepath.Join(r.files, "ca.crt"),
 			"--metrics-address=0", "--health-address=0", "--deliver-address=0", "--lease-duration=2s", "--dns-server=" + r.sinks.DNS,

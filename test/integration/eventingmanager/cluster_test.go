@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -90,7 +90,7 @@ func TestDependencies(t *testing.T) {
 	if left := s.left(true); len(left) > 0 {
 		t.Errorf("installed without a StorageClass: %v", left)
 	}
-	_, err := s.core.StorageV1().StorageClasses().Create(t.Context(), standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	_, err := s.core.StorageV1().StorageClasses().Create(t.Context(), node.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	s.check(err)
 	s.awaitCondition(quick, condition, true, operatorv1alpha1.ReasonAvailable)
 	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")

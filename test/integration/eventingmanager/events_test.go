@@ -18,10 +18,10 @@ import (
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // withSinks has sinks that the controller finds.
@@ -196,7 +196,7 @@ func TestEventsThroughKills(t *testing.T) {
 func (s *site) killing(ctx context.Context, every time.Duration) (kills int) {
 	for ; ctx.Err() == nil; kills++ {
 		program := []string{eventingpods.Controller, "nats-server", eventingpods.Publisher}[kills%3]
-		s.node.Kill(func(pod *corev1.Pod) bool { return standin.Program(pod) == program })
+		s.node.Kill(func(pod *corev1.Pod) bool { return node.Program(pod) == program })
 		select {
 		case <-time.After(every):
 		case <-ctx.Done():

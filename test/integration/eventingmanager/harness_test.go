@@ -35,9 +35,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // cluster is the one control plane of this package's tests.
@@ -81,9 +81,9 @@ type site struct {
 	prefix    string
 	core      clientset.Interface
 	client    dynamic.Interface
-	node      *standin.Node
+	node      *node.Node
 	pods      *eventingpods.Pods
-	operator  *suite.Process
+	operator  *process.Process
 	log       *log
 	kube      string
 	args      []string
@@ -124,14 +124,14 @@ func newSite(t *testing.T, namespace string) *site {
 		Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}, metav1.CreateOptions{})
 	s.check(err)
-	_, err = s.core.StorageV1().StorageClasses().Create(t.Context(), standin.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
+	_, err = s.core.StorageV1().StorageClasses().Create(t.Context(), node.Class("standard", true, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
 	s.check(err)
 	s.accounts()
 	// Not that of the test: a comma in its name ends a path in the configuration of NATS.
 	dir, err := os.MkdirTemp("", "eventing-node-") //nolint:usetesting // see above
 	s.check(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s.node, err = standin.StartNode(context.WithoutCancel(t.Context()), cluster.Config(), standin.NodeOptions{Run: s.pods.Run, Directory: dir, Log: t.Logf})
+	s.node, err = node.Start(context.WithoutCancel(t.Context()), cluster.Config(), node.Options{Run: s.pods.Run, Directory: dir, Log: t.Logf})
 	s.check(err)
 	t.Cleanup(s.clean)
 	return s
@@ -234,10 +234,10 @@ func (s *site) clean() {
 }
 
 // start starts an operator. A kubeconfig other than that of the cluster may go through a proxy.
-func (s *site) start(more ...string) *suite.Process {
+func (s *site) start(more ...string) *process.Process {
 	s.t.Helper()
 	if s.binary == "" {
-		s.binary = suite.Build(s.t, "./cmd/eventing-manager")
+		s.binary = process.Build(s.t, "./cmd/eventing-manager")
 	}
 	return s.run(s.binary, append(s.flags("test"), more...))
 }
@@ -259,9 +259,9 @@ func (s *site) flags(tag string) []string {
 	}, s.args...)
 }
 
-func (s *site) run(binary string, args []string) *suite.Process {
+func (s *site) run(binary string, args []string) *process.Process {
 	s.t.Helper()
-	s.operator = suite.Start(s.t, suite.Program{Binary: binary, Env: s.env, Args: args, Stderr: s.log})
+	s.operator = process.Start(s.t, process.Program{Binary: binary, Env: s.env, Args: args, Stderr: s.log})
 	return s.operator
 }
 

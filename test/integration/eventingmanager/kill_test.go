@@ -15,7 +15,7 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // released removes the Lease, so that the next operator need not wait until that of a killed one ends.
@@ -40,7 +40,7 @@ func (s *site) reached(deleting bool) bool {
 // fifth. Each time, another one goes on. In the end, everything is there, or gone.
 func TestKilledAtEveryWrite(t *testing.T) {
 	s := newSite(t, "killed-at-writes")
-	s.binary = suite.BuildPlain(t, "./cmd/eventing-manager") // the other tests have run the same with the race detector
+	s.binary = process.BuildPlain(t, "./cmd/eventing-manager") // the other tests have run the same with the race detector
 	s.start()
 	s.installed()
 	want := s.left(false)
@@ -86,7 +86,7 @@ func (s *site) lives(deleting bool) (writes []string) {
 		s.kube, err = proxy.Kubeconfig(s.t.TempDir())
 		s.check(err)
 		s.released()
-		running := make(chan *suite.Process, 1)
+		running := make(chan *process.Process, 1)
 		kill := proxy.KillAmong(func(r faultproxy.Request) bool { return !r.Renews && !strings.Contains(r.String(), "leases") }, nth, faultproxy.After, func() { (<-running).Kill() })
 		running <- s.start()
 		s.check(poll.For(s.t.Context(), 3*time.Minute, "the operator writes, or all is done", func(context.Context) error {
@@ -113,7 +113,7 @@ func (s *site) lives(deleting bool) (writes []string) {
 // on, through an installation and a deletion; in make test at every second piece.
 func TestKilledAtEveryRequestToNATS(t *testing.T) {
 	s := newSite(t, "killed-at-requests")
-	s.binary = suite.BuildPlain(t, "./cmd/eventing-manager")
+	s.binary = process.BuildPlain(t, "./cmd/eventing-manager")
 	step := int64(2)
 	if all {
 		step = 1

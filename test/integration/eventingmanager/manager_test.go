@@ -26,8 +26,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
-	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
 // byOperator selects what the operator asks the API server for.
@@ -261,7 +261,7 @@ func TestTrouble(t *testing.T) {
 	s := newSite(t, "trouble")
 	s.start("--backend-timeout", "10s")
 	// A StorageClass that nobody provisions.
-	class := standin.Class("nobody", false, storagev1.VolumeBindingImmediate)
+	class := node.Class("nobody", false, storagev1.VolumeBindingImmediate)
 	class.Provisioner = "example.com/nobody"
 	_, err := s.core.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
 	s.check(err)

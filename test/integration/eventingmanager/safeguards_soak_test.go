@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/prober"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // away is the step of a scenario in which the sink takes nothing, and in which the safeguard matters.
@@ -74,8 +74,8 @@ func loses(t *testing.T, safeguard, program string, play func(s *scenario)) {
 // switchOff lets a program run without a safeguard.
 func (s *site) switchOff(safeguard, program string) {
 	s.t.Helper()
-	binary := suite.BuildWithout(s.t, "./cmd/"+program)
-	env := suite.Without(s.t, safeguard)
+	binary := process.BuildWithout(s.t, "./cmd/"+program)
+	env := process.Without(s.t, safeguard)
 	if program == eventingpods.Manager {
 		s.binary, s.env = binary, []string{env}
 		return

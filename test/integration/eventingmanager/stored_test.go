@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
-	"github.com/kyma-project/eventmesh-migration/internal/kyma"
+	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
@@ -114,7 +114,7 @@ func TestObjectsThatCannotBeRead(t *testing.T) {
 		s.check(err)
 		for _, u := range list.Items {
 			for key := range maps.Keys(u.GetLabels()) {
-				if kyma.IsClaimed(key) && key != "app.kubernetes.io/managed-by" && len(u.GetOwnerReferences()) == 0 { // that one claims with the value Helm
+				if k8sobject.IsClaimed(key) && key != "app.kubernetes.io/managed-by" && len(u.GetOwnerReferences()) == 0 { // that one claims with the value Helm
 					t.Errorf("%s %s has the label %s", u.GetKind(), u.GetName(), key)
 				}
 			}

@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/test/eventingpods"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 	"github.com/kyma-project/eventmesh-migration/test/upgrade"
 )
 
@@ -92,7 +92,7 @@ func deadSink(to *sinks.Sinks, name string) (revive func()) {
 	return func() { alive.Store(true) }
 }
 
-// formerLabels gives the objects the label by which the version before finds them, as docs/eventing.md says for going back.
+// formerLabels gives the objects the label by which the version before finds them, as docs/eventing/README.md says for going back.
 func (s *site) formerLabels() {
 	s.t.Helper()
 	for _, gvr := range []schema.GroupVersionResource{statefulSets, deployments, services, configMaps, secrets, budgets, autoscalers, claims} {
@@ -121,7 +121,7 @@ func TestUpgrade(t *testing.T) {
 		}
 		binary := filepath.Join(former, eventingpods.Manager)
 		if version == "test" {
-			binary = suite.Build(t, "./cmd/eventing-manager")
+			binary = process.Build(t, "./cmd/eventing-manager")
 		}
 		s.run(binary, s.flags(version))
 	}

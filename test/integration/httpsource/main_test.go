@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -108,8 +109,8 @@ type result struct {
 
 func run(t *testing.T, kubeconfig string, args ...string) result {
 	t.Helper()
-	p := suite.Run(t, suite.Program{
-		Binary: suite.Build(t, "./cmd/httpsource-sync"),
+	p := suite.Run(t, process.Program{
+		Binary: process.Build(t, "./cmd/httpsource-sync"),
 		Args:   slices.Concat(args, []string{"--kubeconfig", kubeconfig, "--lease-duration=1s", "--output=json", "--log-format=json"}),
 	})
 	r := result{Report: &migration.Report{}, exit: p.Wait(), stdout: p.Stdout(), stderr: p.Stderr()}

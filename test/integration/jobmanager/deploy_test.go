@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
@@ -172,12 +173,12 @@ func TestDeployAroundRealDeployments(t *testing.T) {
 			remove(t, "Deployment", stampNamespace, name)
 		}
 	})
-	kubelet, err := standin.StartKubelet(t.Context(), cluster.Config(), stampNamespace)
+	kubelet, err := node.StartKubelet(t.Context(), cluster.Config(), stampNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(kubelet.Stop)
-	kubelet.Break("beta", standin.Unpullable)
+	kubelet.Break("beta", node.Unpullable)
 
 	jobs := []jobmanager.Registration{
 		(&stampJob{name: "global-pre"}).at(jobmanager.Before(jobmanager.Global)),

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -17,7 +18,7 @@ import (
 // events in two namespaces. What Knative's and Kyma's controllers write is written
 // here; those of Kubernetes are real.
 type migrated struct {
-	kubelet *standin.Kubelet
+	kubelet *node.Kubelet
 }
 
 var (
@@ -31,7 +32,7 @@ const ready = `{conditions: [{type: Ready, status: "True", lastTransitionTime: "
 func finished(t *testing.T) *migrated {
 	t.Helper()
 	migratedOnce.Do(func() {
-		kubelet, err := standin.StartKubelet(context.Background(), cluster.Config(), standin.IntegrationNamespace)
+		kubelet, err := node.StartKubelet(context.Background(), cluster.Config(), standin.IntegrationNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}

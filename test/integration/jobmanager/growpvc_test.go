@@ -22,7 +22,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // database is a StatefulSet with two pods and their claims, on the real
@@ -278,7 +278,7 @@ func (d *database) want(t *testing.T, want ...string) {
 func link(t *testing.T, job string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), job)
-	if err := os.Symlink(suite.Build(t, binary), path); err != nil {
+	if err := os.Symlink(process.Build(t, binary), path); err != nil {
 		t.Fatal(err)
 	}
 	return path

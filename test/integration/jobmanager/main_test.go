@@ -27,8 +27,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // One control plane for all tests of this package, which run one after the other.
@@ -224,12 +224,12 @@ func (o outcome) want(t *testing.T, code int, parts ...string) {
 // tool runs eventmesh-migrate on the cluster, as a process of its own.
 func tool(t *testing.T, args ...string) outcome {
 	t.Helper()
-	return called(t, suite.BuildPlain(t, binary), "", args...)
+	return called(t, process.BuildPlain(t, binary), "", args...)
 }
 
 func called(t *testing.T, program, dir string, args ...string) outcome {
 	t.Helper()
-	p := suite.Run(t, suite.Program{
+	p := process.Run(t, process.Program{
 		Binary: program, Args: args, Dir: dir, Env: []string{"KUBECONFIG=" + cluster.Kubeconfig, "PATH=" + os.Getenv("PATH")},
 	})
 	return outcome{p.Wait(), p.Stdout(), p.Stderr()}

@@ -22,8 +22,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // withoutWrites runs something, of which the audit log then knows requests of the
@@ -202,7 +202,7 @@ func TestOneNamespace(t *testing.T) {
 func TestKubectl(t *testing.T) {
 	dir := t.TempDir()
 	plugin := filepath.Join(dir, "kubectl-eventmesh_migrate")
-	if err := os.Symlink(suite.Build(t, binary), plugin); err != nil {
+	if err := os.Symlink(process.Build(t, binary), plugin); err != nil {
 		t.Fatal(err)
 	}
 	called(t, plugin, "", "--help").want(t, 0, "\n  kubectl eventmesh-migrate plan\n")

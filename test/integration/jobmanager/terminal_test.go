@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // onTerminal runs the program at a terminal, at which a person answers its question.
 func onTerminal(t *testing.T, env []string, answer string, args ...string) (screen string, code int) {
 	t.Helper()
-	return suite.OnTerminal(t, answer, suite.Program{Binary: suite.Build(t, binary), Args: args, Env: append([]string{"KUBECONFIG=" + cluster.Kubeconfig}, env...)})
+	return process.OnTerminal(t, answer, process.Program{Binary: process.Build(t, binary), Args: args, Env: append([]string{"KUBECONFIG=" + cluster.Kubeconfig}, env...)})
 }
 
 var (

@@ -24,8 +24,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/jobmanager"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
 // upgraded is a cluster whose event-services are upgraded, and whose HTTPSources
@@ -39,7 +40,7 @@ func upgraded(t *testing.T, n int) []string {
 		t.Fatal(err)
 	}
 	t.Cleanup(controllers.Stop)
-	kubelet, err := standin.StartKubelet(outlives, cluster.Config(), standin.IntegrationNamespace)
+	kubelet, err := node.StartKubelet(outlives, cluster.Config(), standin.IntegrationNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +361,7 @@ func TestExamples(t *testing.T) {
 	})
 	found := map[string]string{}
 	// Fails on the commit before for the guides: they had no such block.
-	for _, name := range []string{"README.md", "docs/runbook.md", "docs/eventmesh-migrate.md", "docs/prerequisites.md", "docs/migration-guide-1.11.md", "docs/migration-guide-1.12.md"} {
+	for _, name := range []string{"README.md", "docs/migration/runbook.md", "docs/migration/eventmesh-migrate.md", "docs/migration/prerequisites.md", "docs/migration/migration-guide-1.11.md", "docs/migration/migration-guide-1.12.md"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", name))
 		if err != nil {
 			t.Fatal(err)
@@ -379,7 +380,7 @@ func TestExamples(t *testing.T) {
 	if len(found) < 8 {
 		t.Errorf("only %d examples in the documents", len(found))
 	}
-	for _, name := range []string{"docs/migration-guide-1.11.md", "docs/migration-guide-1.12.md"} {
+	for _, name := range []string{"docs/migration/migration-guide-1.11.md", "docs/migration/migration-guide-1.12.md"} {
 		if !slices.Contains(slices.Collect(maps.Values(found)), name) {
 			t.Errorf("%s has no example", name)
 		}
@@ -418,7 +419,7 @@ func TestExamples(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		out := called(t, suite.BuildPlain(t, binary), dir, args...)
+		out := called(t, process.BuildPlain(t, binary), dir, args...)
 		// What a command finds is its own affair; how it was called is ours.
 		if out.code == migration.ExitUsage || out.code < 0 {
 			t.Errorf("%s: %q: exit code %d\n%s", from, example, out.code, out.stderr)

@@ -14,10 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/eventmesh-migration/internal/inventory"
-	"github.com/kyma-project/eventmesh-migration/internal/verify"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/inventory"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/verify"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
@@ -166,7 +167,7 @@ func defects() []defect {
 			put(t, "Deployment", d)
 		}, service},
 		{"eventservice-rollout", nil, func(t *testing.T, m *migrated) {
-			m.kubelet.Break("commerce", standin.NeverReady)
+			m.kubelet.Break("commerce", node.NeverReady)
 			put(t, "Deployment", standin.EventService("commerce", true))
 		}, service},
 		{"eventservice-former-pod", nil, add("Pod", `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: commerce-event-service-old, labels: {app: commerce-event-service}},
@@ -353,7 +354,7 @@ func TestVerify(t *testing.T) {
 				t.Errorf("found %q, want %q: %+v", got, want, found)
 			}
 			for _, f := range found {
-				if f.Problem == "" || f.Hint == "" || f.Page != "docs/runbook.md#verify-"+f.ID {
+				if f.Problem == "" || f.Hint == "" || f.Page != "docs/migration/runbook.md#verify-"+f.ID {
 					t.Errorf("no problem, hint or page: %+v", f)
 				}
 			}
@@ -416,26 +417,26 @@ func TestVerifyHalfMigrated(t *testing.T) {
 // TestRunbookKnowsEveryDefect holds the runbook to the catalog: what a page is
 // named for must be there, and give the same advice.
 func TestRunbookKnowsEveryDefect(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "runbook.md"))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "migration", "runbook.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range verify.Catalog() {
 		if anchor := fmt.Sprintf(`<a id="verify-%s"></a>`, e.ID); strings.Count(string(raw), anchor) != 1 {
-			t.Errorf("docs/runbook.md has %s %d times, want once", anchor, strings.Count(string(raw), anchor))
+			t.Errorf("docs/migration/runbook.md has %s %d times, want once", anchor, strings.Count(string(raw), anchor))
 		} else {
 			_, row, _ := strings.Cut(string(raw), anchor)
 			row, _, _ = strings.Cut(row, "\n")
 			command := strings.NewReplacer("{namespace}", "NAMESPACE", "{name}", "NAME").Replace(e.Command)
 			if plain := strings.ReplaceAll(row, "`", ""); !strings.Contains(plain, e.Note) || !strings.Contains(plain, command) {
-				t.Errorf("docs/runbook.md on %s does not say %q and %q, but %q", e.ID, e.Note, command, row)
+				t.Errorf("docs/migration/runbook.md on %s does not say %q and %q, but %q", e.ID, e.Note, command, row)
 			}
 		}
 	}
 	for _, part := range strings.Split(string(raw), `<a id="verify-`)[1:] {
 		id, _, _ := strings.Cut(part, `"`)
 		if !slices.ContainsFunc(verify.Catalog(), func(e verify.Entry) bool { return e.ID == id }) {
-			t.Errorf("docs/runbook.md explains verify-%s, which nothing finds", id)
+			t.Errorf("docs/migration/runbook.md explains verify-%s, which nothing finds", id)
 		}
 	}
 }

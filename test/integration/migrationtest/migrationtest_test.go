@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/pkg/migrationtest"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
-	"github.com/kyma-project/eventmesh-migration/test/suite"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
 // cluster is the one control plane of this package's tests.
@@ -244,7 +244,7 @@ func TestBadJobsAreCaught(t *testing.T) {
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
 			// Unlike a job, a test may need all of the environment.
-			child := suite.Run(t, suite.Program{
+			child := process.Run(t, process.Program{
 				Binary: os.Args[0], Args: []string{"-test.v", "-test.run=^TestBadJob$/^(" + tc.subtests + ")$"},
 				Env:   append(os.Environ(), faultEnv+"="+tc.fault, kubernetes.KubeconfigEnv+"="+cluster.Kubeconfig),
 				Limit: 10 * time.Minute,

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/node"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
@@ -83,7 +84,7 @@ func TestRolesAreExact(t *testing.T) {
 		if err := standin.Load(ctx, p.Config(), standin.Application("commerce", false), standin.EventService("commerce", false)); err != nil {
 			t.Fatal(err)
 		}
-		kubelet, err := standin.StartKubelet(ctx, p.Config(), standin.IntegrationNamespace)
+		kubelet, err := node.StartKubelet(ctx, p.Config(), standin.IntegrationNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,12 +33,13 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/eventmesh-migration/internal/registry"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/helm"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -295,8 +296,8 @@ func (a *account) eventually(t *testing.T, g grant, allowed bool) {
 // after, and counts.
 func (a *account) begin(t *testing.T, command string, args ...string) *suite.Process {
 	t.Helper()
-	return suite.Start(t, suite.Program{
-		Binary: suite.Build(t, "./cmd/"+a.job),
+	return suite.Start(t, process.Program{
+		Binary: process.Build(t, "./cmd/"+a.job),
 		Args: slices.Concat([]string{command}, a.args, []string{
 			"--kubeconfig=" + a.kubeconfig, "--output=json", "--lease-duration=1s", "--lock-wait=60s", "--timeout=60s",
 		}, args),

@@ -27,6 +27,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/servicecatalog"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
@@ -391,8 +392,8 @@ func arguments(kubeconfig, command string, args ...string) []string {
 // begin starts the job through a kubeconfig.
 func (w *world) begin(kubeconfig, command string, args ...string) *suite.Process {
 	w.t.Helper()
-	return suite.Start(w.t, suite.Program{
-		Binary: suite.Build(w.t, "./cmd/serviceinstance-recreate"), Args: arguments(kubeconfig, command, args...), Limit: 5 * time.Minute,
+	return suite.Start(w.t, process.Program{
+		Binary: process.Build(w.t, "./cmd/serviceinstance-recreate"), Args: arguments(kubeconfig, command, args...), Limit: 5 * time.Minute,
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
-	"github.com/kyma-project/eventmesh-migration/internal/jobs/serviceinstance"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/jobs/serviceinstance"
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/standin"

@@ -12,7 +12,7 @@ import (
 // TestConversionsAreAccepted: the API server takes every Trigger of the golden
 // corpus, at both versions, and finds no field that its schema does not know.
 func TestConversionsAreAccepted(t *testing.T) {
-	raw, err := os.ReadFile("../../../internal/jobs/trigger/testdata/conversions.golden.yaml")
+	raw, err := os.ReadFile("../../../internal/migration/jobs/trigger/testdata/conversions.golden.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 	"github.com/kyma-project/eventmesh-migration/test/measure"
 	"github.com/kyma-project/eventmesh-migration/test/poll"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -359,8 +360,8 @@ func (p *plane) run(t testing.TB, command string, args ...string) (*migration.Re
 // runJob runs any job: the command is the first of args.
 func (p *plane) runJob(t testing.TB, job string, args ...string) (*migration.Report, int) {
 	t.Helper()
-	ended := suite.Run(t, suite.Program{
-		Binary: suite.Build(t, "./cmd/"+job),
+	ended := suite.Run(t, process.Program{
+		Binary: process.Build(t, "./cmd/"+job),
 		Args:   slices.Concat(args, []string{"--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s"}),
 		Limit:  p.patience, Measured: true,
 	})

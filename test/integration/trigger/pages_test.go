@@ -17,6 +17,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/engine"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -77,9 +78,9 @@ func TestPodsAreReadAFewTimes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		program := suite.Build(t, "./cmd/trigger-sync")
+		program := process.Build(t, "./cmd/trigger-sync")
 		began := time.Now()
-		r, code := suite.Run(t, suite.Program{Binary: program, Limit: p.patience, Args: []string{
+		r, code := suite.Run(t, process.Program{Binary: program, Limit: p.patience, Args: []string{
 			command, "--kubeconfig=" + kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s",
 			"--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s",
 		}}).Report()

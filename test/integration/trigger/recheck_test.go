@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 	"github.com/kyma-project/eventmesh-migration/test/faultproxy"
+	"github.com/kyma-project/eventmesh-migration/test/process"
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
@@ -23,7 +24,7 @@ import (
 // begin starts a run of trigger-sync that goes on.
 func (p *plane) begin(t *testing.T, args ...string) *suite.Process {
 	t.Helper()
-	return suite.Start(t, suite.Program{Binary: suite.Build(t, "./cmd/trigger-sync"), Args: append([]string{
+	return suite.Start(t, process.Program{Binary: process.Build(t, "./cmd/trigger-sync"), Args: append([]string{
 		"run", "--kubeconfig=" + p.Kubeconfig, "--output=json", "--log-format=json", "--lease-duration=1s",
 		"--nats-monitoring-url=" + p.nats.URL, "--observe-publishers=0s",
 	}, args...)})

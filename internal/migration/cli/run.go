@@ -1,0 +1,392 @@
+// Package cli is the frame of a one-shot process: flags, logger, signals, the
+// way to the API server, the report, and the exit code. It decides nothing
+// about the cluster: a job does (internal/migration/jobs), and the engine acts
+// (pkg/engine). Only this package and the main functions use flags, the
+// environment, signals and the standard streams.
+//
+// Of the environment it reads KUBECONFIG and HOME (where the kubeconfig is),
+// KUBERNETES_SERVICE_HOST (whether this is a pod), TERM and NO_COLOR (what the
+// terminal can do). The Go runtime and its libraries read theirs: GOMEMLIMIT,
+// HTTPS_PROXY, SSL_CERT_FILE.
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/term"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/statusline"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// IO is all that a process uses, except the API server.
+type IO struct {
+	// Args are the command line's, without the name of the program.
+	Args []string
+	// Env looks up a variable, "" if it is not set.
+	Env            func(string) string
+	Stdout, Stderr io.Writer
+}
+
+// OS returns the IO of this process.
+func OS() IO {
+	return IO{Args: os.Args[1:], Env: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr}
+}
+
+// memoryLimit is where the garbage collector starts to work harder. A pod of
+// 64 MiB has to hold the heap, the pages of the binary in use, and the stacks;
+// by its default rule the collector lets the heap double between two cycles,
+// and a list of a few thousand objects would peak above that. The limit is raised
+// for a larger cluster: see raiseMemoryLimit.
+const memoryLimit = 40 << 20
+
+// gcPercent lets the heap grow by half between two cycles rather than double,
+// for the same reason. GOGC is the user's choice, as GOMEMLIMIT is.
+const gcPercent = 50
+
+// Run executes the job as the command line says, and returns the exit code of
+// the process. It is to be called once in a process.
+func Run(job migration.Job, streams IO) int {
+	defer BoundMemory(streams)()
+	p := &process{
+		IO:             streams,
+		job:            job,
+		newEngine:      realEngine,
+		inCluster:      rest.InClusterConfig,
+		isTerminal:     isTerminal,
+		terminationLog: terminationLog,
+	}
+	return p.main()
+}
+
+// BoundMemory makes the garbage collector work harder than by its default rule, until the returned
+// function is called. What GOMEMLIMIT and GOGC say is the user's choice, and stays. It is to be called
+// once in a process.
+func BoundMemory(streams IO) (stop func()) {
+	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return func() {}
+	}
+	debug.SetMemoryLimit(memoryLimit)
+	if streams.Env("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	return raiseMemoryLimit()
+}
+
+// raiseMemoryLimit keeps the memory limit a quarter above what is in use, until the
+// returned function is called. Near the limit, or above it, the collector would take
+// half of the processor's time.
+func raiseMemoryLimit() (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		limit := int64(memoryLimit)
+		ticker := time.NewTicker(250 * time.Millisecond)
+		defer ticker.Stop()
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			metrics.Read(live)
+			used := int64(live[0].Value.Uint64())
+			if needed := used + used/4 + otherMemory; needed > limit {
+				limit = needed
+				debug.SetMemoryLimit(limit)
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// otherMemory is what the Go runtime takes in addition to the heap: stacks and its own data.
+const otherMemory = 8 << 20
+
+// runner is what a process asks of *engine.Engine.
+type runner interface {
+	Run(context.Context, migration.Job) *migration.Report
+	Plan(context.Context, migration.Job) *migration.Report
+	Undo(context.Context, migration.Job) *migration.Report
+	CreateStateNamespace(context.Context, migration.Job) *migration.Report
+}
+
+func realEngine(cfg *rest.Config, o engine.Options) (runner, error) {
+	e, err := engine.New(cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// process is one execution of a job. The functions are those a test replaces.
+type process struct {
+	IO
+	job            migration.Job
+	newEngine      func(*rest.Config, engine.Options) (runner, error)
+	inCluster      func() (*rest.Config, error)
+	isTerminal     func(io.Writer) bool
+	terminationLog string
+
+	// context and user are those of the kubeconfig, once it was read.
+	context, user string
+}
+
+// The commands that work on a cluster.
+const (
+	cmdRun  = "run"
+	cmdPlan = "plan"
+	cmdUndo = "undo"
+	// cmdCreateStateNamespace is for the first hook of the charts.
+	cmdCreateStateNamespace = "create-state-namespace"
+)
+
+func (p *process) main() int {
+	code := migration.ExitOK
+	root := p.command(func(verb string, cl *commandLine) error {
+		var err error
+		code, err = p.execute(verb, cl)
+		return err
+	})
+	// nil would make cobra look at os.Args.
+	root.SetArgs(append([]string{}, p.Args...))
+	PlainDescriptions(root, p.Args)
+	if err := root.Execute(); err != nil {
+		return p.refuse(p.job.Name(), err)
+	}
+	return code
+}
+
+// refuse tells what is wrong with how the process was called.
+func (p *process) refuse(name string, err error) int {
+	var usage *usageError
+	if !errors.As(err, &usage) {
+		usage = &usageError{problems: []string{err.Error()}}
+	}
+	text := usage.text(name)
+	fmt.Fprint(p.Stderr, text)
+	// In a Job whose arguments are wrong, this is where people look first. It
+	// was said on stderr: that it cannot be said here as well is no news.
+	_ = terminate(p.terminationLog, text)
+	return migration.ExitUsage
+}
+
+// execute does one command. An error is a usage error: everything that goes
+// wrong later is in the report.
+func (p *process) execute(verb string, cl *commandLine) (int, error) {
+	if usage := cl.validate(p.job); usage != nil {
+		return 0, usage
+	}
+	cfg, source, err := p.connect(&cl.options)
+	if err != nil {
+		return 0, err
+	}
+
+	if verb != cmdPlan {
+		// The reader of the log may end; the work must not be killed by that
+		// in the middle of a write. A plan may: `plan | head`.
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	terminal := p.isTerminal(p.Stderr)
+	smart := terminal && p.Env("TERM") != "" && p.Env("TERM") != "dumb"
+	out := statusline.New(p.Stderr, smart && !cl.logJSON(terminal))
+	log := newLogger(out, logSettings{json: cl.logJSON(terminal), level: cl.logLevel, color: smart && p.Env("NO_COLOR") == "" && !cl.noColor})
+	ours := log.With(zap.String("job", p.job.Name())) // the engine adds the job itself
+	// Not undone at the end: watches that are ending may still log.
+	klogTo(ours)
+
+	o := cl.engineOptions()
+	o.Log, o.Identity, o.Version, o.Undo = log, identity(), version.String(), cl.undo
+	o.User, o.Host, o.Grant = p.user, host(), p.grant()
+	if out.Live() {
+		o.Progress = out.Job(p.job.Name())
+	}
+	eng, err := p.newEngine(cfg, o)
+	if err != nil {
+		return 0, fmt.Errorf("cannot use the configuration of %s (%s): %w", cfg.Host, source, err)
+	}
+
+	ours.Info(intro(verb, p.job, &cl.options),
+		zap.String("server", cfg.Host), zap.String("config", source), zap.String("version", o.Version))
+
+	started := time.Now()
+	report, err := p.supervise(ours, func(ctx context.Context) *migration.Report {
+		switch verb {
+		case cmdPlan:
+			return eng.Plan(ctx, p.job)
+		case cmdUndo:
+			return eng.Undo(ctx, p.job)
+		case cmdCreateStateNamespace:
+			return eng.CreateStateNamespace(ctx, p.job)
+		default:
+			return eng.Run(ctx, p.job)
+		}
+	})
+	out.Close()
+	if err != nil {
+		report = p.broken(verb, started, err, ours)
+	}
+	report.Server, report.Context = cfg.Host, p.context
+	return p.conclude(report, cl, ours), nil
+}
+
+// conclude says, everywhere but in the log, how the command ended: the engine
+// has logged it.
+func (p *process) conclude(r *migration.Report, cl *commandLine, log *zap.Logger) int {
+	code := r.ExitCode()
+	if err := terminate(p.terminationLog, terminationText(r)); err != nil {
+		log.Warn("cannot write the termination message", zap.Error(err))
+	}
+
+	if err := p.write(r, cl); err != nil {
+		log.Error("cannot write the report to stdout", zap.Error(err))
+		// What a run did to the cluster is said by its own code. A plan that
+		// nobody can read has failed.
+		if code == migration.ExitOK && r.Command == cmdPlan {
+			return migration.ExitFailed
+		}
+	}
+	return code
+}
+
+// write writes the report as --output says.
+func (p *process) write(r *migration.Report, cl *commandLine) error {
+	switch cl.output {
+	case outputJSON:
+		return writeJSON(p.Stdout, r)
+	case outputYAML:
+		return writeYAML(p.Stdout, r)
+	case outputName:
+		return present.WriteNames(p.Stdout, present.Changed(r))
+	case outputWide:
+		return WriteWide(p.Stdout, r)
+	}
+	caller := cl.caller(r.Job)
+	o := present.Options{Width: p.width(), Full: "add -o wide or -o json", Caller: caller}
+	if p.context == "" {
+		o.Width = logWidth // nothing is wrapped, so that the log can be searched
+	}
+	switch {
+	case p.context == "" && r.Command != cmdPlan:
+		// In a Pod: nobody can add a flag, and Helm has the next command.
+		o.Full = fmt.Sprintf("ConfigMap eventmesh-migration-%s in namespace %s", r.Job, cl.stateNamespace)
+	case p.context != "" && r.Command != cmdCreateStateNamespace:
+		o.Next = present.Next(present.StateOfJob(r, caller))
+	}
+	_, err := io.WriteString(p.Stdout, Text(r, clusterName(r.Server, r.Context, p.user), o))
+	return err
+}
+
+// logWidth is that of lines in the log of a Pod.
+const logWidth = 4096
+
+// width of stdout: that of the terminal, or one for files and pipes.
+func (p *process) width() int {
+	if !p.isTerminal(p.Stdout) {
+		return present.DefaultWidth
+	}
+	return statusline.Width(p.Stdout)
+}
+
+// broken makes a report for work that ended without one.
+func (p *process) broken(verb string, started time.Time, err error, log *zap.Logger) *migration.Report {
+	r := &migration.Report{
+		Job: p.job.Name(), Command: verb, StartedAt: started, Seconds: time.Since(started).Seconds(),
+		Result: migration.PartlyRestored, Message: err.Error(),
+	}
+	var second *secondSignalError
+	var crash *panicError
+	switch {
+	case errors.As(err, &second):
+		r.Result, r.Signal = migration.Interrupted, int(second.signal)
+	case errors.As(err, &crash):
+		log.Error("this is a bug", zap.String("panic", fmt.Sprint(crash.value)), zap.ByteString("stack", crash.stack))
+	}
+	if verb == cmdPlan && r.Result != migration.Interrupted {
+		r.Result = migration.FailedResult
+	}
+	return r
+}
+
+// reserve is added to what a run may take by its own flags: the time until its
+// pod is scheduled, its image pulled and its report written.
+const reserve = time.Minute
+
+// helmTimeout is what `helm upgrade --timeout` must be at least, so that Helm
+// does not give up on a hook that is still within its limits.
+func helmTimeout(o *options) string {
+	d := o.helmTimeout
+	if d == 0 {
+		d = o.lockWait + o.timeout + o.rollbackTimeout + reserve
+	}
+	return fmt.Sprintf("%ds", int64((d+time.Second-1)/time.Second))
+}
+
+// intro says in plain words what will happen.
+func intro(verb string, job migration.Job, o *options) string {
+	short, _ := job.Doc()
+	what := fmt.Sprintf("%s %s: %s.", job.Name(), verb, strings.TrimSuffix(short, "."))
+	switch verb {
+	case cmdCreateStateNamespace:
+		return fmt.Sprintf("%s %s: creates Namespace %s if it does not exist, and does nothing else", job.Name(), verb, o.stateNamespace)
+	case cmdPlan:
+		return what + " This only shows the changes, and writes nothing"
+	case cmdUndo:
+		return what + fmt.Sprintf(" This undoes the last run, except objects that were edited since or carry live events."+
+			" Time limit %s", duration(o.timeout))
+	}
+	otherwise := "roll back"
+	if o.onFailure == onFailureLeave {
+		otherwise = "end, where finished changes stay (--on-failure leave)"
+	}
+	return what + fmt.Sprintf(" Time limit %s; if it fails, %s more to %s."+
+		" As a hook it needs \"helm upgrade --timeout %s\" or more. If Helm gives up earlier, this Job continues: wait until it has ended, then upgrade again",
+		duration(o.timeout), duration(o.rollbackTimeout), otherwise, helmTimeout(o))
+}
+
+// grant is the command that prints a Role for the account of a person. That of a Pod has the
+// Roles of its chart.
+func (p *process) grant() string {
+	if p.context == "" {
+		return ""
+	}
+	return "eventmesh-migrate check --role"
+}
+
+// identity names this process as the holder of a lock, for those who wait for
+// it: the host, the process, and something that no other process has.
+func identity() string {
+	return fmt.Sprintf("%s_%d_%s", host(), os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+// host is the machine's name; in a Pod, it is the Pod's.
+func host() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+}

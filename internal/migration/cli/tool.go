@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/kyma-project/eventmesh-migration/internal/migration/present"
+	"github.com/kyma-project/eventmesh-migration/internal/migration/statusline"
+	"github.com/kyma-project/eventmesh-migration/internal/version"
+	"github.com/kyma-project/eventmesh-migration/pkg/engine"
+	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+)
+
+// Tool is the frame of a program that has commands of its own, and runs several
+// jobs. Its flags, its way to the cluster, its log, its signals and its exit codes
+// are those of the jobs' own binaries.
+type Tool struct {
+	IO
+	p    *process
+	cl   *commandLine
+	jobs []migration.Job
+}
+
+// program is a name where the frame expects a job.
+type program string
+
+func (p program) Name() string            { return string(p) }
+func (program) Doc() (short, long string) { return "", "" }
+func (program) Plan(context.Context, *migration.Cluster, migration.PlanOptions) (*migration.Plan, error) {
+	return &migration.Plan{}, nil
+}
+func (program) Await(*migration.Change) []migration.Condition { return nil }
+
+// NewTool returns the frame of the program.
+func NewTool(name string, streams IO, jobs ...migration.Job) *Tool {
+	cl := &commandLine{options: defaultOptions()}
+	cl.group(clusterGroup, cl.clusterFlags)
+	cl.group("Logging", func(fs *pflag.FlagSet) {
+		all := pflag.NewFlagSet("", pflag.ContinueOnError)
+		cl.outputFlags(all)
+		for _, flag := range []string{"log-format", "log-level", "verbose", "quiet", "no-color"} {
+			fs.AddFlag(all.Lookup(flag))
+		}
+	})
+	cl.group("Time and safety", cl.safetyFlags)
+	for _, job := range jobs {
+		c, ok := job.(migration.Configurable)
+		if !ok {
+			continue
+		}
+		cl.group(jobGroup+job.Name(), func(fs *pflag.FlagSet) {
+			settings := slices.Clone(c.Settings())
+			for i := range settings {
+				settings[i].Name = job.Name() + "." + settings[i].Name
+			}
+			bindSettings(fs, settings)
+		})
+	}
+	return &Tool{IO: streams, cl: cl, jobs: jobs, p: &process{
+		IO: streams, job: program(name), newEngine: realEngine, inCluster: rest.InClusterConfig, isTerminal: isTerminal, terminationLog: terminationLog,
+	}}
+}
+
+// ReadFlags are those of every command that reaches a cluster.
+func (t *Tool) ReadFlags() *pflag.FlagSet { return t.flags("Cluster", "Logging") }
+
+// LogFlags are those of every command.
+func (t *Tool) LogFlags() *pflag.FlagSet { return t.flags("Logging") }
+
+// WriteFlags are those of commands that let jobs work, JobFlags the settings of
+// the jobs, each with the name of its job before it.
+func (t *Tool) WriteFlags() *pflag.FlagSet { return t.flags("Time and safety") }
+
+// JobFlags are the settings of the jobs, as --<job>.<setting>.
+func (t *Tool) JobFlags() *pflag.FlagSet { return t.JobFlagsOf(t.jobs...) }
+
+// JobFlagsOf are the settings of some jobs.
+func (t *Tool) JobFlagsOf(jobs ...migration.Job) *pflag.FlagSet {
+	titles := make([]string, len(jobs))
+	for i, job := range jobs {
+		titles[i] = jobGroup + job.Name()
+	}
+	return t.flags(titles...)
+}
+
+func (t *Tool) flags(titles ...string) *pflag.FlagSet {
+	out := pflag.NewFlagSet("", pflag.ContinueOnError)
+	out.SortFlags = false
+	for _, g := range t.cl.groups {
+		if slices.Contains(titles, g.title) {
+			out.AddFlagSet(g.flags)
+		}
+	}
+	return out
+}
+
+// Usage is an error of how the program was called; every problem is told.
+func Usage(problems ...string) error { return &usageError{problems: problems} }
+
+// Refuse tells what is wrong with how the program was called, under the name that a person
+// has typed, and returns the exit code.
+func (t *Tool) Refuse(name string, err error) int { return t.p.refuse(name, err) }
+
+// Connection is the way to the cluster.
+type Connection struct {
+	Config *rest.Config
+	// Source says where the configuration came from.
+	Source string
+	// Context is that of the kubeconfig, "" in a Pod. User is the kubeconfig's.
+	Context, User string
+	// Options for engines, complete but for Progress.
+	Options engine.Options
+	Log     *zap.Logger
+	// Status is the status line, and where the log goes.
+	Status *statusline.Line
+	// Color: colours may be shown on stdout.
+	Color bool
+
+	p    *process
+	json bool
+}
+
+// Problems are what is wrong with the values of the flags.
+func (t *Tool) Problems() []string {
+	problems := t.cl.options.validate()
+	for _, job := range t.jobs {
+		if c, ok := job.(migration.Configurable); ok {
+			for _, problem := range problemsOf(c.Validate()) {
+				problems = append(problems, strings.Replace(problem, "--", "--"+job.Name()+".", 1))
+			}
+		}
+	}
+	return problems
+}
+
+// Connect prepares everything for flags without Problems; it does not call the server.
+func (t *Tool) Connect() (*Connection, error) {
+	o := &t.cl.options
+	cfg, source, err := t.p.connect(o)
+	if err != nil {
+		return nil, &usageError{problems: []string{err.Error()}}
+	}
+	if cfg.QPS > 0 {
+		// One limit for all engines together.
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)
+	}
+	terminal := t.p.isTerminal(t.Stderr)
+	smart := func(w io.Writer) bool { return t.p.isTerminal(w) && t.Env("TERM") != "" && t.Env("TERM") != "dumb" }
+	c := &Connection{
+		Config: cfg, Source: source, Context: t.p.context, User: t.p.user, Options: o.engineOptions(), p: t.p,
+		Status: statusline.New(t.Stderr, smart(t.Stderr) && !o.logJSON(terminal)),
+		Color:  smart(t.Stdout) && t.Env("NO_COLOR") == "" && !o.noColor,
+	}
+	c.json = o.logJSON(terminal)
+	c.Log = newLogger(c.Status, logSettings{json: o.logJSON(terminal), level: o.logLevel, color: smart(t.Stderr) && t.Env("NO_COLOR") == "" && !o.noColor})
+	klogTo(c.Log)
+	c.Options.Log, c.Options.Identity, c.Options.Version, c.Options.Undo = c.Log, identity(), version.String(), t.cl.undo
+	c.Options.User, c.Options.Host, c.Options.Grant = c.User, host(), t.p.grant()
+	return c, nil
+}
+
+// Cluster names the cluster and the account for people.
+func (c *Connection) Cluster() string { return clusterName(c.Config.Host, c.Context, c.User) }
+
+// Announce names the cluster on stderr before anything is done. A log for machines has it
+// as a line of its own.
+func (c *Connection) Announce() {
+	if c.p.Stderr == nil {
+		return
+	}
+	if c.json {
+		c.Log.Info("working on a cluster", zap.String("server", c.Config.Host), zap.String("context", c.Context), zap.String("user", c.User))
+		return
+	}
+	fmt.Fprintln(c.Status, "Cluster "+c.Cluster())
+}
+
+// Asks says whether a person can be asked before the first write: at a terminal, and not in
+// a Pod.
+func (t *Tool) Asks(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	return ok && t.IsTerminal(f) && t.Env("KUBERNETES_SERVICE_HOST") == ""
+}
+
+// Quiet raises the level of the log, for commands that only read: lines that say
+// what was done are of no use there.
+func (c *Connection) Quiet() {
+	// With debug, all lines are wanted. Above info it is quiet already, and zap complains on stderr about a lower level.
+	if core := c.Log.Core(); core.Enabled(zap.DebugLevel) || !core.Enabled(zap.InfoLevel) {
+		return
+	}
+	c.Log = c.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
+	c.Options.Log = c.Log
+}
+
+// Supervise waits until the work is done. The cause of the context tells the work of
+// a signal. If it does not end in order, the exit code says how it ended.
+func (c *Connection) Supervise(writes bool, work func(context.Context)) (code int, err error) {
+	if writes {
+		// The reader of the log may end; see process.execute.
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	_, err = c.p.supervise(c.Log, func(ctx context.Context) *migration.Report {
+		work(ctx)
+		return nil
+	})
+	c.Status.Close()
+	var second *secondSignalError
+	switch {
+	case err == nil:
+		return migration.ExitOK, nil
+	case errors.As(err, &second):
+		return migration.ExitSignal + int(second.signal), err
+	default:
+		return migration.ExitPartlyRestored, err
+	}
+}
+
+// Terminate leaves the text for the kubelet, if this is a Pod.
+func (t *Tool) Terminate(text string) error { return terminate(t.p.terminationLog, text) }
+
+// IsTerminal says whether a person sits at the stream.
+func (t *Tool) IsTerminal(w io.Writer) bool { return t.p.isTerminal(w) }
+
+// ExitCodes lists the contract, one line a code.
+func ExitCodes() string {
+	var b strings.Builder
+	for _, c := range migration.ExitCodes() {
+		fmt.Fprintf(&b, "  %-6s %s\n", c, c.Meaning)
+	}
+	return b.String()
+}
+
+// Contexts are those of the kubeconfig that the flags name; nil if it cannot be read.
+func (t *Tool) Contexts() []string {
+	config, err := (&clientcmd.ClientConfigLoadingRules{Precedence: existing(kubeconfigs(&t.cl.options, t.Env))}).Load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
+}
+
+// Timeout is the limit of the work.
+func (t *Tool) Timeout() time.Duration { return t.cl.timeout }
+
+// Given are the flags that the next command on this cluster needs, too: those of the cluster,
+// and the settings of jobs.
+func (t *Tool) Given() (cluster, jobs []present.Flag) { return t.cl.given() }
+
+// Width of stdout: that of the terminal, or one for files and pipes.
+func (t *Tool) Width() int { return t.p.width() }

@@ -1,0 +1,42 @@
+package process
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/kyma-project/eventmesh-migration/test/pty"
+)
+
+// Prompt is the end of a question to which the answer is yes or no.
+const Prompt = "[y/N] "
+
+// OnTerminal runs a program at a terminal of 80 columns and 24 lines, at which a person answers
+// its question. It returns what the terminal was sent, and the exit code.
+func OnTerminal(t testing.TB, answer string, program Program) (sent string, code int) {
+	t.Helper()
+	ours, theirs := pty.Open(t, 80)
+	program.Terminal = theirs
+	p := Start(t, program)
+	_ = theirs.Close() // the program has it
+	var out bytes.Buffer
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		part := make([]byte, 4096)
+		for {
+			n, err := ours.Read(part)
+			out.Write(part[:n])
+			if bytes.HasSuffix(part[:n], []byte(Prompt)) {
+				_, err = io.WriteString(ours, answer+"\n")
+			}
+			if err != nil {
+				return // EIO, when the last holder is gone
+			}
+		}
+	}()
+	code = p.Wait()
+	<-read
+	return strings.ReplaceAll(out.String(), "\r\n", "\n"), code
+}
