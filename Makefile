@@ -30,6 +30,7 @@ help: ## Show this help
 	@echo 'find, and refuse a cluster with Applications that tests did not create. They ignore KUBECONFIG.'
 	@echo 'E2E=all: make e2e upgrades in each order of the charts, with each version of Helm. E2E=connector-first/helm4 is one of'
 	@echo 'them. E2E=auto skips make e2e on a machine that cannot run it.'
+	@echo 'KUBEBUILDER_ASSETS=directory: etcd and kube-apiserver of envtest are used, and not built.'
 	@echo 'EVENTMESH_TEST_KUBERNETES=1.16: the control plane is Kubernetes 1.16, on which Kyma 1.10 ran.'
 
 .PHONY: test
@@ -157,7 +158,7 @@ images: image-files ## Build all container images, with Docker or Buildah
 	    -t $(REPOSITORY)/$$cmd:$(TAG) . >/dev/null; \
 	  size=$$(du -sbc bin/image/$$cmd bin/image/ca-certificates.crt bin/image/licenses/$$cmd | awk 'END {print $$1 / 1e6}'); \
 	  printf '%-60s %5.1f MB\n' $(REPOSITORY)/$$cmd:$(TAG) $$size; \
-	  if [[ $${size%.*} -ge 45 ]]; then echo "$$cmd has 45 MB or more: what does it link? (go version -m, go tool nm -size)" >&2; exit 1; fi; \
+	  if [[ $${size%.*} -ge 50 ]]; then echo "$$cmd has 50 MB or more: what does it link? (go version -m, go tool nm -size)" >&2; exit 1; fi; \
 	done
 
 # Static binaries for Linux, the licences of what they are linked from, and the certificates that TLS needs.
@@ -289,6 +290,7 @@ verify: ## Fail if "make fmt" would change anything
 	for dir in . $(MODULES); do go -C $$dir mod tidy -diff; done
 	go -C test/kubernetes/build mod tidy -modfile=kubernetes-1.16.mod -diff
 	go run ./build/generate -check
+	go run ./build/sizes
 	@copy=$$(mktemp -d) && trap "rm -rf $$copy" EXIT && cp -r go.mod go.sum api $$copy && \
 	(cd $$copy && $(CONTROLLER_GEN) output:crd:artifacts:config=crds) && \
 	if ! { diff -r api $$copy/api && diff -r $(CRDS) $$copy/crds; }; then echo "not generated from api/ as it is now (make charts)"; exit 1; fi

@@ -189,16 +189,6 @@ var rules = []rule{
 		},
 	},
 	{
-		name:   "TheOperatorHasNoTextTemplate",
-		reason: "it calls methods by names known only at run time, so the linker keeps every method of every kind: 11 MB (docs/decisions/1001-charts-are-rendered-without-helm.md)",
-		breaks: func(p *goPackage) []string {
-			if room(p.ImportPath) != "eventing" && !strings.HasSuffix(p.ImportPath, "/cmd/eventing-manager") {
-				return nil
-			}
-			return which(p.Deps, func(dep string) bool { return dep == "text/template" || dep == "html/template" })
-		},
-	},
-	{
 		name:   "NoProgramMakesArtifacts",
 		reason: "what packs and signs is for those who publish; the clients of registries are not in an image that runs in a cluster",
 		breaks: func(p *goPackage) []string {
@@ -613,9 +603,6 @@ func TestRulesCatch(t *testing.T) {
 		{reason: "the types of the API have a client", pkg: in("api/operator/v1alpha1", []string{"k8s.io/client-go/rest"}, nil), want: []string{"TheAPIHasTypesOnly"}},
 		{reason: "the types of the API know a name of ours", pkg: in("api/operator/v1alpha1", []string{"internal/migration/kyma"}, nil), want: []string{"ImportsPointDown", "TheAPIHasTypesOnly", "TheProductsDoNotKnowEachOther"}},
 		{reason: "eventing knows the engine", pkg: in("internal/eventing/manager", []string{"pkg/engine"}, nil), want: []string{"TheProductsDoNotKnowEachOther"}},
-		{reason: "eventing has templates", pkg: in("internal/eventing/chart", []string{"text/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
-		{reason: "the operator has templates", pkg: in("cmd/eventing-manager", []string{"html/template"}, nil), want: []string{"TheOperatorHasNoTextTemplate"}},
-		{reason: "eventing has the parser of templates", pkg: in("internal/eventing/chart", []string{"text/template/parse"}, nil)},
 		{reason: "the publisher knows a job", pkg: in("internal/eventing/publisher", []string{"internal/migration/jobs/trigger"}, nil), want: []string{"TheProductsDoNotKnowEachOther"}},
 		{reason: "the publisher's command knows the frame", pkg: in("cmd/eventing-publisher-proxy", []string{"internal/eventing/publisher", "internal/migration/cli"}, nil), want: []string{"TheProductsDoNotKnowEachOther"}},
 		{reason: "the publisher as it should be", pkg: in("cmd/eventing-publisher-proxy", []string{"flag", "os/signal", "internal/eventing/publisher", "internal/eventservice"}, []string{"os.Args", "os.Exit"})},

@@ -96,21 +96,17 @@ Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: a.name},
 	}
 	root.Long = strings.TrimRight(strings.ReplaceAll(root.Long, "{name}", a.name), "\n")
-	root.Version = version.String()
-	root.SetVersionTemplate(program + " {{.Version}} for Kyma " + registry.Release + "\n")
-	root.Flags().Bool("version", false, "show the version of this program.") // without cobra's -v
+	a.versionFlag(root)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.AddCommand(
 		checkCommand(a), jobsCommand(a), planCommand(a), runCommand(a), statusCommand(a), undoCommand(a), verifyCommand(a),
 		mapCommand(a), diagnoseCommand(a), explainCommand(a), lintCommand(a), jobCommand(a), versionCommand(a), flagsTopic(a),
 	)
-	cobra.AddTemplateFunc("ownFlags", func(all *pflag.FlagSet) string { return ownFlags(all, a.name) })
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), ".LocalFlags.FlagUsages", "ownFlags .LocalFlags", 1))
+	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, a.name) })
 	for _, c := range root.Commands() {
 		if c.Runnable() && !c.DisableFlagParsing {
-			c.Version = root.Version // so that --version is the same after any command
-			c.Flags().Bool("version", false, "show the version of this program.")
+			a.versionFlag(c)                    // so that --version is the same after any command
 			_ = c.Flags().MarkHidden("version") // the flag exists
 		}
 		c.Example = strings.Trim(strings.ReplaceAll(c.Example, "{name}", a.name), "\n")
@@ -177,6 +173,67 @@ func oneOf(flag string, words []string, values ...string) []string {
 
 // helpWidth is where the help is wrapped.
 const helpWidth = 110
+
+// versionFlag makes --version show the version in the place of what the command does. Cobra's own flag takes a template for
+// what it says, and with templates the linker keeps each method of each type.
+func (a *app) versionFlag(c *cobra.Command) {
+	asked := c.Flags().Bool("version", false, "show the version of this program.")
+	run, args := c.RunE, c.Args
+	if args != nil {
+		c.Args = func(c *cobra.Command, given []string) error {
+			if *asked {
+				return nil
+			}
+			return args(c, given)
+		}
+	}
+	c.RunE = func(c *cobra.Command, given []string) error {
+		switch {
+		case *asked:
+			_, err := fmt.Fprintf(a.Stdout, "%s %s for Kyma %s\n", program, version.String(), registry.Release)
+			return err
+		case run == nil:
+			return c.Help()
+		}
+		return run(c, given)
+	}
+}
+
+// usage shows how a command is called, as cobra does, but for the flags of jobs.
+func usage(c *cobra.Command, program string) error {
+	w := c.OutOrStderr()
+	fmt.Fprint(w, "Usage:")
+	if c.Runnable() && c.HasParent() { // without a command, it shows its help
+		fmt.Fprintf(w, "\n  %s", c.UseLine())
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n  %s [command]", c.CommandPath())
+	}
+	if c.HasExample() {
+		fmt.Fprintf(w, "\n\nExamples:\n%s", c.Example)
+	}
+	list := func(title string, shown func(*cobra.Command) bool, name func(*cobra.Command) string, width func(*cobra.Command) int) {
+		if !slices.ContainsFunc(c.Commands(), shown) {
+			return
+		}
+		fmt.Fprintf(w, "\n\n%s:", title)
+		for _, sub := range c.Commands() {
+			if shown(sub) {
+				fmt.Fprintf(w, "\n  %-*s %s", width(sub), name(sub), sub.Short)
+			}
+		}
+	}
+	list("Available Commands", func(sub *cobra.Command) bool { return sub.IsAvailableCommand() || sub.Name() == "help" }, (*cobra.Command).Name, (*cobra.Command).NamePadding)
+	if c.HasAvailableLocalFlags() {
+		fmt.Fprintf(w, "\n\nFlags:\n%s", strings.TrimRight(ownFlags(c.LocalFlags(), program), " \n"))
+	}
+	list("Additional help topics", (*cobra.Command).IsAdditionalHelpTopicCommand, (*cobra.Command).CommandPath, (*cobra.Command).CommandPathPadding)
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n\nUse \"%s [command] --help\" for more information about a command.", c.CommandPath())
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
 
 // ownFlags are the flags of a command for its help. The flags of jobs, whose names have a
 // dot, are in a topic of their own.

@@ -1,4 +1,4 @@
-// Package chart renders a Helm chart without Helm: the parts of Helm's template language that our own charts use. A test compares
+// Package chart renders a Helm chart without Helm, with the functions of Helm that give the same result each time. A test compares
 // each result with that of the real Helm. Helm's own engine makes the operator larger than its limit
 // (docs/decisions/1001-charts-are-rendered-without-helm.md).
 package chart
@@ -14,6 +14,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -29,6 +30,8 @@ type Chart struct {
 	files     []string // the paths of the templates, sorted
 	templates templates
 	charts    []*Chart
+	// executor has the templates of all charts below, also of those that are not enabled. It is made once.
+	executor func() (execute, error)
 }
 
 // Release is what templates know as .Release.
@@ -76,7 +79,27 @@ func Load(files fs.FS, dir string) (*Chart, error) {
 		sub.condition = c.conditionOf(sub.name)
 		c.charts = append(c.charts, sub)
 	}
+	c.executor = sync.OnceValues(func() (execute, error) {
+		all := templates{}
+		if err := c.collect(all); err != nil {
+			return nil, err
+		}
+		return all.executor()
+	})
 	return c, nil
+}
+
+// collect adds the templates of a chart and of its subcharts. All share their named templates.
+func (c *Chart) collect(all templates) error {
+	if err := all.join(c.templates); err != nil {
+		return err
+	}
+	for _, sub := range c.charts {
+		if err := sub.collect(all); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func readYAML(files fs.FS, name string, into any) error {
@@ -108,13 +131,17 @@ func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.
 	if err := c.unknown("", values); err != nil {
 		return nil, err
 	}
-	r := &renderer{release: map[string]any{"Name": release.Name, "Namespace": release.Namespace, "Service": "Helm"}, templates: templates{}}
+	r := &renderer{release: map[string]any{"Name": release.Name, "Namespace": release.Namespace, "Service": "Helm"}}
 	if err := r.add(c, merge(c.values, values)); err != nil {
+		return nil, err
+	}
+	execute, err := c.executor()
+	if err != nil {
 		return nil, err
 	}
 	var objects []*unstructured.Unstructured
 	for _, t := range r.todo {
-		text, err := r.templates.execute(t.name, t.data, 0)
+		text, err := execute(t.name, t.data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -170,9 +197,8 @@ func merge(base, over map[string]any) map[string]any {
 }
 
 type renderer struct {
-	templates templates
-	release   map[string]any
-	todo      []file
+	release map[string]any
+	todo    []file
 }
 
 type file struct {
@@ -180,13 +206,10 @@ type file struct {
 	data any
 }
 
-// add collects the templates of a chart and of the subcharts that are enabled. All share their named templates.
+// add collects the files of a chart and of the subcharts that are enabled.
 func (r *renderer) add(c *Chart, values map[string]any) error {
 	data, err := plain("", map[string]any{"Values": values, "Release": r.release, "Chart": upper(c.metadata)})
 	if err != nil {
-		return err
-	}
-	if err := r.templates.join(c.templates); err != nil {
 		return err
 	}
 	for _, name := range c.files {

@@ -45,7 +45,7 @@ func TestRender(t *testing.T) {
 		{reason: "a value of another type", values: map[string]any{"labels": map[string]string{}}, err: []string{".Values.labels", "map[string]string"}},
 		{
 			reason: "a missing key in an included template", more: map[string]string{"templates/b.yaml": "\n{{ include \"name\" . }}"},
-			err: []string{"templates/b.yaml", "templates/_names.tpl:1:", "<.Values.size>", "no key size"},
+			err: []string{"templates/b.yaml", "templates/_names.tpl:1:", "<.Values.size>", `no entry for key "size"`},
 		},
 		{reason: "an unknown function", more: map[string]string{"templates/d.yaml": "a: b\nc: {{ nonsense }}"}, err: []string{"templates/d.yaml:2", "nonsense"}},
 		{reason: "a template that includes itself", more: map[string]string{"templates/d.yaml": `{{ define "d" }}{{ include "d" . }}{{ end }}{{ include "d" . }}`}, err: []string{"templates/d.yaml", "itself"}},

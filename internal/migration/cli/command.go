@@ -24,7 +24,6 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 
 	about := fmt.Sprintf("%s %s (%s/%s, %s)\n", name, version.String(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	root := &cobra.Command{Use: name, Short: short}
-	root.SetVersionTemplate(about)
 	working := []*cobra.Command{
 		root,
 		{Use: cmdRun, Short: "Make the changes that are left"},
@@ -62,10 +61,16 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 			verb = defaultCommand(p.job)
 		}
 		cmd.Flags().AddFlagSet(cl.flagSet())
-		cmd.Version = version.String()
-		cmd.Flags().Bool("version", false, "show the version of this program.")
+		// Not cobra's own flag: with a template for what it says, the linker keeps each method of each type.
+		asked := cmd.Flags().Bool("version", false, "show the version of this program.")
 		cmd.Args = noArguments
-		cmd.RunE = func(*cobra.Command, []string) error { return execute(verb, cl) }
+		cmd.RunE = func(*cobra.Command, []string) error {
+			if *asked {
+				_, err := fmt.Fprint(p.Stdout, about)
+				return err
+			}
+			return execute(verb, cl)
+		}
 	}
 	// The commands share their flags, and with them the completions.
 	root.Flags().VisitAll(func(f *pflag.Flag) {

@@ -6,11 +6,12 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 	"strings"
 	"time"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/html" // without calls of methods, for which the linker keeps each method of each type
 )
 
 var (
@@ -19,7 +20,10 @@ var (
 	//go:embed page.js
 	script string
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+		"add": func(a, b int) int { return a + b }, "event": (*row).Event, "before": (*row).beforeState, "after": (*row).afterState,
+		"lineClass": node.lineClass, "textY": node.textY, "left": picture.left, "right": picture.right,
+	}).Parse(pageText))
 )
 
 // scriptHash is how the page's policy knows its script. The policy forbids every other, and every request.
@@ -71,8 +75,8 @@ type row struct {
 }
 
 // BeforeState and AfterState are the last two cells of the row.
-func (r *row) BeforeState() state { return stateOf(r.Before) }
-func (r *row) AfterState() state  { return stateOf(r.After) }
+func (r *row) beforeState() state { return stateOf(r.Before) }
+func (r *row) afterState() state  { return stateOf(r.After) }
 
 // state is a route with its symbol: colour alone tells nothing to some readers.
 type state struct {
@@ -241,10 +245,10 @@ type node struct {
 }
 
 // LineClass is the class of the line in the page.
-func (n node) LineClass() string { return []string{"", "before", "broken"}[n.Line] }
+func (n node) lineClass() string { return []string{"", "before", "broken"}[n.Line] }
 
 // TextY is the base line of the texts.
-func (n node) TextY() int { return n.Y + 4 }
+func (n node) textY() int { return n.Y + 4 }
 
 // curve is a line from the right or left end of the Broker to the height of a node, over so many pixels.
 func (p picture) curve(x, wide int, n node) string {
@@ -252,10 +256,10 @@ func (p picture) curve(x, wide int, n node) string {
 }
 
 // Left is the line of an Application, and Right that of a subscriber.
-func (p picture) Left(n node) string {
+func (p picture) left(n node) string {
 	return p.curve(p.BrokerX-76, p.AppX+9-p.BrokerX+76, n)
 }
-func (p picture) Right(n node) string {
+func (p picture) right(n node) string {
 	return p.curve(p.BrokerX+76, p.BeforeX-4-p.BrokerX-76, n)
 }
 
@@ -300,7 +304,7 @@ func arrange(namespace string, rows []*row) picture {
 		}
 		r.A, r.S = apps[r.App], subs[r.Subscriber]
 		s := &p.Subscribers[r.S]
-		s.Before, s.After = worse(s.Before, r.BeforeState()), worse(s.After, r.AfterState())
+		s.Before, s.After = worse(s.Before, r.beforeState()), worse(s.After, r.afterState())
 		line := 0
 		switch {
 		case r.Problem != "":
