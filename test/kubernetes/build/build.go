@@ -130,10 +130,29 @@ func stamped(version string, packages ...string) string {
 // binaries are the paths of built components by their names.
 type binaries map[string]string
 
-// build makes sure that the named components are in the cache.
+// asset is the path of a component in the directory KUBEBUILDER_ASSETS, in which people have the binaries of envtest: etcd and
+// kube-apiserver. "" if it is not there, and has to be built; envtest has no controller manager.
+func asset(name string) string {
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
+	if dir == "" || name != "etcd" && name != "kube-apiserver" {
+		return ""
+	}
+	path := filepath.Join(dir, name)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return ""
+	}
+	return path
+}
+
+// build makes sure that the named components are in the cache, but for those of envtest.
 func build(ctx context.Context, names []string, stderr io.Writer) (binaries, error) {
 	wanted := map[*origin][]component{}
+	bin := binaries{}
 	for _, name := range names {
+		if path := asset(name); path != "" {
+			bin[name] = path
+			continue
+		}
 		i := slices.IndexFunc(components, func(c component) bool { return c.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("unknown component %q", name)
@@ -148,7 +167,6 @@ func build(ctx context.Context, names []string, stderr io.Writer) (binaries, err
 	if err != nil {
 		return nil, err
 	}
-	bin := binaries{}
 	for _, o := range []*origin{kubernetes, old, addons, own} {
 		dir := filepath.Join(root, o.name+"-"+cacheKey(o.mod, slices.Concat(o.sum, o.source), goVersion))
 		if err := buildIn(ctx, dir, wanted[o], stderr); err != nil {

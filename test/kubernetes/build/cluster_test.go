@@ -221,3 +221,26 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestAssets: what is in KUBEBUILDER_ASSETS is not built.
+func TestAssets(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("KUBEBUILDER_ASSETS", dir)
+	for name, mode := range map[string]os.FileMode{"etcd": 0o755, "kube-apiserver": 0o755, "kubectl": 0o755, "kubelet": 0o755} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin, err := build(t.Context(), []string{"etcd", "kube-apiserver"}, io.Discard)
+	if err != nil || bin["etcd"] != filepath.Join(dir, "etcd") || bin["kube-apiserver"] != filepath.Join(dir, "kube-apiserver") {
+		t.Errorf("%v, %v", bin, err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "etcd"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"etcd", "kube-apiserver-1.16", "kube-controller-manager", "kubelet"} {
+		if path := asset(name); path != "" {
+			t.Errorf("%s: %s", name, path)
+		}
+	}
+}
