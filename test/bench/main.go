@@ -46,7 +46,7 @@ func main() {
 	migrated := flag.Int("migrated", 5000, "number of Applications of the migrated cluster; 0: none")
 	subs := flag.String("subscriptions", "500,1000,5000", "numbers of Kyma Subscriptions to pair with the floor, rising; empty: none")
 	end := flag.String("to-the-end", "500,5000,20000", "numbers of Kyma Subscriptions to migrate to the end, beside the same writes; empty: none")
-	large := flag.Int("large", 20000, "number of Applications of the largest cluster on which the memory of eventmesh-migrate is measured; 0: none")
+	large := flag.Int("large", 8000, "number of Applications of the largest cluster on which the memory of eventmesh-migrate is measured; 0: none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *sizes, *pairs, *memory, *migrated, *large, *subs, *end)
