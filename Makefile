@@ -69,6 +69,9 @@ demo: cluster ## Migrate a sample Kyma 1.10 cluster, on this machine, step by st
 sandbox: cluster build ## The demo's cluster that stays up, to try bin/eventmesh-migrate on; Ctrl-C ends it
 	@go run ./test/sandbox
 
+KYMA_VERSION ?= 1.11
+# A file with a line <repository>/<program>@sha256:... for each image.
+DIGESTS ?=
 .PHONY: overlay
 overlay: ## Put the hooks over Kyma's own chart: KYMA_CHART=kyma/resources/core (KYMA_VERSION=1.11)
 	go run ./build/overlay -chart "$(KYMA_CHART)" -kyma "$(KYMA_VERSION)" -repository "$(REPOSITORY)" -tag "$(TAG)" -digests "$(DIGESTS)"
@@ -83,10 +86,6 @@ operator-image: ## Build application-operator's image with our event-service, an
 	$(BUILDER) --quiet -f Dockerfile.application-operator --build-arg OPERATOR=$(OPERATOR) -t $(REPOSITORY)/application-operator:$(TAG) . >/dev/null
 	go run ./build/applicationoverlay -connector "$(KYMA)/resources/application-connector" -repository "$(REPOSITORY)" -tag "$(TAG)"
 
-# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images, charts and module. PLATFORMS=linux/amd64 makes a version to try, for that platform alone.
-KEY ?=
-PUSH ?=
-PLATFORMS ?=
 ##@ Eventing: docs/eventing
 # Without root, or where a node cannot run, processes are in the place of pods, and there is no switch: see test/eventing.
 .PHONY: eventing run-dev
@@ -103,6 +102,12 @@ eventing-up: kubectl ## The same cluster, with eventing installed, to try it; Ct
 stop: ## End what make eventing-up has left, also after a crash
 	@go run ./test/eventing -stop
 
+# The images of the module: an OCI layout such as that of a release, or - for those in $(REPOSITORY). Without one, what is here is packed
+# for linux/amd64, to try the module.
+MODULE_IMAGES ?= bin/module/images
+MODULE_PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/eventing-*/main.go)) nats-server
+MODULE_VERSION = $(shell cat module/VERSION)
+MODULEPACK := go run ./build/modulepack
 .PHONY: module
 module: ## Everything that a module provider delivers, into dist/<version> (MODULE_IMAGES=layout of a release)
 ifeq ($(origin MODULE_IMAGES),file)
@@ -131,9 +136,6 @@ module-push: ## Push dist/<version> and sign it, and what it refers to: REGISTRY
 	$(MODULEPACK) push -registry "$(REGISTRY)" -record
 	$(MODULEPACK) sign -registry "$(REGISTRY)" -key "$(KEY)"
 
-KYMA_VERSION ?= 1.11
-# A file with a line <repository>/<program>@sha256:... for each image.
-DIGESTS ?=
 ##@ Building all of it
 .PHONY: build
 build: ## Build bin/<job> for this machine
@@ -174,12 +176,10 @@ charts: ## Generate charts and documentation tables from internal/migration/regi
 	go run ./build/generate
 	$(CONTROLLER_GEN) output:crd:artifacts:config=$(CRDS)
 
-# The images of the module: an OCI layout such as that of a release, or - for those in $(REPOSITORY). Without one, what is here is packed
-# for linux/amd64, to try the module.
-MODULE_IMAGES ?= bin/module/images
-MODULE_PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/eventing-*/main.go)) nats-server
-MODULE_VERSION = $(shell cat module/VERSION)
-MODULEPACK := go run ./build/modulepack
+# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images, charts and module. PLATFORMS=linux/amd64 makes a version to try, for that platform alone.
+KEY ?=
+PUSH ?=
+PLATFORMS ?=
 .PHONY: release
 release: ## Make everything for a version, signed: VERSION=0.1.0 KEY=release.key (PUSH=1: push it, too)
 	go run ./build/release build -version "$(VERSION)" -repository "$(REPOSITORY)" -key "$(KEY)" -platforms "$(PLATFORMS)" $(if $(PUSH),-push)
