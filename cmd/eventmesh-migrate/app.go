@@ -96,7 +96,8 @@ Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: a.name},
 	}
 	root.Long = strings.TrimRight(strings.ReplaceAll(root.Long, "{name}", a.name), "\n")
-	a.versionFlag(root)
+	about := fmt.Sprintf("%s %s for Kyma %s\n", program, version.String(), registry.Release)
+	cli.VersionFlag(root, a.Stdout, about)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.AddCommand(
@@ -106,7 +107,7 @@ Exit codes ({name} explain exit-N says what to do at each). Of several jobs, the
 	root.SetUsageFunc(func(c *cobra.Command) error { return usage(c, a.name) })
 	for _, c := range root.Commands() {
 		if c.Runnable() && !c.DisableFlagParsing {
-			a.versionFlag(c)                    // so that --version is the same after any command
+			cli.VersionFlag(c, a.Stdout, about) // so that --version is the same after any command
 			_ = c.Flags().MarkHidden("version") // the flag exists
 		}
 		c.Example = strings.Trim(strings.ReplaceAll(c.Example, "{name}", a.name), "\n")
@@ -173,31 +174,6 @@ func oneOf(flag string, words []string, values ...string) []string {
 
 // helpWidth is where the help is wrapped.
 const helpWidth = 110
-
-// versionFlag makes --version show the version in the place of what the command does. Cobra's own flag takes a template for
-// what it says, and with templates the linker keeps each method of each type.
-func (a *app) versionFlag(c *cobra.Command) {
-	asked := c.Flags().Bool("version", false, "show the version of this program.")
-	run, args := c.RunE, c.Args
-	if args != nil {
-		c.Args = func(c *cobra.Command, given []string) error {
-			if *asked {
-				return nil
-			}
-			return args(c, given)
-		}
-	}
-	c.RunE = func(c *cobra.Command, given []string) error {
-		switch {
-		case *asked:
-			_, err := fmt.Fprintf(a.Stdout, "%s %s for Kyma %s\n", program, version.String(), registry.Release)
-			return err
-		case run == nil:
-			return c.Help()
-		}
-		return run(c, given)
-	}
-}
 
 // usage shows how a command is called, as cobra does, but for the flags of jobs.
 func usage(c *cobra.Command, program string) error {

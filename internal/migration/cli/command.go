@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -61,16 +62,9 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 			verb = defaultCommand(p.job)
 		}
 		cmd.Flags().AddFlagSet(cl.flagSet())
-		// Not cobra's own flag: with a template for what it says, the linker keeps each method of each type.
-		asked := cmd.Flags().Bool("version", false, "show the version of this program.")
 		cmd.Args = noArguments
-		cmd.RunE = func(*cobra.Command, []string) error {
-			if *asked {
-				_, err := fmt.Fprint(p.Stdout, about)
-				return err
-			}
-			return execute(verb, cl)
-		}
+		cmd.RunE = func(*cobra.Command, []string) error { return execute(verb, cl) }
+		VersionFlag(cmd, p.Stdout, about)
 	}
 	// The commands share their flags, and with them the completions.
 	root.Flags().VisitAll(func(f *pflag.Flag) {
@@ -79,6 +73,32 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 		}
 	})
 	return root
+}
+
+// VersionFlag makes --version write about in the place of what the command does, whatever its arguments are; a command that does
+// nothing shows its help without it. Cobra's own flag takes a template for what it says, and with templates the linker keeps each
+// method of each type.
+func VersionFlag(cmd *cobra.Command, out io.Writer, about string) {
+	asked := cmd.Flags().Bool("version", false, "show the version of this program.")
+	run, arguments := cmd.RunE, cmd.Args
+	if arguments != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if *asked {
+				return nil
+			}
+			return arguments(cmd, args)
+		}
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *asked:
+			_, err := fmt.Fprint(out, about)
+			return err
+		case run == nil:
+			return cmd.Help()
+		}
+		return run(cmd, args)
+	}
 }
 
 // noArguments says what is wrong with an argument that is not a flag.
