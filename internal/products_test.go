@@ -4,11 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -257,26 +254,14 @@ func brokenWithout(product string, sources map[string]source) map[string]string 
 // The migration is made with the library, so that it goes with that.
 func TestEachProductCanBeDeleted(t *testing.T) {
 	sources := map[string]source{}
-	root := ".."
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(root, name)
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && rel != "." || d.Name() == "testdata" || d.Name() == "bin"):
-			return fs.SkipDir
-		case d.IsDir() || path.Ext(name) != ".go":
-			return nil
+	for name, text := range checkout(t) {
+		if path.Ext(name) != ".go" || strings.Contains(name, "/testdata/") || text == "" {
+			continue
 		}
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			return err
+		var err error
+		if sources[name], err = sourceOf(name, text); err != nil {
+			t.Fatal(err)
 		}
-		sources[rel], err = sourceOf(rel, string(raw))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, product := range []string{migrationProduct, eventingProduct, libraryProduct} {
 		broken := brokenWithout(product, sources)

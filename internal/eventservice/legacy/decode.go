@@ -436,3 +436,7 @@ func validUTF8(data []byte) []byte {
 	}
 	return valid
 }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isHex(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }

@@ -71,7 +71,3 @@ func plainBytes(value []byte) ([]byte, bool) {
 	}
 	return text, true
 }
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func isHex(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }
