@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -36,3 +37,11 @@ type listWatch struct{ cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is what informers ask.
 func (*listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// IgnoreNotFound is nil for an answer that there is no such object, and else the error.
+func IgnoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

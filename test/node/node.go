@@ -530,10 +530,3 @@ func (p *Process) Ended() (int32, string) {
 	}
 	return killed, said
 }
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}

@@ -22,6 +22,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // Provisioner is what a StorageClass names if a Node is to make its volumes, which are directories.
@@ -202,7 +204,7 @@ func (v *volumes) reclaim() error {
 			errs = append(errs, err)
 			continue
 		}
-		if err := v.n.client.CoreV1().PersistentVolumes().Delete(v.n.ctx, volume.Name, metav1.DeleteOptions{}); ignoreNotFound(err) != nil {
+		if err := v.n.client.CoreV1().PersistentVolumes().Delete(v.n.ctx, volume.Name, metav1.DeleteOptions{}); kubernetes.IgnoreNotFound(err) != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -321,7 +323,7 @@ func (v *volumes) refresh() error {
 	defer v.mu.Unlock()
 	var errs []error
 	for _, m := range v.mounted {
-		if err := v.write(m.pod, m.at); ignoreNotFound(err) != nil {
+		if err := v.write(m.pod, m.at); kubernetes.IgnoreNotFound(err) != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // ApplicationBroker stands in for Kyma's application-broker (docs/migration/domain.md §4): an Open Service Broker over HTTP, for a
@@ -35,7 +37,7 @@ import (
 type ApplicationBroker struct {
 	opts      ApplicationBrokerOptions
 	client    dynamic.Interface
-	typed     kubernetes.Interface
+	typed     clientset.Interface
 	messaging string // the served version of messaging.knative.dev
 	server    *http.Server
 	listener  net.Listener
@@ -139,7 +141,7 @@ func StartApplicationBroker(ctx context.Context, cfg *rest.Config, opts Applicat
 	if b.client, err = dynamic.NewForConfig(cfg); err != nil {
 		return nil, fmt.Errorf("cannot make a client: %w", err)
 	}
-	if b.typed, err = kubernetes.NewForConfig(cfg); err != nil {
+	if b.typed, err = clientset.NewForConfig(cfg); err != nil {
 		return nil, fmt.Errorf("cannot make a client: %w", err)
 	}
 	if b.messaging, err = preferredVersion(cfg, "messaging.knative.dev"); err != nil {
@@ -436,7 +438,7 @@ func (b *ApplicationBroker) unregister(ctx context.Context, namespace string) er
 		}
 	}
 	err = b.client.Resource(ServiceBrokers).Namespace(namespace).Delete(ctx, ApplicationBrokerName, metav1.DeleteOptions{})
-	return ignoreNotFound(err)
+	return kubernetes.IgnoreNotFound(err)
 }
 
 func (b *ApplicationBroker) ownClass(namespace, name string) bool {

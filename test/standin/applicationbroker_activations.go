@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // Activations stand in for the part of the Event Bus's subscription-controller that holds EventActivations by a finalizer
@@ -80,5 +82,5 @@ func (a *Activations) reconcile(ctx context.Context, key string) error {
 	}
 	// The answer to the last update of an object that goes is not its newest state: it does not exist.
 	_, err := a.activations.resource.Namespace(ea.GetNamespace()).Update(ctx, ea, metav1.UpdateOptions{})
-	return ignoreNotFound(err)
+	return kubernetes.IgnoreNotFound(err)
 }

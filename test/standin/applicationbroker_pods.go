@@ -87,7 +87,7 @@ func (b *ApplicationBroker) restartPods(ctx context.Context) error {
 	old := map[types.UID]bool{}
 	for i := range list.Items {
 		old[list.Items[i].UID] = true
-		if err := pods.Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}); ignoreNotFound(err) != nil {
+		if err := pods.Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}); kubernetes.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("cannot delete %s: %w", fields.OneTermEqualSelector("pod", list.Items[i].Name), err)
 		}
 	}

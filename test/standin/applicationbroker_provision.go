@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // provision accepts an instance, or refuses it permanently. The operation is stored before it is known whether the instance
@@ -306,13 +308,13 @@ func (b *ApplicationBroker) unmakeMesh(m *memory, stored *storedInstance, s serv
 	}
 	for i := range links {
 		err := b.knative("subscriptions").Delete(m.ctx, links[i].GetName(), metav1.DeleteOptions{})
-		if ignoreNotFound(err) != nil {
+		if kubernetes.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("failed to deprovision Subscription: %w", err)
 		}
 	}
 	if b.opts.Version == Broker111 {
 		err := b.client.Resource(EventActivations).Namespace(stored.namespace).Delete(m.ctx, s.id, metav1.DeleteOptions{})
-		if ignoreNotFound(err) != nil {
+		if kubernetes.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("failed to deprovision EventActivation: %w", err)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kyma-project/eventmesh-migration/test/node"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // ApplicationOperator stands in for application-operator, and is what runs in its
@@ -182,7 +184,7 @@ func (o *ApplicationOperatorOptions) setStatus(ctx context.Context, app *unstruc
 		return err
 	}
 	_, err = o.Client.Resource(Applications).Patch(ctx, app.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-	return ignoreNotFound(err)
+	return kubernetes.IgnoreNotFound(err)
 }
 
 // Terminate implements Container.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // BindingUsages stand in for Kyma's controller of ServiceBindingUsages (docs/migration/domain.md §4.9). A usage whose ServiceBinding is
@@ -209,7 +211,7 @@ func (u *BindingUsages) status(ctx context.Context, usage *unstructured.Unstruct
 		return nil
 	}
 	usage.Object["status"] = map[string]any{"conditions": conds.list()}
-	return ignoreNotFound(errors.Unwrap(u.usages.update(ctx, usage)))
+	return kubernetes.IgnoreNotFound(errors.Unwrap(u.usages.update(ctx, usage)))
 }
 
 // Credentials returns what a pod of the workload would find in its environment, were it started now: the data of the

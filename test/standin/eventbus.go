@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // The Event Bus.
@@ -144,7 +146,7 @@ func awaitPods(ctx context.Context, client dynamic.Interface, d *unstructured.Un
 				continue
 			}
 			_, err := pods.Patch(ctx, list.Items[i].GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			if ignoreNotFound(err) != nil {
+			if kubernetes.IgnoreNotFound(err) != nil {
 				return err
 			}
 		}

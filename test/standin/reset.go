@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -166,19 +165,12 @@ func (c collection) delete(ctx context.Context, client dynamic.Interface, object
 			resource := client.Resource(c.gvr).Namespace(u.GetNamespace())
 			if len(u.GetFinalizers()) > 0 {
 				_, err := resource.Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-				if ignoreNotFound(err) != nil {
+				if kubernetes.IgnoreNotFound(err) != nil {
 					return err
 				}
 			}
-			return ignoreNotFound(resource.Delete(ctx, u.GetName(), metav1.DeleteOptions{}))
+			return kubernetes.IgnoreNotFound(resource.Delete(ctx, u.GetName(), metav1.DeleteOptions{}))
 		})
 	}
 	return group.Wait()
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

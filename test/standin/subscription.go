@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // Link returns the Knative Subscription by which a namespace gets the events of
@@ -242,7 +244,7 @@ func (m *Mesh) finalize(ctx context.Context, key string, sub *unstructured.Unstr
 			return nil
 		}
 	}
-	return ignoreNotFound(errors.Unwrap(m.subscriptions.update(ctx, released)))
+	return kubernetes.IgnoreNotFound(errors.Unwrap(m.subscriptions.update(ctx, released)))
 }
 
 func remove(ctx context.Context, s *store, u *unstructured.Unstructured) error {
@@ -264,7 +266,7 @@ func unfinalize(ctx context.Context, s *store, u *unstructured.Unstructured) err
 	}
 	live.SetFinalizers(slices.DeleteFunc(live.GetFinalizers(), func(f string) bool { return f == SubscriptionFinalizer }))
 	_, err = s.resource.Namespace(u.GetNamespace()).Update(ctx, live, metav1.UpdateOptions{})
-	return ignoreNotFound(err)
+	return kubernetes.IgnoreNotFound(err)
 }
 
 // ControllerRuns says whether the subscription-controller does.

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/test/node"
+
+	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
 // ControllerFaults are ways in which the real subscription-controller differs from
@@ -151,7 +153,7 @@ func (m *Mesh) controllerPods(ctx context.Context) error {
 		c.started++
 		c.mu.Unlock()
 		if pod != nil {
-			if err := pods.Delete(ctx, pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); ignoreNotFound(err) != nil {
+			if err := pods.Delete(ctx, pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); kubernetes.IgnoreNotFound(err) != nil {
 				return err
 			}
 		}
@@ -198,7 +200,7 @@ func (m *Mesh) controllerPods(ctx context.Context) error {
 	pod = pod.DeepCopy()
 	if status := controllerStatus(pod, up, restarts); status != nil {
 		pod.Object["status"] = status
-		if _, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); ignoreNotFound(err) != nil {
+		if _, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); kubernetes.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}
