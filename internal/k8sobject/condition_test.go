@@ -4,11 +4,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
-	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 )
 
 // TestConditionOf compares what is read with what the converter makes of the same status, and
@@ -30,7 +30,7 @@ func TestConditionOf(t *testing.T) {
 		"OddState":   {"a state that is none does not hold", `{conditions: [{type: Ready, status: true}]}`, apis.Condition{Type: "Ready"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			obj := object(t, "{apiVersion: v1, kind: X, status: "+tc.status+"}")
+			obj := manifest.Object(t, "{apiVersion: v1, kind: X, status: "+tc.status+"}")
 			got := ConditionOf(obj, apis.ConditionReady)
 			if diff := cmp.Diff(tc.want, got.Condition); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -47,20 +47,6 @@ func TestConditionOf(t *testing.T) {
 			}
 		})
 	}
-}
-
-func object(t *testing.T, manifest string) *unstructured.Unstructured {
-	t.Helper()
-	obj := &unstructured.Unstructured{}
-	// As the API server's answers are decoded, so that numbers are int64.
-	json, err := yaml.YAMLToJSON([]byte(manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := obj.UnmarshalJSON(json); err != nil {
-		t.Fatal(err)
-	}
-	return obj
 }
 
 func TestReadinessOf(t *testing.T) {
@@ -104,7 +90,7 @@ func TestReadinessOf(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := ReadinessOf(object(t, tc.manifest))
+			got := ReadinessOf(manifest.Object(t, tc.manifest))
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\nReadinessOf(): -want +got:\n%s", tc.reason, diff)
 			}

@@ -4,24 +4,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
-)
 
-func object(t *testing.T, manifest string) *unstructured.Unstructured {
-	t.Helper()
-	obj := &unstructured.Unstructured{}
-	// As the API server's answers are decoded, so that numbers are int64.
-	json, err := yaml.YAMLToJSON([]byte(manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := obj.UnmarshalJSON(json); err != nil {
-		t.Fatal(err)
-	}
-	return obj
-}
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
+)
 
 func TestAddressed(t *testing.T) {
 	cases := map[string]struct {
@@ -36,7 +22,7 @@ func TestAddressed(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := Addressed(object(t, tc.manifest)); got != tc.want {
+			if got := Addressed(manifest.Object(t, tc.manifest)); got != tc.want {
 				t.Errorf("%s\nAddressed() = %t, want %t", tc.reason, got, tc.want)
 			}
 		})
@@ -73,7 +59,7 @@ func TestControllerOf(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, ok := ControllerOf(object(t, tc.manifest))
+			got, ok := ControllerOf(manifest.Object(t, tc.manifest))
 			if diff := cmp.Diff(tc.want, got); diff != "" || ok != tc.ok {
 				t.Errorf("%s\nControllerOf(): ok %t, want %t; -want +got:\n%s", tc.reason, ok, tc.ok, diff)
 			}
@@ -98,7 +84,7 @@ func TestApplicationReaders(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			obj := object(t, tc.manifest)
+			obj := manifest.Object(t, tc.manifest)
 			got := facts{OptedOut(obj), SkipsInstallation(obj), Installed(obj)}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)

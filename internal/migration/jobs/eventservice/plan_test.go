@@ -8,10 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
@@ -19,19 +19,6 @@ const (
 	oldImage = "eu.gcr.io/kyma-project/event-service:b2aa1331"
 	newImage = "eu.gcr.io/kyma-project/event-service:cd9874af"
 )
-
-func object(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj := &unstructured.Unstructured{}
-	if err := obj.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return obj
-}
 
 // mesh and legacy are the event-service's container on either path.
 func container(image string, mesh bool) string {
@@ -44,7 +31,7 @@ func container(image string, mesh bool) string {
 
 func deployment(t *testing.T, containers, status string) *unstructured.Unstructured {
 	t.Helper()
-	return object(t, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service, generation: 3},
+	return manifest.Object(t, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service, generation: 3},
 spec: {replicas: 1, progressDeadlineSeconds: 600, template: {spec: {containers: %s}}}, status: {%s}}`, containers, status))
 }
 
@@ -59,13 +46,13 @@ conditions: [{type: Progressing, status: "False", reason: ProgressDeadlineExceed
 
 func pod(t *testing.T, name, containers, metadata, status string) *unstructured.Unstructured {
 	t.Helper()
-	return object(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: %s, labels: {app: shop-event-service}%s}, spec: {containers: %s}, status: {%s}}",
+	return manifest.Object(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: %s, labels: {app: shop-event-service}%s}, spec: {containers: %s}, status: {%s}}",
 		name, metadata, containers, status))
 }
 
 func application(t *testing.T, more string) *unstructured.Unstructured {
 	t.Helper()
-	return object(t, "{apiVersion: applicationconnector.kyma-project.io/v1alpha1, kind: Application, metadata: {name: shop}"+more+"}")
+	return manifest.Object(t, "{apiVersion: applicationconnector.kyma-project.io/v1alpha1, kind: Application, metadata: {name: shop}"+more+"}")
 }
 
 const conflict = `rpc error: code = Unknown desc = kind HTTPSource with the name \"shop\" already exists in the cluster and wasn't defined in the previous release. Before upgrading, please either delete the resource from the cluster or remove it from the chart`
@@ -241,9 +228,9 @@ func TestDecide(t *testing.T) {
 	good := objects{"shop-event-service": deployment(t, container(newImage, true), rolledOut)}
 	old := objects{"shop-event-service": deployment(t, container(oldImage, false), rolledOut)}
 	ready := "status: {address: {url: u}, conditions: [{type: Ready, status: 'True'}]}"
-	source := objects{"shop": object(t, "{apiVersion: s/v1, kind: HTTPSource, metadata: {namespace: kyma-integration, name: shop}, spec: {source: shop}, "+ready+"}")}
-	channel := objects{"shop": object(t, "{apiVersion: m/v1, kind: Channel, metadata: {namespace: kyma-integration, name: shop}, "+ready+"}")}
-	service := objects{"shop": object(t, "{apiVersion: v/v1, kind: Service, metadata: {namespace: kyma-integration, name: shop}, "+ready+"}")}
+	source := objects{"shop": manifest.Object(t, "{apiVersion: s/v1, kind: HTTPSource, metadata: {namespace: kyma-integration, name: shop}, spec: {source: shop}, "+ready+"}")}
+	channel := objects{"shop": manifest.Object(t, "{apiVersion: m/v1, kind: Channel, metadata: {namespace: kyma-integration, name: shop}, "+ready+"}")}
+	service := objects{"shop": manifest.Object(t, "{apiVersion: v/v1, kind: Service, metadata: {namespace: kyma-integration, name: shop}, "+ready+"}")}
 	for _, tc := range []struct {
 		reason   string
 		s        snapshot
@@ -288,7 +275,7 @@ func TestDecide(t *testing.T) {
 		want:   []string{"warning: Application shop: spec.skipInstallation is true, so application-operator does not upgrade its release, and its event-service goes on posting to the Event Bus: Pod kyma-integration/p does not carry --eventMeshURL, so it posts to the Event Bus"},
 	}, {
 		reason: "left out by its label",
-		s:      snapshot{applications: objects{"shop": object(t, "{apiVersion: a/v1, kind: Application, metadata: {name: shop, labels: {eventmesh-migration.kyma-project.io/skip: 'true'}}}")}},
+		s:      snapshot{applications: objects{"shop": manifest.Object(t, "{apiVersion: a/v1, kind: Application, metadata: {name: shop, labels: {eventmesh-migration.kyma-project.io/skip: 'true'}}}")}},
 		want:   []string{"info: Application shop: left out: it carries the label eventmesh-migration.kyma-project.io/skip=true"},
 	}, {
 		reason: "no Kyma",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 )
 
 // TestWhoMindsTheRelease fails on the commit before: with --ignore-release the records
@@ -107,7 +108,7 @@ func (s *stored) TryCreate(context.Context, migration.Ref, *unstructured.Unstruc
 // in makes an object of a kind with that metadata, besides its name.
 func in(t *testing.T, apiVersion, kind, namespace, name, more string) *unstructured.Unstructured {
 	t.Helper()
-	return object(t, fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: %s%s}}", apiVersion, kind, namespace, name, more))
+	return manifest.Object(t, fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: %s%s}}", apiVersion, kind, namespace, name, more))
 }
 
 const (
@@ -120,10 +121,10 @@ func TestObserve(t *testing.T) {
 	const bus = "kyma-system"
 	messaging, connector, eventing := "messaging.knative.dev/v1", "applicationconnector.kyma-project.io/v1alpha1", "eventing.kyma-project.io/v1alpha1"
 	trigger := func(name, more, status string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {namespace: shop, name: %s%s}, status: {%s}}", name, more, status))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {namespace: shop, name: %s%s}, status: {%s}}", name, more, status))
 	}
 	subscription := func(name, spec string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: %s, kind: Subscription, metadata: {namespace: shop, name: %s}, spec: {%s}}", eventing, name, spec))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: %s, kind: Subscription, metadata: {namespace: shop, name: %s}, spec: {%s}}", eventing, name, spec))
 	}
 	names := func(all []found) []string {
 		var out []string
@@ -213,17 +214,17 @@ func TestObserveWithout(t *testing.T) {
 func TestObserveRunning(t *testing.T) {
 	const pub, ctl = "event-bus-event-publish-service", "event-bus-subscription-controller"
 	deployment := func(name, more, spec string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: %s%s}, spec: {%s}}", name, more, spec))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: %s%s}, spec: {%s}}", name, more, spec))
 	}
 	pod := func(name, container, owner, phase string) *unstructured.Unstructured {
 		if owner != "" {
 			owner = fmt.Sprintf(", ownerReferences: [{kind: ReplicaSet, name: %s, controller: true}]", owner)
 		}
-		return object(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: %s%s}, spec: {containers: [{name: %s}]}, status: {phase: %s}}", name, owner, container, phase))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: %s%s}, spec: {containers: [{name: %s}]}, status: {phase: %s}}", name, owner, container, phase))
 	}
-	set := object(t, "{apiVersion: apps/v1, kind: ReplicaSet, metadata: {namespace: kyma-system, name: set, ownerReferences: [{kind: Deployment, name: "+ctl+", controller: true}]}}")
+	set := manifest.Object(t, "{apiVersion: apps/v1, kind: ReplicaSet, metadata: {namespace: kyma-system, name: set, ownerReferences: [{kind: Deployment, name: "+ctl+", controller: true}]}}")
 	job := func(name, status string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: batch/v1, kind: Job, metadata: {namespace: kyma-system, name: %s}, status: {%s}}", name, status))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: batch/v1, kind: Job, metadata: {namespace: kyma-system, name: %s}, status: {%s}}", name, status))
 	}
 	for _, tc := range []struct {
 		reason  string
@@ -262,7 +263,7 @@ func TestObserveRunning(t *testing.T) {
 // TestObserveReleases reads the state of the newest revision, of Helm 2 and 3.
 func TestObserveReleases(t *testing.T) {
 	record := func(kind, namespace, name, labels string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: v1, kind: %s, metadata: {namespace: %s, name: %s, labels: {%s}}, data: {release: x}}", kind, namespace, name, labels))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: v1, kind: %s, metadata: {namespace: %s, name: %s, labels: {%s}}, data: {release: x}}", kind, namespace, name, labels))
 	}
 	helm2 := func(version, status string) *unstructured.Unstructured {
 		return record("ConfigMap", "kube-system", "event-bus.v"+version, fmt.Sprintf("OWNER: TILLER, NAME: event-bus, VERSION: %q, STATUS: %s", version, status))
@@ -356,7 +357,7 @@ func TestDecideMore(t *testing.T) {
 		{"one that is being deleted without our finalizer needs nothing", snapshot{subscriptions: []found{one(t, "KymaSubscription", beingDeleted)}}, []string{}},
 		{"a Trigger says why it is not ready", snapshot{triggers: []found{func() found {
 			f := one(t, "Trigger", "")
-			f.object = object(t, `{apiVersion: g/v1, kind: Trigger, metadata: {namespace: ns, name: x}, status: {conditions: [{type: Ready, status: "False", reason: BrokerMissing}]}}`)
+			f.object = manifest.Object(t, `{apiVersion: g/v1, kind: Trigger, metadata: {namespace: ns, name: x}, status: {conditions: [{type: Ready, status: "False", reason: BrokerMissing}]}}`)
 			return f
 		}()}}, []string{
 			"error: Trigger ns/x: it is not ready, so the mesh may not deliver yet: BrokerMissing (To ignore it, label it eventmesh-migration.kyma-project.io/skip=true. Its conditions say why: kubectl -n ns describe trigger.eventing.knative.dev/x)",

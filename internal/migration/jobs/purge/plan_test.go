@@ -7,37 +7,23 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 )
-
-func object(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj := &unstructured.Unstructured{}
-	if err := obj.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return obj
-}
 
 // one is an object of a kind with that metadata, besides its name.
 func one(t *testing.T, kind, metadata string) found {
 	t.Helper()
 	ref := migration.Ref{Resource: migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "g", Version: "v1"}, Kind: kind}, Namespace: "ns", Name: "x"}
-	return found{ref, object(t, fmt.Sprintf("{apiVersion: g/v1, kind: %s, metadata: {namespace: ns, name: x%s}}", kind, metadata))}
+	return found{ref, manifest.Object(t, fmt.Sprintf("{apiVersion: g/v1, kind: %s, metadata: {namespace: ns, name: x%s}}", kind, metadata))}
 }
 
 func crd(t *testing.T, versions string) *definitionFound {
 	t.Helper()
 	ref := migration.Ref{Resource: migration.Resource{Kind: definition.Kind}, Name: definitionName}
-	obj := object(t, "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: "+definitionName+"}, spec: {"+versions+"}}")
+	obj := manifest.Object(t, "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: "+definitionName+"}, spec: {"+versions+"}}")
 	return &definitionFound{found: found{ref, obj}, image: obj}
 }
 

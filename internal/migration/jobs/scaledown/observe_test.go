@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 )
 
 // stored is a cluster that holds these objects, and serves core kinds and those that it
@@ -77,11 +78,11 @@ func (s stored) Get(_ context.Context, ref migration.Ref) (*unstructured.Unstruc
 func TestObserve(t *testing.T) {
 	const publisher = "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: event-bus-event-publish-service}, spec: {replicas: 1}}"
 	service := func(args, status string) *unstructured.Unstructured {
-		return object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service, generation: 1},
+		return manifest.Object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service, generation: 1},
   spec: {template: {spec: {containers: [{name: shop-event-service, args: ["`+args+`"]}]}}}, status: {observedGeneration: 1, replicas: 1, updatedReplicas: 1`+status+`}}`)
 	}
 	const onMesh, available = "--eventMeshURL=http://shop.kyma-integration", ", availableReplicas: 1"
-	bus := object(t, publisher)
+	bus := manifest.Object(t, publisher)
 	type seen struct {
 		Unswitched map[string]string
 		Pods       []string // of the publisher
@@ -106,12 +107,12 @@ func TestObserve(t *testing.T) {
 		},
 		{
 			"a former pod outlives its Deployment and its label",
-			stored{bus, object(t, "{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: old}, spec: {containers: [{name: shop-event-service}]}}")},
+			stored{bus, manifest.Object(t, "{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: old}, spec: {containers: [{name: shop-event-service}]}}")},
 			seen{Unswitched: map[string]string{"shop": "Pod kyma-integration/old does not carry --eventMeshURL, so it posts to the Event Bus"}},
 		},
 		{
 			"a pod of the publisher that lost its labels and its owner (fails on the commit before)",
-			stored{bus, object(t, "{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: p}, spec: {containers: [{name: event-publish-service}]}}")},
+			stored{bus, manifest.Object(t, "{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-system, name: p}, spec: {containers: [{name: event-publish-service}]}}")},
 			seen{Pods: []string{"p"}},
 		},
 	} {
@@ -136,26 +137,26 @@ func TestObserve(t *testing.T) {
 func TestObserveMore(t *testing.T) {
 	const pub, ctl = "event-bus-event-publish-service", "event-bus-subscription-controller"
 	deployment := func(name, metadata, spec string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: %s%s}, spec: {%s}}", name, metadata, spec))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: %s%s}, spec: {%s}}", name, metadata, spec))
 	}
 	up, down := deployment(pub, "", "replicas: 1"), deployment(pub, "", "replicas: 0")
 	service := func(metadata string) *unstructured.Unstructured {
-		return object(t, "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service"+metadata+"}}")
+		return manifest.Object(t, "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service"+metadata+"}}")
 	}
 	application := func(metadata, spec string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: applicationconnector.kyma-project.io/v1, kind: Application, metadata: {name: shop%s}, spec: {%s}}", metadata, spec))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: applicationconnector.kyma-project.io/v1, kind: Application, metadata: {name: shop%s}, spec: {%s}}", metadata, spec))
 	}
 	subscription := func(namespace, name, metadata, spec string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1, kind: Subscription, metadata: {namespace: %s, name: %s%s}, spec: {%s}}", namespace, name, metadata, spec))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1, kind: Subscription, metadata: {namespace: %s, name: %s%s}, spec: {%s}}", namespace, name, metadata, spec))
 	}
 	activation := func(namespace, name, metadata string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: applicationconnector.kyma-project.io/v1, kind: EventActivation, metadata: {namespace: %s, name: %s%s}}", namespace, name, metadata))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: applicationconnector.kyma-project.io/v1, kind: EventActivation, metadata: {namespace: %s, name: %s%s}}", namespace, name, metadata))
 	}
 	autoscaler := func(name, kind, target string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {namespace: kyma-system, name: %s}, spec: {scaleTargetRef: {kind: %s, name: %s}}}", name, kind, target))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {namespace: kyma-system, name: %s}, spec: {scaleTargetRef: {kind: %s, name: %s}}}", name, kind, target))
 	}
 	job := func(name, status string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: batch/v1, kind: Job, metadata: {namespace: kyma-system, name: %s}, status: {%s}}", name, status))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: batch/v1, kind: Job, metadata: {namespace: kyma-system, name: %s}, status: {%s}}", name, status))
 	}
 	const skip, finalizer = `, labels: {eventmesh-migration.kyma-project.io/skip: "true"}`, ", finalizers: [eventactivation.finalizers.kyma-project.io]"
 	const deleting = `, deletionTimestamp: "2020-03-04T00:00:00Z", finalizers: [f]`
@@ -187,7 +188,7 @@ func TestObserveMore(t *testing.T) {
 			func(s *snapshot) any { return fmt.Sprint(s.subscriptions) }, "[{a/s2 false true} {a/s3 true false} {b/s1 false false} {kube-system/s4 true false}]",
 		},
 		{
-			"of a namespace that was left out", stored{up, subscription("a", "s1", "", "source_id: x"), object(t, `{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {eventmesh-migration.kyma-project.io/skip: "true"}}}`)},
+			"of a namespace that was left out", stored{up, subscription("a", "s1", "", "source_id: x"), manifest.Object(t, `{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {eventmesh-migration.kyma-project.io/skip: "true"}}}`)},
 			func(s *snapshot) any { return fmt.Sprint(s.subscriptions) }, "[{a/s1 true false}]",
 		},
 		{
@@ -216,7 +217,7 @@ func TestObserveMore(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"deployment", "pod", "job", "subscription", "application", "namespace", "horizontalpodautoscaler", "eventactivation"} {
-		refused := object(t, "{apiVersion: v1, kind: Error, metadata: {name: "+kind+"}}")
+		refused := manifest.Object(t, "{apiVersion: v1, kind: Error, metadata: {name: "+kind+"}}")
 		cluster := stored{
 			refused, up, service(""), application("", ""), subscription("a", "s1", "", "source_id: x"), activation("a", "s2", finalizer), autoscaler("a", "Deployment", pub),
 		}

@@ -9,32 +9,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma/eventpath"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 	"github.com/kyma-project/eventmesh-migration/test/view"
 )
-
-func object(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj := &unstructured.Unstructured{}
-	if err := obj.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return obj
-}
 
 func bus(t *testing.T, name string, replicas int, metadata string, pods ...string) busDeployment {
 	t.Helper()
 	return busDeployment{
 		ref: migration.Ref{Resource: deployments, Namespace: "kyma-system", Name: name}, pods: pods,
-		object: object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: %s, uid: u-%s%s}, spec: {replicas: %d}}", name, name, metadata, replicas)),
+		object: manifest.Object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: %s, uid: u-%s%s}, spec: {replicas: %d}}", name, name, metadata, replicas)),
 	}
 }
 
@@ -77,7 +64,7 @@ func TestDecide(t *testing.T) {
 		Kind:                 kyma.EventActivation.Kind,
 	}
 	ea := func(more string) *unstructured.Unstructured {
-		return object(t, "{apiVersion: applicationconnector.kyma-project.io/v1alpha1, kind: EventActivation, metadata: {namespace: shop, name: svc"+more+"}}")
+		return manifest.Object(t, "{apiVersion: applicationconnector.kyma-project.io/v1alpha1, kind: EventActivation, metadata: {namespace: shop, name: svc"+more+"}}")
 	}
 	for _, tc := range []struct {
 		reason string
@@ -237,7 +224,7 @@ func TestNoPods(t *testing.T) {
 	} {
 		var v view.Of
 		for _, text := range tc.objects {
-			v = append(v, object(t, text))
+			v = append(v, manifest.Object(t, text))
 		}
 		c := noPods(&migration.Change{Ref: migration.Ref{Resource: deployments, Namespace: "kyma-system", Name: "pub"}})
 		got := c.Eval(v)
@@ -247,10 +234,10 @@ func TestNoPods(t *testing.T) {
 	}
 
 	c := noPods(&migration.Change{Ref: migration.Ref{Resource: deployments, Namespace: "kyma-system", Name: "pub"}})
-	if got := c.Eval(view.Of{object(t, unseen)}); got.State != migration.Pending {
+	if got := c.Eval(view.Of{manifest.Object(t, unseen)}); got.State != migration.Pending {
 		t.Errorf("got %v", got)
 	}
-	if got := c.Eval(view.Of{object(t, two)}); got.State != migration.Failed || got.Message != "somebody scaled it up again, to 2" {
+	if got := c.Eval(view.Of{manifest.Object(t, two)}); got.State != migration.Failed || got.Message != "somebody scaled it up again, to 2" {
 		t.Errorf("once it was seen at 0, more than that is somebody's doing: %v %q", got.State, got.Message)
 	}
 }

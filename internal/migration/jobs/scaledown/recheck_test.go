@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 )
 
 // TestRecheck decides once more right before each change. It fails on the commit
@@ -23,7 +24,7 @@ func TestRecheck(t *testing.T) {
 	}
 	before := snapshot{
 		bus: []busDeployment{bus(t, pub, 2, ""), bus(t, ctl, 1, "")}, activation: kind,
-		activations: []*unstructured.Unstructured{object(t, "{kind: EventActivation, metadata: {namespace: shop, name: svc, finalizers: [eventactivation.finalizers.kyma-project.io]}}")},
+		activations: []*unstructured.Unstructured{manifest.Object(t, "{kind: EventActivation, metadata: {namespace: shop, name: svc, finalizers: [eventactivation.finalizers.kyma-project.io]}}")},
 	}
 	plan := decide(&before, New().options)
 	first, second, finalizer := &plan.Units[0].Changes[0], &plan.Units[1].Changes[0], &plan.Units[2].Changes[0]
@@ -94,7 +95,7 @@ func TestRecheck(t *testing.T) {
 // TestBasis: the patch of a Deployment says what it was decided on.
 func TestBasis(t *testing.T) {
 	plan := decide(&snapshot{bus: []busDeployment{bus(t, "d", 2, ", labels: {app: d}"), absent("e")}}, New().options)
-	want := object(t, "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: d, uid: u-d}, spec: {replicas: 2}}")
+	want := manifest.Object(t, "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-system, name: d, uid: u-d}, spec: {replicas: 2}}")
 	if diff := cmp.Diff(want, plan.Units[0].Changes[0].Object); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 )
 
 const (
@@ -22,14 +24,14 @@ func serviceOf(t *testing.T, args string) *unstructured.Unstructured {
 
 func deploymentOf(t *testing.T, containers string) *unstructured.Unstructured {
 	t.Helper()
-	return object(t, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service, generation: 2},
+	return manifest.Object(t, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kyma-integration, name: shop-event-service, generation: 2},
   spec: {replicas: 1, template: {spec: {containers: %s}}},
   status: {observedGeneration: 2, replicas: 1, updatedReplicas: 1, availableReplicas: 1}}`, containers))
 }
 
 func podOf(t *testing.T, name, metadata, args, phase string) *unstructured.Unstructured {
 	t.Helper()
-	return object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: %s%s},
+	return manifest.Object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration, name: %s%s},
   spec: {containers: [{name: istio-proxy, args: [proxy]}, {name: shop-event-service, args: [/eventservice, %q]}]}, status: {phase: %s}}`, name, metadata, args, phase))
 }
 
@@ -132,13 +134,13 @@ func TestSwitched(t *testing.T) {
 
 func TestApplicationsOf(t *testing.T) {
 	pod := func(metadata, container string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: p%s}, spec: {containers: [{name: istio-proxy}, {name: %q}]}}`, metadata, container))
+		return manifest.Object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: p%s}, spec: {containers: [{name: istio-proxy}, {name: %q}]}}`, metadata, container))
 	}
 	owner := func(kind, name string) string {
 		return fmt.Sprintf(", ownerReferences: [{apiVersion: apps/v1, kind: %s, name: %s, uid: u, controller: true}]", kind, name)
 	}
 	deployment := func(name string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s}}", name))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s}}", name))
 	}
 	for _, tc := range []struct {
 		reason string
@@ -154,7 +156,7 @@ func TestApplicationsOf(t *testing.T) {
 		{"two signs that differ count both: it may post for either", pod(", labels: {app: crm-event-service}", "shop-event-service"), []string{"crm", "shop"}},
 		{"another owner's name means nothing", pod(owner("Job", "shop-event-service-5d9c"), "x"), nil},
 		{"another pod", pod(", labels: {app: shop}", "shop"), nil},
-		{"no container at all", object(t, "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [null, 1]}}"), nil},
+		{"no container at all", manifest.Object(t, "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [null, 1]}}"), nil},
 	} {
 		if diff := cmp.Diff(tc.want, ApplicationsOf(tc.obj)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -165,7 +167,7 @@ func TestApplicationsOf(t *testing.T) {
 func TestOfEventBus(t *testing.T) {
 	const deployment = "event-bus-subscription-controller"
 	pod := func(name, metadata, container string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s%s}, spec: {containers: [{name: istio-proxy}, {name: %q}]}}`, name, metadata, container))
+		return manifest.Object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s%s}, spec: {containers: [{name: istio-proxy}, {name: %q}]}}`, name, metadata, container))
 	}
 	owner := func(kind, name string) string {
 		return fmt.Sprintf(", ownerReferences: [{apiVersion: apps/v1, kind: %s, name: %s, uid: u, controller: true}]", kind, name)
@@ -198,7 +200,7 @@ func TestOfEventBus(t *testing.T) {
 // commit before: without a label and an owner it was nobody's).
 func TestBusPods(t *testing.T) {
 	pod := func(name, more string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: subscription-controller}]}, status: {phase: %s}}`, name, more))
+		return manifest.Object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: subscription-controller}]}, status: {phase: %s}}`, name, more))
 	}
 	owned, released, ended := pod("owned", "Running"), pod("released", "Running"), pod("ended", "Succeeded")
 	var got []string

@@ -5,22 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
-)
 
-func object(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj := &unstructured.Unstructured{}
-	if err := obj.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return obj
-}
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
+)
 
 func TestMeshSources(t *testing.T) {
 	cases := map[string]struct {
@@ -83,7 +70,7 @@ func TestMeshSources(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, MeshSources(object(t, tc.manifest))); diff != "" {
+			if diff := cmp.Diff(tc.want, MeshSources(manifest.Object(t, tc.manifest))); diff != "" {
 				t.Errorf("%s\nMeshSources(): -want +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -93,7 +80,7 @@ func TestMeshSources(t *testing.T) {
 // TestPosters holds that a report names the same workload, whatever order they
 // come in, and the Deployment rather than a Pod of it.
 func TestPosters(t *testing.T) {
-	posts := object(t, `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration}, spec: {containers: [{args: ["--eventMeshURL=http://shop.kyma-integration"]}]}}`)
+	posts := manifest.Object(t, `{apiVersion: v1, kind: Pod, metadata: {namespace: kyma-integration}, spec: {containers: [{args: ["--eventMeshURL=http://shop.kyma-integration"]}]}}`)
 	names := []string{"Pod kyma-integration/a", "Deployment kyma-integration/c", "Deployment kyma-integration/b", "Pod kyma-integration/d"}
 	for range 2 {
 		posters := Posters{}

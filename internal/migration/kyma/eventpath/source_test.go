@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-project/eventmesh-migration/test/manifest"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 
 func TestTakesEvents(t *testing.T) {
 	made := func(kind, metadata, spec, status string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf("{apiVersion: g/v1, kind: %s, metadata: {namespace: kyma-integration, name: shop, uid: u%s}, spec: {%s}, status: {%s}}", kind, metadata, spec, status))
+		return manifest.Object(t, fmt.Sprintf("{apiVersion: g/v1, kind: %s, metadata: {namespace: kyma-integration, name: shop, uid: u%s}, spec: {%s}, status: {%s}}", kind, metadata, spec, status))
 	}
 	httpSource := func(metadata, status string) *unstructured.Unstructured {
 		return made("HTTPSource", metadata, "source: shop", status)
@@ -87,7 +89,7 @@ func TestBrings(t *testing.T) {
 		channel = "{apiVersion: messaging.knative.dev/v1alpha1, kind: Channel, name: shop}"
 	)
 	link := func(channel, subscriber, more string) *unstructured.Unstructured {
-		return object(t, fmt.Sprintf(`{apiVersion: messaging.knative.dev/v1alpha1, kind: Subscription, metadata: {namespace: kyma-integration, name: link%s},
+		return manifest.Object(t, fmt.Sprintf(`{apiVersion: messaging.knative.dev/v1alpha1, kind: Subscription, metadata: {namespace: kyma-integration, name: link%s},
   spec: {channel: %s, subscriber: %s}, status: {%s}}`, more, channel, subscriber, ready))
 	}
 	to := func(subscriber string) []*unstructured.Unstructured {
@@ -99,7 +101,7 @@ func TestBrings(t *testing.T) {
 	right := to("{uri: 'http://default-broker.sales'}")
 	stale := to("{uri: 'http://default-broker.sales'}")
 	stale[0].Object["status"] = map[string]any{}
-	broker := object(t, "{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {namespace: sales, name: default}, status: {address: {url: 'http://broker-ingress.knative-eventing.svc.cluster.local/sales/default'}}}")
+	broker := manifest.Object(t, "{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {namespace: sales, name: default}, status: {address: {url: 'http://broker-ingress.knative-eventing.svc.cluster.local/sales/default'}}}")
 	elsewhere := func(to string) string {
 		return "link-elsewhere: " + self + "brings the events of shop to " + to + ", not to the Broker of namespace sales"
 	}
@@ -163,7 +165,7 @@ func TestLinkOf(t *testing.T) {
 		"{broker-namespace: sales}":                         false,
 		"null":                                              false,
 	} {
-		source, namespace, ok := LinkOf(object(t, "{apiVersion: m/v1, kind: Subscription, metadata: {name: l, labels: "+labels+"}}"))
+		source, namespace, ok := LinkOf(manifest.Object(t, "{apiVersion: m/v1, kind: Subscription, metadata: {name: l, labels: "+labels+"}}"))
 		if ok != want || ok && (source != "shop" || namespace != "sales") {
 			t.Errorf("%s: %q, %q, %t", labels, source, namespace, ok)
 		}
