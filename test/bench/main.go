@@ -261,7 +261,7 @@ func (b *bench) watched(ctx context.Context, n int) error {
 		return err
 	}
 	began := time.Now()
-	report, usage, err := b.run(ctx)
+	report, usage, err := b.run(ctx, "httpsource-sync")
 	exited := time.Now()
 	if err != nil {
 		return err
@@ -340,7 +340,7 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 			return err
 		}
 		began := time.Now()
-		report, usage, err := b.run(ctx)
+		report, usage, err := b.run(ctx, "httpsource-sync")
 		took := time.Since(began)
 		if err != nil {
 			return err
@@ -368,13 +368,14 @@ func (b *bench) nothingToDo(ctx context.Context, n int) error {
 	return nil
 }
 
-func (b *bench) run(ctx context.Context) (*migration.Report, measure.Usage, error) {
-	cmd := exec.CommandContext(ctx, b.binaries["httpsource-sync"], "--kubeconfig", b.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn")
+// run runs a job, and reads its report.
+func (b *bench) run(ctx context.Context, job string, args ...string) (*migration.Report, measure.Usage, error) {
+	cmd := exec.CommandContext(ctx, b.binaries[job], append([]string{"--kubeconfig", b.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn"}, args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	usage, err := measure.Run(cmd)
 	if err != nil {
-		return nil, usage, fmt.Errorf("httpsource-sync: %w", err)
+		return nil, usage, fmt.Errorf("%s: %w", job, err)
 	}
 	report := &migration.Report{}
 	if err := json.Unmarshal(out.Bytes(), report); err != nil {

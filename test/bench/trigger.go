@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"time"
 
@@ -352,7 +349,7 @@ func (s *subscriptions) whole(ctx context.Context) error {
 				return err
 			}
 		}
-		report, usage, err := s.program(ctx)
+		report, usage, err := s.run(ctx, "trigger-sync")
 		if err != nil {
 			return err
 		}
@@ -421,7 +418,7 @@ func (s *subscriptions) toTheEnd(ctx context.Context, n, pairs int) error {
 		if err := fresh(); err != nil {
 			return 0, err
 		}
-		report, usage, err = s.program(ctx, "--observe-publishers", "0s")
+		report, usage, err = s.run(ctx, "trigger-sync", "--observe-publishers", "0s")
 		if err == nil && report.Result != migration.Succeeded {
 			err = fmt.Errorf("trigger-sync ended with %s: %s: %v", report.Result, report.Message, report.Findings[:min(3, len(report.Findings))])
 		}
@@ -487,20 +484,4 @@ func (s *subscriptions) deletions(ctx context.Context, creations []*unstructured
 		})
 	}
 	return work.Wait()
-}
-
-// program runs trigger-sync with args.
-func (s *subscriptions) program(ctx context.Context, args ...string) (*migration.Report, measure.Usage, error) {
-	cmd := exec.CommandContext(ctx, s.binaries["trigger-sync"], append([]string{"--kubeconfig", s.cluster.Kubeconfig, "--output", "json", "--log-format", "json", "--log-level", "warn"}, args...)...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	usage, err := measure.Run(cmd)
-	if err != nil {
-		return nil, usage, fmt.Errorf("trigger-sync: %w", err)
-	}
-	report := &migration.Report{}
-	if err := json.Unmarshal(out.Bytes(), report); err != nil {
-		return nil, usage, fmt.Errorf("cannot read the report: %w", err)
-	}
-	return report, usage, nil
 }

@@ -62,10 +62,7 @@ func TestPodsAreReadAFewTimes(t *testing.T) {
 	const fresh = 2 * time.Second
 	read := func(command string, want migration.Result, atMost int) {
 		t.Helper()
-		proxy, err := faultproxy.Start(p.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		proxy, kubeconfig := p.proxied(t)
 		defer proxy.Close()
 		proxy.Use(func(ctx context.Context, _ faultproxy.Request, next faultproxy.Next) (*http.Response, error) {
 			select {
@@ -74,10 +71,6 @@ func TestPodsAreReadAFewTimes(t *testing.T) {
 			}
 			return next()
 		})
-		kubeconfig, err := proxy.Kubeconfig(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
 		program := process.Build(t, "./cmd/trigger-sync")
 		began := time.Now()
 		r, code := suite.Run(t, process.Program{Binary: program, Limit: p.patience, Args: []string{

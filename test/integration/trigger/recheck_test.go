@@ -123,9 +123,8 @@ func TestSwitchRevertedDuringWait(t *testing.T) {
 	}
 }
 
-// TestStoppedAfterTheGuard: a run is told to stop when it has made the first change of a deletion, before which it had asked whether
-// the deletion may be made, and that change is in the journal as done. Then events take the former path again: before the next run makes
-// its plan, or after that.
+// TestStoppedAfterTheGuard: SIGTERM ends a run between the first change of a deletion and the others. The job was asked before that
+// change, and the journal has it as done. Then events take the former path again: before the next run makes its plan, or after that.
 func TestStoppedAfterTheGuard(t *testing.T) {
 	for _, after := range []string{"BeforeThePlan", "AfterThePlan"} {
 		t.Run(after, func(t *testing.T) {
