@@ -52,7 +52,7 @@ func run(ctx context.Context, write bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	var sizes []string
 	var faults []error
 	before, err := read()
