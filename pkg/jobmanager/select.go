@@ -132,7 +132,15 @@ type JobNeed struct {
 	Err     error
 }
 
-// Needs asks every job whether it is needed now, all side by side. If this account may not read
+// Jobs are asked few at a time, because each holds the lists that its plan is made of. One that
+// takes longer than slotTime, far more than 20,000 Applications take, holds its place no longer:
+// an API that hangs for one job never keeps the others from being asked.
+const (
+	askedAtOnce = 2
+	slotTime    = 30 * time.Second
+)
+
+// Needs asks every job whether it is needed now, two at a time. If this account may not read
 // the state of earlier runs, the result is that of the plans alone, and the error says so.
 func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 	r := m.begin("needs", m.components, false)
@@ -146,8 +154,14 @@ func (m *Manager) Needs(ctx context.Context) ([]JobNeed, error) {
 	defer m.lease.leave()
 	out := make([]JobNeed, len(m.jobs))
 	var all sync.WaitGroup
+	slots := make(chan struct{}, askedAtOnce)
 	for i, job := range m.jobs {
+		slots <- struct{}{}
+		free := sync.OnceFunc(func() { <-slots })
+		late := time.AfterFunc(slotTime, free)
 		all.Go(func() {
+			defer free()
+			defer late.Stop()
 			defer func() {
 				if p := recover(); p != nil {
 					out[i].Err = &panicError{value: p, stack: debug.Stack()}
