@@ -296,6 +296,15 @@ verify: ## Fail if "make fmt" would change anything
 	if ! { diff -r api $$copy/api && diff -r $(CRDS) $$copy/crds; }; then echo "not generated from api/ as it is now (make charts)"; exit 1; fi
 	go vet ./...
 
+# Without the base, or in a clone without history, only the last commit is looked at.
+BASE ?= origin/main
+.PHONY: commits
+commits: ## Fail if the subject of a commit since BASE is not "dir: verb what" with at most 72 characters
+	@base=$$(git rev-parse -q --verify "$(BASE)^{commit}" || true); \
+	range=$${base:+$$base..}HEAD; [[ -n "$$base" && "$$base" != "$$(git rev-parse HEAD)" ]] || range="-1 HEAD"; \
+	git log --no-merges --format='%h %s' $$range | awk '{subject = substr($$0, length($$1) + 2)} \
+	  length(subject) > 72 || subject !~ /^[^ :]+(, [^ :]+)*: [a-z]/ {print "commit " $$1 ": want \"dir: verb what\" with at most 72 characters (git commit --amend): " subject; bad = 1} END {exit bad}'
+
 .PHONY: clean
 clean: ## Remove bin/ and the cached control plane
 	rm -rf bin

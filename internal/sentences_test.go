@@ -189,7 +189,7 @@ func forOperators(file string) bool {
 	switch file {
 	case "README.md", "CONTRIBUTING.md", "SECURITY.md":
 		return true
-	case "docs/architecture.md", "docs/migration/domain.md", "docs/measurements.md":
+	case "docs/architecture.md", "docs/migration/domain.md", "docs/measurements.md", "docs/testing.md", "docs/packages.md":
 		return false
 	}
 	dir, name := path.Split(file)

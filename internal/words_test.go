@@ -18,7 +18,7 @@ import (
 )
 
 // banned are words that a reader of another first language does not understand at once, or that hide which of several
-// things is meant. Each has the word to use instead. CONTRIBUTING.md has the table for people. The patterns are read
+// things is meant. Each has the word to use instead. docs/glossary.md has the table for people. The patterns are read
 // without regard to case, and a space stands for any white space, the end of a line included.
 var banned = compile([]struct{ pattern, say string }{
 	{`mend(s|ed|ing)?`, "fix"},
@@ -174,7 +174,7 @@ func (r repository) wording() ([]hit, error) {
 	return all, nil
 }
 
-// withoutTable blanks the table of CONTRIBUTING.md that names the words to avoid.
+// withoutTable blanks the table of docs/glossary.md that names the words to avoid.
 func withoutTable(document string) string {
 	before, section, _ := strings.Cut(document, "\n## Words\n")
 	if section == "" {
@@ -292,9 +292,9 @@ func TestWordsCatch(t *testing.T) {
 		{reason: "code that no reader of the project sees", file: "examples/a/a.go", text: "package a\n\n// touch\n"},
 		{reason: "a document", file: "docs/migration/domain.md", text: "# A\n\nIt brings them\nback.\n", want: []string{`docs/migration/domain.md:3: "brings them back": say restore`}},
 		{
-			reason: "the table of the words to avoid, and no other table", file: "CONTRIBUTING.md",
+			reason: "the table of the words to avoid, and no other table", file: "docs/glossary.md",
 			text: "# A\n\n## Words\n\nMend.\n\n| fix | mend |\n\n## B\n\n| mend |\n",
-			want: []string{`CONTRIBUTING.md:5: "mend": say fix`, `CONTRIBUTING.md:11: "mend": say fix`},
+			want: []string{`docs/glossary.md:5: "mend": say fix`, `docs/glossary.md:11: "mend": say fix`},
 		},
 		{reason: "decisions are as they were decided", file: "docs/decisions/0001-libraries.md", text: "It brings it back.\n"},
 		{reason: "the help of make", file: "Makefile", text: "a: ## Settle it\n", want: []string{`Makefile:1: "settle": say end, become stable`}},

@@ -4,7 +4,8 @@
 //   - templates/_access.tpl from the table of each of these jobs, internal/migration/jobs/*/access.go;
 //   - values.schema.json, and the table of values in a chart's README.md, from its values.yaml;
 //   - the tables of jobs in the documentation, from internal/migration/registry;
-//   - the tables of exit codes in the documentation, and those in _jobs.tpl, from pkg/migration.
+//   - the tables of exit codes in the documentation, and those in _jobs.tpl, from pkg/migration;
+//   - docs/packages.md from the comments of the packages.
 //
 // With -check it writes nothing, and fails if anything would change.
 package main
@@ -97,6 +98,7 @@ func run(check bool) error {
 		update(check, "docs/architecture.md", func(old []byte) ([]byte, error) {
 			return between(old, beginExitCodes, endExitCodes, exitCodesTable("migration/"))
 		}),
+		update(check, "docs/packages.md", func([]byte) ([]byte, error) { return packagesDocument(".") }),
 		update(check, "docs/migration/laptop-role.yaml", func([]byte) ([]byte, error) { return laptop, nil }),
 		update(check, "docs/migration/eventmesh-migrate.md", func(old []byte) ([]byte, error) { return between(old, beginJobs, endJobs, hooksTable(all)) }),
 	)
