@@ -3,7 +3,7 @@
 #   make build image-files && docker build --build-arg CMD=httpsource-sync -t httpsource-sync .
 #
 # The binaries are static and come from the Go toolchain of whoever builds, so there
-# is no stage that compiles and no base image to pull: docs/decisions/0601-*.md.
+# is no stage that compiles and no base image to pull: docs/decisions/1101-*.md.
 FROM scratch
 
 ARG CMD

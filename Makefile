@@ -52,7 +52,7 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 # These tests only start programs. Three of all packages run at once: one alone keeps two processors busy for three
 # quarters of its time. Of the short ones two run at once: these here have mostly ended then. The programs have the race detector
 # where they are the subject; the tests, whose stand-ins and snapshots would take a third of the time with it, do not: those have
-# tests of their own (decisions 0961 and 1381). They run beside the others, the longest first. Vet is in make verify.
+# tests of their own (decision 0002). They run beside the others, the longest first. Vet is in make verify.
 # Those of release compress, which takes ten times as long with it.
 # build/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
 # takes up to ten times as long with the race detector.
@@ -263,7 +263,7 @@ lint: ## Lint, with the version pinned in tools/go.mod
 	for dir in examples/installer test/kubernetes/build test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
 # Only what the programs and the example call is checked, not what a tool or a test imports. CI may not reach the database:
-# docs/decisions/0615-a-vulnerability-check-without-a-network.md.
+# docs/decisions/0001-libraries.md.
 VULNDB ?= https://vuln.go.dev
 PROGRAMS ?= ./cmd/...
 .PHONY: vuln

@@ -543,7 +543,7 @@ func usesOf(file *ast.File) []string {
 }
 
 // TestScannersFindOnlyTheProductsModules: what is archived, or has known vulnerabilities, and is needed by tests alone, is in
-// a module of the tests (docs/decisions/0614-nats-streaming-is-a-module-of-its-own.md). nats-server is delivered (decision 1002). Fails on the commit before: go.mod had
+// a module of the tests (docs/decisions/0001-libraries.md). nats-server is delivered (decision 1215). Fails on the commit before: go.mod had
 // all of NATS Streaming.
 func TestScannersFindOnlyTheProductsModules(t *testing.T) {
 	for _, name := range []string{"go.mod", "go.sum"} {

@@ -39,6 +39,7 @@ var (
 	numberedHeading = regexp.MustCompile(`^(\d+(?:\.\d+)*) `)
 	linkInText      = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	anchorElement   = reference{"<a id=", regexp.MustCompile(`<a id="([^"]+)">`)}
+	decisionRow     = reference{"| [", regexp.MustCompile(`^\| \[(\d{4})\]\(([^)]+)\) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$`)}
 )
 
 // reference is a pattern, and what each text of it has in it: a line without that is passed over a hundred times as fast.
@@ -269,6 +270,32 @@ func (r repository) hasDecision(number string) bool {
 	return false
 }
 
+// unlisted are the decisions that their index does not list with the number, title and status in their first two lines,
+// and the rows of the index without a decision.
+func (r repository) unlisted() []string {
+	const dir, index = "docs/decisions", "docs/decisions/README.md"
+	begins := map[string]string{}
+	for line := range strings.Lines(r[index]) {
+		for _, match := range decisionRow.in(strings.TrimSpace(line)) {
+			begins[path.Join(dir, match[2])] = fmt.Sprintf("# %s %s\nStatus: %s\n", match[1], match[3], match[4])
+		}
+	}
+	var all []string
+	for _, file := range slices.Sorted(maps.Keys(r)) {
+		if path.Dir(file) != dir || file == index || r[file] == "" {
+			continue // "" is deleted, and not committed yet
+		}
+		if begin := begins[file]; begin == "" || !strings.HasPrefix(r[file], begin) {
+			all = append(all, file+": "+index+" does not list it with its title and status")
+		}
+		delete(begins, file)
+	}
+	for _, file := range slices.Sorted(maps.Keys(begins)) {
+		all = append(all, index+": no decision "+file)
+	}
+	return all
+}
+
 // unseen are the pictures that no document shows.
 func (r repository) unseen() []string {
 	shown := map[string]bool{}
@@ -290,10 +317,10 @@ func (r repository) unseen() []string {
 
 // TestReferences: a reader who follows a reference finds what it names. It holds for documents, anchors, relative links,
 // sections of docs/migration/domain.md and decisions, in every file of the repository, and for tests that documents name. Each picture is
-// in a document.
+// in a document, and each decision in the index of decisions.
 func TestReferences(t *testing.T) {
 	r := checkout(t)
-	for _, reference := range append(r.broken(), r.unseen()...) {
+	for _, reference := range slices.Concat(r.broken(), r.unseen(), r.unlisted()) {
 		t.Error(reference)
 	}
 }
@@ -384,5 +411,20 @@ func TestReferencesCatch(t *testing.T) {
 	r := repository{"docs/a.png": "", "docs/b.png": "", "docs/a.md": "![a](a.png)\n", "README.md": "![b](b.png)\n"}
 	if diff := cmp.Diff([]string{"docs/b.png: no document shows this picture"}, r.unseen()); diff != "" {
 		t.Errorf("a picture that is linked, and one of another directory (-want +got):\n%s", diff)
+	}
+	const row = "| [0001](0001-one.md) | One | accepted | x |\n"
+	for _, tc := range []struct {
+		reason, index, decision string
+		want                    []string
+	}{
+		{reason: "listed as it is", index: row, decision: "# 0001 One\nStatus: accepted\n"},
+		{reason: "another status", index: row, decision: "# 0001 One\nStatus: accepted, replaces 0002\n", want: []string{"docs/decisions/0001-one.md: docs/decisions/README.md does not list it with its title and status"}},
+		{reason: "not listed", decision: "# 0001 One\nStatus: accepted\n", want: []string{"docs/decisions/0001-one.md: docs/decisions/README.md does not list it with its title and status"}},
+		{reason: "a row without a decision", index: row, want: []string{"docs/decisions/README.md: no decision docs/decisions/0001-one.md"}},
+	} {
+		r := repository{"docs/decisions/README.md": tc.index, "docs/decisions/0001-one.md": tc.decision}
+		if diff := cmp.Diff(tc.want, r.unlisted()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
 	}
 }

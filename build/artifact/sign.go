@@ -27,7 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// The classic format of cosign: docs/decisions/1102-signatures-are-those-of-cosign.md.
+// The classic format of cosign: docs/decisions/1101-images-releases-and-signatures.md.
 const (
 	mediaTypeSignature  = "application/vnd.dev.cosign.simplesigning.v1+json"
 	annotationSignature = "dev.cosignproject.cosign/signature"

@@ -1,6 +1,6 @@
 // Command sizes holds how large the programs are. It fails if one has 50 MB, if one is 5 % larger than build/sizes/sizes.txt says, and if one
 // calls methods by names that are known at run time only: the linker then keeps each exported method of each type of Kubernetes, which
-// is 10 MB, and templates do so (docs/decisions/1421-no-program-calls-methods-by-name.md).
+// is 10 MB, and templates do so (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 //
 //	go run ./build/sizes          compares
 //	go run ./build/sizes -write   writes sizes.txt

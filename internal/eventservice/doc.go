@@ -3,7 +3,7 @@
 // the Application's HTTPSource adapter as a CloudEvent 1.0.
 //
 // The routes, checks, limits and error bodies are those of the event-service it
-// replaces (docs/migration/domain.md §3); where that one was wrong, docs/decisions/08xx say
+// replaces (docs/migration/domain.md §3); where that one was wrong, decisions 0801 and 0804 say
 // what is done instead, and why.
 //
 //	POST /{application}/v1/events             one event: event-type, event-type-version, event-id, event-time, data

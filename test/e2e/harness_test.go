@@ -250,7 +250,7 @@ func (u *upgrade) load(t *testing.T) {
 		service := standin.AppService{ID: app + "-orders", Name: "orders", Events: true}
 		objects := []*unstructured.Unstructured{standin.ApplicationWith(app, service), u.eventService(app, false)}
 		if u.helm.Major == 2 {
-			// Without it the job would leave the HTTPSource to application-operator (docs/decisions/0103).
+			// Without it the job would leave the HTTPSource to application-operator (docs/decisions/0101).
 			objects = append(objects, standin.TillerRelease(app, standin.IntegrationNamespace, 1, "DEPLOYED", standin.ApplicationManifest(app, true)))
 		}
 		if err := standin.Load(ctx, u.Config(), objects...); err != nil {
@@ -538,7 +538,7 @@ func (u *upgrade) helmUpgradeWithin(t *testing.T, timeout time.Duration, compone
 	}
 	if component == "event-bus" && u.helm.Major >= 4 {
 		// Helm 4 applies on the server, which holds the replicas against it once the
-		// scale-down has set them (docs/decisions/0606).
+		// scale-down has set them (docs/decisions/0501).
 		args = append(args, "--force-conflicts")
 	}
 	began := time.Now()

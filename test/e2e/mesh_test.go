@@ -88,7 +88,7 @@ func (m *mesh) answer(path string, with func(n int, w http.ResponseWriter)) {
 }
 
 // known waits until the dispatcher has every Trigger. Knative says before that they are ready: what is published meanwhile is accepted, and
-// does not come (docs/decisions/1202-ready-triggers-are-probed.md).
+// does not come (docs/decisions/1201-the-mesh.md).
 func (m *mesh) known(t *testing.T, subscribers map[string]string) {
 	t.Helper()
 	poll.Until(t, time.Minute, "an event comes to every Trigger", func(ctx context.Context) error {
@@ -111,7 +111,7 @@ func (m *mesh) known(t *testing.T, subscribers map[string]string) {
 const knativeNamespace = "knative-eventing"
 
 // meshIsSynchronous: with Channels in memory, an event that the Broker has accepted was delivered to every Trigger. What ends the backend
-// EventMesh without loss rests on this (docs/decisions/1201-the-mesh-is-synchronous.md).
+// EventMesh without loss rests on this (docs/decisions/1201-the-mesh.md).
 func meshIsSynchronous(t *testing.T) {
 	m := &mesh{cluster: knative(t)}
 	ctx := t.Context()

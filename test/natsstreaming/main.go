@@ -11,7 +11,7 @@
 //	DELETE /CHANNEL/DURABLE                                end the subscription, and with ?keep=true leave the durable one to come back to
 //
 // This directory is a module of its own, so that NATS Streaming and the old NATS server that it is made of stay out of the
-// product's: docs/decisions/0614-nats-streaming-is-a-module-of-its-own.md.
+// product's: docs/decisions/0001-libraries.md.
 package main
 
 import (

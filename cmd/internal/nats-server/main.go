@@ -5,7 +5,7 @@
 //
 // It is what the image nats-server runs. JetStream does not lock its directory. After kubectl delete pod --force, the new pod of a
 // StatefulSet starts while the process of the old one still runs on the same node. Then both write to one volume, and events that
-// publishers were told are accepted are lost: docs/decisions/1215-a-volume-of-nats-has-one-process.md.
+// publishers were told are accepted are lost: docs/decisions/1215-nats-servers-and-their-volumes.md.
 //
 // It is here, and not beside the other programs, because it has no flags, messages and documents of ours.
 package main

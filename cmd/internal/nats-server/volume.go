@@ -30,7 +30,7 @@ const (
 
 // volume keeps a part of the volume free. JetStream counts the bytes of events, and not those of its files: it can hold nearly twice as much
 // on the disk. When the disk is full it can delete nothing any more, and does not recover. So events are refused while there is
-// still room to delete: docs/decisions/1362-a-full-volume-refuses-events.md.
+// still room to delete: docs/decisions/1362-the-space-of-nats.md.
 type volume struct {
 	dir string
 	// size is what the volume was asked to have; 0 if that is unknown. A volume that is a directory of a larger disk has the room of that.

@@ -23,7 +23,7 @@ const (
 	// InstanceLabel has the prefix: several operators may share a namespace.
 	InstanceLabel = "eventing.kyma-project.io/instance"
 	// PodInstanceLabel has the prefix, too. Selectors of pods have it, which cannot change, so it is on pods. Nothing else has it any more: a tool for
-	// deployments takes what has this label and no owner as its own, and deletes it (docs/decisions/1351-no-label-of-ours-is-a-claim.md).
+	// deployments takes what has this label and no owner as its own, and deletes it (docs/decisions/1004-how-the-eventing-operator-acts.md).
 	PodInstanceLabel = "app.kubernetes.io/instance"
 	// BackendLabel is on the pods of the publisher: the backend that they send to.
 	BackendLabel = "eventing.kyma-project.io/backend"

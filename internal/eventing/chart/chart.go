@@ -1,6 +1,6 @@
 // Package chart renders a Helm chart without Helm, with the functions of Helm that give the same result each time. A test compares
 // each result with that of the real Helm. Helm's own engine makes the operator larger than its limit
-// (docs/decisions/1001-charts-are-rendered-without-helm.md).
+// (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 package chart
 
 import (

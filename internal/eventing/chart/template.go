@@ -20,7 +20,7 @@ const deepest = 1000
 // templates are all that can be included, by name.
 //
 // What executes them is text/template without calls of methods: with those, whose names are known at run time only, the linker keeps
-// each exported method of each type of Kubernetes (docs/decisions/1001-charts-are-rendered-without-helm.md).
+// each exported method of each type of Kubernetes (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 type templates map[string]*parse.Tree
 
 // add parses a file, and what it defines.

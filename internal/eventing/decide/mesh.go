@@ -19,7 +19,7 @@ const (
 	leftAnnotation = "eventing.kyma-project.io/left-at"
 	// kindAnnotation is in the status of a Broker: the kind of its Channels.
 	kindAnnotation = "knative.dev/channelKind"
-	// synchronous is the kind with which an accepted event was delivered: docs/decisions/1201-the-mesh-is-synchronous.md.
+	// synchronous is the kind with which an accepted event was delivered: docs/decisions/1201-the-mesh.md.
 	synchronous = "InMemoryChannel"
 )
 

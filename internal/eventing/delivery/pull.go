@@ -44,7 +44,7 @@ type Source struct {
 
 // pull asks NATS for the messages of a consumer, again and again, and passes them on one after the other.
 //
-// It does the work of Consume of package jetstream, which can forget to ask (docs/decisions/1023). Here, the request and the count of what
+// It does the work of Consume of package jetstream, which can forget to ask (docs/decisions/1021). Here, the request and the count of what
 // NATS was asked for are one step under one lock.
 type pull struct {
 	source Source

@@ -9,7 +9,7 @@
 // Knative may say of a Trigger that it is ready while it thinks of a former Broker of the same name. So a Trigger carries the UID of the Broker
 // that it was created for, and is created again for another one.
 //
-// Knative says that a Trigger is ready before its Channel delivers to it (docs/decisions/1202-ready-triggers-are-probed.md). So the controller
+// Knative says that a Trigger is ready before its Channel delivers to it (docs/decisions/1201-the-mesh.md). So the controller
 // posts probes through the Broker until one has come through the Trigger. The filters let the same probe through all Triggers, each of which has
 // its own name in the URI of its subscriber. A probe goes to no sink.
 //

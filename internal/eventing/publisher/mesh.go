@@ -20,7 +20,7 @@ import (
 
 const (
 	// MeshTimeout is how long the mesh has for an event: it asks each sink three times, and waits 12 seconds for each answer
-	// (docs/decisions/1201-the-mesh-is-synchronous.md).
+	// (docs/decisions/1201-the-mesh.md).
 	MeshTimeout = 40 * time.Second
 	// shareOfType is the part of the slots that events of one type may have. The mesh answers when all sinks have: without a bound, one slow
 	// sink would keep everybody else out.

@@ -17,7 +17,7 @@ type Holder struct {
 
 // Holders are the Subscriptions for which events wait, of one subject if that is not empty, those with the most bytes first. counts are the events of
 // each subject, and sizes how large one of them is, for some. NATS counts the bytes of all events together, and
-// not those of one consumer: docs/decisions/1365-what-the-status-says-of-refused-events.md.
+// not those of one consumer: docs/decisions/1362-the-space-of-nats.md.
 func Holders(of jetstream.StreamState, consumers []*jetstream.ConsumerInfo, subject string, counts, sizes map[string]uint64) (all []Holder) {
 	events, bytes, known := of.Msgs, of.Bytes, uint64(0)
 	for subject, size := range sizes {

@@ -12,7 +12,7 @@ import (
 )
 
 // Purge deletes from the stream what no consumer has to get. NATS does that itself when a consumer is deleted or gets other filters, but
-// exactly only if that spans fewer than 100,000 sequences, and on one server it does not look again: docs/decisions/1361-what-a-subscription-leaves-is-purged.md.
+// exactly only if that spans fewer than 100,000 sequences, and on one server it does not look again: docs/decisions/1021-delivery-and-consumers.md.
 type Purge struct {
 	// Removed are filters that a consumer had and has no more.
 	Removed []string

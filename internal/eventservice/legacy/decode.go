@@ -160,7 +160,7 @@ func (p *publishRequestV2) scan(body []byte) bool {
 }
 
 // DecodeV2 checks a body as 1.10 did, in its order, and makes a CloudEvent 1.0 of
-// it (decision 0802).
+// it (decision 0801).
 func DecodeV2(body []byte) (*cloudevent.Event, *Problem) {
 	var req publishRequestV2
 	if !req.scan(body) {
@@ -213,7 +213,7 @@ func text(raw json.RawMessage) string {
 //
 // A datacontenttype of CloudEvents' own formats must not: to the receiver it says
 // that the body is a whole event, or several, and that their attributes count
-// instead of those in the header (decision 0811). 1.10 ignored all of them.
+// instead of those in the header (decision 0801). 1.10 ignored all of them.
 func MediaType(said string) (contentType string, isJSON bool) {
 	if said == "" || !cloudevent.HeaderValue(said) || strings.Contains(strings.ToLower(said), "application/cloudevents") {
 		return "", true

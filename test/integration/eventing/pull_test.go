@@ -20,7 +20,7 @@ import (
 )
 
 // TestNoPauses: events that are in the stream arrive one after the other without a pause, however few may be in flight, and however busy
-// the machine is: threads that only compute make any other thread wait, anywhere. See docs/decisions/1023.
+// the machine is: threads that only compute make any other thread wait, anywhere. See docs/decisions/1021.
 func TestNoPauses(t *testing.T) {
 	// Two missing heartbeats of 15 s let each client ask again. Half of that is much more than a busy machine needs for one event.
 	const longest = 15 * time.Second

@@ -1,5 +1,5 @@
 // Kubernetes 1.16.15, at the versions of modules that it was released with, but for those two that Go 1.26 needs newer:
-// golang.org/x/sys and github.com/modern-go/reflect2. See ../../../docs/decisions/0951.
+// golang.org/x/sys and github.com/modern-go/reflect2. See ../../../docs/decisions/0002.
 module github.com/kyma-project/eventmesh-migration/test/kubernetes/build
 
 go 1.26.0

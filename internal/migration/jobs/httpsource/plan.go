@@ -139,7 +139,7 @@ func skipped(ref, source migration.Ref, app application) migration.Finding {
 // One that is controlled by an HTTPSource of the name, although there is none,
 // is left over from an earlier one and about to be garbage-collected: it is no
 // obstacle, since the controller makes a new one when it goes
-// (docs/decisions/0104).
+// (docs/decisions/0101).
 func (s *snapshot) foreign(app application, o options) []migration.Finding {
 	var findings []migration.Finding
 	for _, child := range []struct {
@@ -253,7 +253,7 @@ const (
 )
 
 // helm2Allows says whether creating the HTTPSource of an Application leaves its
-// Helm 2 release upgradable, and reports it if not (docs/decisions/0103).
+// Helm 2 release upgradable, and reports it if not (docs/decisions/0101).
 func (d *decision) helm2Allows(app application) bool {
 	t := d.tiller
 	if t == nil || t.denied || !t.inUse {
