@@ -132,7 +132,7 @@ func (o *Decision) wrongFor(kind string) time.Duration {
 	return 0
 }
 
-// decide is a pure function of the world.
+// Decide is a pure function of the world.
 func (d *Rules) Decide(w *World) *Decision {
 	e := w.Eventing
 	o := &Decision{world: w, Conditions: slices.Clone(e.Status.Conditions), Active: e.Status.ActiveBackend}
