@@ -12,10 +12,11 @@ GOVULNCHECK := go tool -modfile=$(CURDIR)/tools/go.mod govulncheck
 # The definitions of our own kinds, and the copying of their types, from the types in api/.
 CRDS := charts/eventing-manager/crds
 CONTROLLER_GEN := go tool -modfile=$(CURDIR)/tools/api/go.mod controller-gen object crd:crdVersions=v1 paths=./api/...
-# Three packages at once: each integration test package starts a control plane of its own, and mostly waits, for leases of
-# killed runs to expire.
+# Three packages at once: each integration test package starts a control plane of its own, and
+# mostly waits, for leases of killed runs to expire.
 GOTEST := go test -race -p 3
-# The race detector makes a schedule take six times as long: with it, a tenth of them is played. The demo does without it.
+# The race detector makes a schedule take six times as long: with it, a tenth of them is played. The
+# demo does without it.
 MODEL := go test -count 1
 
 ##@ First steps
@@ -34,9 +35,11 @@ help: ## Show this help
 	@echo 'EVENTMESH_TEST_KUBERNETES=1.16: the control plane is Kubernetes 1.16, on which Kyma 1.10 ran.'
 
 .PHONY: test
-# A tenth less time, for more memory of API servers and tests. The programs under test do not get it.
+# A tenth less time, for more memory of API servers and tests. The programs under test do not get
+# it.
 test: export GOGC ?= 200
-# A race binary sleeps for a second at its end, in case that a race is just being reported: that is a minute in all.
+# A race binary sleeps for a second at its end, in case that a race is just being reported: that is
+# a minute in all.
 test: export GORACE ?= atexit_sleep_ms=0
 test: cc cluster ## All tests, with the race detector: unit, and integration on a real API server
 	go test -C test/kubernetes/build ./...
@@ -49,13 +52,14 @@ test: cc cluster ## All tests, with the race detector: unit, and integration on 
 	wait $$processes || status=$$?; exit $$status
 	$(MODEL) -timeout 10m -run "^(TestModelSchedules|TestLimitsAreNoPermissions|TestMarksOfAFullJournal|TestKilledBetweenParts|TestDemo)$$" ./test/model ./test/demo
 
-# These tests only start programs. Three of all packages run at once: one alone keeps two processors busy for three
-# quarters of its time. Of the short ones two run at once: these here have mostly ended then. The programs have the race detector
-# where they are the subject; the tests, whose stand-ins and snapshots would take a third of the time with it, do not: those have
-# tests of their own (decision 0002). They run beside the others, the longest first. Vet is in make verify.
-# Those of release compress, which takes ten times as long with it.
-# build/modulepack, decide, eventing's chart and internal have no goroutines; they compile rules, play schedules and read all sources, which
-# takes up to ten times as long with the race detector.
+# These tests only start programs. Three of all packages run at once: one alone keeps two processors
+# busy for three quarters of its time. Of the short ones two run at once: these here have mostly
+# ended then. The programs have the race detector where they are the subject; the tests, whose
+# stand-ins and snapshots would take a third of the time with it, do not: those have tests of their
+# own (decision 0002). They run beside the others, the longest first. Vet is in make verify. Those
+# of release compress, which takes ten times as long with it. build/modulepack, decide, eventing's
+# chart and internal have no goroutines; they compile rules, play schedules and read all sources,
+# which takes up to ten times as long with the race detector.
 PROCESSTEST := EVENTMESH_TEST_RACE=programs go test -p 2 -vet=off
 PROCESSES := ./test/integration/eventingmanager ./test/integration/eventbus ./internal ./internal/eventing/chart ./internal/eventing/decide ./build/release ./test/module ./build/modulepack/... ./test/integration/httpsource ./test/integration/trigger ./test/integration/charts ./test/integration/serviceinstance ./test/prober ./test/sandbox ./test/eventing
 LONGEST := ./test/integration/eventing ./test/integration/jobmanager ./test/model ./test/eventservice
@@ -87,7 +91,8 @@ operator-image: ## Build application-operator's image with our event-service, an
 	go run ./build/applicationoverlay -connector "$(KYMA)/resources/application-connector" -repository "$(REPOSITORY)" -tag "$(TAG)"
 
 ##@ Eventing: docs/eventing
-# Without root, or where a node cannot run, processes are in the place of pods, and there is no switch: see test/eventing.
+# Without root, or where a node cannot run, processes are in the place of pods, and there is no
+# switch: see test/eventing.
 .PHONY: eventing run-dev
 eventing: kubectl ## Show the eventing operator: install it, publish, switch the backend under load, remove it (3 minutes after make node)
 	@go run ./test/eventing
@@ -102,8 +107,8 @@ eventing-up: kubectl ## The same cluster, with eventing installed, to try it; Ct
 stop: ## End what make eventing-up has left, also after a crash
 	@go run ./test/eventing -stop
 
-# The images of the module: an OCI layout such as that of a release, or - for those in $(REPOSITORY). Without one, what is here is packed
-# for linux/amd64, to try the module.
+# The images of the module: an OCI layout such as that of a release, or - for those in
+# $(REPOSITORY). Without one, what is here is packed for linux/amd64, to try the module.
 MODULE_IMAGES ?= bin/module/images
 MODULE_PROGRAMS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/eventing-*/main.go)) nats-server
 MODULE_VERSION = $(shell cat module/VERSION)
@@ -120,7 +125,8 @@ endif
 
 # What no channel may fall behind: module/channels.yaml of the branch that a change is submitted to.
 BASE ?= HEAD
-# The directory of the bundle that a channel has now: the new one is applied over it. Without one, over a copy with a lower version.
+# The directory of the bundle that a channel has now: the new one is applied over it. Without one,
+# over a copy with a lower version.
 PREVIOUS ?=
 .PHONY: module-check
 module-check: module cluster ## The submission pipeline: verify, install, and upgrade from what a channel has (BASE=main, PREVIOUS=directory)
@@ -163,7 +169,8 @@ images: image-files ## Build all container images, with Docker or Buildah
 	  if [[ $${size%.*} -ge 50 ]]; then echo "$$cmd has 50 MB or more: what does it link? (go version -m, go tool nm -size)" >&2; exit 1; fi; \
 	done
 
-# Static binaries for Linux, the licences of what they are linked from, and the certificates that TLS needs.
+# Static binaries for Linux, the licences of what they are linked from, and the certificates that
+# TLS needs.
 .PHONY: image-files
 image-files:
 	@if [[ -z "$(CA_CERTIFICATES)" ]]; then echo "no CA certificates found: set CA_CERTIFICATES (Debian: apt-get install ca-certificates)" >&2; exit 1; fi
@@ -176,7 +183,8 @@ charts: ## Generate charts and documentation tables from internal/migration/regi
 	go run ./build/generate
 	$(CONTROLLER_GEN) output:crd:artifacts:config=$(CRDS)
 
-# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images, charts and module. PLATFORMS=linux/amd64 makes a version to try, for that platform alone.
+# The private key: ECDSA P-256 in PEM. PUSH=1 pushes images, charts and module.
+# PLATFORMS=linux/amd64 makes a version to try, for that platform alone.
 KEY ?=
 PUSH ?=
 PLATFORMS ?=
@@ -190,20 +198,23 @@ cluster: ## Build the control plane of tests and demo (once; about 5 minutes on 
 	@CGO_ENABLED=0 GOFLAGS= GOWORK=off go -C test/natsstreaming run -trimpath . </dev/null >/dev/null # it ends with stdin
 
 .PHONY: node
-# The programs of eventing are compiled here, and linked by who needs them: make eventing would take three minutes more.
+# The programs of eventing are compiled here, and linked by who needs them: make eventing would take
+# three minutes more.
 node: ## Build and install the node of end-to-end tests, and Knative Eventing (once; about 15 minutes; root)
 	@go -C test/kubernetes/build run . build --knative
 	@CGO_ENABLED=0 go build -trimpath ./cmd/eventing-... ./cmd/internal/nats-server ./test/eventing/...
 
 ##@ Testing
-# Without the race detector, which makes the tests compile and run for several times as long: make test has it. Without vet, too:
-# make verify has all of it. Left out are packages of which -short skips all, because linking takes longer than tests.
+# Without the race detector, which makes the tests compile and run for several times as long: make
+# test has it. Without vet, too: make verify has all of it. Left out are packages of which -short
+# skips all, because linking takes longer than tests.
 .PHONY: test-unit
 test-unit: ## Unit tests only: less than a minute, needs no cluster
 	go test -p 3 -short -vet=off -timeout 5m $$(go list ./... | grep -vE '/test/(integration/|demo$$|eventing$$|newjob$$|sandbox$$)')
 
-# The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a failed test is one.
-# Other values of E2E choose how the upgrade is made: see test/e2e/upgrade_test.go. The recipe does not call make: "make -n e2e" would run it.
+# The machine is checked first. With E2E=auto, a machine that cannot run them is no failure; a
+# failed test is one. Other values of E2E choose how the upgrade is made: see
+# test/e2e/upgrade_test.go. The recipe does not call make: "make -n e2e" would run it.
 .PHONY: e2e
 e2e: ## Jobs in pods, with the real Knative Eventing; needs root (E2E=auto: skip where it cannot run)
 	@if ! why=$$(go -C test/kubernetes/build run . check 2>/dev/null); then \
@@ -262,8 +273,8 @@ lint: ## Lint, with the version pinned in tools/go.mod
 	$(GOLANGCI) run ./...
 	for dir in examples/installer test/kubernetes/build test/natsstreaming; do (cd $$dir && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
 
-# Only what the programs and the example call is checked, not what a tool or a test imports. CI may not reach the database:
-# docs/decisions/0001-libraries.md.
+# Only what the programs and the example call is checked, not what a tool or a test imports. CI may
+# not reach the database: docs/decisions/0001-libraries.md.
 VULNDB ?= https://vuln.go.dev
 PROGRAMS ?= ./cmd/...
 .PHONY: vuln

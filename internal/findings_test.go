@@ -84,7 +84,8 @@ func findingIDs(text string) (ids []string, without []int, err error) {
 	return ids, without, nil
 }
 
-// TestRunbookKnowsEveryFinding: each ID of a job, of the engine and of the manager has its entry in the runbook, and each entry an ID.
+// TestRunbookKnowsEveryFinding: each ID of a job, of the engine and of the manager has its entry in
+// the runbook, and each entry an ID.
 func TestRunbookKnowsEveryFinding(t *testing.T) {
 	r := checkout(t)
 	used := map[string]string{}
@@ -132,7 +133,8 @@ func TestRunbookKnowsEveryFinding(t *testing.T) {
 	}
 }
 
-// TestRunbookKnowsEveryFindingOfCheck: the same for those of check, which have a section of their own.
+// TestRunbookKnowsEveryFindingOfCheck: the same for those of check, which have a section of their
+// own.
 func TestRunbookKnowsEveryFindingOfCheck(t *testing.T) {
 	r := checkout(t)
 	_, section, _ := strings.Cut(r["docs/migration/runbook.md"], "\n## Findings of check\n")

@@ -24,7 +24,8 @@ const (
 	everyProduct = "every"
 )
 
-// owners says whose a directory, or a file, is: the longest path counts. "*_test.go" are the tests of a directory.
+// owners says whose a directory, or a file, is: the longest path counts. "*_test.go" are the tests
+// of a directory.
 var owners = map[string]string{
 	"pkg":                            libraryProduct,
 	"docs/library":                   libraryProduct,
@@ -122,7 +123,8 @@ var owners = map[string]string{
 	"test/integration/together":     everyProduct,
 }
 
-// productOf says whose the package or the file is, by its path in the module. "": it is common, or not ours.
+// productOf says whose the package or the file is, by its path in the module. "": it is common, or
+// not ours.
 func productOf(name string) string {
 	name = strings.TrimPrefix(name, module+"/")
 	if owner, ok := owners[path.Join(path.Dir(name), "*_test.go")]; ok && strings.HasSuffix(name, "_test.go") {
@@ -198,15 +200,16 @@ func sourceOf(name, text string) (source, error) {
 	return s, nil
 }
 
-// brokenWithout returns the files that do not compile any more, or do not find what they name, when all
-// files of a product are deleted, and are not that product's; each with what it lacks.
+// brokenWithout returns the files that do not compile any more, or do not find what they name, when
+// all files of a product are deleted, and are not that product's; each with what it lacks.
 func brokenWithout(product string, sources map[string]source) map[string]string {
 	gone := func(name string) bool { return productOf(name) == product }
 	files := map[string][]string{} // by package
 	for name := range sources {
 		files[path.Dir(name)] = append(files[path.Dir(name)], name)
 	}
-	// Packages of which no file is left, and those whose code does not compile. What knows every product is corrected with the deletion.
+	// Packages of which no file is left, and those whose code does not compile. What knows every
+	// product is corrected with the deletion.
 	lost := map[string]bool{}
 	for dir, names := range files {
 		lost[dir] = !slices.ContainsFunc(names, func(n string) bool { return !gone(n) })
@@ -250,8 +253,9 @@ func brokenWithout(product string, sources map[string]source) map[string]string 
 	return broken
 }
 
-// TestEachProductCanBeDeleted deletes each product on paper. What is left of the others, with its tests, compiles and finds what it names.
-// The migration is made with the library, so that it goes with that.
+// TestEachProductCanBeDeleted deletes each product on paper. What is left of the others, with its
+// tests, compiles and finds what it names. The migration is made with the library, so that it goes
+// with that.
 func TestEachProductCanBeDeleted(t *testing.T) {
 	sources := map[string]source{}
 	for name, text := range checkout(t) {

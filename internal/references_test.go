@@ -42,7 +42,8 @@ var (
 	decisionRow     = reference{"| [", regexp.MustCompile(`^\| \[(\d{4})\]\(([^)]+)\) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$`)}
 )
 
-// reference is a pattern, and what each text of it has in it: a line without that is passed over a hundred times as fast.
+// reference is a pattern, and what each text of it has in it: a line without that is passed over a
+// hundred times as fast.
 type reference struct {
 	has     string
 	pattern *regexp.Regexp
@@ -89,8 +90,8 @@ func (r repository) has(name string) bool {
 	return false
 }
 
-// find returns the path that a name in a file refers to, "" if nothing has it: beside the file, from the root, or, without
-// a directory, among the documents.
+// find returns the path that a name in a file refers to, "" if nothing has it: beside the file,
+// from the root, or, without a directory, among the documents.
 func (r repository) find(file, name string) string {
 	places := []string{path.Join(path.Dir(file), name), path.Clean(name)}
 	if !strings.Contains(name, "/") {
@@ -122,7 +123,8 @@ func headings(text string) []string {
 	return all
 }
 
-// anchors are the fragments by which a document can be linked: of its headings, as GitHub makes them, and those it names.
+// anchors are the fragments by which a document can be linked: of its headings, as GitHub makes
+// them, and those it names.
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, heading := range headings(text) {
@@ -148,8 +150,8 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// hasAnchor says whether a document has a fragment. One that ends with a dash is the beginning of several: a program
-// completes it.
+// hasAnchor says whether a document has a fragment. One that ends with a dash is the beginning of
+// several: a program completes it.
 func hasAnchor(text, fragment string) bool {
 	all := anchors(text)
 	if !strings.HasSuffix(fragment, "-") {
@@ -247,7 +249,8 @@ func (r repository) documents(file, line string, report func(string, ...any)) {
 	}
 }
 
-// links checks the links in a line of a document to what is no document, and to places in the document itself.
+// links checks the links in a line of a document to what is no document, and to places in the
+// document itself.
 func (r repository) links(file, line string, report func(string, ...any)) {
 	for _, match := range linkTarget.in(codeSpan.without(line)) {
 		name, fragment, _ := strings.Cut(match[1], "#")
@@ -270,8 +273,8 @@ func (r repository) hasDecision(number string) bool {
 	return false
 }
 
-// unlisted are the decisions that their index does not list with the number, title and status in their first two lines,
-// and the rows of the index without a decision.
+// unlisted are the decisions that their index does not list with the number, title and status in
+// their first two lines, and the rows of the index without a decision.
 func (r repository) unlisted() []string {
 	const dir, index = "docs/decisions", "docs/decisions/README.md"
 	begins := map[string]string{}
@@ -315,9 +318,10 @@ func (r repository) unseen() []string {
 	return all
 }
 
-// TestReferences: a reader who follows a reference finds what it names. It holds for documents, anchors, relative links,
-// sections of docs/migration/domain.md and decisions, in every file of the repository, and for tests that documents name. Each picture is
-// in a document, and each decision in the index of decisions.
+// TestReferences: a reader who follows a reference finds what it names. It holds for documents,
+// anchors, relative links, sections of docs/migration/domain.md and decisions, in every file of the
+// repository, and for tests that documents name. Each picture is in a document, and each decision
+// in the index of decisions.
 func TestReferences(t *testing.T) {
 	r := checkout(t)
 	for _, reference := range slices.Concat(r.broken(), r.unseen(), r.unlisted()) {

@@ -90,7 +90,8 @@ func longSentences(message string) []string {
 	return long
 }
 
-// colon ends the first half of a sentence. inBraces is what explains a word, or is YAML, or is a list of verbs of fmt alone.
+// colon ends the first half of a sentence. inBraces is what explains a word, or is YAML, or is a
+// list of verbs of fmt alone.
 var (
 	colon    = regexp.MustCompile(`:( |…)`)
 	inBraces = regexp.MustCompile(`\([^)]*\)|\{[^}]*\}|(%\w:? ?)+$`)
@@ -111,7 +112,8 @@ func colons(message string) []string {
 	return many
 }
 
-// TestSentences: no sentence of a message is longer than 25 words, or has two colons, and no count has a noun that is wrong for 1.
+// TestSentences: no sentence of a message is longer than 25 words, or has two colons, and no count
+// has a noun that is wrong for 1.
 func TestSentences(t *testing.T) {
 	files := checkout(t)
 	for _, file := range slices.Sorted(maps.Keys(files)) {
@@ -184,7 +186,8 @@ var (
 	proseEnds = regexp.MustCompile(`[.!?:;](\s|$)`)
 )
 
-// forOperators says whether a document is for those who run the migration, and not for those who change it.
+// forOperators says whether a document is for those who run the migration, and not for those who
+// change it.
 func forOperators(file string) bool {
 	switch file {
 	case "README.md", "CONTRIBUTING.md", "SECURITY.md":

@@ -17,9 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// banned are words that a reader of another first language does not understand at once, or that hide which of several
-// things is meant. Each has the word to use instead. docs/glossary.md has the table for people. The patterns are read
-// without regard to case, and a space stands for any white space, the end of a line included.
+// banned are words that a reader of another first language does not understand at once, or that
+// hide which of several things is meant. Each has the word to use instead. docs/glossary.md has the
+// table for people. The patterns are read without regard to case, and a space stands for any white
+// space, the end of a line included.
 var banned = compile([]struct{ pattern, say string }{
 	{`mend(s|ed|ing)?`, "fix"},
 	{`in vain`, "cannot become ready, or: without effect"},
@@ -192,8 +193,8 @@ func withoutTable(document string) string {
 	return before + "\n## Words\n" + strings.Join(lines, "\n")
 }
 
-// passagesOf returns the comments and the strings of Go code. Strings that are added up are one passage, as they are for
-// the reader of the message.
+// passagesOf returns the comments and the strings of Go code. Strings that are added up are one
+// passage, as they are for the reader of the message.
 func passagesOf(name, source string) ([]passage, error) {
 	if source == "" {
 		return nil, nil // deleted, and not committed yet
@@ -250,8 +251,8 @@ func passagesOf(name, source string) ([]passage, error) {
 	return all, nil
 }
 
-// TestWords: messages, comments and documents use the words of the project: their reader is tired, and has another first
-// language.
+// TestWords: messages, comments and documents use the words of the project: their reader is tired,
+// and has another first language.
 func TestWords(t *testing.T) {
 	hits, err := checkout(t).wording()
 	if err != nil {

@@ -51,7 +51,8 @@ func TestNameImages(t *testing.T) {
 	}
 }
 
-// Fails on the commit before: the images were named by a tag only, which may name another one tomorrow.
+// Fails on the commit before: the images were named by a tag only, which may name another one
+// tomorrow.
 func TestNameImagesByDigest(t *testing.T) {
 	dir := t.TempDir()
 	file, digests := filepath.Join(dir, "values.yaml"), filepath.Join(dir, "digests")

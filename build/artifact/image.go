@@ -61,7 +61,8 @@ func Image(o ImageOptions) (v1.Image, error) {
 	return annotated, nil
 }
 
-// Index returns an OCI index of images for several platforms. The images are sorted by their platform.
+// Index returns an OCI index of images for several platforms. The images are sorted by their
+// platform.
 func Index(images []v1.Image, annotations map[string]string) (v1.ImageIndex, error) {
 	var entries []mutate.IndexAddendum
 	for _, image := range images {
@@ -93,7 +94,8 @@ type Blob struct {
 // EmptyConfig is the configuration of an artifact that needs none (OCI 1.1).
 var EmptyConfig = Blob{MediaType: "application/vnd.oci.empty.v1+json", Content: []byte("{}")}
 
-// ArtifactOptions describes an artifact that is no image: a chart, a list of modules, a component descriptor.
+// ArtifactOptions describes an artifact that is no image: a chart, a list of modules, a component
+// descriptor.
 type ArtifactOptions struct {
 	// Type is the artifactType of the manifest. It may be empty if Config says what it is.
 	Type        string
@@ -152,7 +154,8 @@ func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error
 	return layer, nil
 }
 
-// Content returns the content of the first layer of a media type, uncompressed only if it was stored so. It fails on more than most bytes.
+// Content returns the content of the first layer of a media type, uncompressed only if it was
+// stored so. It fails on more than most bytes.
 func Content(image v1.Image, mediaType string, most int64) ([]byte, error) {
 	manifest, err := image.Manifest()
 	if err != nil {

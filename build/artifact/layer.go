@@ -1,6 +1,7 @@
-// Package artifact makes what is published: layers, images, indexes and other artifacts for OCI registries, lists of the modules in a
-// program, and signatures. It needs neither Docker nor root. The same input gives the same bytes, on any machine with the same Go:
-// nothing here reads the clock, the environment or a random source. No program of cmd/ is linked with it.
+// Package artifact makes what is published: layers, images, indexes and other artifacts for OCI
+// registries, lists of the modules in a program, and signatures. It needs neither Docker nor root.
+// The same input gives the same bytes, on any machine with the same Go: nothing here reads the
+// clock, the environment or a random source. No program of cmd/ is linked with it.
 package artifact
 
 import (
@@ -39,8 +40,9 @@ func (f File) mode() int64 {
 // epoch is the time of each file: the zero of Unix, which every reader of tar and zip files knows.
 var epoch = time.Unix(0, 0).UTC()
 
-// Tar returns an archive of files by their path, such as "licenses/LICENSE". Paths are sorted, times are the zero of Unix, and the owner is
-// root. The folders of a file come before it, once each. It fails on a path that is absolute, empty or leaves the archive.
+// Tar returns an archive of files by their path, such as "licenses/LICENSE". Paths are sorted,
+// times are the zero of Unix, and the owner is root. The folders of a file come before it, once
+// each. It fails on a path that is absolute, empty or leaves the archive.
 func Tar(files map[string]File) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

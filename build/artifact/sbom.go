@@ -18,10 +18,11 @@ import (
 // MediaTypeSPDX is the media type of what SPDX returns.
 const MediaTypeSPDX = "application/spdx+json"
 
-// SPDX returns the modules that a program is linked from as an SPDX 2.3 document in JSON: path, version and sum of each, and the Go
-// toolchain. The info is what debug/buildinfo reads from the program; set info.Main.Version if the build did not. The digest is that of
-// what the document is about, such as "sha256:0123…": the name space of the document has it. Created is the date of the commit.
-// It fails on a digest that is not sha256 and on a program without a main module.
+// SPDX returns the modules that a program is linked from as an SPDX 2.3 document in JSON: path,
+// version and sum of each, and the Go toolchain. The info is what debug/buildinfo reads from the
+// program; set info.Main.Version if the build did not. The digest is that of what the document is
+// about, such as "sha256:0123…": the name space of the document has it. Created is the date of the
+// commit. It fails on a digest that is not sha256 and on a program without a main module.
 func SPDX(info *debug.BuildInfo, digest string, created time.Time) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(digest, "sha256:")
 	if sum, err := hex.DecodeString(encoded); !ok || err != nil || len(sum) != 32 {
@@ -81,8 +82,8 @@ func SPDX(info *debug.BuildInfo, digest string, created time.Time) ([]byte, erro
 	return out.Bytes(), nil
 }
 
-// packageOf describes one module. The sum is that of go.sum, which covers the files of the module and not one archive; so it is
-// no SPDX checksum.
+// packageOf describes one module. The sum is that of go.sum, which covers the files of the module
+// and not one archive; so it is no SPDX checksum.
 func packageOf(m *debug.Module, ids map[common.ElementID]bool) *v2_3.Package {
 	id := idOf(m.Path+"-"+m.Version, ids)
 	p := &v2_3.Package{
@@ -96,7 +97,8 @@ func packageOf(m *debug.Module, ids map[common.ElementID]bool) *v2_3.Package {
 	return p
 }
 
-// idOf returns an identifier that no other package of the document has. SPDX allows letters, digits, "." and "-".
+// idOf returns an identifier that no other package of the document has. SPDX allows letters,
+// digits, "." and "-".
 func idOf(name string, ids map[common.ElementID]bool) common.ElementID {
 	clean := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' {

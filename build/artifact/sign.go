@@ -56,9 +56,10 @@ type claim struct {
 	Optional map[string]any `json:"optional"`
 }
 
-// Sign signs what a digest stands for in a registry, an image, an index or any other artifact, and pushes the signature beside it,
-// as cosign sign --key --tlog-upload=false does. The same key gives the same bytes, and signing twice adds nothing.
-// Signatures by other keys stay. It fails if nothing of that digest is there.
+// Sign signs what a digest stands for in a registry, an image, an index or any other artifact, and
+// pushes the signature beside it, as cosign sign --key --tlog-upload=false does. The same key gives
+// the same bytes, and signing twice adds nothing. Signatures by other keys stay. It fails if
+// nothing of that digest is there.
 func Sign(ctx context.Context, ref name.Digest, key *ecdsa.PrivateKey, options ...remote.Option) error {
 	options = append(slices.Clip(options), remote.WithContext(ctx))
 	if _, err := remote.Head(ref, options...); err != nil {
@@ -85,9 +86,10 @@ func Sign(ctx context.Context, ref name.Digest, key *ecdsa.PrivateKey, options .
 	return nil
 }
 
-// Verify checks that a registry has what a digest stands for, with a signature by a key. It does not read layers: their digests are in the
-// manifest. The repository in the claim is not compared, so that copies in other registries stay valid; cosign does not compare it either.
-// Its errors wrap ErrUnsigned or ErrSignature.
+// Verify checks that a registry has what a digest stands for, with a signature by a key. It does
+// not read layers: their digests are in the manifest. The repository in the claim is not compared,
+// so that copies in other registries stay valid; cosign does not compare it either. Its errors wrap
+// ErrUnsigned or ErrSignature.
 func Verify(ctx context.Context, ref name.Digest, key *ecdsa.PublicKey, options ...remote.Option) error {
 	options = append(slices.Clip(options), remote.WithContext(ctx))
 	if _, err := remote.Get(ref, options...); err != nil {
@@ -116,8 +118,8 @@ func absent(err error) bool {
 	return errors.As(err, &status) && status.StatusCode == http.StatusNotFound
 }
 
-// AddSignature returns signatures with one more: that of a digest by a key. Signatures is nil if there are none. If this signature is
-// among them, the same signatures are returned.
+// AddSignature returns signatures with one more: that of a digest by a key. Signatures is nil if
+// there are none. If this signature is among them, the same signatures are returned.
 func AddSignature(signatures v1.Image, ref name.Digest, key *ecdsa.PrivateKey) (v1.Image, error) {
 	if key.Curve != elliptic.P256() {
 		return nil, fmt.Errorf("cannot sign %s: the key is not ECDSA P-256", ref)
@@ -175,8 +177,8 @@ func VerifySignature(signatures v1.Image, digest string, key *ecdsa.PublicKey) e
 	return found
 }
 
-// SignBlob returns the signature of a file in base64, as cosign sign-blob --key does: ECDSA in ASN.1 over the SHA-256 of the content.
-// It is deterministic (RFC 6979).
+// SignBlob returns the signature of a file in base64, as cosign sign-blob --key does: ECDSA in
+// ASN.1 over the SHA-256 of the content. It is deterministic (RFC 6979).
 func SignBlob(content []byte, key *ecdsa.PrivateKey) ([]byte, error) {
 	sum := sha256.Sum256(content)
 	signature, err := key.Sign(nil, sum[:], crypto.SHA256)
@@ -198,8 +200,9 @@ func VerifyBlob(content, signature []byte, key *ecdsa.PublicKey) error {
 	return nil
 }
 
-// PrivateKey reads an ECDSA P-256 key from PEM, in PKCS 8 ("PRIVATE KEY") or in SEC 1 ("EC PRIVATE KEY"), as cosign import-key-pair and
-// openssl ecparam take and write them. Encrypted keys, those of cosign included, are refused.
+// PrivateKey reads an ECDSA P-256 key from PEM, in PKCS 8 ("PRIVATE KEY") or in SEC 1 ("EC PRIVATE
+// KEY"), as cosign import-key-pair and openssl ecparam take and write them. Encrypted keys, those
+// of cosign included, are refused.
 func PrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	block, err := keyBlock(text, "EC PARAMETERS")
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 	endExitCodes   = "<!-- end of exit codes -->"
 )
 
-// exitCodesTable is that of README.md and docs/architecture.md, which link from their own directory.
+// exitCodesTable is that of README.md and docs/architecture.md, which link from their own
+// directory.
 func exitCodesTable(links string) []byte {
 	var b bytes.Buffer
 	b.WriteString("| Exit code | Results | Meaning |\n|---|---|---|\n")
@@ -54,8 +55,8 @@ func listTable(all []registry.Entry) []byte {
 	return slices.Concat([]byte("| Job | What it does | Image | Run beside | Removed in |\n|---|---|---|---|---|\n"), own.Bytes(), others.Bytes())
 }
 
-// hooksTable is that of docs/migration/eventmesh-migrate.md: what eventmesh-migrate and an installer
-// run when.
+// hooksTable is that of docs/migration/eventmesh-migrate.md: what eventmesh-migrate and an
+// installer run when.
 func hooksTable(all []registry.Entry) []byte {
 	onlyWith := map[string]string{}
 	for i := range all {

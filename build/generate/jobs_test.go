@@ -135,7 +135,8 @@ func TestWhatIsGeneratedIsBetweenItsMarks(t *testing.T) {
 	}
 }
 
-// TestHelmTimeout: what eventmesh-migrate says of Helm's --timeout is what the chart needs by default.
+// TestHelmTimeout: what eventmesh-migrate says of Helm's --timeout is what the chart needs by
+// default.
 func TestHelmTimeout(t *testing.T) {
 	raw, err := os.ReadFile("../../charts/eventmesh-migration/values.yaml")
 	if err != nil {

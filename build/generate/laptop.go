@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// laptopRole is what an account needs that runs eventmesh-migrate: a ClusterRole, Roles, and their bindings.
+// laptopRole is what an account needs that runs eventmesh-migrate: a ClusterRole, Roles, and their
+// bindings.
 func laptopRole(all []registry.Entry) ([]byte, error) {
 	for i := range all {
 		if _, ok := all[i].Job.(migration.Accessor); !ok && all[i].Chart != nil {

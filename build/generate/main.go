@@ -1,7 +1,9 @@
 // Command generate writes what follows from something else, between marks or as a whole:
 //
-//   - the chart's templates/_jobs.tpl, and the jobs in values.yaml, from internal/migration/registry;
-//   - templates/_access.tpl from the table of each of these jobs, internal/migration/jobs/*/access.go;
+//   - the chart's templates/_jobs.tpl, and the jobs in values.yaml, from
+//     internal/migration/registry;
+//   - templates/_access.tpl from the table of each of these jobs,
+//     internal/migration/jobs/*/access.go;
 //   - values.schema.json, and the table of values in a chart's README.md, from its values.yaml;
 //   - the tables of jobs in the documentation, from internal/migration/registry;
 //   - the tables of exit codes in the documentation, and those in _jobs.tpl, from pkg/migration;
@@ -21,8 +23,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration/registry"
 )
 
-// chart is where the hooks are; the overlays only point to it. operator is the chart of the eventing operator, of which only the values
-// are read.
+// chart is where the hooks are; the overlays only point to it. operator is the chart of the
+// eventing operator, of which only the values are read.
 const (
 	chart    = "charts/eventmesh-migration"
 	operator = "charts/eventing-manager"

@@ -12,8 +12,8 @@ func TestWhatIsGeneratedIsUpToDate(t *testing.T) {
 	}
 }
 
-// TestSchemaOfADependency: an umbrella chart hands its dependency the condition and the values that all share. On f3299ef Helm said
-// that 'enabled' is not allowed.
+// TestSchemaOfADependency: an umbrella chart hands its dependency the condition and the values that
+// all share. On f3299ef Helm said that 'enabled' is not allowed.
 func TestSchemaOfADependency(t *testing.T) {
 	raw, err := schemaOf(nil)
 	if err != nil {

@@ -126,7 +126,8 @@ func group(node *yaml.Node) ([]setting, error) {
 func schemaOf(settings []setting) ([]byte, error) {
 	schema := objectSchema(settings)
 	schema["$schema"] = "http://json-schema.org/draft-07/schema#"
-	// Helm hands every chart the values that all share, and one that is a dependency its own condition.
+	// Helm hands every chart the values that all share, and one that is a dependency its own
+	// condition.
 	properties := schema["properties"].(map[string]any)
 	properties["global"] = map[string]any{"type": "object"}
 	if properties["enabled"] == nil {

@@ -1,10 +1,12 @@
-// Command licenses collects what goes with a program into its image: the licence of this project, and the texts and notices
-// of all modules that the program is linked from, Go's own library included. Nearly every licence asks for that.
+// Command licenses collects what goes with a program into its image: the licence of this project,
+// and the texts and notices of all modules that the program is linked from, Go's own library
+// included. Nearly every licence asks for that.
 //
 //	go run ./build/licenses -into bin/image/licenses -programs bin/image httpsource-sync trigger-sync
 //
-// A command is one of cmd/, or <name>=<package>. Each gets a folder: LICENSE, and below the module's path and version what the module has. A module without a text
-// is an error, and so is a module that a program in -programs says it is linked from and that has no text in its folder.
+// A command is one of cmd/, or <name>=<package>. Each gets a folder: LICENSE, and below the
+// module's path and version what the module has. A module without a text is an error, and so is a
+// module that a program in -programs says it is linked from and that has no text in its folder.
 // Other platforms than the images' may have other modules: -platform windows/amd64.
 package main
 
@@ -90,8 +92,8 @@ func (m *module) folder() string {
 	return filepath.FromSlash(m.Path + "@" + m.Version)
 }
 
-// collect makes the folder of one command, given as go list takes it, and returns the modules that it is linked from. The environment
-// names the platform.
+// collect makes the folder of one command, given as go list takes it, and returns the modules that
+// it is linked from. The environment names the platform.
 func collect(ctx context.Context, command, into string, env []string) ([]*module, error) {
 	if err := os.RemoveAll(into); err != nil {
 		return nil, err
@@ -122,8 +124,8 @@ func collect(ctx context.Context, command, into string, env []string) ([]*module
 	return modules, nil
 }
 
-// linked returns the modules that a command is linked from, and the folders of their packages that are in it, by the
-// module's path. Go's own library counts as a module "go".
+// linked returns the modules that a command is linked from, and the folders of their packages that
+// are in it, by the module's path. Go's own library counts as a module "go".
 func linked(ctx context.Context, command string, env []string) (modules []*module, packages map[string][]string, err error) {
 	about, err := list(ctx, env, "env", "GOROOT", "GOVERSION")
 	if err != nil {
@@ -179,8 +181,8 @@ var (
 	notice  = regexp.MustCompile(`(?i)^(notices?|patents|copyright)([-_.].*)?$`)
 )
 
-// texts returns the files of a module that have to go with a program: those at its root, and, since code of others is
-// often below a text of its own, those on the way to each package that is linked.
+// texts returns the files of a module that have to go with a program: those at its root, and, since
+// code of others is often below a text of its own, those on the way to each package that is linked.
 func texts(root string, packages []string) ([]string, error) {
 	dirs := []string{root}
 	for _, dir := range packages {
@@ -220,7 +222,8 @@ func texts(root string, packages []string) ([]string, error) {
 	return files, nil
 }
 
-// withoutText returns the modules that a program says it is linked from and that have no licence in a folder.
+// withoutText returns the modules that a program says it is linked from and that have no licence in
+// a folder.
 func withoutText(info *debug.BuildInfo, dir string) []string {
 	modules := []*module{
 		{Path: "go", Version: strings.TrimPrefix(info.GoVersion, "go")},

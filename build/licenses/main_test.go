@@ -17,8 +17,9 @@ import (
 // images is the platform of images.
 var images = []string{"GOOS=linux", "CGO_ENABLED=0"}
 
-// TestEachLinkedModuleIsInTheImageWithItsLicence collects for each command, and asks programs themselves what they are
-// linked from. Fails on the commit before: images held a program and nothing else.
+// TestEachLinkedModuleIsInTheImageWithItsLicence collects for each command, and asks programs
+// themselves what they are linked from. Fails on the commit before: images held a program and
+// nothing else.
 func TestEachLinkedModuleIsInTheImageWithItsLicence(t *testing.T) {
 	mains, err := filepath.Glob("../../cmd/*/main.go")
 	if err != nil || len(mains) < 8 {

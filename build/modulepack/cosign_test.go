@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestCosignVerifiesTheModule asks the real cosign about the artifact and its images, by the command of docs/eventing/module.md.
+// TestCosignVerifiesTheModule asks the real cosign about the artifact and its images, by the
+// command of docs/eventing/module.md.
 func TestCosignVerifiesTheModule(t *testing.T) {
 	cosign := filepath.Join(t.TempDir(), "cosign")
 	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../test/cosign", "-trimpath", "-ldflags=-s -w", "-o", cosign, "github.com/sigstore/cosign/v2/cmd/cosign")

@@ -17,8 +17,9 @@ import (
 
 var commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// images packs programs for linux/amd64 into an OCI layout, each alone in its image: to try the module before a release. The images of a
-// release also have licences, certificates and other platforms.
+// images packs programs for linux/amd64 into an OCI layout, each alone in its image: to try the
+// module before a release. The images of a release also have licences, certificates and other
+// platforms.
 func images(_ context.Context, o options, _ []string) error {
 	if o.images == "" || o.programs == "" || !commitPattern.MatchString(o.commit) {
 		return fmt.Errorf("%w: name the programs, the layout and the commit, -programs DIR -images LAYOUT -commit $(git rev-parse HEAD)", errUsage)

@@ -1,4 +1,5 @@
-// Command modulepack makes the eventing module, checks it and publishes it. All it needs are this repository and the images.
+// Command modulepack makes the eventing module, checks it and publishes it. All it needs are this
+// repository and the images.
 //
 //	modulepack render  -images LAYOUT|- [-repository REPOSITORY] [-into DIR]
 //	modulepack verify  [-bundle DIR] [-images LAYOUT] [-before FILE] [-registry REGISTRY [-key PUBLIC]]
@@ -7,24 +8,29 @@
 //	modulepack promote FROM TO
 //	modulepack images  -programs DIR -images LAYOUT -commit COMMIT
 //
-// render writes a bundle: the operator's manifest with its images by digest, the default object and samples, what lifecycle-manager reads,
-// the component descriptor, and lists of images, of modules and of what each kind accepts. The images are in an OCI layout, or, with "-", in
-// the repository. The same input gives the same files.
+// render writes a bundle: the operator's manifest with its images by digest, the default object and
+// samples, what lifecycle-manager reads, the component descriptor, and lists of images, of modules
+// and of what each kind accepts. The images are in an OCI layout, or, with "-", in the repository.
+// The same input gives the same files.
 //
-// verify reads a bundle, and says all that is wrong with it: file, path, value, and what to do. It asks nobody. With -images it compares the
-// lists of modules with the programs, with -before the channels with those of an older channels.yaml, with -registry what was pushed, with
-// -key the signatures.
+// verify reads a bundle, and says all that is wrong with it: file, path, value, and what to do. It
+// asks nobody. With -images it compares the lists of modules with the programs, with -before the
+// channels with those of an older channels.yaml, with -registry what was pushed, with -key the
+// signatures.
 //
-// push pushes the bundle as an OCI artifact, once for each version: a version with another content is refused. -record stores in
-// module/releases what later versions are compared with.
+// push pushes the bundle as an OCI artifact, once for each version: a version with another content
+// is refused. -record stores in module/releases what later versions are compared with.
 //
-// sign signs the artifact and the images as cosign does. The key is ECDSA P-256 in PEM, not encrypted.
+// sign signs the artifact and the images as cosign does. The key is ECDSA P-256 in PEM, not
+// encrypted.
 //
-// promote gives a channel the version of another one: one line of module/channels.yaml, and the bundle's list of channels.
+// promote gives a channel the version of another one: one line of module/channels.yaml, and the
+// bundle's list of channels.
 //
 // images packs programs for linux/amd64 into an OCI layout, to try the module before a release.
 //
-// Exit codes: 0 it is done, or nothing is wrong; 1 something is wrong, or failed; 2 the command line is wrong. A command can be repeated.
+// Exit codes: 0 it is done, or nothing is wrong; 1 something is wrong, or failed; 2 the command
+// line is wrong. A command can be repeated.
 package main
 
 import (

@@ -130,7 +130,8 @@ func (s *site) build() {
 	s.images()
 }
 
-// images packs the programs, one of them as a release does: for two platforms, with entries for signatures and lists of modules beside it.
+// images packs the programs, one of them as a release does: for two platforms, with entries for
+// signatures and lists of modules beside it.
 func (s *site) images() {
 	s.t.Helper()
 	s.run(0, "images", "-programs", s.file("programs"), "-images", s.layout, "-commit", commit)
@@ -202,7 +203,8 @@ func contains(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// TestPublish: a module is packed, verified, pushed, signed, pulled and promoted, with a real registry's protocol.
+// TestPublish: a module is packed, verified, pushed, signed, pulled and promoted, with a real
+// registry's protocol.
 func TestPublish(t *testing.T) {
 	s := newSite(t)
 	s.build()

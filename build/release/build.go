@@ -52,7 +52,8 @@ var elsewhere = map[string]string{"nats-server": "./cmd/internal/nats-server"}
 // allPlatforms are the platforms of the command line. Images are for those with Linux.
 var allPlatforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"}}
 
-// platformsOf reads a list such as "linux/amd64,darwin/arm64". Without linux/amd64 there is no module: its lists are those of that platform.
+// platformsOf reads a list such as "linux/amd64,darwin/arm64". Without linux/amd64 there is no
+// module: its lists are those of that platform.
 func platformsOf(list string) ([]platform, error) {
 	if list == "" {
 		return allPlatforms, nil
@@ -114,7 +115,8 @@ type published struct {
 	Repository string `json:"repository"`
 	// Platforms are those of the command line; images are for those with Linux.
 	Platforms []platform `json:"platforms"`
-	// Images are the digests of programs' indexes, Charts those of charts in a registry, Modules those of components.
+	// Images are the digests of programs' indexes, Charts those of charts in a registry, Modules
+	// those of components.
 	Images  map[string]string `json:"images"`
 	Charts  map[string]string `json:"charts"`
 	Modules map[string]string `json:"modules"`
@@ -186,8 +188,8 @@ func programsOf(root string) ([]string, error) {
 	return programs, nil
 }
 
-// compile builds programs for one platform, and collects their licences. The bytes depend on the source, the version and Go: not on the
-// folder, the environment or the tags of the clone.
+// compile builds programs for one platform, and collects their licences. The bytes depend on the
+// source, the version and Go: not on the folder, the environment or the tags of the clone.
 func compile(ctx context.Context, o options, p platform, programs []string, staged string) error {
 	start := time.Now()
 	into, err := filepath.Abs(p.stage(staged))
@@ -226,7 +228,8 @@ func goCommand(ctx context.Context, root string, env []string, args ...string) e
 	return nil
 }
 
-// assemble makes everything that is built from staged programs: archives, images, charts and the module.
+// assemble makes everything that is built from staged programs: archives, images, charts and the
+// module.
 func assemble(ctx context.Context, o options, from source, programs []string, staged, into string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
@@ -290,7 +293,8 @@ func assemble(ctx context.Context, o options, from source, programs []string, st
 	)
 }
 
-// archiveName is the name of the command line's archive for a platform, without what tells its format.
+// archiveName is the name of the command line's archive for a platform, without what tells its
+// format.
 func archiveName(version string, p platform) string {
 	return fmt.Sprintf("%s_%s_%s_%s", tool, version, p.OS, p.Architecture)
 }

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// certificates returns Mozilla's roots for TLS as PEM, at the version of go.mod, so that each machine has the same. Roots that Mozilla trusts
-// with a constraint are left out, because PEM cannot say it: docs/decisions/1101-images-releases-and-signatures.md.
+// certificates returns Mozilla's roots for TLS as PEM, at the version of go.mod, so that each
+// machine has the same. Roots that Mozilla trusts with a constraint are left out, because PEM
+// cannot say it: docs/decisions/1101-images-releases-and-signatures.md.
 func certificates() ([]byte, error) {
 	var blocks [][]byte
 	for root := range bundle.Roots() {

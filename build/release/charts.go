@@ -16,8 +16,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/build/digests"
 )
 
-// chartNames are the charts that are installed by themselves. The others are overlays, which make overlay puts over Kyma's charts, or are part
-// of the operator.
+// chartNames are the charts that are installed by themselves. The others are overlays, which make
+// overlay puts over Kyma's charts, or are part of the operator.
 var chartNames = []string{"eventing-manager", "eventmesh-migration"}
 
 // chartLayer is the type of a packaged chart in a registry.
@@ -33,7 +33,8 @@ type chart struct {
 	archive       []byte
 }
 
-// packageChart packages a chart as helm package does, with its version, and with all images by digest.
+// packageChart packages a chart as helm package does, with its version, and with all images by
+// digest.
 func packageChart(o options, name string, images map[string]string) (chart, error) {
 	files := map[string]artifact.File{}
 	root := os.DirFS(filepath.Join(o.Root, "charts", name))
@@ -78,7 +79,8 @@ var (
 	repositoryLine = regexp.MustCompile(`(?m)^  repository: .*$`)
 )
 
-// versioned sets the version of a chart, and of its programs. Both are one: they are tested together.
+// versioned sets the version of a chart, and of its programs. Both are one: they are tested
+// together.
 func versioned(about []byte, version string) ([]byte, error) {
 	for key, line := range map[string]*regexp.Regexp{"version": versionLine, "appVersion": appVersionLine} {
 		if len(line.FindAll(about, -1)) != 1 {
@@ -89,7 +91,8 @@ func versioned(about []byte, version string) ([]byte, error) {
 	return about, nil
 }
 
-// pinned sets the repository and the digest of each image in the values of a chart, and leaves comments as they are.
+// pinned sets the repository and the digest of each image in the values of a chart, and leaves
+// comments as they are.
 func pinned(values []byte, repository string, images map[string]string) ([]byte, error) {
 	wanted, err := imagesOf(values)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/upgrade"
 )
 
-// TestReleaseIsReproducible makes a version of HEAD from two clones in two folders, each with a cold cache, and compares all files. Then it runs the
-// command line of this machine's archive.
+// TestReleaseIsReproducible makes a version of HEAD from two clones in two folders, each with a
+// cold cache, and compares all files. Then it runs the command line of this machine's archive.
 func TestReleaseIsReproducible(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -107,8 +107,8 @@ func compare(t *testing.T, first, second string) int {
 	return len(names)
 }
 
-// TestReleaseCompiles builds the jobs for each platform, although only their images and the command line are published. The servers are for Linux:
-// they ask the kernel about connections.
+// TestReleaseCompiles builds the jobs for each platform, although only their images and the command
+// line are published. The servers are for Linux: they ask the kernel about connections.
 func TestReleaseCompiles(t *testing.T) {
 	programs, err := programsOf("../..")
 	if err != nil {

@@ -23,8 +23,9 @@ import (
 
 var cosignBlock = regexp.MustCompile("(?s)```cosign\n(.*?)```")
 
-// TestCosignVerifies asks the real cosign about what this program has signed: the commands of docs/releases.md, each image, list and chart, and the
-// checksums. What is signed by another key, or changed, it refuses.
+// TestCosignVerifies asks the real cosign about what this program has signed: the commands of
+// docs/releases.md, each image, list and chart, and the checksums. What is signed by another key,
+// or changed, it refuses.
 func TestCosignVerifies(t *testing.T) {
 	cosign := filepath.Join(t.TempDir(), "cosign")
 	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../test/cosign", "-trimpath", "-ldflags=-s -w", "-o", cosign, "github.com/sigstore/cosign/v2/cmd/cosign")
@@ -81,7 +82,8 @@ func TestCosignVerifies(t *testing.T) {
 		t.Errorf("changed checksums are taken: %s", out)
 	}
 
-	// An image that is not signed, then signed by another key, then with the signature of another image.
+	// An image that is not signed, then signed by another key, then with the signature of another
+	// image.
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

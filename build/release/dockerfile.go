@@ -10,7 +10,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/build/artifact"
 )
 
-// recipe is what a Dockerfile of this repository says. Docker and this program make the same image of it.
+// recipe is what a Dockerfile of this repository says. Docker and this program make the same image
+// of it.
 type recipe struct {
 	Labels     map[string]string
 	Copies     []copied
@@ -38,7 +39,8 @@ func recipeOf(root, program string, arguments map[string]string) (recipe, error)
 	return r, nil
 }
 
-// parse knows the instructions that our Dockerfiles have, and refuses every other one. Arguments win over the values of ARG.
+// parse knows the instructions that our Dockerfiles have, and refuses every other one. Arguments
+// win over the values of ARG.
 func parse(text string, arguments map[string]string) (recipe, error) {
 	r := recipe{Labels: map[string]string{}}
 	values := map[string]string{}

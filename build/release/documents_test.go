@@ -14,7 +14,8 @@ import (
 
 var bashBlock = regexp.MustCompile("(?s)```bash\n(.*?)```")
 
-// commandsOf returns the blocks of docs/releases.md that are for a shell, for the version and the registry of the fixture.
+// commandsOf returns the blocks of docs/releases.md that are for a shell, for the version and the
+// registry of the fixture.
 func commandsOf(t *testing.T) []string {
 	t.Helper()
 	raw, err := os.ReadFile("../../docs/releases.md")
@@ -52,7 +53,8 @@ func shell(t *testing.T, dir, script string, env ...string) (string, error) {
 	return string(out), err
 }
 
-// TestDocumentedChecksums runs what docs/releases.md says for a machine with OpenSSL and coreutils alone, also on a changed file.
+// TestDocumentedChecksums runs what docs/releases.md says for a machine with OpenSSL and coreutils
+// alone, also on a changed file.
 func TestDocumentedChecksums(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("openssl is not installed")
@@ -84,7 +86,8 @@ func TestDocumentedChecksums(t *testing.T) {
 	}
 }
 
-// TestDocumentedInstall unpacks the command line as docs/releases.md says, and finds the digest of the chart.
+// TestDocumentedInstall unpacks the command line as docs/releases.md says, and finds the digest of
+// the chart.
 func TestDocumentedInstall(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(made.dir)); err != nil {
@@ -120,7 +123,8 @@ func TestDocumentedVerify(t *testing.T) {
 	}
 }
 
-// TestHelmInstallsTheCharts pulls the chart with the real Helm from the registry, as docs/releases.md says, and renders it: each image has its digest.
+// TestHelmInstallsTheCharts pulls the chart with the real Helm from the registry, as
+// docs/releases.md says, and renders it: each image has its digest.
 func TestHelmInstallsTheCharts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds Helm")

@@ -19,10 +19,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/build/artifact"
 )
 
-// refName is the annotation that names what an entry of a layout is: "<name>:<tag>" or "<name>@<digest>", below the repository.
+// refName is the annotation that names what an entry of a layout is: "<name>:<tag>" or
+// "<name>@<digest>", below the repository.
 const refName = "org.opencontainers.image.ref.name"
 
-// aboutType is the type of release.json in a registry, and aboutName where it is below the repository.
+// aboutType is the type of release.json in a registry, and aboutName where it is below the
+// repository.
 const (
 	aboutType = "application/vnd.kyma-project.eventmesh-migration.release.v1+json"
 	aboutName = "release"
@@ -33,7 +35,8 @@ type ociLayout struct {
 	path       layout.Path
 	repository string
 	key        *ecdsa.PrivateKey
-	// layers are those of the images so far, by the digest of their archive: most of the time goes into compressing them.
+	// layers are those of the images so far, by the digest of their archive: most of the time goes
+	// into compressing them.
 	layers layers
 }
 
@@ -60,7 +63,8 @@ func newLayout(dir, repository string, key *ecdsa.PrivateKey) (*ociLayout, error
 	return &ociLayout{path: path, repository: repository, key: key, layers: layers{}}, nil
 }
 
-// add adds an image or an index, and its signature. The reference is ":<tag>", or "" for its digest.
+// add adds an image or an index, and its signature. The reference is ":<tag>", or "" for its
+// digest.
 func (l *ociLayout) add(what, reference string, of partial.Describable) (digest string, err error) {
 	hash, err := of.Digest()
 	if err != nil {
@@ -96,7 +100,8 @@ func (l *ociLayout) sign(what string, hash v1.Hash) error {
 	return l.path.AppendImage(signature, layout.WithAnnotations(map[string]string{refName: what + ":" + artifact.SignatureTag(ref).TagStr()}))
 }
 
-// addImage adds the image of a program for all platforms, and for each platform the list of modules. It returns the digest of the index.
+// addImage adds the image of a program for all platforms, and for each platform the list of
+// modules. It returns the digest of the index.
 func addImage(l *ociLayout, o options, from source, program, staged string) (string, error) {
 	recipe, err := recipeOf(o.Root, program, map[string]string{"CMD": program, "VERSION": o.Version, "REVISION": from.Revision})
 	if err != nil {
@@ -147,7 +152,8 @@ func imageOf(known layers, recipe recipe, from source, p platform, program, stag
 	return artifact.Image(artifact.ImageOptions{Platform: p.v1(), Layers: all, Entrypoint: recipe.Entrypoint, User: recipe.User, Labels: recipe.Labels, Created: from.Date})
 }
 
-// addModules signs the image of one platform, and adds the list of modules that names it as its subject.
+// addModules signs the image of one platform, and adds the list of modules that names it as its
+// subject.
 func addModules(l *ociLayout, o options, from source, name, program string, image v1.Image) error {
 	subject, err := partial.Descriptor(image)
 	if err != nil {
@@ -178,8 +184,8 @@ func addModules(l *ociLayout, o options, from source, name, program string, imag
 // ours is the path of this project's module.
 const ours = "github.com/kyma-project/eventmesh-migration"
 
-// modulesOf lists the modules of a program. A program of ours has no version in its build info: a clone with other tags would
-// otherwise have other bytes.
+// modulesOf lists the modules of a program. A program of ours has no version in its build info: a
+// clone with other tags would otherwise have other bytes.
 func modulesOf(program []byte, version, digest string, created time.Time) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -211,7 +217,8 @@ func addChart(l *ociLayout, from source, c chart) (string, error) {
 	return l.add(chartRepository(c.name), ":"+c.version, made)
 }
 
-// addAbout adds release.json, by which one who knows only the repository and the version finds the rest.
+// addAbout adds release.json, by which one who knows only the repository and the version finds the
+// rest.
 func addAbout(l *ociLayout, from source, version string, about []byte) error {
 	made, err := artifact.Artifact(artifact.ArtifactOptions{Type: aboutType, Config: artifact.EmptyConfig,
 		Layers:      []artifact.Blob{{MediaType: aboutType, Content: about, Annotations: map[string]string{"org.opencontainers.image.title": aboutFile}}},

@@ -1,5 +1,7 @@
-// Command release makes what is published for a version: the command line for each platform, images, charts, the eventing module, lists
-// of Go modules, checksums and signatures. It needs git and Go, and neither Docker nor root. The same commit gives the same bytes with the same Go and the same key.
+// Command release makes what is published for a version: the command line for each platform,
+// images, charts, the eventing module, lists of Go modules, checksums and signatures. It needs git
+// and Go, and neither Docker nor root. The same commit gives the same bytes with the same Go and
+// the same key.
 //
 //	go run ./build/release build -version 0.1.0 -key release.key       into bin/release/0.1.0; -push pushes it, too
 //	go run ./build/release push bin/release/0.1.0                      images, charts and module into the repository that they were made for
@@ -8,8 +10,9 @@
 //	go run ./build/release notes -version 0.1.0                        what build writes into release-notes.txt
 //	go run ./build/release certificates                                the certificates of the images
 //
-// Only push, and build -push, change anything outside of the folder. The exit code is 1 if something failed, and 2 for a wrong command line.
-// docs/releases.md tells what the files are, and how a user checks them.
+// Only push, and build -push, change anything outside of the folder. The exit code is 1 if
+// something failed, and 2 for a wrong command line. docs/releases.md tells what the files are, and
+// how a user checks them.
 package main
 
 import (

@@ -14,7 +14,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/build/modulepack/bundle"
 )
 
-// moduleFolder has the eventing module: what make module writes into dist/<version>, with the images of the version.
+// moduleFolder has the eventing module: what make module writes into dist/<version>, with the
+// images of the version.
 const moduleFolder = "dist"
 
 // moduleIs refuses a version that the module does not have: both are published together.
@@ -29,7 +30,8 @@ func moduleIs(root, version string) error {
 	return nil
 }
 
-// addModule writes the module for the images of a layout, and adds its artifact. It returns the name of the component, and the digest.
+// addModule writes the module for the images of a layout, and adds its artifact. It returns the
+// name of the component, and the digest.
 func addModule(ctx context.Context, l *ociLayout, o options, into string) (component, digest string, err error) {
 	s, err := bundle.ReadSource(os.DirFS(o.Root))
 	if err != nil {
@@ -78,8 +80,8 @@ func linkedFrom(images []bundle.Image) map[string]*debug.BuildInfo {
 	return all
 }
 
-// applied are the files of a module that people give to kubectl. They are beside the folder, too: the address of a file that is downloaded
-// from a version has no folder.
+// applied are the files of a module that people give to kubectl. They are beside the folder, too:
+// the address of a file that is downloaded from a version has no folder.
 func applied(files bundle.Files) []string {
 	var names []string
 	for name := range files {
@@ -91,7 +93,8 @@ func applied(files bundle.Files) []string {
 	return names
 }
 
-// bundle checks the files of the module: they are valid, they have the images of this version, and they are what its artifact has.
+// bundle checks the files of the module: they are valid, they have the images of this version, and
+// they are what its artifact has.
 func (v *verifier) bundle(dir string, about published) {
 	files, err := bundle.ReadFiles(filepath.Join(dir, moduleFolder))
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// notes returns the text for people: the section of the changelog, and the commits since the version before, by folder.
+// notes returns the text for people: the section of the changelog, and the commits since the
+// version before, by folder.
 func notes(ctx context.Context, root, version string) (string, error) {
 	if err := checkVersion(version); err != nil {
 		return "", err
@@ -32,8 +33,8 @@ func notes(ctx context.Context, root, version string) (string, error) {
 
 var subject = regexp.MustCompile(`^([0-9a-f]+) (?:([^\s:,]+)[^:]*: )?(.*)$`)
 
-// grouped returns commits by the first folder that their subject names: "cmd/job: verb what", "docs, charts: verb what". Each line of the log is a
-// hash and a subject.
+// grouped returns commits by the first folder that their subject names: "cmd/job: verb what",
+// "docs, charts: verb what". Each line of the log is a hash and a subject.
 func grouped(log string) string {
 	groups := map[string][]string{}
 	for line := range strings.Lines(log) {

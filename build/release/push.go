@@ -29,8 +29,9 @@ func remoteOptions(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
-// pushAll pushes all that the layout of a folder has, in its order: release.json is the last, so that a version that can be found is complete.
-// It can be repeated. A tag that has another content already is an error: what was published does not change.
+// pushAll pushes all that the layout of a folder has, in its order: release.json is the last, so
+// that a version that can be found is complete. It can be repeated. A tag that has another content
+// already is an error: what was published does not change.
 func pushAll(ctx context.Context, dir string, out io.Writer) error {
 	about, err := readAbout(filepath.Join(dir, aboutFile))
 	if err != nil {
@@ -81,7 +82,8 @@ func has(ctx context.Context, ref name.Reference, index v1.ImageIndex, entry v1.
 	return false, fmt.Errorf("cannot push %s: the registry has other content, %s. Next: publish another version", ref, got.Digest)
 }
 
-// signedToo says whether signatures in a registry have ours among them: others may sign what we have published.
+// signedToo says whether signatures in a registry have ours among them: others may sign what we
+// have published.
 func signedToo(got *remote.Descriptor, index v1.ImageIndex, entry v1.Descriptor) bool {
 	theirs, err := v1.ParseManifest(bytes.NewReader(got.Manifest))
 	if err != nil {
@@ -139,8 +141,8 @@ func parseAbout(raw []byte) (published, error) {
 	return about, nil
 }
 
-// pull copies what a registry has of a version into a layout, and returns its release.json. What is missing is left out; the checks of the
-// layout find it. What cannot be read is passed to failed.
+// pull copies what a registry has of a version into a layout, and returns its release.json. What is
+// missing is left out; the checks of the layout find it. What cannot be read is passed to failed.
 func pull(ctx context.Context, ref name.Tag, dir string, failed func(what string, err error)) (published, error) {
 	l, err := newLayout(dir, ref.Context().Name(), nil)
 	if err != nil {
@@ -189,7 +191,8 @@ type puller struct {
 	failed func(what string, err error)
 }
 
-// copy copies what a tag stands for, if it is the digest, with its signature. It returns the digests of the images of an index.
+// copy copies what a tag stands for, if it is the digest, with its signature. It returns the
+// digests of the images of an index.
 func (p *puller) copy(from name.Repository, what, tag, digest string) (platforms []string) {
 	got, err := remote.Get(from.Tag(tag), remoteOptions(p.ctx)...)
 	if err == nil && got.Digest.String() != digest {

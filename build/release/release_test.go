@@ -40,7 +40,8 @@ func init() { elsewhere[standIn] = "./build/overlay" }
 // commit is where the versions of tests are from.
 var commit = source{Revision: strings.Repeat("0123456789", 4), Date: time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)}
 
-// fixture is a version with all programs, each of them the stand-in, and the registry that it is for.
+// fixture is a version with all programs, each of them the stand-in, and the registry that it is
+// for.
 type fixture struct {
 	dir   string
 	about published
@@ -127,7 +128,8 @@ func makeFixture(dir, repository string) (fixture, error) {
 	return f, err
 }
 
-// sources copies what images, charts and the module are made of, and makes the module one of version 9.9.9.
+// sources copies what images, charts and the module are made of, and makes the module one of
+// version 9.9.9.
 func sources(dir string) (root string, err error) {
 	root = filepath.Join(dir, "sources")
 	for _, from := range []string{"module", "charts/eventing-manager"} {
@@ -194,7 +196,8 @@ func flip(content []byte) []byte {
 	return content
 }
 
-// blobOf returns the path of a blob below the folder of a version: the layer of a type, of what an entry of the layout names.
+// blobOf returns the path of a blob below the folder of a version: the layer of a type, of what an
+// entry of the layout names.
 func blobOf(t *testing.T, dir, reference, mediaType string) string {
 	t.Helper()
 	index, all := layoutOf(t, dir)
@@ -323,8 +326,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyOfAnotherSigner replaces what one who has no key can replace completely: the checksums of the folder are right, what is wrong is
-// the signature or what is signed.
+// TestVerifyOfAnotherSigner replaces what one who has no key can replace completely: the checksums
+// of the folder are right, what is wrong is the signature or what is signed.
 func TestVerifyOfAnotherSigner(t *testing.T) {
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -583,7 +586,8 @@ func remove(t *testing.T, l *ociLayout, reference string) {
 	}
 }
 
-// TestPush pushes a version, twice, and verifies it from the registry alone; then the registry changes it.
+// TestPush pushes a version, twice, and verifies it from the registry alone; then the registry
+// changes it.
 func TestPush(t *testing.T) {
 	for range 2 {
 		if err := pushAll(t.Context(), made.dir, io.Discard); err != nil {

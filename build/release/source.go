@@ -34,7 +34,8 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// check returns the commit, or all reasons why it is not the one of a version: tag, changelog, version of the module, changed files.
+// check returns the commit, or all reasons why it is not the one of a version: tag, changelog,
+// version of the module, changed files.
 func check(ctx context.Context, root, version string) (source, error) {
 	if err := checkVersion(version); err != nil {
 		return source{}, err

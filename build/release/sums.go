@@ -42,7 +42,8 @@ func filesIn(root fs.FS) ([]string, error) {
 	return names, err
 }
 
-// summed says whether a file of a version is in SHA256SUMS. Blobs are not: their name is their digest.
+// summed says whether a file of a version is in SHA256SUMS. Blobs are not: their name is their
+// digest.
 func summed(name string) bool {
 	return name != sumsFile && name != signatureFile && !strings.HasPrefix(name, blobsFolder+"/")
 }

@@ -45,7 +45,8 @@ func (v *verifier) found(file, problem string, next ...string) {
 	v.wrong = append(v.wrong, fmt.Errorf("%s: %s. Next: %s", file, problem, cmp.Or(strings.Join(next, ""), v.again)))
 }
 
-// verify checks a folder, or <registry/path>:<version>, and names each file that is not the published one.
+// verify checks a folder, or <registry/path>:<version>, and names each file that is not the
+// published one.
 func verify(ctx context.Context, what string, key *ecdsa.PublicKey, out io.Writer) error {
 	v := &verifier{ctx: ctx, key: key}
 	var about published
@@ -164,7 +165,8 @@ func (v *verifier) sums(dir string) map[string]string {
 	return sums
 }
 
-// tool checks that the archive of the command line has a program, and that the list beside it is that of this program.
+// tool checks that the archive of the command line has a program, and that the list beside it is
+// that of this program.
 func (v *verifier) tool(dir string, about published, p platform) {
 	file := archiveName(about.Version, p)
 	list, err := os.ReadFile(filepath.Join(dir, file+".spdx.json"))
@@ -198,7 +200,8 @@ func (v *verifier) tool(dir string, about published, p platform) {
 	}
 }
 
-// blobs checks that the name of each blob is the digest of its content, and names what it is a part of.
+// blobs checks that the name of each blob is the digest of its content, and names what it is a part
+// of.
 func (v *verifier) blobs(dir string) {
 	owners := ownersOf(filepath.Join(dir, ociFolder))
 	names, err := filesIn(os.DirFS(filepath.Join(dir, filepath.FromSlash(blobsFolder))))
@@ -274,7 +277,8 @@ type entries struct {
 	seen  map[string]bool
 }
 
-// layout checks what is published in registries: digests, signatures, lists of modules, and the images in charts.
+// layout checks what is published in registries: digests, signatures, lists of modules, and the
+// images in charts.
 func (v *verifier) layout(dir string, about published) {
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -500,7 +504,8 @@ func (v *verifier) chart(e *entries, about published, chart string) {
 	}
 }
 
-// about checks that release.json in a registry is signed, and is the one that the rest is compared with.
+// about checks that release.json in a registry is signed, and is the one that the rest is compared
+// with.
 func (v *verifier) about(e *entries, about published) bool {
 	reference := aboutName + ":" + about.Version
 	if _, ok := v.entry(e, aboutName, about.Version, e.all[reference].Digest.String()); !ok {

@@ -104,7 +104,8 @@ func TestEachPartOfCIHasAJob(t *testing.T) {
 	}
 }
 
-// pinnedModules are not updated, each with the reason: docs/testing.md has the table of all modules.
+// pinnedModules are not updated, each with the reason: docs/testing.md has the table of all
+// modules.
 var pinnedModules = map[string]string{
 	"/test/helm/v2":              "Helm 2 and Tiller, at the version of Kyma",
 	"/test/kubernetes/build":     "a control plane is changed together with its images and the node",

@@ -1,6 +1,7 @@
-// Command sizes holds how large the programs are. It fails if one has 50 MB, if one is 5 % larger than build/sizes/sizes.txt says, and if one
-// calls methods by names that are known at run time only: the linker then keeps each exported method of each type of Kubernetes, which
-// is 10 MB, and templates do so (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
+// Command sizes holds how large the programs are. It fails if one has 50 MB, if one is 5 % larger
+// than build/sizes/sizes.txt says, and if one calls methods by names that are known at run time
+// only: the linker then keeps each exported method of each type of Kubernetes, which is 10 MB, and
+// templates do so (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 //
 //	go run ./build/sizes          compares
 //	go run ./build/sizes -write   writes sizes.txt
@@ -96,7 +97,8 @@ func read() (map[string]int64, error) {
 	return all, nil
 }
 
-// build returns the size of a program as images have it, and the functions in it that call methods by name.
+// build returns the size of a program as images have it, and the functions in it that call methods
+// by name.
 func build(ctx context.Context, program, to string) (size int64, byName []string, err error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -dumpdep", "-o", to, program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")

@@ -1,5 +1,5 @@
-// Package eventingmanager holds the definitions of the kinds Eventing and Subscription, as the operator's chart installs them.
-// They are generated from api/ by make charts.
+// Package eventingmanager holds the definitions of the kinds Eventing and Subscription, as the
+// operator's chart installs them. They are generated from api/ by make charts.
 package eventingmanager
 
 import "embed"

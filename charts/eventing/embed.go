@@ -1,5 +1,6 @@
-// Package eventing holds the chart of what the eventing operator installs. It is a chart for Helm, too; the operator renders it
-// without Helm (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
+// Package eventing holds the chart of what the eventing operator installs. It is a chart for Helm,
+// too; the operator renders it without Helm
+// (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 package eventing
 
 import "embed"

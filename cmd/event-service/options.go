@@ -24,14 +24,16 @@ type options struct {
 	logLevel        zapcore.Level
 	// ignored are the flags and arguments that were given and mean nothing.
 	ignored []string
-	// warnings are about flags that Kyma's took, and that are read in another way, or let nothing work.
+	// warnings are about flags that Kyma's took, and that are read in another way, or let nothing
+	// work.
 	warnings []string
 }
 
 // maxRequestSize is where a limit is none any more: a body is held in memory.
 const maxRequestSize = 1 << 30
 
-// defaultTimeout is used instead of none, too: without one, an adapter that hangs would hold each event for ever.
+// defaultTimeout is used instead of none, too: without one, an adapter that hangs would hold each
+// event for ever.
 const defaultTimeout = 10
 
 // former are flags of the event-services of 1.10 and before. They are still
@@ -92,8 +94,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, problems(o, err)
 }
 
-// parseAll parses flags also behind arguments that are none, and returns those. Kyma's ignored everything from the first one on. A truth value
-// behind a flag that is one, such as --requestLogging true, is its value, as who wrote it meant.
+// parseAll parses flags also behind arguments that are none, and returns those. Kyma's ignored
+// everything from the first one on. A truth value behind a flag that is one, such as
+// --requestLogging true, is its value, as who wrote it meant.
 func parseAll(flags *flag.FlagSet, args []string) (stray []string, err error) {
 	for {
 		if err := flags.Parse(args); err != nil {

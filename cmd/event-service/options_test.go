@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 )
 
-// TestParse: the flags that Kyma's took are taken. On f3299ef no limit of time, a size of 0, a stray argument and "--requestLogging true" ended
-// with exit code 2.
+// TestParse: the flags that Kyma's took are taken. On f3299ef no limit of time, a size of 0, a
+// stray argument and "--requestLogging true" ended with exit code 2.
 func TestParse(t *testing.T) {
 	defaults := eventservice.Options{
 		MeshURL: "http://shop.kyma-integration", SourceID: "shop", MaxRequestSize: 65536, RequestTimeout: 10 * time.Second,

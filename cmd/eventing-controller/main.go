@@ -1,18 +1,23 @@
-// Command eventing-controller delivers events to the sinks of Subscriptions (eventing.kyma-project.io/v1alpha2).
+// Command eventing-controller delivers events to the sinks of Subscriptions
+// (eventing.kyma-project.io/v1alpha2).
 //
 //	eventing-controller --namespace=kyma-system
 //
 // # What it does
 //
-// It follows the ConfigMap eventing-backends, which the operator writes, and says in eventing-controller-state what it follows. For
-// each Subscription it has one durable consumer in NATS, posts the events to the sink, and repeats what the sink refuses, for as long as it
-// takes. On the mesh, it has a Trigger for each type, and posts the events that the mesh sends to /deliver/<namespace>/<name>. Of several
-// processes, the one with the Lease does all that but the last, which each does.
+// It follows the ConfigMap eventing-backends, which the operator writes, and says in
+// eventing-controller-state what it follows. For each Subscription it has one durable consumer in
+// NATS, posts the events to the sink, and repeats what the sink refuses, for as long as it takes.
+// On the mesh, it has a Trigger for each type, and posts the events that the mesh sends to
+// /deliver/<namespace>/<name>. Of several processes, the one with the Lease does all that but the
+// last, which each does.
 //
 // # What it never does
 //
-// It posts to nothing but Services in the namespace of the Subscription, and to the dead letter sink. It never changes the stream or the
-// Broker, and deletes a consumer only when the Subscription is gone. On SIGTERM, it waits for sinks that work on an event, and gives the rest back.
+// It posts to nothing but Services in the namespace of the Subscription, and to the dead letter
+// sink. It never changes the stream or the Broker, and deletes a consumer only when the
+// Subscription is gone. On SIGTERM, it waits for sinks that work on an event, and gives the rest
+// back.
 //
 // # Exit codes
 //
@@ -37,15 +42,17 @@ import (
 )
 
 func main() {
-	// Each event is garbage a moment later. Less work on that is worth the memory: it stays far below its limit.
+	// Each event is garbage a moment later. Less work on that is worth the memory: it stays far
+	// below its limit.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
 	}
 	program.Main(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stderr) })
 }
 
-// eventBytes is what this process may hold of events: half of what Go uses before it collects garbage all the time, which is four fifths of the
-// limit of the container, unless GOMEMLIMIT says something else.
+// eventBytes is what this process may hold of events: half of what Go uses before it collects
+// garbage all the time, which is four fifths of the limit of the container, unless GOMEMLIMIT says
+// something else.
 func eventBytes() int64 {
 	const usual = 410 << 20 // of the chart's limit
 	// Without a container there is no limit, and the usual one is as good as another.

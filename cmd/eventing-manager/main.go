@@ -1,17 +1,19 @@
-// Command eventing-manager is the eventing operator. Somebody applies an Eventing, and the operator installs what carries events, keeps
-// it as it is wanted, and removes it again without losing an event.
+// Command eventing-manager is the eventing operator. Somebody applies an Eventing, and the operator
+// installs what carries events, keeps it as it is wanted, and removes it again without losing an
+// event.
 //
 //	eventing-manager --nats-image=registry/nats-server@sha256:... --publisher-image=... --controller-image=...
 //
 // # What it does
 //
-// It serves the oldest Eventing of the cluster. Everything is created in one namespace, with one prefix. Of several replicas, the one
-// that holds the Lease acts. A killed operator goes on from what is in the cluster.
+// It serves the oldest Eventing of the cluster. Everything is created in one namespace, with one
+// prefix. Of several replicas, the one that holds the Lease acts. A killed operator goes on from
+// what is in the cluster.
 //
 // # What it never does
 //
-// It deletes no volume and no stream that may hold an event, and changes no object that it did not create. It writes no Roles and no
-// CustomResourceDefinitions.
+// It deletes no volume and no stream that may hold an event, and changes no object that it did not
+// create. It writes no Roles and no CustomResourceDefinitions.
 //
 // # Exit codes
 //

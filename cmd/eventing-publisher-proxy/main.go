@@ -1,21 +1,24 @@
-// Command eventing-publisher-proxy takes the events of clients, and stores them in the stream of NATS or posts them to the Broker of the mesh.
+// Command eventing-publisher-proxy takes the events of clients, and stores them in the stream of
+// NATS or posts them to the Broker of the mesh.
 //
 //	eventing-publisher-proxy --namespace=kyma-system --nats-seed-file=/etc/nats/seed --nats-ca-file=/etc/nats/ca.crt
 //	eventing-publisher-proxy --namespace=kyma-system --backend=EventMesh
 //
 // # What it does
 //
-// It takes one CloudEvent with POST /publish, and the events of the legacy endpoint of every application. An event is answered with 2xx when
-// JetStream has stored it, or knows it already; on the mesh, when every sink has taken it. Everything else says when to send the event again. Limits, answers and the end on SIGTERM
-// are those of event-service (docs/migration/event-service.md).
+// It takes one CloudEvent with POST /publish, and the events of the legacy endpoint of every
+// application. An event is answered with 2xx when JetStream has stored it, or knows it already; on
+// the mesh, when every sink has taken it. Everything else says when to send the event again.
+// Limits, answers and the end on SIGTERM are those of event-service
+// (docs/migration/event-service.md).
 //
-// It follows the ConfigMap <prefix>-backends: where its backend is, and whether events may be sent there now. It reads the files with the seed
-// and the authority again when they change.
+// It follows the ConfigMap <prefix>-backends: where its backend is, and whether events may be sent
+// there now. It reads the files with the seed and the authority again when they change.
 //
 // # What it never does
 //
-// It keeps no event, and sends none later or to another backend. It writes nothing to the cluster. It logs no content of an event, and no
-// secret.
+// It keeps no event, and sends none later or to another backend. It writes nothing to the cluster.
+// It logs no content of an event, and no secret.
 //
 // # Exit codes
 //

@@ -231,7 +231,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestCompletionOfNames: contexts come from the kubeconfig, and a cluster that does not answer has no namespaces.
+// TestCompletionOfNames: contexts come from the kubeconfig, and a cluster that does not answer has
+// no namespaces.
 func TestCompletionOfNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "prod", "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -463,8 +464,8 @@ func TestFilesAppearWhenTheyAreComplete(t *testing.T) {
 	}
 }
 
-// TestFormsAndFlagsEverywhere: each command takes the forms of -o, the flags of the log, and --version; a form that a
-// command does not have is refused with those that it has.
+// TestFormsAndFlagsEverywhere: each command takes the forms of -o, the flags of the log, and
+// --version; a form that a command does not have is refused with those that it has.
 func TestFormsAndFlagsEverywhere(t *testing.T) {
 	exceptions := map[string]string{
 		"job":        "passes its flags on to the binary of a job",

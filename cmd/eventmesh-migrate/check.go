@@ -63,7 +63,8 @@ Exit code 0: a run can begin. 6: there are errors. 7: the cluster could not be r
 	return cmd
 }
 
-// writeRole prints what the account needs on this cluster, and the state namespace, which a Role needs.
+// writeRole prints what the account needs on this cluster, and the state namespace, which a Role
+// needs.
 func writeRole(ctx context.Context, a *app, c *cli.Connection, e *engine.Engine) error {
 	rows, err := check.NeededHere(ctx, e, a.jobs, c.Options.StateNamespace)
 	if err != nil {

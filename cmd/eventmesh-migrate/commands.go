@@ -283,7 +283,8 @@ func (a *app) work(c *cli.Connection, command string, s jobmanager.Selection) er
 	return nil
 }
 
-// limitExists refuses to limit jobs to a namespace that does not exist: they would have nothing to do.
+// limitExists refuses to limit jobs to a namespace that does not exist: they would have nothing to
+// do.
 func limitExists(ctx context.Context, a *app, c *cli.Connection) error {
 	if a.namespace == "" {
 		return nil

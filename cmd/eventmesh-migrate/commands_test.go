@@ -155,8 +155,8 @@ func commandsIn(source string) (commands, mixed []string, err error) {
 	return commands, mixed, nil
 }
 
-// adviceInCode returns the commands of findings in each file of the jobs, the engine and what they are made of. A
-// note with a command in it is an error.
+// adviceInCode returns the commands of findings in each file of the jobs, the engine and what they
+// are made of. A note with a command in it is an error.
 func adviceInCode(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -218,8 +218,8 @@ func TestDocsUseOneProgram(t *testing.T) {
 	}
 }
 
-// TestPrintedCommandsCanBePasted: the commands of the reports that internal/migration/present has as
-// examples, and of every finding of verify, of the jobs and of the engine.
+// TestPrintedCommandsCanBePasted: the commands of the reports that internal/migration/present has
+// as examples, and of every finding of verify, of the jobs and of the engine.
 func TestPrintedCommandsCanBePasted(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
@@ -267,7 +267,8 @@ func TestPrintedCommandsCanBePasted(t *testing.T) {
 	}
 }
 
-// TestObjectsOfACheck: what check -o name prints are arguments of kubectl; what is no object is left out.
+// TestObjectsOfACheck: what check -o name prints are arguments of kubectl; what is no object is
+// left out.
 func TestObjectsOfACheck(t *testing.T) {
 	r := &check.Result{Kinds: []check.Kind{
 		{Kind: "Subscription", Group: "eventing.kyma-project.io"}, {Kind: "Subscription", Group: "messaging.knative.dev"}, {Kind: "Service", Group: "serving.knative.dev"},

@@ -18,7 +18,8 @@ var (
 	afterwards = regexp.MustCompile(`\s+[#>|].*$`)
 )
 
-// wrongIn returns what of a document cannot be typed: blocks that bash does not parse, and commands of this program that do not exist.
+// wrongIn returns what of a document cannot be typed: blocks that bash does not parse, and commands
+// of this program that do not exist.
 func wrongIn(document string) (wrong []string, commands int) {
 	for _, block := range append(bashBlock.FindAllString(document, -1), indentedBlock.FindAllString(document, -1)...) {
 		script := strings.ReplaceAll(strings.ReplaceAll(block, "```bash", ""), "```", "")
@@ -39,7 +40,8 @@ func wrongIn(document string) (wrong []string, commands int) {
 	return wrong, commands
 }
 
-// TestCommandsInDocuments: what the documents show can be typed. TestExamples in test/integration/jobmanager runs the blocks.
+// TestCommandsInDocuments: what the documents show can be typed. TestExamples in
+// test/integration/jobmanager runs the blocks.
 func TestCommandsInDocuments(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")

@@ -20,8 +20,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// TestOneMessageWithoutACluster: before any job begins, one message names why the cluster cannot be used, and what to do.
-// Nothing is asked a second time.
+// TestOneMessageWithoutACluster: before any job begins, one message names why the cluster cannot be
+// used, and what to do. Nothing is asked a second time.
 func TestOneMessageWithoutACluster(t *testing.T) {
 	var asked atomic.Int32
 	answer := func(code int) http.HandlerFunc {
@@ -93,7 +93,8 @@ func against(t *testing.T, server string, args ...string) (code int, stdout, std
 // denial is one of the first two requests that are refused: the map sends them at the same time.
 var denial = regexp.MustCompile(`User "u" cannot read|cannot discover the served kinds: 403 Forbidden`)
 
-// TestForbiddenIsNamed: an account that may not even read the lock is told so, once, by every command.
+// TestForbiddenIsNamed: an account that may not even read the lock is told so, once, by every
+// command.
 func TestForbiddenIsNamed(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {

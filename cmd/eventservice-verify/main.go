@@ -1,5 +1,6 @@
-// Command eventservice-verify waits until the event-service of every Application
-// of a Kyma cluster posts to the event mesh, and says why one does not. It proves the switch of the migration from the NATS-based Event Bus.
+// Command eventservice-verify waits until the event-service of every Application of a Kyma cluster
+// posts to the event mesh, and says why one does not. It proves the switch of the migration from
+// the NATS-based Event Bus.
 //
 // # What it does
 //

@@ -28,13 +28,15 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migrationtest"
 )
 
-// kubeconfigVariable names a kubeconfig of a cluster that these tests may change. KUBECONFIG would name one that is in use.
+// kubeconfigVariable names a kubeconfig of a cluster that these tests may change. KUBECONFIG would
+// name one that is in use.
 const kubeconfigVariable = "INSTALLER_TEST_KUBECONFIG"
 
 // cluster is the way to the API server that the tests use.
 var cluster *rest.Config
 
-// TestMain uses nothing of the test packages of eventmesh-migration: what is in this directory can be copied, and works.
+// TestMain uses nothing of the test packages of eventmesh-migration: what is in this directory can
+// be copied, and works.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
@@ -186,7 +188,8 @@ func prepareDeployments(ctx context.Context, client dynamic.Interface) error {
 	if err := replace(ctx, client, relabel.Deployments, wanted); err != nil {
 		return err
 	}
-	// Their controller must be at rest: what it writes later would differ from what the plan has read.
+	// Their controller must be at rest: what it writes later would differ from what the plan has
+	// read.
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		list, err := relabel.Deployments.In(client, "shop").List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -77,7 +77,8 @@ func install(ctx context.Context, cfg *rest.Config, logf func(string, ...any), c
 	}
 	m, err := jobmanager.New(jobmanager.Options{
 		Engine: jobmanager.ForCluster(cfg),
-		// The identity must be unique: of two installers with one name, each would take the lock for its own.
+		// The identity must be unique: of two installers with one name, each would take the lock
+		// for its own.
 		Migration: engine.Options{Identity: fmt.Sprintf("installer-%s-%d", host, os.Getpid())},
 	}, components, jobs...)
 	if err != nil {

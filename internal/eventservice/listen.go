@@ -9,8 +9,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Listen serves clients on a port, and probes and Prometheus on another one, until ctx ends and every request that was read is answered.
-// A port of 0 is any; a metricsPort below 0 is none. The fields are added to the line that says that it serves.
+// Listen serves clients on a port, and probes and Prometheus on another one, until ctx ends and
+// every request that was read is answered. A port of 0 is any; a metricsPort below 0 is none. The
+// fields are added to the line that says that it serves.
 func (s *Server) Listen(ctx context.Context, port, metricsPort int, fields ...zap.Field) error {
 	var config net.ListenConfig
 	api, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(port))

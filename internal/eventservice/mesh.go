@@ -50,7 +50,8 @@ func newMesh(target, source string, timeout time.Duration, connections int) (*me
 	return m, nil
 }
 
-// Ready implements Sender. The adapter is not asked: clients are answered with Retry-After while it is down.
+// Ready implements Sender. The adapter is not asked: clients are answered with Retry-After while it
+// is down.
 func (m *mesh) Ready(context.Context) error { return nil }
 
 // Send implements Sender: it posts one event, and returns nil once the adapter has taken it.

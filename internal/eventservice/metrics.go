@@ -33,7 +33,8 @@ var buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1
 type Metrics struct {
 	// Prefix begins the names, event_service by default.
 	Prefix string
-	// Backend is the value of the label backend of each metric; "": there is no such label, and the backend is called the mesh.
+	// Backend is the value of the label backend of each metric; "": there is no such label, and the
+	// backend is called the mesh.
 	Backend string
 }
 

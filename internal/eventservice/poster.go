@@ -25,7 +25,8 @@ type Poster struct {
 	transport http.RoundTripper
 }
 
-// NewPoster returns a Poster that waits for an answer until timeout is over. connections to one host are kept open.
+// NewPoster returns a Poster that waits for an answer until timeout is over. connections to one
+// host are kept open.
 func NewPoster(userAgent string, timeout time.Duration, connections int) *Poster {
 	return &Poster{timeout: timeout, userAgent: []string{userAgent}, transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: min(dialTimeout, timeout), KeepAlive: 15 * time.Second}).DialContext,

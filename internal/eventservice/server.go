@@ -24,7 +24,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
-// Options say how a server is to behave. Required are MeshURL and SourceID, or a Sender, and all limits.
+// Options say how a server is to behave. Required are MeshURL and SourceID, or a Sender, and all
+// limits.
 type Options struct {
 	// MeshURL is the Application's HTTPSource adapter.
 	MeshURL string
@@ -195,7 +196,8 @@ func (s *Server) ServeInternal(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// ready answers the probe of readiness. What is missing is for the log: a kubelet shows the answer to nobody who could look into it.
+// ready answers the probe of readiness. What is missing is for the log: a kubelet shows the answer
+// to nobody who could look into it.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	if err := s.sender.Ready(context.WithoutCancel(r.Context())); err != nil {
 		s.log.Info("not ready yet", zap.Error(err))
@@ -328,8 +330,8 @@ func (s *Server) dispatch(req *request, w http.ResponseWriter, r *http.Request) 
 	}
 }
 
-// legacy decodes an event of the legacy endpoint, and adds what the client said in the header. For all applications, the
-// version is a part of the type, as Subscriptions name it.
+// legacy decodes an event of the legacy endpoint, and adds what the client said in the header. For
+// all applications, the version is a part of the type, as Subscriptions name it.
 func (s *Server) legacy(req *request, r *http.Request, decode func([]byte) (*cloudevent.Event, *legacy.Problem)) func([]byte) (*cloudevent.Event, *legacy.Problem) {
 	return func(body []byte) (*cloudevent.Event, *legacy.Problem) {
 		e, problem := decode(body)
@@ -463,9 +465,10 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 		<-s.slots
 	}()
 	posted := time.Now()
-	// The event is here, and is finished also if nobody listens: clients may send it and leave. net/http ends the context of a request also when
-	// the client has only closed its half of the connection, and waits for the answer. What bounds the work of clients that have left is
-	// what bounds all: the slot and the body stay taken, and the sender has this long.
+	// The event is here, and is finished also if nobody listens: clients may send it and leave.
+	// net/http ends the context of a request also when the client has only closed its half of the
+	// connection, and waits for the answer. What bounds the work of clients that have left is what
+	// bounds all: the slot and the body stay taken, and the sender has this long.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.sendTimeout())
 	defer cancel()
 	problem = s.sender.Send(ctx, ce, r.Header, req.id)

@@ -54,8 +54,8 @@ func (f sender) Send(ctx context.Context, _ *cloudevent.Event, _ http.Header, _ 
 }
 func (sender) Ready(context.Context) error { return nil }
 
-// TestSendOutlivesItsClient: a sender is not told that the client has left, and has a time of its own. On f3299ef its context ended with
-// the client's connection.
+// TestSendOutlivesItsClient: a sender is not told that the client has left, and has a time of its
+// own. On f3299ef its context ended with the client's connection.
 func TestSendOutlivesItsClient(t *testing.T) {
 	for path, body := range map[string]string{
 		"/shop/v1/events": `{"event-type":"a","event-type-version":"v1","event-time":"2018-11-02T22:08:41Z","data":1}`,
@@ -88,8 +88,8 @@ func TestSendOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// TestLeftOut: a large ce-* header goes with the event, as with 1.10, and what cannot is named. On f3299ef it was dropped in silence from 4,097
-// bytes on.
+// TestLeftOut: a large ce-* header goes with the event, as with 1.10, and what cannot is named. On
+// f3299ef it was dropped in silence from 4,097 bytes on.
 func TestLeftOut(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -133,7 +133,8 @@ func (known) Send(_ context.Context, e *cloudevent.Event, _ http.Header, _ strin
 	return nil
 }
 
-// TestRepeats: a client sees that its event was dropped as a repeat, and it is counted. On f3299ef nothing told.
+// TestRepeats: a client sees that its event was dropped as a repeat, and it is counted. On f3299ef
+// nothing told.
 func TestRepeats(t *testing.T) {
 	s, err := New(Options{
 		Sender: known{}, Routes: All, Metrics: Metrics{Prefix: "p", Backend: "NATS"}, MaxRequestSize: 65536, RequestTimeout: 10 * time.Second, MaxInFlight: 10, MaxConnections: 10,

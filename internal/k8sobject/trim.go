@@ -7,9 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TrimAnnotations removes the annotations, unless one of these keys is among them: they may have 262,144 bytes,
-// and with the copy of the whole object that kubectl apply keeps they are as long as the object. It saves room
-// where an object is only read, never where it may be restored from what was read.
+// TrimAnnotations removes the annotations, unless one of these keys is among them: they may have
+// 262,144 bytes, and with the copy of the whole object that kubectl apply keeps they are as long as
+// the object. It saves room where an object is only read, never where it may be restored from what
+// was read.
 func TrimAnnotations(obj *unstructured.Unstructured, unless ...string) {
 	meta, _ := obj.Object["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
@@ -33,7 +34,8 @@ func TrimMeta(obj *unstructured.Unstructured) {
 // ReadyStatus is what TrimStatus keeps of what is ready: all share it, and nothing may change it.
 var ReadyStatus = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
 
-// TrimStatus keeps of a status whether the object is ready, and why not, and where it takes and sends events.
+// TrimStatus keeps of a status whether the object is ready, and why not, and where it takes and
+// sends events.
 func TrimStatus(obj *unstructured.Unstructured) {
 	status := MapAt(obj.Object, "status")
 	if status == nil {

@@ -229,8 +229,8 @@ func TestPageBeginsAgainWhenTheTokenExpires(t *testing.T) {
 	}
 }
 
-// TestPageIsBoundedInBytes: 500 objects of 262,144 bytes of annotations, which the API accepts, are 125 MiB. And one object that is larger
-// than a page may be is read all the same.
+// TestPageIsBoundedInBytes: 500 objects of 262,144 bytes of annotations, which the API accepts, are
+// 125 MiB. And one object that is larger than a page may be is read all the same.
 func TestPageIsBoundedInBytes(t *testing.T) {
 	const total, big = 100, 262144
 	var sizes []int
@@ -359,8 +359,8 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// TestServedAgain: discovery of a group that failed is not remembered. Where the server answers for all groups at once,
-// it says so beside those that it knows.
+// TestServedAgain: discovery of a group that failed is not remembered. Where the server answers for
+// all groups at once, it says so beside those that it knows.
 func TestServedAgain(t *testing.T) {
 	s := newServer(t, 0)
 	freshness := "Stale"

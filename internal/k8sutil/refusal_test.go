@@ -20,8 +20,9 @@ func saying(code int32, reason metav1.StatusReason, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
 }
 
-// TestRefusalOf: on f3299ef each 403 was a missing permission, and what etcd cannot take was an API server in trouble, so that
-// it was sent for a minute. The texts are those of API servers from 1.16 to 1.35, and of etcd 3.4 to 3.6.
+// TestRefusalOf: on f3299ef each 403 was a missing permission, and what etcd cannot take was an API
+// server in trouble, so that it was sent for a minute. The texts are those of API servers from 1.16
+// to 1.35, and of etcd 3.4 to 3.6.
 func TestRefusalOf(t *testing.T) {
 	secrets := corev1.Resource("secrets")
 	for name, tc := range map[string]struct {
@@ -91,7 +92,8 @@ func TestRefusalOf(t *testing.T) {
 	}
 }
 
-// TestPolicyIsNoAccount: a policy may deny an object with 401. On f3299ef the account counted as gone.
+// TestPolicyIsNoAccount: a policy may deny an object with 401. On f3299ef the account counted as
+// gone.
 func TestPolicyIsNoAccount(t *testing.T) {
 	account := &Account{accepted: true, refused: time.Now().Add(-time.Minute)}
 	denied := saying(401, metav1.StatusReasonUnauthorized, `things.example "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'all' denied request: no`)

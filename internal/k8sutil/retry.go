@@ -53,8 +53,8 @@ func IsTransient(err error) bool {
 	}
 }
 
-// IsRefusedUnread says whether it is certain that a request had no effect, and that another attempt may have one: it
-// was refused before it was looked at, or in conflict with what is there.
+// IsRefusedUnread says whether it is certain that a request had no effect, and that another attempt
+// may have one: it was refused before it was looked at, or in conflict with what is there.
 func IsRefusedUnread(err error) bool {
 	var retryable retryableError
 	return err != nil && (apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err) || errors.As(err, &retryable))
@@ -62,7 +62,8 @@ func IsRefusedUnread(err error) bool {
 
 var failedWebhook = regexp.MustCompile(`failed calling (?:admission )?webhook \\?"([^"\\]+)`)
 
-// FailedWebhook is the admission webhook that did not answer the API server, "" if the error is of something else.
+// FailedWebhook is the admission webhook that did not answer the API server, "" if the error is of
+// something else.
 func FailedWebhook(err error) string {
 	if match := failedWebhook.FindStringSubmatch(err.Error()); match != nil {
 		return match[1]
@@ -151,7 +152,8 @@ func Retry(ctx context.Context, budget time.Duration, notify func(error), op fun
 	}
 }
 
-// endedAt says that the retries ended with their context, and not because the API server failed for too long.
+// endedAt says that the retries ended with their context, and not because the API server failed for
+// too long.
 func endedAt(ctx context.Context, last error) error {
 	return fmt.Errorf("%w (the last answer: %s)", context.Cause(ctx), last.Error())
 }

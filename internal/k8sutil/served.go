@@ -21,7 +21,8 @@ type Served struct {
 	client *discovery.DiscoveryClient
 	retry  func(context.Context, func(context.Context) error) error
 
-	// turn is taken while a request is on its way, too. A caller that waits for it can be cancelled.
+	// turn is taken while a request is on its way, too. A caller that waits for it can be
+	// cancelled.
 	turn      chan struct{}
 	loaded    bool
 	groups    map[string][]string // versions, best first

@@ -67,14 +67,15 @@ type source struct {
 }
 
 const (
-	// PageBytes is the size at which a page is cut off, to be asked for again with fewer objects: what a
-	// reader has no room for is bytes, and an object may have 1.5 MiB of them. It is 16 KiB for each
-	// object of a full page.
+	// PageBytes is the size at which a page is cut off, to be asked for again with fewer objects:
+	// what a reader has no room for is bytes, and an object may have 1.5 MiB of them. It is 16 KiB
+	// for each object of a full page.
 	PageBytes = PageSize * 16 << 10
-	// pageShrink is how many times fewer objects are asked for then: twice, and a page of 500 has one.
+	// pageShrink is how many times fewer objects are asked for then: twice, and a page of 500 has
+	// one.
 	pageShrink = 25
-	// pagesAtOnce is how many pages this process receives and decodes at a time. Jobs that are asked for their plans
-	// side by side read dozens of lists at once.
+	// pagesAtOnce is how many pages this process receives and decodes at a time. Jobs that are
+	// asked for their plans side by side read dozens of lists at once.
 	pagesAtOnce = 4
 )
 
@@ -87,7 +88,8 @@ var pages = func() chan *bytes.Buffer {
 	return all
 }()
 
-// List implements Source. A page may have fewer objects than the limit of opts, as one of an API server may.
+// List implements Source. A page may have fewer objects than the limit of opts, as one of an API
+// server may.
 func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	for {
 		if fits := s.fits.Load(); fits > 0 && opts.Limit > fits {
@@ -101,8 +103,8 @@ func (s *source) List(ctx context.Context, opts metav1.ListOptions) (*unstructur
 	}
 }
 
-// get returns the answer to one request. It is whole unless it is larger than PageBytes, and fewer objects
-// can be asked for.
+// get returns the answer to one request. It is whole unless it is larger than PageBytes, and fewer
+// objects can be asked for.
 func (s *source) get(ctx context.Context, opts metav1.ListOptions) (page *unstructured.UnstructuredList, whole bool, err error) {
 	body, err := s.client.Get().AbsPath(s.path).
 		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
@@ -161,8 +163,8 @@ func (s *source) decode(raw []byte) (*unstructured.UnstructuredList, error) {
 	return list, nil
 }
 
-// unreadable names the objects of a list that cannot be decoded. Without them nobody can tell what is
-// left to do, so the list fails, and says which objects to correct.
+// unreadable names the objects of a list that cannot be decoded. Without them nobody can tell what
+// is left to do, so the list fails, and says which objects to correct.
 func unreadable(raw []byte) string {
 	var page struct {
 		Items []stdjson.RawMessage `json:"items"`

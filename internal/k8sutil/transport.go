@@ -91,8 +91,8 @@ func laterError(resp *http.Response, body []byte) error {
 	return apierrors.NewGenericServerResponse(resp.StatusCode, strings.ToLower(resp.Request.Method), schema.GroupResource{}, "", strings.TrimSpace(string(body)), seconds, true)
 }
 
-// TellSilence returns a wrapper for transports. It calls silent once if a request waits and none has been answered for so
-// long, and answered with the next answer.
+// TellSilence returns a wrapper for transports. It calls silent once if a request waits and none
+// has been answered for so long, and answered with the next answer.
 func TellSilence(after time.Duration, silent, answered func()) func(http.RoundTripper) http.RoundTripper {
 	var mu sync.Mutex
 	var last time.Time // of an answer

@@ -76,8 +76,8 @@ func TestTellSilence(t *testing.T) {
 	}
 }
 
-// TestWritesOnce: a write that is to come later is an error for the caller, with the time. On f3299ef client-go repeated it
-// by itself.
+// TestWritesOnce: a write that is to come later is an error for the caller, with the time. On
+// f3299ef client-go repeated it by itself.
 func TestWritesOnce(t *testing.T) {
 	status := func(s *apierrors.StatusError) string {
 		s.ErrStatus.Kind, s.ErrStatus.APIVersion = "Status", "v1"
@@ -91,7 +91,8 @@ func TestWritesOnce(t *testing.T) {
 		reason, method, later string
 		code                  int
 		body                  string
-		// sent is how often the server got it, delay what it asks for, transient whether it may be repeated.
+		// sent is how often the server got it, delay what it asks for, transient whether it may be
+		// repeated.
 		sent, delay int
 		transient   bool
 	}{

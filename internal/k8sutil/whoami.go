@@ -13,12 +13,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// unusedPath is no path of an API server. Nobody is allowed to read it, unless all paths are allowed.
+// unusedPath is no path of an API server. Nobody is allowed to read it, unless all paths are
+// allowed.
 const unusedPath = "/eventmesh-migration-who-am-i"
 
-// WhoAmI returns the name by which the API server knows this account. Kubernetes before 1.26 has no kind that says it: there,
-// the name is in the refusal of a request that nobody is allowed to send. "" if the server does not say it at all, as to an
-// account that is allowed everything.
+// WhoAmI returns the name by which the API server knows this account. Kubernetes before 1.26 has no
+// kind that says it: there, the name is in the refusal of a request that nobody is allowed to send.
+// "" if the server does not say it at all, as to an account that is allowed everything.
 func WhoAmI(ctx context.Context, cfg *rest.Config) string {
 	client, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
@@ -43,7 +44,8 @@ func WhoAmI(ctx context.Context, cfg *rest.Config) string {
 	return refused(err.Error())
 }
 
-// refused is the account in a message like: User "system:serviceaccount:default:reader" cannot get path "/x".
+// refused is the account in a message like: User "system:serviceaccount:default:reader" cannot get
+// path "/x".
 func refused(message string) string {
 	_, after, _ := strings.Cut(message, "User ")
 	quoted, err := strconv.QuotedPrefix(after)

@@ -9,7 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestWhoAmI: the first version that is served answers. An older server names the account when it refuses a request.
+// TestWhoAmI: the first version that is served answers. An older server names the account when it
+// refuses a request.
 func TestWhoAmI(t *testing.T) {
 	for _, tc := range []struct{ reason, served, refusal, want string }{
 		{reason: "current servers", served: "v1", want: "ada"},

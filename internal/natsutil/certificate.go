@@ -26,7 +26,8 @@ type Pair struct {
 	Certificate, Key []byte
 }
 
-// NewAuthority returns an authority that is valid for ten years. Its name tells it from others in a log.
+// NewAuthority returns an authority that is valid for ten years. Its name tells it from others in a
+// log.
 func NewAuthority(name string, now time.Time) (Pair, error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-skew), NotAfter: now.Add(authorityLife),
@@ -35,7 +36,8 @@ func NewAuthority(name string, now time.Time) (Pair, error) {
 	return sign(template, nil)
 }
 
-// Issue returns a certificate for servers with these names, valid for 90 days. Servers of a cluster are each other's clients, too.
+// Issue returns a certificate for servers with these names, valid for 90 days. Servers of a cluster
+// are each other's clients, too.
 func (p Pair) Issue(names []string, now time.Time) (Pair, error) {
 	if len(names) == 0 {
 		return Pair{}, errors.New("a certificate needs a name")
@@ -47,8 +49,8 @@ func (p Pair) Issue(names []string, now time.Time) (Pair, error) {
 	return sign(template, &p)
 }
 
-// RenewAt is when two thirds of the life of a certificate are over. An error means that it is no certificate with its key, and
-// needs to be renewed at once.
+// RenewAt is when two thirds of the life of a certificate are over. An error means that it is no
+// certificate with its key, and needs to be renewed at once.
 func (p Pair) RenewAt() (time.Time, error) {
 	cert, _, err := p.parse()
 	if err != nil {
@@ -57,7 +59,8 @@ func (p Pair) RenewAt() (time.Time, error) {
 	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) * 2 / 3), nil
 }
 
-// Valid says what is wrong with a certificate that is to be signed by this authority and to have these names. nil if nothing is.
+// Valid says what is wrong with a certificate that is to be signed by this authority and to have
+// these names. nil if nothing is.
 func (p Pair) Valid(issued Pair, names []string, now time.Time) error {
 	authority, _, err := p.parse()
 	if err != nil {

@@ -20,12 +20,13 @@ type Account struct {
 	Seed []byte
 	// CA is the authority of the servers' certificates, in PEM.
 	CA []byte
-	// Inbox begins the subjects of answers. A user may subscribe to no other ones, so that no user sees another one's answers.
+	// Inbox begins the subjects of answers. A user may subscribe to no other ones, so that no user
+	// sees another one's answers.
 	Inbox string
 }
 
-// Connect returns a connection that reconnects for ever, also if no server is there yet. What is published while it is disconnected is
-// an error at once, and is not sent later. Close it.
+// Connect returns a connection that reconnects for ever, also if no server is there yet. What is
+// published while it is disconnected is an error at once, and is not sent later. Close it.
 func Connect(url string, a Account, more ...nats.Option) (*nats.Conn, error) {
 	public, err := PublicKey(a.Seed)
 	if err != nil {
@@ -60,8 +61,9 @@ func Connect(url string, a Account, more ...nats.Option) (*nats.Conn, error) {
 	return c, nil
 }
 
-// reconnectDelay is how long to wait before a try to connect again, the first of which is 1. The client knows one address, that of a
-// Service: with several servers, the others answer there at once when one of them ends. It would wait for a second before the first try.
+// reconnectDelay is how long to wait before a try to connect again, the first of which is 1. The
+// client knows one address, that of a Service: with several servers, the others answer there at
+// once when one of them ends. It would wait for a second before the first try.
 func reconnectDelay(try int) time.Duration {
 	jitter := rand.N(200 * time.Millisecond)
 	if try <= 1 {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestReconnectDelay: another server is tried at once, and one that stays away is not asked all the time.
+// TestReconnectDelay: another server is tried at once, and one that stays away is not asked all the
+// time.
 func TestReconnectDelay(t *testing.T) {
 	for try := range 100 {
 		delay, low, high := reconnectDelay(try), time.Second, 1200*time.Millisecond

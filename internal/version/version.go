@@ -8,7 +8,8 @@ import "runtime/debug"
 //	go build -ldflags "-X github.com/kyma-project/eventmesh-migration/internal/version.linked=v1.2.3"
 var linked string
 
-// String returns the version of this program: the one that the linker set, or else the one that Go has recorded; "devel" without both.
+// String returns the version of this program: the one that the linker set, or else the one that Go
+// has recorded; "devel" without both.
 func String() string {
 	if linked != "" {
 		return linked

@@ -90,7 +90,8 @@ func (c *cluster) engine(opts Options) *Engine {
 	}
 }
 
-// says notes how a command ended: its result, those of the changes that were begun, the objects, and the phases of the journals.
+// says notes how a command ended: its result, those of the changes that were begun, the objects,
+// and the phases of the journals.
 func (c *cluster) says(report *migration.Report) {
 	words := []string{report.Command, string(report.Result)}
 	for _, ch := range report.Changes {

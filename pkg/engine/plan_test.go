@@ -67,7 +67,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanShowsOpenRuns: a plan says that a run was interrupted, by its journal or, without the permission to read that, by the Lease.
+// TestPlanShowsOpenRuns: a plan says that a run was interrupted, by its journal or, without the
+// permission to read that, by the Lease.
 func TestPlanShowsOpenRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -168,7 +169,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestShortened: a report leaves out of its ConfigMap what went well, and of the rest as much as there is no room for.
+// TestShortened: a report leaves out of its ConfigMap what went well, and of the rest as much as
+// there is no room for.
 func TestShortened(t *testing.T) {
 	report := &migration.Report{Changes: []migration.ChangeReport{{Name: "a", Result: migration.ChangeDone}, {Name: "b", Result: migration.ChangeUnchanged}, {Name: "c", Result: migration.ChangeFailed}}}
 	short, _, err := shortened(report)
@@ -239,7 +241,8 @@ type inNamespace struct{ *enginetest.Job }
 
 func (inNamespace) LimitsNamespace() {}
 
-// TestOnlyNamespace: a limited run never says that all is done, and finishes no run that was not limited so.
+// TestOnlyNamespace: a limited run never says that all is done, and finishes no run that was not
+// limited so.
 func TestOnlyNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

@@ -25,8 +25,8 @@ func (*looking) ProtectReads() []migration.Subject {
 
 var unserved = migration.SubjectOf(schema.GroupKind{Group: "example.com", Kind: "Other"}, "shop", "a")
 
-// TestNeeds holds what a run asks for before its first write: for each verb, and for the kinds that conditions look at, as
-// they are served. A kind that is not served takes no permission.
+// TestNeeds holds what a run asks for before its first write: for each verb, and for the kinds that
+// conditions look at, as they are served. A kind that is not served takes no permission.
 func TestNeeds(t *testing.T) {
 	c := newCluster(t)
 	looks := migration.Condition{

@@ -870,8 +870,8 @@ func (r *run) finishBackwards(parent context.Context, p journal.Phase, limit tim
 	return out, true
 }
 
-// left says how an undo goes on that leaves objects: a person decides, and without Options.AcceptLeft
-// no earlier run can be undone.
+// left says how an undo goes on that leaves objects: a person decides, and without
+// Options.AcceptLeft no earlier run can be undone.
 func (r *run) left(ctx context.Context, out *outcome, closed *journal.Phase) error {
 	if r.e.opts.AcceptLeft {
 		out.result, *closed = migration.RolledBack, journal.PhaseUndone

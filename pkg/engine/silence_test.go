@@ -49,7 +49,8 @@ func TestAFrozenServerIsTold(t *testing.T) {
 	})
 }
 
-// TestARepeatedCallIsTold: after 3 s of retries the log says once what fails, and names a webhook that does not answer.
+// TestARepeatedCallIsTold: after 3 s of retries the log says once what fails, and names a webhook
+// that does not answer.
 func TestARepeatedCallIsTold(t *testing.T) {
 	webhook := apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": Post "https://policy.gate.svc:443/": dial tcp: connection refused`))
 	for _, tc := range []struct {

@@ -271,8 +271,9 @@ func (m *Manager) UndoOrder(s Selection) ([]string, error) {
 	return names, err
 }
 
-// UndoJobs undoes the newest run of each selected job that is not undone yet, in the reverse order of Run: of a job that
-// belongs to both phases, one run for each phase. It ends with the first undo that fails.
+// UndoJobs undoes the newest run of each selected job that is not undone yet, in the reverse order
+// of Run: of a job that belongs to both phases, one run for each phase. It ends with the first undo
+// that fails.
 func (m *Manager) UndoJobs(ctx context.Context, s Selection) (*Report, error) {
 	r := m.begin("undo", s.components(m), false)
 	order, err := m.undoOrder(s)

@@ -113,7 +113,8 @@ type Protector interface {
 	Protect(ctx context.Context, c *Cluster, refs []Ref) (map[Ref]string, error)
 }
 
-// ProtectAdviser is a Protector that knows what must be done before an object may be deleted that it protects.
+// ProtectAdviser is a Protector that knows what must be done before an object may be deleted that
+// it protects.
 type ProtectAdviser interface {
 	// ProtectAdvice returns that for a reason that Protect gave; nothing if nothing must be done.
 	ProtectAdvice(reason string) Advice
@@ -170,9 +171,9 @@ type Orphaner interface {
 	Orphans(ref Ref) bool
 }
 
-// Recreator is a job whose units recreate objects: see Recreate. The former object cannot be restored, only one
-// like it can be created. So rolling back such a unit recreates the object, too, and a
-// recreated object that turns out to be unusable is recreated once more.
+// Recreator is a job whose units recreate objects: see Recreate. The former object cannot be
+// restored, only one like it can be created. So rolling back such a unit recreates the object, too,
+// and a recreated object that turns out to be unusable is recreated once more.
 type Recreator interface {
 	Restorer
 	// Assess says whether an object can be used that a unit recreates, or is about to

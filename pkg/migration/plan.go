@@ -300,21 +300,21 @@ const (
 
 // Finding is one thing a person should know about one object, and what to do about it.
 type Finding struct {
-	// ID names the kind of finding, in kebab-case. It never changes, and it is the anchor of its entry in the runbook. "" in
-	// reports of earlier versions.
+	// ID names the kind of finding, in kebab-case. It never changes, and it is the anchor of its
+	// entry in the runbook. "" in reports of earlier versions.
 	ID       string   `json:"id,omitempty"`
 	Severity Severity `json:"severity"`
 	// Object is "Kind namespace/name"; empty if the finding is about the run.
 	Object string `json:"object,omitempty"`
 	// Problem is one clause, starting in lower case.
 	Problem string `json:"problem"`
-	// Command is the next command: one, complete, with all names filled in, and quoted for a shell (see ShellQuote). "" if no
-	// command helps.
+	// Command is the next command: one, complete, with all names filled in, and quoted for a shell
+	// (see ShellQuote). "" if no command helps.
 	Command string `json:"command,omitempty"`
 	// Note is a sentence for people: what to do, or what the command is for. It holds no command.
 	Note string `json:"note,omitempty"`
-	// Hint is the next action as one text, for readers of reports that know neither Command nor Note. The engine derives it
-	// from them; nothing else sets it.
+	// Hint is the next action as one text, for readers of reports that know neither Command nor
+	// Note. The engine derives it from them; nothing else sets it.
 	Hint string `json:"hint,omitempty"`
 }
 
@@ -346,7 +346,8 @@ func (f Finding) String() string {
 // plainWord is what no shell changes.
 var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 
-// ShellQuote returns a word as a shell reads it back: unchanged if it is plain, or in single quotes.
+// ShellQuote returns a word as a shell reads it back: unchanged if it is plain, or in single
+// quotes.
 func ShellQuote(word string) string {
 	if plainWord.MatchString(word) {
 		return word
@@ -401,8 +402,8 @@ type Status struct {
 	State State
 	// Message is the last state in words: what is missing, or why it failed.
 	Message string
-	// ID, Command and Note are those of the Finding that says that the wait failed or timed out. An empty ID stands for the
-	// general one of the engine.
+	// ID, Command and Note are those of the Finding that says that the wait failed or timed out. An
+	// empty ID stands for the general one of the engine.
 	ID, Command, Note string
 	// Stays, of a condition that failed after a deletion: a rollback could not restore the object
 	// either. The run ends as if its time were over: what is finished stays, and a later run

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// largeBar is what a run may take on the largest cluster, in MiB: half of what the charts give a Job.
+	// largeBar is what a run may take on the largest cluster, in MiB: half of what the charts give
+	// a Job.
 	largeBar = 256
 	// maxAnnotations is how many bytes of annotations the API server accepts of one object.
 	maxAnnotations = 262144
@@ -35,7 +36,8 @@ type largeWorld struct {
 	grow func(i int, obj *unstructured.Unstructured)
 }
 
-// large runs the operator's program on clusters that are large in one way each, with n Applications in the first.
+// large runs the operator's program on clusters that are large in one way each, with n Applications
+// in the first.
 func (b *bench) large(ctx context.Context, n int) error {
 	annotated := func(_ int, obj *unstructured.Unstructured) {
 		annotations := obj.GetAnnotations()
@@ -66,7 +68,8 @@ func (b *bench) large(ctx context.Context, n int) error {
 	return errors.Join(failed...)
 }
 
-// offer gives an Application n services with an API and events, as the application-registry writes them.
+// offer gives an Application n services with an API and events, as the application-registry writes
+// them.
 func offer(app *unstructured.Unstructured, n int) {
 	services := make([]any, n)
 	for i := range services {

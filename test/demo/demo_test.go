@@ -16,8 +16,9 @@ import (
 
 func TestMain(m *testing.M) { kubernetes.Main(m) }
 
-// TestDemo is "make demo", which fails if anything that it says is not so. Its jobs are links to one program, since eight would
-// be linked for this test alone. The race detector would double its time, and other tests run the same jobs with it.
+// TestDemo is "make demo", which fails if anything that it says is not so. Its jobs are links to
+// one program, since eight would be linked for this test alone. The race detector would double its
+// time, and other tests run the same jobs with it.
 func TestDemo(t *testing.T) {
 	t.Setenv(kubernetes.KubeconfigEnv, "")
 	bin := t.TempDir()

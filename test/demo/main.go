@@ -63,7 +63,8 @@ type demo struct {
 	log kubernetes.Mark
 }
 
-// run tells the chapters in order, and cleans up whatever happens. The jobs are in the directory bin; if it is "", they are built.
+// run tells the chapters in order, and cleans up whatever happens. The jobs are in the directory
+// bin; if it is "", they are built.
 func run(ctx context.Context, bin string, out io.Writer) (err error) {
 	d := &demo{out: out, bin: bin}
 	defer func() { err = errors.Join(err, d.cleanUp()) }()

@@ -22,8 +22,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 )
 
-// events sends events to the publisher, first one by hand and then many, while pods of NATS, of the controller and of the publisher are
-// killed. What was accepted arrives at the sink.
+// events sends events to the publisher, first one by hand and then many, while pods of NATS, of the
+// controller and of the publisher are killed. What was accepted arrives at the sink.
 func (e *eventing) events(t *testing.T, began time.Time) {
 	t.Helper()
 	ctx := t.Context()
@@ -110,7 +110,8 @@ func (e *eventing) events(t *testing.T, began time.Time) {
 	e.do(t, "", "-n", "shop", "delete", "subscriptions.eventing.kyma-project.io", "orders", "--timeout=30s")
 }
 
-// guide is each block of commands of a document. Call it to run it, from the root of the repository; it returns the output.
+// guide is each block of commands of a document. Call it to run it, from the root of the
+// repository; it returns the output.
 func (e *eventing) guide(t *testing.T, document string) (blocks []func() string) {
 	t.Helper()
 	root, scripts := scriptsOf(t, document)
@@ -130,8 +131,9 @@ func (e *eventing) guide(t *testing.T, document string) (blocks []func() string)
 	return blocks
 }
 
-// kill deletes one pod of a component, without the time that it has to end. Kubernetes waits longer and longer before it starts a container
-// again whose process was killed, so a new pod is what a test can wait for.
+// kill deletes one pod of a component, without the time that it has to end. Kubernetes waits longer
+// and longer before it starts a container again whose process was killed, so a new pod is what a
+// test can wait for.
 func (e *eventing) kill(t *testing.T, component string) {
 	t.Helper()
 	if err := e.killPod(t.Context(), component); err != nil {

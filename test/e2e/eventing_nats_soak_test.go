@@ -19,8 +19,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestSoakNATSDies switches away from a NATS that holds events and is killed again and again, from one whose volume is away for a while, and
-// from one whose volume does not return. What was accepted is lost only in the last case, by the command that the status names.
+// TestSoakNATSDies switches away from a NATS that holds events and is killed again and again, from
+// one whose volume is away for a while, and from one whose volume does not return. What was
+// accepted is lost only in the last case, by the command that the status names.
 func TestSoakNATSDies(t *testing.T) {
 	s := startSwitching(t, light)
 	s.moreVolumes(t, 5)
@@ -136,8 +137,9 @@ func (s *switching) message(t *testing.T) string {
 	return message
 }
 
-// gone removes the volume of a NATS that holds events, and switches away from it: the mesh takes over, the status says that NATS may hold
-// events, and nothing of NATS is removed. It returns the directory of the volume, which has the suffix .gone now.
+// gone removes the volume of a NATS that holds events, and switches away from it: the mesh takes
+// over, the status says that NATS may hold events, and nothing of NATS is removed. It returns the
+// directory of the volume, which has the suffix .gone now.
 func (s *switching) gone(t *testing.T) (directory string) {
 	t.Helper()
 	s.backlog(t)

@@ -28,10 +28,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// light is the load of the tests in which programs are killed and paused: there are many switches, and Triggers take long to be ready.
+// light is the load of the tests in which programs are killed and paused: there are many switches,
+// and Triggers take long to be ready.
 var light = load{subscriptions: 6, interval: 50 * time.Millisecond}
 
-// outside is a cluster whose operators are processes of the test, which it can kill, pause, and stand in the way of.
+// outside is a cluster whose operators are processes of the test, which it can kill, pause, and
+// stand in the way of.
 type outside struct {
 	*switching
 	// nats is the address of NATS outside of the cluster.
@@ -39,7 +41,8 @@ type outside struct {
 	log  operatorLog
 }
 
-// operatorLog is what operators wrote, one after the other. The log of each alone is that of its process.
+// operatorLog is what operators wrote, one after the other. The log of each alone is that of its
+// process.
 type operatorLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -138,7 +141,8 @@ func (o *outside) operator(t *testing.T, kubeconfig string, nats *faultproxy.Cut
 	}})
 }
 
-// supervised is an operator that is started again when it ends, as Kubernetes does: one that cannot renew its Lease in time ends.
+// supervised is an operator that is started again when it ends, as Kubernetes does: one that cannot
+// renew its Lease in time ends.
 type supervised struct {
 	mu      sync.Mutex
 	process *process.Process
@@ -178,7 +182,8 @@ func (s *supervised) Kill() {
 	<-s.ended
 }
 
-// released removes the Lease, so that the next operator need not wait until that of a killed one ends.
+// released removes the Lease, so that the next operator need not wait until that of a killed one
+// ends.
 func (o *outside) released(t *testing.T) {
 	t.Helper()
 	err := o.client.CoordinationV1().Leases(eventingNamespace).Delete(t.Context(), backend.Names(backend.DefaultPrefix).ManagerLease(), metav1.DeleteOptions{})
@@ -220,8 +225,9 @@ func sampled(t *testing.T) int {
 	return number(t, "EVENTING_SOAK_EACH", each)
 }
 
-// TestSoakKilledSwitch kills the operator after each write to the API server, and then at each piece of data that it sends to NATS, in switches
-// to both backends. Each time, another one goes on.
+// TestSoakKilledSwitch kills the operator after each write to the API server, and then at each
+// piece of data that it sends to NATS, in switches to both backends. Each time, another one goes
+// on.
 func TestSoakKilledSwitch(t *testing.T) {
 	each := sampled(t)
 	o := startOutside(t)
@@ -246,7 +252,8 @@ func TestSoakKilledSwitch(t *testing.T) {
 	o.nothingLost(t)
 }
 
-// killedAtWrites starts one operator after the other, and kills each after its n-th write, until all is done. It returns these writes.
+// killedAtWrites starts one operator after the other, and kills each after its n-th write, until
+// all is done. It returns these writes.
 func (o *outside) killedAtWrites(t *testing.T, to string, each int) (writes []string) {
 	t.Helper()
 	const most = 200
@@ -279,8 +286,8 @@ func (o *outside) killedAtWrites(t *testing.T, to string, each int) (writes []st
 	return nil
 }
 
-// killedAtData starts one operator after the other. The first is killed when it sends its first piece of data to NATS, the second at its
-// second, and so on.
+// killedAtData starts one operator after the other. The first is killed when it sends its first
+// piece of data to NATS, the second at its second, and so on.
 func (o *outside) killedAtData(t *testing.T, to string, each int) (lives []string) {
 	t.Helper()
 	const most = 200
@@ -308,8 +315,8 @@ func (o *outside) killedAtData(t *testing.T, to string, each int) (lives []strin
 	return nil
 }
 
-// TestSoakFlippedBack changes the backend in the spec back when the operator makes its first write of a switch, its second, and so on.
-// Then the Eventing is deleted at some of these writes.
+// TestSoakFlippedBack changes the backend in the spec back when the operator makes its first write
+// of a switch, its second, and so on. Then the Eventing is deleted at some of these writes.
 func TestSoakFlippedBack(t *testing.T) {
 	each := sampled(t)
 	o := startOutside(t)
@@ -345,7 +352,8 @@ func TestSoakFlippedBack(t *testing.T) {
 	}
 }
 
-// TestSoakFaults switches to both backends, deletes the Eventing and installs it again, while one in five requests of the operator fails at random.
+// TestSoakFaults switches to both backends, deletes the Eventing and installs it again, while one
+// in five requests of the operator fails at random.
 func TestSoakFaults(t *testing.T) {
 	const rate, limit = 0.2, 10 * time.Minute
 	switches := number(t, "EVENTING_SOAK_FAULTY", 8)
@@ -392,8 +400,8 @@ func TestSoakFaults(t *testing.T) {
 	}
 }
 
-// deletedDuring deletes the Eventing at the n-th write of a switch. Then nobody publishes any more, the Subscriptions are deleted, and the
-// Eventing goes. Everything is there again when it returns.
+// deletedDuring deletes the Eventing at the n-th write of a switch. Then nobody publishes any more,
+// the Subscriptions are deleted, and the Eventing goes. Everything is there again when it returns.
 func (o *outside) deletedDuring(t *testing.T, to string, n int) {
 	t.Helper()
 	o.send(t)
@@ -424,8 +432,8 @@ type held struct {
 	err     error
 }
 
-// during switches, and does something while the n-th write is held up. Then it calls after, with that write; "" if the switch was done before.
-// The operator ends when it returns.
+// during switches, and does something while the n-th write is held up. Then it calls after, with
+// that write; "" if the switch was done before. The operator ends when it returns.
 func (o *outside) during(t *testing.T, to string, n int, do func(context.Context) error, after func(at string)) {
 	t.Helper()
 	o.released(t)

@@ -24,8 +24,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestSoakPausedOperator pauses the operator that leads while a write of a switch is under way. Another operator finishes the switch. Then the
-// write reaches the API server, and the paused operator wakes up: neither may delete anything, and the operator ends.
+// TestSoakPausedOperator pauses the operator that leads while a write of a switch is under way.
+// Another operator finishes the switch. Then the write reaches the API server, and the paused
+// operator wakes up: neither may delete anything, and the operator ends.
 func TestSoakPausedOperator(t *testing.T) {
 	rounds := number(t, "EVENTING_SOAK_PAUSES", 10)
 	o := startOutside(t)
@@ -105,8 +106,9 @@ func (o *outside) paused(t *testing.T, to string, n int) {
 	}
 }
 
-// TestSoakLateChange pauses the operator while its change that closes the stream is under way to NATS, which has no versions. The spec is changed
-// back, and another operator goes back to NATS. Then the change arrives: the other operator opens the stream again, and no event is lost.
+// TestSoakLateChange pauses the operator while its change that closes the stream is under way to
+// NATS, which has no versions. The spec is changed back, and another operator goes back to NATS.
+// Then the change arrives: the other operator opens the stream again, and no event is lost.
 func TestSoakLateChange(t *testing.T) {
 	const changes = 400 // bytes: a request that changes the stream has more, and one that reads it has fewer
 	o := startOutside(t)
@@ -162,7 +164,8 @@ func TestSoakLateChange(t *testing.T) {
 	o.nothingLost(t)
 }
 
-// TestSoakPausedController pauses the process of the controller that leads, in switches to both backends, for longer than its Lease is valid.
+// TestSoakPausedController pauses the process of the controller that leads, in switches to both
+// backends, for longer than its Lease is valid.
 func TestSoakPausedController(t *testing.T) {
 	s := startSwitching(t, light)
 	s.moreVolumes(t, 5)
@@ -195,7 +198,8 @@ func TestSoakPausedController(t *testing.T) {
 	s.nothingLost(t)
 }
 
-// leadingController is the process of the controller that holds the Lease. The processes of pods are those of this machine.
+// leadingController is the process of the controller that holds the Lease. The processes of pods
+// are those of this machine.
 func (s *switching) leadingController(t *testing.T) (pid int, pod string) {
 	t.Helper()
 	poll.Until(t, time.Minute, "a controller leads, and its process runs", func(ctx context.Context) error {

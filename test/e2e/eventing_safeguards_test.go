@@ -30,8 +30,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// straggler is a publisher that does not know of the switch: it follows a ConfigMap of its own, as one that has lost the API server follows what
-// it read last. It has the credentials of the publisher. When it is deleted, it goes on for ten minutes.
+// straggler is a publisher that does not know of the switch: it follows a ConfigMap of its own, as
+// one that has lost the API server follows what it read last. It has the credentials of the
+// publisher. When it is deleted, it goes on for ten minutes.
 const straggler = "straggler"
 
 // switches are those of one cluster, with operators that lack safeguards.
@@ -45,9 +46,10 @@ type switches struct {
 	}
 }
 
-// TestSoakWithoutFence: without the fence, an event that somebody stores after NATS was found drained is removed with NATS, although it was
-// acknowledged. Without the wait for pods that end, the fence refuses what they store, and nothing is lost: R5 alone is backed by the fence,
-// and the fence by R5 for pods that the operator sees. Without both, events are lost.
+// TestSoakWithoutFence: without the fence, an event that somebody stores after NATS was found
+// drained is removed with NATS, although it was acknowledged. Without the wait for pods that end,
+// the fence refuses what they store, and nothing is lost: R5 alone is backed by the fence, and the
+// fence by R5 for pods that the operator sees. Without both, events are lost.
 func TestSoakWithoutFence(t *testing.T) {
 	s := &switches{eventing: startEventing(t, kubernetes.Knative())}
 	s.install(t)
@@ -95,7 +97,8 @@ func TestSoakWithoutFence(t *testing.T) {
 	if err := load.Await(waiting); err != nil {
 		t.Error(err)
 	}
-	// Safeguards are for what goes wrong: a publisher that follows the switch loses nothing without them.
+	// Safeguards are for what goes wrong: a publisher that follows the switch loses nothing without
+	// them.
 	r := load.Report()
 	t.Logf("the prober's report about the publisher:\n%s", r)
 	if len(r.Missing) > 0 || len(r.GivenUp) > 0 {
@@ -118,7 +121,8 @@ func run(t *testing.T, p *prober.Prober) (end func()) {
 	}
 }
 
-// install installs eventing on NATS, with storage in memory: what is removed is gone, and nobody finds it in a volume.
+// install installs eventing on NATS, with storage in memory: what is removed is gone, and nobody
+// finds it in a volume.
 func (s *switches) install(t *testing.T) {
 	t.Helper()
 	if err := s.InstallKnative(t.Context()); err != nil {
@@ -144,8 +148,8 @@ func (s *switches) install(t *testing.T) {
 	s.do(t, "", "-n", eventingNamespace, "create", "rolebinding", straggler, "--role="+straggler, "--serviceaccount="+eventingNamespace+":eventing-publisher-proxy")
 }
 
-// subscribe creates two Subscriptions: one for what the publisher takes, whose sink is slow, so that events are always on their way, and one for
-// what the straggler takes.
+// subscribe creates two Subscriptions: one for what the publisher takes, whose sink is slow, so
+// that events are always on their way, and one for what the straggler takes.
 func (s *switches) subscribe(t *testing.T, load *prober.Prober) {
 	t.Helper()
 	at := s.serveHere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -203,8 +207,8 @@ func (s *switches) without(t *testing.T, safeguard string) {
 	})
 }
 
-// play switches to the mesh. The straggler is silent until NATS was found drained, and then stores events, whose sink is away. It also stores some
-// while the operator waits for it.
+// play switches to the mesh. The straggler is silent until NATS was found drained, and then stores
+// events, whose sink is away. It also stores some while the operator waits for it.
 func (s *switches) play(t *testing.T, without string, seen bool) *prober.Report {
 	t.Helper()
 	s.without(t, without)
@@ -340,8 +344,9 @@ func (g *gate) wait(ctx context.Context) bool {
 	}
 }
 
-// startStraggler runs a pod as those of the publisher. If it is to be seen, it has the labels by which the operator finds pods of the publisher, and
-// is being deleted. It is never ready, so that the Service does not lead to it.
+// startStraggler runs a pod as those of the publisher. If it is to be seen, it has the labels by
+// which the operator finds pods of the publisher, and is being deleted. It is never ready, so that
+// the Service does not lead to it.
 func (s *switches) startStraggler(t *testing.T, seen bool) *gate {
 	t.Helper()
 	ctx := t.Context()

@@ -22,8 +22,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 )
 
-// TestSoakThreeServers evicts and kills the pods of three NATS servers, one after the other, while an event is sent each 10 ms. A second pod is not
-// evicted while one is gone. Events are accepted again after 5 seconds at most, and none is lost. At the end, the Eventing is deleted while one
+// TestSoakThreeServers evicts and kills the pods of three NATS servers, one after the other, while
+// an event is sent each 10 ms. A second pod is not evicted while one is gone. Events are accepted
+// again after 5 seconds at most, and none is lost. At the end, the Eventing is deleted while one
 // server is not there.
 func TestSoakThreeServers(t *testing.T) {
 	const longest = 5 * time.Second
@@ -115,8 +116,9 @@ spec: {sink: "http://orders.shop.svc.cluster.local:8080/", source: commerce, typ
 	e.deleted(t, servers)
 }
 
-// withoutServer deletes the Eventing while one of three servers has no node to run on. What the other two say is not believed: nothing of NATS is
-// removed, and the status names the server and its problem. Then the node takes pods again.
+// withoutServer deletes the Eventing while one of three servers has no node to run on. What the
+// other two say is not believed: nothing of NATS is removed, and the status names the server and
+// its problem. Then the node takes pods again.
 func (e *eventing) withoutServer(t *testing.T) {
 	t.Helper()
 	const name, nodes = "eventing-nats-2", "--selector=kubernetes.io/os=linux"

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// soakSwitches are switches, half of them to each backend, during which soakEvents are accepted at least.
+	// soakSwitches are switches, half of them to each backend, during which soakEvents are accepted
+	// at least.
 	soakSwitches, soakEvents = 20, 100_000
 	// longestGap is how long no event at all may be accepted.
 	longestGap = time.Second
 )
 
-// TestSoakSwitch switches again and again while an event is sent each 10 ms. EVENTING_SOAK_SWITCHES is the number of switches; with fewer
-// of them, fewer events are awaited.
+// TestSoakSwitch switches again and again while an event is sent each 10 ms. EVENTING_SOAK_SWITCHES
+// is the number of switches; with fewer of them, fewer events are awaited.
 func TestSoakSwitch(t *testing.T) {
 	n := number(t, "EVENTING_SOAK_SWITCHES", soakSwitches)
 	s := startSwitching(t, full)
@@ -49,7 +50,8 @@ func TestSoakSwitch(t *testing.T) {
 	}
 }
 
-// moreVolumes makes volumes for so many installations of NATS: nobody provisions them here, and one that was used is not used again.
+// moreVolumes makes volumes for so many installations of NATS: nobody provisions them here, and one
+// that was used is not used again.
 func (s *switching) moreVolumes(t *testing.T, n int) {
 	t.Helper()
 	for range n {

@@ -22,8 +22,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/prober"
 )
 
-// TestEventingSwitch changes the backend to the mesh and back while an event is sent each 10 ms, with the real Knative Eventing and NATS, and
-// with sinks that are slow, that refuse, and that answer with a body. No event that was accepted is lost.
+// TestEventingSwitch changes the backend to the mesh and back while an event is sent each 10 ms,
+// with the real Knative Eventing and NATS, and with sinks that are slow, that refuse, and that
+// answer with a body. No event that was accepted is lost.
 func TestEventingSwitch(t *testing.T) {
 	inLane(t, &others)
 	s := startSwitching(t, full)
@@ -51,7 +52,8 @@ type load struct {
 // full is the load of the tests that count events.
 var full = load{subscriptions: 20, interval: 10 * time.Millisecond}
 
-// switching is a cluster with Knative, an Eventing and Subscriptions with awkward sinks, to which events are sent.
+// switching is a cluster with Knative, an Eventing and Subscriptions with awkward sinks, to which
+// events are sent.
 type switching struct {
 	*eventing
 	load
@@ -66,7 +68,8 @@ type switching struct {
 	dead string
 }
 
-// startSwitching starts with the backend NATS. When it returns, events are sent, and each Subscription is ready.
+// startSwitching starts with the backend NATS. When it returns, events are sent, and each
+// Subscription is ready.
 func startSwitching(t *testing.T, of load) *switching {
 	t.Helper()
 	s := &switching{eventing: startEventing(t, kubernetes.Knative()), load: of, ids: map[string]int{}}
@@ -182,7 +185,8 @@ func (s *switching) to(t *testing.T, to string) time.Duration {
 	return time.Since(began)
 }
 
-// nothingLost ends the sending. Each event that was accepted has to arrive, and one that arrives again has to have the same id.
+// nothingLost ends the sending. Each event that was accepted has to arrive, and one that arrives
+// again has to have the same id.
 func (s *switching) nothingLost(t *testing.T) *prober.Report {
 	t.Helper()
 	s.stop()

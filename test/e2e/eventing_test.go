@@ -30,8 +30,8 @@ import (
 
 const (
 	eventingNamespace = eventingcluster.Namespace
-	// theirs is the object of the users' document, in another namespace than the operator, and with three servers. What only an API server
-	// sets is left out.
+	// theirs is the object of the users' document, in another namespace than the operator, and with
+	// three servers. What only an API server sets is left out.
 	theirs = `apiVersion: operator.kyma-project.io/v1alpha1
 kind: Eventing
 metadata:
@@ -66,7 +66,8 @@ type eventing struct {
 	through   http.RoundTripper
 }
 
-// startEventing starts a cluster with volumes on its node, a namespace that is restricted, and the images of this checkout.
+// startEventing starts a cluster with volumes on its node, a namespace that is restricted, and the
+// images of this checkout.
 func startEventing(t *testing.T, with kubernetes.Option) *eventing {
 	t.Helper()
 	e := eventingCluster(t, with)
@@ -143,7 +144,8 @@ func (e *eventing) ready(t *testing.T, limit time.Duration) {
 	})
 }
 
-// throughNATS runs a pod that publishes and consumes through the Service of NATS, also where nothing is scheduled.
+// throughNATS runs a pod that publishes and consumes through the Service of NATS, also where
+// nothing is scheduled.
 func (e *eventing) throughNATS(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -199,7 +201,8 @@ func (e *eventing) node(t *testing.T) string {
 	return nodes.Items[0].Name
 }
 
-// deleted deletes the Eventing, and waits until nothing of the operator's is left but claims, of which there are to be n.
+// deleted deletes the Eventing, and waits until nothing of the operator's is left but claims, of
+// which there are to be n.
 func (e *eventing) deleted(t *testing.T, n int) {
 	t.Helper()
 	if err := e.dynamic.Resource(eventings).Namespace(e.namespace).Delete(t.Context(), e.name, metav1.DeleteOptions{}); err != nil {
@@ -233,7 +236,8 @@ func (e *eventing) deleted(t *testing.T, n int) {
 	})
 }
 
-// TestEventing applies the manifest and an Eventing to an empty cluster, sends an event through NATS, and deletes it all again.
+// TestEventing applies the manifest and an Eventing to an empty cluster, sends an event through
+// NATS, and deletes it all again.
 func TestEventing(t *testing.T) {
 	inLane(t, &others)
 	e := startEventing(t, kubernetes.Node())
@@ -247,7 +251,8 @@ func TestEventing(t *testing.T) {
 	e.throughNATS(t)
 	e.events(t, began)
 
-	// What kubectl has applied stays as it is, and an operator that has nothing to do writes nothing.
+	// What kubectl has applied stays as it is, and an operator that has nothing to do writes
+	// nothing.
 	e.do(t, "", "diff", "-f", e.manifest)
 	e.do(t, fmt.Sprintf(eventingObject, "Retain"), "diff", "-f", "-")
 	mark, err := e.Mark(ctx)
@@ -298,7 +303,8 @@ func TestEventing(t *testing.T) {
 	}
 }
 
-// threeServers applies the object of the users' document. NATS takes events with three servers, and also while one of them is gone.
+// threeServers applies the object of the users' document. NATS takes events with three servers, and
+// also while one of them is gone.
 func (e *eventing) threeServers(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()

@@ -22,8 +22,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
-// eventService is an event-service that pods can run: Kyma's Deployment with a program that is in the registry. On the mesh
-// it is the project's own; before, one that answers everything.
+// eventService is an event-service that pods can run: Kyma's Deployment with a program that is in
+// the registry. On the mesh it is the project's own; before, one that answers everything.
 func (c *cluster) eventService(t *testing.T, app string, onMesh bool, edits ...func(container map[string]any)) *unstructured.Unstructured {
 	t.Helper()
 	u := standin.EventService(app, onMesh)
@@ -63,8 +63,9 @@ func (c *cluster) upgrade(ctx context.Context, t *testing.T, fresh *unstructured
 	}
 }
 
-// eventServiceVerify: one report names each event-service that is not right, and why, while the others are; and after
-// all is mended, nothing. The pods are real: they crash, are slow, cannot be pulled and find no node.
+// eventServiceVerify: one report names each event-service that is not right, and why, while the
+// others are; and after all is mended, nothing. The pods are real: they crash, are slow, cannot be
+// pulled and find no node.
 func eventServiceVerify(t *testing.T) {
 	c := node(t)
 	ctx := t.Context()

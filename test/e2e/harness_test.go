@@ -250,7 +250,8 @@ func (u *upgrade) load(t *testing.T) {
 		service := standin.AppService{ID: app + "-orders", Name: "orders", Events: true}
 		objects := []*unstructured.Unstructured{standin.ApplicationWith(app, service), u.eventService(app, false)}
 		if u.helm.Major == 2 {
-			// Without it the job would leave the HTTPSource to application-operator (docs/decisions/0101).
+			// Without it the job would leave the HTTPSource to application-operator
+			// (docs/decisions/0101).
 			objects = append(objects, standin.TillerRelease(app, standin.IntegrationNamespace, 1, "DEPLOYED", standin.ApplicationManifest(app, true)))
 		}
 		if err := standin.Load(ctx, u.Config(), objects...); err != nil {
@@ -584,8 +585,9 @@ func hooksOf(component string) string {
 	return "app.kubernetes.io/name=eventmesh-migration,app.kubernetes.io/instance=" + component
 }
 
-// abandoned is an upgrade that Helm gives up on while a Job runs, which cannot end before goOn. It ends right all the same:
-// its account is there as long as it is. Helm 3.18 and later deleted that on the commit before.
+// abandoned is an upgrade that Helm gives up on while a Job runs, which cannot end before goOn. It
+// ends right all the same: its account is there as long as it is. Helm 3.18 and later deleted that
+// on the commit before.
 func (u *upgrade) abandoned(t *testing.T, component, version, hook string, goOn func()) {
 	t.Helper()
 	u.progress(t, "Helm gives up on %s after 20 s", hook)

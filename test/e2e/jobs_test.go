@@ -23,7 +23,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
-// TestNode are the tests on the cluster without Knative, one after another: each relies on what the last has left alone.
+// TestNode are the tests on the cluster without Knative, one after another: each relies on what the
+// last has left alone.
 func TestNode(t *testing.T) {
 	inLane(t, &others)
 	t.Run("AJobCallsTheAPI", aJobCallsTheAPI)
@@ -32,8 +33,8 @@ func TestNode(t *testing.T) {
 	t.Run("EventServiceVerify", eventServiceVerify)
 }
 
-// TestKnative are the tests beside the real Knative Eventing. The first of them wants Triggers all of which are ready, such
-// as none.
+// TestKnative are the tests beside the real Knative Eventing. The first of them wants Triggers all
+// of which are ready, such as none.
 func TestKnative(t *testing.T) {
 	inLane(t, &others)
 	t.Run("Purge", purge)
@@ -41,11 +42,13 @@ func TestKnative(t *testing.T) {
 	t.Run("MeshIsSynchronous", meshIsSynchronous)
 }
 
-// jobAccount may do everything. What each job needs, and no more, is proved where charts and RBAC are.
+// jobAccount may do everything. What each job needs, and no more, is proved where charts and RBAC
+// are.
 const jobAccount = "e2e"
 
-// run runs a job of the migration as its charts do, in a Job of its own, from its image and without a second try, and
-// returns the report and the exit code. The command is run unless the first argument says otherwise.
+// run runs a job of the migration as its charts do, in a Job of its own, from its image and without
+// a second try, and returns the report and the exit code. The command is run unless the first
+// argument says otherwise.
 func (c *cluster) run(t *testing.T, pkg string, args ...string) (*migration.Report, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)

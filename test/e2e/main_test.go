@@ -1,11 +1,13 @@
 //go:build e2e
 
-// Package e2e proves what only pods can: that a job, in an image, in a Job, does what it does from a laptop, beside the
-// real Knative Eventing and with pods that crash, hang and cannot be pulled. Kyma's own pieces are those of test/standin.
+// Package e2e proves what only pods can: that a job, in an image, in a Job, does what it does from
+// a laptop, beside the real Knative Eventing and with pods that crash, hang and cannot be pulled.
+// Kyma's own pieces are those of test/standin.
 //
-// Two clusters serve these tests, beside each other: node, a Kyma 1.10 cluster but for what runs in it, with Knative's kinds
-// at v1alpha1 and nobody behind them; and knative, with Knative Eventing v0.49.2, which serves its kinds at v1. Releases that
-// serve v1alpha1 do not run on a Kubernetes of today: there test/standin takes their part, in test/integration.
+// Two clusters serve these tests, beside each other: node, a Kyma 1.10 cluster but for what runs in
+// it, with Knative's kinds at v1alpha1 and nobody behind them; and knative, with Knative Eventing
+// v0.49.2, which serves its kinds at v1. Releases that serve v1alpha1 do not run on a Kubernetes of
+// today: there test/standin takes their part, in test/integration.
 package e2e
 
 import (
@@ -55,8 +57,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// Two lanes run beside each other, each with one cluster at a time, or two: a cluster mostly waits. Tests of one lane run one after another. With
-// three lanes, two processors are busy all the time, and what takes some seconds, such as the begin of a hook, does not end in its time.
+// Two lanes run beside each other, each with one cluster at a time, or two: a cluster mostly waits.
+// Tests of one lane run one after another. With three lanes, two processors are busy all the time,
+// and what takes some seconds, such as the begin of a hook, does not end in its time.
 var (
 	upgrades sync.Mutex // of Kyma, by Helm
 	others   sync.Mutex
@@ -141,14 +144,16 @@ func (c *cluster) image(t *testing.T, pkg string) string {
 	return c.images[pkg]
 }
 
-// Config is that of the administrator, without what the API server has to say about names that are Kyma's.
+// Config is that of the administrator, without what the API server has to say about names that are
+// Kyma's.
 func (c *cluster) Config() *rest.Config {
 	config := c.ControlPlane.Config()
 	config.WarningHandler = rest.NoWarnings{}
 	return config
 }
 
-// scriptsOf are the blocks of commands of a document, and the root of the repository, in which they run.
+// scriptsOf are the blocks of commands of a document, and the root of the repository, in which they
+// run.
 func scriptsOf(t *testing.T, document string) (root string, scripts []string) {
 	t.Helper()
 	root, err := kubernetes.ModuleRoot()

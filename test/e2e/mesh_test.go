@@ -25,7 +25,8 @@ import (
 const (
 	meshNamespace = "mesh"
 	meshBroker    = "eventing"
-	// meshLimit is how long a publish may take with the delivery of the Broker below: three times twelve seconds, and the pauses.
+	// meshLimit is how long a publish may take with the delivery of the Broker below: three times
+	// twelve seconds, and the pauses.
 	meshLimit = 40 * time.Second
 )
 
@@ -53,7 +54,8 @@ func (m *mesh) trigger(t *testing.T, path, eventType string) {
 	}
 }
 
-// post publishes an event, and returns the status of the answer, 0 without one, and how long it took.
+// post publishes an event, and returns the status of the answer, 0 without one, and how long it
+// took.
 func (m *mesh) post(ctx context.Context, eventType, id string) (status int, took time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, meshLimit)
 	defer cancel()
@@ -87,8 +89,8 @@ func (m *mesh) answer(path string, with func(n int, w http.ResponseWriter)) {
 	m.sinks.answers["/"+path] = with
 }
 
-// known waits until the dispatcher has every Trigger. Knative says before that they are ready: what is published meanwhile is accepted, and
-// does not come (docs/decisions/1201-the-mesh.md).
+// known waits until the dispatcher has every Trigger. Knative says before that they are ready: what
+// is published meanwhile is accepted, and does not come (docs/decisions/1201-the-mesh.md).
 func (m *mesh) known(t *testing.T, subscribers map[string]string) {
 	t.Helper()
 	poll.Until(t, time.Minute, "an event comes to every Trigger", func(ctx context.Context) error {
@@ -110,8 +112,9 @@ func (m *mesh) known(t *testing.T, subscribers map[string]string) {
 
 const knativeNamespace = "knative-eventing"
 
-// meshIsSynchronous: with Channels in memory, an event that the Broker has accepted was delivered to every Trigger. What ends the backend
-// EventMesh without loss rests on this (docs/decisions/1201-the-mesh.md).
+// meshIsSynchronous: with Channels in memory, an event that the Broker has accepted was delivered
+// to every Trigger. What ends the backend EventMesh without loss rests on this
+// (docs/decisions/1201-the-mesh.md).
 func meshIsSynchronous(t *testing.T) {
 	m := &mesh{cluster: knative(t)}
 	ctx := t.Context()
@@ -218,7 +221,8 @@ func meshIsSynchronous(t *testing.T) {
 	m.deletedBroker(t)
 }
 
-// deletedTrigger publishes while a Trigger is deleted: what is refused meanwhile is repeated, and comes to the others.
+// deletedTrigger publishes while a Trigger is deleted: what is refused meanwhile is repeated, and
+// comes to the others.
 func (m *mesh) deletedTrigger(t *testing.T) {
 	t.Helper()
 	if err := m.dynamic.Resource(triggers).Namespace(meshNamespace).Delete(t.Context(), "removed", metav1.DeleteOptions{}); err != nil {
@@ -239,7 +243,8 @@ func (m *mesh) deletedTrigger(t *testing.T) {
 	t.Logf("after a Trigger was deleted, %d publishes failed, the last after %s", refused, last.Round(time.Millisecond))
 }
 
-// killedDispatcher kills the program behind the Channels while it waits for a sink: the client is told of no success.
+// killedDispatcher kills the program behind the Channels while it waits for a sink: the client is
+// told of no success.
 func (m *mesh) killedDispatcher(t *testing.T, long time.Duration) {
 	t.Helper()
 	ctx := t.Context()
@@ -283,7 +288,8 @@ func (m *mesh) killedDispatcher(t *testing.T, long time.Duration) {
 	}
 }
 
-// deletedBroker: who publishes to a Broker that is gone is refused, and nothing is accepted that does not come.
+// deletedBroker: who publishes to a Broker that is gone is refused, and nothing is accepted that
+// does not come.
 func (m *mesh) deletedBroker(t *testing.T) {
 	t.Helper()
 	if err := m.dynamic.Resource(brokers).Namespace(meshNamespace).Delete(t.Context(), meshBroker, metav1.DeleteOptions{}); err != nil {

@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// aJobCallsTheAPI shows what a job of the migration relies on in a cluster: its image holds one program, which runs as
-// nobody, finds the API by its name, at its ClusterIP, and is let in with the token that was put into the pod.
+// aJobCallsTheAPI shows what a job of the migration relies on in a cluster: its image holds one
+// program, which runs as nobody, finds the API by its name, at its ClusterIP, and is let in with
+// the token that was put into the pod.
 func aJobCallsTheAPI(t *testing.T) {
 	c := node(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -31,11 +31,11 @@ var probed = []struct{ app, namespace, subscriber, eventType string }{
 	{"customers", "crm", "changes", "customer.changed"},
 }
 
-// TestProber sends an event each 10 ms, unless a hundred are not accepted yet, while Kyma is upgraded by Helm in the order
-// of its installer, with pods all the way: hooks, event-services, adapters, the real
-// Channels, Brokers and Triggers, and subscribers behind Services. A hook is killed
-// and repeated, and pods of event-services are killed all the time. None of the
-// events that were accepted is lost.
+// TestProber sends an event each 10 ms, unless a hundred are not accepted yet, while Kyma is
+// upgraded by Helm in the order of its installer, with pods all the way: hooks, event-services,
+// adapters, the real Channels, Brokers and Triggers, and subscribers behind Services. A hook is
+// killed and repeated, and pods of event-services are killed all the time. None of the events that
+// were accepted is lost.
 //
 // On the old path, the event-service of 1.10 is a pod that hands on to a stand-in,
 // as are event-publish-service and the dispatcher; NATS Streaming is the real one.
@@ -194,7 +194,8 @@ func (u *upgrade) flow(t *testing.T, c *cluster, subscriber string) *standin.Eve
 			_, err := u.dynamic.Resource(brokers).Namespace(a.namespace).Create(ctx, broker, metav1.CreateOptions{})
 			check(err)
 		}
-		// Kyma's Broker has an address of its own in its namespace; the one of today is shared by all.
+		// Kyma's Broker has an address of its own in its namespace; the one of today is shared by
+		// all.
 		c.relay(t, a.namespace, "default-broker", 80, "http://broker-ingress.knative-eventing.svc.cluster.local/"+a.namespace+"/default")
 		c.relay(t, a.namespace, a.subscriber, 8080, subscriber)
 		_, err := u.dynamic.Resource(links).Namespace(standin.IntegrationNamespace).Create(ctx, standin.Link("v1", a.app, a.namespace, "brokersub-"+a.app), metav1.CreateOptions{})

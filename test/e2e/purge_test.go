@@ -54,8 +54,8 @@ func (c *cluster) leftovers(t *testing.T) []string {
 	return all
 }
 
-// purge removes what the Event Bus has left beside the real Knative Eventing, at v1: its controllers let go what is deleted,
-// and serve again what an undo brings back.
+// purge removes what the Event Bus has left beside the real Knative Eventing, at v1: its
+// controllers let go what is deleted, and serve again what an undo brings back.
 func purge(t *testing.T) {
 	c := knative(t)
 	ctx := t.Context()

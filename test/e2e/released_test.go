@@ -28,17 +28,20 @@ import (
 
 const (
 	releasedVersion = "9.9.9"
-	// nodeRegistry begins the names of images on the node. This machine reaches the same registry at another address.
+	// nodeRegistry begins the names of images on the node. This machine reaches the same registry
+	// at another address.
 	nodeRegistry = "127.0.0.1:5000"
 	released     = nodeRegistry + "/released"
 )
 
-// release is what somebody has who has downloaded the files of a version: a folder, a key, and tools. No Go, and no clone.
+// release is what somebody has who has downloaded the files of a version: a folder, a key, and
+// tools. No Go, and no clone.
 type release struct {
 	dir, path, home string
 }
 
-// makeRelease makes a version, pushes it to the registry of the node, and leaves nothing but its files.
+// makeRelease makes a version, pushes it to the registry of the node, and leaves nothing but its
+// files.
 func makeRelease(t *testing.T, registry string) *release {
 	t.Helper()
 	l, err := net.Listen("tcp", nodeRegistry)
@@ -114,7 +117,8 @@ func makeRelease(t *testing.T, registry string) *release {
 	return r
 }
 
-// run runs commands in the folder of the files, with the tools alone, and returns what they wrote and the exit code.
+// run runs commands in the folder of the files, with the tools alone, and returns what they wrote
+// and the exit code.
 func (r *release) run(t *testing.T, kubeconfig, text string) (out string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(r.path, "bash"), "-euo", "pipefail", "-c", text)
@@ -146,8 +150,9 @@ func blocks(t *testing.T, document string) (all []string) {
 	return all
 }
 
-// TestReleased has nothing but the files of a version and its registry. It verifies them as docs/releases.md says, migrates the sample cluster with the
-// command line, installs the chart by its digest, and then the module, which delivers an event.
+// TestReleased has nothing but the files of a version and its registry. It verifies them as
+// docs/releases.md says, migrates the sample cluster with the command line, installs the chart by
+// its digest, and then the module, which delivers an event.
 func TestReleased(t *testing.T) {
 	e := eventingCluster(t, kubernetes.Node())
 	r := makeRelease(t, e.Registry)
@@ -195,8 +200,8 @@ func TestReleased(t *testing.T) {
 	r.do(t, e.Kubeconfig, "kubectl -n shop delete subscriptions.eventing.kyma-project.io orders --timeout=30s\n"+module[1])
 }
 
-// TestReleasedCharts migrates Kyma 1.10 on a node with the chart of a version, which is installed by its digest, as docs/releases.md says. Kyma's own
-// charts have no hooks.
+// TestReleasedCharts migrates Kyma 1.10 on a node with the chart of a version, which is installed
+// by its digest, as docs/releases.md says. Kyma's own charts have no hooks.
 func TestReleasedCharts(t *testing.T) {
 	u := newUpgrade(t, 4)
 	r := makeRelease(t, u.Registry)

@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
-// eventBus puts the Event Bus in place, with pods that run. One of the publisher's programs does not want to end, as one
-// with a long request: the kubelet ends it after the grace period.
+// eventBus puts the Event Bus in place, with pods that run. One of the publisher's programs does
+// not want to end, as one with a long request: the kubelet ends it after the grace period.
 func (c *cluster) eventBus(t *testing.T) {
 	t.Helper()
 	c.namespaces(t, standin.SystemNamespace)
@@ -101,7 +101,8 @@ func (c *cluster) hold(ctx context.Context, t *testing.T, pod, finalizers string
 	}
 }
 
-// scaleDown: the job ends when the last pod has ended, not when the Deployment says 0; what it did, undo undoes.
+// scaleDown: the job ends when the last pod has ended, not when the Deployment says 0; what it did,
+// undo undoes.
 func scaleDown(t *testing.T) {
 	c := node(t)
 	c.eventBus(t)
@@ -118,8 +119,9 @@ func scaleDown(t *testing.T) {
 	c.up(t)
 }
 
-// scaleDownOfAStuckPod: a pod that hangs in its termination keeps the job waiting, fails it at the limit, and both
-// Deployments come back as they were, twice in a row. Once the pod can end, the job succeeds.
+// scaleDownOfAStuckPod: a pod that hangs in its termination keeps the job waiting, fails it at the
+// limit, and both Deployments come back as they were, twice in a row. Once the pod can end, the job
+// succeeds.
 func scaleDownOfAStuckPod(t *testing.T) {
 	c := node(t)
 	for _, name := range []string{standin.SubscriptionController, standin.Publisher} {

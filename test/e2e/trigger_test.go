@@ -47,7 +47,8 @@ type recorder struct {
 	// got is how often each event came to each path, by "type version source id".
 	got     map[string]map[string]int
 	changed chan struct{}
-	// answers says how a path answers its n-th request, n from 1. Without one, each request is accepted at once.
+	// answers says how a path answers its n-th request, n from 1. Without one, each request is
+	// accepted at once.
 	answers map[string]func(n int, w http.ResponseWriter)
 	asked   map[string]int
 }
@@ -85,7 +86,8 @@ func newRecorder(t *testing.T, host string) *recorder {
 	return r
 }
 
-// await waits until every event that should come has come, and returns all that have, and which came more than once.
+// await waits until every event that should come has come, and returns all that have, and which
+// came more than once.
 func (r *recorder) await(ctx context.Context, want map[string][]string) (map[string][]string, error) {
 	for {
 		r.mu.Lock()
@@ -118,7 +120,8 @@ func (r *recorder) await(ctx context.Context, want map[string][]string) (map[str
 	}
 }
 
-// awaitReady waits until all objects of a kind in a namespace, as many as are wanted, are Ready in the eyes of Knative.
+// awaitReady waits until all objects of a kind in a namespace, as many as are wanted, are Ready in
+// the eyes of Knative.
 func (c *cluster) awaitReady(t *testing.T, gvr schema.GroupVersionResource, namespace string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -170,8 +173,9 @@ func readiness(u *unstructured.Unstructured) string {
 	return "unknown"
 }
 
-// application puts an Application in place whose events come into the mesh as they do in Kyma 1.11, but for the programs:
-// HTTPSource, Channel and the adapter in front of it, here a relay; and the event-service of 1.10.
+// application puts an Application in place whose events come into the mesh as they do in Kyma 1.11,
+// but for the programs: HTTPSource, Channel and the adapter in front of it, here a relay; and the
+// event-service of 1.10.
 func (c *cluster) application(t *testing.T, app string) {
 	t.Helper()
 	c.create(t, standin.Application(app, false), c.eventService(t, app, false))
@@ -202,7 +206,8 @@ func (c *cluster) application(t *testing.T, app string) {
 	}
 }
 
-// publish posts an event to the event-service of an Application as its clients do, and returns it as the recorder spells it.
+// publish posts an event to the event-service of an Application as its clients do, and returns it
+// as the recorder spells it.
 func (c *cluster) publish(t *testing.T, app, eventType, version, id string) string {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{
@@ -220,8 +225,8 @@ func (c *cluster) publish(t *testing.T, app, eventType, version, id string) stri
 	return fmt.Sprintf("%s %s %s %s", eventType, version, app, id)
 }
 
-// leadsTo waits until a Service has only endpoints that are pods with an argument: a former pod would swallow events until
-// it has ended.
+// leadsTo waits until a Service has only endpoints that are pods with an argument: a former pod
+// would swallow events until it has ended.
 func (c *cluster) leadsTo(t *testing.T, namespace, service, argument string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -273,9 +278,9 @@ func (c *cluster) names(t *testing.T, gvr schema.GroupVersionResource) []string 
 	return names
 }
 
-// triggerSync migrates two Applications and two namespaces beside the real Knative Eventing: what trigger-sync makes
-// becomes Ready there, an event goes from a client's request to the subscribers' endpoints and to nobody else, and the
-// Subscriptions go once that is so.
+// triggerSync migrates two Applications and two namespaces beside the real Knative Eventing: what
+// trigger-sync makes becomes Ready there, an event goes from a client's request to the subscribers'
+// endpoints and to nobody else, and the Subscriptions go once that is so.
 func triggerSync(t *testing.T) {
 	c := knative(t)
 	ctx := t.Context()
@@ -335,7 +340,8 @@ func triggerSync(t *testing.T) {
 	}
 	c.rolledOut(t, "crm", "default-broker")
 
-	// A run that fails takes its Triggers and its Broker away again, and with them what Knative made of them.
+	// A run that fails takes its Triggers and its Broker away again, and with them what Knative
+	// made of them.
 	activation := standin.EventActivation("crm", "service-1", "app-without-link")
 	activation.SetFinalizers(nil)
 	c.create(t, activation)
@@ -433,7 +439,8 @@ func triggerSync(t *testing.T) {
 		t.Errorf("a run with nothing to do made %d writes", r.Requests.Writes)
 	}
 
-	// Backwards: not before somebody takes notice of Subscriptions again; and what carries events stays.
+	// Backwards: not before somebody takes notice of Subscriptions again; and what carries events
+	// stays.
 	r, code = c.run(t, "./cmd/trigger-sync", "undo")
 	want(t, r, code, migration.Refused, 4)
 	for _, d := range standin.EventBus() {

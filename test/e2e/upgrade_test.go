@@ -331,7 +331,8 @@ func (u *upgrade) refused(t *testing.T, component, version, hook string, sets ..
 	out = err.Error()
 	job, result, _ := strings.Cut(hook, ": ")
 	name := component + "-" + job
-	// Helm 2 does not say which Job it was: the one that is not complete (docs/migration/runbook.md).
+	// Helm 2 does not say which Job it was: the one that is not complete
+	// (docs/migration/runbook.md).
 	says := name
 	if u.helm.Major == 2 {
 		says = "Job failed: "

@@ -1,13 +1,17 @@
-// Command eventing shows the eventing operator, on this machine and nothing but this machine. "make eventing" runs it.
+// Command eventing shows the eventing operator, on this machine and nothing but this machine. "make
+// eventing" runs it.
 //
-// It installs the operator on a cluster of its own, with kubectl commands that it prints, and publishes events. It then changes the backend to
-// Knative Eventing and back while events are sent, and counts them. In the end it removes everything. It checks what it shows, and fails if
-// anything is different.
+// It installs the operator on a cluster of its own, with kubectl commands that it prints, and
+// publishes events. It then changes the backend to Knative Eventing and back while events are sent,
+// and counts them. In the end it removes everything. It checks what it shows, and fails if anything
+// is different.
 //
-// With -up the cluster stays until Ctrl-C, to try it ("make eventing-up"). With -stop it ends what -up has left ("make stop").
+// With -up the cluster stays until Ctrl-C, to try it ("make eventing-up"). With -stop it ends what
+// -up has left ("make stop").
 //
-// A machine that cannot run a node runs the same with processes in the place of pods, without the switch: it has no Knative Eventing. The API
-// server, NATS and the programs of eventing are real in both. It ignores EVENTMESH_TEST_KUBECONFIG.
+// A machine that cannot run a node runs the same with processes in the place of pods, without the
+// switch: it has no Knative Eventing. The API server, NATS and the programs of eventing are real in
+// both. It ignores EVENTMESH_TEST_KUBECONFIG.
 package main
 
 import (

@@ -52,8 +52,8 @@ func needsKubectl(t *testing.T) {
 	}
 }
 
-// TestNothingRuns: -stop is no failure when there is nothing to end. It removes what was left by a process that is gone, and leaves the files
-// of others alone.
+// TestNothingRuns: -stop is no failure when there is nothing to end. It removes what was left by a
+// process that is gone, and leaves the files of others alone.
 func TestNothingRuns(t *testing.T) {
 	var out bytes.Buffer
 	o := options{dir: t.TempDir(), out: &out}

@@ -72,7 +72,8 @@ func (s *show) step(ctx context.Context, what string, do func(context.Context) e
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// command is a command as somebody would type it, which is also what is run, in the root of the repository.
+// command is a command as somebody would type it, which is also what is run, in the root of the
+// repository.
 func (s *show) command(ctx context.Context, command string) (string, error) {
 	s.say("   $ %s", command)
 	out, err := s.shell(ctx, command)
@@ -119,7 +120,8 @@ func (s *show) shell(ctx context.Context, command string) (string, error) {
 
 func (s *show) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
-// file is the path of a manifest as it is in a command: short, if it is below the directory in which commands are run.
+// file is the path of a manifest as it is in a command: short, if it is below the directory in
+// which commands are run.
 func (s *show) file(name string) string {
 	path := filepath.Join(s.dir, name)
 	if root, err := kubernetes.ModuleRoot(); err == nil {

@@ -194,7 +194,8 @@ func (r *running) alive() bool {
 	return err == nil && started == r.Started
 }
 
-// startOf is when a process was started. A process that is over and was not waited for counts as gone.
+// startOf is when a process was started. A process that is over and was not waited for counts as
+// gone.
 func startOf(pid int) (string, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -208,7 +209,8 @@ func startOf(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// left are the processes of the cluster: those with its directory in their arguments or in their environment.
+// left are the processes of the cluster: those with its directory in their arguments or in their
+// environment.
 func (r *running) left() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

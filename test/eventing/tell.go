@@ -59,7 +59,8 @@ func tell(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// install starts the cluster, and installs eventing on it. The retention is what happens to the volume of NATS.
+// install starts the cluster, and installs eventing on it. The retention is what happens to the
+// volume of NATS.
 func (s *show) install(ctx context.Context, retention string) error {
 	if err := s.machine(ctx); err != nil {
 		return err

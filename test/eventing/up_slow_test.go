@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestUpProcesses: with processes, each command that is shown can be pasted, and nothing is left in the end.
+// TestUpProcesses: with processes, each command that is shown can be pasted, and nothing is left in
+// the end.
 func TestUpProcesses(t *testing.T) {
 	tried(t, options{dir: t.TempDir(), processes: true}, func(s *screen) {
 		if state := s.paste(3); !strings.Contains(state, "Ready") {

@@ -79,8 +79,8 @@ func (s *screen) sees(text string, times int) {
 	})
 }
 
-// paste runs the commands that the screen shows, in a shell of their own: all of them, or the one that a number names. What is exported counts
-// for all.
+// paste runs the commands that the screen shows, in a shell of their own: all of them, or the one
+// that a number names. What is exported counts for all.
 func (s *screen) paste(number int) string {
 	s.t.Helper()
 	_, block, found := strings.Cut(s.text(), "Paste these lines into another terminal:\n")
@@ -134,7 +134,8 @@ func (s *screen) running() *running {
 	return r
 }
 
-// tried pastes each command, ends the cluster as make stop does, starts another one, lets it crash, and removes what that left.
+// tried pastes each command, ends the cluster as make stop does, starts another one, lets it crash,
+// and removes what that left.
 func tried(t *testing.T, o options, third func(*screen)) {
 	s := up(t, o)
 	s.sees("Ctrl-C ends the cluster.", 1)

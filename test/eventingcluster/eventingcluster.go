@@ -1,5 +1,6 @@
-// Package eventingcluster starts a cluster on this machine that the eventing operator can be installed on: with a real node and Knative
-// Eventing, or, without root, with a control plane whose pods are processes. It is for tests, and for make eventing.
+// Package eventingcluster starts a cluster on this machine that the eventing operator can be
+// installed on: with a real node and Knative Eventing, or, without root, with a control plane whose
+// pods are processes. It is for tests, and for make eventing.
 package eventingcluster
 
 import (
@@ -33,7 +34,8 @@ import (
 const (
 	// Namespace is that of the operator and of what it installs.
 	Namespace = "kyma-system"
-	// Servers is how many servers of NATS an Eventing can have, beside one Eventing with a single server.
+	// Servers is how many servers of NATS an Eventing can have, beside one Eventing with a single
+	// server.
 	Servers = 3
 	// SinkPort is that of the Services of sinks, on a cluster with a node.
 	SinkPort = 8080
@@ -57,7 +59,8 @@ type Cluster struct {
 	stop    []func()
 }
 
-// Eventing is an Eventing with one server. The retention is what happens to the volume of the server.
+// Eventing is an Eventing with one server. The retention is what happens to the volume of the
+// server.
 func Eventing(retention string) string {
 	return fmt.Sprintf(`apiVersion: operator.kyma-project.io/v1alpha1
 kind: Eventing
@@ -69,7 +72,8 @@ spec:
 `, Namespace, retention)
 }
 
-// StartNode starts a cluster with a real node, with volumes on it, and with the namespace of the operator, which is restricted.
+// StartNode starts a cluster with a real node, with volumes on it, and with the namespace of the
+// operator, which is restricted.
 func StartNode(ctx context.Context, with ...kubernetes.Option) (_ *Cluster, err error) {
 	c, err := start(ctx, with...)
 	if err != nil {
@@ -81,8 +85,8 @@ func StartNode(ctx context.Context, with ...kubernetes.Option) (_ *Cluster, err 
 	return c, nil
 }
 
-// StartProcesses starts a cluster without a node: its pods are processes of this machine. It needs no root. NATS has one server, and
-// there is no Knative.
+// StartProcesses starts a cluster without a node: its pods are processes of this machine. It needs
+// no root. NATS has one server, and there is no Knative.
 func StartProcesses(ctx context.Context) (_ *Cluster, err error) {
 	c, err := start(ctx, kubernetes.Workloads())
 	if err != nil {
@@ -161,7 +165,8 @@ func (c *Cluster) Close() error {
 	return c.Stop()
 }
 
-// Config is that of the administrator, without what the API server has to say about names that are Kyma's.
+// Config is that of the administrator, without what the API server has to say about names that are
+// Kyma's.
 func (c *Cluster) Config() *rest.Config {
 	config := c.ControlPlane.Config()
 	config.WarningHandler = rest.NoWarnings{}
@@ -200,7 +205,8 @@ func (c *Cluster) render(ctx context.Context, repository string) (string, error)
 		"--set", "image.tag="+tag+",image.repository="+repository)
 }
 
-// Knative installs Knative Eventing, without the kind of Kyma 1.10 that has the name of our Subscription.
+// Knative installs Knative Eventing, without the kind of Kyma 1.10 that has the name of our
+// Subscription.
 func (c *Cluster) Knative(ctx context.Context) error {
 	if err := c.InstallKnative(ctx); err != nil {
 		return err
@@ -226,7 +232,8 @@ func (c *Cluster) storage(ctx context.Context) error {
 	return nil
 }
 
-// Volume makes one more volume on the node. The kubelet lets the group of a pod write to it, as it does for volumes of real clusters.
+// Volume makes one more volume on the node. The kubelet lets the group of a pod write to it, as it
+// does for volumes of real clusters.
 func (c *Cluster) Volume(ctx context.Context) error {
 	nodes, err := c.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -256,8 +263,9 @@ func (c *Cluster) Volume(ctx context.Context) error {
 	return nil
 }
 
-// Publisher is the Service of the publisher, for clients outside of the cluster: its URL, and what sends requests there. On a cluster with a node
-// that is the API server, which knows the endpoints of the Service.
+// Publisher is the Service of the publisher, for clients outside of the cluster: its URL, and what
+// sends requests there. On a cluster with a node that is the API server, which knows the endpoints
+// of the Service.
 func (c *Cluster) Publisher() (url string, through http.RoundTripper, err error) {
 	if c.pods != nil {
 		return "http://" + eventingpods.Publisher, c.pods.Service(eventingpods.Publisher, 8080), nil
@@ -282,8 +290,8 @@ func (c *Cluster) Serve(h http.Handler) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// Sink lets a handler be the sink of Subscriptions: it returns the URL of a Service, below which everything is the handler's, and the objects
-// that kubectl has to apply before.
+// Sink lets a handler be the sink of Subscriptions: it returns the URL of a Service, below which
+// everything is the handler's, and the objects that kubectl has to apply before.
 func (c *Cluster) Sink(ctx context.Context, namespace, name string, h http.Handler) (url string, objects []any, err error) {
 	here, err := c.Serve(h)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package eventingpods runs the programs of eventing in pods that are processes: the operator, the publisher, the controller and NATS,
-// each with the arguments, the volumes and the ServiceAccount of its pod.
+// Package eventingpods runs the programs of eventing in pods that are processes: the operator, the
+// publisher, the controller and NATS, each with the arguments, the volumes and the ServiceAccount
+// of its pod.
 package eventingpods
 
 import (
@@ -50,7 +51,8 @@ type Pods struct {
 	NATS *natsserver.Pods
 	// More are arguments of a program in addition to those of its pod.
 	More map[string][]string
-	// Env is the environment of a program in addition to that of its pod, and Binaries are the programs. Both can be changed before pods run.
+	// Env is the environment of a program in addition to that of its pod, and Binaries are the
+	// programs. Both can be changed before pods run.
 	Env      map[string][]string
 	Binaries map[string]string
 
@@ -85,7 +87,8 @@ func New(t testing.TB, cluster *kubernetes.ControlPlane) *Pods {
 	return p
 }
 
-// Version adds the programs of another version, which are in a folder: those of images with its tag.
+// Version adds the programs of another version, which are in a folder: those of images with its
+// tag.
 func (p *Pods) Version(tag, dir string) {
 	for program := range ports {
 		p.Binaries[program+":"+tag] = filepath.Join(dir, program)
@@ -217,7 +220,8 @@ func (p *Pods) At(program string, port int32) (addresses []string) {
 	return addresses
 }
 
-// Service sends each request to one of the running pods of a program, as a Service does. The host of a request does not matter.
+// Service sends each request to one of the running pods of a program, as a Service does. The host
+// of a request does not matter.
 func (p *Pods) Service(program string, port int32) http.RoundTripper {
 	return &service{pods: p, program: program, port: port, inner: http.Transport{MaxIdleConnsPerHost: 100}}
 }

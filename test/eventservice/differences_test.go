@@ -14,7 +14,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/eventservice"
 )
 
-// difference is a row of the table "What differs from Kyma's" of docs/migration/event-service.md, and how it is played. play returns what is wrong.
+// difference is a row of the table "What differs from Kyma's" of docs/migration/event-service.md,
+// and how it is played. play returns what is wrong.
 type difference struct {
 	what string
 	play func(t *testing.T, at *eventservice.Process, adapter *eventservice.Adapter) string
@@ -31,7 +32,8 @@ func answers(method, path, body string, header map[string]string, status int, ki
 	}
 }
 
-// arrives plays one event that is taken, and compares headers of what arrives, and its body if data is not "".
+// arrives plays one event that is taken, and compares headers of what arrives, and its body if data
+// is not "".
 func arrives(path string, body func(id string) string, header map[string]string, want map[string]string, data string) func(*testing.T, *eventservice.Process, *eventservice.Adapter) string {
 	return func(t *testing.T, at *eventservice.Process, adapter *eventservice.Adapter) string {
 		id := uuid.NewString()
@@ -159,8 +161,8 @@ var differences = []difference{
 	{"flags behind an argument that is none", func(*testing.T, *eventservice.Process, *eventservice.Adapter) string { return "" }}, // TestParse
 }
 
-// TestDifferences: the page names each difference to Kyma's that a client or an operator can see, and each is as it says. On f3299ef there was
-// no such table.
+// TestDifferences: the page names each difference to Kyma's that a client or an operator can see,
+// and each is as it says. On f3299ef there was no such table.
 func TestDifferences(t *testing.T) {
 	page, err := os.ReadFile("../../docs/migration/event-service.md")
 	if err != nil {

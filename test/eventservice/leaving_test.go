@@ -24,8 +24,8 @@ import (
 // leavers is how many clients send an event and leave.
 const leavers = 100
 
-// slowSink makes an adapter take its time for each event, and counts those that it got to answer: a post that is given up before is lost
-// at an adapter that hands it on.
+// slowSink makes an adapter take its time for each event, and counts those that it got to answer: a
+// post that is given up before is lost at an adapter that hands it on.
 func slowSink(adapter *eventservice.Adapter, took time.Duration) (finished func() int) {
 	var mu sync.Mutex
 	n := 0
@@ -66,8 +66,9 @@ func answered(conn net.Conn) (int, error) {
 	return resp.StatusCode, err
 }
 
-// TestClientsThatLeave: an event that was received whole is finished, also if nobody listens. On f3299ef, of 100 events one was delivered if the client
-// closed its connection at once, none if it did so after 5 ms, and half-closed clients got 499 instead of their answer.
+// TestClientsThatLeave: an event that was received whole is finished, also if nobody listens. On
+// f3299ef, of 100 events one was delivered if the client closed its connection at once, none if it
+// did so after 5 ms, and half-closed clients got 499 instead of their answer.
 func TestClientsThatLeave(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -133,8 +134,8 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 }
 
-// TestClientsThatLeaveAProxy: a reverse proxy closes its connection to the service when its client leaves. On f3299ef that was the end of the
-// post that was under way.
+// TestClientsThatLeaveAProxy: a reverse proxy closes its connection to the service when its client
+// leaves. On f3299ef that was the end of the post that was under way.
 func TestClientsThatLeaveAProxy(t *testing.T) {
 	t.Parallel()
 	adapter := newAdapter(t)
@@ -181,8 +182,8 @@ func TestClientsThatLeaveAProxy(t *testing.T) {
 	finished.Wait()
 }
 
-// TestClientsThatLeaveAtTheEnd: what clients sent and left is finished before the process ends, and half-closed clients get their answers. On
-// f3299ef the posts were given up when the clients left.
+// TestClientsThatLeaveAtTheEnd: what clients sent and left is finished before the process ends, and
+// half-closed clients get their answers. On f3299ef the posts were given up when the clients left.
 func TestClientsThatLeaveAtTheEnd(t *testing.T) {
 	t.Parallel()
 	adapter := newAdapter(t)
@@ -235,8 +236,8 @@ func TestClientsThatLeaveAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestClientsThatLeaveAreBounded: events of clients that have left take the same slots and the same memory as all others, and their time is
-// over at some point.
+// TestClientsThatLeaveAreBounded: events of clients that have left take the same slots and the same
+// memory as all others, and their time is over at some point.
 func TestClientsThatLeaveAreBounded(t *testing.T) {
 	t.Parallel()
 	adapter := newAdapter(t)

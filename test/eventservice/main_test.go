@@ -21,7 +21,8 @@ import (
 // patience bounds every wait: nothing takes nearly as long, unless it never ends.
 const patience = time.Minute
 
-// atOnce is how many tests that wait run at the same time. They use no processor, so the number of processors is no limit.
+// atOnce is how many tests that wait run at the same time. They use no processor, so the number of
+// processors is no limit.
 const atOnce = 8
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// long marks a test that takes many seconds whatever runs beside it: make test runs it, make test-unit does not.
+// long marks a test that takes many seconds whatever runs beside it: make test runs it, make
+// test-unit does not.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

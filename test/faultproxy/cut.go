@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Cut passes bytes on between clients and a server that is no API server, such as NATS, until clients have sent a certain piece of data.
+// Cut passes bytes on between clients and a server that is no API server, such as NATS, until
+// clients have sent a certain piece of data.
 type Cut struct {
 	// Address is localhost:<port>.
 	Address string
@@ -25,14 +26,15 @@ type Cut struct {
 	open     []net.Conn
 }
 
-// StartCut starts one in front of an address. The n-th piece of data that clients send is not passed on, nor what follows: connections stay
-// up and silent. With 0, everything is passed on.
+// StartCut starts one in front of an address. The n-th piece of data that clients send is not
+// passed on, nor what follows: connections stay up and silent. With 0, everything is passed on.
 func StartCut(to string, n int64) (*Cut, error) {
 	return StartCutAt(to, func(sent int64, _ int) bool { return n > 0 && sent >= n })
 }
 
-// StartCutAt is like StartCut. stops says of each piece of data, by its number from 1 and its size in bytes, whether it is not passed on, nor
-// what follows on its connection. It may be called by several connections at a time.
+// StartCutAt is like StartCut. stops says of each piece of data, by its number from 1 and its size
+// in bytes, whether it is not passed on, nor what follows on its connection. It may be called by
+// several connections at a time.
 func StartCutAt(to string, stops func(n int64, size int) bool) (*Cut, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

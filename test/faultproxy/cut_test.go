@@ -77,7 +77,8 @@ func TestCutReleased(t *testing.T) {
 	}
 }
 
-// TestCut: what is sent before the n-th piece passes, and is answered. From the n-th on, the connection is up and silent.
+// TestCut: what is sent before the n-th piece passes, and is answered. From the n-th on, the
+// connection is up and silent.
 func TestCut(t *testing.T) {
 	server := echo(t)
 	for _, n := range []int64{0, 3} {

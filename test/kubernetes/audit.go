@@ -17,17 +17,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// ErrNoAudit says that this cluster's audit log is out of reach, because EVENTMESH_TEST_KUBECONFIG named it: tests that
-// count requests skip.
+// ErrNoAudit says that this cluster's audit log is out of reach, because EVENTMESH_TEST_KUBECONFIG
+// named it: tests that count requests skip.
 var ErrNoAudit = errors.New("the audit log of this cluster cannot be read: unset " + KubeconfigEnv + " to use an own one")
 
 // Request is a request the API server has answered; a watch counts from its first answer on.
 type Request struct {
-	// Verb is the API's: get, list, watch, create, update, patch, delete, deletecollection; for a path that is no
-	// resource the HTTP method in lower case.
+	// Verb is the API's: get, list, watch, create, update, patch, delete, deletecollection; for a
+	// path that is no resource the HTTP method in lower case.
 	Verb string
-	// Resource is "group/resource", in the core group "resource" alone, and empty for a path that is no resource, such as
-	// discovery.
+	// Resource is "group/resource", in the core group "resource" alone, and empty for a path that
+	// is no resource, such as discovery.
 	Resource    string
 	Subresource string
 	Namespace   string
@@ -36,7 +36,8 @@ type Request struct {
 	User        string
 	URI         string
 	Code        int
-	// Received and Completed are the server's times. Completed of a watch is when it began to answer.
+	// Received and Completed are the server's times. Completed of a watch is when it began to
+	// answer.
 	Received, Completed time.Time
 }
 
@@ -48,7 +49,8 @@ func (r Request) String() string {
 // Mark is a moment in the audit log.
 type Mark int64
 
-// Mark returns the present moment: every request answered before is earlier, every one sent from now on is later.
+// Mark returns the present moment: every request answered before is earlier, every one sent from
+// now on is later.
 func (c *ControlPlane) Mark(ctx context.Context) (Mark, error) {
 	if c.AuditLog == "" {
 		return 0, ErrNoAudit
@@ -61,8 +63,9 @@ func (c *ControlPlane) Mark(ctx context.Context) (Mark, error) {
 	return c.scan(ctx, info.Size(), func([]byte) error { return nil })
 }
 
-// Requests returns the requests answered between the mark and now that the filter admits (nil admits all), in the order
-// of their answers. Those of Mark and Requests themselves are never among them.
+// Requests returns the requests answered between the mark and now that the filter admits (nil
+// admits all), in the order of their answers. Those of Mark and Requests themselves are never among
+// them.
 func (c *ControlPlane) Requests(ctx context.Context, since Mark, filter func(Request) bool) ([]Request, error) {
 	var requests []Request
 	_, err := c.scan(ctx, int64(since), func(line []byte) error {
@@ -75,8 +78,8 @@ func (c *ControlPlane) Requests(ctx context.Context, since Mark, filter func(Req
 	return requests, err
 }
 
-// IsWrite says whether a request was to change something. Asking for one's own permissions is a create in the API, but
-// changes nothing.
+// IsWrite says whether a request was to change something. Asking for one's own permissions is a
+// create in the API, but changes nothing.
 func IsWrite(r Request) bool {
 	switch r.Verb {
 	case "create":
@@ -109,8 +112,9 @@ func All(filters ...func(Request) bool) func(Request) bool {
 // sentinelAgent begins the user agent of the requests that mark a place in the log.
 const sentinelAgent = userAgent + "-sentinel/"
 
-// scan hands over the lines from an offset up to those of a request of its own, sent now, and returns the offset behind
-// it. The server writes a line before it finishes an answer, so that everything answered by now stands before it.
+// scan hands over the lines from an offset up to those of a request of its own, sent now, and
+// returns the offset behind it. The server writes a line before it finishes an answer, so that
+// everything answered by now stands before it.
 func (c *ControlPlane) scan(ctx context.Context, from int64, line func([]byte) error) (Mark, error) {
 	if c.AuditLog == "" {
 		return 0, ErrNoAudit
@@ -183,7 +187,8 @@ func (c *ControlPlane) sentinel(ctx context.Context, agent string) error {
 	return err
 }
 
-// event is what is read of an audit.k8s.io/v1 Event; its own package would bring the API server's library along.
+// event is what is read of an audit.k8s.io/v1 Event; its own package would bring the API server's
+// library along.
 type event struct {
 	Stage      string `json:"stage"`
 	RequestURI string `json:"requestURI"`
@@ -209,8 +214,8 @@ type event struct {
 	StageTimestamp           time.Time `json:"stageTimestamp"`
 }
 
-// parse reads a line of the log. A watch has two: one when it begins, which counts, and one when it ends, which may be
-// long after the mark its test is interested in.
+// parse reads a line of the log. A watch has two: one when it begins, which counts, and one when it
+// ends, which may be long after the mark its test is interested in.
 func parse(line []byte) (_ Request, counts bool, _ error) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {

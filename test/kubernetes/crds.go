@@ -24,8 +24,8 @@ import (
 //go:embed crds/*.yaml
 var crdFiles embed.FS
 
-// CRDs is the resource as which this cluster's CRDs were created: what is read there can be created again. It is v1beta1
-// as long as that is served, as it was when Kyma 1.10 was installed.
+// CRDs is the resource as which this cluster's CRDs were created: what is read there can be created
+// again. It is v1beta1 as long as that is served, as it was when Kyma 1.10 was installed.
 func (c *ControlPlane) CRDs() schema.GroupVersionResource {
 	version := "v1"
 	if c.Minor < withoutV1beta1 {
@@ -60,8 +60,9 @@ func Except(names ...string) CRDOption {
 	return func(name string) bool { return !slices.Contains(names, name) }
 }
 
-// InstallCRDs installs the kinds the migration meets and returns when the cluster serves them. A CRD that is there already
-// stays as it is if it serves the version, and is an error if it does not: RemoveCRD comes first then.
+// InstallCRDs installs the kinds the migration meets and returns when the cluster serves them. A
+// CRD that is there already stays as it is if it serves the version, and is an error if it does
+// not: RemoveCRD comes first then.
 func (c *ControlPlane) InstallCRDs(ctx context.Context, knative KnativeVersion, opts ...CRDOption) error {
 	if knative != KnativeV1alpha1 && knative != KnativeV1 {
 		return fmt.Errorf("unknown version %q of Knative", knative)
@@ -85,7 +86,8 @@ func (c *ControlPlane) InstallCRDs(ctx context.Context, knative KnativeVersion, 
 	return c.installCRDs(ctx, wanted)
 }
 
-// InstallCRDFiles installs the CRDs that are in the files of a directory, one in each, as InstallCRDs does.
+// InstallCRDFiles installs the CRDs that are in the files of a directory, one in each, as
+// InstallCRDs does.
 func (c *ControlPlane) InstallCRDFiles(ctx context.Context, files fs.FS, dir string) error {
 	all, err := readCRDs(files, dir)
 	if err != nil {
@@ -123,8 +125,8 @@ func (c *ControlPlane) installCRDs(ctx context.Context, wanted []*unstructured.U
 	return nil
 }
 
-// RemoveCRD removes a CRD, and with it every object of its kind, and returns when the cluster no longer serves it. One that
-// is not there is removed.
+// RemoveCRD removes a CRD, and with it every object of its kind, and returns when the cluster no
+// longer serves it. One that is not there is removed.
 func (c *ControlPlane) RemoveCRD(ctx context.Context, name string) error {
 	crd, err := c.dynamic.Resource(c.CRDs()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -206,8 +208,8 @@ func readCRDs(files fs.FS, dir string) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// toV1beta1 gives a CRD the form that it had on the clusters of Kyma 1.10: no schema, so that nothing is checked, defaulted
-// or pruned, and for all versions one status and the same columns.
+// toV1beta1 gives a CRD the form that it had on the clusters of Kyma 1.10: no schema, so that
+// nothing is checked, defaulted or pruned, and for all versions one status and the same columns.
 func toV1beta1(crd *unstructured.Unstructured) error {
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	if err != nil {
@@ -260,7 +262,8 @@ func servedVersions(crd *unstructured.Unstructured) []string {
 	return names
 }
 
-// established says whether a CRD is, and whether it got its names: without them the kind is not served as expected.
+// established says whether a CRD is, and whether it got its names: without them the kind is not
+// served as expected.
 func established(crd *unstructured.Unstructured) bool {
 	if crd == nil {
 		return false
@@ -316,7 +319,8 @@ func (c *ControlPlane) awaitCRD(ctx context.Context, name string, test func(*uns
 	}
 }
 
-// awaitDiscovery asks until discovery tells what the CRDs do. It cannot be watched, and follows them a moment later.
+// awaitDiscovery asks until discovery tells what the CRDs do. It cannot be watched, and follows
+// them a moment later.
 func (c *ControlPlane) awaitDiscovery(ctx context.Context, crds []*unstructured.Unstructured, served bool) error {
 	for {
 		_, lists, err := c.discovery.ServerGroupsAndResources()

@@ -11,10 +11,12 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// KubeconfigEnv names the variable that lends the tests a cluster: the paths of kubeconfig files, as KUBECONFIG has them.
+// KubeconfigEnv names the variable that lends the tests a cluster: the paths of kubeconfig files,
+// as KUBECONFIG has them.
 const KubeconfigEnv = "EVENTMESH_TEST_KUBECONFIG"
 
-// MadeForTests labels every Application that a test makes. One without it is somebody's, and its cluster no place for tests.
+// MadeForTests labels every Application that a test makes. One without it is somebody's, and its
+// cluster no place for tests.
 const MadeForTests = "eventmesh-migration.kyma-project.io/made-for-tests"
 
 // Foreign says whether Start will use the cluster of EVENTMESH_TEST_KUBECONFIG.
@@ -28,7 +30,8 @@ func (c *ControlPlane) refuseOthers(ctx context.Context) error {
 	return nil
 }
 
-// RefuseOthers returns an error if the cluster has Applications that no test made: tests delete what they find.
+// RefuseOthers returns an error if the cluster has Applications that no test made: tests delete
+// what they find.
 func RefuseOthers(ctx context.Context, client dynamic.Interface) error {
 	applications := schema.GroupVersionResource{Group: "applicationconnector.kyma-project.io", Version: "v1alpha1", Resource: "applications"}
 	list, err := client.Resource(applications).List(ctx, metav1.ListOptions{LabelSelector: "!" + MadeForTests, Limit: 1})

@@ -17,7 +17,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// lent is a cluster of somebody else as far as Start asks it: it answers the list of Applications, and keeps what it was asked.
+// lent is a cluster of somebody else as far as Start asks it: it answers the list of Applications,
+// and keeps what it was asked.
 func lent(t *testing.T, serve bool, applications ...map[string]string) (kubeconfig string, requests func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -67,8 +68,9 @@ func lent(t *testing.T, serve bool, applications ...map[string]string) (kubeconf
 	}
 }
 
-// TestStartRefusesAClusterInUse fails on the commit before: any cluster was taken, and its Applications were deleted by the
-// first test that cleared it, if its Namespace kyma-system had once been made by a test.
+// TestStartRefusesAClusterInUse fails on the commit before: any cluster was taken, and its
+// Applications were deleted by the first test that cleared it, if its Namespace kyma-system had
+// once been made by a test.
 func TestStartRefusesAClusterInUse(t *testing.T) {
 	ours := map[string]string{MadeForTests: "true"}
 	for name, tc := range map[string]struct {

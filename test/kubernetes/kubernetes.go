@@ -1,25 +1,30 @@
-// Package kubernetes gives a test a real API server with the kinds of Kyma, Knative and Service Catalog, and the means
-// to ask it afterwards what was requested of it.
+// Package kubernetes gives a test a real API server with the kinds of Kyma, Knative and Service
+// Catalog, and the means to ask it afterwards what was requested of it.
 //
-// A fake client has no garbage collector, no finalizers, no resource versions, no RBAC and no audit log: everything a
-// migration can get wrong. So tests run against the control plane that test/kubernetes/build builds from Go modules and starts on
-// loopback. With EVENTMESH_TEST_KUBECONFIG set they use that cluster instead; what only an own cluster can tell then answers
-// ErrNoAudit, and a test is to skip. KUBECONFIG is ignored: everybody has it set, often to a cluster that is in use.
+// A fake client has no garbage collector, no finalizers, no resource versions, no RBAC and no audit
+// log: everything a migration can get wrong. So tests run against the control plane that
+// test/kubernetes/build builds from Go modules and starts on loopback. With
+// EVENTMESH_TEST_KUBECONFIG set they use that cluster instead; what only an own cluster can tell
+// then answers ErrNoAudit, and a test is to skip. KUBECONFIG is ignored: everybody has it set,
+// often to a cluster that is in use.
 //
-// With EVENTMESH_TEST_KUBERNETES=1.16 the API server and its controllers are those that Kyma 1.10 ran on, and the kinds have
-// the form that they had there. A test of what that one lacks is to skip with what Lacks says.
+// With EVENTMESH_TEST_KUBERNETES=1.16 the API server and its controllers are those that Kyma 1.10
+// ran on, and the kinds have the form that they had there. A test of what that one lacks is to skip
+// with what Lacks says.
 //
 // # Pods
 //
-// Without more, nothing runs a pod. With Node, which needs root, everything does what it does in a cluster:
+// Without more, nothing runs a pod. With Node, which needs root, everything does what it does in a
+// cluster:
 //
 //	cluster, err := kubernetes.Start(ctx, kubernetes.Node())
 //	image, err := cluster.Push(ctx, "trigger-sync", "./cmd/trigger-sync") // builds it; the name for a pod's spec
 //	l, err := net.Listen("tcp", net.JoinHostPort(cluster.Host, "0"))        // a server of the test that pods reach
 //
-// A pod finds the API at its ClusterIP, Services by name, and nothing outside of this machine. Images are of the cluster's
-// own registry: whatever is not pushed cannot be pulled. With Knative, Knative Eventing's images are in another one, and
-// InstallKnative installs it. A test process that is killed leaves no container, mount, interface or firewall rule behind.
+// A pod finds the API at its ClusterIP, Services by name, and nothing outside of this machine.
+// Images are of the cluster's own registry: whatever is not pushed cannot be pulled. With Knative,
+// Knative Eventing's images are in another one, and InstallKnative installs it. A test process that
+// is killed leaves no container, mount, interface or firewall rule behind.
 package kubernetes
 
 import (
@@ -59,8 +64,8 @@ type ControlPlane struct {
 	Dir string
 	// AuditLog is the path of the audit log, empty on a cluster of somebody else.
 	AuditLog string
-	// Registry is where this machine pushes images to, and Host the address at which pods reach what listens on this
-	// machine. Both are empty without a node.
+	// Registry is where this machine pushes images to, and Host the address at which pods reach
+	// what listens on this machine. Both are empty without a node.
 	Registry, Host string
 	// Minor is that of the Kubernetes that answers: 1.<Minor>.
 	Minor int
@@ -87,21 +92,22 @@ type options struct {
 	workloads     bool
 }
 
-// Controllers chooses the controllers that run, in the notation of kube-controller-manager's --controllers. A test that
-// writes the status of Deployments itself leaves out the controller that would overwrite it.
+// Controllers chooses the controllers that run, in the notation of kube-controller-manager's
+// --controllers. A test that writes the status of Deployments itself leaves out the controller that
+// would overwrite it.
 func Controllers(names ...string) Option {
 	return func(o *options) { o.controllers = strings.Join(names, ",") }
 }
 
-// Workloads adds the controllers of volumes, of PodDisruptionBudgets and of autoscalers: claims are bound, and protected while a
-// pod uses them. A cluster with a node has them.
+// Workloads adds the controllers of volumes, of PodDisruptionBudgets and of autoscalers: claims are
+// bound, and protected while a pod uses them. A cluster with a node has them.
 func Workloads() Option {
 	return func(o *options) { o.workloads = true }
 }
 
-// Start starts a control plane, or connects to the one that EVENTMESH_TEST_KUBECONFIG names. The context bounds the start,
-// which builds Kubernetes if the cache does not have it (minutes, once); Stop ends the cluster, and so does the end of this
-// process.
+// Start starts a control plane, or connects to the one that EVENTMESH_TEST_KUBECONFIG names. The
+// context bounds the start, which builds Kubernetes if the cache does not have it (minutes, once);
+// Stop ends the cluster, and so does the end of this process.
 func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 	var o options
 	for _, opt := range opts {
@@ -137,8 +143,8 @@ func Start(ctx context.Context, opts ...Option) (_ *ControlPlane, err error) {
 	return c, nil
 }
 
-// adopt uses the cluster of the caller's EVENTMESH_TEST_KUBECONFIG. The variable may name several files, with relative paths
-// in them: programs under test get one file that holds everything.
+// adopt uses the cluster of the caller's EVENTMESH_TEST_KUBECONFIG. The variable may name several
+// files, with relative paths in them: programs under test get one file that holds everything.
 func (c *ControlPlane) adopt(o options) error {
 	if o.node {
 		return ErrNoNode
@@ -189,7 +195,8 @@ func (c *ControlPlane) connect(ctx context.Context) error {
 	return nil
 }
 
-// Lacks says that this Kubernetes is too old for something that came with 1.<since>, and is nil if it is not.
+// Lacks says that this Kubernetes is too old for something that came with 1.<since>, and is nil if
+// it is not.
 func (c *ControlPlane) Lacks(what string, since int) error {
 	if c.Minor >= since {
 		return nil
@@ -197,18 +204,21 @@ func (c *ControlPlane) Lacks(what string, since int) error {
 	return fmt.Errorf("needs %s, which came with Kubernetes 1.%d: this one is 1.%d", what, since, c.Minor)
 }
 
-// Config returns a configuration of the administrator that no client-side limit slows down. It is the caller's own.
+// Config returns a configuration of the administrator that no client-side limit slows down. It is
+// the caller's own.
 func (c *ControlPlane) Config() *rest.Config {
 	return rest.CopyConfig(c.config)
 }
 
-// Own says whether this is a cluster of the test's own rather than one that EVENTMESH_TEST_KUBECONFIG names.
+// Own says whether this is a cluster of the test's own rather than one that
+// EVENTMESH_TEST_KUBECONFIG names.
 func (c *ControlPlane) Own() bool {
 	return c.launcher != nil
 }
 
-// Stop ends the control plane and removes its files. On a cluster of somebody else it deletes the users it made and leaves
-// the rest alone. With EVENTMESH_TEST_KEEP set the files stay, for people who want to read the logs.
+// Stop ends the control plane and removes its files. On a cluster of somebody else it deletes the
+// users it made and leaves the rest alone. With EVENTMESH_TEST_KEEP set the files stay, for people
+// who want to read the logs.
 func (c *ControlPlane) Stop() error {
 	var errs []error
 	if c.launcher != nil {
@@ -233,9 +243,9 @@ func (c *ControlPlane) Stop() error {
 	return errors.Join(errs...)
 }
 
-// RestartControllers restarts the controller manager of an own cluster; its controllers work again a second or two after
-// the return. InstallCRDs does it for the garbage collector, which otherwise learns of new kinds up to half a minute late.
-// On another cluster it does nothing.
+// RestartControllers restarts the controller manager of an own cluster; its controllers work again
+// a second or two after the return. InstallCRDs does it for the garbage collector, which otherwise
+// learns of new kinds up to half a minute late. On another cluster it does nothing.
 func (c *ControlPlane) RestartControllers(ctx context.Context) error {
 	if c.launcher == nil {
 		return nil
@@ -304,7 +314,8 @@ func (c *ControlPlane) launch(ctx context.Context, o options) error {
 		lines:  make(chan []byte, 1),
 		exited: make(chan struct{}),
 	}
-	// In a group of its own a Ctrl-C does not reach it: it ends when this process does, by the end of its stdin.
+	// In a group of its own a Ctrl-C does not reach it: it ends when this process does, by the end
+	// of its stdin.
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	l.cmd.Stderr = io.MultiWriter(os.Stderr, &l.stderr)
 	stdin, err := l.cmd.StdinPipe()
@@ -393,7 +404,8 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.buf))
 }
 
-// moduleRoot walks up from the working directory, which for a test is its package's, to the product's go.mod.
+// moduleRoot walks up from the working directory, which for a test is its package's, to the
+// product's go.mod.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -196,7 +196,8 @@ func testLegacyConditions(t *testing.T, ctx context.Context, d dynamic.Interface
 	}
 }
 
-// testNoSchema holds that a CRD of v1beta1 neither prunes nor defaults, as on the clusters of Kyma 1.10.
+// testNoSchema holds that a CRD of v1beta1 neither prunes nor defaults, as on the clusters of Kyma
+// 1.10.
 func testNoSchema(t *testing.T, ctx context.Context, d dynamic.Interface, version string) {
 	t.Helper()
 	resource := d.Resource(schema.GroupVersionResource{Group: "eventing.knative.dev", Version: version, Resource: "triggers"}).Namespace("default")
@@ -426,8 +427,8 @@ func TestUserWithoutAVerb(t *testing.T) {
 	}
 }
 
-// TestKubernetesOfTheEnvironment holds that the variable which chooses the Kubernetes does: a run of the tests on an old one
-// that is a new one would prove nothing.
+// TestKubernetesOfTheEnvironment holds that the variable which chooses the Kubernetes does: a run
+// of the tests on an old one that is a new one would prove nothing.
 func TestKubernetesOfTheEnvironment(t *testing.T) {
 	c := controlPlane(t)
 	if !c.Own() {

@@ -10,9 +10,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ListWatch is for informers that work on every API server: they list, and then watch. Left to themselves they ask for a
-// watch that begins with the list. Before Kubernetes 1.27 an API server does not know that question, answers with another
-// watch, and the informer waits for the end of a list that does not come. A selection narrows both.
+// ListWatch is for informers that work on every API server: they list, and then watch. Left to
+// themselves they ask for a watch that begins with the list. Before Kubernetes 1.27 an API server
+// does not know that question, answers with another watch, and the informer waits for the end of a
+// list that does not come. A selection narrows both.
 func ListWatch[L runtime.Object](
 	list func(context.Context, metav1.ListOptions) (L, error), follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	selections ...func(*metav1.ListOptions),

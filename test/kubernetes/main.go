@@ -26,9 +26,10 @@ type frame struct {
 	after  []func() error
 }
 
-// Main is the TestMain of a package that tests on a real API server. With -short it runs no test, and says why. Otherwise it
-// starts what the tests share, runs them, stops it, and ends the process: a test process that cannot stop what it started has
-// failed. A test binary that only runs itself as a child needs no cluster, and has a TestMain of its own.
+// Main is the TestMain of a package that tests on a real API server. With -short it runs no test,
+// and says why. Otherwise it starts what the tests share, runs them, stops it, and ends the
+// process: a test process that cannot stop what it started has failed. A test binary that only runs
+// itself as a child needs no cluster, and has a TestMain of its own.
 func Main(m *testing.M, opts ...MainOption) {
 	f := frame{needs: "need a real API server"}
 	for _, opt := range opts {
@@ -38,8 +39,8 @@ func Main(m *testing.M, opts ...MainOption) {
 	os.Exit(f.run(m.Run, testing.Short(), os.Stdout, os.Stderr))
 }
 
-// Shared starts the one control plane of a package's tests. If a version is given, the kinds of Kyma are installed, with
-// Knative's at that version.
+// Shared starts the one control plane of a package's tests. If a version is given, the kinds of
+// Kyma are installed, with Knative's at that version.
 func Shared(into **ControlPlane, versions ...KnativeVersion) MainOption {
 	return func(f *frame) {
 		Before(func(ctx context.Context) (err error) {
@@ -67,13 +68,14 @@ func With(opts ...Option) MainOption {
 	return func(f *frame) { f.with = append(f.with, opts...) }
 }
 
-// Before adds what is done before the tests, not with -short. Its context bounds it. If it fails, no test runs.
+// Before adds what is done before the tests, not with -short. Its context bounds it. If it fails,
+// no test runs.
 func Before(start func(context.Context) error) MainOption {
 	return func(f *frame) { f.before = append(f.before, start) }
 }
 
-// After adds what is done after the tests, the last one first. It is done also if something before the tests has failed, so it
-// must not rely on what that would have started.
+// After adds what is done after the tests, the last one first. It is done also if something before
+// the tests has failed, so it must not rely on what that would have started.
 func After(stop func() error) MainOption {
 	return func(f *frame) { f.after = append(f.after, stop) }
 }
@@ -83,12 +85,14 @@ func Needs(what string) MainOption {
 	return func(f *frame) { f.needs = what }
 }
 
-// AlsoShort is for packages some of whose tests need no cluster: they run with -short, and the others skip themselves.
+// AlsoShort is for packages some of whose tests need no cluster: they run with -short, and the
+// others skip themselves.
 func AlsoShort() MainOption {
 	return func(f *frame) { f.short = true }
 }
 
-// SkipAll is returned by what is done before the tests if none of them can run here. That is no failure.
+// SkipAll is returned by what is done before the tests if none of them can run here. That is no
+// failure.
 func SkipAll(reason string) error { return skipAll(reason) }
 
 type skipAll string

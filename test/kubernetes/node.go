@@ -26,23 +26,26 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// ErrNoNode says that there is no way to get images into the cluster that EVENTMESH_TEST_KUBECONFIG names.
+// ErrNoNode says that there is no way to get images into the cluster that EVENTMESH_TEST_KUBECONFIG
+// names.
 var ErrNoNode = errors.New("pods of images built here need a cluster of their own: unset " + KubeconfigEnv)
 
-// Node adds a node, so that pods run. It needs root; Debian packages that are missing are installed. What has to be built
-// takes minutes, once.
+// Node adds a node, so that pods run. It needs root; Debian packages that are missing are
+// installed. What has to be built takes minutes, once.
 func Node() Option {
 	return func(o *options) { o.node = true }
 }
 
-// Knative adds a node, and the images of Knative Eventing for InstallKnative. They take many minutes to build, once.
+// Knative adds a node, and the images of Knative Eventing for InstallKnative. They take many
+// minutes to build, once.
 func Knative() Option {
 	return func(o *options) { o.node, o.knative = true, true }
 }
 
-// Push builds a command of this repository, or of one of its modules, and pushes it as an image that holds nothing else: its entrypoint is the
-// program, its user a number that is not root's. It returns the image's name for the specification of a pod. A name without
-// tag gets one that tells the program's content, so that what was built again is pulled again. flags are for go build.
+// Push builds a command of this repository, or of one of its modules, and pushes it as an image
+// that holds nothing else: its entrypoint is the program, its user a number that is not root's. It
+// returns the image's name for the specification of a pod. A name without tag gets one that tells
+// the program's content, so that what was built again is pulled again. flags are for go build.
 func (c *ControlPlane) Push(ctx context.Context, image, pkg string, flags ...string) (string, error) {
 	if c.Registry == "" {
 		return "", fmt.Errorf("cannot push %s: the cluster was started without Node", image)
@@ -65,7 +68,8 @@ func (c *ControlPlane) Push(ctx context.Context, image, pkg string, flags ...str
 	return strings.TrimSpace(string(name)), nil
 }
 
-// programOf is the name that go build gives the program of a package: the major version of a module is none.
+// programOf is the name that go build gives the program of a package: the major version of a module
+// is none.
 func programOf(pkg string) string {
 	if _, err := strconv.Atoi(strings.TrimPrefix(path.Base(pkg), "v")); err == nil {
 		return path.Base(path.Dir(pkg))
@@ -76,8 +80,9 @@ func programOf(pkg string) string {
 // knativeNamespace is where Knative Eventing runs.
 const knativeNamespace = "knative-eventing"
 
-// InstallKnative installs Knative Eventing and, beside its own CRDs, those of InstallCRDs that are of others, and returns
-// when all its programs are ready. The cluster is to be one started with Knative, and without CRDs of it.
+// InstallKnative installs Knative Eventing and, beside its own CRDs, those of InstallCRDs that are
+// of others, and returns when all its programs are ready. The cluster is to be one started with
+// Knative, and without CRDs of it.
 func (c *ControlPlane) InstallKnative(ctx context.Context) error {
 	if c.knative == "" {
 		return errors.New("cannot install Knative Eventing: the cluster was started without Knative")
@@ -135,8 +140,9 @@ func (c *ControlPlane) InstallKnative(ctx context.Context) error {
 	return nil
 }
 
-// patient gives the pods of a Deployment more time to answer the kubelet. Knative allows 1 second, and all of a cluster runs on this machine:
-// a pod that is busy for some seconds would be restarted, again and again.
+// patient gives the pods of a Deployment more time to answer the kubelet. Knative allows 1 second,
+// and all of a cluster runs on this machine: a pod that is busy for some seconds would be
+// restarted, again and again.
 func patient(u *unstructured.Unstructured) {
 	containers, found, err := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
 	if u.GetKind() != "Deployment" || !found || err != nil {
@@ -195,7 +201,8 @@ func (c *ControlPlane) createAll(ctx context.Context, mapper meta.RESTMapper, ob
 	return nil
 }
 
-// awaitReplicas waits until all Deployments, or all StatefulSets, of a namespace have the replicas they want, ready.
+// awaitReplicas waits until all Deployments, or all StatefulSets, of a namespace have the replicas
+// they want, ready.
 func (c *ControlPlane) awaitReplicas(ctx context.Context, resource, namespace string) error {
 	client := c.dynamic.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}).Namespace(namespace)
 	all, err := client.List(ctx, metav1.ListOptions{})

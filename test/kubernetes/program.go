@@ -20,16 +20,18 @@ type Program struct {
 	Flags, Env []string
 }
 
-// programs are those that this process has built: to learn that one is up to date takes two seconds of a processor.
+// programs are those that this process has built: to learn that one is up to date takes two seconds
+// of a processor.
 var programs struct {
 	sync.Mutex
 	built map[string]string
 }
 
-// Build builds the program into the cache, once in the life of the process, and returns its path. The next process finds it up to date,
-// and links nothing.
+// Build builds the program into the cache, once in the life of the process, and returns its path.
+// The next process finds it up to date, and links nothing.
 func (p Program) Build(ctx context.Context) (string, error) {
-	// Two checkouts, or the kinds of build, must not overwrite each other. An overlay is a temporary file.
+	// Two checkouts, or the kinds of build, must not overwrite each other. An overlay is a
+	// temporary file.
 	flags := slices.Clone(p.Flags)
 	if i := slices.Index(flags, "-overlay"); i >= 0 {
 		flags = slices.Delete(flags, i+1, i+2)

@@ -9,7 +9,8 @@ import (
 // ModuleRoot is the directory of the product's go.mod, for packages that build what lies beside it.
 func ModuleRoot() (string, error) { return moduleRoot() }
 
-// CacheDir is where binaries are kept from one test to the next: EVENTMESH_CACHE, else a directory in the user's cache.
+// CacheDir is where binaries are kept from one test to the next: EVENTMESH_CACHE, else a directory
+// in the user's cache.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("EVENTMESH_CACHE"); dir != "" {
 		return filepath.Abs(dir)

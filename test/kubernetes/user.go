@@ -23,9 +23,10 @@ import (
 // userNamespace holds the ServiceAccounts of users, out of the way of what tests count.
 const userNamespace = "default"
 
-// User makes a user who may do what the rules say, in all namespaces, and nothing else. It returns the path of a
-// kubeconfig, with rules that the API server knows. The user is a ServiceAccount, as the migration's jobs are, and a new one with every
-// call: rules that change behind a test's back would prove nothing.
+// User makes a user who may do what the rules say, in all namespaces, and nothing else. It returns
+// the path of a kubeconfig, with rules that the API server knows. The user is a ServiceAccount, as
+// the migration's jobs are, and a new one with every call: rules that change behind a test's back
+// would prove nothing.
 func (c *ControlPlane) User(ctx context.Context, name string, rules ...rbacv1.PolicyRule) (string, error) {
 	unique := "eventmesh-test-" + name + "-" + utilrand.String(5)
 	token, err := c.user(ctx, unique, rules)
@@ -115,8 +116,8 @@ func (c *ControlPlane) create(ctx context.Context, resource string, object *unst
 	return nil
 }
 
-// awaitRules asks as the user what he may do, until it is all that the rules say: the API server decides from a cache, and
-// a test that began earlier would be refused what it is allowed.
+// awaitRules asks as the user what he may do, until it is all that the rules say: the API server
+// decides from a cache, and a test that began earlier would be refused what it is allowed.
 func (c *ControlPlane) awaitRules(ctx context.Context, token string, rules []rbacv1.PolicyRule) error {
 	config := rest.AnonymousClientConfig(c.config)
 	config.BearerToken = token

@@ -87,7 +87,8 @@ func highWater(pid int) (kib float64) {
 	return kib
 }
 
-// CPU is the time that a process that runs has been given until now, user and system, in ticks of the kernel; 0 if it cannot be read.
+// CPU is the time that a process that runs has been given until now, user and system, in ticks of
+// the kernel; 0 if it cannot be read.
 func CPU(pid int) (ticks float64) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// again lets a user delete a namespace and create it again under its name, with other objects, in one of ten schedules: at a write
-// of the first process, or when that has ended. It draws none of the numbers of the schedule. Worlds on a real server have no
-// controller that would empty a namespace.
+// again lets a user delete a namespace and create it again under its name, with other objects, in
+// one of ten schedules: at a write of the first process, or when that has ended. It draws none of
+// the numbers of the schedule. Worlds on a real server have no controller that would empty a
+// namespace.
 func (s *Schedule) again() {
 	drawn := mix(s.Seed ^ 0x616761696e)
 	if drawn%10 != 0 || s.pressure != 0 {
@@ -119,7 +120,8 @@ func (c *checker) namespaceAt(name string, at time.Time) string {
 	return string(u.GetUID())
 }
 
-// sameNamespace holds what a run creates in the place of what a run has deleted to the namespace that this was in.
+// sameNamespace holds what a run creates in the place of what a run has deleted to the namespace
+// that this was in.
 func (c *checker) sameNamespace(w Write, r *record) {
 	if r.gone == nil || !isRun(r.gone.Actor) {
 		return
@@ -130,7 +132,8 @@ func (c *checker) sameNamespace(w Write, r *record) {
 	}
 }
 
-// follows holds a report to the reasons of what follows: nobody waits for a Source that the run does not delete.
+// follows holds a report to the reasons of what follows: nobody waits for a Source that the run
+// does not delete.
 func (c *checker) follows(p *process) {
 	space := c.s.World.Spaces[0]
 	for _, ch := range p.report.Changes {
@@ -149,7 +152,8 @@ func (c *checker) follows(p *process) {
 	}
 }
 
-// shares holds the rechecks of a process to the reads that they share: who asks while one is under way does not read once more.
+// shares holds the rechecks of a process to the reads that they share: who asks while one is under
+// way does not read once more.
 func (c *checker) shares(p *process) {
 	looks := p.job.looks()
 	for _, one := range looks {

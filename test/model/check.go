@@ -436,8 +436,8 @@ func (c *checker) decided(w Write, r *record, plan span) {
 	}
 }
 
-// labelledAt says whether an object is one that the controllers created while a run's label was there. What a user creates
-// seldom has their mark (see Schedule.rush).
+// labelledAt says whether an object is one that the controllers created while a run's label was
+// there. What a user creates seldom has their mark (see Schedule.rush).
 func (c *checker) labelledAt(space string, created Write) bool {
 	if isUser(created.Actor) {
 		return false
@@ -466,7 +466,8 @@ func (c *checker) noted(w Write, r *record) time.Time {
 	at := r.created.Time
 	for _, past := range c.past {
 		if past.Key == w.Key && past.Actor == "controllers" && past.Version < w.Version {
-			// Its unit ended then; it shares the read with units that end up to half a second later, and a read takes its time.
+			// Its unit ended then; it shares the read with units that end up to half a second
+			// later, and a read takes its time.
 			at = past.Time.Add(500*time.Millisecond + c.reading())
 		}
 	}
@@ -790,8 +791,9 @@ func (c *checker) limits(p *process) {
 	}
 }
 
-// happened holds a report to the history: what it calls done, some run has written, or, of a patch, a user in the same words. If the
-// object of a request is gone whose answer an interrupted process has not noted, or none has seen, nobody can tell who removed it.
+// happened holds a report to the history: what it calls done, some run has written, or, of a patch,
+// a user in the same words. If the object of a request is gone whose answer an interrupted process
+// has not noted, or none has seen, nobody can tell who removed it.
 func (c *checker) happened(p *process) {
 	resumed := c.s.hurried || slices.ContainsFunc(c.s.ran[:slices.Index(c.s.ran, p)], func(earlier *process) bool {
 		return earlier.report == nil || earlier.report.Run == p.report.Run

@@ -217,7 +217,8 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// refused is an answer with that error, and with the header by which clients know when to come again.
+// refused is an answer with that error, and with the header by which clients know when to come
+// again.
 func refused(req *http.Request, err error) *http.Response {
 	status := statusOf(err)
 	resp := respondJSON(int(status.Code), status)

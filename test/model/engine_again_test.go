@@ -388,8 +388,9 @@ func TestEngineGuards(t *testing.T) {
 	}
 }
 
-// TestEngineRetreats: a process that is killed while it undoes the first change of a guarded step, which an earlier one had marked as done, leaves
-// nothing that the next one takes for done. On 2b3be85 that deleted the object with the finalizer back on it, and waited for ever.
+// TestEngineRetreats: a process that is killed while it undoes the first change of a guarded step,
+// which an earlier one had marked as done, leaves nothing that the next one takes for done. On
+// 2b3be85 that deleted the object with the finalizer back on it, and waited for ever.
 func TestEngineRetreats(t *testing.T) {
 	bubble(t, "", func(t *testing.T, s *sandbox) {
 		s.before()
@@ -981,8 +982,9 @@ func TestEngineSideEffects(t *testing.T) {
 	})
 }
 
-// TestEngineKeepsSlowly: what it takes to read for an answer is part of the age at which the answer is too old, so that a slow answer
-// is enough; one that takes too long is asked for a few times, and not for ever.
+// TestEngineKeepsSlowly: what it takes to read for an answer is part of the age at which the answer
+// is too old, so that a slow answer is enough; one that takes too long is asked for a few times,
+// and not for ever.
 func TestEngineKeepsSlowly(t *testing.T) {
 	for _, tc := range []struct {
 		takes  time.Duration

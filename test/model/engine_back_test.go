@@ -25,7 +25,8 @@ import (
 )
 
 // These tests hold single decisions of the engine on the model, in milliseconds. What
-// test/integration/engine shows on the real API server is the proof; mutants of the engine meet these.
+// test/integration/engine shows on the real API server is the proof; mutants of the engine meet
+// these.
 
 // bubble runs a test on a sandbox of its own, in a bubble.
 func bubble(t *testing.T, name string, test func(t *testing.T, s *sandbox)) {
@@ -456,8 +457,9 @@ func TestEnginePatches(t *testing.T) {
 			t.Errorf("undone (-want +got):\n%s", diff)
 		}
 	})
-	// It failed, and rolled back all that had been deleted, when an attempt to remove the last finalizer had taken effect and its
-	// answer was lost, or when the finalizer's own controller was faster.
+	// It failed, and rolled back all that had been deleted, when an attempt to remove the last
+	// finalizer had taken effect and its answer was lost, or when the finalizer's own controller
+	// was faster.
 	bubble(t, "Terminating", func(t *testing.T, s *sandbox) {
 		s.before()
 		s.edit("patched", `{"metadata":{"finalizers":["a.test/ours"]}}`)

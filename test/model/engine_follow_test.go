@@ -127,9 +127,9 @@ func (b *bus) leaves(names ...string) {
 	}
 }
 
-// TestEngineFollowers: a unit that follows others exists only as long as its reason does, and takes the room of none that
-// it waits for. On f3299ef the unit waited for what nobody did: the runs ended with exit code 124, each time again, or were rolled
-// back with all that had been done.
+// TestEngineFollowers: a unit that follows others exists only as long as its reason does, and takes
+// the room of none that it waits for. On f3299ef the unit waited for what nobody did: the runs
+// ended with exit code 124, each time again, or were rolled back with all that had been done.
 func TestEngineFollowers(t *testing.T) {
 	limits := func(timeout time.Duration, unready int) func(*engine.Options) {
 		return func(o *engine.Options) { o.Timeout, o.MaxUnready = timeout, unready }
@@ -161,8 +161,9 @@ func TestEngineFollowers(t *testing.T) {
 		b.leaves("channel-0", "link-0")
 	})
 	bubble(t, "BegunWithout", func(t *testing.T, s *sandbox) {
-		// Killed when the trigger was made, by a run that was not to delete the link: what goes on is the unit of that run, and nobody
-		// deletes the link. On a979837 the channel waited for that, and the run was rolled back.
+		// Killed when the trigger was made, by a run that was not to delete the link: what goes on
+		// is the unit of that run, and nobody deletes the link. On a979837 the channel waited for
+		// that, and the run was rolled back.
 		b := newBus(s, 2)
 		b.expand, b.unready = true, true
 		s.killed(&scripted{plan: func() *migration.Plan {

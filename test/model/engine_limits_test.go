@@ -33,7 +33,8 @@ func creates(plural, namespace string) func(*model.Request) bool {
 	}
 }
 
-// withoutRaceDetector skips a test of megabytes where the race detector makes it take ten times as long. make test plays it without.
+// withoutRaceDetector skips a test of megabytes where the race detector makes it take ten times as
+// long. make test plays it without.
 func withoutRaceDetector(t *testing.T) {
 	t.Helper()
 	if raceDetector {
@@ -41,9 +42,9 @@ func withoutRaceDetector(t *testing.T) {
 	}
 }
 
-// TestLimitsAreNoPermissions: what refuses a state object, or what the job writes, is told by its name and with its own next
-// command. On f3299ef a quota on the journal was "a permission is missing", exit code 4, and what etcd does not take was sent
-// for a minute.
+// TestLimitsAreNoPermissions: what refuses a state object, or what the job writes, is told by its
+// name and with its own next command. On f3299ef a quota on the journal was "a permission is
+// missing", exit code 4, and what etcd does not take was sent for a minute.
 func TestLimitsAreNoPermissions(t *testing.T) {
 	withoutRaceDetector(t)
 	const state = engine.DefaultStateNamespace
@@ -108,9 +109,10 @@ func TestLimitsAreNoPermissions(t *testing.T) {
 	}
 }
 
-// TestRightsAreLost: an account that may not write the Lease or the journal any more ends within seconds, names the object and
-// the account, and leaves an open journal, which a run with the right account finishes. On f3299ef it hung for the rest of its
-// time limits, and the report did not name the Lease.
+// TestRightsAreLost: an account that may not write the Lease or the journal any more ends within
+// seconds, names the object and the account, and leaves an open journal, which a run with the right
+// account finishes. On f3299ef it hung for the rest of its time limits, and the report did not name
+// the Lease.
 func TestRightsAreLost(t *testing.T) {
 	lease := func(r *model.Request) bool { return r.Plural == "leases" && r.Verb == "update" }
 	secrets := func(r *model.Request) bool { return r.Plural == "secrets" && r.Verb == "patch" }
@@ -183,8 +185,9 @@ func letters(r *rand.Rand, size int) string {
 	return string(text)
 }
 
-// TestMarksOfAFullJournal: a run whose pre-images fill a Secret closes its journal, and so does an undo. On f3299ef the marks did
-// not fit any more: two runs ended well, and the journal was "forward" for ever.
+// TestMarksOfAFullJournal: a run whose pre-images fill a Secret closes its journal, and so does an
+// undo. On f3299ef the marks did not fit any more: two runs ended well, and the journal was
+// "forward" for ever.
 func TestMarksOfAFullJournal(t *testing.T) {
 	withoutRaceDetector(t)
 	for name, tc := range map[string]struct {
@@ -222,8 +225,9 @@ func TestMarksOfAFullJournal(t *testing.T) {
 	}
 }
 
-// TestKilledBetweenParts: a run that is killed while it writes the first part of its journal has changed nothing, and the next
-// one does all. On f3299ef each later run was refused, as the journal was damaged.
+// TestKilledBetweenParts: a run that is killed while it writes the first part of its journal has
+// changed nothing, and the next one does all. On f3299ef each later run was refused, as the journal
+// was damaged.
 func TestKilledBetweenParts(t *testing.T) {
 	withoutRaceDetector(t)
 	for _, after := range []string{"-0000", "-p1", "-p2"} {
@@ -248,7 +252,8 @@ func TestKilledBetweenParts(t *testing.T) {
 	}
 }
 
-// TestEventsCountChanges: the Event in a namespace counts what was changed there. On f3299ef it counted what was left, too.
+// TestEventsCountChanges: the Event in a namespace counts what was changed there. On f3299ef it
+// counted what was left, too.
 func TestEventsCountChanges(t *testing.T) {
 	bubble(t, "Left", func(t *testing.T, s *sandbox) {
 		s.before()
@@ -268,8 +273,8 @@ func TestEventsCountChanges(t *testing.T) {
 	})
 }
 
-// TestUnreadableStateHidesNoOther: a journal or a report that somebody has damaged hides those of no other run or job. On f3299ef
-// status said nothing but the error.
+// TestUnreadableStateHidesNoOther: a journal or a report that somebody has damaged hides those of
+// no other run or job. On f3299ef status said nothing but the error.
 func TestUnreadableStateHidesNoOther(t *testing.T) {
 	bubble(t, "Damaged", func(t *testing.T, s *sandbox) {
 		s.before()

@@ -17,7 +17,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/model"
 )
 
-// sinks are a kind of the worlds, of which the sandboxes here have objects, too: it may be served at other versions.
+// sinks are a kind of the worlds, of which the sandboxes here have objects, too: it may be served
+// at other versions.
 var sinks = migration.Resource{GroupVersionResource: schema.GroupVersionResource{Group: model.Group, Version: "v1", Resource: "sinks"}, Kind: "Sink"}
 
 func sinkRef(name string) migration.Ref {
@@ -70,8 +71,9 @@ func (s *sandbox) sinkJob() *scripted {
 	)
 }
 
-// TestUndoWhereServed: an undo works on each object at the version at which its kind is served then. On f3299ef an object whose
-// kind was served at another one stayed, or was not restored, and the undo said that all was undone.
+// TestUndoWhereServed: an undo works on each object at the version at which its kind is served
+// then. On f3299ef an object whose kind was served at another one stayed, or was not restored, and
+// the undo said that all was undone.
 func TestUndoWhereServed(t *testing.T) {
 	before := map[string]string{"patched": "http://old", "victim": "http://old"}
 	after := map[string]string{"patched": "http://new", "new": "http://new"}
@@ -109,7 +111,8 @@ func TestUndoWhereServed(t *testing.T) {
 	}
 }
 
-// TestUndoAnotherNamespace: what was deleted is not restored into a namespace that somebody has deleted and created again.
+// TestUndoAnotherNamespace: what was deleted is not restored into a namespace that somebody has
+// deleted and created again.
 func TestUndoAnotherNamespace(t *testing.T) {
 	const another = "its namespace shop was deleted and created again"
 	for name, tc := range map[string]struct {
@@ -141,8 +144,8 @@ func TestUndoAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestRunAnotherNamespace: a run that goes on does not create what an interrupted one had deleted in a namespace that somebody has deleted and
-// created again. On a979837 it did.
+// TestRunAnotherNamespace: a run that goes on does not create what an interrupted one had deleted
+// in a namespace that somebody has deleted and created again. On a979837 it did.
 func TestRunAnotherNamespace(t *testing.T) {
 	for name, verb := range map[string]migration.Verb{"Create": migration.Create, "Recreate": migration.Recreate} {
 		t.Run(name, func(t *testing.T) {
@@ -181,8 +184,8 @@ func (s *sandbox) another(name string) {
 	}
 }
 
-// TestUndoAcceptsWhatIsLeft: a run of which somebody has created an object again does not keep earlier runs from being undone for
-// ever. A person decides, by the command that the undo names.
+// TestUndoAcceptsWhatIsLeft: a run of which somebody has created an object again does not keep
+// earlier runs from being undone for ever. A person decides, by the command that the undo names.
 func TestUndoAcceptsWhatIsLeft(t *testing.T) {
 	bubble(t, "", func(t *testing.T, s *sandbox) {
 		s.before()
@@ -225,8 +228,8 @@ func TestUndoAcceptsWhatIsLeft(t *testing.T) {
 	})
 }
 
-// TestUndoOneNotFound: that one request for a kind is answered with 404 proves nothing. On f3299ef the undo ended with exit code 0,
-// its journal was closed, and the object was there.
+// TestUndoOneNotFound: that one request for a kind is answered with 404 proves nothing. On f3299ef
+// the undo ended with exit code 0, its journal was closed, and the object was there.
 func TestUndoOneNotFound(t *testing.T) {
 	for name, tc := range map[string]struct{ method, path string }{
 		"List":     {http.MethodGet, "/sinks"},
@@ -245,8 +248,8 @@ func TestUndoOneNotFound(t *testing.T) {
 	}
 }
 
-// TestAnswersAreCompared: what the server makes of an object is held to what was asked for. On f3299ef the run said "3 changes
-// made", and the undo that all was undone, both without a finding.
+// TestAnswersAreCompared: what the server makes of an object is held to what was asked for. On
+// f3299ef the run said "3 changes made", and the undo that all was undone, both without a finding.
 func TestAnswersAreCompared(t *testing.T) {
 	drops := func(name string) func(*model.Request, model.Object) {
 		return func(_ *model.Request, obj model.Object) {

@@ -250,7 +250,8 @@ func TestEngineInABubble(t *testing.T) {
 		})
 	})
 	t.Run("KilledAndResumed", func(t *testing.T) {
-		// Before and after each of its calls. It waits for some renewals of its Lease: in minutes there would be dozens, all alike.
+		// Before and after each of its calls. It waits for some renewals of its Lease: in minutes
+		// there would be dozens, all alike.
 		for n := 1; ; n++ {
 			ended := false
 			synctest.Test(t, func(t *testing.T) {

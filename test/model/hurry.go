@@ -9,13 +9,15 @@ import (
 )
 
 const (
-	// shortLease is a Lease of which every call is a good part, and wayOfACall what one way of a call takes at most.
+	// shortLease is a Lease of which every call is a good part, and wayOfACall what one way of a
+	// call takes at most.
 	shortLease = 2 * time.Second
 	wayOfACall = 400 * time.Millisecond
 )
 
-// hurry gives the runs of one in twelve schedules a short Lease, on a server that takes its time: calls end with the Lease before their
-// answers come, and what they did is done. It draws none of the numbers of the schedule.
+// hurry gives the runs of one in twelve schedules a short Lease, on a server that takes its time:
+// calls end with the Lease before their answers come, and what they did is done. It draws none of
+// the numbers of the schedule.
 func (s *Schedule) hurry() { s.hurried = mix(s.Seed^0x6875727279)%12 == 0 }
 
 // hurries is hurry for one process.
@@ -37,8 +39,8 @@ func (c *checker) causes(p *process) {
 	}
 }
 
-// unanswered says whether a run may have asked for what a user did then, and have had no answer: if it is as both wanted it, nobody
-// can tell whose it is, and the run takes it for its own.
+// unanswered says whether a run may have asked for what a user did then, and have had no answer: if
+// it is as both wanted it, nobody can tell whose it is, and the run takes it for its own.
 func (c *checker) unanswered(at time.Time) bool {
 	return c.s.hurried && slices.ContainsFunc(c.s.ran, func(p *process) bool { return !at.Before(p.began) && !at.After(p.ended) })
 }

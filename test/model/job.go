@@ -41,7 +41,8 @@ type Job struct {
 	looked []look
 }
 
-// look is one read for several rechecks: when the one asked that made it, and when it began and ended.
+// look is one read for several rechecks: when the one asked that made it, and when it began and
+// ended.
 type look struct {
 	asked time.Time
 	span
@@ -202,7 +203,8 @@ func (j *Job) planSources(ctx context.Context, c *migration.Cluster, p *migratio
 	return j.planChannels(ctx, c, p, all, mode)
 }
 
-// planChannels deletes each Channel after the last Source on it, and those on which no Source is any more.
+// planChannels deletes each Channel after the last Source on it, and those on which no Source is
+// any more.
 func (j *Job) planChannels(ctx context.Context, c *migration.Cluster, p *migration.Plan, left []*unstructured.Unstructured, mode string) error {
 	if len(j.World.Channels) == 0 || mode != "mesh" {
 		return nil

@@ -33,8 +33,8 @@ func (s *Server) refused(r *Request) error {
 	return s.refuses(r)
 }
 
-// Refusals are answers that refuse a request for one of the limits of a cluster, in the words of the
-// real API server, by name.
+// Refusals are answers that refuse a request for one of the limits of a cluster, in the words of
+// the real API server, by name.
 var Refusals = map[string]func(r *Request) error{
 	"permission": func(r *Request) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: r.Group, Resource: r.Plural}, r.Name, fmt.Errorf("User %q cannot %s resource %q in API group %q in the namespace %q", r.Actor, r.Verb, r.Plural, r.Group, r.Namespace)) //nolint:staticcheck // the real server's words

@@ -42,8 +42,8 @@ func (slowProtector) Protect(context.Context, *migration.Cluster, []migration.Re
 	return nil, nil
 }
 
-// press chooses the pressure of a schedule. It does not use the numbers of the schedule, so that what a
-// seed made before stays as it was where there is none.
+// press chooses the pressure of a schedule. It does not use the numbers of the schedule, so that
+// what a seed made before stays as it was where there is none.
 func (s *Schedule) press() {
 	n := mix(s.Seed^0x7072657373) % 16
 	if n >= 4 || s.World.Registry && n < 2 {
@@ -78,7 +78,8 @@ func (s *Schedule) turnBack(ctx context.Context, p *process) {
 	}
 }
 
-// pressed puts the pressure of the schedule on the client of a process. stop asks the process to stop.
+// pressed puts the pressure of the schedule on the client of a process. stop asks the process to
+// stop.
 func (s *Schedule) pressed(ctx context.Context, p *process, client Process, stop context.CancelCauseFunc) {
 	c, ok := client.(*Client)
 	if !ok || p != s.processes[0] {

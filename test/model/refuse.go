@@ -8,22 +8,24 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// refusal is a limit of the cluster that one process meets: some of its writes are refused, the first ones or all.
+// refusal is a limit of the cluster that one process meets: some of its writes are refused, the
+// first ones or all.
 type refusal struct {
 	name, verb, plural string
 	// after is how many of them are taken before, n how many are refused then; 0: all.
 	after, n int64
 }
 
-// refusedWrites are the writes that a refusal may concern: those of the plans, and those of the journal.
+// refusedWrites are the writes that a refusal may concern: those of the plans, and those of the
+// journal.
 var refusedWrites = [][2]string{
 	{"create", "sinks"}, {"create", "instances"}, {"create", "secrets"}, {"create", "sources"},
 	{"patch", "namespaces"}, {"patch", "workers"}, {"patch", "sources"}, {"patch", "secrets"},
 	{"delete", "sources"}, {"delete", "sinks"}, {"delete", "instances"},
 }
 
-// restrict chooses the process that meets a limit, in one of eight schedules, which is then neither killed nor asked to stop. Like
-// press, it does not use the numbers of the schedule.
+// restrict chooses the process that meets a limit, in one of eight schedules, which is then neither
+// killed nor asked to stop. Like press, it does not use the numbers of the schedule.
 func (s *Schedule) restrict() {
 	n := mix(s.Seed ^ 0x726566757365)
 	if s.pressure != 0 || n%8 != 0 {
@@ -68,9 +70,10 @@ const (
 	protocol = "protocol"
 )
 
-// alter makes the API server change what it is given, in one of twelve schedules, as webhooks and schemas do: the first Source that
-// a rollback or an undo restores, or each Sink that is created; or it serves a kind at another version when the undo begins. It does
-// not use the numbers of the schedule either.
+// alter makes the API server change what it is given, in one of twelve schedules, as webhooks and
+// schemas do: the first Source that a rollback or an undo restores, or each Sink that is created;
+// or it serves a kind at another version when the undo begins. It does not use the numbers of the
+// schedule either.
 func (s *Schedule) alter(p *process, client Process) {
 	c, ok := client.(*Client)
 	n := mix(s.Seed ^ 0x616c746572)

@@ -8,8 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// rush lets a user make a side effect of the first run by himself, when that has written its journal and not yet the label; in one
-// of ten schedules, all of which end with an undo. It draws no number before that which other seeds have drawn.
+// rush lets a user make a side effect of the first run by himself, when that has written its
+// journal and not yet the label; in one of ten schedules, all of which end with an undo. It draws
+// no number before that which other seeds have drawn.
 func (s *Schedule) rush(r *rand.Rand) {
 	drawn := mix(s.Seed ^ 0x72757368)
 	if drawn%10 != 0 {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Serve changes at which versions a kind is served from now on. Without one, the kind is away, and its objects with it: they are
-// there again when it is.
+// Serve changes at which versions a kind is served from now on. Without one, the kind is away, and
+// its objects with it: they are there again when it is.
 func (s *Server) Serve(r schema.GroupResource, versions ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,7 +23,8 @@ func (s *Server) versionsOf(kind *Kind) []string {
 	return []string{kind.Version}
 }
 
-// atVersion is what is shown of an object, or of a list, to who asks at that version. Nothing but that differs.
+// atVersion is what is shown of an object, or of a list, to who asks at that version. Nothing but
+// that differs.
 func atVersion(v any, r *Request) any {
 	obj, ok := v.(Object)
 	given, _ := obj["apiVersion"].(string)
@@ -47,8 +48,8 @@ func atVersion(v any, r *Request) any {
 	return out
 }
 
-// Admit lets f change what is to be stored, as schemas and webhooks do: fields are dropped, added and corrected. f must not keep
-// the object.
+// Admit lets f change what is to be stored, as schemas and webhooks do: fields are dropped, added
+// and corrected. f must not keep the object.
 func (s *Server) Admit(f func(r *Request, obj Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,8 @@ func (s *Server) admitted(r *Request, obj Object) {
 	}
 }
 
-// exactly are the objects as they were at the version that a list asks for; false if it asks for those of now.
+// exactly are the objects as they were at the version that a list asks for; false if it asks for
+// those of now.
 func (s *Server) exactly(r *Request) (map[Key]Object, bool, error) {
 	given := r.query.Get("resourceVersion")
 	if given == "" || given == "0" || r.query.Get("resourceVersionMatch") != "Exact" {

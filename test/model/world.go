@@ -75,7 +75,8 @@ type World struct {
 	// Names of the objects of each kind, in Spaces[0] unless they are more.
 	Sources, Instances []string
 	Workers, Registry  bool
-	// Channels are deleted when the last Source on them is gone; each Source is on the one that channelOf names.
+	// Channels are deleted when the last Source on them is gone; each Source is on the one that
+	// channelOf names.
 	Channels []string
 	// Parallelism, Serial and Independent are those of the plan.
 	Parallelism         int
@@ -142,8 +143,8 @@ func newWorld(seed uint64, prefix string, r *rand.Rand) *World {
 	return w
 }
 
-// addChannels gives the Sources of one in three worlds Channels: one each, or one for all of them. It draws none of the numbers of
-// the world.
+// addChannels gives the Sources of one in three worlds Channels: one each, or one for all of them.
+// It draws none of the numbers of the world.
 func (w *World) addChannels() {
 	drawn := mix(w.Seed ^ 0x6368616e)
 	if drawn%3 != 0 {

@@ -45,8 +45,9 @@ const (
 	lifecycleOwner = "lifecycle-manager"
 )
 
-// lifecycle stands in for lifecycle-manager: it does with the published module what that does, one step with each call of sync. It knows the
-// module from its ModuleReleaseMeta, its ModuleTemplate and its artifact, and nothing of how they are made.
+// lifecycle stands in for lifecycle-manager: it does with the published module what that does, one
+// step with each call of sync. It knows the module from its ModuleReleaseMeta, its ModuleTemplate
+// and its artifact, and nothing of how they are made.
 type lifecycle struct {
 	client   dynamic.Interface
 	registry string
@@ -126,7 +127,8 @@ func (l *lifecycle) report(ctx context.Context, kyma *unstructured.Unstructured,
 	return l.client.Resource(kymas).Namespace(controlPlane).UpdateStatus(ctx, kyma, metav1.UpdateOptions{})
 }
 
-// install applies the version that a channel has, creates the default object if there is none, and returns the status of the module.
+// install applies the version that a channel has, creates the default object if there is none, and
+// returns the status of the module.
 func (l *lifecycle) install(ctx context.Context, kyma, name, channel string) (map[string]any, error) {
 	version, component, err := l.version(ctx, name, channel)
 	if err != nil {
@@ -251,7 +253,8 @@ func (l *lifecycle) apply(ctx context.Context, former, next *module) error {
 	return nil
 }
 
-// rolledOut says whether the first Deployment of the manifest is available, and all of it new. That is the state of a module.
+// rolledOut says whether the first Deployment of the manifest is available, and all of it new. That
+// is the state of a module.
 func (l *lifecycle) rolledOut(ctx context.Context, m *module) (bool, error) {
 	i := slices.IndexFunc(m.objects, func(u *unstructured.Unstructured) bool { return u.GetKind() == "Deployment" })
 	if i < 0 {
@@ -276,7 +279,8 @@ func (l *lifecycle) rolledOut(ctx context.Context, m *module) (bool, error) {
 	return available && progressed && status.ObservedGeneration == d.GetGeneration(), nil
 }
 
-// remove deletes the module's object, waits until its operator has cleaned up, and then deletes the manifest.
+// remove deletes the module's object, waits until its operator has cleaned up, and then deletes the
+// manifest.
 func (l *lifecycle) remove(ctx context.Context, m *module) (gone bool, err error) {
 	cr, err := of(l.client, m.cr).Get(ctx, m.cr.GetName(), metav1.GetOptions{})
 	switch {
@@ -305,8 +309,8 @@ func into(u *unstructured.Unstructured, to any, part string) error {
 	return yaml.Unmarshal(raw, to)
 }
 
-// verbatim reads the YAML of a document as kubectl get prints it, without what only the API server may write: it refuses a new object with
-// a resourceVersion or another uid.
+// verbatim reads the YAML of a document as kubectl get prints it, without what only the API server
+// may write: it refuses a new object with a resourceVersion or another uid.
 func verbatim(text string) (*unstructured.Unstructured, error) {
 	all, err := read([]byte(strings.TrimSpace(text)))
 	if err != nil || len(all) != 1 {

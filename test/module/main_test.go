@@ -1,5 +1,5 @@
-// Package module_test proves the eventing module on a real API server: its bundle installs, upgrades and is removed, as users and
-// lifecycle-manager do it.
+// Package module_test proves the eventing module on a real API server: its bundle installs,
+// upgrades and is removed, as users and lifecycle-manager do it.
 package module_test
 
 import (
@@ -34,7 +34,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// cluster is the one control plane of this package's tests. Nothing of eventing is installed in it: the bundle has it all.
+// cluster is the one control plane of this package's tests. Nothing of eventing is installed in it:
+// the bundle has it all.
 var cluster *kubernetes.ControlPlane
 
 func TestMain(m *testing.M) {
@@ -168,7 +169,8 @@ func of(d dynamic.Interface, u *unstructured.Unstructured) dynamic.ResourceInter
 	return d.Resource(gvr)
 }
 
-// namespaces creates the namespaces that a bundle does not own. They enforce what a careful administrator would.
+// namespaces creates the namespaces that a bundle does not own. They enforce what a careful
+// administrator would.
 func namespaces(t *testing.T, core clientset.Interface, names ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -35,7 +35,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
 )
 
-// theKyma and theEventing are the objects of the users' document for the eventing operator, as it shows them.
+// theKyma and theEventing are the objects of the users' document for the eventing operator, as it
+// shows them.
 const (
 	theKyma = `
 apiVersion: operator.kyma-project.io/v1alpha1
@@ -121,7 +122,8 @@ spec:
 `
 )
 
-// site is a cluster with lifecycle-manager's stand-in, a registry, and a node whose pods are the real programs.
+// site is a cluster with lifecycle-manager's stand-in, a registry, and a node whose pods are the
+// real programs.
 type site struct {
 	t      *testing.T
 	client dynamic.Interface
@@ -173,7 +175,8 @@ func (s *site) check(err error) {
 	}
 }
 
-// publish packs a version, and pushes it with its signature. The control plane gets its ModuleTemplate.
+// publish packs a version, and pushes it with its signature. The control plane gets its
+// ModuleTemplate.
 func (s *site) publish(version string, channels ...bundle.Channel) bundle.Files {
 	s.t.Helper()
 	of := source(s.t)
@@ -190,7 +193,8 @@ func (s *site) publish(version string, channels ...bundle.Channel) bundle.Files 
 	return files
 }
 
-// submit applies a file in the control plane, strictly: a field that lifecycle-manager does not know would have no effect.
+// submit applies a file in the control plane, strictly: a field that lifecycle-manager does not
+// know would have no effect.
 func (s *site) submit(files bundle.Files, name string) {
 	s.t.Helper()
 	u := objects(s.t, files[name])[0]
@@ -233,7 +237,8 @@ func (s *site) until(what string, holds func(modules []any) error) *unstructured
 	return kyma
 }
 
-// has waits until the Kyma is ready with a version, and eventing with it: all programs have that version's images.
+// has waits until the Kyma is ready with a version, and eventing with it: all programs have that
+// version's images.
 func (s *site) has(version string) {
 	s.t.Helper()
 	s.until("the Kyma has version "+version, func(modules []any) error {
@@ -325,7 +330,8 @@ func numbered(prefix string, n int) (all []string) {
 	return all
 }
 
-// TestTheUsersObjects: both objects of the users' document are taken, but for what only an API server writes.
+// TestTheUsersObjects: both objects of the users' document are taken, but for what only an API
+// server writes.
 func TestTheUsersObjects(t *testing.T) {
 	d, core, _ := client(t)
 	namespaces(t, core, namespace, controlPlane)
@@ -366,8 +372,9 @@ func TestTheUsersObjects(t *testing.T) {
 	}
 }
 
-// TestLifecycle: the module is added to a Kyma, upgraded with stored events, goes back, is removed, and is added again. It is known only
-// by what was published, and its programs run as the manifest says, each with the account of its pod.
+// TestLifecycle: the module is added to a Kyma, upgraded with stored events, goes back, is removed,
+// and is added again. It is known only by what was published, and its programs run as the manifest
+// says, each with the account of its pod.
 func TestLifecycle(t *testing.T) {
 	if !all {
 		t.Skip("make test-slow has it")
@@ -422,7 +429,8 @@ func TestLifecycle(t *testing.T) {
 	_, err = s.client.Resource(eventings).Namespace(namespace).Patch(t.Context(), "eventing", types.MergePatchType, []byte(`{"spec":{"logging":{"logLevel":"Debug"}}}`), metav1.PatchOptions{})
 	s.check(err)
 
-	// A new version is in one channel only. Then it is promoted, while events are stored that nobody takes.
+	// A new version is in one channel only. Then it is promoted, while events are stored that
+	// nobody takes.
 	s.edit(`{"modules": [{"name": "eventing", "channel": "regular"}]}`)
 	s.publish("0.2.0", bundle.Channel{Channel: "fast", Version: "0.2.0"}, bundle.Channel{Channel: "regular", Version: "0.1.0"})
 	s.has("0.1.0")

@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// bundles are the one to test, and the one before: those that make module-check names, or one of this repository and a copy of it with
-// another version, other images, and an object that is gone.
+// bundles are the one to test, and the one before: those that make module-check names, or one of
+// this repository and a copy of it with another version, other images, and an object that is gone.
 func bundles(t *testing.T) (former, now bundle.Files) {
 	t.Helper()
 	read := func(variable string) bundle.Files {
@@ -56,8 +56,9 @@ func bundles(t *testing.T) (former, now bundle.Files) {
 	return former, now
 }
 
-// TestSmoke is the common part of the submission pipeline: a bundle installs, again and over the one before, its objects are taken, and all
-// of it can be removed. Nothing runs: what programs do is shown by TestLifecycle.
+// TestSmoke is the common part of the submission pipeline: a bundle installs, again and over the
+// one before, its objects are taken, and all of it can be removed. Nothing runs: what programs do
+// is shown by TestLifecycle.
 func TestSmoke(t *testing.T) {
 	former, now := bundles(t)
 	ctx := t.Context()
@@ -158,7 +159,8 @@ func remove(t *testing.T, d dynamic.Interface, all []*unstructured.Unstructured)
 	}
 }
 
-// agree asks the API server and modulepack about the same objects. Both have to say the same: verify is offline.
+// agree asks the API server and modulepack about the same objects. Both have to say the same:
+// verify is offline.
 func agree(t *testing.T, files bundle.Files) {
 	d, _, _ := client(t)
 	validators := map[string]*crd.Validator{}
@@ -215,7 +217,8 @@ func agree(t *testing.T, files bundle.Files) {
 	}
 }
 
-// TestManifestIsWhatHelmRenders: the manifest has the objects of the chart, as the real Helm renders them with the same values.
+// TestManifestIsWhatHelmRenders: the manifest has the objects of the chart, as the real Helm
+// renders them with the same values.
 func TestManifestIsWhatHelmRenders(t *testing.T) {
 	s := source(t)
 	root, err := kubernetes.ModuleRoot()

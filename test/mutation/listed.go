@@ -10,15 +10,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// entry is a mutant that is listed by name. It is found by its text, so that it survives edits around it.
+// entry is a mutant that is listed by name. It is found by its text, so that it survives edits
+// around it.
 type entry struct {
 	// Name is short, and the comments of tests cite it.
 	Name string `json:"name"`
 	// File is the path in the module; Func, if the text is there more than once, where it is.
 	File string `json:"file"`
 	Func string `json:"func,omitempty"`
-	// One of these: a condition that is negated, an expression that With replaces, a statement that is left out, or
-	// before which other code is executed. A text that ends with … is the beginning of one.
+	// One of these: a condition that is negated, an expression that With replaces, a statement that
+	// is left out, or before which other code is executed. A text that ends with … is the beginning
+	// of one.
 	Condition  string `json:"condition,omitempty"`
 	Expression string `json:"expression,omitempty"`
 	With       string `json:"with,omitempty"`

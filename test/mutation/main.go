@@ -1,5 +1,5 @@
-// Command mutation says how much of what the decisions of this project decide is held by tests: it flips one condition at a
-// time, and counts the flips after which a test fails.
+// Command mutation says how much of what the decisions of this project decide is held by tests: it
+// flips one condition at a time, and counts the flips after which a test fails.
 //
 //	go run ./test/mutation                                    300 mutants of all packages, and the listed ones
 //	go run ./test/mutation -packages ./internal/migration/jobs/trigger  of one package
@@ -7,26 +7,31 @@
 //	go run ./test/mutation -reverts                           the fixes of reverts.yaml
 //	go run ./test/mutation -overlay DIRECTORY                 what builds programs without the safeguards of safeguards.yaml
 //
-// All mutants are compiled into one test binary for each package, and the variable MUTANT of the environment turns one on:
-// what takes time is running tests, not building them. The sources are not changed: the go command gets the rewritten ones
-// by -overlay. Mutants are
+// All mutants are compiled into one test binary for each package, and the variable MUTANT of the
+// environment turns one on: what takes time is running tests, not building them. The sources are
+// not changed: the go command gets the rewritten ones by -overlay. Mutants are
 //
-//   - conditions of if and for, cases of a switch without a tag, operands of && and ||, and comparisons elsewhere, each
-//     negated. They are taken at random (-seed), the same number from each package;
-//   - those of survivors.yaml, which no test had noticed: always, and each must be killed or explained.
+//   - conditions of if and for, cases of a switch without a tag, operands of && and ||, and
+//     comparisons elsewhere, each negated. They are taken at random (-seed), the same number from
+//     each package;
+//   - those of survivors.yaml, which no test had noticed: always, and each must be killed or
+//     explained.
 //
-// A first run without a mutant records which of them each test executes. What none executes has survived. Then each mutant
-// meets the tests of its own package that execute it, and, if those pass, those of the suites (-suite). It is killed if they
-// fail, run out of memory, or do not end within a limit, nor within three times that. Everything runs without a cluster.
+// A first run without a mutant records which of them each test executes. What none executes has
+// survived. Then each mutant meets the tests of its own package that execute it, and, if those
+// pass, those of the suites (-suite). It is killed if they fail, run out of memory, or do not end
+// within a limit, nor within three times that. Everything runs without a cluster.
 //
-// With -reverts it makes the fixes of reverts.yaml ineffective instead, one at a time, and plays the schedules of test/model:
-// the exit code is 1 if they do not find one of them.
+// With -reverts it makes the fixes of reverts.yaml ineffective instead, one at a time, and plays
+// the schedules of test/model: the exit code is 1 if they do not find one of them.
 //
-// With -overlay it writes overlay.json into the directory, and prints the names of the safeguards of safeguards.yaml. A program that is
-// built with it has all safeguards. MUTANT=<n> in its environment switches the n-th one off, beginning with 0. See suite.BuildWithout.
+// With -overlay it writes overlay.json into the directory, and prints the names of the safeguards
+// of safeguards.yaml. A program that is built with it has all safeguards. MUTANT=<n> in its
+// environment switches the n-th one off, beginning with 0. See suite.BuildWithout.
 //
-// The exit code is 0; 1 if the score is below the threshold, or a listed mutant survived without an explanation or is not in
-// the sources any more; 2 if nothing could be said, because tests fail without a mutant, for example.
+// The exit code is 0; 1 if the score is below the threshold, or a listed mutant survived without an
+// explanation or is not in the sources any more; 2 if nothing could be said, because tests fail
+// without a mutant, for example.
 package main
 
 import (

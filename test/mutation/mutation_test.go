@@ -274,8 +274,8 @@ func TestReverts(t *testing.T) {
 	}
 }
 
-// TestSafeguards: each edit of safeguards.yaml names one place, and the programs compile with all of them. That events are lost without
-// each of them takes minutes: make soak.
+// TestSafeguards: each edit of safeguards.yaml names one place, and the programs compile with all
+// of them. That events are lost without each of them takes minutes: make soak.
 func TestSafeguards(t *testing.T) {
 	root, err := moduleRoot(t.Context())
 	if err != nil {

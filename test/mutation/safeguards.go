@@ -11,7 +11,8 @@ import (
 // safeguardPackages are those that safeguards.yaml changes.
 var safeguardPackages = []string{"./internal/eventing/decide", "./internal/eventing/manager", "./internal/eventing/stream"}
 
-// overlaySafeguards writes what builds programs with the edits of safeguards.yaml in them, and prints the names of the safeguards, one a line.
+// overlaySafeguards writes what builds programs with the edits of safeguards.yaml in them, and
+// prints the names of the safeguards, one a line.
 func overlaySafeguards(ctx context.Context, root, dir string, out io.Writer) error {
 	const file = "test/mutation/safeguards.yaml"
 	pkgs, err := load(ctx, root, safeguardPackages)

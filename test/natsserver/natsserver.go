@@ -20,7 +20,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// build returns the program of the image. Go builds and caches it, without the race detector: nearly all of it is not ours.
+// build returns the program of the image. Go builds and caches it, without the race detector:
+// nearly all of it is not ours.
 func build(ctx context.Context) (string, error) {
 	return process.BuildUnraced(ctx, "./cmd/internal/nats-server")
 }
@@ -39,14 +40,16 @@ type Server struct {
 	t      testing.TB
 }
 
-// Start starts a server with a configuration as the chart renders it, and with the certificate of a server. Paths of the image become
-// those of a directory of the test. It is killed at the end of the test.
+// Start starts a server with a configuration as the chart renders it, and with the certificate of a
+// server. Paths of the image become those of a directory of the test. It is killed at the end of
+// the test.
 func Start(t testing.TB, config string, tls map[string][]byte) *Server {
 	t.Helper()
 	return StartOn(t, 0, config, tls)
 }
 
-// StartOn is Start with a volume of a size, in bytes; 0 is a directory. A test that may not mount one is skipped.
+// StartOn is Start with a volume of a size, in bytes; 0 is a directory. A test that may not mount
+// one is skipped.
 func StartOn(t testing.TB, size int64, config string, tls map[string][]byte) *Server {
 	t.Helper()
 	s := &Server{dir: t.TempDir(), t: t}

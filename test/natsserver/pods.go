@@ -22,8 +22,8 @@ const (
 	monitorPort = 8222
 )
 
-// Pods runs nats-server in pods of a node.Node. Each pod has ports of this machine that it has again when it is restarted, or when
-// another pod of its name takes its place.
+// Pods runs nats-server in pods of a node.Node. Each pod has ports of this machine that it has
+// again when it is restarted, or when another pod of its name takes its place.
 type Pods struct {
 	binary string
 	mu     sync.Mutex
@@ -36,8 +36,8 @@ func NewPods(ctx context.Context) (*Pods, error) {
 	return &Pods{binary: binary, ports: map[string][2]int{}}, err
 }
 
-// URL is where clients connect to the server of a pod, also before the pod is there: tls://127.0.0.1:<port>. The certificate names
-// the Service, not this address.
+// URL is where clients connect to the server of a pod, also before the pod is there:
+// tls://127.0.0.1:<port>. The certificate names the Service, not this address.
 func (p *Pods) URL(namespace, name string) (string, error) {
 	ports, err := p.of(namespace, name)
 	return fmt.Sprintf("tls://127.0.0.1:%d", ports[0]), err
@@ -58,7 +58,8 @@ func (p *Pods) of(namespace, name string) ([2]int, error) {
 	}
 	var ports [2]int
 	for i := range ports {
-		// The port is free now and then, while a server is restarted. It is none of those that the kernel gives to connections.
+		// The port is free now and then, while a server is restarted. It is none of those that the
+		// kernel gives to connections.
 		var l net.Listener
 		err := errors.New("no port is free")
 		for try := 0; err != nil && try < 100; try++ {
@@ -109,7 +110,8 @@ func (s *podServer) At(port int32) string {
 	return ""
 }
 
-// Exec implements node.Execer, for the program itself: /nats-server -sl=ldm=<file> asks the server to hand over.
+// Exec implements node.Execer, for the program itself: /nats-server -sl=ldm=<file> asks the server
+// to hand over.
 func (s *podServer) Exec(ctx context.Context, command []string) error {
 	if len(command) == 0 || filepath.Base(command[0]) != "nats-server" {
 		return fmt.Errorf("the image has no program %q", command)

@@ -20,7 +20,8 @@ func (s *Server) mount(size int64) {
 	})
 }
 
-// Remount changes the volume of a server that StartOn has started: what tmpfs takes as options, such as size=<bytes> and nr_inodes=<number>.
+// Remount changes the volume of a server that StartOn has started: what tmpfs takes as options,
+// such as size=<bytes> and nr_inodes=<number>.
 func (s *Server) Remount(options string) {
 	s.t.Helper()
 	if err := syscall.Mount("tmpfs", filepath.Join(s.dir, "data"), "tmpfs", syscall.MS_REMOUNT, options); err != nil {

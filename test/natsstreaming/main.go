@@ -1,17 +1,19 @@
-// Command natsstreaming is NATS Streaming, in which Kyma's Event Bus stores events, for tests: the real server and, since
-// its client is as archived as it is, a client that works for anyone who calls it over HTTP.
+// Command natsstreaming is NATS Streaming, in which Kyma's Event Bus stores events, for tests: the
+// real server and, since its client is as archived as it is, a client that works for anyone who
+// calls it over HTTP.
 //
 //	go -C test/natsstreaming run . [--cluster ID] [--host ADDRESS]
 //
-// One line of JSON on stdout means that it works: {"monitoring": URL, "client": URL}. The monitoring port listens at the
-// host, all else on loopback. It ends with the end of stdin, so that a parent that dies takes it down. The client has:
+// One line of JSON on stdout means that it works: {"monitoring": URL, "client": URL}. The
+// monitoring port listens at the host, all else on loopback. It ends with the end of stdin, so that
+// a parent that dies takes it down. The client has:
 //
 //	POST   /CHANNEL                                        store the body as an event; the answer means that it is stored
 //	PUT    /CHANNEL/DURABLE?to=URL&wait=1s&inflight=64     subscribe: each event is posted to the URL, again if that does not answer 2xx
 //	DELETE /CHANNEL/DURABLE                                end the subscription, and with ?keep=true leave the durable one to come back to
 //
-// This directory is a module of its own, so that NATS Streaming and the old NATS server that it is made of stay out of the
-// product's: docs/decisions/0001-libraries.md.
+// This directory is a module of its own, so that NATS Streaming and the old NATS server that it is
+// made of stay out of the product's: docs/decisions/0001-libraries.md.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package newjob proves what docs/migration/eventmesh-migrate.md says of a new job: it is a package,
-// a main.go and an entry of the registry, and everything else follows.
+// Package newjob proves what docs/migration/eventmesh-migrate.md says of a new job: it is a
+// package, a main.go and an entry of the registry, and everything else follows.
 package newjob
 
 import (

@@ -1,5 +1,5 @@
-// Package node stands in for the node of a cluster: for scheduler and kubelet, for its volumes, and for what its pods run. What
-// plays the controllers of Kyma is in test/standin.
+// Package node stands in for the node of a cluster: for scheduler and kubelet, for its volumes, and
+// for what its pods run. What plays the controllers of Kyma is in test/standin.
 package node
 
 import (
@@ -169,7 +169,8 @@ func (n *Node) Kill(match func(*corev1.Pod) bool) int {
 	return len(containers)
 }
 
-// Cordon keeps new pods off the node, as "kubectl cordon" does, or lets them come again. Pods that run stay.
+// Cordon keeps new pods off the node, as "kubectl cordon" does, or lets them come again. Pods that
+// run stay.
 func (n *Node) Cordon(on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,9 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// startProbes says that a container runs, and makes its HTTP probes as a kubelet does: first the startup probe until it succeeds,
-// then readiness and liveness. A container that fails for too long is ended. The others are ready once they run. The returned function stops
-// the probes, and returns when nothing more is written; it may be called again.
+// startProbes says that a container runs, and makes its HTTP probes as a kubelet does: first the
+// startup probe until it succeeds, then readiness and liveness. A container that fails for too long
+// is ended. The others are ready once they run. The returned function stops the probes, and returns
+// when nothing more is written; it may be called again.
 func (n *Node) startProbes(p *nodePod, c Container, restarts int32, began metav1.Time) func() {
 	l, listens := c.(Listener)
 	of := &p.pod.Spec.Containers[0]
@@ -62,8 +63,8 @@ func (n *Node) startProbes(p *nodePod, c Container, restarts int32, began metav1
 	}
 }
 
-// probes makes one probe until its context ends, or next returns false. next is told of the first result that counts, and of each
-// change. The return value is the last result.
+// probes makes one probe until its context ends, or next returns false. next is told of the first
+// result that counts, and of each change. The return value is the last result.
 func probes(ctx context.Context, of *corev1.Container, probe *corev1.Probe, l Listener, next func(ok bool) bool) bool {
 	if probe == nil || probe.HTTPGet == nil {
 		return true

@@ -43,8 +43,8 @@ func Class(name string, byDefault bool, mode storagev1.VolumeBindingMode) *stora
 // Mounts are the directories of a pod's volumes, by the paths at which its container has them.
 type Mounts map[string]string
 
-// Text replaces the paths of mounts, and of files below them, with those on this machine: in an argument or in a file of
-// configuration.
+// Text replaces the paths of mounts, and of files below them, with those on this machine: in an
+// argument or in a file of configuration.
 func (m Mounts) Text(text string) string {
 	// The longest first: one mount may be below another one.
 	for _, mount := range slices.SortedFunc(maps.Keys(m), func(a, b string) int { return len(b) - len(a) }) {
@@ -83,7 +83,8 @@ func inPath(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._-/", c) >= 0
 }
 
-// volumes makes the directories of volumes: what a kubelet mounts, and what a provisioner does for claims.
+// volumes makes the directories of volumes: what a kubelet mounts, and what a provisioner does for
+// claims.
 type volumes struct {
 	n   *Node
 	dir string
@@ -151,7 +152,8 @@ func startVolumes(n *Node, dir string) (*volumes, error) {
 	return v, nil
 }
 
-// provision makes a volume for each claim of our classes. The controller of Kubernetes binds the two.
+// provision makes a volume for each claim of our classes. The controller of Kubernetes binds the
+// two.
 func (v *volumes) provision() error {
 	claims, err := v.claims.List(labels.Everything())
 	if err != nil {
@@ -227,8 +229,9 @@ func waitsForPod(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// schedulable is nil if all claims of a pod are bound. Otherwise it says, in the words of the scheduler, what is missing; and it
-// gives a claim that waits for its pod a node, as the scheduler does.
+// schedulable is nil if all claims of a pod are bound. Otherwise it says, in the words of the
+// scheduler, what is missing; and it gives a claim that waits for its pod a node, as the scheduler
+// does.
 func (v *volumes) schedulable(ctx context.Context, pod *corev1.Pod) error {
 	for _, name := range claimsOf(pod) {
 		claim, err := v.claims.PersistentVolumeClaims(pod.Namespace).Get(name)
@@ -316,8 +319,8 @@ func (v *volumes) unmount(pod types.UID) {
 
 func (v *volumes) podDir(pod types.UID) string { return filepath.Join(v.dir, "pods", string(pod)) }
 
-// refresh writes the files of pods whose ConfigMaps and Secrets have changed. A kubelet does it within a minute or two. What is
-// deleted stays mounted.
+// refresh writes the files of pods whose ConfigMaps and Secrets have changed. A kubelet does it
+// within a minute or two. What is deleted stays mounted.
 func (v *volumes) refresh() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 // most is how many times longer Within is at most.
 const most = 8
 
-// Within is how long something may take here that takes d at most on an idle machine: as many times longer as more processes wanted
-// to run in the last minute than there are processors, and eight times at most. It is d where /proc/loadavg does not tell.
+// Within is how long something may take here that takes d at most on an idle machine: as many times
+// longer as more processes wanted to run in the last minute than there are processors, and eight
+// times at most. It is d where /proc/loadavg does not tell.
 func Within(d time.Duration) time.Duration {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -18,9 +18,10 @@ import (
 // this machine, and a test waits for the answer.
 const interval = 20 * time.Millisecond
 
-// Until asks again and again, and returns when the answer is nil: it holds. Any other
-// answer says what the state is. If the limit is over before, the test fails, with
-// what was awaited and the last state. It can be used while a test cleans up. The limit is that of an idle machine: see Within.
+// Until asks again and again, and returns when the answer is nil: it holds. Any other answer says
+// what the state is. If the limit is over before, the test fails, with what was awaited and the
+// last state. It can be used while a test cleans up. The limit is that of an idle machine: see
+// Within.
 func Until(t testing.TB, limit time.Duration, what string, holds func(ctx context.Context) error) {
 	t.Helper()
 	if err := For(context.WithoutCancel(t.Context()), Within(limit), what, holds); err != nil {
@@ -28,8 +29,8 @@ func Until(t testing.TB, limit time.Duration, what string, holds func(ctx contex
 	}
 }
 
-// For is Until for what is no test: it returns an error, after the limit as it is. It also ends when its context
-// does.
+// For is Until for what is no test: it returns an error, after the limit as it is. It also ends
+// when its context does.
 func For(ctx context.Context, limit time.Duration, what string, holds func(ctx context.Context) error) error {
 	var last, stopped error
 	began := time.Now()

@@ -45,7 +45,8 @@ type combination struct {
 }
 
 var (
-	// The order of Kyma's installer (docs/migration/domain.md §0.1), and one in which the switch comes first.
+	// The order of Kyma's installer (docs/migration/domain.md §0.1), and one in which the switch
+	// comes first.
 	installer      = []string{"core", "event-bus", "application-connector"}
 	connectorFirst = []string{"application-connector", "core", "event-bus"}
 )

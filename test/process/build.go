@@ -49,7 +49,8 @@ func BuildUnraced(ctx context.Context, pkg string) (string, error) {
 	return build(ctx, pkg, false)
 }
 
-// BuildPlain is Build without the race detector: for a program that the tests of another package, or other tests of this one, run with it.
+// BuildPlain is Build without the race detector: for a program that the tests of another package,
+// or other tests of this one, run with it.
 func BuildPlain(t testing.TB, pkg string) string {
 	t.Helper()
 	return must(t, BuildUnraced, pkg)
@@ -65,8 +66,9 @@ func BuildWithout(t testing.TB, pkg string) string {
 	return path
 }
 
-// Overlay is what go build takes as -overlay, so that a program has all edits of test/mutation/safeguards.yaml in it: the product has no
-// switch for its safeguards. All of them are on, unless the environment of the program has what Without says.
+// Overlay is what go build takes as -overlay, so that a program has all edits of
+// test/mutation/safeguards.yaml in it: the product has no switch for its safeguards. All of them
+// are on, unless the environment of the program has what Without says.
 func Overlay(t testing.TB) string {
 	t.Helper()
 	root, err := kubernetes.ModuleRoot()

@@ -12,8 +12,9 @@ import (
 // Lines is the height of a terminal.
 const Lines = 24
 
-// Open returns both ends of a new terminal. The test has ours, which is closed at its end; a program gets theirs, which the
-// test closes once the program has it. A system without pseudo terminals skips the test.
+// Open returns both ends of a new terminal. The test has ours, which is closed at its end; a
+// program gets theirs, which the test closes once the program has it. A system without pseudo
+// terminals skips the test.
 func Open(t testing.TB, columns uint16) (ours, theirs *os.File) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

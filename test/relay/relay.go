@@ -1,4 +1,5 @@
-// Package relay hands on what comes to a Service in a cluster to a process that is outside of it, or to another Service.
+// Package relay hands on what comes to a Service in a cluster to a process that is outside of it,
+// or to another Service.
 package relay
 
 import (
@@ -11,7 +12,8 @@ import (
 // Workload is the program of pods that are not ours.
 const Workload = "./test/e2e/workload"
 
-// Relay is a pod that hands on to a URL whatever comes to the Service of its name at the port. The image is that of Workload.
+// Relay is a pod that hands on to a URL whatever comes to the Service of its name at the port. The
+// image is that of Workload.
 func Relay(image, namespace, name string, port int32, url string) (*appsv1.Deployment, *corev1.Service) {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{

@@ -1,5 +1,6 @@
-// Package samplecluster is a Kyma 1.10 cluster on this machine, for the demo and the sandbox: a real control plane, the
-// stand-ins for the controllers of Kyma and Knative, and the sample of Applications.
+// Package samplecluster is a Kyma 1.10 cluster on this machine, for the demo and the sandbox: a
+// real control plane, the stand-ins for the controllers of Kyma and Knative, and the sample of
+// Applications.
 package samplecluster
 
 import (
@@ -49,7 +50,8 @@ type Cluster struct {
 type Options struct {
 	// UserAgent is how requests of the administrator appear in the audit log.
 	UserAgent string
-	// Starting is how long the adapter of the Application in the state standin.Starting is not ready.
+	// Starting is how long the adapter of the Application in the state standin.Starting is not
+	// ready.
 	Starting standin.Fault
 	// NATS adds the pod of NATS Streaming. Nothing runs it: the API server cannot reach its
 	// monitoring port.
@@ -59,7 +61,8 @@ type Options struct {
 // NATSNamespace is that of NATS Streaming.
 const NATSNamespace = "natss"
 
-// Start starts the cluster, whose sample is ready when it returns. Close ends it, also after an error.
+// Start starts the cluster, whose sample is ready when it returns. Close ends it, also after an
+// error.
 func (c *Cluster) Start(ctx context.Context, o Options) error {
 	cp, err := kubernetes.Start(ctx)
 	if err != nil {
@@ -173,7 +176,8 @@ func Knative(group, resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group + ".knative.dev", Version: string(kubernetes.KnativeV1alpha1), Resource: resource}
 }
 
-// Monitoring is what the monitoring port of NATS Streaming answers: all events that were ever sent have been delivered.
+// Monitoring is what the monitoring port of NATS Streaming answers: all events that were ever sent
+// have been delivered.
 func (c *Cluster) Monitoring(ctx context.Context) ([]byte, error) {
 	list, err := c.Client.Resource(Knative("messaging", "subscriptions")).Namespace(standin.SystemNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -205,8 +209,8 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// Switch does what application-operator of Kyma 1.11 does: it upgrades the release of each Application, with its
-// event-service and its HTTPSource. It returns the number of releases.
+// Switch does what application-operator of Kyma 1.11 does: it upgrades the release of each
+// Application, with its event-service and its HTTPSource. It returns the number of releases.
 func (c *Cluster) Switch(ctx context.Context) (upgraded int, err error) {
 	deployments := c.Client.Resource(standin.Deployments).Namespace(standin.IntegrationNamespace)
 	for _, app := range c.Sample {

@@ -148,7 +148,8 @@ func resourceOf(u *unstructured.Unstructured) schema.GroupVersionResource {
 	return u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
 }
 
-// asLaptop turns the kubeconfig into one of an account that has only the permissions that docs/migration/prerequisites.md gives it.
+// asLaptop turns the kubeconfig into one of an account that has only the permissions that
+// docs/migration/prerequisites.md gives it.
 func asLaptop(t *testing.T, kubeconfig string) {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
-// TestScreen: what the real program prints fits the screen of a person: 30 lines on the sample, and 40 on a cluster of 327
-// Applications with 2,017 Kyma Subscriptions.
+// TestScreen: what the real program prints fits the screen of a person: 30 lines on the sample, and
+// 40 on a cluster of 327 Applications with 2,017 Kyma Subscriptions.
 func TestScreen(t *testing.T) {
 	var c samplecluster.Cluster
 	t.Cleanup(func() {
@@ -96,8 +96,9 @@ func spaces() []*unstructured.Unstructured {
 	return all
 }
 
-// crowd are Applications of every kind that fills a report: a third has its HTTPSource, a third needs one, and for a third it would
-// collide with the release. Each is used in one namespace, by several Kyma Subscriptions; of every tenth the link is missing.
+// crowd are Applications of every kind that fills a report: a third has its HTTPSource, a third
+// needs one, and for a third it would collide with the release. Each is used in one namespace, by
+// several Kyma Subscriptions; of every tenth the link is missing.
 func crowd() []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for i := range applications {

@@ -50,7 +50,8 @@ var (
 	logLine = regexp.MustCompile(`^(.*\[y/N\] y)?\d\d:\d\d:\d\d  [A-Z]+  `)
 )
 
-// screen is what a command leaves on a terminal: its lines, without colours and without the status line.
+// screen is what a command leaves on a terminal: its lines, without colours and without the status
+// line.
 func screen(sent string) []string {
 	return strings.Split(strings.TrimSuffix(erased.ReplaceAllString(colours.ReplaceAllString(sent, ""), ""), "\n"), "\n")
 }
@@ -66,7 +67,8 @@ func visible(lines []string) []string {
 	return lines
 }
 
-// pasteable returns the command in a line that is one. A next step has less of an indent than the advice of a finding.
+// pasteable returns the command in a line that is one. A next step has less of an indent than the
+// advice of a finding.
 func pasteable(line string) (command string, next bool) {
 	command = strings.TrimPrefix(strings.TrimLeft(line, " "), "$ ")
 	if !strings.HasPrefix(line, "  ") || !strings.HasPrefix(command, "eventmesh-migrate ") && !strings.HasPrefix(command, "kubectl ") {
@@ -82,10 +84,11 @@ type shown struct{ command, printed string }
 type operator struct {
 	t   *testing.T
 	env []string
-	// administrator is the kubeconfig for kubectl: what a finding says to look at, an account for the migration alone may not read.
+	// administrator is the kubeconfig for kubectl: what a finding says to look at, an account for
+	// the migration alone may not read.
 	administrator string
-	// pasted counts the commands that were run, skipped those of kubectl that were not. path are the commands of the migration
-	// itself, in their order.
+	// pasted counts the commands that were run, skipped those of kubectl that were not. path are
+	// the commands of the migration itself, in their order.
 	pasted, skipped int
 	path            []shown
 	// What the last screen says: what to do next, the commands for it, and those of findings.
@@ -152,9 +155,9 @@ type failure struct {
 	says string
 }
 
-// TestTranscript migrates the sandbox from a terminal of 80 columns and 24 lines, from check to the end, with three failures in
-// between. After each command, the next one is read from the screen, and is the right one. The guides show what these
-// commands print.
+// TestTranscript migrates the sandbox from a terminal of 80 columns and 24 lines, from check to the
+// end, with three failures in between. After each command, the next one is read from the screen,
+// and is the right one. The guides show what these commands print.
 func TestTranscript(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.Symlink(process.BuildPlain(t, "./cmd/eventmesh-migrate"), filepath.Join(bin, "eventmesh-migrate")); err != nil {
@@ -252,7 +255,8 @@ func TestTranscript(t *testing.T) {
 		if now.what != "" {
 			now.repair()
 		}
-		// What check --role prints is for the administrator, see grant. Then the account checks again.
+		// What check --role prints is for the administrator, see grant. Then the account checks
+		// again.
 		if len(o.next) > 0 && !strings.HasPrefix(o.next[0], "eventmesh-migrate check --role") {
 			command = o.next[0]
 		}
@@ -423,7 +427,8 @@ func (o *operator) try(command string) {
 	}
 	code, lines := o.paste(command)
 	o.env = env
-	// What is rolled back, or missing, is not found. verify and plan end with 6 if there is something to do.
+	// What is rolled back, or missing, is not found. verify and plan end with 6 if there is
+	// something to do.
 	if told := strings.Join(lines, "\n"); code != 0 && code != migration.ExitFindings && !strings.Contains(strings.ToLower(told), "not found") {
 		o.t.Errorf("the advice %q ends with exit code %d:\n%s", command, code, told)
 	}
@@ -436,7 +441,8 @@ var (
 	block   = regexp.MustCompile("(?s)```text\n\\$ ([^\n]+)\n(.*?)```")
 )
 
-// plain is text without what differs from run to run: times, and where lines are divided because of them.
+// plain is text without what differs from run to run: times, and where lines are divided because of
+// them.
 func plain(text string) string {
 	return strings.Join(strings.Fields(seconds.ReplaceAllString(text, "…")), " ")
 }

@@ -66,8 +66,8 @@ func TestProvision(t *testing.T) {
 	}
 }
 
-// TestWhichServices holds that only services with events touch the mesh, that an instance is one of a kind, and that what
-// the broker finds in place it uses.
+// TestWhichServices holds that only services with events touch the mesh, that an instance is one of
+// a kind, and that what the broker finds in place it uses.
 func TestWhichServices(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	w.create(standin.ServiceInstance(w.ns, "api", "api"))
@@ -115,8 +115,9 @@ func TestNothingIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestRestartTrap holds docs/migration/domain.md §4.3: what becomes of an instance that is recreated after the broker was restarted,
-// and the cure. Each case has a namespace of its own; they share the broker, and so its restarts.
+// TestRestartTrap holds docs/migration/domain.md §4.3: what becomes of an instance that is
+// recreated after the broker was restarted, and the cure. Each case has a namespace of its own;
+// they share the broker, and so its restarts.
 func TestRestartTrap(t *testing.T) {
 	all := with(t, standin.ApplicationBrokerOptions{})
 	const (
@@ -204,8 +205,8 @@ func TestRestartTrap(t *testing.T) {
 	ready(cured)
 }
 
-// TestUnknownApplication holds that an instance whose service has gone from its Application meanwhile is answered 500, and
-// asked for again: it is not failed permanently.
+// TestUnknownApplication holds that an instance whose service has gone from its Application
+// meanwhile is answered 500, and asked for again: it is not failed permanently.
 func TestUnknownApplication(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	w.broker.Break(standin.UnknownService, w.ns+"/"+orders)
@@ -220,7 +221,8 @@ func TestUnknownApplication(t *testing.T) {
 	}
 }
 
-// TestVersion holds that only version 2.13 of the API is answered, and that this Service Catalog asks for it.
+// TestVersion holds that only version 2.13 of the API is answered, and that this Service Catalog
+// asks for it.
 func TestVersion(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	for version, want := range map[string]int{"2.13": http.StatusOK, "2.14": http.StatusPreconditionFailed, "": http.StatusPreconditionFailed} {
@@ -252,8 +254,8 @@ func TestPolicyIsCorrected(t *testing.T) {
 	}
 }
 
-// TestDeletionTakesTheServiceBroker holds the side effect of a deletion: without a mapping the ServiceBroker goes with the
-// last instance, and the class with it.
+// TestDeletionTakesTheServiceBroker holds the side effect of a deletion: without a mapping the
+// ServiceBroker goes with the last instance, and the class with it.
 func TestDeletionTakesTheServiceBroker(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	w.create(standin.ServiceInstance(w.ns, "orders", "orders"))

@@ -86,7 +86,8 @@ func TestCreateAgain(t *testing.T) {
 	w.untilReady(standin.ServiceInstances, "orders")
 }
 
-// TestDeleteCascades holds what the deletion of an instance takes along with the feature gate of Kyma.
+// TestDeleteCascades holds what the deletion of an instance takes along with the feature gate of
+// Kyma.
 func TestDeleteCascades(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	usages := w.bound()
@@ -107,7 +108,8 @@ func TestDeleteCascades(t *testing.T) {
 	})
 }
 
-// bound makes an instance with a binding that the Deployment fn uses, and returns when all are ready.
+// bound makes an instance with a binding that the Deployment fn uses, and returns when all are
+// ready.
 func (w *world) bound() *standin.BindingUsages {
 	w.Helper()
 	usages, err := standin.StartBindingUsages(w.ctx, cluster.Config(), standin.Options{})
@@ -166,8 +168,8 @@ func TestBrokerDown(t *testing.T) {
 	w.untilGone(standin.ServiceInstances, "orders")
 }
 
-// TestBindingAgain holds that a binding can be created again from its export, and that a usage with the UID of the former
-// binding goes, while one without gets the new.
+// TestBindingAgain holds that a binding can be created again from its export, and that a usage with
+// the UID of the former binding goes, while one without gets the new.
 func TestBindingAgain(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	usages := w.bound()
@@ -220,8 +222,8 @@ func TestKilled(t *testing.T) {
 	w.untilReady(standin.ServiceInstances, "stock")
 }
 
-// TestCrash holds that a binding made before its instance is ready crashes the controller manager, unless it has an
-// annotation, and that it is ready in the end.
+// TestCrash holds that a binding made before its instance is ready crashes the controller manager,
+// unless it has an annotation, and that it is ready in the end.
 func TestCrash(t *testing.T) {
 	w := with(t, standin.ApplicationBrokerOptions{})
 	w.broker.Break(standin.HangProvision)

@@ -99,7 +99,8 @@ var services = []standin.AppService{
 var channels = schema.GroupVersionResource{Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "channels"}
 var links = schema.GroupVersionResource{Group: "messaging.knative.dev", Version: "v1alpha1", Resource: "subscriptions"}
 
-// with returns a namespace with a broker, whose catalog Service Catalog knows, and nothing of earlier tests.
+// with returns a namespace with a broker, whose catalog Service Catalog knows, and nothing of
+// earlier tests.
 func with(t *testing.T, opts standin.ApplicationBrokerOptions) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -22,7 +22,8 @@ type process struct {
 	exited chan struct{} // closed when it is gone
 }
 
-// start starts the binary with its log in dir. It ends when its stdin does, and so with this process.
+// start starts the binary with its log in dir. It ends when its stdin does, and so with this
+// process.
 func start(binary, dir string, args ...string) (*process, error) {
 	p := &process{
 		name: "service-catalog-" + args[0], cmd: exec.Command(binary, args...),

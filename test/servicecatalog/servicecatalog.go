@@ -1,7 +1,8 @@
-// Package servicecatalog runs the real Service Catalog (v0.3.1: controller manager and webhook server) as processes beside a
-// control plane of test/kubernetes. A stand-in would know of its rules only what we know already, and a migration that
-// deletes ServiceInstances has to meet the others: what its webhooks refuse and overwrite, when it cascades, what it
-// retries, and what it never does again.
+// Package servicecatalog runs the real Service Catalog (v0.3.1: controller manager and webhook
+// server) as processes beside a control plane of test/kubernetes. A stand-in would know of its
+// rules only what we know already, and a migration that deletes ServiceInstances has to meet the
+// others: what its webhooks refuse and overwrite, when it cascades, what it retries, and what it
+// never does again.
 //
 // Brokers are not part of it: see test/standin for application-broker.
 package servicecatalog
@@ -29,14 +30,14 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// ErrNotOwn says that the cluster is somebody else's (EVENTMESH_TEST_KUBECONFIG), whose API server cannot ask webhooks on
-// this machine: a test is to skip.
+// ErrNotOwn says that the cluster is somebody else's (EVENTMESH_TEST_KUBECONFIG), whose API server
+// cannot ask webhooks on this machine: a test is to skip.
 var ErrNotOwn = errors.New("service catalog can only run beside a control plane of the test's own")
 
 // Options of Start.
 type Options struct {
-	// CascadingDeletion lets the deletion of a ServiceInstance delete its bindings, as in Kyma; off, they block it, as in the
-	// chart of Service Catalog.
+	// CascadingDeletion lets the deletion of a ServiceInstance delete its bindings, as in Kyma;
+	// off, they block it, as in the chart of Service Catalog.
 	CascadingDeletion bool
 	// QPS is the client limit of the controller manager; 0: as shipped, about 5 requests a second.
 	QPS float32
@@ -58,8 +59,9 @@ type Catalog struct {
 	crashes int
 }
 
-// Start builds Service Catalog, if the cache does not have it (a minute and a half, once), and starts it; the kinds must be
-// installed. It returns when the webhooks are asked and the controllers have read everything. Stop ends it.
+// Start builds Service Catalog, if the cache does not have it (a minute and a half, once), and
+// starts it; the kinds must be installed. It returns when the webhooks are asked and the
+// controllers have read everything. Stop ends it.
 func Start(ctx context.Context, cp *kubernetes.ControlPlane, opts Options) (_ *Catalog, err error) {
 	if !cp.Own() {
 		return nil, ErrNotOwn
@@ -131,7 +133,8 @@ func (c *Catalog) KillController() {
 	c.controller = nil
 }
 
-// KillWebhook is kill -9 of the webhook server: all writes to kinds of Service Catalog are refused from now on.
+// KillWebhook is kill -9 of the webhook server: all writes to kinds of Service Catalog are refused
+// from now on.
 func (c *Catalog) KillWebhook() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,9 +142,10 @@ func (c *Catalog) KillWebhook() {
 	c.webhook = nil
 }
 
-// StartController starts the controller manager again, killing the one that runs. It returns when it has read everything.
-// Should it crash, it is started again, as a kubelet would: version 0.3.1 does crash, when an instance becomes ready that has a
-// binding which is not and has no annotations.
+// StartController starts the controller manager again, killing the one that runs. It returns when
+// it has read everything. Should it crash, it is started again, as a kubelet would: version 0.3.1
+// does crash, when an instance becomes ready that has a binding which is not and has no
+// annotations.
 func (c *Catalog) StartController(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +184,8 @@ func (c *Catalog) Crashes() int {
 	return c.crashes
 }
 
-// SetCascadingDeletion switches the feature gate, for which the controller manager has to be started again.
+// SetCascadingDeletion switches the feature gate, for which the controller manager has to be
+// started again.
 func (c *Catalog) SetCascadingDeletion(ctx context.Context, on bool) error {
 	c.mu.Lock()
 	running := c.controller != nil && c.opts.CascadingDeletion == on
@@ -195,7 +200,8 @@ func (c *Catalog) SetCascadingDeletion(ctx context.Context, on bool) error {
 // portAttempts is how often somebody else may be quicker to take a free port.
 const portAttempts = 5
 
-// StartWebhook starts the webhook server again, killing the one that runs. It returns when the API server asks it.
+// StartWebhook starts the webhook server again, killing the one that runs. It returns when the API
+// server asks it.
 func (c *Catalog) StartWebhook(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,8 +234,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// awaitVerdict asks the API server to create, as a dry run, what only the webhook server refuses, until it does. What an
-// API server knows of webhooks cannot be watched.
+// awaitVerdict asks the API server to create, as a dry run, what only the webhook server refuses,
+// until it does. What an API server knows of webhooks cannot be watched.
 func (c *Catalog) awaitVerdict(ctx context.Context) error {
 	instances := schema.GroupVersionResource{Group: "servicecatalog.k8s.io", Version: "v1beta1", Resource: "serviceinstances"}
 	planless := &unstructured.Unstructured{Object: map[string]any{

@@ -16,7 +16,8 @@ const (
 	validatingName = "service-catalog-validating-webhook"
 )
 
-// kinds have a mutating and a validating webhook each; statuses are those whose status is validated, too.
+// kinds have a mutating and a validating webhook each; statuses are those whose status is
+// validated, too.
 var (
 	kinds = []string{
 		"clusterservicebrokers", "clusterserviceclasses", "clusterserviceplans",
@@ -25,8 +26,9 @@ var (
 	statuses = []string{"clusterservicebrokers", "servicebindings", "servicebrokers"}
 )
 
-// register lets the API server ask the webhook server at url, as the chart does, at the version of the registration that is
-// served today. The server itself still speaks v1beta1 of the reviews only.
+// register lets the API server ask the webhook server at url, as the chart does, at the version of
+// the registration that is served today. The server itself still speaks v1beta1 of the reviews
+// only.
 func (c *Catalog) register(ctx context.Context, url string) error {
 	one := func(kind, path string) (admissionv1.WebhookClientConfig, []admissionv1.RuleWithOperations) {
 		operations := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}

@@ -1,4 +1,5 @@
-// Package sinks plays the sinks of Subscriptions: one HTTP server for all of them, and the DNS server that knows their names.
+// Package sinks plays the sinks of Subscriptions: one HTTP server for all of them, and the DNS
+// server that knows their names.
 package sinks
 
 import (
@@ -29,7 +30,8 @@ type Request struct {
 	At                          time.Time
 }
 
-// Sinks is one server for all sinks: the first label of the host says which. A sink answers 200 unless the test says otherwise.
+// Sinks is one server for all sinks: the first label of the host says which. A sink answers 200
+// unless the test says otherwise.
 type Sinks struct {
 	// DNS is <host>:<port> of the server that knows the sinks.
 	DNS string
@@ -118,7 +120,8 @@ func startDNS(t testing.TB) string {
 	return address
 }
 
-// ServeDNS starts a DNS server that knows one address for all names of the cluster, but for those that begin with "missing.".
+// ServeDNS starts a DNS server that knows one address for all names of the cluster, but for those
+// that begin with "missing.".
 func ServeDNS() (address string, stop func(), err error) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -269,7 +269,8 @@ func leaveOut(obj *unstructured.Unstructured, opts Options) bool {
 	return false
 }
 
-// serviceAccountToken is the type of the Secrets that Kubernetes before 1.24 makes for each ServiceAccount.
+// serviceAccountToken is the type of the Secrets that Kubernetes before 1.24 makes for each
+// ServiceAccount.
 const serviceAccountToken = "kubernetes.io/service-account-token"
 
 // stateObject is the name of the migration's Lease, and how those of its journal

@@ -20,20 +20,23 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// ApplicationBroker stands in for Kyma's application-broker (docs/migration/domain.md §4): an Open Service Broker over HTTP, for a
-// real Service Catalog, that keeps what it knows in memory.
+// ApplicationBroker stands in for Kyma's application-broker (docs/migration/domain.md §4): an Open
+// Service Broker over HTTP, for a real Service Catalog, that keeps what it knows in memory.
 //
-//   - It registers the ServiceBroker "application-broker" in each namespace with an ApplicationMapping, and has Service
-//     Catalog read its catalog again when mappings or Applications change. When a ServiceInstance is deleted, it removes the
-//     label accessLabel from the namespace, and the ServiceBroker if there is neither a mapping nor an instance left.
-//   - It provisions and deprovisions asynchronously. What fails, fails permanently; what is made twice at once, is made twice.
+//   - It registers the ServiceBroker "application-broker" in each namespace with an
+//     ApplicationMapping, and has Service Catalog read its catalog again when mappings or
+//     Applications change. When a ServiceInstance is deleted, it removes the label accessLabel from
+//     the namespace, and the ServiceBroker if there is neither a mapping nor an instance left.
+//   - It provisions and deprovisions asynchronously. What fails, fails permanently; what is made
+//     twice at once, is made twice.
 //   - It answers version 2.13 of the Open Service Broker API, and 412 to any other.
-//   - After a restart it knows the instances of the cluster, but no operation: it answers 410 to their deletion, remembers
-//     them nevertheless, and refuses the instance that takes their place (§4.3). Without a restart it asks the newest operation of an
-//     instance: the same external ID can be deprovisioned and provisioned any number of times.
+//   - After a restart it knows the instances of the cluster, but no operation: it answers 410 to
+//     their deletion, remembers them nevertheless, and refuses the instance that takes their place
+//     (§4.3). Without a restart it asks the newest operation of an instance: the same external ID
+//     can be deprovisioned and provisioned any number of times.
 //
-// Left out: the resync of mappings at its start and after half an hour, which sets the label accessLabel again, and
-// credentials other than the URL of the gateway.
+// Left out: the resync of mappings at its start and after half an hour, which sets the label
+// accessLabel again, and credentials other than the URL of the gateway.
 type ApplicationBroker struct {
 	opts      ApplicationBrokerOptions
 	client    dynamic.Interface
@@ -47,7 +50,8 @@ type ApplicationBroker struct {
 	brokers, classes, plans           *store
 
 	state sync.Mutex
-	// memories are those of the broker's pods, the oldest first; it alone is asked. Without pods there is one.
+	// memories are those of the broker's pods, the oldest first; it alone is asked. Without pods
+	// there is one.
 	memories []*memory
 	down     bool
 	faults   map[BrokerFault]map[string]bool
@@ -59,11 +63,11 @@ type ApplicationBroker struct {
 type BrokerVersion string
 
 const (
-	// Broker110 makes EventActivations that their ServiceInstance owns, and deletes the Knative Subscription with every
-	// deprovisioning.
+	// Broker110 makes EventActivations that their ServiceInstance owns, and deletes the Knative
+	// Subscription with every deprovisioning.
 	Broker110 BrokerVersion = "1.10"
-	// Broker111 makes EventActivations without an owner, and a Policy; it deletes EventActivation and Knative Subscription
-	// with the last instance of the service and plan.
+	// Broker111 makes EventActivations without an owner, and a Policy; it deletes EventActivation
+	// and Knative Subscription with the last instance of the service and plan.
 	Broker111 BrokerVersion = "1.11"
 )
 
@@ -71,10 +75,12 @@ const (
 type ApplicationBrokerOptions struct {
 	// Version is Broker110 by default.
 	Version BrokerVersion
-	// APIPackages makes a class of each Application and a plan of each service (1.11 only, off by default).
+	// APIPackages makes a class of each Application and a plan of each service (1.11 only, off by
+	// default).
 	APIPackages bool
-	// InCluster makes the Deployment application-broker in kyma-integration. The broker then lives in its pods: anyone who
-	// deletes the pod restarts it. The stand-in plays the kubelet of these pods.
+	// InCluster makes the Deployment application-broker in kyma-integration. The broker then lives
+	// in its pods: anyone who deletes the pod restarts it. The stand-in plays the kubelet of these
+	// pods.
 	InCluster bool
 	// MappingTimeout is how long a provisioning waits for its ApplicationMapping; 0: a minute.
 	MappingTimeout time.Duration
@@ -209,8 +215,8 @@ func (b *ApplicationBroker) Stop() {
 // URL is where the broker is asked; each namespace has a path of its own below it.
 func (b *ApplicationBroker) URL() string { return "http://" + b.listener.Addr().String() }
 
-// Restart restarts the broker: its operations are forgotten, its instances are read from the cluster. In a cluster it
-// deletes the pod, and returns when another one is ready.
+// Restart restarts the broker: its operations are forgotten, its instances are read from the
+// cluster. In a cluster it deletes the pod, and returns when another one is ready.
 func (b *ApplicationBroker) Restart(ctx context.Context) error {
 	if !b.opts.InCluster {
 		b.forget("")
@@ -266,8 +272,8 @@ func (b *ApplicationBroker) has(fault BrokerFault, namespace, service string) bo
 	return b.faults[fault][namespace+"/"+service] || b.faults[fault][everyApplication]
 }
 
-// Calls returns what Service Catalog asked so far, but for the polling of operations and catalogs when operations are
-// named.
+// Calls returns what Service Catalog asked so far, but for the polling of operations and catalogs
+// when operations are named.
 func (b *ApplicationBroker) Calls(operations ...string) []BrokerCall {
 	b.state.Lock()
 	defer b.state.Unlock()
@@ -280,7 +286,8 @@ func (b *ApplicationBroker) Calls(operations ...string) []BrokerCall {
 	return calls
 }
 
-// WaitCatalog returns when Service Catalog knows all that the broker offers in the namespaces, and nothing that it does not.
+// WaitCatalog returns when Service Catalog knows all that the broker offers in the namespaces, and
+// nothing that it does not.
 func (b *ApplicationBroker) WaitCatalog(ctx context.Context, namespaces ...string) error {
 	missing := ""
 	err := b.await(ctx, func() bool {
@@ -343,7 +350,8 @@ func (b *ApplicationBroker) applicationChanged(key string) {
 	}
 }
 
-// instanceChanged is for deletions alone; the key it makes then is that of a mapping without a name, which does not exist.
+// instanceChanged is for deletions alone; the key it makes then is that of a mapping without a
+// name, which does not exist.
 func (b *ApplicationBroker) instanceChanged(key string) {
 	if _, exists, _ := b.instances.informer.GetStore().GetByKey(key); !exists {
 		namespace, _ := splitKey(key)
@@ -418,7 +426,8 @@ func (b *ApplicationBroker) register(ctx context.Context, namespace string) erro
 	return err
 }
 
-// unregister deletes the ServiceBroker if the namespace has neither a mapping nor an instance of it any more.
+// unregister deletes the ServiceBroker if the namespace has neither a mapping nor an instance of it
+// any more.
 func (b *ApplicationBroker) unregister(ctx context.Context, namespace string) error {
 	for _, key := range b.mappings.informer.GetStore().ListKeys() {
 		if in, _ := splitKey(key); in == namespace {

@@ -14,10 +14,11 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// Activations stand in for the part of the Event Bus's subscription-controller that holds EventActivations by a finalizer
-// (docs/migration/domain.md §0.6): while its Deployment has replicas, an EventActivation gets the finalizer, and one that is deleted goes;
-// without it, one that is deleted stays. What becomes of the Kyma Subscriptions of its source is left out. Mesh does not do
-// this part.
+// Activations stand in for the part of the Event Bus's subscription-controller that holds
+// EventActivations by a finalizer (docs/migration/domain.md §0.6): while its Deployment has
+// replicas, an EventActivation gets the finalizer, and one that is deleted goes; without it, one
+// that is deleted stays. What becomes of the Kyma Subscriptions of its source is left out. Mesh
+// does not do this part.
 type Activations struct {
 	*loop
 	activations, deployments *store
@@ -80,7 +81,8 @@ func (a *Activations) reconcile(ctx context.Context, key string) error {
 	} else {
 		ea.SetFinalizers(append(ea.GetFinalizers(), BusFinalizer))
 	}
-	// The answer to the last update of an object that goes is not its newest state: it does not exist.
+	// The answer to the last update of an object that goes is not its newest state: it does not
+	// exist.
 	_, err := a.activations.resource.Namespace(ea.GetNamespace()).Update(ctx, ea, metav1.UpdateOptions{})
 	return kubernetes.IgnoreNotFound(err)
 }

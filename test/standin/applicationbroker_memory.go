@@ -25,8 +25,8 @@ type memory struct {
 
 type storedInstance struct {
 	id, namespace string
-	// service and plan are IDs of the catalog; after a restart, the names of ServiceClass and ServicePlan, which are not the
-	// same if they have to be escaped.
+	// service and plan are IDs of the catalog; after a restart, the names of ServiceClass and
+	// ServicePlan, which are not the same if they have to be escaped.
 	service, plan string
 	state         operationState
 }
@@ -55,7 +55,8 @@ var (
 	errNotFound = errors.New("element not found")
 )
 
-// remember makes the memory of a pod that starts: the instances are read from the cluster, operations are not.
+// remember makes the memory of a pod that starts: the instances are read from the cluster,
+// operations are not.
 func (b *ApplicationBroker) remember(ctx context.Context, pod types.UID) error {
 	m := &memory{pod: pod, instances: map[string]*storedInstance{}, operations: map[string][]*operation{}}
 	m.ctx, m.kill = context.WithCancel(b.ctx)
@@ -144,8 +145,8 @@ func (m *memory) provisioned(instance string) bool {
 	return result
 }
 
-// deprovisioned: the newest operation is a removal that succeeded. What was removed before it was provisioned once more
-// says nothing.
+// deprovisioned: the newest operation is a removal that succeeded. What was removed before it was
+// provisioned once more says nothing.
 func (m *memory) deprovisioned(instance string) bool {
 	all := m.operations[instance]
 	return len(all) > 0 && !all[len(all)-1].create && all[len(all)-1].state == succeeded

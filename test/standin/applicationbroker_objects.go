@@ -32,8 +32,8 @@ type AppService struct {
 	Events, API bool
 }
 
-// ApplicationWith returns an Application with services. Its compass ID, which API packages are known by, is its name with
-// "compass-" before it.
+// ApplicationWith returns an Application with services. Its compass ID, which API packages are
+// known by, is its name with "compass-" before it.
 func ApplicationWith(name string, services ...AppService) *unstructured.Unstructured {
 	app := Application(name, false)
 	list := []any{}

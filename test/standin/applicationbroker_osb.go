@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// restartGrace is how long a request waits for a broker that is restarting. In a cluster the pod is ready when the broker
-// is; here one follows the other at some distance.
+// restartGrace is how long a request waits for a broker that is restarting. In a cluster the pod is
+// ready when the broker is; here one follows the other at some distance.
 const restartGrace = time.Second
 
 type (

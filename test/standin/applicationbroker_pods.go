@@ -51,7 +51,8 @@ func (b *ApplicationBroker) deploy(ctx context.Context) error {
 	return nil
 }
 
-// podStarts plays the kubelet: a new pod fills its memory, and then is ready. A pod that goes, goes with its memory.
+// podStarts plays the kubelet: a new pod fills its memory, and then is ready. A pod that goes, goes
+// with its memory.
 func (b *ApplicationBroker) podStarts(pod *corev1.Pod) {
 	if pod.DeletionTimestamp != nil {
 		b.forget(pod.UID)

@@ -17,8 +17,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// provision accepts an instance, or refuses it permanently. The operation is stored before it is known whether the instance
-// can be: where it cannot, it stays in progress for ever (docs/migration/domain.md §4.3).
+// provision accepts an instance, or refuses it permanently. The operation is stored before it is
+// known whether the instance can be: where it cannot, it stays in progress for ever
+// (docs/migration/domain.md §4.3).
 func (b *ApplicationBroker) provision(_ context.Context, m *memory, r request) (int, any, error) {
 	if len(r.parameters) > 0 && !b.opts.APIPackages {
 		return 0, nil, badRequest("application-broker does not support configuration options for provisioning")
@@ -132,8 +133,8 @@ func (b *ApplicationBroker) permit(ctx context.Context, namespace string) error 
 	return err
 }
 
-// activate makes the EventActivation. In 1.10 the instance owns it, also one that exists already; in 1.11 one that exists
-// is updated to what it is.
+// activate makes the EventActivation. In 1.10 the instance owns it, also one that exists already;
+// in 1.11 one that exists is updated to what it is.
 func (b *ApplicationBroker) activate(ctx context.Context, r request, s service) error {
 	resource := b.client.Resource(EventActivations).Namespace(r.namespace)
 	ea := object(EventActivations.GroupVersion().WithKind("EventActivation"), r.namespace, s.id, map[string]any{
@@ -161,7 +162,8 @@ func (b *ApplicationBroker) activate(ctx context.Context, r request, s service) 
 	return err
 }
 
-// instance that is provisioned. The real broker looks into its cache alone, which a slow machine may not have filled yet.
+// instance that is provisioned. The real broker looks into its cache alone, which a slow machine
+// may not have filled yet.
 func (b *ApplicationBroker) instance(ctx context.Context, r request) (*unstructured.Unstructured, error) {
 	list, err := b.client.Resource(ServiceInstances).Namespace(r.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -196,8 +198,8 @@ func (b *ApplicationBroker) links(ctx context.Context, namespace, app string) ([
 	return list.Items, nil
 }
 
-// link makes or corrects the Knative Subscription: first it looks, then it creates, and nobody keeps another from doing so
-// in between.
+// link makes or corrects the Knative Subscription: first it looks, then it creates, and nobody
+// keeps another from doing so in between.
 func (b *ApplicationBroker) link(ctx context.Context, namespace, app string) error {
 	channels, err := b.knative("channels").List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(labels.Set{"application-name": app}).String()})
 	if err != nil {
@@ -244,8 +246,8 @@ func (b *ApplicationBroker) inject(ctx context.Context, namespace string) error 
 	return err
 }
 
-// deprovision takes an instance out of the store at once (1.10) or at the end (1.11), and what it brought out of the
-// cluster in between. What is not known is gone.
+// deprovision takes an instance out of the store at once (1.10) or at the end (1.11), and what it
+// brought out of the cluster in between. What is not known is gone.
 func (b *ApplicationBroker) deprovision(_ context.Context, m *memory, r request) (int, any, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -294,7 +296,8 @@ func (b *ApplicationBroker) deprovision(_ context.Context, m *memory, r request)
 	return http.StatusAccepted, map[string]any{"operation": op.id}, nil
 }
 
-// unmakeMesh deletes the Knative Subscription, and in 1.11 then the EventActivation. Label, Broker and Policy stay.
+// unmakeMesh deletes the Knative Subscription, and in 1.11 then the EventActivation. Label, Broker
+// and Policy stay.
 func (b *ApplicationBroker) unmakeMesh(m *memory, stored *storedInstance, s service) error {
 	last := !m.another(stored.id, stored.namespace, func(other *storedInstance) bool {
 		return other.service == stored.service && other.plan == stored.plan && other.state == succeeded

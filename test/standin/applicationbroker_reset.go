@@ -10,10 +10,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ClearServices removes what tests with application-broker leave behind, finalizers or not: usages, bindings and their
-// Secrets, instances, EventActivations, Knative Subscriptions and Channels in kyma-integration, Policies, mappings, and what
-// Service Catalog knows of brokers. The broker and Service Catalog may run, but the webhooks must: without them nothing of
-// Service Catalog can be changed. It returns when all that is gone. Namespaces keep their labels.
+// ClearServices removes what tests with application-broker leave behind, finalizers or not: usages,
+// bindings and their Secrets, instances, EventActivations, Knative Subscriptions and Channels in
+// kyma-integration, Policies, mappings, and what Service Catalog knows of brokers. The broker and
+// Service Catalog may run, but the webhooks must: without them nothing of Service Catalog can be
+// changed. It returns when all that is gone. Namespaces keep their labels.
 func ClearServices(ctx context.Context, cfg *rest.Config) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent, cfg.QPS = UserAgent, -1

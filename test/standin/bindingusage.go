@@ -21,19 +21,21 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// BindingUsages stand in for Kyma's controller of ServiceBindingUsages (docs/migration/domain.md §4.9). A usage whose ServiceBinding is
-// ready gets a PodPreset with the binding's Secret, and its Deployment the label by which the PodPreset finds its pods;
-// then it is Ready. When the usage goes, both go.
+// BindingUsages stand in for Kyma's controller of ServiceBindingUsages (docs/migration/domain.md
+// §4.9). A usage whose ServiceBinding is ready gets a PodPreset with the binding's Secret, and its
+// Deployment the label by which the PodPreset finds its pods; then it is Ready. When the usage
+// goes, both go.
 //
-// The usage gets a plain owner reference to its binding, told by kind and name: one with the UID of an earlier binding of
-// that name stays, and lets the garbage collector take the usage. If the controller does not see the binding, it
-// removes the reference.
+// The usage gets a plain owner reference to its binding, told by kind and name: one with the UID of
+// an earlier binding of that name stays, and lets the garbage collector take the usage. If the
+// controller does not see the binding, it removes the reference.
 //
-// It looks at a usage when that is new, or its spec changes, and never because of its binding: a usage that waits for its
-// binding is tried 15 times, the last time after almost three minutes, and then not again.
+// It looks at a usage when that is new, or its spec changes, and never because of its binding: a
+// usage that waits for its binding is tried 15 times, the last time after almost three minutes, and
+// then not again.
 //
-// Both kinds of workload, Deployments and functions, are Deployments here. The real controller keeps what it has applied in
-// a ConfigMap; here, the PodPreset tells.
+// Both kinds of workload, Deployments and functions, are Deployments here. The real controller
+// keeps what it has applied in a ConfigMap; here, the PodPreset tells.
 type BindingUsages struct {
 	*loop
 	client                               dynamic.Interface
@@ -139,8 +141,8 @@ func presetKey(usage string) string {
 	return namespace + "/" + hex.EncodeToString(hash[:])
 }
 
-// preset makes the PodPreset of a usage. One of another usage of that name is replaced, and its label reverted. The Secret
-// is named as the binding, whatever the binding says.
+// preset makes the PodPreset of a usage. One of another usage of that name is replaced, and its
+// label reverted. The Secret is named as the binding, whatever the binding says.
 func (u *BindingUsages) preset(ctx context.Context, usage *unstructured.Unstructured, binding string) (*unstructured.Unstructured, error) {
 	namespace, name := splitKey(presetKey(keyOf(usage)))
 	label, workload := "use-"+string(usage.GetUID()), text(usage, "spec", "usedBy", "name")
@@ -201,7 +203,8 @@ func (u *BindingUsages) label(ctx context.Context, preset *unstructured.Unstruct
 	return u.workloads.update(ctx, workload)
 }
 
-// status writes owner references and condition of the usage, if either changes. The CRD has no status subresource.
+// status writes owner references and condition of the usage, if either changes. The CRD has no
+// status subresource.
 func (u *BindingUsages) status(ctx context.Context, usage *unstructured.Unstructured, status, reason, message string) error {
 	conds := conditionsOf(usage)
 	conds.mark("Ready", status, reason, message)
@@ -214,8 +217,9 @@ func (u *BindingUsages) status(ctx context.Context, usage *unstructured.Unstruct
 	return kubernetes.IgnoreNotFound(errors.Unwrap(u.usages.update(ctx, usage)))
 }
 
-// Credentials returns what a pod of the workload would find in its environment, were it started now: the data of the
-// Secrets of all PodPresets that apply to it. A Secret that is missing keeps the pod from starting, and is an error.
+// Credentials returns what a pod of the workload would find in its environment, were it started
+// now: the data of the Secrets of all PodPresets that apply to it. A Secret that is missing keeps
+// the pod from starting, and is an error.
 func (u *BindingUsages) Credentials(ctx context.Context, namespace, workload string) (map[string]string, error) {
 	deployment, err := u.client.Resource(Deployments).Namespace(namespace).Get(ctx, workload, metav1.GetOptions{})
 	if err != nil {

@@ -313,8 +313,8 @@ func (m *Mesh) inject(ctx context.Context, namespace string) error {
 	return errors.Join(errs...)
 }
 
-// injected are the labels of all that Knative's controller makes for a namespace: OwnedLabels of eventing v0.12.0, in
-// pkg/reconciler/namespace/resources.
+// injected are the labels of all that Knative's controller makes for a namespace: OwnedLabels of
+// eventing v0.12.0, in pkg/reconciler/namespace/resources.
 func injected() map[string]string {
 	return map[string]string{"eventing.knative.dev/namespaceInjected": "true"}
 }

@@ -36,7 +36,8 @@ func newLoop(ctx context.Context, log func(format string, args ...any), backoff 
 	return l
 }
 
-// watch calls see with the key of every object that changes, and returns when all that exist are known.
+// watch calls see with the key of every object that changes, and returns when all that exist are
+// known.
 func (l *loop) watch(s *store, see func(key string)) error {
 	if err := s.watch(func(key string) { see(key); l.tell(nil) }); err != nil {
 		return err

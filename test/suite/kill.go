@@ -28,8 +28,8 @@ type victim struct {
 	survived func(t *testing.T, out outcome)
 }
 
-// everyWrite kills the process after its first write, then after its second, and so on, until it makes no more; or before its
-// first, and each sampled one after that.
+// everyWrite kills the process after its first write, then after its second, and so on, until it
+// makes no more; or before its first, and each sampled one after that.
 func (s *Subject) everyWrite(t *testing.T, v victim) {
 	t.Helper()
 	failures, step := 0, 1

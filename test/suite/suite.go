@@ -36,8 +36,9 @@ import (
 type Subject struct {
 	// Name of the job; its user agent begins with it.
 	Name string
-	// Package is that of its command, such as ./cmd/trigger-sync. It is built with the race detector (see Build), and for kills
-	// without it: some hundred kills show what is left in the cluster, and the other tests run the same code with it.
+	// Package is that of its command, such as ./cmd/trigger-sync. It is built with the race
+	// detector (see Build), and for kills without it: some hundred kills show what is left in the
+	// cluster, and the other tests run the same code with it.
 	Package string
 	// Binary is the path of its executable, if that is not the one of Package.
 	Binary string

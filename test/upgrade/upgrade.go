@@ -1,5 +1,6 @@
-// Package upgrade has other versions than the one that is checked out, for tests: the programs of the version before, and a clone that can be released
-// as the next one. "previous" names the commit of the version before: write another one into it when a version is released.
+// Package upgrade has other versions than the one that is checked out, for tests: the programs of
+// the version before, and a clone that can be released as the next one. "previous" names the commit
+// of the version before: write another one into it when a version is released.
 package upgrade
 
 import (
@@ -18,7 +19,8 @@ import (
 //go:embed previous
 var previous string
 
-// Previous builds programs of the commit that previous names, and returns their folder. The names are those below cmd/.
+// Previous builds programs of the commit that previous names, and returns their folder. The names
+// are those below cmd/.
 func Previous(t testing.TB, programs ...string) (dir string) {
 	t.Helper()
 	root, err := kubernetes.ModuleRoot()
@@ -45,7 +47,8 @@ func Previous(t testing.TB, programs ...string) (dir string) {
 	return dir
 }
 
-// Tagged clones what is checked out into a folder, makes its changelog and its module those of a version, and tags that: make release takes it.
+// Tagged clones what is checked out into a folder, makes its changelog and its module those of a
+// version, and tags that: make release takes it.
 func Tagged(t testing.TB, dir, version string) {
 	t.Helper()
 	root, err := kubernetes.ModuleRoot()

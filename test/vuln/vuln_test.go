@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// finding is a made-up vulnerability of a package of a module, in the form of the Go vulnerability database.
+// finding is a made-up vulnerability of a package of a module, in the form of the Go vulnerability
+// database.
 func finding(module, pkg string) string {
 	return `{
   "schema_version": "1.3.1", "id": "GO-2026-9999", "modified": "2026-01-01T00:00:00Z", "published": "2026-01-01T00:00:00Z",
@@ -25,7 +26,8 @@ func finding(module, pkg string) string {
 }`
 }
 
-// TestVuln runs the target on databases of its own. Fails on the commit before: there was no such target.
+// TestVuln runs the target on databases of its own. Fails on the commit before: there was no such
+// target.
 func TestVuln(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string

@@ -9,8 +9,8 @@ import (
 // GroupVersion is that of Subscription.
 var GroupVersion = schema.GroupVersion{Group: "eventing.kyma-project.io", Version: "v1alpha2"}
 
-// AddToScheme makes the kinds of this package known to a scheme. It returns no error: the signature is that of
-// Kubernetes' own packages.
+// AddToScheme makes the kinds of this package known to a scheme. It returns no error: the signature
+// is that of Kubernetes' own packages.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &Subscription{}, &SubscriptionList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)

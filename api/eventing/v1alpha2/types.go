@@ -8,10 +8,11 @@ import (
 const (
 	// Finalizer is on Subscriptions for which the controller has created something at a backend.
 	Finalizer = "eventing.kyma-project.io"
-	// SkipSwitchLabel with the value "true" takes a Subscription out of those that a switch of the backend waits for.
+	// SkipSwitchLabel with the value "true" takes a Subscription out of those that a switch of the
+	// backend waits for.
 	SkipSwitchLabel = "eventing.kyma-project.io/skip-switch"
-	// MaxInFlight is the key in spec.config of the number of events that are delivered at the same time: "1" to "1000".
-	// With "1", events are delivered in their order.
+	// MaxInFlight is the key in spec.config of the number of events that are delivered at the same
+	// time: "1" to "1000". With "1", events are delivered in their order.
 	MaxInFlight = "maxInFlightMessages"
 )
 
@@ -76,13 +77,14 @@ type SubscriptionSpec struct {
 	// +optional
 	TypeMatching TypeMatching `json:"typeMatching,omitempty"`
 
-	// Source is the source of the events, at most 512 bytes. With typeMatching exact, empty means any source.
-	// With typeMatching standard, it is a URI reference, as in the events.
+	// Source is the source of the events, at most 512 bytes. With typeMatching exact, empty means
+	// any source. With typeMatching standard, it is a URI reference, as in the events.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 512",message="source must have at most 512 bytes"
 	Source string `json:"source"`
 
-	// Types are the types of the events: printable ASCII with at least one dot, at most 253 characters.
+	// Types are the types of the events: printable ASCII with at least one dot, at most 253
+	// characters.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=253
@@ -151,7 +153,8 @@ type BackendReadiness struct {
 	Epoch string `json:"epoch"`
 }
 
-// Condition has the shape of those of Kyma's own controller. Types and reasons have spaces: dashboards read them.
+// Condition has the shape of those of Kyma's own controller. Types and reasons have spaces:
+// dashboards read them.
 type Condition struct {
 	Type   ConditionType          `json:"type"`
 	Status corev1.ConditionStatus `json:"status"`
@@ -170,7 +173,8 @@ type ConditionType string
 const (
 	ConditionActive    ConditionType = "Subscription active"
 	ConditionSpecValid ConditionType = "Subscription spec valid"
-	// ConditionDelivering: the sink takes events. A Subscription whose sink takes none is ready all the same: its events wait.
+	// ConditionDelivering: the sink takes events. A Subscription whose sink takes none is ready all
+	// the same: its events wait.
 	ConditionDelivering ConditionType = "Sink delivering"
 
 	ReasonNATSActive    = "NATS Subscription active"

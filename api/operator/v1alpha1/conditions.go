@@ -20,17 +20,22 @@ const (
 
 // The types of conditions. Those that Kyma's own operator has, have its names.
 const (
-	// ConditionServed: the operator acts on this object. One Eventing is served in a cluster, the oldest.
+	// ConditionServed: the operator acts on this object. One Eventing is served in a cluster, the
+	// oldest.
 	ConditionServed = "Served"
-	// ConditionDependenciesAvailable: the APIs that the backend needs are served, in the version that it needs.
+	// ConditionDependenciesAvailable: the APIs that the backend needs are served, in the version
+	// that it needs.
 	ConditionDependenciesAvailable = "DependenciesAvailable"
-	// ConditionOptionalFeatures: the APIs that it can do without are served. It never changes the state.
+	// ConditionOptionalFeatures: the APIs that it can do without are served. It never changes the
+	// state.
 	ConditionOptionalFeatures = "OptionalFeatures"
 	// ConditionBackendAvailable: the backend takes events.
 	ConditionBackendAvailable = "BackendAvailable"
-	// ConditionStreamSize: the volume of NATS holds the stream that is asked for. It never changes the state.
+	// ConditionStreamSize: the volume of NATS holds the stream that is asked for. It never changes
+	// the state.
 	ConditionStreamSize = "StreamSize"
-	// ConditionPodsReady: each pod of NATS, the controller and the publisher is ready. Events are taken and delivered with fewer, too.
+	// ConditionPodsReady: each pod of NATS, the controller and the publisher is ready. Events are
+	// taken and delivered with fewer, too.
 	ConditionPodsReady = "PodsReady"
 	// ConditionPublisherProxyReady: the publisher is rolled out.
 	ConditionPublisherProxyReady = "PublisherProxyReady"
@@ -38,9 +43,11 @@ const (
 	ConditionSubscriptionManagerReady = "SubscriptionManagerReady"
 	// ConditionSwitching: a change of the backend is under way; its reason is the step.
 	ConditionSwitching = "Switching"
-	// ConditionSpecApplied: what is installed is what the spec asks for. Its reason says what keeps it from that.
+	// ConditionSpecApplied: what is installed is what the spec asks for. Its reason says what keeps
+	// it from that.
 	ConditionSpecApplied = "SpecApplied"
-	// ConditionUpgraded: what an older version of the operator installed is what this one would install.
+	// ConditionUpgraded: what an older version of the operator installed is what this one would
+	// install.
 	ConditionUpgraded = "Upgraded"
 	// ConditionDeleted says why a deletion is not finished.
 	ConditionDeleted = "Deleted"

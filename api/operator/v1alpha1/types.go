@@ -11,15 +11,17 @@ import (
 const (
 	// Finalizer is on the Eventing that is served, and on no other.
 	Finalizer = "eventing-manager.kyma-project.io/deletion-hook"
-	// ForceDeletionAnnotation with the value "true" lets the deletion go on although events may be lost.
+	// ForceDeletionAnnotation with the value "true" lets the deletion go on although events may be
+	// lost.
 	ForceDeletionAnnotation = "eventing.kyma-project.io/force-deletion"
-	// ForceTeardownAnnotation lets a switch go on although the backend that is left holds events that nobody took. Its
-	// value is <backend>/<status.switch.since>, so that an old value does nothing.
+	// ForceTeardownAnnotation lets a switch go on although the backend that is left holds events
+	// that nobody took. Its value is <backend>/<status.switch.since>, so that an old value does
+	// nothing.
 	ForceTeardownAnnotation = "eventing.kyma-project.io/force-teardown"
 )
 
-// BackendType is a backend as it is spelled in an object. Both the old spelling ("nats", "eventmesh") and the new one ("NATS",
-// "EventMesh") are accepted. Compare what Canonical returns.
+// BackendType is a backend as it is spelled in an object. Both the old spelling ("nats",
+// "eventmesh") and the new one ("NATS", "EventMesh") are accepted. Compare what Canonical returns.
 //
 // +kubebuilder:validation:Enum=nats;eventmesh;NATS;EventMesh;""
 type BackendType string
@@ -30,7 +32,8 @@ const (
 	EventMesh BackendType = "EventMesh"
 )
 
-// Canonical is NATS, EventMesh, or "" for none. A spelling that the API server would refuse is returned as it is.
+// Canonical is NATS, EventMesh, or "" for none. A spelling that the API server would refuse is
+// returned as it is.
 func (b BackendType) Canonical() BackendType {
 	for _, known := range []BackendType{NATS, EventMesh} {
 		if strings.EqualFold(string(b), string(known)) {
@@ -80,9 +83,11 @@ const (
 type Sync string
 
 const (
-	// SyncAlways writes each event to the disk before it is acknowledged. No event is lost if the node fails.
+	// SyncAlways writes each event to the disk before it is acknowledged. No event is lost if the
+	// node fails.
 	SyncAlways Sync = "Always"
-	// SyncInterval writes to the disk every 10 seconds. It is faster, and a node that fails loses up to 10 seconds.
+	// SyncInterval writes to the disk every 10 seconds. It is faster, and a node that fails loses
+	// up to 10 seconds.
 	SyncInterval Sync = "Interval"
 )
 
@@ -124,7 +129,8 @@ type EventingList struct {
 	Items           []Eventing `json:"items"`
 }
 
-// LabelValue is the value of a label: at most 63 letters, digits, -, _ and ., a letter or digit first and last.
+// LabelValue is the value of a label: at most 63 letters, digits, -, _ and ., a letter or digit
+// first and last.
 //
 // +kubebuilder:validation:MaxLength=63
 // +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
@@ -150,8 +156,9 @@ type EventingSpec struct {
 	// +kubebuilder:default={}
 	Logging Logging `json:"logging,omitempty"`
 
-	// Annotations are added to every object that the operator creates. Keys and values have at most 60,000 characters together. Keys that the
-	// operator or Kubernetes gives a meaning on these objects are refused.
+	// Annotations are added to every object that the operator creates. Keys and values have at most
+	// 60,000 characters together. Keys that the operator or Kubernetes gives a meaning on these
+	// objects are refused.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be names such as example.com/team: [<prefix>/]<name>, the prefix a DNS name, the name of at most 63 letters, digits, -, _ and ."
 	// +kubebuilder:validation:XValidation:rule="self.map(k, size(k) + size(self[k])).sum() <= 60000",message="keys and values must have at most 60000 characters together"
@@ -159,16 +166,18 @@ type EventingSpec struct {
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// Labels are added to every object that the operator creates. The operator's own labels win. Labels by which deployment tools find what
-	// they may delete are refused: the objects are the operator's.
+	// Labels are added to every object that the operator creates. The operator's own labels win.
+	// Labels by which deployment tools find what they may delete are refused: the objects are the
+	// operator's.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be names such as example.com/team: [<prefix>/]<name>, the prefix a DNS name, the name of at most 63 letters, digits, -, _ and ."
 	// +optional
 	Labels map[string]LabelValue `json:"labels,omitempty"`
 }
 
-// Backend is a backend and its settings. What depends on the size of NATS cannot change while NATS is the backend, before and
-// after the change: a stream does not change its storage, and a server's stream does not move into a cluster of servers.
+// Backend is a backend and its settings. What depends on the size of NATS cannot change while NATS
+// is the backend, before and after the change: a stream does not change its storage, and a server's
+// stream does not move into a cluster of servers.
 //
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['nats','NATS'] && oldSelf.type in ['nats','NATS']) || self.config.natsStreamStorageType == oldSelf.config.natsStreamStorageType",message="config.natsStreamStorageType cannot change while NATS is the backend: switch to EventMesh, change it, and switch back"
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['nats','NATS'] && oldSelf.type in ['nats','NATS']) || self.config.natsStreamReplicas == oldSelf.config.natsStreamReplicas",message="config.natsStreamReplicas cannot change while NATS is the backend: switch to EventMesh, change it, and switch back"
@@ -185,12 +194,13 @@ type Backend struct {
 	Config BackendConfig `json:"config,omitempty"`
 }
 
-// BackendConfig is how the backends are installed. Rules begin with has() because the API server checks the default {} before
-// it fills in the defaults inside.
+// BackendConfig is how the backends are installed. Rules begin with has() because the API server
+// checks the default {} before it fills in the defaults inside.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.natsStorage) || !has(self.natsStorage.size) || self.natsStreamStorageType != 'File' || quantity(string(self.natsStorage.size)).asApproximateFloat() * 5.0 >= quantity(string(self.natsStreamMaxSize)).asApproximateFloat() * 6.0",message="natsStorage.size must be at least 1.2 times natsStreamMaxSize"
 type BackendConfig struct {
-	// NATSStreamStorageType is File or Memory. With Memory, events are lost when all servers restart.
+	// NATSStreamStorageType is File or Memory. With Memory, events are lost when all servers
+	// restart.
 	// +kubebuilder:default=File
 	// +optional
 	NATSStreamStorageType StorageType `json:"natsStreamStorageType,omitempty"`
@@ -208,7 +218,8 @@ type BackendConfig struct {
 	// +optional
 	NATSStreamMaxSize resource.Quantity `json:"natsStreamMaxSize,omitempty"`
 
-	// NATSMaxMsgsPerTopic is the number of events of one type of one source that are stored. More are refused.
+	// NATSMaxMsgsPerTopic is the number of events of one type of one source that are stored. More
+	// are refused.
 	// +kubebuilder:default=1000000
 	// +kubebuilder:validation:Minimum=1
 	// +optional
@@ -219,13 +230,15 @@ type BackendConfig struct {
 	// +optional
 	NATSStorage Storage `json:"natsStorage,omitempty"`
 
-	// NATSPriorityClassName is the PriorityClass of each NATS server; empty is the cluster's default.
+	// NATSPriorityClassName is the PriorityClass of each NATS server; empty is the cluster's
+	// default.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	NATSPriorityClassName string `json:"natsPriorityClassName,omitempty"`
 
-	// NATSSpread says how the pods are spread over nodes and zones: Preferred where that is possible, None not at all.
+	// NATSSpread says how the pods are spread over nodes and zones: Preferred where that is
+	// possible, None not at all.
 	// +kubebuilder:default=Preferred
 	// +optional
 	NATSSpread Spread `json:"natsSpread,omitempty"`
@@ -255,8 +268,9 @@ type BackendConfig struct {
 	// +optional
 	DeadLetterAfter metav1.Duration `json:"deadLetterAfter,omitempty"`
 
-	// EventMeshSecret is <namespace>/<name> of a Secret for SAP Event Mesh, which this operator does not support: the object is
-	// accepted, and the condition BackendAvailable says BackendNotSupported.
+	// EventMeshSecret is <namespace>/<name> of a Secret for SAP Event Mesh, which this operator
+	// does not support: the object is accepted, and the condition BackendAvailable says
+	// BackendNotSupported.
 	// +kubebuilder:validation:MaxLength=507
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$`
 	// +optional
@@ -289,8 +303,8 @@ type Storage struct {
 	// +optional
 	StorageClassName string `json:"storageClassName"`
 
-	// Retention says whether the volumes stay (Retain) or are deleted (Delete) when NATS is removed. They are deleted only when no
-	// event is left in them.
+	// Retention says whether the volumes stay (Retain) or are deleted (Delete) when NATS is
+	// removed. They are deleted only when no event is left in them.
 	// +kubebuilder:default=Retain
 	// +optional
 	Retention Retention `json:"retention,omitempty"`
@@ -315,19 +329,22 @@ type Publisher struct {
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 
-	// PriorityClassName is the PriorityClass of the publisher's pods; empty is the cluster's default.
+	// PriorityClassName is the PriorityClass of the publisher's pods; empty is the cluster's
+	// default.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// Spread says how the pods are spread over nodes and zones: Preferred where that is possible, None not at all.
+	// Spread says how the pods are spread over nodes and zones: Preferred where that is possible,
+	// None not at all.
 	// +kubebuilder:default=Preferred
 	// +optional
 	Spread Spread `json:"spread,omitempty"`
 }
 
-// Replicas are the bounds of the number of pods. If they are equal, there is no HorizontalPodAutoscaler.
+// Replicas are the bounds of the number of pods. If they are equal, there is no
+// HorizontalPodAutoscaler.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || self.min <= self.max",message="min must not be greater than max"
 type Replicas struct {
@@ -360,13 +377,15 @@ type Controller struct {
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 
-	// PriorityClassName is the PriorityClass of the controller's pods; empty is the cluster's default.
+	// PriorityClassName is the PriorityClass of the controller's pods; empty is the cluster's
+	// default.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// Spread says how the pods are spread over nodes and zones: Preferred where that is possible, None not at all.
+	// Spread says how the pods are spread over nodes and zones: Preferred where that is possible,
+	// None not at all.
 	// +kubebuilder:default=Preferred
 	// +optional
 	Spread Spread `json:"spread,omitempty"`
@@ -380,7 +399,8 @@ type Logging struct {
 	LogLevel string `json:"logLevel,omitempty"`
 }
 
-// EventingStatus is what the operator has observed. Nothing decides by it: each step is decided by the cluster.
+// EventingStatus is what the operator has observed. Nothing decides by it: each step is decided by
+// the cluster.
 type EventingStatus struct {
 	// State is Ready, Processing, Warning, Error or Deleting.
 	// +optional

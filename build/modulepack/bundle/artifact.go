@@ -33,7 +33,8 @@ const (
 	annotationVersion   = "software.ocm.componentversion"
 )
 
-// descriptorResource is what the layer with the descriptor is called here; its annotation does not name it.
+// descriptorResource is what the layer with the descriptor is called here; its annotation does not
+// name it.
 const descriptorResource = "component-descriptor"
 
 // localBlob is a resource that is in the artifact itself.
@@ -64,7 +65,8 @@ func (f Files) identity() (*descriptor, error) {
 	return d, nil
 }
 
-// Artifact is the component version as a registry stores it: the descriptor, the manifest, the default object and the ModuleTemplate.
+// Artifact is the component version as a registry stores it: the descriptor, the manifest, the
+// default object and the ModuleTemplate.
 func (f Files) Artifact() (v1.Image, error) {
 	d, err := f.identity()
 	if err != nil {
@@ -91,7 +93,8 @@ func moduleOf(component string) string { return component[strings.LastIndex(comp
 // Repository is where the artifacts of a component are, below a registry.
 func Repository(component string) string { return "component-descriptors/" + component }
 
-// Reference is where the artifact is in a registry: "<registry>/component-descriptors/<component>:<version>".
+// Reference is where the artifact is in a registry:
+// "<registry>/component-descriptors/<component>:<version>".
 func Reference(registry, component, version string) (name.Tag, error) {
 	return name.NewTag(strings.TrimSuffix(registry, "/")+"/"+Repository(component)+":"+version, name.StrictValidation)
 }
@@ -117,8 +120,9 @@ func (f Files) reference(registry string) (name.Tag, name.Digest, error) {
 // ErrPushed is part of the error for a version that was pushed with another content.
 var ErrPushed = errors.New("this version was pushed with another content")
 
-// Push pushes the artifact of a bundle to a registry, and returns its reference by digest. A version that was pushed with another
-// content is refused: raise the version. Pushing the same content twice changes nothing.
+// Push pushes the artifact of a bundle to a registry, and returns its reference by digest. A
+// version that was pushed with another content is refused: raise the version. Pushing the same
+// content twice changes nothing.
 func (f Files) Push(ctx context.Context, registry string, options ...remote.Option) (name.Digest, error) {
 	options = append(options, remote.WithContext(ctx))
 	tag, digest, err := f.reference(registry)
@@ -155,7 +159,8 @@ func (f Files) Record(digest string) Files {
 	return record
 }
 
-// Sign signs the artifact and the images of a bundle, which have to be in the registry, in cosign's format. It returns what was signed.
+// Sign signs the artifact and the images of a bundle, which have to be in the registry, in cosign's
+// format. It returns what was signed.
 func (f Files) Sign(ctx context.Context, registry string, sign func(context.Context, name.Digest) error) ([]name.Digest, error) {
 	all, err := f.published(registry)
 	if err != nil {
@@ -190,8 +195,8 @@ func (f Files) published(registry string) ([]name.Digest, error) {
 	return all, nil
 }
 
-// Pull reads the resources of a component version from a registry, by the names that the descriptor has: "raw-manifest" is the archive with
-// manifest.yaml. It checks each digest.
+// Pull reads the resources of a component version from a registry, by the names that the descriptor
+// has: "raw-manifest" is the archive with manifest.yaml. It checks each digest.
 func Pull(ctx context.Context, ref name.Reference, options ...remote.Option) (map[string][]byte, error) {
 	image, err := remote.Image(ref, append(options, remote.WithContext(ctx))...)
 	if err != nil {
@@ -204,7 +209,8 @@ func Pull(ctx context.Context, ref name.Reference, options ...remote.Option) (ma
 	return all, nil
 }
 
-// resources are the layers of an artifact, by the names that the descriptor has. The descriptor is "component-descriptor".
+// resources are the layers of an artifact, by the names that the descriptor has. The descriptor is
+// "component-descriptor".
 func resources(image v1.Image) (map[string][]byte, error) {
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -251,8 +257,9 @@ func absent(err error) bool {
 // imagePattern is an image by digest, as manifests name it: "<repository>/<program>@<digest>".
 var imagePattern = regexp.MustCompile(`[a-z0-9][a-z0-9.:/_-]*/[a-z0-9-]+@sha256:[0-9a-f]{64}`)
 
-// ArtifactImages are the references of the images that an artifact names, in its descriptor and in its manifest, sorted. The error says that the
-// artifact is not complete, or that a layer is not the one of the descriptor.
+// ArtifactImages are the references of the images that an artifact names, in its descriptor and in
+// its manifest, sorted. The error says that the artifact is not complete, or that a layer is not
+// the one of the descriptor.
 func ArtifactImages(image v1.Image) ([]string, error) {
 	all, err := resources(image)
 	if err != nil {

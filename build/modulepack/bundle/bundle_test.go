@@ -156,7 +156,8 @@ func TestRefusedToRender(t *testing.T) {
 	}
 }
 
-// TestBrokenBundles: each fault is named, with its file and where it is, and nothing else is said of it but what follows from it.
+// TestBrokenBundles: each fault is named, with its file and where it is, and nothing else is said
+// of it but what follows from it.
 func TestBrokenBundles(t *testing.T) {
 	s, all, good := rendered(t)
 	template := "moduletemplate-eventing-" + s.Version + ".yaml"

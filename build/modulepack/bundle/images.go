@@ -31,7 +31,8 @@ const ours = "github.com/kyma-project/eventmesh-migration"
 // mostProgram is how large a program may be, in bytes.
 const mostProgram = 256 << 20
 
-// platform is the one whose program and size are listed. The programs of other platforms are linked from the same modules.
+// platform is the one whose program and size are listed. The programs of other platforms are linked
+// from the same modules.
 var platform = v1.Platform{OS: "linux", Architecture: "amd64"}
 
 // RemoteImages reads the images of programs from "<repository>/<program>:<tag>".
@@ -60,8 +61,9 @@ func RemoteImages(ctx context.Context, repository, tag string, programs []string
 	return all, nil
 }
 
-// LayoutImages reads the images of programs from an OCI layout, as they would be in a repository. An entry of the layout's index names its
-// program by the annotation org.opencontainers.image.ref.name: "<program>:<tag>", as make release writes it.
+// LayoutImages reads the images of programs from an OCI layout, as they would be in a repository.
+// An entry of the layout's index names its program by the annotation
+// org.opencontainers.image.ref.name: "<program>:<tag>", as make release writes it.
 func LayoutImages(dir, repository, tag string, programs []string) ([]Image, error) {
 	root, err := layout.FromPath(dir)
 	if err != nil {

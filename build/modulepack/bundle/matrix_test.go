@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/build/modulepack/crd"
 )
 
-// promised are objects that users have: those of the users' document, and what users of Kyma's own operator write. Each is tried for both backends.
+// promised are objects that users have: those of the users' document, and what users of Kyma's own
+// operator write. Each is tried for both backends.
 var promised = map[string]string{
 	"the object of the users' document": "{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: default-kyma-eventing, namespace: kcp-system, labels: {operator.kyma-project.io/kyma-name: eventing-sample}}, spec: {backend: {type: BACKEND}}}",
 	"an Eventing with all fields that users of Kyma's operator set": "{apiVersion: operator.kyma-project.io/v1alpha1, kind: Eventing, metadata: {name: eventing, namespace: kyma-system}, spec: {annotations: {a: b}, labels: {c: d}, logging: {logLevel: Warn}, " +
@@ -22,8 +23,9 @@ var promised = map[string]string{
 	"a Subscription with its own settings": "{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: orders, namespace: shop}, spec: {sink: 'https://orders.shop.svc.cluster.local', source: commerce, typeMatching: standard, types: [order.created.v1, order.changed.v1], config: {maxInFlightMessages: '5'}}}",
 }
 
-// matrix returns what a channel cannot take: each channel's version is asked about each object for both backends, and each later version has to take
-// what an earlier one took. The schemas of a released version are those that were recorded; those of this one are in the bundle.
+// matrix returns what a channel cannot take: each channel's version is asked about each object for
+// both backends, and each later version has to take what an earlier one took. The schemas of a
+// released version are those that were recorded; those of this one are in the bundle.
 func matrix(t *testing.T, s *Source, files Files, all map[string]string) (wrong []string) {
 	t.Helper()
 	locks := func(version string) map[string]*crd.Lock {
@@ -100,7 +102,8 @@ func judge(t *testing.T, locks map[string]*crd.Lock, u *unstructured.Unstructure
 	return "the kind is not served"
 }
 
-// TestChannelMatrix: the version of each channel takes what users have, for both backends, and so do the module's own objects.
+// TestChannelMatrix: the version of each channel takes what users have, for both backends, and so
+// do the module's own objects.
 func TestChannelMatrix(t *testing.T) {
 	s, _, files := rendered(t)
 	all := map[string]string{}

@@ -21,7 +21,8 @@ import (
 
 // Image is one image of the module, as it was built.
 type Image struct {
-	// Name is that of the program, Repository the rest of the reference: "<Repository>/<Name>@<Digest>".
+	// Name is that of the program, Repository the rest of the reference:
+	// "<Repository>/<Name>@<Digest>".
 	Name, Repository, Digest string
 	// Size is what a node of linux/amd64 pulls, in bytes.
 	Size int64
@@ -34,7 +35,8 @@ type Image struct {
 
 func (i Image) reference() string { return i.Repository + "/" + i.Name + "@" + i.Digest }
 
-// Render makes the bundle of a source. Images has one image for each of the source's programs; all are in one repository.
+// Render makes the bundle of a source. Images has one image for each of the source's programs; all
+// are in one repository.
 func Render(s *Source, images []Image) (Files, error) {
 	programs, err := s.Programs()
 	if err != nil {
@@ -108,7 +110,8 @@ func tarOf(name string, content []byte) ([]byte, error) {
 	return artifact.Tar(map[string]artifact.File{name: {Content: content}})
 }
 
-// order is how a manifest is applied: what others need comes first. Kinds that are not here come last but for workloads.
+// order is how a manifest is applied: what others need comes first. Kinds that are not here come
+// last but for workloads.
 var order = []string{
 	"CustomResourceDefinition", "NetworkPolicy", "PodDisruptionBudget", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Service",
 }
@@ -215,7 +218,8 @@ func (s *Source) releaseMeta() *releaseMeta {
 	}
 }
 
-// ReleaseMeta is the file of a bundle that says which version each channel has, for a source whose channels have changed.
+// ReleaseMeta is the file of a bundle that says which version each channel has, for a source whose
+// channels have changed.
 func (s *Source) ReleaseMeta() (name string, content []byte) {
 	return releaseMetaFile, toYAML(s.releaseMeta())
 }
@@ -246,7 +250,8 @@ func (s *Source) descriptor(images []Image, files Files) *descriptor {
 	return d
 }
 
-// constructor describes the same component for OCM's own tools, which read the files instead of the artifact.
+// constructor describes the same component for OCM's own tools, which read the files instead of the
+// artifact.
 func (s *Source) constructor(d *descriptor) *constructor {
 	c := constructorComponent{Name: d.Component.Name, Version: d.Component.Version, Sources: d.Component.Sources}
 	c.Provider.Name = d.Component.Provider

@@ -1,8 +1,10 @@
-// Package bundle makes what a module is delivered as, checks it, and publishes it: the manifest of the operator, its default object, what
-// lifecycle-manager reads, the component descriptor, lists of images and modules, and what users can rely on of the kinds.
+// Package bundle makes what a module is delivered as, checks it, and publishes it: the manifest of
+// the operator, its default object, what lifecycle-manager reads, the component descriptor, lists
+// of images and modules, and what users can rely on of the kinds.
 //
-// A bundle is plain files. The same source and the same images give the same bytes. The formats are those of lifecycle-manager's ModuleTemplate
-// and ModuleReleaseMeta (v1beta2), of modulectl's configuration, and of the Open Component Model (v2). Nothing of those programs is linked.
+// A bundle is plain files. The same source and the same images give the same bytes. The formats are
+// those of lifecycle-manager's ModuleTemplate and ModuleReleaseMeta (v1beta2), of modulectl's
+// configuration, and of the Open Component Model (v2). Nothing of those programs is linked.
 package bundle
 
 import (
@@ -68,7 +70,8 @@ type Manager struct {
 	Namespace string `json:"namespace"`
 }
 
-// Config is module-config.yaml, as modulectl reads it. In the source it has no version, in a bundle it has.
+// Config is module-config.yaml, as modulectl reads it. In the source it has no version, in a bundle
+// it has.
 type Config struct {
 	Name                string  `json:"name"`
 	Version             string  `json:"version,omitempty"`
@@ -86,7 +89,8 @@ type Config struct {
 // Module is the short name: that behind the last slash.
 func (c *Config) Module() string { return path.Base(c.Name) }
 
-// Release is what is recorded of a version when it is pushed: what later versions are compared with.
+// Release is what is recorded of a version when it is pushed: what later versions are compared
+// with.
 type Release struct {
 	// Artifact is the digest of the pushed artifact.
 	Artifact string `json:"artifact"`
@@ -94,7 +98,8 @@ type Release struct {
 	Locks map[string]*crd.Lock `json:"-"`
 }
 
-// Source is what is written by people. Everything else in a bundle follows from it, from the chart and from the images.
+// Source is what is written by people. Everything else in a bundle follows from it, from the chart
+// and from the images.
 type Source struct {
 	Version  string
 	Channels []Channel
@@ -107,7 +112,8 @@ type Source struct {
 	root fs.FS
 }
 
-// ReadSource reads the directory module of a repository. It checks the syntax; Verify checks what a bundle of it says.
+// ReadSource reads the directory module of a repository. It checks the syntax; Verify checks what a
+// bundle of it says.
 func ReadSource(root fs.FS) (*Source, error) {
 	s := &Source{root: root, CRs: map[string][]byte{}}
 	raw, err := fs.ReadFile(root, sourceDir+"/VERSION")
@@ -206,8 +212,8 @@ func ParseChannels(raw []byte) ([]Channel, error) {
 	return all, nil
 }
 
-// Promote returns channels.yaml with the version of one channel in another one. It changes one line and nothing else. It fails if
-// one of the channels is not there, or if the version would go down.
+// Promote returns channels.yaml with the version of one channel in another one. It changes one line
+// and nothing else. It fails if one of the channels is not there, or if the version would go down.
 func Promote(channels []byte, from, to string) ([]byte, error) {
 	all, err := ParseChannels(channels)
 	if err != nil {
@@ -257,7 +263,8 @@ func lower(version, than string) (bool, error) {
 	return a.LessThan(b), nil
 }
 
-// Programs are the names of the images, in the order of the alphabet: those for which the chart of the operator takes a digest.
+// Programs are the names of the images, in the order of the alphabet: those for which the chart of
+// the operator takes a digest.
 func (s *Source) Programs() ([]string, error) {
 	raw, err := fs.ReadFile(s.root, chartDir+"/values.yaml")
 	if err != nil {

@@ -45,11 +45,13 @@ type Against struct {
 	Before []Channel
 	// Released are the versions that were pushed.
 	Released map[string]Release
-	// Programs are what the programs are linked from, by their names. Those that are missing are not compared.
+	// Programs are what the programs are linked from, by their names. Those that are missing are
+	// not compared.
 	Programs map[string]*debug.BuildInfo
 }
 
-// verifier collects what is wrong. What cannot be read is reported once, and skipped by the checks that need it.
+// verifier collects what is wrong. What cannot be read is reported once, and skipped by the checks
+// that need it.
 type verifier struct {
 	files    Files
 	against  Against
@@ -66,7 +68,8 @@ type verifier struct {
 	references  []reference
 }
 
-// Verify returns all that is wrong with a bundle, in the order of the files. It asks nobody but the files.
+// Verify returns all that is wrong with a bundle, in the order of the files. It asks nobody but the
+// files.
 func Verify(ctx context.Context, files Files, against Against) []Finding {
 	v := &verifier{files: files, against: against}
 	v.read()
@@ -91,7 +94,8 @@ func (v *verifier) report(file, path, value, do string, args ...any) {
 
 const again = "render the bundle again"
 
-// parse reads a file into a shape, nil if it cannot be read. Fields that the shape does not have are refused.
+// parse reads a file into a shape, nil if it cannot be read. Fields that the shape does not have
+// are refused.
 func parse[T any](v *verifier, file string) *T {
 	raw, ok := v.files[file]
 	if !ok {

@@ -147,7 +147,8 @@ func (v *verifier) checkManifest() {
 // reference is an image that a manifest names.
 type reference struct{ path, value string }
 
-// readReferences finds the images of containers, and those that arguments and variables name for the operator to install.
+// readReferences finds the images of containers, and those that arguments and variables name for
+// the operator to install.
 func (v *verifier) readReferences() []reference {
 	var all []reference
 	for _, u := range v.objects {
@@ -294,7 +295,8 @@ func (v *verifier) checkSBOMs() {
 	}
 }
 
-// modulesOf are the modules that a program is linked from, as "path version". Without a program there are none.
+// modulesOf are the modules that a program is linked from, as "path version". Without a program
+// there are none.
 func modulesOf(info *debug.BuildInfo) []string {
 	if info == nil {
 		return nil

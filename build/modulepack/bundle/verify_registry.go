@@ -11,8 +11,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/build/artifact"
 )
 
-// VerifyPushed returns what is wrong with a registry: the artifact of the bundle and its images have to be there, signed if verify is not nil,
-// and so has each version that a channel has. The error says that the bundle itself cannot be read.
+// VerifyPushed returns what is wrong with a registry: the artifact of the bundle and its images
+// have to be there, signed if verify is not nil, and so has each version that a channel has. The
+// error says that the bundle itself cannot be read.
 func VerifyPushed(ctx context.Context, files Files, against Against, registry string, verify func(context.Context, name.Digest) error, options ...remote.Option) ([]Finding, error) {
 	options = append(options, remote.WithContext(ctx))
 	v := &verifier{files: files, against: against}

@@ -12,8 +12,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Lock is what users can rely on of one version of a kind: which objects it accepts. It is stored with each release, and later versions are
-// compared with it.
+// Lock is what users can rely on of one version of a kind: which objects it accepts. It is stored
+// with each release, and later versions are compared with it.
 type Lock struct {
 	Group   string `json:"group"`
 	Kind    string `json:"kind"`
@@ -90,14 +90,16 @@ func children(s *apiextensionsv1.JSONSchemaProps) func(func(child) bool) {
 
 // Break is one thing that a released version accepted and the new one may refuse.
 type Break struct {
-	// Path is that of the field: ".spec.backend.type". Items of a list are "[]", values of a map "{}".
+	// Path is that of the field: ".spec.backend.type". Items of a list are "[]", values of a map
+	// "{}".
 	Path string
 	// What says what became of it.
 	What string
 }
 
-// Breaks compares a released lock with the one of the new version. Fields may be added, enums may grow, limits may widen. What is read
-// by users and not written, the status, may not lose fields either.
+// Breaks compares a released lock with the one of the new version. Fields may be added, enums may
+// grow, limits may widen. What is read by users and not written, the status, may not lose fields
+// either.
 func Breaks(released, now *Lock) []Break {
 	if now == nil {
 		return []Break{{"", fmt.Sprintf("version %s is served no longer", released.Version)}}

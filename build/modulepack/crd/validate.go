@@ -1,5 +1,5 @@
-// Package crd judges objects by a CustomResourceDefinition as an API server does, without one: schema, CEL rules, unknown fields. And it
-// compares what two versions of a definition accept.
+// Package crd judges objects by a CustomResourceDefinition as an API server does, without one:
+// schema, CEL rules, unknown fields. And it compares what two versions of a definition accept.
 package crd
 
 import (
@@ -23,7 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Parse reads a definition, version apiextensions.k8s.io/v1, from YAML or JSON. An unknown field is an error.
+// Parse reads a definition, version apiextensions.k8s.io/v1, from YAML or JSON. An unknown field is
+// an error.
 func Parse(raw []byte) (*apiextensionsv1.CustomResourceDefinition, error) {
 	d := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(raw, d); err != nil {
@@ -42,7 +43,8 @@ func version(d *apiextensionsv1.CustomResourceDefinition, name string) *apiexten
 	return nil
 }
 
-// Validator judges objects of one version of a kind. It can be used several times, one after the other.
+// Validator judges objects of one version of a kind. It can be used several times, one after the
+// other.
 type Validator struct {
 	gvk        schema.GroupVersionKind
 	namespaced bool
@@ -51,7 +53,8 @@ type Validator struct {
 	rules      *cel.Validator
 }
 
-// New compiles a version of a definition. The error says that the definition cannot be used, or does not serve that version.
+// New compiles a version of a definition. The error says that the definition cannot be used, or
+// does not serve that version.
 func New(d *apiextensionsv1.CustomResourceDefinition, served string) (*Validator, error) {
 	v := version(d, served)
 	if v == nil {
@@ -75,9 +78,10 @@ func New(d *apiextensionsv1.CustomResourceDefinition, served string) (*Validator
 	}, nil
 }
 
-// Validate returns what an API server that has the definition would refuse about a new object, each with its path and value: fields that the
-// schema does not know, values that it forbids, and CEL rules, after the defaults are filled in. The object is not changed. The error
-// says that it is of another kind or version.
+// Validate returns what an API server that has the definition would refuse about a new object, each
+// with its path and value: fields that the schema does not know, values that it forbids, and CEL
+// rules, after the defaults are filled in. The object is not changed. The error says that it is of
+// another kind or version.
 func (v *Validator) Validate(ctx context.Context, u *unstructured.Unstructured) (field.ErrorList, error) {
 	if u.GroupVersionKind() != v.gvk {
 		return nil, fmt.Errorf("cannot judge %s %s: this is the definition of %s", u.GetAPIVersion(), u.GetKind(), v.gvk)
@@ -108,7 +112,8 @@ func (v *Validator) Validate(ctx context.Context, u *unstructured.Unstructured) 
 	return append(all, failed...), nil
 }
 
-// copied is an object as an API server reads it. Numbers that YAML was read into are float64, which the rules do not take for integers.
+// copied is an object as an API server reads it. Numbers that YAML was read into are float64, which
+// the rules do not take for integers.
 func copied(object map[string]any) (map[string]any, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {
@@ -118,7 +123,8 @@ func copied(object map[string]any) (map[string]any, error) {
 	return out, utiljson.Unmarshal(raw, &out)
 }
 
-// Established says whether the definition can be applied at all: names that fit, one stored version, a schema for each version.
+// Established says whether the definition can be applied at all: names that fit, one stored
+// version, a schema for each version.
 func Established(d *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	var all field.ErrorList
 	if want := d.Spec.Names.Plural + "." + d.Spec.Group; d.Name != want {

@@ -1,13 +1,15 @@
 //go:build unix
 
-// Command nats-server is the NATS server of nats-io, with the same flags and files, and two things more: a volume has one process, and
-// a part of it stays free.
+// Command nats-server is the NATS server of nats-io, with the same flags and files, and two things
+// more: a volume has one process, and a part of it stays free.
 //
-// It is what the image nats-server runs. JetStream does not lock its directory. After kubectl delete pod --force, the new pod of a
-// StatefulSet starts while the process of the old one still runs on the same node. Then both write to one volume, and events that
-// publishers were told are accepted are lost: docs/decisions/1215-nats-servers-and-their-volumes.md.
+// It is what the image nats-server runs. JetStream does not lock its directory. After kubectl
+// delete pod --force, the new pod of a StatefulSet starts while the process of the old one still
+// runs on the same node. Then both write to one volume, and events that publishers were told are
+// accepted are lost: docs/decisions/1215-nats-servers-and-their-volumes.md.
 //
-// It is here, and not beside the other programs, because it has no flags, messages and documents of ours.
+// It is here, and not beside the other programs, because it has no flags, messages and documents of
+// ours.
 package main
 
 import (
@@ -30,7 +32,8 @@ func main() {
 		fmt.Println("The NATS server. Its flags: https://docs.nats.io/running-a-nats-service/introduction/flags")
 		os.Exit(0)
 	}
-	// A signal that is to be sent to another process (-sl) is sent here, before the lock: that process has it.
+	// A signal that is to be sent to another process (-sl) is sent here, before the lock: that
+	// process has it.
 	options, err := server.ConfigureOptions(flags, os.Args[1:], server.PrintServerAndExit, flags.Usage, server.PrintTLSHelpAndDie)
 	if err != nil {
 		server.PrintAndDie(fmt.Sprintf("%s: %s", name, err))
@@ -67,8 +70,9 @@ func main() {
 	s.WaitForShutdown()
 }
 
-// lock waits until no other process has the directory. The kernel releases the lock when the process ends, also by SIGKILL. A file system
-// that knows no locks is used without one, after a warning: a server that does not start takes no events at all.
+// lock waits until no other process has the directory. The kernel releases the lock when the
+// process ends, also by SIGKILL. A file system that knows no locks is used without one, after a
+// warning: a server that does not start takes no events at all.
 func lock(directory string) (*os.File, error) {
 	if err := os.MkdirAll(directory, 0o750); err != nil {
 		return nil, err

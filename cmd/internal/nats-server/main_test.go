@@ -32,8 +32,8 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// TestTheVolumeHasOneProcess starts a second server on the directory of a first one. It waits, also while the first one gets a signal
-// through the program, and starts when the first one is killed.
+// TestTheVolumeHasOneProcess starts a second server on the directory of a first one. It waits, also
+// while the first one gets a signal through the program, and starts when the first one is killed.
 func TestTheVolumeHasOneProcess(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), name)
@@ -65,7 +65,8 @@ func TestTheVolumeHasOneProcess(t *testing.T) {
 	_, secondSays := start()
 	says(secondSays, "This one waits until that process has ended")
 
-	// The hook of a pod that ends asks its server to reopen logs here, to hand over there: it does not wait for the lock.
+	// The hook of a pod that ends asks its server to reopen logs here, to hand over there: it does
+	// not wait for the lock.
 	if out, err := exec.Command(binary, "-sl=reopen="+pid).CombinedOutput(); err != nil {
 		t.Errorf("a signal cannot be sent: %v\n%s", err, out)
 	}

@@ -14,31 +14,38 @@ import (
 )
 
 const (
-	// watchEvery is how often the server looks at its volume: less often than the reserve of a small one could be written.
+	// watchEvery is how often the server looks at its volume: less often than the reserve of a
+	// small one could be written.
 	watchEvery = 50 * time.Millisecond
 	// mostReserve is the largest part of a volume that is kept free.
 	mostReserve = 256 << 20
-	// writeEvery is how often a file is created: a file system that has become read-only, or has no inodes left, says so only then.
+	// writeEvery is how often a file is created: a file system that has become read-only, or has no
+	// inodes left, says so only then.
 	writeEvery = 500 * time.Millisecond
-	// disabledFor is for how long JetStream may be disabled on a good volume: a server that ends disables it, too.
+	// disabledFor is for how long JetStream may be disabled on a good volume: a server that ends
+	// disables it, too.
 	disabledFor = 2 * time.Second
 	// endWithin is how long a server may need to end that cannot write.
 	endWithin = 10 * time.Second
-	// notWritable is what is said in the place of how full the volume is: internal/eventing/stream/room.go.
+	// notWritable is what is said in the place of how full the volume is:
+	// internal/eventing/stream/room.go.
 	notWritable = 101
 )
 
-// volume keeps a part of the volume free. JetStream counts the bytes of events, and not those of its files: it can hold nearly twice as much
-// on the disk. When the disk is full it can delete nothing any more, and does not recover. So events are refused while there is
-// still room to delete: docs/decisions/1362-the-space-of-nats.md.
+// volume keeps a part of the volume free. JetStream counts the bytes of events, and not those of
+// its files: it can hold nearly twice as much on the disk. When the disk is full it can delete
+// nothing any more, and does not recover. So events are refused while there is still room to
+// delete: docs/decisions/1362-the-space-of-nats.md.
 type volume struct {
 	dir string
-	// size is what the volume was asked to have; 0 if that is unknown. A volume that is a directory of a larger disk has the room of that.
+	// size is what the volume was asked to have; 0 if that is unknown. A volume that is a directory
+	// of a larger disk has the room of that.
 	size   uint64
 	stat   func(dir string, to *syscall.Statfs_t) error
 	write  func(dir string) error
 	closed bool
-	// failed is why the last file could not be created, and recovered that one can be created again.
+	// failed is why the last file could not be created, and recovered that one can be created
+	// again.
 	failed    error
 	recovered bool
 	// disabled is since when JetStream is.
@@ -62,9 +69,10 @@ func (v *volume) try() {
 	v.failed = err
 }
 
-// ends says why the process has to end, so that it is started again; "" if it goes on. A stream whose write has failed once takes no events for
-// as long as the process runs, and JetStream that the server has disabled stays so. Of several servers, one that
-// cannot write ends at once, so that another one leads: it starts again when it can write.
+// ends says why the process has to end, so that it is started again; "" if it goes on. A stream
+// whose write has failed once takes no events for as long as the process runs, and JetStream that
+// the server has disabled stays so. Of several servers, one that cannot write ends at once, so that
+// another one leads: it starts again when it can write.
 func (v *volume) ends(now time.Time, enabled, several bool) string {
 	if enabled || v.failed != nil || v.closed {
 		v.disabled = time.Time{}
@@ -92,8 +100,9 @@ func (v *volume) free() (free, all uint64, err error) {
 	return s.Bavail * size, (s.Blocks - s.Bfree + s.Bavail) * size, nil
 }
 
-// look decides whether events are taken. The limits say so to the accounts, and to clients that ask for them: 0 bytes of storage are refused
-// at once. JetStream has no limit that says how full a disk is; that of a stream in memory means nothing to ours, and carries it, in percent.
+// look decides whether events are taken. The limits say so to the accounts, and to clients that ask
+// for them: 0 bytes of storage are refused at once. JetStream has no limit that says how full a
+// disk is; that of a stream in memory means nothing to ours, and carries it, in percent.
 func (v *volume) look() (limits server.JetStreamAccountLimits, err error) {
 	limits = server.JetStreamAccountLimits{MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}
 	free, all, err := v.free()
@@ -117,8 +126,9 @@ func (v *volume) look() (limits server.JetStreamAccountLimits, err error) {
 	return limits, nil
 }
 
-// watch looks after the volume as long as the process runs. A reload of the configuration sets the limits of accounts, so they are set each time.
-// several: there are other servers. It returns why the process has to end.
+// watch looks after the volume as long as the process runs. A reload of the configuration sets the
+// limits of accounts, so they are set each time. several: there are other servers. It returns why
+// the process has to end.
 func (v *volume) watch(s *server.Server, accounts []*server.Account, several bool) string {
 	if len(accounts) == 0 {
 		accounts = []*server.Account{s.GlobalAccount()}

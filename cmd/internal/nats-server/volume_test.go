@@ -15,7 +15,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// TestTheReserve: events are refused when only the reserve is left, and taken again when there is more than that.
+// TestTheReserve: events are refused when only the reserve is left, and taken again when there is
+// more than that.
 func TestTheReserve(t *testing.T) {
 	t.Parallel()
 	const block, blocks = 4096, 25600 // 100 MiB
@@ -52,8 +53,9 @@ func TestTheReserve(t *testing.T) {
 	}
 }
 
-// TestAVolumeThatFails: events are refused while no file can be created, and the server starts again when one can. One of several ends at once,
-// unless the others have no room, either. Before, nothing tried to write.
+// TestAVolumeThatFails: events are refused while no file can be created, and the server starts
+// again when one can. One of several ends at once, unless the others have no room, either. Before,
+// nothing tried to write.
 func TestAVolumeThatFails(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -96,8 +98,9 @@ func TestAVolumeThatFails(t *testing.T) {
 	}
 }
 
-// TestJetStreamThatWasDisabled: the server disables JetStream after some errors, and never enables it again. It is not ready then, nothing kills it
-// for that, and it ends by itself, if its volume can be written, to be started again.
+// TestJetStreamThatWasDisabled: the server disables JetStream after some errors, and never enables
+// it again. It is not ready then, nothing kills it for that, and it ends by itself, if its volume
+// can be written, to be started again.
 func TestJetStreamThatWasDisabled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

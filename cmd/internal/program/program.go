@@ -1,4 +1,5 @@
-// Package program is the frame of commands that run until a signal ends them: exit codes, signals, logs, and the way to the cluster.
+// Package program is the frame of commands that run until a signal ends them: exit codes, signals,
+// logs, and the way to the cluster.
 package program
 
 import (
@@ -44,8 +45,8 @@ func Refused(name string, err error, stderr io.Writer) int {
 	return Usage
 }
 
-// NewLoggers write JSON lines. Of lines that are alike, the first logger writes a hundred a second and then each hundredth: something that is
-// down must not fill a disk. The second writes all.
+// NewLoggers write JSON lines. Of lines that are alike, the first logger writes a hundred a second
+// and then each hundredth: something that is down must not fill a disk. The second writes all.
 func NewLoggers(w io.Writer, level zapcore.Level) (log, all *zap.Logger) {
 	c := zap.NewProductionEncoderConfig()
 	c.TimeKey, c.MessageKey = "time", "message"
@@ -55,7 +56,8 @@ func NewLoggers(w io.Writer, level zapcore.Level) (log, all *zap.Logger) {
 	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, 100, 100)), zap.New(core)
 }
 
-// Cluster is that of a kubeconfig, else that of the pod. The API server sees agent in its audit log.
+// Cluster is that of a kubeconfig, else that of the pod. The API server sees agent in its audit
+// log.
 func Cluster(rules *clientcmd.ClientConfigLoadingRules, agent string) (*rest.Config, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {

@@ -36,7 +36,8 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// FuzzSubject: the encoding can be reversed, so two events never share a subject; and NATS accepts each subject.
+// FuzzSubject: the encoding can be reversed, so two events never share a subject; and NATS accepts
+// each subject.
 func FuzzSubject(f *testing.F) {
 	for _, s := range []string{"", "a", "a.b", ".", "..", "=", "=2E", "*", ">", " ", "é", "\x00", strings.Repeat("x", 512)} {
 		f.Add(s, "order.created.v1")

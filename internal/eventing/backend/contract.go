@@ -14,7 +14,8 @@ import (
 // Set is a set of backends, in canonical spelling.
 type Set []operatorv1alpha1.BackendType
 
-// String is the set sorted, with commas: "EventMesh,NATS". That is how it is in ConfigMaps and in the status of Subscriptions.
+// String is the set sorted, with commas: "EventMesh,NATS". That is how it is in ConfigMaps and in
+// the status of Subscriptions.
 func (s Set) String() string {
 	names := make([]string, 0, len(s))
 	for _, b := range s {
@@ -29,7 +30,8 @@ func (s Set) Has(b operatorv1alpha1.BackendType) bool {
 	return slices.ContainsFunc(s, func(in operatorv1alpha1.BackendType) bool { return in.Canonical() == b.Canonical() })
 }
 
-// ParseSet reads what String writes. A name that is no backend is an error: a reader would serve less than is asked for.
+// ParseSet reads what String writes. A name that is no backend is an error: a reader would serve
+// less than is asked for.
 func ParseSet(text string) (Set, error) {
 	if text == "" {
 		return nil, nil
@@ -45,14 +47,16 @@ func ParseSet(text string) (Set, error) {
 	return s, nil
 }
 
-// Backends is the ConfigMap <prefix>-backends. The operator writes it; the controller and the publisher follow it.
+// Backends is the ConfigMap <prefix>-backends. The operator writes it; the controller and the
+// publisher follow it.
 type Backends struct {
-	// Epoch is new at each change of Serving, and with each new stream or Broker. A report about this ConfigMap repeats it, so
-	// that a report of an earlier state is not taken for one of this.
+	// Epoch is new at each change of Serving, and with each new stream or Broker. A report about
+	// this ConfigMap repeats it, so that a report of an earlier state is not taken for one of this.
 	Epoch string
 	// Serving are the backends from which the controller delivers.
 	Serving Set
-	// Accept are the backends to which the publisher may send. A pod whose backend is not among them refuses events.
+	// Accept are the backends to which the publisher may send. A pod whose backend is not among
+	// them refuses events.
 	Accept Set
 	// NATS and Mesh say where the backends are; nil if there is none.
 	NATS *NATSAddress
@@ -127,8 +131,8 @@ func ParseBackends(data map[string]string) (Backends, error) {
 	return b, nil
 }
 
-// ControllerState is the ConfigMap <prefix>-controller-state. The leader of the controller writes it after it has read Backends
-// from the API server, and not from a cache.
+// ControllerState is the ConfigMap <prefix>-controller-state. The leader of the controller writes
+// it after it has read Backends from the API server, and not from a cache.
 type ControllerState struct {
 	// Epoch and ObservedServing are those of the Backends that the controller follows now.
 	Epoch           string
@@ -156,8 +160,8 @@ func ParseControllerState(data map[string]string) (ControllerState, error) {
 	return s, nil
 }
 
-// Follows tells whether the controller follows these backends: the same set and the same epoch. The set alone is not enough: it may have
-// been another one in between.
+// Follows tells whether the controller follows these backends: the same set and the same epoch. The
+// set alone is not enough: it may have been another one in between.
 func (s ControllerState) Follows(b Backends) bool {
 	return b.Epoch != "" && s.Epoch == b.Epoch && s.ObservedServing.String() == b.Serving.String()
 }

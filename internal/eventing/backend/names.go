@@ -18,29 +18,34 @@ const (
 	// Operator is what the operator calls itself in labels, Events and as owner of fields.
 	Operator = "eventing-manager"
 
-	// PlaneLabel says that an object is ours, with the label InstanceLabel: Kyma's own operator uses the same names and the same other labels.
+	// PlaneLabel says that an object is ours, with the label InstanceLabel: Kyma's own operator
+	// uses the same names and the same other labels.
 	PlaneLabel = "eventing.kyma-project.io/plane"
 	// InstanceLabel has the prefix: several operators may share a namespace.
 	InstanceLabel = "eventing.kyma-project.io/instance"
-	// PodInstanceLabel has the prefix, too. Selectors of pods have it, which cannot change, so it is on pods. Nothing else has it any more: a tool for
-	// deployments takes what has this label and no owner as its own, and deletes it (docs/decisions/1004-how-the-eventing-operator-acts.md).
+	// PodInstanceLabel has the prefix, too. Selectors of pods have it, which cannot change, so it
+	// is on pods. Nothing else has it any more: a tool for deployments takes what has this label
+	// and no owner as its own, and deletes it
+	// (docs/decisions/1004-how-the-eventing-operator-acts.md).
 	PodInstanceLabel = "app.kubernetes.io/instance"
 	// BackendLabel is on the pods of the publisher: the backend that they send to.
 	BackendLabel = "eventing.kyma-project.io/backend"
 
-	// ValuesAnnotation has the values with which an object was rendered, so that a backend that is left is not rendered from a
-	// spec that says something else by now.
+	// ValuesAnnotation has the values with which an object was rendered, so that a backend that is
+	// left is not rendered from a spec that says something else by now.
 	ValuesAnnotation = "eventing.kyma-project.io/values"
 	// EpochAnnotation has the epoch in which an object was last wanted.
 	EpochAnnotation = "eventing.kyma-project.io/epoch"
-	// TriggerParameter is in the query of what the mesh posts to the controller: the name of the Trigger, a dot, and what tells this Trigger from
-	// an earlier one of its name.
+	// TriggerParameter is in the query of what the mesh posts to the controller: the name of the
+	// Trigger, a dot, and what tells this Trigger from an earlier one of its name.
 	TriggerParameter = "trigger"
-	// ProbeAttribute is in a probe of the mesh, which goes to no sink, and TimeAttribute has the time of an event as the client wrote it, which
-	// Knative changes to UTC. Names that begin so are Knative's, and the publisher takes none of them from clients.
+	// ProbeAttribute is in a probe of the mesh, which goes to no sink, and TimeAttribute has the
+	// time of an event as the client wrote it, which Knative changes to UTC. Names that begin so
+	// are Knative's, and the publisher takes none of them from clients.
 	ProbeAttribute = "knativekymaprobe"
 	TimeAttribute  = "knativekymatime"
-	// ServersAnnotation is on the volume claims of NATS: the number of servers that they were created for.
+	// ServersAnnotation is on the volume claims of NATS: the number of servers that they were
+	// created for.
 	ServersAnnotation = "eventing.kyma-project.io/servers"
 )
 
@@ -77,7 +82,8 @@ func (n Names) NATS() string { return string(n) + "-nats" }
 // NATSHeadless is the Service that gives each NATS server a name.
 func (n Names) NATSHeadless() string { return string(n) + "-nats-headless" }
 
-// NATSConfig is the ConfigMap with the configuration of the servers, and the evidence that the stream was drained.
+// NATSConfig is the ConfigMap with the configuration of the servers, and the evidence that the
+// stream was drained.
 func (n Names) NATSConfig() string { return string(n) + "-nats-config" }
 
 // NATSUsers is the Secret with the seeds of the users.
@@ -124,8 +130,8 @@ func (n Names) ManagerLease() string { return string(n) + "-manager.kyma-project
 // ControllerLease is the Lease of the controller.
 func (n Names) ControllerLease() string { return string(n) + "-controller.kyma-project.io" }
 
-// Ours tells by its labels whether an object belongs to the operator with this prefix. One that an earlier version has created has the prefix in
-// PodInstanceLabel, as pods have.
+// Ours tells by its labels whether an object belongs to the operator with this prefix. One that an
+// earlier version has created has the prefix in PodInstanceLabel, as pods have.
 func (n Names) Ours(labels map[string]string) bool {
 	instance, ok := labels[InstanceLabel]
 	if !ok {
@@ -134,10 +140,12 @@ func (n Names) Ours(labels map[string]string) bool {
 	return slices.Contains(planes, Plane(labels[PlaneLabel])) && instance == string(n)
 }
 
-// Former tells whether an object has the label by which an earlier version found it, and tools for deployments find what they may delete.
+// Former tells whether an object has the label by which an earlier version found it, and tools for
+// deployments find what they may delete.
 func (n Names) Former(labels map[string]string) bool { return labels[PodInstanceLabel] == string(n) }
 
-// Extra are labels of an administrator without those that a tool for deployments claims: what has them, it may delete.
+// Extra are labels of an administrator without those that a tool for deployments claims: what has
+// them, it may delete.
 func Extra(labels map[string]operatorv1alpha1.LabelValue) map[string]string {
 	all := map[string]string{}
 	for key, value := range labels {
@@ -165,8 +173,9 @@ func (n Names) Labels(plane Plane, component, version string, extra map[string]o
 	return all
 }
 
-// TriggerName is the name of the Trigger of one type of a Subscription. All that its filter says is in the name, so that a filter
-// is never updated: one that is served from a stale cache would answer success and drop the event.
+// TriggerName is the name of the Trigger of one type of a Subscription. All that its filter says is
+// in the name, so that a filter is never updated: one that is served from a stale cache would
+// answer success and drop the event.
 func TriggerName(subscriptionUID, source string, exact bool, eventType string) string {
 	matching := "standard"
 	if exact {

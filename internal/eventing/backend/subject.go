@@ -13,17 +13,20 @@ const (
 	Stream = "sap"
 	// OpenSubjects are those of the stream while it takes events.
 	OpenSubjects = subjectPrefix + ">"
-	// ClosedSubjects are those of the stream while it takes none: nobody publishes to them. NATS refuses a publish to any other
-	// subject, however many publishers have not yet heard of it. Consumers keep their filters and go on.
+	// ClosedSubjects are those of the stream while it takes none: nobody publishes to them. NATS
+	// refuses a publish to any other subject, however many publishers have not yet heard of it.
+	// Consumers keep their filters and go on.
 	ClosedSubjects = "kyma-closed.>"
 
 	subjectPrefix = "kyma."
-	// MaxSource is the longest source, in bytes: a subject has to fit into one line of the protocol.
+	// MaxSource is the longest source, in bytes: a subject has to fit into one line of the
+	// protocol.
 	MaxSource = 512
 )
 
-// Subject is where an event of a source and a type is published: kyma.<source>.<type>. The source is one token, each part of the
-// type between dots is another one. Two different events never have the same subject.
+// Subject is where an event of a source and a type is published: kyma.<source>.<type>. The source
+// is one token, each part of the type between dots is another one. Two different events never have
+// the same subject.
 func Subject(source, eventType string) string {
 	return subjectPrefix + token(source) + "." + tokens(eventType)
 }
@@ -36,7 +39,8 @@ func Filter(source, eventType string) string {
 	return Subject(source, eventType)
 }
 
-// ParseSubject returns the source and the type of a subject. An error means that Subject has not made it.
+// ParseSubject returns the source and the type of a subject. An error means that Subject has not
+// made it.
 func ParseSubject(subject string) (source, eventType string, err error) {
 	rest, ok := strings.CutPrefix(subject, subjectPrefix)
 	if !ok {
@@ -54,8 +58,9 @@ func ParseSubject(subject string) (source, eventType string, err error) {
 	return parts[0], strings.Join(parts[1:], "."), nil
 }
 
-// MessageID is the id by which NATS finds that an event was published before. Two sources may use the same id, and a source may use an id
-// again, for an event of another type or with other data: that is another event. No source, id or type has a zero byte.
+// MessageID is the id by which NATS finds that an event was published before. Two sources may use
+// the same id, and a source may use an id again, for an event of another type or with other data:
+// that is another event. No source, id or type has a zero byte.
 func MessageID(source, id, eventType string, data []byte) string {
 	sum := sha256.New()
 	_, _ = sum.Write([]byte(source + "\x00" + id + "\x00" + eventType + "\x00"))

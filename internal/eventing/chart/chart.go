@@ -1,5 +1,6 @@
-// Package chart renders a Helm chart without Helm, with the functions of Helm that give the same result each time. A test compares
-// each result with that of the real Helm. Helm's own engine makes the operator larger than its limit
+// Package chart renders a Helm chart without Helm, with the functions of Helm that give the same
+// result each time. A test compares each result with that of the real Helm. Helm's own engine makes
+// the operator larger than its limit
 // (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 package chart
 
@@ -30,7 +31,8 @@ type Chart struct {
 	files     []string // the paths of the templates, sorted
 	templates templates
 	charts    []*Chart
-	// executor has the templates of all charts below, also of those that are not enabled. It is made once.
+	// executor has the templates of all charts below, also of those that are not enabled. It is
+	// made once.
 	executor func() (execute, error)
 }
 
@@ -39,7 +41,8 @@ type Release struct {
 	Name, Namespace string
 }
 
-// Load reads a chart from a directory, and parses its templates. A function that is unknown here is an error, also when Helm knows it.
+// Load reads a chart from a directory, and parses its templates. A function that is unknown here is
+// an error, also when Helm knows it.
 func Load(files fs.FS, dir string) (*Chart, error) {
 	c := &Chart{templates: templates{}}
 	if err := readYAML(files, path.Join(dir, "Chart.yaml"), &c.metadata); err != nil {
@@ -124,9 +127,11 @@ func (c *Chart) conditionOf(dependency string) string {
 	return ""
 }
 
-// Render renders the chart with values over its own. Objects come in the order of the names of their files, those of subcharts
-// after those of their parent. An unknown key of values is an error: it would be a setting without effect. So is a key that a template
-// reads and nothing has. Values are map[string]any, []any, string, bool, int, int32, int64, float64 and nil; they are not changed.
+// Render renders the chart with values over its own. Objects come in the order of the names of
+// their files, those of subcharts after those of their parent. An unknown key of values is an
+// error: it would be a setting without effect. So is a key that a template reads and nothing has.
+// Values are map[string]any, []any, string, bool, int, int32, int64, float64 and nil; they are not
+// changed.
 func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.Unstructured, error) {
 	if err := c.unknown("", values); err != nil {
 		return nil, err
@@ -154,7 +159,8 @@ func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.
 	return objects, nil
 }
 
-// unknown finds keys that neither the chart nor a subchart has a value for. What is below an empty map is anybody's.
+// unknown finds keys that neither the chart nor a subchart has a value for. What is below an empty
+// map is anybody's.
 func (c *Chart) unknown(at string, values map[string]any) error {
 	known := maps.Clone(c.values)
 	for _, sub := range c.charts {

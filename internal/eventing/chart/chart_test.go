@@ -77,7 +77,8 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// TestTemplatesChangeNothing: what a template sets is gone with the next Render, for the chart as for the values of the caller.
+// TestTemplatesChangeNothing: what a template sets is gone with the next Render, for the chart as
+// for the values of the caller.
 func TestTemplatesChangeNothing(t *testing.T) {
 	c, err := chart.Load(files(map[string]string{"templates/a.yaml": `{{ $_ := set .Values.labels "n" (len .Values.labels | toString) }}`}), ".")
 	if err != nil {

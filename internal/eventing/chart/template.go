@@ -19,8 +19,9 @@ const deepest = 1000
 
 // templates are all that can be included, by name.
 //
-// What executes them is text/template without calls of methods: with those, whose names are known at run time only, the linker keeps
-// each exported method of each type of Kubernetes (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
+// What executes them is text/template without calls of methods: with those, whose names are known
+// at run time only, the linker keeps each exported method of each type of Kubernetes
+// (docs/decisions/1421-charts-without-helm-and-program-sizes.md).
 type templates map[string]*parse.Tree
 
 // add parses a file, and what it defines.
@@ -32,7 +33,8 @@ func (t templates) add(name, content string) error {
 	return t.join(parsed)
 }
 
-// join adds the templates of another chart. A name has one template: which of two is meant would depend on an order.
+// join adds the templates of another chart. A name has one template: which of two is meant would
+// depend on an order.
 func (t templates) join(more templates) error {
 	for _, name := range slices.Sorted(maps.Keys(more)) {
 		if was := t[name]; was != nil {
@@ -75,7 +77,8 @@ func (t templates) executor() (execute, error) {
 	return execute, nil
 }
 
-// functions are those of sprig that give the same result each time, and those that Helm has in addition and our charts need.
+// functions are those of sprig that give the same result each time, and those that Helm has in
+// addition and our charts need.
 var functions = func() map[string]any {
 	all := map[string]any(sprig.HermeticTxtFuncMap())
 	maps.Copy(all, map[string]any{
@@ -99,13 +102,15 @@ var functions = func() map[string]any {
 	return all
 }()
 
-// builtins are the functions of text/template, for the parser, which wants only to know that they exist.
+// builtins are the functions of text/template, for the parser, which wants only to know that they
+// exist.
 var builtins = map[string]any{
 	"and": true, "or": true, "not": true, "len": true, "index": true, "slice": true, "print": true, "printf": true, "println": true,
 	"eq": true, "ne": true, "lt": true, "le": true, "gt": true, "ge": true, "call": true, "html": true, "js": true, "urlquery": true,
 }
 
-// plain returns a copy of a value for templates: they can change it, and do not change the chart or the values of the caller.
+// plain returns a copy of a value for templates: they can change it, and do not change the chart or
+// the values of the caller.
 func plain(at string, value any) (any, error) {
 	switch value := value.(type) {
 	case nil, string, bool, int, int64, float64:

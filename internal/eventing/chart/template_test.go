@@ -42,7 +42,8 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// TestEvaluateRefuses: what would become a manifest that nobody means is an error. Helm writes the first four.
+// TestEvaluateRefuses: what would become a manifest that nobody means is an error. Helm writes the
+// first four.
 func TestEvaluateRefuses(t *testing.T) {
 	for _, tc := range []struct{ reason, content, want string }{
 		{"a key that nothing has", "{{ .missing }}", "missing"},

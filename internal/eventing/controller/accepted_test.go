@@ -13,9 +13,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
-// TestWhatIsAcceptedIsPlanned: what the API server accepts, the controller takes, and what it refuses, it refuses with the field. The values are put
-// together at random. On f3299ef the API server accepted, and the controller refused, for example port 99999, an escape that is none, and a source of
-// 512 characters that are more than 512 bytes.
+// TestWhatIsAcceptedIsPlanned: what the API server accepts, the controller takes, and what it
+// refuses, it refuses with the field. The values are put together at random. On f3299ef the API
+// server accepted, and the controller refused, for example port 99999, an escape that is none, and
+// a source of 512 characters that are more than 512 bytes.
 func TestWhatIsAcceptedIsPlanned(t *testing.T) {
 	raw, err := os.ReadFile("../../../charts/eventing-manager/crds/eventing.kyma-project.io_subscriptions.yaml")
 	if err != nil {

@@ -27,17 +27,20 @@ import (
 const (
 	// sweepEvery is how often leftovers are looked for. Nothing tells of them.
 	sweepEvery = 10 * time.Minute
-	// askAgain is when a stream that is not there is asked for again. NATS tells nobody that one was created.
+	// askAgain is when a stream that is not there is asked for again. NATS tells nobody that one
+	// was created.
 	askAgain = 2 * time.Second
 	pageSize = 500
 )
 
 // state is what Subscriptions are judged against.
 type state struct {
-	// asked is false before the ConfigMap was read for the first time; known is false if it is not there.
+	// asked is false before the ConfigMap was read for the first time; known is false if it is not
+	// there.
 	asked, known bool
 	backends     backend.Backends
-	// created is when the stream was created; zero if there is none. connects says which connection to NATS said so.
+	// created is when the stream was created; zero if there is none. connects says which connection
+	// to NATS said so.
 	created  time.Time
 	connects int
 	// broker is that of the mesh; without UID there is none.
@@ -48,12 +51,14 @@ func (c *Controller) backendsKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.Names.Backends()}
 }
 
-// reconcileBackends reads which backends serve, from the API server and not from a cache, takes that over, and says so.
+// reconcileBackends reads which backends serve, from the API server and not from a cache, takes
+// that over, and says so.
 func (c *Controller) reconcileBackends(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var config corev1.ConfigMap
 	switch err := c.live.Get(ctx, c.backendsKey(), &config); {
 	case apierrors.IsNotFound(err):
-		// Nobody deletes it while events are taken: the operator creates it again, and what was served is served meanwhile.
+		// Nobody deletes it while events are taken: the operator creates it again, and what was
+		// served is served meanwhile.
 		if c.take(state{asked: true}, true) {
 			return reconcile.Result{}, c.enqueueAll(ctx)
 		}
@@ -119,7 +124,8 @@ func (c *Controller) findStream(ctx context.Context, s *state) (err error) {
 	return err
 }
 
-// take makes a state the present one, and tells whether that is a change. first takes it only if there is none.
+// take makes a state the present one, and tells whether that is a change. first takes it only if
+// there is none.
 func (c *Controller) take(s state, first bool) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +155,8 @@ func (c *Controller) report(ctx context.Context, of backend.Backends) error {
 			return nil
 		}
 		config.Data = want.Data()
-		// With the version that was read: a former leader that wakes up does not overwrite what the present one says.
+		// With the version that was read: a former leader that wakes up does not overwrite what the
+		// present one says.
 		err = c.client.Update(ctx, &config)
 	}
 	if err != nil {
@@ -170,8 +177,8 @@ func (c *Controller) enqueueAll(ctx context.Context) error {
 	return nil
 }
 
-// sweep compares consumers and Triggers with Subscriptions, after each connection to NATS and from time to time. It only finds; the key's turn
-// acts, after it has read again.
+// sweep compares consumers and Triggers with Subscriptions, after each connection to NATS and from
+// time to time. It only finds; the key's turn acts, after it has read again.
 func (c *Controller) sweep(ctx context.Context, s state) error {
 	c.mu.Lock()
 	due, first := time.Since(c.swept) >= sweepEvery, c.swept.IsZero()
@@ -179,7 +186,8 @@ func (c *Controller) sweep(ctx context.Context, s state) error {
 	if !due {
 		return nil
 	}
-	// Consumers and Triggers first: each had its Subscription before, so one without Subscription in the later list has lost it.
+	// Consumers and Triggers first: each had its Subscription before, so one without Subscription
+	// in the later list has lost it.
 	consumers, err := consumersOf(ctx, c.link, s)
 	if err != nil {
 		return err

@@ -41,17 +41,20 @@ import (
 )
 
 const (
-	// reconcilers is how many Subscriptions are worked on at the same time. Most of the time, each waits for the API server.
+	// reconcilers is how many Subscriptions are worked on at the same time. Most of the time, each
+	// waits for the API server.
 	reconcilers = 8
 	firstRetry  = 200 * time.Millisecond
 	lastRetry   = 30 * time.Second
-	// shutdown is how long the process waits for sinks when it ends: the time that a sink has, and that of telling NATS.
+	// shutdown is how long the process waits for sinks when it ends: the time that a sink has, and
+	// that of telling NATS.
 	shutdown = 40 * time.Second
 	// The bound of requests to the API server a second, of this process.
 	requests, burst = 100, 200
 )
 
-// Options are those of the process. All but DeadLetterSink, DNSServer and the addresses are required.
+// Options are those of the process. All but DeadLetterSink, DNSServer and the addresses are
+// required.
 type Options struct {
 	// Namespace is where the ConfigMaps, the Lease and this pod are. Pod is its name.
 	Namespace, Pod string
@@ -64,7 +67,8 @@ type Options struct {
 	DeadLetterAfter time.Duration
 	// EventBytes bounds the bytes of events in this process; see delivery.Budget.
 	EventBytes int64
-	// MetricsAddress and HealthAddress are where Prometheus and probes ask: ":8080"; "0" is nowhere.
+	// MetricsAddress and HealthAddress are where Prometheus and probes ask: ":8080"; "0" is
+	// nowhere.
 	MetricsAddress, HealthAddress string
 	// DeliverAddress is where the mesh posts events: ":8082"; "0" is nowhere.
 	DeliverAddress string
@@ -269,8 +273,8 @@ func (c *Controller) lost(subscription types.NamespacedName) {
 	c.subscriptions.add(subscription, time.Second)
 }
 
-// queue adds keys to the queue of a reconciler from outside of it. Before the reconciler has started, there is nothing to add to: it
-// begins with all objects.
+// queue adds keys to the queue of a reconciler from outside of it. Before the reconciler has
+// started, there is nothing to add to: it begins with all objects.
 type queue struct {
 	mu sync.Mutex
 	of workqueue.TypedRateLimitingInterface[reconcile.Request]

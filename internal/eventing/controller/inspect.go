@@ -12,14 +12,15 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// inspectEvery is how often all consumers are read: NATS tells nobody of an edit. It costs one request to NATS, and one more for each 256
-// consumers.
+// inspectEvery is how often all consumers are read: NATS tells nobody of an edit. It costs one
+// request to NATS, and one more for each 256 consumers.
 const inspectEvery = 4 * time.Second
 
 // inspector looks at all consumers, again and again.
 type inspector struct{ *Controller }
 
-// run lets consumers be repaired that somebody edited, paused or deleted, and counts what waits in each.
+// run lets consumers be repaired that somebody edited, paused or deleted, and counts what waits in
+// each.
 func (c inspector) run(ctx context.Context) error {
 	ticker := time.NewTicker(inspectEvery)
 	defer ticker.Stop()

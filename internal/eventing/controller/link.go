@@ -25,7 +25,8 @@ const (
 // errNoNATS says that there is no connection now.
 var errNoNATS = errors.New("NATS cannot be reached")
 
-// link is the one connection to NATS. It is replaced only when the address or the credentials have changed.
+// link is the one connection to NATS. It is replaced only when the address or the credentials have
+// changed.
 type link struct {
 	seedFile, caFile string
 	// up is called when the connection is there, again or for the first time.
@@ -36,11 +37,13 @@ type link struct {
 	seed, ca []byte
 	conn     *nats.Conn
 	js       jetstream.JetStream
-	// connects counts how often the connection was made. What was found out in an earlier one may not hold any more.
+	// connects counts how often the connection was made. What was found out in an earlier one may
+	// not hold any more.
 	connects int
 }
 
-// use connects to an address, in the background. The files are read each time: the Secrets behind them may have changed.
+// use connects to an address, in the background. The files are read each time: the Secrets behind
+// them may have changed.
 func (l *link) use(to *backend.NATSAddress) error {
 	seed, err := os.ReadFile(l.seedFile)
 	if err != nil {
@@ -92,7 +95,8 @@ func (l *link) refresh() {
 	}
 }
 
-// jetStream is what NATS is asked with. The number says which connection it is. errNoNATS if there is none.
+// jetStream is what NATS is asked with. The number says which connection it is. errNoNATS if there
+// is none.
 func (l *link) jetStream() (jetstream.JetStream, int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +112,8 @@ func (l *link) connected() bool {
 	return err == nil
 }
 
-// created is when the stream was created. The number says which connection answered. errNoNATS if nobody answered.
+// created is when the stream was created. The number says which connection answered. errNoNATS if
+// nobody answered.
 func (l *link) created(ctx context.Context) (time.Time, int, error) {
 	js, connects, err := l.jetStream()
 	if err != nil {

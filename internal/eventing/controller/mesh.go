@@ -27,17 +27,20 @@ import (
 )
 
 const (
-	// deliverEnd is how long requests of the mesh are answered after the signal to end: as long as one may take.
+	// deliverEnd is how long requests of the mesh are answered after the signal to end: as long as
+	// one may take.
 	deliverEnd = 15 * time.Second
 	// deliverDelay is how long new ones are still accepted: until then, some nodes send them here.
 	deliverDelay = 3 * time.Second
-	// meshPatience is how long the status of a Subscription says nothing of what the mesh waits for, and messagePatience how long another message waits
-	// for its turn. Of many Subscriptions, each would be written for each step of Knative. So both are at least waitingPatience for each one that waits:
-	// together they are written about once in this time.
+	// meshPatience is how long the status of a Subscription says nothing of what the mesh waits
+	// for, and messagePatience how long another message waits for its turn. Of many Subscriptions,
+	// each would be written for each step of Knative. So both are at least waitingPatience for each
+	// one that waits: together they are written about once in this time.
 	meshPatience    = 10 * time.Second
 	messagePatience = 45 * time.Second
 	waitingPatience = time.Second
-	// maxDeliverHeader bounds the header of a request: attributes of an event have at most 16 KiB together.
+	// maxDeliverHeader bounds the header of a request: attributes of an event have at most 16 KiB
+	// together.
 	maxDeliverHeader = 64 << 10
 )
 
@@ -71,8 +74,9 @@ type waiting struct {
 	since   time.Time
 }
 
-// left is how long the write of a status is put off that says no more than what the mesh waits for. What is written stays true: that other backends
-// deliver, in an earlier epoch, or that the mesh does not.
+// left is how long the write of a status is put off that says no more than what the mesh waits for.
+// What is written stays true: that other backends deliver, in an earlier epoch, or that the mesh
+// does not.
 func (p *patience) left(s *eventingv1alpha2.Subscription, f findings, now time.Time) time.Duration {
 	key := client.ObjectKeyFromObject(s)
 	said := len(s.Status.Backends) > 0 && !slices.ContainsFunc(s.Status.Backends, func(b eventingv1alpha2.BackendReadiness) bool {
@@ -102,8 +106,8 @@ func (p *patience) forget(subscription types.NamespacedName) {
 	delete(p.of, subscription)
 }
 
-// leaveMesh deletes the Triggers of a Subscription when the mesh delivers no events any more. That is asked again: a Channel without
-// Triggers accepts events, and delivers them to nobody.
+// leaveMesh deletes the Triggers of a Subscription when the mesh delivers no events any more. That
+// is asked again: a Channel without Triggers accepts events, and delivers them to nobody.
 func (c *Controller) leaveMesh(ctx context.Context, key types.NamespacedName) error {
 	if !c.triggers.Has(key) {
 		return nil
@@ -123,8 +127,8 @@ func (c *Controller) leaveMesh(ctx context.Context, key types.NamespacedName) er
 	return c.triggers.Delete(ctx, key)
 }
 
-// findBroker follows the Triggers as long as the mesh serves, or has some that are left, and reads the Broker. An error means that nothing is known
-// of a change.
+// findBroker follows the Triggers as long as the mesh serves, or has some that are left, and reads
+// the Broker. An error means that nothing is known of a change.
 func (c *Controller) findBroker(ctx context.Context, s *state) error {
 	serves := s.serves(operatorv1alpha1.EventMesh)
 	c.mu.Lock()
@@ -140,7 +144,8 @@ func (c *Controller) findBroker(ctx context.Context, s *state) error {
 	}
 	s.broker = mesh.Broker{Name: c.options.Names.Broker(), Epoch: s.backends.Epoch}
 	if before.known && before.serves(operatorv1alpha1.EventMesh) && before.broker.Epoch != "" {
-		// The Triggers carry it already. While this process leads and the mesh serves, nobody else has seen a reason to delete them.
+		// The Triggers carry it already. While this process leads and the mesh serves, nobody else
+		// has seen a reason to delete them.
 		s.broker.Epoch = before.broker.Epoch
 	}
 	if m := s.backends.Mesh; m != nil {
@@ -223,7 +228,8 @@ func (d *deliverServer) ready(*http.Request) error {
 	return nil
 }
 
-// Start implements manager.Runnable: it serves until ctx ends, and then until all requests are answered.
+// Start implements manager.Runnable: it serves until ctx ends, and then until all requests are
+// answered.
 func (d *deliverServer) Start(ctx context.Context) error {
 	if d.address == "0" {
 		return nil

@@ -53,7 +53,8 @@ func (p *purges) later(all bool, filters ...string) {
 	p.add(purgeKey, purgeSoon)
 }
 
-// reconcile deletes what no consumer has to get. A failure holds up nothing: the next purge finds the same.
+// reconcile deletes what no consumer has to get. A failure holds up nothing: the next purge finds
+// the same.
 func (p *purges) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := p.state()
 	p.mu.Lock()

@@ -23,7 +23,8 @@ type findings struct {
 	// known is false if there is no backend yet; serving is meaningless then.
 	known   bool
 	serving backend.Backends
-	// ready has the backends that deliver; why is what keeps the others from it, "" without a reason.
+	// ready has the backends that deliver; why is what keeps the others from it, "" without a
+	// reason.
 	ready map[operatorv1alpha1.BackendType]bool
 	why   string
 	// failed is set if something could not be asked or written.
@@ -142,7 +143,8 @@ func sameStatus(is, want eventingv1alpha2.SubscriptionStatus) bool {
 	return is.Types != nil && equality.Semantic.DeepEqual(is, want)
 }
 
-// judged tells whether the status says that a backend is ready, for this generation and these backends.
+// judged tells whether the status says that a backend is ready, for this generation and these
+// backends.
 func judged(s *eventingv1alpha2.Subscription, b operatorv1alpha1.BackendType, of backend.Backends) bool {
 	return slices.Contains(s.Status.Backends, eventingv1alpha2.BackendReadiness{
 		Type: string(b), Ready: true, ObservedGeneration: s.Generation, Serving: of.Serving.String(), Epoch: of.Epoch,

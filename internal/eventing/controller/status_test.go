@@ -85,7 +85,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestConditionsStay: a condition of somebody else stays, and the time of one of ours changes with its status only.
+// TestConditionsStay: a condition of somebody else stays, and the time of one of ours changes with
+// its status only.
 func TestConditionsStay(t *testing.T) {
 	was := metav1.NewTime(time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC))
 	now := was.Add(time.Hour)
@@ -100,7 +101,8 @@ func TestConditionsStay(t *testing.T) {
 	}
 }
 
-// TestWhatTheStatusSays: each backend says what it waits for, and what becomes of events depends on the backend.
+// TestWhatTheStatusSays: each backend says what it waits for, and what becomes of events depends on
+// the backend.
 func TestWhatTheStatusSays(t *testing.T) {
 	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
 	for _, tc := range []struct {
@@ -125,7 +127,8 @@ func TestWhatTheStatusSays(t *testing.T) {
 	}
 }
 
-// TestPatience: what the mesh waits for is written when it has been the same for a while. A status that would be wrong meanwhile is written at once.
+// TestPatience: what the mesh waits for is written when it has been the same for a while. A status
+// that would be wrong meanwhile is written at once.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)

@@ -26,14 +26,15 @@ import (
 )
 
 const (
-	// deletionLimit is how long the deletion of a Subscription waits for NATS. A namespace must not hang on it; a sweep deletes the
-	// consumer later.
+	// deletionLimit is how long the deletion of a Subscription waits for NATS. A namespace must not
+	// hang on it; a sweep deletes the consumer later.
 	deletionLimit = 30 * time.Second
 	// afterConflict is when a status is written again that somebody else wrote meanwhile.
 	afterConflict = 200 * time.Millisecond
 )
 
-// made says that a consumer was there, as it was wanted, in the stream of a time, over one connection.
+// made says that a consumer was there, as it was wanted, in the stream of a time, over one
+// connection.
 type made struct {
 	want     jetstream.ConsumerConfig
 	created  time.Time
@@ -73,7 +74,8 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 	case now.known && len(now.backends.Serving) == 0:
 		failed = c.undo(ctx, s)
 	case len(problems) > 0 || !now.serves(operatorv1alpha1.NATS):
-		// The consumer stays, and with it the events that wait. Without a backend, it goes with the stream.
+		// The consumer stays, and with it the events that wait. Without a backend, it goes with the
+		// stream.
 		c.deliveries.Stop(r.NamespacedName)
 	default:
 		failed = c.deliver(ctx, s, p, now, &f)
@@ -113,8 +115,9 @@ func (c *Controller) reconcileSubscription(ctx context.Context, r reconcile.Requ
 		case apierrors.IsConflict(err):
 			result.RequeueAfter = afterConflict
 		case apierrors.IsInvalid(err) && is.Problem != nil:
-			// Rules of the kind cannot be evaluated over a field of another type. Then the API server takes no write of the object, not even of its
-			// status, before somebody has repaired it.
+			// Rules of the kind cannot be evaluated over a field of another type. Then the API
+			// server takes no write of the object, not even of its status, before somebody has
+			// repaired it.
 			c.recorder.Eventf(&is, nil, corev1.EventTypeWarning, eventingv1alpha2.ReasonSpecInvalid, "Reconcile",
 				"The spec cannot be read, and the API server takes no status before it is repaired: %v. Next: kubectl -n %s edit subscriptions.eventing.kyma-project.io %s", is.Problem, s.Namespace, s.Name)
 			return reconcile.Result{}, nil
@@ -157,7 +160,8 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 	case err == nil:
 		f.ready[operatorv1alpha1.NATS] = true
 	case errors.Is(err, errNoNATS):
-		// Nothing is known of a change. A restart of this process while NATS is away must not write each Subscription twice.
+		// Nothing is known of a change. A restart of this process while NATS is away must not write
+		// each Subscription twice.
 		f.ready[operatorv1alpha1.NATS] = judged(s, operatorv1alpha1.NATS, now.backends)
 		f.because(errNoNATS.Error())
 	case errors.Is(err, errNoStream):
@@ -168,7 +172,8 @@ func (c *Controller) deliver(ctx context.Context, s *eventingv1alpha2.Subscripti
 	return err
 }
 
-// ensureFinalizer keeps a Subscription from being deleted before its consumer is. It comes before the consumer.
+// ensureFinalizer keeps a Subscription from being deleted before its consumer is. It comes before
+// the consumer.
 func (c *Controller) ensureFinalizer(ctx context.Context, s *eventingv1alpha2.Subscription) error {
 	if controllerutil.ContainsFinalizer(s, eventingv1alpha2.Finalizer) {
 		return nil
@@ -188,7 +193,8 @@ func (c *Controller) patchFinalizer(ctx context.Context, s *eventingv1alpha2.Sub
 	return nil
 }
 
-// ensureConsumer returns nil if the consumer of a Subscription is in the present stream, with its settings.
+// ensureConsumer returns nil if the consumer of a Subscription is in the present stream, with its
+// settings.
 func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedName, p plan, now state) error {
 	js, connects, err := c.link.jetStream()
 	if err != nil {
@@ -234,7 +240,8 @@ func (c *Controller) ensureConsumer(ctx context.Context, key types.NamespacedNam
 		if err == nil {
 			c.purges.later(false, stream.Removed(found.CachedInfo().Config, want)...)
 		}
-		// The stream may have been replaced in the meantime, and then "ready" would be said of another one than that of the epoch.
+		// The stream may have been replaced in the meantime, and then "ready" would be said of
+		// another one than that of the epoch.
 		if created, _, err := c.link.created(ctx); err != nil || !created.Equal(now.created) {
 			c.backends.add(c.backendsKey(), 0)
 			return c.noConsumer(errors.Join(err, errNoStream))
@@ -285,7 +292,8 @@ func (c *Controller) noConsumer(err error) error {
 // deleted deletes what was made for a Subscription that is being deleted.
 func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscription) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
-	// A cache may be late, that of a new leader above all: by now there may be another Subscription of this name, with what it needs.
+	// A cache may be late, that of a new leader above all: by now there may be another Subscription
+	// of this name, with what it needs.
 	switch uid, err := uidOf(ctx, c.live, key); {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -322,7 +330,8 @@ func (c *Controller) deleted(ctx context.Context, s *eventingv1alpha2.Subscripti
 	}
 }
 
-// gone is about a Subscription that is not there. Only the API server itself is believed that: a cache may not know it yet.
+// gone is about a Subscription that is not there. Only the API server itself is believed that: a
+// cache may not know it yet.
 func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.deliveries.Forget(key)
 	c.receiver.Forget(key)
@@ -365,7 +374,8 @@ func uidOf(ctx context.Context, live client.Reader, key types.NamespacedName) (t
 	return is.UID, nil
 }
 
-// undo deletes what was made for a Subscription when no backend serves any more. Without NATS, there is nothing left of it.
+// undo deletes what was made for a Subscription when no backend serves any more. Without NATS,
+// there is nothing left of it.
 func (c *Controller) undo(ctx context.Context, s *eventingv1alpha2.Subscription) error {
 	key := client.ObjectKeyFromObject(s)
 	c.deliveries.Stop(key)
@@ -378,7 +388,8 @@ func (c *Controller) undo(ctx context.Context, s *eventingv1alpha2.Subscription)
 	return c.patchFinalizer(ctx, s, controllerutil.RemoveFinalizer)
 }
 
-// deleteConsumer deletes the consumer of the Subscription with a UID; "" is any: there is no Subscription of this name.
+// deleteConsumer deletes the consumer of the Subscription with a UID; "" is any: there is no
+// Subscription of this name.
 func (c *Controller) deleteConsumer(ctx context.Context, key types.NamespacedName, uid types.UID) error {
 	c.mu.Lock()
 	none := c.state.known && c.state.backends.NATS == nil

@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// TestDeleteConsumer: a process whose cache is late deletes what was made for a Subscription that is gone, while there is another one of that name.
-// On a979837 it deleted the consumer of that one, and with it the events that it had not delivered.
+// TestDeleteConsumer: a process whose cache is late deletes what was made for a Subscription that
+// is gone, while there is another one of that name. On a979837 it deleted the consumer of that one,
+// and with it the events that it had not delivered.
 func TestDeleteConsumer(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
 	if err != nil {

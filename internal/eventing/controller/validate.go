@@ -28,13 +28,15 @@ type plan struct {
 	// uid is whose events they are: a Subscription that is created again has another one.
 	uid     types.UID
 	filters []string
-	// inFlight is the number of events that are posted at the same time, from 1 on; with 1 in their order.
+	// inFlight is the number of events that are posted at the same time, from 1 on; with 1 in their
+	// order.
 	inFlight int
 	sink     delivery.Sink
 }
 
-// planOf reads a Subscription. Problems are what its author has to fix, empty if it is valid. The API server checks most of it, too, but
-// an object may be older than its rules, and they know no namespace.
+// planOf reads a Subscription. Problems are what its author has to fix, empty if it is valid. The
+// API server checks most of it, too, but an object may be older than its rules, and they know no
+// namespace.
 func planOf(s *eventingv1alpha2.Subscription) (p plan, problems []string) {
 	p.uid = s.UID
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

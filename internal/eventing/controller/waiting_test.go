@@ -7,7 +7,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/delivery"
 )
 
-// TestWaiting: the condition says what becomes of events that are not taken. On f3299ef it said the same of each: that it is sent again.
+// TestWaiting: the condition says what becomes of events that are not taken. On f3299ef it said the
+// same of each: that it is sent again.
 func TestWaiting(t *testing.T) {
 	at := time.Date(2026, 11, 25, 10, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {

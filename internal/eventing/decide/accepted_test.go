@@ -26,9 +26,11 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 )
 
-// TestWhatIsAcceptedIsRendered: what the API server accepts, the operator reads and renders, and the API server and the programs take what is
-// rendered. What is refused, is refused with the field. The values are put together at random. On f3299ef each kind of value here was accepted that one of
-// them refused: times in days, sinks without a host, negative and crossed resources, labels and annotations that are none.
+// TestWhatIsAcceptedIsRendered: what the API server accepts, the operator reads and renders, and
+// the API server and the programs take what is rendered. What is refused, is refused with the
+// field. The values are put together at random. On f3299ef each kind of value here was accepted
+// that one of them refused: times in days, sinks without a host, negative and crossed resources,
+// labels and annotations that are none.
 func TestWhatIsAcceptedIsRendered(t *testing.T) {
 	raw, err := os.ReadFile("../../../charts/eventing-manager/crds/operator.kyma-project.io_eventings.yaml")
 	if err != nil {
@@ -183,8 +185,9 @@ func wrong(r corev1.ResourceRequirements) (all []string) {
 	return all
 }
 
-// TestFormerLabels: what an earlier version has created, and a volume claim of a StatefulSet, lose the label that tools for deployments claim, and are
-// found by the other one from then on. Nothing else is done to them. On f3299ef each object and claim had the label for ever.
+// TestFormerLabels: what an earlier version has created, and a volume claim of a StatefulSet, lose
+// the label that tools for deployments claim, and are found by the other one from then on. Nothing
+// else is done to them. On f3299ef each object and claim had the label for ever.
 func TestFormerLabels(t *testing.T) {
 	former := map[string]string{backend.PlaneLabel: "nats", backend.PodInstanceLabel: "eventing"}
 	service := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service"}}

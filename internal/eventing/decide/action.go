@@ -17,13 +17,15 @@ type (
 	Finalize struct{}
 	// Release removes the finalizer from the Eventing.
 	Release struct{}
-	// Credentials creates or completes the Secret of this name. What is in it and can be used stays.
+	// Credentials creates or completes the Secret of this name. What is in it and can be used
+	// stays.
 	Credentials struct{ Name string }
 	// Create creates an object that was not there.
 	Create struct{ Object *unstructured.Unstructured }
 	// Apply applies an object over the one that was observed, if nobody has changed that since.
 	Apply struct{ Object, Observed *unstructured.Unstructured }
-	// Patch merges values into the observed object, if nobody has changed it since. A nil value removes a key.
+	// Patch merges values into the observed object, if nobody has changed it since. A nil value
+	// removes a key.
 	Patch struct {
 		Observed *unstructured.Unstructured
 		Merge    map[string]any
@@ -31,7 +33,8 @@ type (
 	}
 	// Remove deletes the observed object, if nobody has changed it since.
 	Remove struct{ Observed *unstructured.Unstructured }
-	// Orphan deletes the observed StatefulSet, if nobody has changed it since, and leaves its pods and volumes to the next one.
+	// Orphan deletes the observed StatefulSet, if nobody has changed it since, and leaves its pods
+	// and volumes to the next one.
 	Orphan struct {
 		Observed *unstructured.Unstructured
 		Why      string

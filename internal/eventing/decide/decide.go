@@ -27,10 +27,12 @@ const (
 	drainedAnnotation = "eventing.kyma-project.io/drained-at"
 	// downLimit is how long NATS may be away before that is an error.
 	downLimit = time.Minute
-	// silence is how long NATS that is to be removed, or one of its servers, may be away before a command is shown that removes it with what it
-	// holds: an operator that starts connects first, and servers start again by themselves.
+	// silence is how long NATS that is to be removed, or one of its servers, may be away before a
+	// command is shown that removes it with what it holds: an operator that starts connects first,
+	// and servers start again by themselves.
 	silence = 20 * time.Second
-	// askAgain is when NATS is asked again for what no watch tells: which certificate it has, what is in its streams.
+	// askAgain is when NATS is asked again for what no watch tells: which certificate it has, what
+	// is in its streams.
 	askAgain = 10 * time.Second
 	// FullPercent is how full the stream may be before that is a warning.
 	FullPercent = 80
@@ -53,10 +55,11 @@ type Rules struct {
 	PullSecrets []string
 	// NATSURL is where the publisher and the controller connect to NATS.
 	NATSURL string
-	// DependencyTimeout is how long a missing API of others is awaited; BackendTimeout how long a backend may take to start.
+	// DependencyTimeout is how long a missing API of others is awaited; BackendTimeout how long a
+	// backend may take to start.
 	DependencyTimeout, BackendTimeout time.Duration
-	// DrainDelay is how long after its close a stream may still store what was published before; DrainWatch is how long it has to be
-	// empty after that.
+	// DrainDelay is how long after its close a stream may still store what was published before;
+	// DrainWatch is how long it has to be empty after that.
 	DrainDelay, DrainWatch time.Duration
 	// MeshDelay is how long events may be on their way in Channels that cannot be looked into.
 	MeshDelay time.Duration
@@ -90,7 +93,8 @@ var States = []operatorv1alpha1.State{
 	operatorv1alpha1.StateDeleting, operatorv1alpha1.StateWarning, operatorv1alpha1.StateError, operatorv1alpha1.StateProcessing, operatorv1alpha1.StateReady,
 }
 
-// Steps are all steps of a switch, as the reasons of the condition Switching: Idle without a switch, Blocked when it waits for too long.
+// Steps are all steps of a switch, as the reasons of the condition Switching: Idle without a
+// switch, Blocked when it waits for too long.
 var Steps = []string{
 	operatorv1alpha1.ReasonIdle, operatorv1alpha1.ReasonProvisioning, operatorv1alpha1.ReasonAwaiting, operatorv1alpha1.ReasonRollingOut,
 	operatorv1alpha1.ReasonClosing, operatorv1alpha1.ReasonDraining, operatorv1alpha1.ReasonDangling, operatorv1alpha1.ReasonRemoving, operatorv1alpha1.ReasonBlocked,
@@ -170,8 +174,9 @@ func (d *Rules) Decide(w *World) *Decision {
 		t := &turn{Rules: d, w: w, o: o, target: target, other: target.Other(), ready: dependencies}
 		t.run()
 		if last := e.Status.Switch; o.Switch == nil && last != nil && last.From == t.other && last.To == target && d.exists(w, t.other) {
-			// A look that has something to do may have nothing to say. Without the last report, the next one would give the switch another
-			// beginning, from which its limits count, and which the annotation names that was printed for people.
+			// A look that has something to do may have nothing to say. Without the last report, the
+			// next one would give the switch another beginning, from which its limits count, and
+			// which the annotation names that was printed for people.
 			o.Switch = last.DeepCopy()
 		}
 		d.programs(w, o, target)
@@ -185,7 +190,8 @@ func (d *Rules) Decide(w *World) *Decision {
 	return o
 }
 
-// dependencies sets the conditions about APIs of others, and tells whether all that are required are there.
+// dependencies sets the conditions about APIs of others, and tells whether all that are required
+// are there.
 func (d *Rules) dependencies(w *World, o *Decision, target operatorv1alpha1.BackendType) bool {
 	var skipped []string
 	var wrong *dependency.Dependency
@@ -254,8 +260,9 @@ func (d *Rules) report(w *World, o *Decision) {
 	o.Condition(condition, reason == operatorv1alpha1.ReasonNATSAvailable, reason, "%s", message)
 }
 
-// degraded says which pods are not ready. That is no problem of events at first, and has a condition of its own: it would be missed in the message
-// of one that is true. Somebody has to act when it lasts.
+// degraded says which pods are not ready. That is no problem of events at first, and has a
+// condition of its own: it would be missed in the message of one that is true. Somebody has to act
+// when it lasts.
 func (o *Decision) degraded(namespace string, names backend.Names) {
 	const condition = operatorv1alpha1.ConditionPodsReady
 	w := o.world
@@ -287,7 +294,8 @@ func (o *Decision) degraded(namespace string, names backend.Names) {
 	o.Condition(condition, false, operatorv1alpha1.ReasonDegraded, "%s", strings.Join(messages, " "))
 }
 
-// unfit are claims that cannot be used: those of another number of servers, whose stream would not fit, and those that are too small.
+// unfit are claims that cannot be used: those of another number of servers, whose stream would not
+// fit, and those that are too small.
 func unfit(w *World) (names []string) {
 	config := w.Eventing.Spec.Backend.Config
 	want := fmt.Sprint(config.NATSStreamReplicas)

@@ -25,7 +25,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
-// scene is a world that a test changes, and that follows the actions of decisions as a cluster does.
+// scene is a world that a test changes, and that follows the actions of decisions as a cluster
+// does.
 type scene struct {
 	t *testing.T
 	d *Rules
@@ -40,9 +41,11 @@ type scene struct {
 	silent bool
 	// created counts objects and streams, so that each one has a UID or a time of its own.
 	created int
-	// made are Subscriptions with backends that deliver to them; promised are those that were ready once. Random schedules have them.
+	// made are Subscriptions with backends that deliver to them; promised are those that were ready
+	// once. Random schedules have them.
 	made, promised map[string]bool
-	// paused is what an operator has decided that was stopped before it acted; nil if there is none.
+	// paused is what an operator has decided that was stopped before it acted; nil if there is
+	// none.
 	paused *Decision
 }
 
@@ -301,7 +304,8 @@ func installed(t *testing.T) *scene {
 	return s
 }
 
-// TestInstallation: objects first, then the stream, closed; what is intended is written before the stream is opened.
+// TestInstallation: objects first, then the stream, closed; what is intended is written before the
+// stream is opened.
 func TestInstallation(t *testing.T) {
 	s := newScene(t)
 	s.w.Eventing.Finalizers = nil
@@ -347,7 +351,8 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
-// TestALostStream: a stream that is gone is created closed and in a new epoch. What was reported about the old one does not open it.
+// TestALostStream: a stream that is gone is created closed and in a new epoch. What was reported
+// about the old one does not open it.
 func TestALostStream(t *testing.T) {
 	s := installed(t)
 	s.slow = true

@@ -47,8 +47,8 @@ func (s *scene) copied() *scene {
 	return &c
 }
 
-// accepts tells whether the API server, or NATS, does what an operator asks for that has read the world some time ago: each write has the
-// version of what it changes.
+// accepts tells whether the API server, or NATS, does what an operator asks for that has read the
+// world some time ago: each write has the version of what it changes.
 func (s *scene) accepts(a Action) bool {
 	same := func(u *unstructured.Unstructured) bool {
 		if u.GetKind() == "PersistentVolumeClaim" {
@@ -79,8 +79,8 @@ func (s *scene) accepts(a Action) bool {
 	return true
 }
 
-// step does the first action of a new look, as an operator that is killed after each write, and then what Kubernetes, NATS and the controller
-// do. It is "" if there is nothing to do.
+// step does the first action of a new look, as an operator that is killed after each write, and
+// then what Kubernetes, NATS and the controller do. It is "" if there is nothing to do.
 func (s *scene) step() string {
 	s.t.Helper()
 	if s.w.Has("StatefulSet") {
@@ -125,8 +125,8 @@ func (s *scene) until(t *testing.T, text string) {
 	t.Fatalf("it never comes to %q: %+v", text, s.d.Decide(s.w).Conditions)
 }
 
-// works does a step, in a second look if there is nothing to do in the first: the controller may have done something between them. It is false
-// if there is nothing to do in both.
+// works does a step, in a second look if there is nothing to do in the first: the controller may
+// have done something between them. It is false if there is nothing to do in both.
 func (s *scene) works() bool {
 	for range 2 {
 		if s.step() != "" {
@@ -156,7 +156,8 @@ func (s *scene) ended(t *testing.T, to operatorv1alpha1.BackendType, after any) 
 	}
 }
 
-// atEach plays something after each number of actions of a switch; without the build tag slow, after some of them.
+// atEach plays something after each number of actions of a switch; without the build tag slow,
+// after some of them.
 func atEach(t *testing.T, to operatorv1alpha1.BackendType, nth int, play func(t *testing.T, s *scene, done []string)) {
 	t.Helper()
 	if all {
@@ -187,8 +188,9 @@ func (s *scene) backends(t *testing.T) backend.Backends {
 // mostActions is more than any switch has.
 const mostActions = 80
 
-// TestInterleavings: what may happen between a look and a write, or between two writes of a switch. The numbers are those of the corrections
-// in the specification; what the controller does, 10, is shown by TestTriggers, TestTriggersOfNobody and TestPausedController.
+// TestInterleavings: what may happen between a look and a write, or between two writes of a switch.
+// The numbers are those of the corrections in the specification; what the controller does, 10, is
+// shown by TestTriggers, TestTriggersOfNobody and TestPausedController.
 func TestInterleavings(t *testing.T) {
 	const nats, mesh = operatorv1alpha1.NATS, operatorv1alpha1.EventMesh
 	config := Key{"ConfigMap", "eventing-nats-config"}

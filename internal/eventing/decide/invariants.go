@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// guard refuses all actions if one of them could lose an event. It looks at the world alone, and not at why something was decided.
+// guard refuses all actions if one of them could lose an event. It looks at the world alone, and
+// not at why something was decided.
 func (d *Rules) guard(w *World, o *Decision) {
 	for _, a := range o.Actions {
 		if why := d.broken(w, a); why != "" {

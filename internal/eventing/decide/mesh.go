@@ -19,7 +19,8 @@ const (
 	leftAnnotation = "eventing.kyma-project.io/left-at"
 	// kindAnnotation is in the status of a Broker: the kind of its Channels.
 	kindAnnotation = "knative.dev/channelKind"
-	// synchronous is the kind with which an accepted event was delivered: docs/decisions/1201-the-mesh.md.
+	// synchronous is the kind with which an accepted event was delivered:
+	// docs/decisions/1201-the-mesh.md.
 	synchronous = "InMemoryChannel"
 )
 
@@ -32,7 +33,8 @@ func (t *turn) prepareMesh() bool {
 	return true
 }
 
-// brokerURL is where a Broker takes events; "" and the problem, in Knative's words, if it takes none.
+// brokerURL is where a Broker takes events; "" and the problem, in Knative's words, if it takes
+// none.
 func brokerURL(broker *unstructured.Unstructured) (url, problem string) {
 	if broker == nil {
 		return "", "The Broker does not exist yet."
@@ -59,8 +61,8 @@ func text(v any) string {
 	return s
 }
 
-// leaveMesh deletes the Broker when nothing can be in its Channels any more. Triggers stay until then: a Channel without subscribers
-// answers with success, and delivers nothing.
+// leaveMesh deletes the Broker when nothing can be in its Channels any more. Triggers stay until
+// then: a Channel without subscribers answers with success, and delivers nothing.
 func (t *turn) leaveMesh() {
 	broker := t.w.Object("Broker", t.Names.Broker())
 	if broker.GetDeletionTimestamp() != nil {
@@ -104,7 +106,8 @@ func keep(u *unstructured.Unstructured, values any) error {
 	return nil
 }
 
-// recorded are the values that a backend was last rendered with; without a record, it is not rendered.
+// recorded are the values that a backend was last rendered with; without a record, it is not
+// rendered.
 func recorded(u *unstructured.Unstructured) (map[string]any, error) {
 	none := map[string]any{"enabled": false}
 	if u == nil || u.GetDeletionTimestamp() != nil {

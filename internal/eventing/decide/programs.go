@@ -62,8 +62,8 @@ func rolloutOf(d *appsv1.Deployment) rollout {
 	return r
 }
 
-// program sets the condition of a Deployment. It is true when each pod has the newest template and is available. Later, one available
-// pod is enough.
+// program sets the condition of a Deployment. It is true when each pod has the newest template and
+// is available. Later, one available pod is enough.
 func (d *Rules) program(w *World, o *Decision, condition, name, component string) (complete bool) {
 	dep := convert[appsv1.Deployment](w.Object("Deployment", name))
 	if dep == nil {
@@ -98,7 +98,8 @@ func (d *Rules) program(w *World, o *Decision, condition, name, component string
 	return false
 }
 
-// programs sets the conditions of the controller and of the publisher. The backend is active when each pod of the publisher sends to it.
+// programs sets the conditions of the controller and of the publisher. The backend is active when
+// each pod of the publisher sends to it.
 func (d *Rules) programs(w *World, o *Decision, target operatorv1alpha1.BackendType) {
 	const manager, proxy = operatorv1alpha1.ConditionSubscriptionManagerReady, operatorv1alpha1.ConditionPublisherProxyReady
 	if d.program(w, o, manager, d.Names.Controller(), controllerName) && !w.followed(d.Names) {
@@ -137,7 +138,8 @@ func sendsTo(publisher *unstructured.Unstructured) operatorv1alpha1.BackendType 
 	return operatorv1alpha1.BackendType(to)
 }
 
-// sendElsewhere are the pods of the publisher that send to another backend, terminating ones included.
+// sendElsewhere are the pods of the publisher that send to another backend, terminating ones
+// included.
 func (w *World) sendElsewhere(target operatorv1alpha1.BackendType) (pods []string) {
 	for _, p := range w.podsOf(publisherComponent) {
 		if operatorv1alpha1.BackendType(p.Labels[backend.BackendLabel]) != target {
@@ -160,7 +162,8 @@ func (d *Rules) stopped(w *World, o *Decision, name, component string) bool {
 	return !running
 }
 
-// podProblem is what keeps a pod from being ready, in the words of Kubernetes; "" if nothing is known.
+// podProblem is what keeps a pod from being ready, in the words of Kubernetes; "" if nothing is
+// known.
 func podProblem(pods []corev1.Pod) string {
 	for _, p := range pods {
 		for _, c := range p.Status.Conditions {

@@ -141,8 +141,8 @@ func TestActiveBackend(t *testing.T) {
 	}
 }
 
-// TestThePublisherStays: it is created when events can be stored. It is created again if somebody deletes it, also without NATS, but not
-// while the stream waits for consumers.
+// TestThePublisherStays: it is created when events can be stored. It is created again if somebody
+// deletes it, also without NATS, but not while the stream waits for consumers.
 func TestThePublisherStays(t *testing.T) {
 	publisher := Key{"Deployment", "eventing-publisher-proxy"}
 	s := installed(t)
@@ -161,7 +161,8 @@ func TestThePublisherStays(t *testing.T) {
 	}
 }
 
-// TestPlanned: each object that is rendered is looked for before it is created, so that one of others is seen.
+// TestPlanned: each object that is rendered is looked for before it is created, so that one of
+// others is seen.
 func TestPlanned(t *testing.T) {
 	s := newScene(t)
 	spec := &s.w.Eventing.Spec
@@ -182,7 +183,8 @@ func TestPlanned(t *testing.T) {
 	}
 }
 
-// TestAForcedDeletion: a controller that works gets time to delete what it created; one that does not is not awaited.
+// TestAForcedDeletion: a controller that works gets time to delete what it created; one that does
+// not is not awaited.
 func TestAForcedDeletion(t *testing.T) {
 	deleting := func(t *testing.T) *scene {
 		t.Helper()
@@ -225,7 +227,8 @@ func TestAForcedDeletion(t *testing.T) {
 		t.Errorf("without a controller (-want +got):\n%s", cmp.Diff(slices.Concat(waits, goesOn), actions))
 	}
 
-	// A Subscription that somebody deletes while the Eventing waits for that is not held by a controller that is gone.
+	// A Subscription that somebody deletes while the Eventing waits for that is not held by a
+	// controller that is gone.
 	s = deleting(t)
 	s.w.Eventing.Annotations = nil
 	delete(s.w.Ours, Key{"Deployment", "eventing-controller"})

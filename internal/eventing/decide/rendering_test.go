@@ -11,8 +11,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/chart"
 )
 
-// remembering renders the chart once for all scenes that have the same values: thousands of decisions are made here, and rendering
-// was half of their time. Scenes change their objects, and so get copies.
+// remembering renders the chart once for all scenes that have the same values: thousands of
+// decisions are made here, and rendering was half of their time. Scenes change their objects, and
+// so get copies.
 type remembering struct {
 	chart    *chart.Chart
 	mu       sync.Mutex

@@ -12,8 +12,9 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 )
 
-// TestReplacedStatefulSet: a StatefulSet with another value in a field that cannot be changed is deleted without its pods, and created again. Where
-// the pods could not be taken over, or would get other volumes, nothing is deleted.
+// TestReplacedStatefulSet: a StatefulSet with another value in a field that cannot be changed is
+// deleted without its pods, and created again. Where the pods could not be taken over, or would get
+// other volumes, nothing is deleted.
 func TestReplacedStatefulSet(t *testing.T) {
 	key := Key{"StatefulSet", "eventing-nats"}
 	replaced := func(field string) []string {
@@ -78,7 +79,8 @@ func TestReplacedStatefulSet(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileReplaced: the Eventing is deleted when its StatefulSet is gone and the next one is not there. No other controller ends the pods.
+// TestDeletedWhileReplaced: the Eventing is deleted when its StatefulSet is gone and the next one
+// is not there. No other controller ends the pods.
 func TestDeletedWhileReplaced(t *testing.T) {
 	server := func(owner ...metav1.OwnerReference) corev1.Pod {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kyma-system", Name: "eventing-nats-0", OwnerReferences: owner, Labels: map[string]string{nameLabel: natsComponent}}}

@@ -25,7 +25,8 @@ const (
 	NoRoom       // events are refused
 )
 
-// LevelOf is the level of a stream and its volume. A stream is full when the largest event does not fit, or, if it is small, when a tenth is left.
+// LevelOf is the level of a stream and its volume. A stream is full when the largest event does not
+// fit, or, if it is small, when a tenth is left.
 func LevelOf(info *jetstream.StreamInfo, volume stream.Volume) Level {
 	const largest = 1 << 20
 	left := info.Config.MaxBytes - int64(info.State.Bytes) //nolint:gosec // less than 2^63

@@ -12,7 +12,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
-// The keys of Secrets. Programs mount CACertificate alone of the authority, and the seed of their own user alone.
+// The keys of Secrets. Programs mount CACertificate alone of the authority, and the seed of their
+// own user alone.
 const (
 	CACertificate  = "ca.crt"
 	CAKey          = "ca.key"
@@ -47,7 +48,8 @@ func (d *Identities) Keys(w *World) map[string]string {
 	return keys
 }
 
-// ServerNames are the names that clients and servers use for a server. localhost is for a client in the pod, or behind kubectl port-forward.
+// ServerNames are the names that clients and servers use for a server. localhost is for a client in
+// the pod, or behind kubectl port-forward.
 func (d *Identities) ServerNames() []string {
 	service, headless := d.Names.NATS()+"."+d.Namespace, d.Names.NATSHeadless()+"."+d.Namespace
 	all := []string{service + ".svc", service, d.Names.NATS(), service + ".svc.cluster.local", "localhost"}

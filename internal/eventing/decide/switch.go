@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// awaitController and awaitSubscriptions are how long a switch waits before it says that it is blocked.
+	// awaitController and awaitSubscriptions are how long a switch waits before it says that it is
+	// blocked.
 	awaitController, awaitSubscriptions = 2 * time.Minute, 5 * time.Minute
 	// drainLimit is how long the backend that is left may hold events before that is a warning.
 	drainLimit = 30 * time.Minute
@@ -31,8 +32,8 @@ const (
 	lingering = 30 * time.Second
 )
 
-// turn is one look at both backends: the one that is wanted, and the other one, which may still be there. Nothing of a switch is stored:
-// the first rule that does not hold is the step.
+// turn is one look at both backends: the one that is wanted, and the other one, which may still be
+// there. Nothing of a switch is stored: the first rule that does not hold is the step.
 type turn struct {
 	*Rules
 	w             *World
@@ -44,7 +45,8 @@ type turn struct {
 	contract backend.Backends
 }
 
-// run makes the wanted backend take events, moves the publisher to it, and removes the other one when it holds nothing more.
+// run makes the wanted backend take events, moves the publisher to it, and removes the other one
+// when it holds nothing more.
 func (t *turn) run() {
 	w, o := t.w, t.o
 	if !t.exists(w, t.other) {
@@ -95,7 +97,8 @@ func (t *turn) run() {
 	}
 }
 
-// fresh is the contract when there is none, or when the stream or the Broker is another one: what is there of the other backend goes on.
+// fresh is the contract when there is none, or when the stream or the Broker is another one: what
+// is there of the other backend goes on.
 func (t *turn) fresh() backend.Backends {
 	b := backend.Backends{Epoch: t.w.NewEpoch}
 	b.NATS, b.Mesh = t.addresses()
@@ -108,7 +111,8 @@ func (t *turn) fresh() backend.Backends {
 	return b
 }
 
-// addresses are where the backends are that are wanted, or that still hold events. A program that is given no address does not connect.
+// addresses are where the backends are that are wanted, or that still hold events. A program that
+// is given no address does not connect.
 func (t *turn) addresses() (nats *backend.NATSAddress, mesh *backend.MeshAddress) {
 	if t.target == operatorv1alpha1.NATS || !t.finished(t.w, operatorv1alpha1.NATS) {
 		nats = &backend.NATSAddress{URL: t.NATSURL, Stream: backend.Stream, CA: t.Names.NATSCA()}
@@ -131,9 +135,10 @@ func (d *Rules) exists(w *World, b operatorv1alpha1.BackendType) bool {
 	return slices.ContainsFunc(w.keys(), func(k Key) bool { return w.Ours[k].GetLabels()[backend.PlaneLabel] == plane && !d.Lasting(k) })
 }
 
-// Lasting tells whether an object of NATS stays while the backend is EventMesh. These are the Secrets that the controller's pods have as volumes.
-// A kubelet needs up to 90 s until it has written a new Secret into a running pod, and a switch to NATS would wait for that.
-// An older version has given them the label of NATS.
+// Lasting tells whether an object of NATS stays while the backend is EventMesh. These are the
+// Secrets that the controller's pods have as volumes. A kubelet needs up to 90 s until it has
+// written a new Secret into a running pod, and a switch to NATS would wait for that. An older
+// version has given them the label of NATS.
 func (d *Rules) Lasting(k Key) bool {
 	return k == Key{"Secret", d.Names.NATSUsers()} || k == Key{"Secret", d.Names.NATSCA()}
 }
@@ -141,15 +146,18 @@ func (d *Rules) Lasting(k Key) bool {
 // finished tells whether a backend holds no event, and takes none any more.
 func (d *Rules) finished(w *World, b operatorv1alpha1.BackendType) bool {
 	if b == operatorv1alpha1.EventMesh {
-		// It is deleted when the last pod that publishes to it is gone. One that was never opened has nothing in it.
+		// It is deleted when the last pod that publishes to it is gone. One that was never opened
+		// has nothing in it.
 		broker := w.Object("Broker", d.Names.Broker())
 		return broker == nil || broker.GetAnnotations()[openedAnnotation] == ""
 	}
-	// One that was never opened has nothing in it, either: a part of it may be all there is, and nothing of it may answer.
+	// One that was never opened has nothing in it, either: a part of it may be all there is, and
+	// nothing of it may answer.
 	return !d.exists(w, b) || d.drained(w)
 }
 
-// installed adds the actions that make all objects as they are wanted. It is true if there are none.
+// installed adds the actions that make all objects as they are wanted. It is true if there are
+// none.
 func (t *turn) installed() bool {
 	w, o := t.w, t.o
 	before := len(o.Actions)
@@ -199,7 +207,8 @@ func (t *turn) installed() bool {
 		is := w.Ours[key]
 		epoch := t.contract.Epoch
 		if left := t.left(u); left {
-			// What it was left with says whether it was drained, so it keeps its epoch. What is gone of it stays so.
+			// What it was left with says whether it was drained, so it keeps its epoch. What is
+			// gone of it stays so.
 			if is == nil {
 				continue
 			}
@@ -212,7 +221,8 @@ func (t *turn) installed() bool {
 		case is.GetDeletionTimestamp() != nil:
 			// It is on its way out. Its end is watched.
 		case len(unchangeable(u, is, w.Now)) > 0:
-			// It is created again when it is gone, and takes the pods over. Its template is the same or not, which says whether they restart.
+			// It is created again when it is gone, and takes the pods over. Its template is the
+			// same or not, which says whether they restart.
 			o.do(Orphan{is, strings.Join(unchangeable(u, is, w.Now), ", ")})
 		case drift.Drifted(u, is):
 			o.do(Apply{u, is})
@@ -222,8 +232,9 @@ func (t *turn) installed() bool {
 	return len(o.Actions) == before
 }
 
-// relabel moves the prefix to the label that no tool for deployments claims: on what an earlier version has created, and on volume claims, which a
-// StatefulSet creates with the labels by which it selects pods.
+// relabel moves the prefix to the label that no tool for deployments claims: on what an earlier
+// version has created, and on volume claims, which a StatefulSet creates with the labels by which
+// it selects pods.
 func (d *Identities) relabel(w *World) (actions []Action) {
 	const why = "remove the label that tools for deployments claim"
 	labels := map[string]any{"metadata": map[string]any{"labels": map[string]any{backend.PodInstanceLabel: nil, backend.InstanceLabel: string(d.Names)}}}
@@ -245,7 +256,8 @@ func (t *turn) left(u *unstructured.Unstructured) bool {
 	return u.GetLabels()[backend.PlaneLabel] == string(backend.PlaneOf(t.other))
 }
 
-// prune are the deletions of objects that an older version, or other values, have left. The other backend has rules of its own.
+// prune are the deletions of objects that an older version, or other values, have left. The other
+// backend has rules of its own.
 func (t *turn) prune(want map[Key]bool) (actions []Action) {
 	stay := map[Key]bool{
 		{"ConfigMap", t.Names.Backends()}: true, {"ConfigMap", t.Names.ControllerState()}: true,
@@ -259,8 +271,8 @@ func (t *turn) prune(want map[Key]bool) (actions []Action) {
 	return actions
 }
 
-// render renders everything: the backend that is wanted from the spec, and the other one, while it is there, from the values that it was
-// last rendered with.
+// render renders everything: the backend that is wanted from the spec, and the other one, while it
+// is there, from the values that it was last rendered with.
 func (t *turn) render(keys map[string]string) ([]*unstructured.Unstructured, error) {
 	optional := map[string]bool{}
 	for _, dep := range t.w.Dependencies {
@@ -291,9 +303,9 @@ func (t *turn) render(keys map[string]string) ([]*unstructured.Unstructured, err
 	return objects, err
 }
 
-// publishes is the backend that the publisher is rendered for; "" if it is not rendered. It is created when the backend takes events and
-// each Subscription is ready there. It moves to another backend under the same conditions, and stays otherwise: its pods refuse what
-// cannot be stored.
+// publishes is the backend that the publisher is rendered for; "" if it is not rendered. It is
+// created when the backend takes events and each Subscription is ready there. It moves to another
+// backend under the same conditions, and stays otherwise: its pods refuse what cannot be stored.
 func (t *turn) publishes() operatorv1alpha1.BackendType {
 	w := t.w
 	is := sendsTo(w.Object("Deployment", t.Names.Publisher()))
@@ -320,7 +332,8 @@ func (t *turn) taking() bool {
 	return t.w.Available()
 }
 
-// waiting are the Subscriptions that are not ready on the wanted backend in this epoch. Whether they are on the other one does not matter.
+// waiting are the Subscriptions that are not ready on the wanted backend in this epoch. Whether
+// they are on the other one does not matter.
 func (t *turn) waiting() (all []Subscription) {
 	for _, s := range t.w.Subscriptions {
 		if s.Valid && !s.Deleting && !s.Skipped && s.Epochs[t.target] != t.contract.Epoch {
@@ -340,7 +353,8 @@ func (t *turn) prepareNATS() bool {
 		t.down(data(w.Object("ConfigMap", t.Names.NATSConfig()), openedKey) != "")
 		return false
 	case info == nil && (t.contract.Serving.Has(serves) || t.contract.Accept.Has(serves)):
-		// A stream that is gone had consumers, and the new one has none. A report about the old one must not open it.
+		// A stream that is gone had consumers, and the new one has none. A report about the old one
+		// must not open it.
 		o.do(t.Rules.contract(w, t.fresh(), "begin an epoch"))
 	case info == nil:
 		o.do(CreateStream{wantedStream(w, t.contract.Epoch, false)})
@@ -371,7 +385,8 @@ func (t *turn) serve() bool {
 	if next.NATS, next.Mesh = t.addresses(); !maps.Equal(next.Data(), t.contract.Data()) {
 		why = "write the address of " + string(t.target)
 	}
-	// What was not served, or is not any more, is not accepted: a Broker that somebody deleted comes back without Triggers.
+	// What was not served, or is not any more, is not accepted: a Broker that somebody deleted
+	// comes back without Triggers.
 	next.Accept = slices.DeleteFunc(slices.Clone(next.Accept), func(b operatorv1alpha1.BackendType) bool { return !t.contract.Serving.Has(b) || !serving.Has(b) })
 	if next.Accept.String() != t.contract.Accept.String() {
 		why = "accept no more events for what is not served"
@@ -398,7 +413,8 @@ func (t *turn) serve() bool {
 	return false
 }
 
-// open lets the wanted backend take events, when each Subscription is ready there. What it intends is written before.
+// open lets the wanted backend take events, when each Subscription is ready there. What it intends
+// is written before.
 func (t *turn) open() bool {
 	w, o := t.w, t.o
 	marks := t.marks()
@@ -444,8 +460,8 @@ func (t *turn) open() bool {
 	return false
 }
 
-// marks say that a backend may hold events, before it can. For NATS, the volumes do, and the ConfigMap, which is all there is with storage
-// in memory.
+// marks say that a backend may hold events, before it can. For NATS, the volumes do, and the
+// ConfigMap, which is all there is with storage in memory.
 func (t *turn) marks() (marks []Action) {
 	if t.target == operatorv1alpha1.EventMesh {
 		if broker := t.w.Object("Broker", t.Names.Broker()); broker.GetAnnotations()[openedAnnotation] == "" {
@@ -465,7 +481,8 @@ func (t *turn) marks() (marks []Action) {
 	return marks
 }
 
-// moved is true when each pod of the publisher sends to the wanted backend. After that, no other backend is accepted.
+// moved is true when each pod of the publisher sends to the wanted backend. After that, no other
+// backend is accepted.
 func (t *turn) moved() bool {
 	publisher := convert[appsv1.Deployment](t.w.Object("Deployment", t.Names.Publisher()))
 	if publisher == nil {
@@ -567,7 +584,8 @@ func (t *turn) leaveNATS() {
 	}
 }
 
-// forced tells whether somebody has asked to remove the other backend with what it holds, in this switch.
+// forced tells whether somebody has asked to remove the other backend with what it holds, in this
+// switch.
 func (t *turn) forced() bool {
 	asked := t.w.Eventing.Annotations[operatorv1alpha1.ForceTeardownAnnotation]
 	return asked != "" && asked == t.forceValue()

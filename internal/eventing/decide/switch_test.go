@@ -100,7 +100,8 @@ func TestSwitchToTheMeshAndBack(t *testing.T) {
 	}
 }
 
-// TestWhatTheControllerMounts: the Secrets that the controller has as volumes are there with both backends. They keep nothing of NATS.
+// TestWhatTheControllerMounts: the Secrets that the controller has as volumes are there with both
+// backends. They keep nothing of NATS.
 func TestWhatTheControllerMounts(t *testing.T) {
 	s := newScene(t)
 	s.want(operatorv1alpha1.EventMesh)
@@ -114,7 +115,8 @@ func TestWhatTheControllerMounts(t *testing.T) {
 		t.Errorf("something of NATS is there: %v", s.w.keys())
 	}
 
-	// Servers that are left need a certificate of the new authority. Without servers, nothing needs one.
+	// Servers that are left need a certificate of the new authority. Without servers, nothing needs
+	// one.
 	s = begin(t, operatorv1alpha1.EventMesh)
 	s.until(t, "close stream sap")
 	authority := Key{"Secret", "eventing-nats-ca"}
@@ -148,8 +150,9 @@ func without(actions []string, one string) []string {
 	return slices.DeleteFunc(actions, func(a string) bool { return a == one })
 }
 
-// TestReportsOfASwitch: while anything of the other backend is there, each look reports one beginning, also one that has only something to do. Limits
-// count from it, and the annotation that removes NATS by force names it. No step is reported after a later one.
+// TestReportsOfASwitch: while anything of the other backend is there, each look reports one
+// beginning, also one that has only something to do. Limits count from it, and the annotation that
+// removes NATS by force names it. No step is reported after a later one.
 func TestReportsOfASwitch(t *testing.T) {
 	s := begin(t, operatorv1alpha1.EventMesh)
 	var since metav1.Time
@@ -178,7 +181,8 @@ func TestReportsOfASwitch(t *testing.T) {
 	}
 }
 
-// TestAnAsynchronousMesh: what is in its Channels cannot be seen, so the Broker stays for a time after the last pod that publishes to it.
+// TestAnAsynchronousMesh: what is in its Channels cannot be seen, so the Broker stays for a time
+// after the last pod that publishes to it.
 func TestAnAsynchronousMesh(t *testing.T) {
 	s := newScene(t)
 	s.channels = "KafkaChannel"
@@ -199,7 +203,8 @@ func TestAnAsynchronousMesh(t *testing.T) {
 	}
 }
 
-// TestAMeshThatWasNeverOpened: a Broker that never took an event is deleted at once, whatever its Channels are.
+// TestAMeshThatWasNeverOpened: a Broker that never took an event is deleted at once, whatever its
+// Channels are.
 func TestAMeshThatWasNeverOpened(t *testing.T) {
 	s := installed(t)
 	s.channels = ""
@@ -213,8 +218,9 @@ func TestAMeshThatWasNeverOpened(t *testing.T) {
 	}
 }
 
-// TestADeletedBroker: somebody deletes the Broker while pods still send to it, and the spec is changed back. The new Broker has no Triggers that
-// deliver yet, so no pod may send to it before they do, those from before included.
+// TestADeletedBroker: somebody deletes the Broker while pods still send to it, and the spec is
+// changed back. The new Broker has no Triggers that deliver yet, so no pod may send to it before
+// they do, those from before included.
 func TestADeletedBroker(t *testing.T) {
 	s := begin(t, operatorv1alpha1.NATS)
 	s.until(t, "accept events on")
@@ -321,8 +327,9 @@ func TestBlockedSwitches(t *testing.T) {
 	}
 }
 
-// TestNothingIsLost plays random schedules of the operator, the controller, pods, clients and people. In each state, an event that a pod
-// of the publisher can store reaches each Subscription that is ready; NATS is never removed while it holds one; and the guard never has to act.
+// TestNothingIsLost plays random schedules of the operator, the controller, pods, clients and
+// people. In each state, an event that a pod of the publisher can store reaches each Subscription
+// that is ready; NATS is never removed while it holds one; and the guard never has to act.
 func TestNothingIsLost(t *testing.T) {
 	const length = 100
 	schedules := uint64(20)

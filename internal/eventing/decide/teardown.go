@@ -14,15 +14,18 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// The keys of the ConfigMap <prefix>-nats-config in addition to the configuration. Each has an epoch.
+// The keys of the ConfigMap <prefix>-nats-config in addition to the configuration. Each has an
+// epoch.
 const (
-	// openedKey: the stream of this epoch was opened, or is about to be. Without it, no event was ever taken.
+	// openedKey: the stream of this epoch was opened, or is about to be. Without it, no event was
+	// ever taken.
 	openedKey = "opened"
 	// drainedKey: the stream of this epoch is closed, and stays empty.
 	drainedKey = "drained"
 )
 
-// drained tells whether it is known that NATS holds no event: no event was ever taken, or a mark says that none is left.
+// drained tells whether it is known that NATS holds no event: no event was ever taken, or a mark
+// says that none is left.
 func (d *Rules) drained(w *World) bool {
 	config := w.Object("ConfigMap", d.Names.NATSConfig())
 	if config == nil {
@@ -35,7 +38,8 @@ func (d *Rules) drained(w *World) bool {
 	return data(config, openedKey) == "" && len(w.undrained()) == 0
 }
 
-// teardown removes what the operator created, and the finalizer last. It stops where an event could be lost.
+// teardown removes what the operator created, and the finalizer last. It stops where an event could
+// be lost.
 func (d *Rules) teardown(w *World, o *Decision) {
 	e := w.Eventing
 	const condition = operatorv1alpha1.ConditionDeleted
@@ -74,7 +78,8 @@ func (d *Rules) teardown(w *World, o *Decision) {
 	}
 }
 
-// drain stops the publisher and empties NATS. What would keep it from that is found out first: until then, events are taken.
+// drain stops the publisher and empties NATS. What would keep it from that is found out first:
+// until then, events are taken.
 func (d *Rules) drain(w *World, o *Decision, blocked func(reason, format string, args ...any)) {
 	switch {
 	case w.silent():
@@ -101,7 +106,8 @@ func (d *Rules) drain(w *World, o *Decision, blocked func(reason, format string,
 // silent tells whether NATS has been away for a short time only.
 func (w *World) silent() bool { return !w.NATS.Connected && w.NATS.Away < silence }
 
-// problem is why NATS does not answer, as a sentence with a space before it; "" if nothing is known.
+// problem is why NATS does not answer, as a sentence with a space before it; "" if nothing is
+// known.
 func (w *World) problem() string {
 	problem := podProblem(w.podsOf(natsComponent))
 	if problem == "" {
@@ -118,8 +124,8 @@ func (w *World) accepts(names backend.Names) bool {
 	return err == nil && len(contract.Accept) > 0
 }
 
-// emptied closes the stream, waits until it stays empty, and marks NATS as drained. It is false if something keeps it from that: then
-// blocked was told a reason and a message.
+// emptied closes the stream, waits until it stays empty, and marks NATS as drained. It is false if
+// something keeps it from that: then blocked was told a reason and a message.
 func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format string, args ...any)) bool {
 	info := w.NATS.Stream
 	config := w.Object("ConfigMap", d.Names.NATSConfig())
@@ -147,7 +153,8 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 		blocked(operatorv1alpha1.ReasonStreamNotEmpty, "The stream holds %d events that nobody took. %s", info.State.Msgs, backlogs(w))
 		return false
 	case info != nil && !w.NATS.Quiet && len(w.NATS.Behind) > 0 && w.NATS.BehindFor >= silence:
-		// What one server says is not known to be all: a leader that was cut off answers with an old state.
+		// What one server says is not known to be all: a leader that was cut off answers with an
+		// old state.
 		o.look(askAgain)
 		blocked(operatorv1alpha1.ReasonNATSUnreachable, "NATS may hold events. These servers are not up to date: %s.%s", strings.Join(w.NATS.Behind, ", "), w.problem())
 		return false
@@ -168,7 +175,8 @@ func (d *Rules) emptied(w *World, o *Decision, blocked func(reason, format strin
 	return true
 }
 
-// evidence is the ConfigMap <prefix>-nats-config without a configuration: it says only that the stream was opened.
+// evidence is the ConfigMap <prefix>-nats-config without a configuration: it says only that the
+// stream was opened.
 func (d *Rules) evidence(w *World) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{openedKey: w.NewEpoch}}}
 	u.SetNamespace(d.Namespace)
@@ -183,7 +191,8 @@ func (d *Rules) removed(w *World, o *Decision, force bool) bool {
 	if !d.stopped(w, o, d.Names.Publisher(), publisherComponent) {
 		return false
 	}
-	// Triggers are deleted after the Broker, by the controller: a Channel without subscribers drops events.
+	// Triggers are deleted after the Broker, by the controller: a Channel without subscribers drops
+	// events.
 	if broker := w.Object("Broker", d.Names.Broker()); broker != nil {
 		o.delete(broker)
 		return false
@@ -208,8 +217,8 @@ func (d *Rules) removed(w *World, o *Decision, force bool) bool {
 	return !o.inTurn(w, last, left)
 }
 
-// natsRemoved adds the deletions of NATS that are due, and is true when nothing is left of it but volumes that stay. What has evidence in
-// it goes last.
+// natsRemoved adds the deletions of NATS that are due, and is true when nothing is left of it but
+// volumes that stay. What has evidence in it goes last.
 func (d *Rules) natsRemoved(w *World, o *Decision, force bool) bool {
 	if sts := w.Object("StatefulSet", d.Names.NATS()); sts != nil {
 		o.delete(sts)
@@ -246,7 +255,8 @@ func (d *Rules) natsRemoved(w *World, o *Decision, force bool) bool {
 	return !o.inTurn(w, last, left)
 }
 
-// inTurn deletes objects one after the other, when nothing else is left. It is true while something is.
+// inTurn deletes objects one after the other, when nothing else is left. It is true while something
+// is.
 func (o *Decision) inTurn(w *World, keys []Key, left bool) bool {
 	for _, key := range keys {
 		if u := w.Ours[key]; u != nil && !left {
@@ -257,8 +267,9 @@ func (o *Decision) inTurn(w *World, keys []Key, left bool) bool {
 	return left
 }
 
-// undone tells the controller that no backend serves any more, and waits until it has deleted what it created for Subscriptions. It waits
-// for a controller that works, and not for ever: what is left is deleted with the stream, and finalizers by the operator.
+// undone tells the controller that no backend serves any more, and waits until it has deleted what
+// it created for Subscriptions. It waits for a controller that works, and not for ever: what is
+// left is deleted with the stream, and finalizers by the operator.
 func (d *Rules) undone(w *World, o *Decision) bool {
 	const limit = 30 * time.Second
 	controller := convert[appsv1.Deployment](w.Object("Deployment", d.Names.Controller()))
@@ -281,7 +292,8 @@ func (d *Rules) undone(w *World, o *Decision) bool {
 	return false
 }
 
-// abandoned removes the finalizers of a controller that is gone: from Subscriptions that are being deleted, or from all by force.
+// abandoned removes the finalizers of a controller that is gone: from Subscriptions that are being
+// deleted, or from all by force.
 func (d *Rules) abandoned(w *World, o *Decision, force bool) {
 	for _, s := range w.Subscriptions {
 		if s.Finalizer && (s.Deleting || force) {
@@ -297,7 +309,8 @@ func (o *Decision) delete(u *unstructured.Unstructured) {
 	}
 }
 
-// foreignStreams are names of streams that the operator did not create. One of them may have the name of ours.
+// foreignStreams are names of streams that the operator did not create. One of them may have the
+// name of ours.
 func foreignStreams(w *World) []string {
 	names := slices.Clone(w.NATS.OtherStreams)
 	if info := w.NATS.Stream; info != nil && stream.Epoch(info.Config) == "" {

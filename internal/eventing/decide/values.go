@@ -19,11 +19,13 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// Users are those of NATS: keys of the Secret with their seeds, and of the chart's values with their public keys.
+// Users are those of NATS: keys of the Secret with their seeds, and of the chart's values with
+// their public keys.
 var Users = []string{"system", "manager", "controller", "publisher"}
 
-// values are those of the chart, as the spec asks for them. keys are the public keys of users, authority the certificate that signs those
-// of the servers: servers are restarted if either changes.
+// values are those of the chart, as the spec asks for them. keys are the public keys of users,
+// authority the certificate that signs those of the servers: servers are restarted if either
+// changes.
 func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]string, authority []byte, optional map[string]bool, publishes operatorv1alpha1.BackendType) (map[string]any, error) {
 	config := spec.Backend.Config
 	active := spec.Backend.Type.Canonical()
@@ -42,7 +44,8 @@ func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]stri
 	level := strings.ToLower(spec.Logging.LogLevel)
 	files, memory := int64(0), config.NATSStreamMaxSize.Value()
 	if config.NATSStreamStorageType != operatorv1alpha1.StorageMemory {
-		// A tenth of the volume is left for the file system and for what the server writes in addition to events.
+		// A tenth of the volume is left for the file system and for what the server writes in
+		// addition to events.
 		files, memory = config.NATSStorage.Size.Value()/10*9, 0
 	}
 	interval := "always"
@@ -88,8 +91,9 @@ func (d *Rules) values(spec *operatorv1alpha1.EventingSpec, keys map[string]stri
 // reserveOf is the part of a volume that a server keeps free: cmd/internal/nats-server/volume.go.
 func reserveOf(volume int64) int64 { return min(volume/8, 256<<20) }
 
-// safeSize is the most that a stream may hold on a volume. The disk can have twice what the stream counts: a file is rewritten only when less
-// than half of it is alive, and TestSoakDisk measured nearly that.
+// safeSize is the most that a stream may hold on a volume. The disk can have twice what the stream
+// counts: a file is rewritten only when less than half of it is alive, and TestSoakDisk measured
+// nearly that.
 func safeSize(volume int64) int64 { return (volume - reserveOf(volume)) / 2 }
 
 // volumeFor is the smallest volume, in whole MiB, on which a stream may have a size.
@@ -118,7 +122,8 @@ func wantedStream(w *World, epoch string, open bool) jetstream.StreamConfig {
 	return want
 }
 
-// size says whether the volume holds the stream that the spec asks for. It never changes the state: the stream works with less.
+// size says whether the volume holds the stream that the spec asks for. It never changes the state:
+// the stream works with less.
 func (d Identities) size(w *World, o *Decision) {
 	want := w.Eventing.Spec.Backend.Config.NATSStreamMaxSize
 	is := wantedStream(w, "", true).MaxBytes

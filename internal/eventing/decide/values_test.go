@@ -12,8 +12,8 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 )
 
-// TestTheStreamFitsItsVolume: the limit of the stream follows from the volume that is there. On f3299ef a stream of 700Mi on a volume of 1Gi filled it before the
-// stream was full.
+// TestTheStreamFitsItsVolume: the limit of the stream follows from the volume that is there. On
+// f3299ef a stream of 700Mi on a volume of 1Gi filled it before the stream was full.
 func TestTheStreamFitsItsVolume(t *testing.T) {
 	t.Parallel()
 	d := Identities{Names: "eventing", Namespace: "kyma-system"}

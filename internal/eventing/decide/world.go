@@ -75,7 +75,8 @@ type NATS struct {
 	Problem   string
 	// Away is for how long no server has answered, since the operator started.
 	Away time.Duration
-	// Behind are the servers whose copy of the stream is not up to date; BehindFor is for how long there have been some.
+	// Behind are the servers whose copy of the stream is not up to date; BehindFor is for how long
+	// there have been some.
 	Behind    []string
 	BehindFor time.Duration
 	// Stream is nil if there is none.
@@ -84,8 +85,8 @@ type NATS struct {
 	Volume stream.Volume
 	// Full are the subjects of which the stream takes no more events, and since when that was seen.
 	Full map[string]time.Time
-	// Counts are how many events the stream holds of each subject, and Sizes about how large one is of those that have the most. Both are read
-	// only if there is little room.
+	// Counts are how many events the stream holds of each subject, and Sizes about how large one is
+	// of those that have the most. Both are read only if there is little room.
 	Counts, Sizes map[string]uint64
 	// Consumers are all of the stream, read only where a decision needs them.
 	Consumers []*jetstream.ConsumerInfo
@@ -121,14 +122,15 @@ func (w *World) Has(kind string) bool {
 // data is a value of a ConfigMap; "" if there is none.
 func data(u *unstructured.Unstructured, key string) string { return contractData(u)[key] }
 
-// rolledOut says whether a StatefulSet is rolled out: the controller has seen its newest spec, and each pod has it and is ready.
+// rolledOut says whether a StatefulSet is rolled out: the controller has seen its newest spec, and
+// each pod has it and is ready.
 func rolledOut(sts *appsv1.StatefulSet) bool {
 	return sts != nil && sts.Status.ObservedGeneration >= sts.Generation && sts.Status.UpdateRevision == sts.Status.CurrentRevision &&
 		sts.Status.ReadyReplicas == *sts.Spec.Replicas && sts.Status.Replicas == *sts.Spec.Replicas
 }
 
-// undrained are the claims that may hold events: an epoch was written to them before the stream was opened, and no mark says that
-// nothing of this epoch is left.
+// undrained are the claims that may hold events: an epoch was written to them before the stream was
+// opened, and no mark says that nothing of this epoch is left.
 func (w *World) undrained() []string {
 	var names []string
 	for _, c := range w.Claims {
@@ -157,7 +159,8 @@ func names(subscriptions []Subscription) string {
 	return strings.Join(all, ", ")
 }
 
-// Kinds are what the operator creates in its namespace. Optional ones are read and written only where they are served.
+// Kinds are what the operator creates in its namespace. Optional ones are read and written only
+// where they are served.
 var Kinds = []schema.GroupVersionKind{
 	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
@@ -168,8 +171,8 @@ var Kinds = []schema.GroupVersionKind{
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 }
 
-// Planned are the objects that the wanted backend needs, in the operator's namespace, without volume claims. Optional kinds of others are not
-// among them.
+// Planned are the objects that the wanted backend needs, in the operator's namespace, without
+// volume claims. Optional kinds of others are not among them.
 func (d *Rules) Planned(spec *operatorv1alpha1.EventingSpec) []Key {
 	n := d.Names
 	planned := []Key{{"ConfigMap", n.Backends()}, {"ConfigMap", n.ControllerState()}, {"Secret", n.NATSUsers()}, {"Secret", n.NATSCA()}}

@@ -19,8 +19,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// TestRandomWorlds damages worlds at random, also in ways that no cluster comes to, and decides in each. No action may break what keeps events
-// from being lost: the rules are written here a second time, and the guard is not asked. What was decided is done, so that damage has consequences.
+// TestRandomWorlds damages worlds at random, also in ways that no cluster comes to, and decides in
+// each. No action may break what keeps events from being lost: the rules are written here a second
+// time, and the guard is not asked. What was decided is done, so that damage has consequences.
 func TestRandomWorlds(t *testing.T) {
 	const length = 15
 	worlds := uint64(70)
@@ -399,7 +400,8 @@ func (s *scene) loses(a Action) string {
 			accept, _ := values["accept"].(string)
 			for _, b := range []operatorv1alpha1.BackendType{nats, mesh} {
 				if among(accept, b) && !among(backends["accept"], b) {
-					// Either it is begun anew with the backend that the publisher sends to, or all Subscriptions are ready.
+					// Either it is begun anew with the backend that the publisher sends to, or all
+					// Subscriptions are ready.
 					if why := ready(b); why != "" && sent(b) == "" {
 						return fmt.Sprintf("%s is accepted, and %s", b, why)
 					}

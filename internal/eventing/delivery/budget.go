@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// Budget bounds the bytes that this process holds for events: those that NATS was asked for, those that wait, and those that are being posted. Each
-// Subscription may have as much as is free then: one that takes all it gets has half of it, two of them have a third each, and others
-// find room at once.
+// Budget bounds the bytes that this process holds for events: those that NATS was asked for, those
+// that wait, and those that are being posted. Each Subscription may have as much as is free then:
+// one that takes all it gets has half of it, two of them have a third each, and others find room at
+// once.
 type Budget struct {
 	total int64
 

@@ -19,7 +19,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestBudget: who takes all it gets leaves as much as it has, and who waits is called when there is room for it.
+// TestBudget: who takes all it gets leaves as much as it has, and who waits is called when there is
+// room for it.
 func TestBudget(t *testing.T) {
 	b := &Budget{total: 100}
 	var called sync.Map
@@ -52,8 +53,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestMemory: a Subscription with 1,000 events of 1 MiB in flight, whose sink takes its time, stays within the budget, and slows only itself. On f3299ef
-// nothing bounded the bytes: all its events were here at the same time.
+// TestMemory: a Subscription with 1,000 events of 1 MiB in flight, whose sink takes its time, stays
+// within the budget, and slows only itself. On f3299ef nothing bounded the bytes: all its events
+// were here at the same time.
 func TestMemory(t *testing.T) {
 	const total, greedy, modest = 24 << 20, 40, 50
 	var here, most atomic.Int64

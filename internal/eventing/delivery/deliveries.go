@@ -11,20 +11,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options are what all Subscriptions share. All but the dead letter sink and the budget are required.
+// Options are what all Subscriptions share. All but the dead letter sink and the budget are
+// required.
 type Options struct {
 	Sender  *Sender
 	Metrics *Metrics
 	Log     *zap.Logger
-	// DeadLetterSink gets events that a sink refuses DeadLetterAfter they were published, or later. nil: an event is retried until
-	// its sink takes it.
+	// DeadLetterSink gets events that a sink refuses DeadLetterAfter they were published, or later.
+	// nil: an event is retried until its sink takes it.
 	DeadLetterSink  *url.URL
 	DeadLetterAfter time.Duration
 	// Budget bounds the bytes of all Subscriptions together. nil is no bound.
 	Budget *Budget
 	// Changed is called when Health of a Subscription says something else after a while.
 	Changed func(subscription types.NamespacedName, after time.Duration)
-	// Lost is called when events of a Subscription are not delivered any more, because NATS does not know its consumer.
+	// Lost is called when events of a Subscription are not delivered any more, because NATS does
+	// not know its consumer.
 	Lost func(subscription types.NamespacedName)
 }
 
@@ -38,7 +40,8 @@ type Settings struct {
 	Types int
 }
 
-// Deliveries are those of all Subscriptions in this process. Its methods can be called at the same time.
+// Deliveries are those of all Subscriptions in this process. Its methods can be called at the same
+// time.
 type Deliveries struct {
 	options Options
 
@@ -54,7 +57,8 @@ func New(o Options) *Deliveries {
 	return &Deliveries{options: o, workers: map[types.NamespacedName]*worker{}}
 }
 
-// Set lets the events of a Subscription be delivered from a consumer. It does nothing if they are, with these settings.
+// Set lets the events of a Subscription be delivered from a consumer. It does nothing if they are,
+// with these settings.
 func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, source Source) error {
 	if w := d.worker(subscription); w != nil && w.settings == settings {
 		return nil
@@ -72,7 +76,8 @@ func (d *Deliveries) Set(subscription types.NamespacedName, settings Settings, s
 	return err
 }
 
-// Stop ends the delivery of the events of a Subscription. Those that are being posted are finished; the others go back to NATS.
+// Stop ends the delivery of the events of a Subscription. Those that are being posted are finished;
+// the others go back to NATS.
 func (d *Deliveries) Stop(subscription types.NamespacedName) {
 	d.mu.Lock()
 	w := d.workers[subscription]
@@ -89,7 +94,8 @@ func (d *Deliveries) Forget(subscription types.NamespacedName) {
 	d.options.Metrics.forget(subscription.String())
 }
 
-// StopAll ends all deliveries permanently, and returns when NATS has what was not posted, and the sinks have answered.
+// StopAll ends all deliveries permanently, and returns when NATS has what was not posted, and the
+// sinks have answered.
 func (d *Deliveries) StopAll(ctx context.Context) error {
 	d.mu.Lock()
 	d.stopped = true
@@ -118,7 +124,8 @@ func (d *Deliveries) StopAll(ctx context.Context) error {
 	}
 }
 
-// Waiting tells of the events of a Subscription that NATS has to deliver yet: those that it has not sent, and those that were sent and not taken.
+// Waiting tells of the events of a Subscription that NATS has to deliver yet: those that it has not
+// sent, and those that were sent and not taken.
 func (d *Deliveries) Waiting(subscription types.NamespacedName, unsent uint64, unanswered int) {
 	d.options.Metrics.backlog.WithLabelValues(subscription.String()).Set(float64(unsent) + float64(unanswered))
 	if w := d.worker(subscription); w != nil {
@@ -134,13 +141,15 @@ func (d *Deliveries) Waiting(subscription types.NamespacedName, unsent uint64, u
 type Health struct {
 	// Known is false if there was none.
 	Known bool
-	// Problem says why the sink does not take events; "" if it does. It does not change with each event.
+	// Problem says why the sink does not take events; "" if it does. It does not change with each
+	// event.
 	Problem string
 	// Blocking is the event that keeps later ones from being sent, with MaxInFlight 1.
 	Blocking Blocking
 	// Letter is when an event became a dead letter, to a minute; zero if none did.
 	Letter time.Time
-	// Again, if not 0, is when to ask again: the sink takes events, but it refused some a moment ago.
+	// Again, if not 0, is when to ask again: the sink takes events, but it refused some a moment
+	// ago.
 	Again time.Duration
 }
 

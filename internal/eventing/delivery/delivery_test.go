@@ -224,7 +224,8 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestSendToSinkThatClosesConnections: a kept connection that the sink has closed costs no delivery. On f3299ef each such delivery failed.
+// TestSendToSinkThatClosesConnections: a kept connection that the sink has closed costs no
+// delivery. On f3299ef each such delivery failed.
 func TestSendToSinkThatClosesConnections(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]bool{}

@@ -13,7 +13,8 @@ import (
 
 const attributePrefix = "Ce-"
 
-// passed are the headers of a message that go to the sink as they are, in addition to the attributes of the event.
+// passed are the headers of a message that go to the sink as they are, in addition to the
+// attributes of the event.
 var passed = map[string]bool{
 	"Content-Type": true,
 	"Traceparent":  true, "Tracestate": true, "B3": true,
@@ -24,8 +25,9 @@ var passed = map[string]bool{
 // required are the attributes without which there is no CloudEvent.
 var required = []string{"Ce-Specversion", "Ce-Id", "Ce-Source", "Ce-Type"}
 
-// eventHeader is the header of a request with the event of a message in the binary mode of CloudEvents. Headers that are NATS' own stay
-// behind. An error means that the message is no event, and will be none at the next delivery.
+// eventHeader is the header of a request with the event of a message in the binary mode of
+// CloudEvents. Headers that are NATS' own stay behind. An error means that the message is no event,
+// and will be none at the next delivery.
 func eventHeader(message nats.Header) (http.Header, error) {
 	header := make(http.Header, len(message)+4)
 	for name, values := range message {

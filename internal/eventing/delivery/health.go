@@ -7,12 +7,14 @@ import (
 )
 
 const (
-	// calm is how long no delivery must have failed until a sink counts as one that takes events: a sink that refuses some events
-	// of many would change the status of its Subscription all the time.
+	// calm is how long no delivery must have failed until a sink counts as one that takes events: a
+	// sink that refuses some events of many would change the status of its Subscription all the
+	// time.
 	calm = 10 * time.Second
 	// soon is how long a change waits for others to be told with.
 	soon = time.Second
-	// letterEvery is how often the time of the last dead letter is told at most, longestID how much of the id of an event is.
+	// letterEvery is how often the time of the last dead letter is told at most, longestID how much
+	// of the id of an event is.
 	letterEvery = time.Minute
 	longestID   = 100
 )
@@ -44,7 +46,8 @@ func (h *health) unblock() {
 	h.blocking = Blocking{}
 }
 
-// noteLetter notes that an event became a dead letter. It returns after which time to tell others; 0 if they know of one of a moment ago.
+// noteLetter notes that an event became a dead letter. It returns after which time to tell others;
+// 0 if they know of one of a moment ago.
 func (h *health) noteLetter(now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +59,8 @@ func (h *health) noteLetter(now time.Time) time.Duration {
 	return 0
 }
 
-// note adds a delivery; problem is "" if the sink took the event. It returns after which time to tell others of a change; 0 if there is none.
+// note adds a delivery; problem is "" if the sink took the event. It returns after which time to
+// tell others of a change; 0 if there is none.
 func (h *health) note(problem string, now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,13 +8,15 @@ import (
 )
 
 const (
-	// slowAfter is how long a sink may work on an event until its type counts as slow, which has a smaller part of the slots.
+	// slowAfter is how long a sink may work on an event until its type counts as slow, which has a
+	// smaller part of the slots.
 	slowAfter = 5 * time.Second
 	// makesWay is how long an event waits for a slot before it makes way for events of other types.
 	makesWay = time.Second
 )
 
-// lanes divide the slots of one Subscription between its types, so that a type whose events hang does not stop the others.
+// lanes divide the slots of one Subscription between its types, so that a type whose events hang
+// does not stop the others.
 type lanes struct {
 	slots, types int
 	used         int
@@ -50,7 +52,8 @@ func laneOf(subject string) string {
 	return parts[len(parts)-1]
 }
 
-// take decides about an event that has waited here since a time, and gives it a slot if it may have one.
+// take decides about an event that has waited here since a time, and gives it a slot if it may have
+// one.
 func (l *lanes) take(m *nats.Msg, since, now time.Time) verdict {
 	of := laneOf(m.Subject)
 	t := l.of[of]
@@ -73,8 +76,9 @@ func (l *lanes) take(m *nats.Msg, since, now time.Time) verdict {
 	}
 }
 
-// more tells whether a type that has slots may have one more. A slow one leaves as many as it has to each other slow one, and to all the others
-// together. One that is not slow leaves some for types that have none.
+// more tells whether a type that has slots may have one more. A slow one leaves as many as it has
+// to each other slow one, and to all the others together. One that is not slow leaves some for
+// types that have none.
 func (l *lanes) more(t *lane, slow bool, now time.Time) bool {
 	without, others := l.types-1, 0
 	for _, other := range l.of {

@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestLanes: how many events of each type are posted, when no sink answers, and what becomes of the next one.
+// TestLanes: how many events of each type are posted, when no sink answers, and what becomes of the
+// next one.
 func TestLanes(t *testing.T) {
 	type offer struct {
 		at        time.Duration // from the beginning
@@ -46,7 +47,8 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// TestLanesAfterAnswers: a type whose answers come late has a part of the slots until one comes soon.
+// TestLanesAfterAnswers: a type whose answers come late has a part of the slots until one comes
+// soon.
 func TestLanesAfterAnswers(t *testing.T) {
 	l, now := newLanes(10, 2), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
 	fill := func() (posted []*nats.Msg) {

@@ -2,7 +2,8 @@ package delivery
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are what Prometheus is told about deliveries. The label subscription is <namespace>/<name>.
+// Metrics are what Prometheus is told about deliveries. The label subscription is
+// <namespace>/<name>.
 type Metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec

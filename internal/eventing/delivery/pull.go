@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// pullExpiry is how long NATS keeps a request for events; heartbeat is how often NATS says that it still has the request.
+	// pullExpiry is how long NATS keeps a request for events; heartbeat is how often NATS says that
+	// it still has the request.
 	pullExpiry = time.Minute
 	heartbeat  = 15 * time.Second
 	// pullAgain is the pause after NATS refused a request.
@@ -25,12 +26,14 @@ const (
 	statusNoResponders = "503"
 	// consumerDeleted is the description of a conflict. The others end by themselves.
 	consumerDeleted = "Consumer Deleted"
-	// tooLarge is the description of a conflict that ends a request: the next message has more bytes than are left of it.
+	// tooLarge is the description of a conflict that ends a request: the next message has more
+	// bytes than are left of it.
 	tooLarge = "Message Size Exceeds MaxBytes"
 
 	// perMessage is what a message needs here in addition to its bytes.
 	perMessage = 4 << 10
-	// smallest and largest are the sizes of messages that are expected. The largest event has 1 MiB, and its headers.
+	// smallest and largest are the sizes of messages that are expected. The largest event has 1
+	// MiB, and its headers.
 	smallest, largest = 2 << 10, 1<<20 + 128<<10
 	// unanswered is the header with the number of messages that a request will not get any more.
 	unanswered = "Nats-Pending-Messages"
@@ -42,10 +45,11 @@ type Source struct {
 	Stream, Consumer string
 }
 
-// pull asks NATS for the messages of a consumer, again and again, and passes them on one after the other.
+// pull asks NATS for the messages of a consumer, again and again, and passes them on one after the
+// other.
 //
-// It does the work of Consume of package jetstream, which can forget to ask (docs/decisions/1021). Here, the request and the count of what
-// NATS was asked for are one step under one lock.
+// It does the work of Consume of package jetstream, which can forget to ask (docs/decisions/1021).
+// Here, the request and the count of what NATS was asked for are one step under one lock.
 type pull struct {
 	source Source
 	most   int
@@ -58,7 +62,8 @@ type pull struct {
 	subscription *nats.Subscription
 
 	mu sync.Mutex
-	// requests are those that NATS has not answered completely, and held are the messages that came, and are not freed.
+	// requests are those that NATS has not answered completely, and held are the messages that
+	// came, and are not freed.
 	requests []request
 	held     int
 	// size is what a message is expected to have.
@@ -69,8 +74,8 @@ type pull struct {
 	ended bool
 }
 
-// request is what NATS was asked for: so many messages are still to come, and so many bytes were taken for them. All together have at
-// most so many bytes by what NATS counts.
+// request is what NATS was asked for: so many messages are still to come, and so many bytes were
+// taken for them. All together have at most so many bytes by what NATS counts.
 type request struct {
 	messages, all   int
 	taken, received int64
@@ -79,9 +84,11 @@ type request struct {
 // realSize is what a message has here.
 func realSize(m *nats.Msg) int64 { return int64(m.Size()) + perMessage }
 
-// startPull begins to ask for messages. At most as many as most are on the way or not freed. handle gets one at a time, does not wait, and
-// lets free be called once for each message, to make room for another one. lost is called if no more message comes, because NATS does not know the consumer, or because
-// the connection was closed. The bytes of a message, as realSize counts them, are taken of the share when handle is called.
+// startPull begins to ask for messages. At most as many as most are on the way or not freed. handle
+// gets one at a time, does not wait, and lets free be called once for each message, to make room
+// for another one. lost is called if no more message comes, because NATS does not know the
+// consumer, or because the connection was closed. The bytes of a message, as realSize counts them,
+// are taken of the share when handle is called.
 func startPull(source Source, most int, bytes *share, handle func(m *nats.Msg, free func()), lost func(reason string)) (*pull, error) {
 	p := &pull{source: source, most: most, share: bytes, size: smallest, handle: handle, lost: lost, closed: make(chan struct{})}
 	p.share.room = p.room
@@ -232,7 +239,8 @@ func (p *pull) room() {
 	p.ask()
 }
 
-// startAgain forgets what NATS was asked for: the connection is another one, or NATS does not know the request any more.
+// startAgain forgets what NATS was asked for: the connection is another one, or NATS does not know
+// the request any more.
 func (p *pull) startAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,8 +256,8 @@ func (p *pull) wait(limit time.Duration) {
 	}
 }
 
-// ask asks for as many messages as there is room for, when half of the room or more is empty: a request for each message would cost more.
-// The caller holds the lock.
+// ask asks for as many messages as there is room for, when half of the room or more is empty: a
+// request for each message would cost more. The caller holds the lock.
 func (p *pull) ask() {
 	batch := p.most - p.asked() - p.held
 	if batch <= p.most/2 || p.ended {

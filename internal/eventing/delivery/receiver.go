@@ -20,12 +20,14 @@ import (
 )
 
 const (
-	// meshSinkTimeout is how long a sink may take for an event of the mesh, slotTimeout how long an event waits for one of the slots of
-	// its Subscription, and meshTimeout is both together. The mesh waits 12 seconds.
+	// meshSinkTimeout is how long a sink may take for an event of the mesh, slotTimeout how long an
+	// event waits for one of the slots of its Subscription, and meshTimeout is both together. The
+	// mesh waits 12 seconds.
 	meshSinkTimeout = 10 * time.Second
 	slotTimeout     = 5 * time.Second
 	meshTimeout     = 11 * time.Second
-	// failuresToOpen is after how many failures in a row a sink is left alone, for openFor. It is more than the mesh asks for one event.
+	// failuresToOpen is after how many failures in a row a sink is left alone, for openFor. It is
+	// more than the mesh asks for one event.
 	failuresToOpen = 5
 	openFor        = 5 * time.Second
 	// maxEvent is the largest body, with some room: the publisher takes at most 1 MiB.
@@ -35,7 +37,8 @@ const (
 )
 
 var (
-	// ErrGone is of a Finder: the Subscription is gone, or is being deleted. Its events are dropped.
+	// ErrGone is of a Finder: the Subscription is gone, or is being deleted. Its events are
+	// dropped.
 	ErrGone = errors.New("the Subscription is gone")
 	// ErrInvalid is of a Finder: the spec has errors. Its events are refused.
 	ErrInvalid = errors.New("the spec of the Subscription has errors")
@@ -43,10 +46,11 @@ var (
 
 // Finder knows the Subscriptions.
 type Finder interface {
-	// Find returns the settings of a Subscription: ErrGone, ErrInvalid, or another error if it cannot be known now.
+	// Find returns the settings of a Subscription: ErrGone, ErrInvalid, or another error if it
+	// cannot be known now.
 	Find(ctx context.Context, subscription types.NamespacedName) (Settings, error)
-	// Probed is told that a probe of the controller has come to a Subscription, with the name of the Trigger if the request says it, and a type.
-	// The errors are those of Find.
+	// Probed is told that a probe of the controller has come to a Subscription, with the name of
+	// the Trigger if the request says it, and a type. The errors are those of Find.
 	Probed(ctx context.Context, subscription types.NamespacedName, trigger, eventType string) error
 }
 
@@ -55,7 +59,8 @@ var (
 	timeHeader  = http.CanonicalHeaderKey("ce-" + backend.TimeAttribute)
 )
 
-// Receiver delivers events that the mesh posts to /deliver/<namespace>/<name>, and answers when the sink has. It is an http.Handler.
+// Receiver delivers events that the mesh posts to /deliver/<namespace>/<name>, and answers when the
+// sink has. It is an http.Handler.
 //
 //	204  the sink took the event, or the Subscription is gone
 //	400  the request is no event in the binary mode of CloudEvents
@@ -235,7 +240,8 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	inFlight.Inc()
 	defer inFlight.Dec()
 	began := time.Now()
-	// An event that the sink works on is not abandoned because the mesh is gone: the sink would have it twice.
+	// An event that the sink works on is not abandoned because the mesh is gone: the sink would
+	// have it twice.
 	o := r.options.Sender.send(context.WithoutCancel(ctx), min(meshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
 	r.count(key, o.code)
 	r.options.Metrics.duration.WithLabelValues(key.String()).Observe(time.Since(began).Seconds())
@@ -278,7 +284,8 @@ func cutPath(path string) (namespace, name string, ok bool) {
 	return parts[2], parts[3], true
 }
 
-// meshHeader is the header of a request to the sink for an event of the mesh: that of NATS, without what Knative adds and changes.
+// meshHeader is the header of a request to the sink for an event of the mesh: that of NATS, without
+// what Knative adds and changes.
 func meshHeader(from http.Header) (http.Header, error) {
 	header, err := eventHeader(nats.Header(from))
 	if err != nil {

@@ -182,7 +182,8 @@ func TestReceiverGetsProbes(t *testing.T) {
 	}
 }
 
-// TestReceiverLeavesASinkAlone: a sink that failed five times in a row is not asked for a while, and then with one event.
+// TestReceiverLeavesASinkAlone: a sink that failed five times in a row is not asked for a while,
+// and then with one event.
 func TestReceiverLeavesASinkAlone(t *testing.T) {
 	t.Parallel()
 	s := startMeshSink(t, ordersSink)
@@ -243,8 +244,8 @@ func TestReceiverBoundsWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestReceiverMemory: events of the mesh have the same budget of bytes as those of NATS, and are refused for a moment when there is no room. On f3299ef
-// each was read.
+// TestReceiverMemory: events of the mesh have the same budget of bytes as those of NATS, and are
+// refused for a moment when there is no room. On f3299ef each was read.
 func TestReceiverMemory(t *testing.T) {
 	s := startMeshSink(t, ordersSink)
 	s.receiver.options.Budget = NewBudget(0)

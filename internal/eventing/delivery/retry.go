@@ -11,27 +11,29 @@ const (
 	lastRetry  = 30 * time.Second
 	// longestAsked bounds what a sink may ask for with Retry-After.
 	longestAsked = 5 * time.Minute
-	// afterTries is how often an event is sent again at these delays that the sink refuses because of the event itself, and slowest is its
-	// delay from then on.
+	// afterTries is how often an event is sent again at these delays that the sink refuses because
+	// of the event itself, and slowest is its delay from then on.
 	afterTries = 10
 	slowest    = 5 * time.Minute
-	// Repeats take the places of new events, because NATS sends them first. So all of a Subscription together come at most as often as this in a
-	// second, if that makes none wait for longer than the longest delay. Those of a sink that has no time come sooner than those that it will hardly
-	// ever take.
+	// Repeats take the places of new events, because NATS sends them first. So all of a
+	// Subscription together come at most as often as this in a second, if that makes none wait for
+	// longer than the longest delay. Those of a sink that has no time come sooner than those that
+	// it will hardly ever take.
 	refusedPace, failedPace       = 50, 200
 	longestRefused, longestFailed = 10 * time.Minute, 2 * time.Minute
 	// aside is the shortest delay of an event that has made way for others and was not sent.
 	aside = 5 * time.Second
-	// failures is after how many failures in a row a sink that cannot be reached is asked with one event at a time only, and after
-	// a pause of up to longestPause.
+	// failures is after how many failures in a row a sink that cannot be reached is asked with one
+	// event at a time only, and after a pause of up to longestPause.
 	failures     = 3
 	longestPause = 10 * time.Second
-	// spread is the part of a delay that is random, to both sides: events that were refused together are not sent together.
+	// spread is the part of a delay that is random, to both sides: events that were refused
+	// together are not sent together.
 	spread = 0.2
 )
 
-// retryDelay is how long an event waits after it was refused for the n-th time, n from 1. random is from 0 to 1. What the sink asked for
-// counts if it is longer.
+// retryDelay is how long an event waits after it was refused for the n-th time, n from 1. random is
+// from 0 to 1. What the sink asked for counts if it is longer.
 func retryDelay(n uint64, asked time.Duration, random float64) time.Duration {
 	delay := lastRetry
 	if n < 6 { // 2^5 seconds are more than the last delay
@@ -44,7 +46,8 @@ func spreadOut(delay time.Duration, random float64) time.Duration {
 	return time.Duration(float64(delay) * (1 - spread + 2*spread*random))
 }
 
-// repeatDelay is how long an event waits that was refused for the n-th time, while so many of its Subscription wait.
+// repeatDelay is how long an event waits that was refused for the n-th time, while so many of its
+// Subscription wait.
 func repeatDelay(o outcome, n uint64, waiting int, random float64) time.Duration {
 	delay := retryDelay(n, o.after, random)
 	if !refusesEvent(o) {
@@ -62,7 +65,8 @@ func asideDelay(waiting int, random float64) time.Duration {
 	return spreadOut(min(max(aside, time.Duration(waiting)*time.Second/failedPace), longestFailed), random)
 }
 
-// refusesEvent tells whether the sink works, and does not want this event: it will hardly want it later.
+// refusesEvent tells whether the sink works, and does not want this event: it will hardly want it
+// later.
 func refusesEvent(o outcome) bool {
 	code, err := strconv.Atoi(o.code)
 	switch {

@@ -19,7 +19,8 @@ const (
 	// sinkTimeout is how long a sink may take for one event of NATS.
 	sinkTimeout = 30 * time.Second
 	dialTimeout = 5 * time.Second
-	// idleConnections to one sink, allIdle to all of them, and how long they stay. Each has some 20 KiB, which no budget counts.
+	// idleConnections to one sink, allIdle to all of them, and how long they stay. Each has some 20
+	// KiB, which no budget counts.
 	idleConnections = 100
 	allIdle         = 1000
 	idleConnection  = 90 * time.Second
@@ -29,11 +30,13 @@ var userAgent = []string{"eventing-controller"}
 
 // Sender posts events to sinks, as the event-service does to its adapter.
 type Sender struct {
-	// transport and not a client: a client follows a redirect, which leads to where no rule was checked.
+	// transport and not a client: a client follows a redirect, which leads to where no rule was
+	// checked.
 	transport http.RoundTripper
 }
 
-// NewSender returns a Sender. dnsServer is the host:port of the DNS server that knows the sinks; "" is that of the system.
+// NewSender returns a Sender. dnsServer is the host:port of the DNS server that knows the sinks; ""
+// is that of the system.
 func NewSender(dnsServer string) *Sender {
 	resolver := &net.Resolver{}
 	if dnsServer != "" {
@@ -61,8 +64,8 @@ func NewSender(dnsServer string) *Sender {
 	}}
 }
 
-// notLinkLocal refuses addresses such as 169.254.169.254, where clouds give credentials to pods. A Service of type ExternalName
-// leads to any name, and its name to any address.
+// notLinkLocal refuses addresses such as 169.254.169.254, where clouds give credentials to pods. A
+// Service of type ExternalName leads to any name, and its name to any address.
 func notLinkLocal(_, address string, _ syscall.RawConn) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -78,7 +81,8 @@ func notLinkLocal(_, address string, _ syscall.RawConn) error {
 type outcome struct {
 	// code is the status of the answer, as text; "error" without an answer.
 	code string
-	// problem says why the event was not taken; "" if it was. It has no part of the event or of the answer.
+	// problem says why the event was not taken; "" if it was. It has no part of the event or of the
+	// answer.
 	problem string
 	// unreachable: no event would have been taken.
 	unreachable bool
@@ -88,7 +92,8 @@ type outcome struct {
 
 func (o outcome) taken() bool { return o.problem == "" }
 
-// send posts an event once, and waits for an answer until limit is over. The header is the caller's again when send returns.
+// send posts an event once, and waits for an answer until limit is over. The header is the caller's
+// again when send returns.
 func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, header http.Header, data []byte) outcome {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -109,7 +114,8 @@ func (s *Sender) send(ctx context.Context, limit time.Duration, to *url.URL, hea
 	return o
 }
 
-// reasons are short texts for people, the same each time: they are in a status, which is written when it changes.
+// reasons are short texts for people, the same each time: they are in a status, which is written
+// when it changes.
 var reasons = map[post.Kind]string{
 	post.NoAnswer:    "the sink does not answer in time",
 	post.Closed:      "the sink closes connections without an answer",

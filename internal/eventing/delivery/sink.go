@@ -16,8 +16,9 @@ type Sink struct {
 // clusterDomain ends the host of each sink.
 const clusterDomain = "svc.cluster.local"
 
-// ParseSink reads the sink of a Subscription in a namespace. A sink that is not a Service of that namespace is refused: with the
-// controller's place in the network, the Subscription would reach what its author cannot.
+// ParseSink reads the sink of a Subscription in a namespace. A sink that is not a Service of that
+// namespace is refused: with the controller's place in the network, the Subscription would reach
+// what its author cannot.
 func ParseSink(namespace, text string) (Sink, error) {
 	u, err := url.Parse(text)
 	switch {

@@ -16,20 +16,23 @@ import (
 )
 
 const (
-	// progress is how often NATS is told of events that are here for at least as long: well before stream.AckWait is over.
+	// progress is how often NATS is told of events that are here for at least as long: well before
+	// stream.AckWait is over.
 	progress = 10 * time.Second
 	// mostPulled bounds the events that wait in this process for a slot, and so its memory.
 	mostPulled = 50
-	// ackLimit is how long NATS is told again and again that an event was taken: a server that restarts forgets no event, and what
-	// it hears late is one duplicate less. ackTimeout is how long one answer may take, ackPause the pause after it.
+	// ackLimit is how long NATS is told again and again that an event was taken: a server that
+	// restarts forgets no event, and what it hears late is one duplicate less. ackTimeout is how
+	// long one answer may take, ackPause the pause after it.
 	ackLimit   = 30 * time.Second
 	ackTimeout = 5 * time.Second
 	ackPause   = 500 * time.Millisecond
 	// perPost is what an event needs while it is posted: a connection with its buffers.
 	perPost = 28 << 10
 
-	// tick is how often events that wait for a slot are looked at, and how often NATS is told of those that it has to send again. NATS looks for
-	// those that are due 10 ms after it was told of one: told all the time, it would never look.
+	// tick is how often events that wait for a slot are looked at, and how often NATS is told of
+	// those that it has to send again. NATS looks for those that are due 10 ms after it was told of
+	// one: told all the time, it would never look.
 	tick = 250 * time.Millisecond
 
 	// Extensions of a dead letter, the same as Knative's on the other backend.
@@ -69,7 +72,8 @@ type worker struct {
 	repeats []repeat
 	ticks   *time.Timer
 	ticking bool
-	// traces are of events that wait in NATS for their next try, by sequence; unanswered is what NATS says how many they are.
+	// traces are of events that wait in NATS for their next try, by sequence; unanswered is what
+	// NATS says how many they are.
 	traces     map[uint64]trace
 	unanswered int
 }
@@ -82,7 +86,8 @@ type repeat struct {
 
 // trace is what is known of an event that was not taken yet.
 type trace struct {
-	// aside is how often it was not sent, and refused since when the sink has refused it; zero if it has not.
+	// aside is how often it was not sent, and refused since when the sink has refused it; zero if
+	// it has not.
 	aside   uint64
 	refused time.Time
 }
@@ -153,7 +158,8 @@ func (w *worker) receive(m *nats.Msg, free func()) {
 	w.next()
 }
 
-// next posts the events that have a slot now, and lets those make way that have waited for too long.
+// next posts the events that have a slot now, and lets those make way that have waited for too
+// long.
 func (w *worker) next() {
 	var gone, leave []waiting
 	w.mu.Lock()
@@ -196,7 +202,8 @@ func (w *worker) next() {
 	}
 }
 
-// slot gives an event a slot if it may have one, and there are bytes for it. The caller holds the lock.
+// slot gives an event a slot if it may have one, and there are bytes for it. The caller holds the
+// lock.
 func (w *worker) slot(e waiting, now time.Time) verdict {
 	if w.lanes.used < w.lanes.slots && !w.posts.take(perPost) {
 		return waits // posts say when there are bytes
@@ -290,7 +297,8 @@ func (w *worker) tick() {
 	w.next()
 }
 
-// overdue tells whether an event goes to the dead letter sink if it is refused. A sink that cannot be reached must not hold it up.
+// overdue tells whether an event goes to the dead letter sink if it is refused. A sink that cannot
+// be reached must not hold it up.
 func (w *worker) overdue(m *nats.Msg, now time.Time) bool {
 	if w.DeadLetterSink == nil {
 		return false
@@ -299,8 +307,8 @@ func (w *worker) overdue(m *nats.Msg, now time.Time) bool {
 	return err == nil && now.Sub(about.Timestamp) >= w.DeadLetterAfter
 }
 
-// deliver posts one event, and tells NATS what came of it. It is not ended by the end of this process, which waits for it. It tells
-// whether NATS is told later.
+// deliver posts one event, and tells NATS what came of it. It is not ended by the end of this
+// process, which waits for it. It tells whether NATS is told later.
 func (w *worker) deliver(m *nats.Msg) (later bool) {
 	about, err := m.Metadata()
 	if err != nil {
@@ -345,7 +353,8 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 	return o
 }
 
-// deadLetter sends an event that was refused for too long to where such events go. It tells whether it was taken there.
+// deadLetter sends an event that was refused for too long to where such events go. It tells whether
+// it was taken there.
 func (w *worker) deadLetter(about *nats.MsgMetadata, header http.Header, data []byte, o outcome) bool {
 	if w.DeadLetterSink == nil || time.Since(about.Timestamp) < w.DeadLetterAfter {
 		return false
@@ -370,8 +379,8 @@ func (w *worker) done(m *nats.Msg) {
 	delete(w.busy, m)
 }
 
-// tellProgress tells NATS of the events that the sink still works on, or that wait for it. One timer for all of them costs less than one
-// for each.
+// tellProgress tells NATS of the events that the sink still works on, or that wait for it. One
+// timer for all of them costs less than one for each.
 func (w *worker) tellProgress() {
 	var slow []*nats.Msg
 	w.mu.Lock()

@@ -46,8 +46,8 @@ func toSink(t *testing.T, sink http.HandlerFunc) *Deliveries {
 	return d
 }
 
-// orderEvents is a real stream with the consumer of a Subscription, publish publishes an event of a type, and the channel has what NATS is told
-// of events.
+// orderEvents is a real stream with the consumer of a Subscription, publish publishes an event of a
+// type, and the channel has what NATS is told of events.
 func orderEvents(t *testing.T, inOrder bool) (js jetstream.JetStream, publish func(id int, eventType string), told chan string) {
 	t.Helper()
 	server := natsserver.Start(t, "jetstream { store_dir: /data }", nil)
@@ -83,8 +83,8 @@ func orderEvents(t *testing.T, inOrder bool) (js jetstream.JetStream, publish fu
 	}, told
 }
 
-// TestEventsThatWait: NATS is told of an event that waits for a slot, too, or it would send the event again meanwhile. On f3299ef only the
-// events that the sink had were told of.
+// TestEventsThatWait: NATS is told of an event that waits for a slot, too, or it would send the
+// event again meanwhile. On f3299ef only the events that the sink had were told of.
 func TestEventsThatWait(t *testing.T) {
 	began, answer := make(chan string, 10), make(chan struct{})
 	d := toSink(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -131,8 +131,9 @@ func TestEventsThatWait(t *testing.T) {
 	}
 }
 
-// TestRefusedEventsStopNobody: events that a sink does not take, whatever their number, do not stop others. On f3299ef, none of the good events
-// came: each of the 1,000 places of the consumer, or each slot, was taken.
+// TestRefusedEventsStopNobody: events that a sink does not take, whatever their number, do not stop
+// others. On f3299ef, none of the good events came: each of the 1,000 places of the consumer, or
+// each slot, was taken.
 func TestRefusedEventsStopNobody(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string
@@ -184,8 +185,8 @@ func TestRefusedEventsStopNobody(t *testing.T) {
 	}
 }
 
-// TestBlocking: in order, one event stops all later ones, and it is known which and since when. What became a dead letter is known, too. On f3299ef
-// neither was.
+// TestBlocking: in order, one event stops all later ones, and it is known which and since when.
+// What became a dead letter is known, too. On f3299ef neither was.
 func TestBlocking(t *testing.T) {
 	var takes atomic.Bool
 	d := toSink(t, func(w http.ResponseWriter, r *http.Request) {

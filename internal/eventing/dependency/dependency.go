@@ -1,4 +1,5 @@
-// Package dependency knows which kinds and objects of others eventing needs or can use, and finds out whether they are there.
+// Package dependency knows which kinds and objects of others eventing needs or can use, and finds
+// out whether they are there.
 package dependency
 
 import (

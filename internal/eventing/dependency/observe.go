@@ -64,7 +64,8 @@ func (ob *Observer) resources(ctx context.Context, version schema.GroupVersion) 
 	return list, err
 }
 
-// served are those of some resources that a version has. That the API server does not know the version is an answer.
+// served are those of some resources that a version has. That the API server does not know the
+// version is an answer.
 func (ob *Observer) served(ctx context.Context, version schema.GroupVersion, resources ...string) (are []string, err error) {
 	list, err := ob.resources(ctx, version)
 	switch {
@@ -81,8 +82,9 @@ func (ob *Observer) served(ctx context.Context, version schema.GroupVersion, res
 	return are, nil
 }
 
-// pauses are those before a resource is asked for again that is defined and not served: one "not found" proves nothing. An API server may just have
-// started, and of several, one may not know a definition yet.
+// pauses are those before a resource is asked for again that is defined and not served: one "not
+// found" proves nothing. An API server may just have started, and of several, one may not know a
+// definition yet.
 var pauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond}
 
 // patiently asks until it is certain, and after the last pause takes what it was told.
@@ -155,7 +157,8 @@ func (ob *Observer) look(ctx context.Context, r Requirement, dep *Dependency, no
 	return true, nil
 }
 
-// reportsBackends tells whether a Subscription has status.backends. That of Kyma's own operator has not, and the API server would drop it.
+// reportsBackends tells whether a Subscription has status.backends. That of Kyma's own operator has
+// not, and the API server would drop it.
 func reportsBackends(v *apiextensionsv1.CustomResourceDefinitionVersion) bool {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 		return false
@@ -179,8 +182,8 @@ func recentlyEstablished(crd *apiextensionsv1.CustomResourceDefinition, now time
 	return now.Sub(crd.CreationTimestamp.Time) < discoveryLimit // it is not established yet
 }
 
-// Mesh tells whether the kinds of the mesh are served, so that there can be objects of them. A kind that is defined and not served is an error: its
-// objects are there, and carry events.
+// Mesh tells whether the kinds of the mesh are served, so that there can be objects of them. A kind
+// that is defined and not served is an error: its objects are there, and carry events.
 func (ob *Observer) Mesh(ctx context.Context) (is bool, err error) {
 	wanted := map[string]schema.GroupVersionKind{"brokers": Broker, "triggers": Trigger}
 	var away error
@@ -202,13 +205,15 @@ func (ob *Observer) Mesh(ctx context.Context) (is bool, err error) {
 	return is, errors.Join(err, away)
 }
 
-// Subscriptions is an error if the API server has answered that it does not serve Subscriptions, and their definition is there, and so may they be.
+// Subscriptions is an error if the API server has answered that it does not serve Subscriptions,
+// and their definition is there, and so may they be.
 func (ob *Observer) Subscriptions(ctx context.Context) error {
 	away, err := ob.away(ctx, Requirements[0].kind, Requirements[0].resource)
 	return errors.Join(err, away)
 }
 
-// away is why objects of a kind that is not served may be there nevertheless; nil if they cannot be.
+// away is why objects of a kind that is not served may be there nevertheless; nil if they cannot
+// be.
 func (ob *Observer) away(ctx context.Context, kind schema.GroupVersionKind, resource string) (why, err error) {
 	name := resource + "." + kind.Group
 	var crd apiextensionsv1.CustomResourceDefinition

@@ -16,7 +16,8 @@ import (
 	operatorv1alpha1 "github.com/kyma-project/eventmesh-migration/api/operator/v1alpha1"
 )
 
-// answers is an API server that gives one answer after the other to discovery, and the last one again and again.
+// answers is an API server that gives one answer after the other to discovery, and the last one
+// again and again.
 type answers struct {
 	discovery.DiscoveryInterface
 	all   []any // the resources of a version, or an error
@@ -57,8 +58,9 @@ func (d definitions) Get(_ context.Context, key client.ObjectKey, into client.Ob
 	return nil
 }
 
-// TestMesh: that kinds of the mesh cannot be there is said only if they are not defined. On a979837 one "not found" was believed: the operator took
-// the Broker for gone, asked the controller to serve it no more, and events that the publisher sent to it reached nobody.
+// TestMesh: that kinds of the mesh cannot be there is said only if they are not defined. On a979837
+// one "not found" was believed: the operator took the Broker for gone, asked the controller to
+// serve it no more, and events that the publisher sent to it reached nobody.
 func TestMesh(t *testing.T) {
 	before := pauses
 	pauses = []time.Duration{time.Millisecond}

@@ -1,4 +1,5 @@
-// Package drift tells whether a live object is still as it was applied. What others have added to it does not count.
+// Package drift tells whether a live object is still as it was applied. What others have added to
+// it does not count.
 package drift
 
 import (
@@ -15,10 +16,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
-// appliedAnnotation has a hash of what was applied. If it differs from what is rendered now, a field may have been removed since.
+// appliedAnnotation has a hash of what was applied. If it differs from what is rendered now, a
+// field may have been removed since.
 const appliedAnnotation = "eventing.kyma-project.io/applied"
 
-// Seal adds the annotations that each rendered object gets at last: the epoch, and the hash of the rest.
+// Seal adds the annotations that each rendered object gets at last: the epoch, and the hash of the
+// rest.
 func Seal(u *unstructured.Unstructured, epoch string) {
 	annotations := u.GetAnnotations()
 	if annotations == nil {
@@ -35,14 +38,15 @@ func Seal(u *unstructured.Unstructured, epoch string) {
 	u.SetAnnotations(annotations)
 }
 
-// Drifted tells whether a live object is not as it is wanted: a field that is wanted has another value, or one that was wanted before is
-// not wanted any more. What others have added does not count.
+// Drifted tells whether a live object is not as it is wanted: a field that is wanted has another
+// value, or one that was wanted before is not wanted any more. What others have added does not
+// count.
 func Drifted(want, is *unstructured.Unstructured) bool {
 	return !covers(want.Object, is.Object)
 }
 
-// covers tells whether is has all that want has. Items of lists of objects may be in any order, with others between them, as
-// server-side apply leaves them.
+// covers tells whether is has all that want has. Items of lists of objects may be in any order,
+// with others between them, as server-side apply leaves them.
 func covers(want, is any) bool { return covered(want, is, false) }
 
 // covered is covers; quantities says that texts are quantities.
@@ -99,7 +103,8 @@ func isObject(v any) bool {
 	return ok
 }
 
-// LastWrite is when an owner of fields last changed an object, by the clock of the API server; zero if that is not known.
+// LastWrite is when an owner of fields last changed an object, by the clock of the API server; zero
+// if that is not known.
 func LastWrite(u *unstructured.Unstructured, owner string) (at metav1.Time) {
 	for _, m := range u.GetManagedFields() {
 		if m.Manager == owner && m.Time != nil && at.Before(m.Time) {

@@ -46,7 +46,8 @@ func TestDrifted(t *testing.T) {
 	}
 }
 
-// TestSeal: a field that is not rendered any more is seen by the hash, because the live object still has it.
+// TestSeal: a field that is not rendered any more is seen by the hash, because the live object
+// still has it.
 func TestSeal(t *testing.T) {
 	before, after := object(t, "{metadata: {labels: {a: x, b: y}}}"), object(t, "{metadata: {labels: {a: x}}}")
 	drift.Seal(before, "e")

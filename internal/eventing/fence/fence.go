@@ -23,8 +23,8 @@ const (
 	RetryPeriod   = 2 * time.Second
 )
 
-// Fence is the Lease with the time of its last renewal. A process that was paused for longer than the Lease is valid would go on with the
-// write that it was about to do; the fence refuses that.
+// Fence is the Lease with the time of its last renewal. A process that was paused for longer than
+// the Lease is valid would go on with the write that it was about to do; the fence refuses that.
 type Fence struct {
 	resourcelock.Interface
 	// Deadline is how old the last renewal may be; 0: RenewDeadline.
@@ -32,7 +32,8 @@ type Fence struct {
 	renewed  atomic.Int64
 }
 
-// New returns the Lease of a process, whose identity begins with its name. A request for it takes at most half of the deadline.
+// New returns the Lease of a process, whose identity begins with its name. A request for it takes
+// at most half of the deadline.
 func New(cfg *rest.Config, namespace, name, process string, deadline time.Duration) (*Fence, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = deadline / 2

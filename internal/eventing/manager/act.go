@@ -36,7 +36,8 @@ import (
 // errChanged says that something is not as it was observed: look again.
 var errChanged = errors.New("it was changed since it was read")
 
-// actor carries actions out. Each write carries the version that was observed, and is refused if somebody was faster.
+// actor carries actions out. Each write carries the version that was observed, and is refused if
+// somebody was faster.
 type actor struct {
 	*decide.Rules
 	client   client.Client
@@ -106,8 +107,9 @@ func (a *actor) finalizer(ctx context.Context, w *decide.World, change func(clie
 	return err
 }
 
-// create posts an object, so that one of the same name that somebody has created meanwhile is refused, and never taken over. After that
-// its fields are those of a server-side apply, so that a later apply can remove some.
+// create posts an object, so that one of the same name that somebody has created meanwhile is
+// refused, and never taken over. After that its fields are those of a server-side apply, so that a
+// later apply can remove some.
 func (a *actor) create(ctx context.Context, u *unstructured.Unstructured) error {
 	owner := a.Names.Owner()
 	if err := a.client.Create(ctx, u, client.FieldOwner(owner)); err != nil {
@@ -119,7 +121,8 @@ func (a *actor) create(ctx context.Context, u *unstructured.Unstructured) error 
 	return nil // its controller was faster, for example with a status; the next apply does it
 }
 
-// owned makes what a create wrote the operator's own for later applies. It does nothing where that was done.
+// owned makes what a create wrote the operator's own for later applies. It does nothing where that
+// was done.
 func (a *actor) owned(ctx context.Context, u *unstructured.Unstructured) error {
 	owner := a.Names.Owner()
 	if !slices.ContainsFunc(u.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
@@ -146,8 +149,8 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
-	// A list may have an item of somebody else that does not go with ours: the same name of a port with another number. An apply
-	// leaves it, so the list is replaced.
+	// A list may have an item of somebody else that does not go with ours: the same name of a port
+	// with another number. An apply leaves it, so the list is replaced.
 	whole := &unstructured.Unstructured{Object: drift.Overlay(observed.Object, u.Object)}
 	if a.client.Update(ctx, whole, client.FieldOwner(a.Names.Owner())) != nil {
 		return err // the first one names the field of ours
@@ -155,7 +158,8 @@ func (a *actor) apply(ctx context.Context, u, observed *unstructured.Unstructure
 	return nil
 }
 
-// stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look and the change are two requests.
+// stream creates or changes the stream, if it is as it was observed. NATS has no versions: the look
+// and the change are two requests.
 func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -176,7 +180,8 @@ func (a *actor) stream(ctx context.Context, w *decide.World, todo decide.Action)
 			return fmt.Errorf("stream %s: %w", backend.Stream, errChanged)
 		}
 	}
-	// An operator that slept must not act on what it saw before. Writes to the API server are checked one by one (fence.Guard).
+	// An operator that slept must not act on what it saw before. Writes to the API server are
+	// checked one by one (fence.Guard).
 	if err := a.fence.Check(); err != nil {
 		return err
 	}

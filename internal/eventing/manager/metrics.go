@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/decide"
 )
 
-// The metrics of the operator, beside those of controller-runtime. docs/eventing/README.md explains each.
+// The metrics of the operator, beside those of controller-runtime. docs/eventing/README.md explains
+// each.
 var (
 	stateMetric = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "eventing_manager_state", Help: "1 for the state of the Eventing that is served, 0 for each other one.",

@@ -25,11 +25,12 @@ import (
 // requestTimeout bounds each request to NATS.
 const requestTimeout = 5 * time.Second
 
-// roomEvery is how often it is asked whether there is room for events: people are told within 5 seconds.
+// roomEvery is how often it is asked whether there is room for events: people are told within 5
+// seconds.
 const roomEvery = 2 * time.Second
 
-// connection is the one connection of the operator to NATS. It is replaced only when the address or the credentials change: an old one
-// would reconnect for ever.
+// connection is the one connection of the operator to NATS. It is replaced only when the address or
+// the credentials change: an old one would reconnect for ever.
 type connection struct {
 	url string
 	// changed is called when the connection comes and goes.
@@ -39,13 +40,15 @@ type connection struct {
 	conn    *nats.Conn
 	account uint64 // a hash of what conn was made with
 	problem error  // of the last try to connect
-	// away is when NATS was first found away, by this operator or after it had answered; behind is the same of one of its servers.
+	// away is when NATS was first found away, by this operator or after it had answered; behind is
+	// the same of one of its servers.
 	away, behind time.Time
 	// empty is when the stream was; stuck is when it held events that no consumer has to deliver.
 	empty, stuck steady
 	// room is what was last seen of the stream and its volume.
 	room room
-	// full are the subjects of which the stream takes no more events, since when; nil if this operator has not looked yet.
+	// full are the subjects of which the stream takes no more events, since when; nil if this
+	// operator has not looked yet.
 	full map[string]time.Time
 	// sizes are of events, by subject, as they were when the stream had stored the event sized.
 	sizes map[string]uint64
@@ -68,8 +71,8 @@ type steady struct {
 // reading is when a request began and ended. What it says is of a time in between.
 type reading struct{ began, ended time.Time }
 
-// lasts notes that something is so, or not, and returns for how long it was at least. Two reads with one last sequence prove that nothing was
-// stored in between.
+// lasts notes that something is so, or not, and returns for how long it was at least. Two reads
+// with one last sequence prove that nothing was stored in between.
 func (s *steady) lasts(is bool, info *jetstream.StreamInfo, at reading) time.Duration {
 	switch {
 	case !is:
@@ -123,7 +126,8 @@ func (c *connection) keep(err error) {
 	c.mu.Unlock()
 }
 
-// observe asks the servers. What they do not answer is said in the problem, and is no error: an operator has to act without NATS, too.
+// observe asks the servers. What they do not answer is said in the problem, and is no error: an
+// operator has to act without NATS, too.
 func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rules) {
 	account := d.Account(w, "manager")
 	if len(account.Seed) == 0 || len(account.CA) == 0 {
@@ -152,11 +156,13 @@ func (c *connection) observe(ctx context.Context, w *decide.World, d *decide.Rul
 	w.NATS.StaleCertificate = stale(conn, d.Certificate(w))
 }
 
-// reconnectGrace is for how long a connection may be broken before NATS counts as away: one of several servers has ended, and the first
-// try to connect again finds another one (natsutil.Connect).
+// reconnectGrace is for how long a connection may be broken before NATS counts as away: one of
+// several servers has ended, and the first try to connect again finds another one
+// (natsutil.Connect).
 const reconnectGrace = 500 * time.Millisecond
 
-// established tells whether the connection is, or is so again in a moment. It waits only where NATS is not known to be away.
+// established tells whether the connection is, or is so again in a moment. It waits only where NATS
+// is not known to be away.
 func (c *connection) established(ctx context.Context, conn *nats.Conn) bool {
 	c.mu.Lock()
 	known := !c.away.IsZero()
@@ -176,7 +182,8 @@ func (c *connection) established(ctx context.Context, conn *nats.Conn) bool {
 	return conn.IsConnected()
 }
 
-// watch looks at the room for events, and calls changed when there is more or less of it than was seen last. Nothing else tells of it.
+// watch looks at the room for events, and calls changed when there is more or less of it than was
+// seen last. Nothing else tells of it.
 func (c *connection) watch(ctx context.Context) {
 	for tick := time.NewTicker(roomEvery); ; {
 		select {
@@ -347,8 +354,8 @@ func (c *connection) quiet(info *jetstream.StreamInfo, at reading, d *decide.Rul
 	return lasts > 0 && lasts >= d.DrainWatch
 }
 
-// dangling tells whether a closed stream has held events for long that no consumer has to deliver. The consumers are read after the stream,
-// so one look alone proves nothing.
+// dangling tells whether a closed stream has held events for long that no consumer has to deliver.
+// The consumers are read after the stream, so one look alone proves nothing.
 func (c *connection) dangling(info *jetstream.StreamInfo, consumers []*jetstream.ConsumerInfo, at reading) bool {
 	const limit = 10 * time.Minute
 	c.mu.Lock()
@@ -357,7 +364,8 @@ func (c *connection) dangling(info *jetstream.StreamInfo, consumers []*jetstream
 	return c.stuck.lasts(!stream.Open(info.Config) && info.State.Msgs > 0 && current(info) && !busy, info, at) >= limit
 }
 
-// current tells whether each copy of the stream is up to date: a leader that was cut off answers with an old state.
+// current tells whether each copy of the stream is up to date: a leader that was cut off answers
+// with an old state.
 func current(info *jetstream.StreamInfo) bool {
 	return info.Cluster == nil || info.Cluster.Leader != "" && len(behind(info)) == 0
 }
@@ -383,8 +391,8 @@ func stale(conn *nats.Conn, want natsutil.Pair) bool {
 	return err == nil && bad == nil && len(state.PeerCertificates) > 0 && state.PeerCertificates[0].SerialNumber.Cmp(serial) != 0
 }
 
-// reload makes each server that presents another certificate read its files again. When none does, the operator connects again, so
-// that it sees the new certificate itself.
+// reload makes each server that presents another certificate read its files again. When none does,
+// the operator connects again, so that it sees the new certificate itself.
 func (c *connection) reload(ctx context.Context, account natsutil.Account, want natsutil.Pair) error {
 	end, err := want.NotAfter()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestQuietAndDangling: what is said of a closed stream needs several looks, and begins anew with each event and each other stream.
+// TestQuietAndDangling: what is said of a closed stream needs several looks, and begins anew with
+// each event and each other stream.
 func TestQuietAndDangling(t *testing.T) {
 	began := time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
 	closed := stream.Closed(stream.Config(operatorv1alpha1.BackendConfig{}, "e1", true), began)
@@ -103,7 +104,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestEstablished: a connection that is broken counts as one if it is there again in a moment. That is waited for once.
+// TestEstablished: a connection that is broken counts as one if it is there again in a moment. That
+// is waited for once.
 func TestEstablished(t *testing.T) {
 	server := natsserver.Start(t, "", nil)
 	conn, err := nats.Connect(strings.Replace(server.URL, "tls://", "nats://", 1), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))

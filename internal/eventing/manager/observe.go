@@ -32,7 +32,8 @@ type observer struct {
 	nats   *connection
 }
 
-// observe returns the world of the Eventing that is served. An error means that something could not be read: then nothing is decided.
+// observe returns the world of the Eventing that is served. An error means that something could not
+// be read: then nothing is decided.
 func (ob *observer) observe(ctx context.Context, e *operatorv1alpha1.Eventing) (*decide.World, error) {
 	w := &decide.World{Now: time.Now(), NewEpoch: string(uuid.NewUUID()), Eventing: e, Ours: map[decide.Key]*unstructured.Unstructured{}}
 	if err := ob.volumes(ctx, w); err != nil {
@@ -160,7 +161,8 @@ func (ob *observer) stranger(ctx context.Context, w *decide.World, kind schema.G
 	return nil
 }
 
-// dependencies asks for what the backend of the Eventing needs. Where all volumes are there, no StorageClass is needed.
+// dependencies asks for what the backend of the Eventing needs. Where all volumes are there, no
+// StorageClass is needed.
 func (ob *observer) dependencies(ctx context.Context, w *decide.World) (err error) {
 	target, config := operatorv1alpha1.BackendType(""), operatorv1alpha1.BackendConfig{}
 	if w.Eventing.Spec.Backend != nil {
@@ -240,8 +242,9 @@ func subscription(s *stored.Subscription) decide.Subscription {
 	return out
 }
 
-// pick returns the Eventing that is served: the oldest in the cluster, by name among those of one second. nil if there is none. One that cannot be
-// read, and was never served, keeps no other one from being served.
+// pick returns the Eventing that is served: the oldest in the cluster, by name among those of one
+// second. nil if there is none. One that cannot be read, and was never served, keeps no other one
+// from being served.
 func pick(all []stored.Eventing) *stored.Eventing {
 	if len(all) == 0 {
 		return nil

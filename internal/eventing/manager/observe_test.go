@@ -14,7 +14,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/dependency"
 )
 
-// unserved is an API server that serves no Subscriptions now. versions are those of their definition; nil: there is none.
+// unserved is an API server that serves no Subscriptions now. versions are those of their
+// definition; nil: there is none.
 type unserved struct {
 	client.Reader
 	versions []string
@@ -35,8 +36,9 @@ func (u unserved) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	return nil
 }
 
-// TestSubscriptionsThatCannotBeListed: that there are no Subscriptions is said only if they are not defined. On a979837 one "not found" was believed: a
-// backend was opened for which no Subscription had a consumer, and the events were acknowledged and not stored.
+// TestSubscriptionsThatCannotBeListed: that there are no Subscriptions is said only if they are not
+// defined. On a979837 one "not found" was believed: a backend was opened for which no Subscription
+// had a consumer, and the events were acknowledged and not stored.
 func TestSubscriptionsThatCannotBeListed(t *testing.T) {
 	something := map[decide.Key]*unstructured.Unstructured{{Kind: "ConfigMap", Name: "eventing-backends"}: {}}
 	for _, tc := range []struct {

@@ -10,8 +10,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
-// patient reads again when the API server fails for a moment. A look needs about 15 reads, and one that fails ends it: with one failure in
-// five requests, hardly any look would come to its end. That nothing is served under a name is an answer.
+// patient reads again when the API server fails for a moment. A look needs about 15 reads, and one
+// that fails ends it: with one failure in five requests, hardly any look would come to its end.
+// That nothing is served under a name is an answer.
 type patient struct{ client.Reader }
 
 func (p patient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {

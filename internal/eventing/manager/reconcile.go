@@ -26,7 +26,8 @@ const (
 	rounds = 40
 	// routine is how often a healthy backend is looked at: how full a stream is, no watch says.
 	routine = 30 * time.Second
-	// refusedRetry is when an action is tried again that the API server has refused as invalid or forbidden.
+	// refusedRetry is when an action is tried again that the API server has refused as invalid or
+	// forbidden.
 	refusedRetry = time.Minute
 	// failLimit is how long looking and acting may fail before the status says so.
 	failLimit = 30 * time.Second
@@ -83,7 +84,8 @@ func (r *reconciler) decline(ctx context.Context, e, served *stored.Eventing) er
 	return r.write(ctx, &e.Eventing, status)
 }
 
-// unreadable says why the Eventing that is served cannot be read. Nothing is decided without its spec: what is installed goes on.
+// unreadable says why the Eventing that is served cannot be read. Nothing is decided without its
+// spec: what is installed goes on.
 func (r *reconciler) unreadable(ctx context.Context, e *stored.Eventing) error {
 	status := *e.Status.DeepCopy()
 	status.State, status.ObservedGeneration, status.Version = operatorv1alpha1.StateWarning, e.Generation, r.Version
@@ -100,8 +102,8 @@ func (r *reconciler) notRead(e *stored.Eventing) metav1.Condition {
 	}
 }
 
-// lagging says in the status that looking or acting fails, when it has for a while: the status is older than the spec then, and says nothing of it.
-// What failed for a moment is no news.
+// lagging says in the status that looking or acting fails, when it has for a while: the status is
+// older than the spec then, and says nothing of it. What failed for a moment is no news.
 func (r *reconciler) lagging(ctx context.Context, e *stored.Eventing, failed error) error {
 	if failed == nil || ctx.Err() != nil {
 		r.failing = time.Time{}
@@ -147,7 +149,8 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 			return ctrl.Result{}, nil
 		}
 		if failed != nil && !refused(failed) {
-			// What failed for a moment is no news for the status. What is wrong for longer is seen by looking.
+			// What failed for a moment is no news for the status. What is wrong for longer is seen
+			// by looking.
 			return ctrl.Result{}, failed
 		}
 		if failed != nil {
@@ -166,7 +169,8 @@ func (r *reconciler) serve(ctx context.Context, e *operatorv1alpha1.Eventing) (c
 			}
 			return ctrl.Result{RequeueAfter: after}, nil
 		}
-		// The status says what is going on while much is to do. It is no write for each round: little of it changes.
+		// The status says what is going on while much is to do. It is no write for each round:
+		// little of it changes.
 		if err := r.write(ctx, w.Eventing, r.status(w, decision)); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -194,7 +198,8 @@ func (r *reconciler) act(ctx context.Context, w *decide.World, decision *decide.
 	return done, nil
 }
 
-// announce writes one line for each change of the values: those of the chart, with public keys only.
+// announce writes one line for each change of the values: those of the chart, with public keys
+// only.
 func (r *reconciler) announce(log logr.Logger, d *decide.Decision) {
 	if d.Values == nil {
 		return

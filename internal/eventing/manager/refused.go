@@ -6,7 +6,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sutil"
 )
 
-// refused tells whether the API server will refuse the same again: by its rules, or by a quota, a policy or a webhook, whose answers have any code.
+// refused tells whether the API server will refuse the same again: by its rules, or by a quota, a
+// policy or a webhook, whose answers have any code.
 func refused(err error) bool {
 	switch k8sutil.RefusalOf(err).Kind {
 	case k8sutil.NotRefused:
@@ -17,7 +18,8 @@ func refused(err error) bool {
 	return true
 }
 
-// remedy is what to do about a refusal in a namespace: a sentence after a space; "" if the answer says it all.
+// remedy is what to do about a refusal in a namespace: a sentence after a space; "" if the answer
+// says it all.
 func remedy(err error, namespace string) string {
 	switch k8sutil.RefusalOf(err).Kind {
 	case k8sutil.OverQuota:

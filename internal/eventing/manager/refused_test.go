@@ -10,8 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRefused: what the API server refuses for good is in the status, with who refuses it, whatever the code is. On a979837 only 403 and 422 were:
-// a webhook that denied with 400, as those do that name no code, was repeated for ever and the status said nothing of it.
+// TestRefused: what the API server refuses for good is in the status, with who refuses it, whatever
+// the code is. On a979837 only 403 and 422 were: a webhook that denied with 400, as those do that
+// name no code, was repeated for ever and the status said nothing of it.
 func TestRefused(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string

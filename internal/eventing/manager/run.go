@@ -54,7 +54,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stored"
 )
 
-// The bound of requests to the API server a second. A look at everything takes about 40 of them, and an installation about 10 looks.
+// The bound of requests to the API server a second. A look at everything takes about 40 of them,
+// and an installation about 10 looks.
 const requests, burst = 100, 200
 
 // Options are those of the operator.
@@ -67,7 +68,8 @@ type Options struct {
 	NATSImage, PublisherImage, ControllerImage string
 	// PullSecrets are names of Secrets in Namespace with which these images are pulled.
 	PullSecrets []string
-	// NATSURL is where the operator connects to NATS, NATSClientURL where the publisher and the controller do; its Service by default.
+	// NATSURL is where the operator connects to NATS, NATSClientURL where the publisher and the
+	// controller do; its Service by default.
 	NATSURL, NATSClientURL string
 	// Version is written to labels and to the status.
 	Version string
@@ -77,10 +79,11 @@ type Options struct {
 	DependencyTimeout time.Duration
 	// BackendTimeout is how long a backend may take to start before that is an error.
 	BackendTimeout time.Duration
-	// DrainDelay and DrainWatch decide when a closed stream is empty permanently: how long after its close it is looked at, and how long
-	// it has to stay empty then.
+	// DrainDelay and DrainWatch decide when a closed stream is empty permanently: how long after
+	// its close it is looked at, and how long it has to stay empty then.
 	DrainDelay, DrainWatch time.Duration
-	// MeshDelay is how long events may be on their way in Channels that acknowledge before they deliver.
+	// MeshDelay is how long events may be on their way in Channels that acknowledge before they
+	// deliver.
 	MeshDelay time.Duration
 }
 
@@ -92,7 +95,8 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %q: %s", name, value, strings.Join(problems, "; ")))
 		}
 	}
-	// The longest name is that of a pod with its revision: <prefix>-publisher-proxy-<10>-<5>. Names of Services have 63 characters.
+	// The longest name is that of a pod with its revision: <prefix>-publisher-proxy-<10>-<5>. Names
+	// of Services have 63 characters.
 	if len(o.Prefix) > 30 {
 		errs = append(errs, fmt.Errorf("--resource-prefix %q has more than 30 characters", o.Prefix))
 	}
@@ -191,7 +195,8 @@ func metadataOf(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return m
 }
 
-// planes selects what operators have created. Which of them, Names.Ours tells: an earlier version wrote that to another label.
+// planes selects what operators have created. Which of them, Names.Ours tells: an earlier version
+// wrote that to another label.
 func planes() labels.Selector {
 	plane, err := labels.NewRequirement(backend.PlaneLabel, selection.In, []string{string(backend.PlaneNATS), string(backend.PlaneMesh), string(backend.PlaneShared)})
 	if err != nil {
@@ -286,8 +291,8 @@ func known(object client.Object) bool {
 	return slices.ContainsFunc(dependency.Requirements, func(r dependency.Requirement) bool { return r.CRD() == object.GetName() })
 }
 
-// readiness tells whether the operator can work: its watches have begun, and the API server answers. The state of eventing is in the
-// status of the Eventing.
+// readiness tells whether the operator can work: its watches have begun, and the API server
+// answers. The state of eventing is in the status of the Eventing.
 func readiness(mgr manager.Manager, api discovery.DiscoveryInterface) healthz.Checker {
 	return func(request *http.Request) error {
 		ctx, cancel := context.WithTimeout(request.Context(), 2*time.Second)

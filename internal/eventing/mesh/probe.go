@@ -29,25 +29,30 @@ import (
 const (
 	// probeTimeout is how long the answer to a probe may take: as long as that to any event.
 	probeTimeout = 40 * time.Second
-	// firstProbe and lastProbe are the pauses after probes that have not arrived. A pause is also at least pauseShare times as long as the probes
-	// took: a probe goes to the filter of every Trigger, and Knative has other work meanwhile.
+	// firstProbe and lastProbe are the pauses after probes that have not arrived. A pause is also
+	// at least pauseShare times as long as the probes took: a probe goes to the filter of every
+	// Trigger, and Knative has other work meanwhile.
 	firstProbe = 100 * time.Millisecond
 	lastProbe  = 2 * time.Second
 	pauseShare = 3
-	// mostAlone is how many Triggers are probed alone between two pauses, and aloneAfter after how many fruitless probes of all that is tried
-	// with a Trigger whose filter lets them through: a Knative that does not know such filters uses the one beside it.
+	// mostAlone is how many Triggers are probed alone between two pauses, and aloneAfter after how
+	// many fruitless probes of all that is tried with a Trigger whose filter lets them through: a
+	// Knative that does not know such filters uses the one beside it.
 	mostAlone  = 2
 	aloneAfter = 4
-	// gather is how long a process waits for more Triggers that the same probe comes through, and noteLimit how long it tries to write that.
+	// gather is how long a process waits for more Triggers that the same probe comes through, and
+	// noteLimit how long it tries to write that.
 	gather    = 50 * time.Millisecond
 	noteLimit = time.Minute
 	// writers is how many Triggers are written at a time.
 	writers = 8
 	// anySource is the source of a probe for Triggers that take any.
 	anySource = "/probe"
-	// everyTrigger and oneTrigger are values of backend.ProbeAttribute. The filters of most Triggers let the first one through.
+	// everyTrigger and oneTrigger are values of backend.ProbeAttribute. The filters of most
+	// Triggers let the first one through.
 	everyTrigger, oneTrigger = "all", "true"
-	// everyType is the type of a probe for all Triggers. Nobody subscribes to it: what counts is the attribute.
+	// everyType is the type of a probe for all Triggers. Nobody subscribes to it: what counts is
+	// the attribute.
 	everyType = "io.kyma-project.eventing.probe"
 	// reachedAnnotation has the UID of the Trigger once a probe has come through it.
 	reachedAnnotation = "eventing.kyma-project.io/reached"
@@ -67,7 +72,8 @@ func reached(trigger *unstructured.Unstructured) bool {
 	return trigger.GetAnnotations()[reachedAnnotation] == string(trigger.GetUID())
 }
 
-// ask lets probes be posted until the Triggers of a Broker are reached of which Knative says that they are ready. It returns at once.
+// ask lets probes be posted until the Triggers of a Broker are reached of which Knative says that
+// they are ready. It returns at once.
 func (t *Triggers) ask(in *k8sutil.Collection, b Broker) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +129,8 @@ type awaited struct {
 	wide  bool // its filter lets the probe of all through
 }
 
-// waiting are the Triggers of a Broker of which Knative says that they are ready, and that were not reached, in an order.
+// waiting are the Triggers of a Broker of which Knative says that they are ready, and that were not
+// reached, in an order.
 func waiting(in *k8sutil.Collection, b Broker) (all []awaited) {
 	in.Each(func(u *unstructured.Unstructured) {
 		if u.GetAnnotations()[brokerAnnotation] == string(b.UID) && u.GetDeletionTimestamp() == nil && k8sobject.ReadinessOf(u).OK() && !reached(u) {
@@ -134,7 +141,8 @@ func waiting(in *k8sutil.Collection, b Broker) (all []awaited) {
 	return all
 }
 
-// next are the probes that come now: one for all Triggers whose filters let it through, and a few for others.
+// next are the probes that come now: one for all Triggers whose filters let it through, and a few
+// for others.
 func next(all []awaited, turn, fruitless int) (probes []probe) {
 	alone := slices.DeleteFunc(slices.Clone(all), func(w awaited) bool { return w.wide })
 	if len(alone) < len(all) {
@@ -167,8 +175,9 @@ func (t *Triggers) post(ctx context.Context, p probe, b Broker) error {
 	return err
 }
 
-// Reached is told that a probe has come to a Subscription. Any process may be the one that gets it. trigger is what backend.TriggerParameter says, ""
-// if the subscriber does not say it: then it is the Trigger of the type. It is written later, because a probe comes through many at once.
+// Reached is told that a probe has come to a Subscription. Any process may be the one that gets it.
+// trigger is what backend.TriggerParameter says, "" if the subscriber does not say it: then it is
+// the Trigger of the type. It is written later, because a probe comes through many at once.
 func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription, trigger, eventType string) {
 	name := ""
 	named, creation, _ := strings.Cut(trigger, ".")
@@ -189,8 +198,8 @@ func (t *Triggers) Reached(ctx context.Context, s *eventingv1alpha2.Subscription
 	}
 }
 
-// noteArrived writes into the Triggers that a probe has come through, until no more do. They are read together: a probe comes through all Triggers,
-// and most of them may have been reached before.
+// noteArrived writes into the Triggers that a probe has come through, until no more do. They are
+// read together: a probe comes through all Triggers, and most of them may have been reached before.
 func (t *Triggers) noteArrived(ctx context.Context) {
 	for {
 		time.Sleep(gather)
@@ -209,8 +218,9 @@ func (t *Triggers) noteArrived(ctx context.Context) {
 	}
 }
 
-// noteReached writes into Triggers that a probe has come through them. One that was created again since is another one: this process may have been
-// paused, and the probe has come through the former one.
+// noteReached writes into Triggers that a probe has come through them. One that was created again
+// since is another one: this process may have been paused, and the probe has come through the
+// former one.
 func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, arrived map[string]string) error {
 	if known == nil { // this process does not lead
 		known = t.collection(t.probed, func(u *unstructured.Unstructured) {
@@ -235,7 +245,8 @@ func (t *Triggers) noteReached(ctx context.Context, known *k8sutil.Collection, a
 	return cmp.Or(errs...) // one is enough for the log
 }
 
-// writeReached writes the UID of a Trigger into it. One that was created again since has another UID, and is not written.
+// writeReached writes the UID of a Trigger into it. One that was created again since has another
+// UID, and is not written.
 func (t *Triggers) writeReached(ctx context.Context, u *unstructured.Unstructured) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "annotations": map[string]string{reachedAnnotation: string(u.GetUID())}}})
 	if err == nil {

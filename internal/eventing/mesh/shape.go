@@ -23,7 +23,8 @@ var (
 
 const (
 	deliverPath = "/deliver/"
-	// triggerQuery is before the name of the Trigger in the URI of its subscriber: a probe of all Triggers has no type that tells it.
+	// triggerQuery is before the name of the Trigger in the URI of its subscriber: a probe of all
+	// Triggers has no type that tells it.
 	triggerQuery = "?" + backend.TriggerParameter + "="
 	// brokerAnnotation has the UID of the Broker that a Trigger was created for.
 	brokerAnnotation = "eventing.kyma-project.io/broker"
@@ -65,15 +66,16 @@ func (t *Triggers) wanted(s *eventingv1alpha2.Subscription, b Broker) map[string
 	return all
 }
 
-// another is a Trigger that is about to be created. Its URI is one that no Trigger had before: a probe that came through an earlier one of the same
-// name says nothing about it.
+// another is a Trigger that is about to be created. Its URI is one that no Trigger had before: a
+// probe that came through an earlier one of the same name says nothing about it.
 func another(want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	u := want.DeepCopy()
 	uri, _ := uriOf(u)
 	return u, unstructured.SetNestedField(u.Object, uri+"."+uuid.NewString(), "spec", "subscriber", "uri")
 }
 
-// uriOf is where a Trigger delivers to. creation is what tells it from an earlier one of its name: "" if an earlier version has created it.
+// uriOf is where a Trigger delivers to. creation is what tells it from an earlier one of its name:
+// "" if an earlier version has created it.
 func uriOf(trigger *unstructured.Unstructured) (uri, creation string) {
 	uri, _, _ = unstructured.NestedString(trigger.Object, "spec", "subscriber", "uri")
 	path, query, asked := strings.Cut(uri, triggerQuery)
@@ -88,8 +90,9 @@ func triggerName(s *eventingv1alpha2.Subscription, eventType string) string {
 	return backend.TriggerName(string(s.UID), s.Spec.Source, s.Spec.TypeMatching == eventingv1alpha2.Exact, eventType)
 }
 
-// expressionOf is a filter in CloudEvents SQL for a type and a source ("" is any), which also lets the probe of all Triggers through. False if they
-// have characters that Knative reads otherwise: its parser has no way to write a backslash.
+// expressionOf is a filter in CloudEvents SQL for a type and a source ("" is any), which also lets
+// the probe of all Triggers through. False if they have characters that Knative reads otherwise:
+// its parser has no way to write a backslash.
 func expressionOf(eventType, source string) (expression string, ok bool) {
 	if strings.ContainsFunc(eventType+source, func(r rune) bool { return r < ' ' || r > '~' || r == '\'' || r == '\\' }) {
 		return "", false
@@ -115,8 +118,9 @@ func attributesOf(trigger *unstructured.Unstructured) map[string]string {
 	return attributes
 }
 
-// differs tells whether a Trigger does something else than is wanted. What Knative's webhook adds is no difference. One without the filter for probes
-// of all, as an earlier version created it, is none either: it is probed alone.
+// differs tells whether a Trigger does something else than is wanted. What Knative's webhook adds
+// is no difference. One without the filter for probes of all, as an earlier version created it, is
+// none either: it is probed alone.
 func differs(is, want *unstructured.Unstructured) bool {
 	spec := func(u *unstructured.Unstructured, fields ...string) string {
 		text, _, _ := unstructured.NestedString(u.Object, append([]string{"spec"}, fields...)...)

@@ -38,7 +38,8 @@ type NotReady string
 // Error implements error.
 func (n NotReady) Error() string { return string(n) }
 
-// Triggers are those of one installation. Methods for different Subscriptions can be called at the same time.
+// Triggers are those of one installation. Methods for different Subscriptions can be called at the
+// same time.
 type Triggers struct {
 	triggers, brokers dynamic.ResourceInterface
 	probed            dynamic.ResourceInterface // for what each process may write
@@ -57,12 +58,14 @@ type Triggers struct {
 	asked Broker // whose Triggers are probed
 	// of has the Subscription of each Trigger, by the name of the Trigger.
 	of map[string]types.NamespacedName
-	// arrived has the Triggers that a probe has come through and that are not written yet: by name, which creation. noting: they are being written.
+	// arrived has the Triggers that a probe has come through and that are not written yet: by name,
+	// which creation. noting: they are being written.
 	arrived map[string]string
 	noting  bool
 }
 
-// New returns the Triggers in a namespace. client is the leader's, and probed that of any process. changed is called with the Subscription of each Trigger that comes, changes or goes.
+// New returns the Triggers in a namespace. client is the leader's, and probed that of any process.
+// changed is called with the Subscription of each Trigger that comes, changes or goes.
 func New(client, probed dynamic.Interface, namespace string, names backend.Names, version string, log *zap.Logger, changed func(types.NamespacedName)) *Triggers {
 	return &Triggers{
 		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
@@ -71,7 +74,8 @@ func New(client, probed dynamic.Interface, namespace string, names backend.Names
 	}
 }
 
-// Follow reads the Triggers, and watches them until Leave. Without need, it only does so if there are any. ErrNoKind if there cannot be any.
+// Follow reads the Triggers, and watches them until Leave. Without need, it only does so if there
+// are any. ErrNoKind if there cannot be any.
 func (t *Triggers) Follow(ctx context.Context, need bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +111,8 @@ func (t *Triggers) Follow(ctx context.Context, need bool) error {
 	return nil
 }
 
-// adopt gives the Triggers of an earlier version the label by which they are found, and removes the one that tools for deployments claim.
+// adopt gives the Triggers of an earlier version the label by which they are found, and removes the
+// one that tools for deployments claim.
 func (t *Triggers) adopt(ctx context.Context) error {
 	former := labels.Set{backend.PlaneLabel: string(backend.PlaneMesh), backend.PodInstanceLabel: string(t.names)}.String()
 	list, err := t.triggers.List(ctx, metav1.ListOptions{LabelSelector: former})
@@ -218,8 +223,8 @@ func (t *Triggers) BrokerUID(ctx context.Context, name string) (types.UID, error
 	return u.GetUID(), nil
 }
 
-// Ensure returns nil if a Subscription has the Triggers that it needs and no other one, Knative says that they are ready, and a probe has come
-// through each. NotReady says what they wait for.
+// Ensure returns nil if a Subscription has the Triggers that it needs and no other one, Knative
+// says that they are ready, and a probe has come through each. NotReady says what they wait for.
 func (t *Triggers) Ensure(ctx context.Context, s *eventingv1alpha2.Subscription, b Broker) error {
 	known, names := t.seen(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
 	if known == nil {
@@ -309,10 +314,12 @@ func (t *Triggers) create(ctx context.Context, want *unstructured.Unstructured) 
 	return err
 }
 
-// notYet is what is said of a Trigger until Knative has something to say: each text of its own would be a write of the Subscription.
+// notYet is what is said of a Trigger until Knative has something to say: each text of its own
+// would be a write of the Subscription.
 func notYet(trigger string) NotReady { return NotReady("Trigger " + trigger + " is not ready yet") }
 
-// mark writes labels, of which nil removes one, and annotations, if nobody has changed the Trigger meanwhile.
+// mark writes labels, of which nil removes one, and annotations, if nobody has changed the Trigger
+// meanwhile.
 func (t *Triggers) mark(ctx context.Context, is *unstructured.Unstructured, labels map[string]any, annotations map[string]string) error {
 	metadata := map[string]any{"resourceVersion": is.GetResourceVersion(), "uid": is.GetUID(), "labels": labels}
 	if annotations != nil { // null would remove all

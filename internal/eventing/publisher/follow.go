@@ -18,14 +18,16 @@ import (
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// readBudget is how long one read of the ConfigMap is tried, readAgain the pause before the next one.
+// readBudget is how long one read of the ConfigMap is tried, readAgain the pause before the next
+// one.
 const (
 	readBudget = time.Minute
 	readAgain  = time.Second
 )
 
-// Follow reads a ConfigMap of backends, and for NATS the files of the credentials, and follows both until ctx ends. It may list and watch the
-// one ConfigMap. An error means that it cannot watch the files.
+// Follow reads a ConfigMap of backends, and for NATS the files of the credentials, and follows both
+// until ctx ends. It may list and watch the one ConfigMap. An error means that it cannot watch the
+// files.
 func (p *Publisher) Follow(ctx context.Context, client dynamic.Interface, namespace, name string) error {
 	go p.followBackends(ctx, client, namespace, name)
 	return p.way.follow(ctx)

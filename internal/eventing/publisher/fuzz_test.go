@@ -71,8 +71,9 @@ func read(header http.Header, body []byte) (*meant, error) {
 	return m, nil
 }
 
-// FuzzPublish: whatever a client sends, the answer is valid JSON or empty. A taken event is one message, on the subject of its source and
-// type, that NATS carries unchanged; and what is read from it by the library of others is what that library reads from the request.
+// FuzzPublish: whatever a client sends, the answer is valid JSON or empty. A taken event is one
+// message, on the subject of its source and type, that NATS carries unchanged; and what is read
+// from it by the library of others is what that library reads from the request.
 func FuzzPublish(f *testing.F) {
 	const structured = "application/cloudevents+json"
 	const valid = `{"specversion":"1.0","id":"1","source":"shop","type":"a.b","data":{"a":1}}`

@@ -23,8 +23,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
-// link is the connection to NATS. It is replaced when the address, the seed or the authorities change, and at no other time: nats.go
-// reconnects by itself. While the new connection is not there yet, the former one serves.
+// link is the connection to NATS. It is replaced when the address, the seed or the authorities
+// change, and at no other time: nats.go reconnects by itself. While the new connection is not there
+// yet, the former one serves.
 type link struct {
 	seedFile, caFile string
 	log              *zap.Logger
@@ -69,7 +70,8 @@ func (l *link) send(ctx context.Context, e *cloudevent.Event, from http.Header, 
 	return answer(err)
 }
 
-// ask implements way. The stream need not exist: that it is missing is an answer of the backend, too.
+// ask implements way. The stream need not exist: that it is missing is an answer of the backend,
+// too.
 func (l *link) ask(ctx context.Context) error {
 	c := l.current.Load()
 	if c == nil {
@@ -81,7 +83,8 @@ func (l *link) ask(ctx context.Context) error {
 	return nil
 }
 
-// follow implements way: it connects again when the files change, until ctx ends. It watches directories: the kubelet replaces a link in them.
+// follow implements way: it connects again when the files change, until ctx ends. It watches
+// directories: the kubelet replaces a link in them.
 func (l *link) follow(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

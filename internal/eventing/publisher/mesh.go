@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// MeshTimeout is how long the mesh has for an event: it asks each sink three times, and waits 12 seconds for each answer
-	// (docs/decisions/1201-the-mesh.md).
+	// MeshTimeout is how long the mesh has for an event: it asks each sink three times, and waits
+	// 12 seconds for each answer (docs/decisions/1201-the-mesh.md).
 	MeshTimeout = 40 * time.Second
-	// shareOfType is the part of the slots that events of one type may have. The mesh answers when all sinks have: without a bound, one slow
-	// sink would keep everybody else out.
+	// shareOfType is the part of the slots that events of one type may have. The mesh answers when
+	// all sinks have: without a bound, one slow sink would keep everybody else out.
 	shareOfType = 4
 )
 
@@ -137,8 +137,8 @@ func meshHeader(e *cloudevent.Event, from http.Header, requestID string) http.He
 	return header
 }
 
-// meshAnswer is what the client is told of an event that the Broker has answered. A failure means that a sink did not take the event; others may
-// have.
+// meshAnswer is what the client is told of an event that the Broker has answered. A failure means
+// that a sink did not take the event; others may have.
 func meshAnswer(status int) *legacy.Problem {
 	cause := fmt.Sprintf("backend_%d", status)
 	switch {

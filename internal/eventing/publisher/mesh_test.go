@@ -16,7 +16,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
-// toBroker is a publisher whose Broker is a server of the test. The real Broker is in the tests with Knative.
+// toBroker is a publisher whose Broker is a server of the test. The real Broker is in the tests
+// with Knative.
 func toBroker(t *testing.T, maxInFlight int, broker http.HandlerFunc) (*Publisher, *httptest.Server) {
 	t.Helper()
 	server := httptest.NewServer(broker)

@@ -52,13 +52,14 @@ type way interface {
 	close()
 }
 
-// NewNATS returns a Publisher that sends to NATS with the seed of a user, and trusts the authorities of a file. Follow tells it where NATS is.
+// NewNATS returns a Publisher that sends to NATS with the seed of a user, and trusts the
+// authorities of a file. Follow tells it where NATS is.
 func NewNATS(seedFile, caFile string, log *zap.Logger) *Publisher {
 	return &Publisher{backend: operatorv1alpha1.NATS, log: log, way: newLink(seedFile, caFile, log)}
 }
 
-// NewMesh returns a Publisher that posts to the Broker of the mesh. Of maxInFlight events that are posted at the same time, a quarter may have the
-// same type.
+// NewMesh returns a Publisher that posts to the Broker of the mesh. Of maxInFlight events that are
+// posted at the same time, a quarter may have the same type.
 func NewMesh(maxInFlight int, log *zap.Logger) *Publisher {
 	return &Publisher{backend: operatorv1alpha1.EventMesh, log: log, way: newMesh(maxInFlight)}
 }
@@ -136,7 +137,8 @@ const (
 	errSameInProcess jetstream.ErrorCode = 10158
 )
 
-// retryFull is when a client is asked to try again if there is no room: that takes longer than an interruption.
+// retryFull is when a client is asked to try again if there is no room: that takes longer than an
+// interruption.
 const retryFull = 30 * time.Second
 
 // answer is what the client is told of an event that was published.

@@ -14,15 +14,16 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/subscribed"
 )
 
-// Subscriptions answers what is subscribed from the Subscriptions of all namespaces. It lists them when a client asks; one list may take up
-// to timeout.
+// Subscriptions answers what is subscribed from the Subscriptions of all namespaces. It lists them
+// when a client asks; one list may take up to timeout.
 func Subscriptions(cfg *rest.Config, timeout time.Duration) (*subscribed.Lists, error) {
 	return subscribed.Of(cfg, timeout, subscribed.Kind{
 		GroupKind: schema.GroupKind{Group: eventingv1alpha2.GroupVersion.Group, Kind: "Subscription"}, From: "eventing-manager", Read: readSubscription,
 	})
 }
 
-// readSubscription returns the source of a Subscription, "" for any, and its events. The last segment of a type is the version.
+// readSubscription returns the source of a Subscription, "" for any, and its events. The last
+// segment of a type is the version.
 func readSubscription(obj *unstructured.Unstructured) (string, []subscribed.Event) {
 	var s eventingv1alpha2.Subscription
 	spec := map[string]any{"spec": obj.Object["spec"]} // whatever the rest of it is

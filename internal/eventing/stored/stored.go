@@ -1,5 +1,6 @@
-// Package stored has the kinds of eventing as they are stored, also objects that cannot be decoded: an older version has accepted them, or another
-// definition of the kind. With the types of api/, one such object fails each list, and each watch of all others.
+// Package stored has the kinds of eventing as they are stored, also objects that cannot be decoded:
+// an older version has accepted them, or another definition of the kind. With the types of api/,
+// one such object fails each list, and each watch of all others.
 package stored
 
 import (
@@ -24,7 +25,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// Eventing is one as it is stored. Write only its metadata and its status: a spec that cannot be decoded is empty here.
+// Eventing is one as it is stored. Write only its metadata and its status: a spec that cannot be
+// decoded is empty here.
 type Eventing struct {
 	operatorv1alpha1.Eventing `json:",inline"`
 	// Problem is why the spec cannot be decoded; nil if it was.
@@ -38,7 +40,8 @@ type EventingList struct {
 	Items           []Eventing `json:"items"`
 }
 
-// Subscription is one as it is stored. Write only its metadata and its status: a spec that cannot be decoded is empty here.
+// Subscription is one as it is stored. Write only its metadata and its status: a spec that cannot
+// be decoded is empty here.
 type Subscription struct {
 	eventingv1alpha2.Subscription `json:",inline"`
 	// Problem is why the spec cannot be decoded; nil if it was.
@@ -64,7 +67,8 @@ func (s *Subscription) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// decode reads an object in parts. A status that cannot be decoded is empty: whose it is, writes it again.
+// decode reads an object in parts. A status that cannot be decoded is empty: whose it is, writes it
+// again.
 func decode[Spec, Status any](raw []byte, kind *metav1.TypeMeta, meta *metav1.ObjectMeta, spec *Spec, status *Status) (problem, err error) {
 	var parts struct {
 		metav1.TypeMeta `json:",inline"`

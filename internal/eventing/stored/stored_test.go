@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// TestLists: a list with one object that cannot be decoded has the others, and says which one it is. On f3299ef the whole list failed.
+// TestLists: a list with one object that cannot be decoded has the others, and says which one it
+// is. On f3299ef the whole list failed.
 func TestLists(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {

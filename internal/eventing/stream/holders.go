@@ -15,15 +15,17 @@ type Holder struct {
 	waiting, bytes uint64
 }
 
-// Holders are the Subscriptions for which events wait, of one subject if that is not empty, those with the most bytes first. counts are the events of
-// each subject, and sizes how large one of them is, for some. NATS counts the bytes of all events together, and
-// not those of one consumer: docs/decisions/1362-the-space-of-nats.md.
+// Holders are the Subscriptions for which events wait, of one subject if that is not empty, those
+// with the most bytes first. counts are the events of each subject, and sizes how large one of them
+// is, for some. NATS counts the bytes of all events together, and not those of one consumer:
+// docs/decisions/1362-the-space-of-nats.md.
 func Holders(of jetstream.StreamState, consumers []*jetstream.ConsumerInfo, subject string, counts, sizes map[string]uint64) (all []Holder) {
 	events, bytes, known := of.Msgs, of.Bytes, uint64(0)
 	for subject, size := range sizes {
 		events, known = events-min(counts[subject], events), known+counts[subject]*size
 	}
-	// What the subjects whose size is known do not take is that of the others. Without others, all of it is theirs.
+	// What the subjects whose size is known do not take is that of the others. Without others, all
+	// of it is theirs.
 	scale, rest := 1.0, float64(bytes-min(known, bytes))/float64(max(events, 1))
 	if known > 0 && (events == 0 || known > bytes) {
 		scale = float64(bytes) / float64(known)

@@ -11,12 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Purge deletes from the stream what no consumer has to get. NATS does that itself when a consumer is deleted or gets other filters, but
-// exactly only if that spans fewer than 100,000 sequences, and on one server it does not look again: docs/decisions/1021-delivery-and-consumers.md.
+// Purge deletes from the stream what no consumer has to get. NATS does that itself when a consumer
+// is deleted or gets other filters, but exactly only if that spans fewer than 100,000 sequences,
+// and on one server it does not look again: docs/decisions/1021-delivery-and-consumers.md.
 type Purge struct {
 	// Removed are filters that a consumer had and has no more.
 	Removed []string
-	// All: look at each subject that holds events, also at those that a consumer still has and that no filter of Removed has.
+	// All: look at each subject that holds events, also at those that a consumer still has and that
+	// no filter of Removed has.
 	All bool
 	// Allowed is asked before each purge; an error ends it. nil allows all.
 	Allowed func() error
@@ -24,11 +26,12 @@ type Purge struct {
 
 var errIncomplete = errors.New("NATS does not know the state of each consumer now")
 
-// Do purges, and returns the subjects. open are the filters of Removed of which something may be left: another consumer has the same
-// subject, and has not taken yet what came before.
+// Do purges, and returns the subjects. open are the filters of Removed of which something may be
+// left: another consumer has the same subject, and has not taken yet what came before.
 //
-// What is deleted was stored before the consumers were listed. A consumer that is created meanwhile gets only what is stored later, and one
-// that is listed has taken everything up to its floor, so that nothing goes that somebody waits for.
+// What is deleted was stored before the consumers were listed. A consumer that is created meanwhile
+// gets only what is stored later, and one that is listed has taken everything up to its floor, so
+// that nothing goes that somebody waits for.
 func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []string, err error) {
 	before, err := s.Info(ctx)
 	if err != nil || before.State.Msgs == 0 {
@@ -71,9 +74,10 @@ func (p Purge) Do(ctx context.Context, s jetstream.Stream) (purged, open []strin
 	return purged, open, nil
 }
 
-// unwanted is up to which sequence no consumer has to get messages of a subject any more; 0 if that is unknown. shared: a consumer has the
-// subject. behind: one has not taken everything up to the last sequence. What a consumer says of its number of pending messages is not used:
-// its leader may not know yet what the leader of the stream has stored.
+// unwanted is up to which sequence no consumer has to get messages of a subject any more; 0 if that
+// is unknown. shared: a consumer has the subject. behind: one has not taken everything up to the
+// last sequence. What a consumer says of its number of pending messages is not used: its leader may
+// not know yet what the leader of the stream has stored.
 func unwanted(subject string, last uint64, consumers []*jetstream.ConsumerInfo) (upTo uint64, shared, behind bool) {
 	upTo = last
 	for _, c := range consumers {
@@ -87,7 +91,8 @@ func unwanted(subject string, last uint64, consumers []*jetstream.ConsumerInfo) 
 	return upTo, shared, behind
 }
 
-// consumersOf are all consumers of a stream. A list of several servers leaves out those of which none answers in time.
+// consumersOf are all consumers of a stream. A list of several servers leaves out those of which
+// none answers in time.
 func consumersOf(ctx context.Context, s jetstream.Stream) (all []*jetstream.ConsumerInfo, err error) {
 	names := map[string]bool{}
 	list := s.ConsumerNames(ctx)
@@ -136,7 +141,8 @@ func consumes(c jetstream.ConsumerConfig, subject string) bool {
 	return len(filters) == 0 || slices.ContainsFunc(filters, func(filter string) bool { return matches(filter, subject) })
 }
 
-// matches tells whether a subject is one of a filter: * stands for one token, > at the end for one or more.
+// matches tells whether a subject is one of a filter: * stands for one token, > at the end for one
+// or more.
 func matches(filter, subject string) bool {
 	tokens := strings.Split(subject, ".")
 	parts := strings.Split(filter, ".")

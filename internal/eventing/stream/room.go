@@ -11,13 +11,16 @@ import (
 )
 
 const (
-	// mostSubjects bounds what is asked about the subjects of a stream: NATS answers with all of them.
+	// mostSubjects bounds what is asked about the subjects of a stream: NATS answers with all of
+	// them.
 	mostSubjects = 10_000
-	// mostSampled bounds how many of them are looked at for the size of their events: each answer has an event.
+	// mostSampled bounds how many of them are looked at for the size of their events: each answer
+	// has an event.
 	mostSampled = 20
 )
 
-// Volume is what a NATS server of ours says of its volume, in the limits of the account: cmd/internal/nats-server/volume.go.
+// Volume is what a NATS server of ours says of its volume, in the limits of the account:
+// cmd/internal/nats-server/volume.go.
 type Volume struct {
 	// Refuses: no event is taken, so that there is room to delete.
 	Refuses bool
@@ -39,8 +42,8 @@ func Room(of *jetstream.AccountInfo) Volume {
 	return v
 }
 
-// Full are the subjects of which the stream takes no more events, because it holds as many as it may of one subject. It asks only if it holds
-// so many at all.
+// Full are the subjects of which the stream takes no more events, because it holds as many as it
+// may of one subject. It asks only if it holds so many at all.
 func Full(ctx context.Context, s jetstream.Stream) (full []string, err error) {
 	info := s.CachedInfo()
 	most := info.Config.MaxMsgsPerSubject
@@ -69,7 +72,8 @@ func Counts(ctx context.Context, s jetstream.Stream) (map[string]uint64, error) 
 	return info.State.Subjects, nil
 }
 
-// Sizes are about how many bytes one event takes of those subjects that have the most events: as many as the last one of each.
+// Sizes are about how many bytes one event takes of those subjects that have the most events: as
+// many as the last one of each.
 func Sizes(ctx context.Context, s jetstream.Stream, counts map[string]uint64) (map[string]uint64, error) {
 	sizes := map[string]uint64{}
 	subjects := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })

@@ -1,5 +1,6 @@
-// Package stream has the settings of the stream and of its consumers in NATS. Each of them was tried on the real server, and a test holds
-// each (test/integration/eventing): several that look harmless lose events.
+// Package stream has the settings of the stream and of its consumers in NATS. Each of them was
+// tried on the real server, and a test holds each (test/integration/eventing): several that look
+// harmless lose events.
 package stream
 
 import (
@@ -15,12 +16,14 @@ import (
 )
 
 const (
-	// DuplicateWindow is how long NATS knows the id of a message, also after it was delivered, and while the stream is closed.
+	// DuplicateWindow is how long NATS knows the id of a message, also after it was delivered, and
+	// while the stream is closed.
 	DuplicateWindow = 2 * time.Minute
 	// AckWait is how long NATS waits for an answer to a message before it sends the message again.
 	AckWait = 40 * time.Second
-	// maxAckPending bounds what waits for an answer. A message that is refused and waits for its next try counts, and without a place no
-	// new event is sent (docs/decisions/1021). Each place costs NATS some 100 bytes while it is taken.
+	// maxAckPending bounds what waits for an answer. A message that is refused and waits for its
+	// next try counts, and without a place no new event is sent (docs/decisions/1021). Each place
+	// costs NATS some 100 bytes while it is taken.
 	maxAckPending = 50_000
 
 	managedBy = "managed-by"
@@ -29,12 +32,14 @@ const (
 	ClosedAtKey = "closed-at"
 	// SubscriptionKey is in the metadata of a consumer: <namespace>/<name>.
 	SubscriptionKey = "subscription"
-	// UIDKey is in the metadata of a consumer: the UID of its Subscription. Consumers of earlier versions have none, and are taken over.
+	// UIDKey is in the metadata of a consumer: the UID of its Subscription. Consumers of earlier
+	// versions have none, and are taken over.
 	UIDKey = "subscription-uid"
 )
 
-// Config is the stream. While it is closed, no event can be published to it, and consumers go on. NATS discards nothing: a full stream
-// refuses events, those of one type of one source included. Without DiscardNewPerSubject, it would delete events that nobody got.
+// Config is the stream. While it is closed, no event can be published to it, and consumers go on.
+// NATS discards nothing: a full stream refuses events, those of one type of one source included.
+// Without DiscardNewPerSubject, it would delete events that nobody got.
 func Config(c operatorv1alpha1.BackendConfig, epoch string, open bool) jetstream.StreamConfig {
 	subjects, storage := backend.ClosedSubjects, jetstream.FileStorage
 	if open {
@@ -58,7 +63,8 @@ func Config(c operatorv1alpha1.BackendConfig, epoch string, open bool) jetstream
 	}
 }
 
-// Differs tells whether a stream is not as it is wanted. Metadata that NATS or others added do not count.
+// Differs tells whether a stream is not as it is wanted. Metadata that NATS or others added do not
+// count.
 func Differs(is, want jetstream.StreamConfig) bool {
 	if len(is.Subjects) != 1 || is.Subjects[0] != want.Subjects[0] {
 		return true
@@ -100,8 +106,9 @@ func Open(c jetstream.StreamConfig) bool {
 	return len(c.Subjects) == 1 && c.Subjects[0] == backend.OpenSubjects
 }
 
-// Consumer is the one durable consumer of a Subscription. It never gives up: after the last of a limited number of deliveries, a
-// message would stay in the stream for ever, while the consumer says that nothing is pending.
+// Consumer is the one durable consumer of a Subscription. It never gives up: after the last of a
+// limited number of deliveries, a message would stay in the stream for ever, while the consumer
+// says that nothing is pending.
 func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.ConsumerConfig {
 	pending := maxAckPending
 	if inOrder {
@@ -119,7 +126,8 @@ func Consumer(namespace, name string, filters []string, inOrder bool) jetstream.
 	}
 }
 
-// ConsumerDiffers tells whether a consumer is not as it is wanted. Metadata that NATS added do not count.
+// ConsumerDiffers tells whether a consumer is not as it is wanted. Metadata that NATS added do not
+// count.
 func ConsumerDiffers(is, want jetstream.ConsumerConfig) bool {
 	filters := Filters(is)
 	for key, value := range want.Metadata {
@@ -138,7 +146,8 @@ func OfAnother(c jetstream.ConsumerConfig, uid string) bool {
 	return of != "" && of != uid
 }
 
-// Subscription is the namespace and the name of the Subscription of a consumer. ok is false for a consumer that is not ours.
+// Subscription is the namespace and the name of the Subscription of a consumer. ok is false for a
+// consumer that is not ours.
 func Subscription(c jetstream.ConsumerConfig) (namespace, name string, ok bool) {
 	namespace, name, ok = strings.Cut(c.Metadata[SubscriptionKey], "/")
 	return namespace, name, ok && c.Durable == backend.ConsumerName(namespace, name)

@@ -11,7 +11,8 @@ import (
 
 // Event is a CloudEvent 1.0 on its way to the backend.
 type Event struct {
-	// Source is "" if each event has that of the server. Version is "" if the type has it, or if there is none.
+	// Source is "" if each event has that of the server. Version is "" if the type has it, or if
+	// there is none.
 	ID, Source, Type, Version string
 	Time                      time.Time
 	// When is the time as the client wrote it; "": Time counts, if it is not zero.
@@ -30,7 +31,8 @@ type Event struct {
 	Data []byte
 	// LeftOut are the ce-* headers of the client that cannot go with the event.
 	LeftOut []string
-	// Repeated is set by the sender: the backend had this event already, and has not taken it a second time.
+	// Repeated is set by the sender: the backend had this event already, and has not taken it a
+	// second time.
 	Repeated bool
 }
 
@@ -75,7 +77,8 @@ func (e *Event) SetSchema(schema string) bool {
 	return true
 }
 
-// take says whether there is room for a header that carries the value unchanged, and takes that room.
+// take says whether there is room for a header that carries the value unchanged, and takes that
+// room.
 func (e *Event) take(name, value string) bool {
 	size := len("Ce-: \r\n") + len(name) + len(value)
 	if !unchanged(value) || e.extensionBytes+size > MaxExtensions {
@@ -120,7 +123,8 @@ func (e *Event) Header(source, sourceID string) http.Header {
 	return header
 }
 
-// Set sets an attribute of the client's that is optional. false means that a header does not carry it unchanged, or that there are too many.
+// Set sets an attribute of the client's that is optional. false means that a header does not carry
+// it unchanged, or that there are too many.
 func (e *Event) Set(name, value string) bool {
 	if !HeaderValue(value) {
 		return false
@@ -139,7 +143,8 @@ func (e *Event) Set(name, value string) bool {
 	return value != ""
 }
 
-// Attributes calls set with each attribute of an event with a source, in no order. The content type is none of them.
+// Attributes calls set with each attribute of an event with a source, in no order. The content type
+// is none of them.
 func (e *Event) Attributes(set func(name, value string)) {
 	set("specversion", "1.0")
 	set("id", e.ID)

@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestValidText: what receivers get of a text that is none is what both of Kyma's sent. On f3299ef half of a surrogate pair went on as it was.
+// TestValidText: what receivers get of a text that is none is what both of Kyma's sent. On f3299ef
+// half of a surrogate pair went on as it was.
 func TestValidText(t *testing.T) {
 	for _, tc := range []struct{ reason, data, want string }{
 		{"plain", `{"a":"b"}`, `{"a":"b"}`},

@@ -12,9 +12,10 @@ type member struct{ name, value []byte }
 // maxMembers is how many scanObject reads.
 const maxMembers = 64
 
-// scanObject reads the first JSON value of body, if it is an object such as nearly every client writes. It takes a fraction of the
-// time of encoding/json, and no memory for a second copy of the content. false means that encoding/json has to read the body: it is
-// no JSON, or two readers might understand it in two ways (members twice, escaped names). FuzzScan holds the two together.
+// scanObject reads the first JSON value of body, if it is an object such as nearly every client
+// writes. It takes a fraction of the time of encoding/json, and no memory for a second copy of the
+// content. false means that encoding/json has to read the body: it is no JSON, or two readers might
+// understand it in two ways (members twice, escaped names). FuzzScan holds the two together.
 func scanObject(body []byte, into []member) ([]member, bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	if token, err := d.ReadToken(); err != nil || token.Kind() != jsontext.KindBeginObject {

@@ -1,4 +1,5 @@
-// Package post posts events with HTTP: to the adapters of Applications, to the Broker of the mesh, and to the sinks of Subscriptions.
+// Package post posts events with HTTP: to the adapters of Applications, to the Broker of the mesh,
+// and to the sinks of Subscriptions.
 package post
 
 import (
@@ -14,8 +15,9 @@ import (
 	"time"
 )
 
-// discardLimit and discardTime are what is read of an answer so that its connection can be used again; nobody looks at it. Who has sent
-// a status has answered: an answer without an end holds nobody up for longer.
+// discardLimit and discardTime are what is read of an answer so that its connection can be used
+// again; nobody looks at it. Who has sent a status has answered: an answer without an end holds
+// nobody up for longer.
 const (
 	discardLimit = 64 << 10
 	discardTime  = time.Second
@@ -69,8 +71,9 @@ func kindOf(err error) Kind {
 	}
 }
 
-// Event posts an event in binary mode, and returns the status of the answer and its header. Without an answer, the error is an *Error, that
-// of the last try. ctx has a deadline. Event adds to header.
+// Event posts an event in binary mode, and returns the status of the answer and its header. Without
+// an answer, the error is an *Error, that of the last try. ctx has a deadline. Event adds to
+// header.
 func Event(ctx context.Context, through http.RoundTripper, to *url.URL, header http.Header, data []byte) (status int, answer http.Header, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,8 +82,8 @@ func Event(ctx context.Context, through http.RoundTripper, to *url.URL, header h
 	// the event keeps its id.
 	header["Idempotency-Key"] = nil
 	resp, kept, err := try(ctx, through, to, header, data)
-	// net/http does not repeat what broke while it was written, as a large event does. Each turn takes one of the kept connections; what
-	// breaks on a new one is the answer.
+	// net/http does not repeat what broke while it was written, as a large event does. Each turn
+	// takes one of the kept connections; what breaks on a new one is the answer.
 	for err != nil && kept && ctx.Err() == nil {
 		resp, kept, err = try(ctx, through, to, header, data)
 	}

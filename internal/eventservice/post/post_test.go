@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// TestSinksThatCloseConnections: a sink that has closed a kept connection, as Node.js does after 5 s, costs no event. On f3299ef, 13 to 16 %
-// of the controller's deliveries failed at such a sink: its sender was another one, that repeated nothing.
+// TestSinksThatCloseConnections: a sink that has closed a kept connection, as Node.js does after 5
+// s, costs no event. On f3299ef, 13 to 16 % of the controller's deliveries failed at such a sink:
+// its sender was another one, that repeated nothing.
 func TestSinksThatCloseConnections(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -94,7 +95,8 @@ func (e endless) Read([]byte) (int, error) {
 }
 func (endless) Close() error { return nil }
 
-// TestAnswersWithoutEnd: who has sent a status has answered. On f3299ef such a sink held a slot of its Subscription for 30 seconds.
+// TestAnswersWithoutEnd: who has sent a status has answered. On f3299ef such a sink held a slot of
+// its Subscription for 30 seconds.
 func TestAnswersWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		through := transport(func(r *http.Request) (*http.Response, error) {

@@ -11,14 +11,15 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice/legacy"
 )
 
-// codings are headers that say how a body is encoded, and the values with which it is not. No backend carries the header to the receiver, who
-// would get the encoded bytes for the data.
+// codings are headers that say how a body is encoded, and the values with which it is not. No
+// backend carries the header to the receiver, who would get the encoded bytes for the data.
 var codings = map[string][]string{
 	"Content-Encoding":          {"identity"},
 	"Content-Transfer-Encoding": {"7bit", "8bit", "binary", "identity"}, // of mail; HTTP has none, and some clients send it
 }
 
-// checkContent refuses a request with a header that changes what its body means. docs/eventing/publisher-proxy.md has all of them.
+// checkContent refuses a request with a header that changes what its body means.
+// docs/eventing/publisher-proxy.md has all of them.
 func checkContent(header http.Header) *legacy.Problem {
 	for _, name := range slices.Sorted(maps.Keys(codings)) {
 		for value := range strings.SplitSeq(strings.Join(header[name], ","), ",") {
@@ -56,8 +57,9 @@ func sameType(a, b string) bool {
 	return errA == nil && errB == nil && aType == bType && maps.Equal(aParameters, bParameters)
 }
 
-// timestamp checks a time of RFC 3339, and returns it as it was written, but for two forms that are valid and that receivers rarely read: the
-// letters in lower case become upper case, and a leap second becomes the moment before its end that a clock without leap seconds has.
+// timestamp checks a time of RFC 3339, and returns it as it was written, but for two forms that are
+// valid and that receivers rarely read: the letters in lower case become upper case, and a leap
+// second becomes the moment before its end that a clock without leap seconds has.
 func timestamp(value string) (string, bool) {
 	const letter, second = len("2006-01-02"), len("2006-01-02T15:04:")
 	when := value

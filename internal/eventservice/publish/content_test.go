@@ -29,8 +29,10 @@ func toldOf(p *legacy.Problem) told {
 	return t
 }
 
-// about are the facts of the table "Headers that are about the body" in docs/eventing/publisher-proxy.md: what is done with an event in binary
-// mode that has such a header. On f3299ef the first four were dropped in silence, and the receiver got something else than the client had sent.
+// about are the facts of the table "Headers that are about the body" in
+// docs/eventing/publisher-proxy.md: what is done with an event in binary mode that has such a
+// header. On f3299ef the first four were dropped in silence, and the receiver got something else
+// than the client had sent.
 var about = []struct {
 	header, value string
 	trailer       bool
@@ -59,7 +61,8 @@ func binaryEvent(more ...string) http.Header {
 	return h
 }
 
-// TestHeadersAboutTheBody: no header that changes the meaning of a body is dropped in silence, and the page says what becomes of each.
+// TestHeadersAboutTheBody: no header that changes the meaning of a body is dropped in silence, and
+// the page says what becomes of each.
 func TestHeadersAboutTheBody(t *testing.T) {
 	var facts []string
 	for _, fact := range about {
@@ -134,7 +137,8 @@ func documented(t *testing.T) []string {
 	return rows
 }
 
-// TestContentTypeTwice: a client may say the content type as an attribute, too, if it says the same. On f3299ef it could not.
+// TestContentTypeTwice: a client may say the content type as an attribute, too, if it says the
+// same. On f3299ef it could not.
 func TestContentTypeTwice(t *testing.T) {
 	for _, tc := range []struct {
 		reason, contentType, attribute string

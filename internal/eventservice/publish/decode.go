@@ -1,6 +1,7 @@
-// Package publish is POST /publish without its server: which CloudEvent a request is. It takes one event, in binary or structured mode,
-// of version 1.0 or 0.3. What the receiver sees is what the request said, byte for byte. An event that no header carries unchanged is
-// refused, and nothing of an event is left out but the attributes of Knative itself (knative*), as at the legacy endpoint.
+// Package publish is POST /publish without its server: which CloudEvent a request is. It takes one
+// event, in binary or structured mode, of version 1.0 or 0.3. What the receiver sees is what the
+// request said, byte for byte. An event that no header carries unchanged is refused, and nothing of
+// an event is left out but the attributes of Knative itself (knative*), as at the legacy endpoint.
 package publish
 
 import (
@@ -279,7 +280,8 @@ func setOptional(e *cloudevent.Event, field, name, value string) *legacy.Problem
 	return nil
 }
 
-// isSource says whether a source is a URI reference of printable characters; "" is missing, and no error here.
+// isSource says whether a source is a URI reference of printable characters; "" is missing, and no
+// error here.
 func isSource(value string) bool {
 	if value == "" || plainSource(value) {
 		return true

@@ -1,5 +1,5 @@
-// Package check finds out what can be known before a run, and writes nothing: permissions,
-// kinds, webhooks, NATS Streaming, other runs, what the plans of the jobs refuse, and the time it takes.
+// Package check finds out what can be known before a run, and writes nothing: permissions, kinds,
+// webhooks, NATS Streaming, other runs, what the plans of the jobs refuse, and the time it takes.
 package check
 
 import (
@@ -63,8 +63,8 @@ type Subject struct {
 	StateNamespace string
 	// Needs asks the jobs for their plans.
 	Needs func(context.Context) ([]jobmanager.JobNeed, error)
-	// HelmTimeout is what Helm needs for a job whose own limit is the first result; 0, 0 if no chart
-	// runs it. own is what the job needs for this cluster, 0 if that does not depend on it.
+	// HelmTimeout is what Helm needs for a job whose own limit is the first result; 0, 0 if no
+	// chart runs it. own is what the job needs for this cluster, 0 if that does not depend on it.
 	HelmTimeout func(job string, own time.Duration) (timeout, helm time.Duration)
 }
 
@@ -265,8 +265,9 @@ func (s Subject) plans(ctx context.Context, c *migration.Cluster, r *Result) err
 	return nil
 }
 
-// crashesController is the finding of trigger-sync about a Subscription that stops the Event Bus for all others, now or at the next
-// start of its controller: to be corrected before a run, and whether or not there is one.
+// crashesController is the finding of trigger-sync about a Subscription that stops the Event Bus
+// for all others, now or at the next start of its controller: to be corrected before a run, and
+// whether or not there is one.
 const crashesController = "endpoint-crashes-controller"
 
 func (s Subject) plan(ctx context.Context, c *migration.Cluster, n *jobmanager.JobNeed, applications int, r *Result) error {

@@ -75,9 +75,9 @@ func (p *process) command(execute func(verb string, cl *commandLine) error) *cob
 	return root
 }
 
-// VersionFlag makes --version write about in the place of what the command does, whatever its arguments are; a command that does
-// nothing shows its help without it. Cobra's own flag takes a template for what it says, and with templates the linker keeps each
-// method of each type.
+// VersionFlag makes --version write about in the place of what the command does, whatever its
+// arguments are; a command that does nothing shows its help without it. Cobra's own flag takes a
+// template for what it says, and with templates the linker keeps each method of each type.
 func VersionFlag(cmd *cobra.Command, out io.Writer, about string) {
 	asked := cmd.Flags().Bool("version", false, "show the version of this program.")
 	run, arguments := cmd.RunE, cmd.Args

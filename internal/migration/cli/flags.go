@@ -56,7 +56,8 @@ func (cl *commandLine) group(title string, bind func(*pflag.FlagSet)) {
 	cl.groups = append(cl.groups, flagGroup{title: title, flags: fs})
 }
 
-// caller is how a person calls eventmesh-migrate for a job, with the flags that were given and that the next command needs, too.
+// caller is how a person calls eventmesh-migrate for a job, with the flags that were given and that
+// the next command needs, too.
 func (cl *commandLine) caller(job string) present.Caller {
 	c := present.Caller{Program: "eventmesh-migrate"}
 	var given []present.Flag

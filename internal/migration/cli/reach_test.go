@@ -81,7 +81,8 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestFrozenServer: a person hears of a server that takes the request, and answers nothing, after 5 s, and waits no longer than 10 s.
+// TestFrozenServer: a person hears of a server that takes the request, and answers nothing, after 5
+// s, and waits no longer than 10 s.
 func TestFrozenServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

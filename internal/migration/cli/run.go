@@ -77,8 +77,8 @@ func Run(job migration.Job, streams IO) int {
 }
 
 // BoundMemory makes the garbage collector work harder than by its default rule, until the returned
-// function is called. What GOMEMLIMIT and GOGC say is the user's choice, and stays. It is to be called
-// once in a process.
+// function is called. What GOMEMLIMIT and GOGC say is the user's choice, and stays. It is to be
+// called once in a process.
 func BoundMemory(streams IO) (stop func()) {
 	// A negative limit only asks; MaxInt64 says that GOMEMLIMIT set none.
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {

@@ -200,7 +200,8 @@ func (t *Tool) Asks(in io.Reader) bool {
 // Quiet raises the level of the log, for commands that only read: lines that say
 // what was done are of no use there.
 func (c *Connection) Quiet() {
-	// With debug, all lines are wanted. Above info it is quiet already, and zap complains on stderr about a lower level.
+	// With debug, all lines are wanted. Above info it is quiet already, and zap complains on stderr
+	// about a lower level.
 	if core := c.Log.Core(); core.Enabled(zap.DebugLevel) || !core.Enabled(zap.InfoLevel) {
 		return
 	}

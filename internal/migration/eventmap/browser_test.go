@@ -62,8 +62,8 @@ func flags(profile string) []string {
 	}
 }
 
-// workDir is a directory that is removed at the end, when the processes of the browser, which outlive it for a moment, write
-// nothing there any more.
+// workDir is a directory that is removed at the end, when the processes of the browser, which
+// outlive it for a moment, write nothing there any more.
 func workDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "eventmap-") //nolint:usetesting // t.TempDir removes at once, and fails
@@ -365,8 +365,8 @@ func htmlOf(t *testing.T, m *Map) []byte {
 	return page.Bytes()
 }
 
-// TestPageInABrowser reads the page of 300 Applications in a real browser: it searches, expands a section, and follows a
-// problem, on a desktop, on a phone, and in the dark.
+// TestPageInABrowser reads the page of 300 Applications in a real browser: it searches, expands a
+// section, and follows a problem, on a desktop, on a phone, and in the dark.
 func TestPageInABrowser(t *testing.T) {
 	tb := start(t, htmlOf(t, large(300)))
 	const (
@@ -433,7 +433,8 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// TestPictureOfAPage shows the page of 50 Applications: each third of the first section is drawn on.
+// TestPictureOfAPage shows the page of 50 Applications: each third of the first section is drawn
+// on.
 func TestPictureOfAPage(t *testing.T) {
 	m := large(50)
 	tb := start(t, htmlOf(t, m))
@@ -469,8 +470,9 @@ func mapOf(t *testing.T, name string) *Map {
 	return m
 }
 
-// TestPicturesInTheDocuments: the pictures of docs/pictures are of the present page. Two browsers, and two machines with other
-// fonts, do not draw the same, so the digest of what they draw decides, and the size of the picture.
+// TestPicturesInTheDocuments: the pictures of docs/pictures are of the present page. Two browsers,
+// and two machines with other fonts, do not draw the same, so the digest of what they draw decides,
+// and the size of the picture.
 func TestPicturesInTheDocuments(t *testing.T) {
 	const (
 		dir   = "../../../docs/pictures"
@@ -553,7 +555,8 @@ func inked(picture image.Image, part image.Rectangle) int {
 	return n
 }
 
-// TestPageAsksForNothing: the page makes no request, and its policy stops those that would be added.
+// TestPageAsksForNothing: the page makes no request, and its policy stops those that would be
+// added.
 func TestPageAsksForNothing(t *testing.T) {
 	page := htmlOf(t, large(50))
 	if o := open(t, page, "1360,1000"); len(o.requests) > 0 {

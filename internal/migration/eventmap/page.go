@@ -26,7 +26,8 @@ var (
 	}).Parse(pageText))
 )
 
-// scriptHash is how the page's policy knows its script. The policy forbids every other, and every request.
+// scriptHash is how the page's policy knows its script. The policy forbids every other, and every
+// request.
 func scriptHash() string {
 	hash := sha256.Sum256([]byte(script))
 	return base64.StdEncoding.EncodeToString(hash[:])
@@ -39,8 +40,8 @@ const (
 	problemsUpTo = 200
 )
 
-// page is what the template is filled with. It holds plain values only, but for the script: the template escapes each for
-// its place in the page.
+// page is what the template is filled with. It holds plain values only, but for the script: the
+// template escapes each for its place in the page.
 type page struct {
 	Cluster, At, Summary, ScriptHash string
 	Map                              *Map
@@ -67,7 +68,8 @@ type section struct {
 // row is one flow.
 type row struct {
 	Flow
-	// ID numbers the flows of the page; A and S are the Application and the subscriber within the section.
+	// ID numbers the flows of the page; A and S are the Application and the subscriber within the
+	// section.
 	ID, A, S int
 	App      string
 	Problem  string
@@ -119,8 +121,8 @@ func (f Flow) onMesh(path Path) bool {
 	return path == PathMesh && f.After.Object != "" && f.After.Problem == ""
 }
 
-// WriteHTML writes one page that needs nothing else: pictures and script are part of it, and its policy forbids every
-// request.
+// WriteHTML writes one page that needs nothing else: pictures and script are part of it, and its
+// policy forbids every request.
 func (m *Map) WriteHTML(w io.Writer, cluster string, at time.Time) error {
 	p := page{
 		Cluster: cluster, At: at.UTC().Format("2006-01-02 15:04 UTC"), Map: m, ScriptHash: scriptHash(), Script: template.JS(script), //nolint:gosec // it is ours
@@ -203,11 +205,11 @@ func host(address string) string {
 	return strings.TrimSuffix(rest, "/")
 }
 
-// columns say where the parts of a picture are drawn, in pixels: Applications on the left, the namespace's Broker in the
-// middle, subscribers on the right.
+// columns say where the parts of a picture are drawn, in pixels: Applications on the left, the
+// namespace's Broker in the middle, subscribers on the right.
 type columns struct {
-	// NameX is the right edge of the Applications' names, AppX the middle of their marks. BeforeX and AfterX are the left
-	// edges of a subscriber's marks.
+	// NameX is the right edge of the Applications' names, AppX the middle of their marks. BeforeX
+	// and AfterX are the left edges of a subscriber's marks.
 	NameX, AppX, BrokerX, BeforeX, AfterX int
 	// End is the left edge of the subscribers' names.
 	End int
@@ -240,7 +242,8 @@ type node struct {
 	Line int
 	// Class and Mark are those of an Application.
 	Class, Mark string
-	// Before and After are those of a subscriber. In the picture, one text has both and the name: the page stays small.
+	// Before and After are those of a subscriber. In the picture, one text has both and the name:
+	// the page stays small.
 	Before, After state
 }
 
@@ -250,7 +253,8 @@ func (n node) lineClass() string { return []string{"", "before", "broken"}[n.Lin
 // TextY is the base line of the texts.
 func (n node) textY() int { return n.Y + 4 }
 
-// curve is a line from the right or left end of the Broker to the height of a node, over so many pixels.
+// curve is a line from the right or left end of the Broker to the height of a node, over so many
+// pixels.
 func (p picture) curve(x, wide int, n node) string {
 	return fmt.Sprintf("M%d %dc%d 0 %d %d %d %d", x, p.BrokerY, wide/2, wide/2, n.Y-p.BrokerY, wide, n.Y-p.BrokerY)
 }
@@ -279,7 +283,8 @@ func worse(a, b state) state {
 	return b
 }
 
-// arrange lays out the picture of a namespace, and numbers the Applications and subscribers of its rows.
+// arrange lays out the picture of a namespace, and numbers the Applications and subscribers of its
+// rows.
 func arrange(namespace string, rows []*row) picture {
 	p := picture{columns: theColumns, Width: width, Name: namespace, Short: shorten(namespace, 20)}
 	// Both sides are in the order of the rows, which is that of the Applications.

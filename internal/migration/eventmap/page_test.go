@@ -55,8 +55,8 @@ func pictures(page string) []string {
 	return all
 }
 
-// TestPicturesAreReadable holds for any number of Applications: every name is drawn in the picture of its namespace, within
-// the picture, on a line of its own.
+// TestPicturesAreReadable holds for any number of Applications: every name is drawn in the picture
+// of its namespace, within the picture, on a line of its own.
 func TestPicturesAreReadable(t *testing.T) {
 	for _, n := range []int{0, 1, 3, 50, 200} {
 		m := large(n)
@@ -182,7 +182,8 @@ func some() *Map {
 	}
 }
 
-// TestPageSays what matters first: a summary, the problems with a link to their row, and each state in words.
+// TestPageSays what matters first: a summary, the problems with a link to their row, and each state
+// in words.
 func TestPageSays(t *testing.T) {
 	var out strings.Builder
 	if err := some().WriteHTML(&out, "prod (https://api.example.com)", time.Unix(0, 0)); err != nil {

@@ -66,8 +66,9 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;").Replace(s) + `"`
 }
 
-// WriteMermaid writes the map as a flow chart: dashed before, solid after. With too many edges for one chart, they are
-// grouped: by Application and namespace, or else by the path of the Applications and namespace.
+// WriteMermaid writes the map as a flow chart: dashed before, solid after. With too many edges for
+// one chart, they are grouped: by Application and namespace, or else by the path of the
+// Applications and namespace.
 func (m *Map) WriteMermaid(w io.Writer) error {
 	edges := 0
 	for _, f := range m.Flows {

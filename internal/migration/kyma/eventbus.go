@@ -30,8 +30,9 @@ const (
 // BrokerAccounts are the names of both accounts.
 func BrokerAccounts() []string { return []string{BrokerIngressAccount, BrokerFilterAccount} }
 
-// InjectedLabels are those that Knative's controller gives to all that it makes in the place of InjectionLabel: to the Broker, both
-// accounts and their RoleBindings (knative/eventing v0.12.0, OwnedLabels in pkg/reconciler/namespace/resources).
+// InjectedLabels are those that Knative's controller gives to all that it makes in the place of
+// InjectionLabel: to the Broker, both accounts and their RoleBindings (knative/eventing v0.12.0,
+// OwnedLabels in pkg/reconciler/namespace/resources).
 func InjectedLabels() map[string]string {
 	return map[string]string{"eventing.knative.dev/namespaceInjected": "true"}
 }
@@ -74,8 +75,8 @@ const (
 // from, in the same namespace.
 const OriginAnnotation = "eventmesh-migration.kyma-project.io/subscription"
 
-// DeliveryAnnotation on such a Trigger says for which Subscription it was made, and with which content, as
-// one hash: a Trigger that somebody has edited since has another content.
+// DeliveryAnnotation on such a Trigger says for which Subscription it was made, and with which
+// content, as one hash: a Trigger that somebody has edited since has another content.
 const DeliveryAnnotation = "eventmesh-migration.kyma-project.io/delivery"
 
 // The Event Bus keeps a Channel for each kind of event, and a Knative

@@ -60,7 +60,8 @@ var components = map[schema.GroupKind]string{
 // not known.
 func Component(gk schema.GroupKind) string { return components[gk] }
 
-// StopMeshMigration is what to do while Kyma's own migration runs, beside the command that stops it.
+// StopMeshMigration is what to do while Kyma's own migration runs, beside the command that stops
+// it.
 const StopMeshMigration = "Wait until it has ended. Or remove the sub-chart mesh-namespaces-migration from the event-bus chart (docs/migration/migration-guide-1.11.md), and stop the Job."
 
 // Install says what to do about a kind that is not served.

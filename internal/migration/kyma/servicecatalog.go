@@ -106,8 +106,8 @@ func ServicesOf(application *unstructured.Unstructured) []AppService {
 	return all
 }
 
-// OddServices says which field of spec.services of an Application is of another type than it must be,
-// so that ServicesOf does not tell all of them; "" if none is.
+// OddServices says which field of spec.services of an Application is of another type than it must
+// be, so that ServicesOf does not tell all of them; "" if none is.
 func OddServices(application *unstructured.Unstructured) string {
 	spec := application.Object["spec"]
 	services := k8sobject.MapAt(application.Object, "spec")["services"]

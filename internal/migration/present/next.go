@@ -100,8 +100,8 @@ func (s State) afterRun() []Step {
 	}
 }
 
-// onlyProtected says that a rollback or undo has left what is protected, and nothing else: it may have ended an earlier run, after
-// which this one has made its changes.
+// onlyProtected says that a rollback or undo has left what is protected, and nothing else: it may
+// have ended an earlier run, after which this one has made its changes.
 func (s State) onlyProtected() bool {
 	return s.ExitCode == migration.ExitPartlyRestored && s.found("protected") && !s.has(migration.Error)
 }

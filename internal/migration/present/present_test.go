@@ -168,8 +168,8 @@ func TestCauseIsToldOnce(t *testing.T) {
 	golden(t, "run-failed", got)
 }
 
-// TestUnready: the object is told by the finding, since the run may have rolled its change back. What every object would meet
-// has no object that could be left out.
+// TestUnready: the object is told by the finding, since the run may have rolled its change back.
+// What every object would meet has no object that could be left out.
 func TestUnready(t *testing.T) {
 	for _, tc := range []struct {
 		reason, id, object string

@@ -38,16 +38,18 @@ var permissions = []migration.Resource{
 // CleanUp is the command that deletes the accounts of hooks, and all that gives them power.
 const CleanUp = "kubectl delete serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings --all-namespaces -l " + nameLabel + "=" + ourName
 
-// AccountsLeft are the accounts that hooks left in the cluster, with their Roles, of Helm releases without a running Job.
+// AccountsLeft are the accounts that hooks left in the cluster, with their Roles, of Helm releases
+// without a running Job.
 type AccountsLeft struct {
-	// Releases are the names of the releases, each with its objects: "Role kyma-system/core-trigger-sync".
+	// Releases are the names of the releases, each with its objects: "Role
+	// kyma-system/core-trigger-sync".
 	Releases map[string][]string `json:"releases"`
 	// Unknown says why this is not known; empty if it is known.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// ReadAccountsLeft looks for accounts that hooks left. Without the permission to list these kinds the answer is "unknown",
-// which is not an error.
+// ReadAccountsLeft looks for accounts that hooks left. Without the permission to list these kinds
+// the answer is "unknown", which is not an error.
 func ReadAccountsLeft(ctx context.Context, c inventory.Reader) (*AccountsLeft, error) {
 	found, running := map[string][]string{}, map[string]bool{}
 	opts := migration.ListOptions{LabelSelector: nameLabel + "=" + ourName}

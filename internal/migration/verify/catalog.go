@@ -18,8 +18,8 @@ type Entry struct {
 	// Severity is error if events are or will be lost, or the migration is not
 	// finished; warning if a person should know it.
 	Severity migration.Severity
-	// Note is a sentence that says what to do. Command is one command, in which {namespace} and {name} are those of the
-	// object. Both are empty if eventpath.Answer has them.
+	// Note is a sentence that says what to do. Command is one command, in which {namespace} and
+	// {name} are those of the object. Both are empty if eventpath.Answer has them.
 	Note, Command string
 }
 

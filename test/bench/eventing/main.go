@@ -1,5 +1,6 @@
-// Command eventing is what eventing-controller is compared with: a loop that pulls events from consumers of NATS, posts them to one URL, ten at
-// a time for each consumer, and acknowledges them. It checks and repeats nothing, and runs until it is killed. The benchmark of
+// Command eventing is what eventing-controller is compared with: a loop that pulls events from
+// consumers of NATS, posts them to one URL, ten at a time for each consumer, and acknowledges them.
+// It checks and repeats nothing, and runs until it is killed. The benchmark of
 // test/integration/eventing starts it.
 package main
 
@@ -57,7 +58,8 @@ func run(url, seedFile, caFile, sink string, consumers []string) error {
 	if err != nil {
 		return err
 	}
-	// Each Subscription has a sink of its own, and so connections of its own, as for the controller.
+	// Each Subscription has a sink of its own, and so connections of its own, as for the
+	// controller.
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: inFlight, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, to.Host)
 	}}}

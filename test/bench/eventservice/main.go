@@ -126,7 +126,8 @@ func proxy(ctx context.Context, target string) error {
 	})
 }
 
-// child starts this program in another role, with more environment, and returns its address and process.
+// child starts this program in another role, with more environment, and returns its address and
+// process.
 func child(ctx context.Context, env []string, args ...string) (string, int, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Command workload is what runs in the pods of end-to-end tests: one program, so that one image does for all of them.
+// Command workload is what runs in the pods of end-to-end tests: one program, so that one image
+// does for all of them.
 //
 //	workload api            asks the API server with the pod's own token, at its ClusterIP, and prints what it is
 //	workload crash WORDS    writes the words to stderr and fails

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/natsutil"
 )
 
-// throughNATS sends an event as the publisher, and gets it as the controller. A user that the server does not know is refused, and so
-// is what the publisher may not do.
+// throughNATS sends an event as the publisher, and gets it as the controller. A user that the
+// server does not know is refused, and so is what the publisher may not do.
 func throughNATS(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -16,11 +16,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
-// TestHelmGivesUp lets a real Helm give up on a hook that still runs: real API server, real controller of Jobs, and pods that
-// are processes with the token of their account. A way takes up to a minute, so that make test tries it with one Helm or two,
-// and make test-slow with all.
+// TestHelmGivesUp lets a real Helm give up on a hook that still runs: real API server, real
+// controller of Jobs, and pods that are processes with the token of their account. A way takes up
+// to a minute, so that make test tries it with one Helm or two, and make test-slow with all.
 //
-// Fails on the commit before with Helm 3 and 4, which deleted the account: the Job neither went on nor rolled back.
+// Fails on the commit before with Helm 3 and 4, which deleted the account: the Job neither went on
+// nor rolled back.
 func TestHelmGivesUp(t *testing.T) {
 	u := newUpgrades(t)
 	for _, tc := range []struct {
@@ -47,8 +48,8 @@ func TestHelmGivesUp(t *testing.T) {
 	}
 }
 
-// A hook that cannot be created, for a namespace that does not exist, leaves nothing that has power. Fails on the commit
-// before: up to 21 objects, cluster-wide power among them.
+// A hook that cannot be created, for a namespace that does not exist, leaves nothing that has
+// power. Fails on the commit before: up to 21 objects, cluster-wide power among them.
 func TestAMissingNamespaceLeavesNoPowerBehind(t *testing.T) {
 	u := newUpgrades(t)
 	for _, h := range helms {
@@ -79,7 +80,8 @@ func TestAMissingNamespaceLeavesNoPowerBehind(t *testing.T) {
 	}
 }
 
-// theJobFinishes: the reason of the delay goes away, and the Job succeeds. The next upgrade leaves nothing behind.
+// theJobFinishes: the reason of the delay goes away, and the Job succeeds. The next upgrade leaves
+// nothing behind.
 func theJobFinishes(t *testing.T, u *upgrades) {
 	u.controllers.Break(standin.AdapterNeverReady, u.app)
 	accounts := u.givesUp(t, 4*time.Second, onlySources...)
@@ -109,7 +111,8 @@ func theJobRollsBack(t *testing.T, u *upgrades) {
 		t.Error("the HTTPSource is still there")
 	}
 	u.released(t)
-	// Hooks belong to no release, so their accounts stay without it, and go by the command of the runbook.
+	// Hooks belong to no release, so their accounts stay without it, and go by the command of the
+	// runbook.
 	u.uninstall(t)
 	if len(u.left(t)) == 0 {
 		t.Error("no account is left behind: the test looks for the wrong objects")
@@ -117,8 +120,8 @@ func theJobRollsBack(t *testing.T, u *upgrades) {
 	u.cleanUp(t)
 }
 
-// theNextAttemptTakesOver: the next upgrade replaces the account of a Job that still runs. That stops, and the new Jobs wait
-// for its lock and go on from its journal.
+// theNextAttemptTakesOver: the next upgrade replaces the account of a Job that still runs. That
+// stops, and the new Jobs wait for its lock and go on from its journal.
 func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
 	if err := standin.PutHTTPSources(t.Context(), u.Config(), u.app); err != nil {
 		t.Fatal(err)
@@ -137,7 +140,8 @@ func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
 		t.Fatalf("the first Job ended with %d:\n%s", end.code, end.said)
 	}
 
-	// Work for the first Job of the next attempt, which comes before the one that still runs: it waits for the lock.
+	// Work for the first Job of the next attempt, which comes before the one that still runs: it
+	// waits for the lock.
 	if _, err := standin.Put(ctx, u.Config(), 2); err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +177,8 @@ func theNextAttemptTakesOver(t *testing.T, u *upgrades) {
 	u.nothingLeft(t)
 }
 
-// theNextAttemptReplacesTheJob: the next upgrade replaces the account, and a moment later deletes the very Job that still
-// runs, as an installer does that tries again at once.
+// theNextAttemptReplacesTheJob: the next upgrade replaces the account, and a moment later deletes
+// the very Job that still runs, as an installer does that tries again at once.
 func theNextAttemptReplacesTheJob(t *testing.T, u *upgrades) {
 	u.controllers.Break(standin.AdapterNeverReady, u.app)
 	u.givesUp(t, 4*time.Second, onlySources...)

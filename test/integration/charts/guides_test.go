@@ -36,8 +36,8 @@ func examples(t *testing.T, guide string) []*unstructured.Unstructured {
 	return objects
 }
 
-// TestArgoCDsValuesRenderEachObjectOnce: of two objects with one name Argo CD keeps the last, which is the one that is
-// deleted again. Fails on the commit before: no guide says what to set.
+// TestArgoCDsValuesRenderEachObjectOnce: of two objects with one name Argo CD keeps the last, which
+// is the one that is deleted again. Fails on the commit before: no guide says what to set.
 func TestArgoCDsValuesRenderEachObjectOnce(t *testing.T) {
 	var values []byte
 	for _, u := range examples(t, "migration-guide-1.11.md") {
@@ -84,8 +84,8 @@ func TestArgoCDsValuesRenderEachObjectOnce(t *testing.T) {
 	})
 }
 
-// TestFluxWaitsForTheLongestHook, and neither leaves the hooks out nor rolls back, in the guide. Fails on the commit before:
-// no guide says what to set.
+// TestFluxWaitsForTheLongestHook, and neither leaves the hooks out nor rolls back, in the guide.
+// Fails on the commit before: no guide says what to set.
 func TestFluxWaitsForTheLongestHook(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", hooksChart, "values.yaml"))
 	if err != nil {

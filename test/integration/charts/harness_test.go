@@ -33,7 +33,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
-// upgrades are those of a stand-in of Kyma's chart core, with the hooks over it, in which pods are processes.
+// upgrades are those of a stand-in of Kyma's chart core, with the hooks over it, in which pods are
+// processes.
 type upgrades struct {
 	*kubernetes.ControlPlane
 	core        clientset.Interface
@@ -194,8 +195,8 @@ func (u *upgrades) must(t *testing.T, sets ...string) {
 	t.Logf("helm upgrade took %s", time.Since(began).Round(time.Second/10))
 }
 
-// givesUp upgrades with too short a timeout, and returns the accounts of the Job that still runs, with all that gives them
-// power.
+// givesUp upgrades with too short a timeout, and returns the accounts of the Job that still runs,
+// with all that gives them power.
 func (u *upgrades) givesUp(t *testing.T, timeout time.Duration, sets ...string) map[string]types.UID {
 	t.Helper()
 	for range 5 {
@@ -368,8 +369,8 @@ func (u *upgrades) uninstall(t *testing.T) {
 	}
 }
 
-// subscribe makes a Kyma Subscription of the Application, with all that trigger-sync wants to see, and returns
-// "namespace/name" of the Trigger that it becomes.
+// subscribe makes a Kyma Subscription of the Application, with all that trigger-sync wants to see,
+// and returns "namespace/name" of the Trigger that it becomes.
 func (u *upgrades) subscribe(t *testing.T) string {
 	t.Helper()
 	const namespace, name = "shop", "orders"

@@ -38,8 +38,8 @@ func granted(r *rendering, account, resource string) []string {
 	return all
 }
 
-// Fails on the commit before: each of these verbs was for all objects of its kind. test/integration/rbac
-// proves that the jobs need no more.
+// Fails on the commit before: each of these verbs was for all objects of its kind.
+// test/integration/rbac proves that the jobs need no more.
 func TestWhatIsWrittenIsLimitedToNames(t *testing.T) {
 	const brokers = "eventing-broker-ingress,eventing-broker-filter"
 	each(t, func(t *testing.T, h *helm.Helm) {
@@ -79,8 +79,8 @@ func TestPodsOfNATSStreamingAreNamed(t *testing.T) {
 	})
 }
 
-// Fails on the commit before: the ConfigMaps of Tiller's namespace were read wherever Helm 2 is not, and
-// Policies could be made where Istio has none any more.
+// Fails on the commit before: the ConfigMaps of Tiller's namespace were read wherever Helm 2 is
+// not, and Policies could be made where Istio has none any more.
 func TestWhatIsNotThereNeedsNoPermission(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		tiller := func(args ...string) bool {
@@ -100,7 +100,8 @@ func TestWhatIsNotThereNeedsNoPermission(t *testing.T) {
 	})
 }
 
-// Fails on the commit before: the second release deleted the ClusterRoles of the first while its jobs ran.
+// Fails on the commit before: the second release deleted the ClusterRoles of the first while its
+// jobs ran.
 func TestReleasesOfTheSameNameShareNothingClusterScoped(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		seen := map[string]string{}

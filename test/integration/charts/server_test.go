@@ -156,8 +156,8 @@ func documents(t *testing.T, out string) []*unstructured.Unstructured {
 	return all
 }
 
-// The account that may patch Namespaces labels them, and changes nothing else of them. Fails on the commit
-// before: it took the label off by which Kubernetes enforces a Pod Security Standard.
+// The account that may patch Namespaces labels them, and changes nothing else of them. Fails on the
+// commit before: it took the label off by which Kubernetes enforces a Pod Security Standard.
 func testAdmissionPolicy(ctx context.Context, t *testing.T, config *rest.Config, client creator) {
 	out, err := helms[len(helms)-1].Template(ctx, "core", hooksChart, "--namespace", systemNS, "--kube-version", "1.36.0",
 		"--set", "standalone=true,image.allowDevel=true,admissionPolicy.enabled=true")
@@ -189,7 +189,8 @@ func testAdmissionPolicy(ctx context.Context, t *testing.T, config *rest.Config,
 		return err
 	}
 	const takesOff = `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`
-	// Roles and policies take a moment to be in force: until then one allows too little, and the other too much.
+	// Roles and policies take a moment to be in force: until then one allows too little, and the
+	// other too much.
 	poll.Until(t, 30*time.Second, "the policy is in force", func(ctx context.Context) error {
 		_, err := job.CoreV1().Namespaces().Patch(ctx, "natss", types.MergePatchType, []byte(takesOff), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		switch {

@@ -127,8 +127,8 @@ const (
 	goes  = "before-hook-creation,hook-succeeded"
 )
 
-// Fails on the commit before: RBAC was hook-succeeded, which Helm 3.18 and later delete as soon as another hook fails or runs
-// out of time, while its Job still runs.
+// Fails on the commit before: RBAC was hook-succeeded, which Helm 3.18 and later delete as soon as
+// another hook fails or runs out of time, while its Job still runs.
 func TestAccountsOutliveAFailedHookAndGoAfterTheLastJob(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for _, component := range components {
@@ -180,7 +180,8 @@ func TestAccountsOutliveAFailedHookAndGoAfterTheLastJob(t *testing.T) {
 					if !grant.sharesEvent(job) {
 						continue // "helm test" is another time
 					}
-					// The Job that creates the state namespace, and its account, come before all others.
+					// The Job that creates the state namespace, and its account, come before all
+					// others.
 					first := grant.first()
 					if own := job.first(); own != first {
 						if own && weightOf(job) >= weightOf(grant) {
@@ -197,8 +198,8 @@ func TestAccountsOutliveAFailedHookAndGoAfterTheLastJob(t *testing.T) {
 	})
 }
 
-// Fails on the commit before: all had one weight, so that Helm created cluster-wide power before it came to a namespace that
-// does not exist.
+// Fails on the commit before: all had one weight, so that Helm created cluster-wide power before it
+// came to a namespace that does not exist.
 func TestPowerIsGivenLastAndTheAccountIsReplacedFirst(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		all := render(t, h, "--set", "component=application-connector").all(t)
@@ -230,7 +231,8 @@ func TestPowerIsGivenLastAndTheAccountIsReplacedFirst(t *testing.T) {
 	})
 }
 
-// Argo CD keeps only the last of two objects of one name. Fails on the commit before: there was no such value.
+// Argo CD keeps only the last of two objects of one name. Fails on the commit before: there was no
+// such value.
 func TestAccountsCanBeRenderedOnce(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		twice, once := render(t, h), render(t, h, "--set", "hooks.accountsOnce=true")
@@ -255,8 +257,8 @@ func TestAccountsCanBeRenderedOnce(t *testing.T) {
 	})
 }
 
-// The command of the documents deletes all that any form of the chart may leave behind. Fails on the commit before: there was
-// no such command, and hooks had no label of their job and phase.
+// The command of the documents deletes all that any form of the chart may leave behind. Fails on
+// the commit before: there was no such command, and hooks had no label of their job and phase.
 func TestOneCommandDeletesWhatIsLeftBehind(t *testing.T) {
 	_, after, _ := strings.Cut(verify.CleanUp, "delete ")
 	kinds, after, _ := strings.Cut(after, " ")

@@ -141,10 +141,12 @@ func TestDigestsThatLeaveAProgramUnpinnedAreRefused(t *testing.T) {
 	}
 }
 
-// Fails on the commit before: it rendered "namespace: 123", which the API server refuses in the middle of an upgrade.
+// Fails on the commit before: it rendered "namespace: 123", which the API server refuses in the
+// middle of an upgrade.
 func TestANameThatWouldBreakAnUpgradeIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
-		// An error also holds the command line. The schema names the value's path; Helm 2 knows no schema.
+		// An error also holds the command line. The schema names the value's path; Helm 2 knows no
+		// schema.
 		says := func(value string) string {
 			key, _, _ := strings.Cut(value, "=")
 			if h.Major == 2 {
@@ -181,7 +183,8 @@ func TestANameThatWouldBreakAnUpgradeIsRefused(t *testing.T) {
 	})
 }
 
-// Fails on the commit before: a scalar that YAML takes for a number, or a colon in one, was rendered as it is.
+// Fails on the commit before: a scalar that YAML takes for a number, or a colon in one, was
+// rendered as it is.
 func TestEveryScalarIsQuoted(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for _, component := range []string{"component=application-connector", "component=application-connector,hooks.enabled=false,phase=post"} {
@@ -227,7 +230,8 @@ func TestSecurityContextsAreValues(t *testing.T) {
 	})
 }
 
-// Fails on the commit before: both were left to the default, which is yes for every pod of the account.
+// Fails on the commit before: both were left to the default, which is yes for every pod of the
+// account.
 func TestOnlyTheJobsPodsHaveTheToken(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		for _, args := range [][]string{{"--set", "component=application-connector"}, {"--set", "hooks.enabled=false,phase=pre"}} {
@@ -268,7 +272,8 @@ func TestAffinityAndTimeToLive(t *testing.T) {
 	})
 }
 
-// Fails on the commit before: there was no such value. It comes and goes with the account: a Job that still runs must not lose the API server.
+// Fails on the commit before: there was no such value. It comes and goes with the account: a Job
+// that still runs must not lose the API server.
 func TestANetworkPolicyLetsTheJobsReachTheAPIServerOnly(t *testing.T) {
 	each(t, func(t *testing.T, h *helm.Helm) {
 		if got := of[*networkingv1.NetworkPolicy](render(t, h)); len(got) > 0 {

@@ -140,8 +140,8 @@ func TestEngineUnrestoredThenNothing(t *testing.T) {
 }
 
 // TestEngineNamespaceGone: what lived in a namespace that is gone is named once and keeps no
-// journal open; what is of a kind that is gone is tried once more, and left for an undo. Fails on the commit before: each later
-// run ended with exit code 3.
+// journal open; what is of a kind that is gone is tried once more, and left for an undo. Fails on
+// the commit before: each later run ended with exit code 3.
 func TestEngineNamespaceGone(t *testing.T) {
 	t.Parallel()
 	s, other := newSandbox(t), newSandbox(t)

@@ -251,7 +251,8 @@ func TestScaleDown(t *testing.T) {
 	})
 
 	t.Run("RefusedAtEachWrite", func(t *testing.T) {
-		// The API server refuses one write of a run, the first, then the second, and so on; what comes after succeeds.
+		// The API server refuses one write of a run, the first, then the second, and so on; what
+		// comes after succeeds.
 		const most = 30
 		for n := 1; ; n++ {
 			b.reset(ctx, t)

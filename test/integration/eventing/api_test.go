@@ -190,7 +190,8 @@ logging: {logLevel: Info}
 	}
 }
 
-// TestChanges: what a stream cannot do is refused while NATS is the backend, and possible on the other one.
+// TestChanges: what a stream cannot do is refused while NATS is the backend, and possible on the
+// other one.
 func TestChanges(t *testing.T) {
 	const (
 		nats   = "{backend: {type: NATS, config: {natsStreamReplicas: 1, natsStreamStorageType: File, natsStorage: {size: 2Gi, storageClassName: fast}}}}"
@@ -235,7 +236,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestTheUsersObject: the object of the proposal for the eventing operator is accepted as it stands there, in its namespace.
+// TestTheUsersObject: the object of the proposal for the eventing operator is accepted as it stands
+// there, in its namespace.
 func TestTheUsersObject(t *testing.T) {
 	c := client(t)
 	namespace := object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: kcp-system}}")

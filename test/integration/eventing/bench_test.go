@@ -72,8 +72,9 @@ func (c *counter) close() {
 	c.n.Store(0)
 }
 
-// TestBenchDelivery: the controller beside a bare loop that pulls, posts and acknowledges, in turns, over the same stream and for the same
-// Subscriptions. What is reported is the median of the ratios of their throughputs.
+// TestBenchDelivery: the controller beside a bare loop that pulls, posts and acknowledges, in
+// turns, over the same stream and for the same Subscriptions. What is reported is the median of the
+// ratios of their throughputs.
 func TestBenchDelivery(t *testing.T) {
 	pairs, events := benchSize(t, "EVENTING_BENCH_PAIRS", 9), benchSize(t, "EVENTING_BENCH_EVENTS", 20_000)
 	for _, subscribers := range []int{1, 100} {
@@ -111,7 +112,8 @@ func TestBenchDelivery(t *testing.T) {
 				r.fill(t, subscribers, events)
 				sink.close()
 				p := start[which]()
-				// Processes start and connect as long as they like: the time begins when all that may be in flight is.
+				// Processes start and connect as long as they like: the time begins when all that
+				// may be in flight is.
 				reach := func(what string, of *atomic.Int64, n int) {
 					poll.Until(t, 2*time.Minute, fmt.Sprintf("%s: %s", p, what), func(context.Context) error {
 						if is := of.Load(); is < int64(n) {
@@ -158,7 +160,8 @@ func (r *rig) fill(t *testing.T, types, events int) {
 	}
 }
 
-// TestBenchSubscriptions: how long 1,000 Subscriptions in 100 namespaces take to be ready, and the memory of the controller then.
+// TestBenchSubscriptions: how long 1,000 Subscriptions in 100 namespaces take to be ready, and the
+// memory of the controller then.
 func TestBenchSubscriptions(t *testing.T) {
 	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
 	r := newRig(t, true)
@@ -193,8 +196,9 @@ func TestBenchSubscriptions(t *testing.T) {
 	t.Logf("%d Subscriptions: ready after %s, at most %.0f MiB", count, took.Round(time.Millisecond), p.Usage().PeakMiB)
 }
 
-// TestBenchMemory: the most memory of the controller while it has work: 1,000 Subscriptions with 50,000 events that are stored when it starts, and
-// one Subscription with 1,000 events of 1 MiB in flight whose sink takes its time. GOMEMLIMIT is what it would take of the limit of the chart.
+// TestBenchMemory: the most memory of the controller while it has work: 1,000 Subscriptions with
+// 50,000 events that are stored when it starts, and one Subscription with 1,000 events of 1 MiB in
+// flight whose sink takes its time. GOMEMLIMIT is what it would take of the limit of the chart.
 func TestBenchMemory(t *testing.T) {
 	const chart = 512 // MiB
 	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)

@@ -31,7 +31,8 @@ func loaded(t testing.TB) *chart.Chart {
 	return c
 }
 
-// TestRenderedAsHelmDoes: the operator renders its chart itself, and what it renders is what the real Helm renders.
+// TestRenderedAsHelmDoes: the operator renders its chart itself, and what it renders is what the
+// real Helm renders.
 func TestRenderedAsHelmDoes(t *testing.T) {
 	c := loaded(t)
 	root, err := kubernetes.ModuleRoot()
@@ -93,7 +94,8 @@ func TestRenderedAsHelmDoes(t *testing.T) {
 	}
 }
 
-// TestLabels: the labels that the chart gives are those by which the operator finds its objects, and an administrator's do not replace them.
+// TestLabels: the labels that the chart gives are those by which the operator finds its objects,
+// and an administrator's do not replace them.
 func TestLabels(t *testing.T) {
 	theirs := map[string]operatorv1alpha1.LabelValue{"team": "shop", backend.PlaneLabel: "theirs"}
 	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{
@@ -131,7 +133,8 @@ func plain(t *testing.T, u *unstructured.Unstructured) (out map[string]any) {
 	return out
 }
 
-// TestUnknownValues: a setting that no template reads is an error, and not a setting without effect.
+// TestUnknownValues: a setting that no template reads is an error, and not a setting without
+// effect.
 func TestUnknownValues(t *testing.T) {
 	c := loaded(t)
 	for text, want := range map[string]string{
@@ -151,7 +154,8 @@ func TestUnknownValues(t *testing.T) {
 	}
 }
 
-// TestPodsAreRestricted: a namespace that enforces the strictest Pod Security Standard takes all pods of the chart.
+// TestPodsAreRestricted: a namespace that enforces the strictest Pod Security Standard takes all
+// pods of the chart.
 func TestPodsAreRestricted(t *testing.T) {
 	c := client(t)
 	for _, text := range []string{
@@ -211,8 +215,8 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestPublisherPods: pods of the publisher say which backend they send to, whatever an administrator's labels say. They have one seed, and no
-// key of the authority.
+// TestPublisherPods: pods of the publisher say which backend they send to, whatever an
+// administrator's labels say. They have one seed, and no key of the authority.
 func TestPublisherPods(t *testing.T) {
 	objects, err := loaded(t).Render(chart.Release{Name: "eventing", Namespace: "kyma-system"}, map[string]any{
 		"global":    map[string]any{"labels": map[string]any{backend.BackendLabel: "mine"}},

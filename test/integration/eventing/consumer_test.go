@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestConsumersOfOthers: a consumer of the version before is taken over with its events. That of a former Subscription of the same name is not: on
-// f3299ef the new Subscription got the events of the former one. And whoever pauses or edits a consumer stops it for seconds: on f3299ef it was
+// TestConsumersOfOthers: a consumer of the version before is taken over with its events. That of a
+// former Subscription of the same name is not: on f3299ef the new Subscription got the events of
+// the former one. And whoever pauses or edits a consumer stops it for seconds: on f3299ef it was
 // for ten minutes.
 func TestConsumersOfOthers(t *testing.T) {
 	r := newRig(t, true)

@@ -16,8 +16,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestLeaderIsKilled: what a killed leader held is delivered by the next one when NATS has waited for an answer. One event at a time stays
-// in order: the event that the leader was delivering may come twice, and no other one comes before it.
+// TestLeaderIsKilled: what a killed leader held is delivered by the next one when NATS has waited
+// for an answer. One event at a time stays in order: the event that the leader was delivering may
+// come twice, and no other one comes before it.
 func TestLeaderIsKilled(t *testing.T) {
 	r := newRig(t, true)
 	first := r.controller("pod-1")
@@ -50,7 +51,8 @@ func TestLeaderIsKilled(t *testing.T) {
 	}
 }
 
-// TestDeletionWithoutNATS: a Subscription that is deleted while NATS is down does not hang, and its consumer is deleted later.
+// TestDeletionWithoutNATS: a Subscription that is deleted while NATS is down does not hang, and its
+// consumer is deleted later.
 func TestDeletionWithoutNATS(t *testing.T) {
 	r := newRig(t, true)
 	r.controller("pod-1")
@@ -86,8 +88,8 @@ func TestDeletionWithoutNATS(t *testing.T) {
 	r.sinks.Await(t, "others", limit, "1")
 }
 
-// TestASinkThatWasDead: the status says that a sink takes no events, and that it takes them again. Events that it refuses for too long go
-// to the dead letter sink, if there is one.
+// TestASinkThatWasDead: the status says that a sink takes no events, and that it takes them again.
+// Events that it refuses for too long go to the dead letter sink, if there is one.
 func TestASinkThatWasDead(t *testing.T) {
 	r := newRig(t, true)
 	r.controller("pod-1", "--dead-letter-sink="+r.sinks.URL("letters", r.namespace), "--dead-letter-after=3s")
@@ -112,7 +114,8 @@ func TestASinkThatWasDead(t *testing.T) {
 	})
 }
 
-// TestALongRequest: NATS does not send an event again while a sink works on it, also beyond the time that NATS waits.
+// TestALongRequest: NATS does not send an event again while a sink works on it, also beyond the
+// time that NATS waits.
 func TestALongRequest(t *testing.T) {
 	r := newRig(t, true)
 	r.controller("pod-1", "--dead-letter-sink="+r.sinks.URL("letters", r.namespace), "--dead-letter-after=0s")

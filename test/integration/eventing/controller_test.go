@@ -25,7 +25,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestSubscription follows one Subscription from its creation, while the stream is closed, to its deletion.
+// TestSubscription follows one Subscription from its creation, while the stream is closed, to its
+// deletion.
 func TestSubscription(t *testing.T) {
 	r := newRig(t, false)
 	mark, markErr := cluster.Mark(t.Context())
@@ -285,7 +286,8 @@ func TestSinks(t *testing.T) {
 	})
 }
 
-// TestNATSComesAndGoes: NATS is killed, its stream is replaced, and a consumer without Subscription is deleted.
+// TestNATSComesAndGoes: NATS is killed, its stream is replaced, and a consumer without Subscription
+// is deleted.
 func TestNATSComesAndGoes(t *testing.T) {
 	r := newRig(t, true)
 	r.subscribe("orders", "a.b", "")
@@ -359,7 +361,8 @@ func TestNATSComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestLeaderEnds: a leader that is asked to end gives back what it holds, and another one goes on at once and in order.
+// TestLeaderEnds: a leader that is asked to end gives back what it holds, and another one goes on
+// at once and in order.
 func TestLeaderEnds(t *testing.T) {
 	r := newRig(t, true)
 	first := r.controller("pod-1")
@@ -369,7 +372,8 @@ func TestLeaderEnds(t *testing.T) {
 	r.subscribe("parallel", "a.b", "")
 	r.await("ordered", "ready", ready)
 	r.await("parallel", "ready", ready)
-	// Both sinks have most of their events before them when the leader ends, and it holds some that wait for a slot.
+	// Both sinks have most of their events before them when the leader ends, and it holds some that
+	// wait for a slot.
 	r.sinks.Answer("ordered", func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })
 	r.sinks.Answer("parallel", func(http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
 	ids := numbers("e", 200)

@@ -21,8 +21,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/stream"
 )
 
-// TestSoakDisk measures how much disk a stream takes, with all that its consumers write: random mixes of consumers that take events at once, late
-// and never, and events of 100 bytes to 1 MiB, until the stream is full. The rule for the size of a stream (decision 1362) is twice its size; the reserve of the volume has more than one file.
+// TestSoakDisk measures how much disk a stream takes, with all that its consumers write: random
+// mixes of consumers that take events at once, late and never, and events of 100 bytes to 1 MiB,
+// until the stream is full. The rule for the size of a stream (decision 1362) is twice its size;
+// the reserve of the volume has more than one file.
 func TestSoakDisk(t *testing.T) {
 	const size = 32 << 20
 	mixes := 6

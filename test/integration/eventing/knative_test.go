@@ -28,7 +28,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// kind is the cluster of these tests: a node with Knative Eventing. The programs of eventing are processes of this machine, beside it.
+// kind is the cluster of these tests: a node with Knative Eventing. The programs of eventing are
+// processes of this machine, beside it.
 var kind = kubernetes.Knative()
 
 // prepare installs Knative. Kyma's own kind Subscription has the name of ours.
@@ -39,7 +40,8 @@ func prepare(ctx context.Context) error {
 	return cluster.RemoveCRD(ctx, "subscriptions.eventing.kyma-project.io")
 }
 
-// knativeRig is a rig with the real Broker, controllers that it can post to, and a publisher that posts to it.
+// knativeRig is a rig with the real Broker, controllers that it can post to, and a publisher that
+// posts to it.
 type knativeRig struct {
 	*meshRig
 	core        clientset.Interface
@@ -73,7 +75,8 @@ func newKnativeRig(t *testing.T, args ...string) *knativeRig {
 		return err
 	})
 
-	// The node's port leads this machine to the ingress, and a Service without selector leads Knative to the controllers.
+	// The node's port leads this machine to the ingress, and a Service without selector leads
+	// Knative to the controllers.
 	ingress, err := r.core.CoreV1().Services("knative-eventing").Patch(ctx, "broker-ingress", types.MergePatchType, []byte(`{"spec":{"type":"NodePort"}}`), metav1.PatchOptions{})
 	check(err)
 	server, err := url.Parse(cluster.Config().Host)
@@ -142,7 +145,8 @@ func (r *knativeRig) count(sink, id string) (n int) {
 	return n
 }
 
-// TestKnativeContract: through the Broker of Knative, each request is answered as with NATS, and a sink gets the same event.
+// TestKnativeContract: through the Broker of Knative, each request is answered as with NATS, and a
+// sink gets the same event.
 func TestKnativeContract(t *testing.T) {
 	r := newKnativeRig(t)
 	r.everyType("all")
@@ -150,7 +154,8 @@ func TestKnativeContract(t *testing.T) {
 	keepsContract(t, r.publisher, r.atSink("all"), "traceparent", "tracestate", "b3")
 }
 
-// TestKnativeDelivers: what the publisher has accepted is at each sink, whatever the sinks, the Subscriptions and the controllers do.
+// TestKnativeDelivers: what the publisher has accepted is at each sink, whatever the sinks, the
+// Subscriptions and the controllers do.
 func TestKnativeDelivers(t *testing.T) {
 	r := newKnativeRig(t)
 	began := time.Now()

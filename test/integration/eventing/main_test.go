@@ -1,4 +1,5 @@
-// Package eventing_test proves the API of eventing on a real API server: which objects it takes, which it refuses, and what it says.
+// Package eventing_test proves the API of eventing on a real API server: which objects it takes,
+// which it refuses, and what it says.
 package eventing_test
 
 import (

@@ -35,8 +35,9 @@ import (
 // benchLease is that of pods: on a busy machine, a process with the short one of tests loses it.
 const benchLease = "--lease-duration=15s"
 
-// TestBenchMeshSubscriptions: how long 1,000 Subscriptions in 100 namespaces take from NATS to the mesh, and what is written for that. The time
-// until Knative says of the last Trigger that it is ready is that of Knative; what comes after is ours. The steps are those of the operator.
+// TestBenchMeshSubscriptions: how long 1,000 Subscriptions in 100 namespaces take from NATS to the
+// mesh, and what is written for that. The time until Knative says of the last Trigger that it is
+// ready is that of Knative; what comes after is ours. The steps are those of the operator.
 func TestBenchMeshSubscriptions(t *testing.T) {
 	count := benchSize(t, "EVENTING_BENCH_SUBSCRIPTIONS", 1000)
 	const most = time.Hour
@@ -79,7 +80,8 @@ func TestBenchMeshSubscriptions(t *testing.T) {
 	}
 }
 
-// awaitAll waits until all Subscriptions are ready in an epoch. Each minute it logs how many are, and how far their Triggers are.
+// awaitAll waits until all Subscriptions are ready in an epoch. Each minute it logs how many are,
+// and how far their Triggers are.
 func (r *knativeRig) awaitAll(most time.Duration, serving, epoch string, count int, seen *triggersSeen) {
 	r.t.Helper()
 	began, told := time.Now(), time.Now()
@@ -111,7 +113,8 @@ func (r *knativeRig) awaitAll(most time.Duration, serving, epoch string, count i
 	})
 }
 
-// triggersSeen is when Knative said of each Trigger that it is ready, and which of them a probe has come through.
+// triggersSeen is when Knative said of each Trigger that it is ready, and which of them a probe has
+// come through.
 type triggersSeen struct {
 	mu      sync.Mutex
 	ready   map[string]time.Time
@@ -174,7 +177,8 @@ func (r *knativeRig) triggersSeen(t *testing.T) *triggersSeen {
 	return s
 }
 
-// writes logs the requests of the controllers since a mark, and returns how many writes there were for one Subscription.
+// writes logs the requests of the controllers since a mark, and returns how many writes there were
+// for one Subscription.
 func (r *knativeRig) writes(t *testing.T, mark kubernetes.Mark, count int) float64 {
 	t.Helper()
 	requests, err := cluster.Requests(t.Context(), mark, kubernetes.All(kubernetes.By("eventing-controller"), func(q kubernetes.Request) bool {
@@ -204,8 +208,9 @@ func (r *knativeRig) writes(t *testing.T, mark kubernetes.Mark, count int) float
 	return float64(writes) / float64(count)
 }
 
-// TestBenchMesh: the whole way of an event, from the publisher over the Broker and the controller to its sink, beside a reverse proxy before the same
-// Broker and a Trigger that leads to the same sink at once. In turns; what is reported is the median of the ratios.
+// TestBenchMesh: the whole way of an event, from the publisher over the Broker and the controller
+// to its sink, beside a reverse proxy before the same Broker and a Trigger that leads to the same
+// sink at once. In turns; what is reported is the median of the ratios.
 func TestBenchMesh(t *testing.T) {
 	const direct = "order.direct.v1"
 	pairs, clients := benchSize(t, "EVENTING_BENCH_PAIRS", benchPairs), benchSize(t, "EVENTING_BENCH_CLIENTS", 32)

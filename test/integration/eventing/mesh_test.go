@@ -38,8 +38,9 @@ var (
 
 const meshBroker = "eventing"
 
-// meshRig is a rig with the kinds of Knative, a Broker, and the mesh as the one backend. What Knative does, the test does: it says when a Trigger is
-// ready. With the real Knative, see knative_test.go.
+// meshRig is a rig with the kinds of Knative, a Broker, and the mesh as the one backend. What
+// Knative does, the test does: it says when a Trigger is ready. With the real Knative, see
+// knative_test.go.
 type meshRig struct {
 	*rig
 	broker types.UID
@@ -58,7 +59,8 @@ func newMeshRig(t *testing.T) *meshRig {
 	return r
 }
 
-// asInChart lets the controller have the Roles of the operator's chart. At the end, nothing must have been refused.
+// asInChart lets the controller have the Roles of the operator's chart. At the end, nothing must
+// have been refused.
 func (r *meshRig) asInChart() {
 	r.t.Helper()
 	root, err := kubernetes.ModuleRoot()
@@ -155,7 +157,8 @@ func (r *meshRig) triggers(ctx context.Context) ([]unstructured.Unstructured, er
 	return list.Items, nil
 }
 
-// awaitTriggers waits until there are Triggers for these types and no other ones, all for the present Broker, and returns them by type.
+// awaitTriggers waits until there are Triggers for these types and no other ones, all for the
+// present Broker, and returns them by type.
 func (r *meshRig) awaitTriggers(eventTypes ...string) map[string]*unstructured.Unstructured {
 	r.t.Helper()
 	all := map[string]*unstructured.Unstructured{}
@@ -395,7 +398,8 @@ func TestTriggers(t *testing.T) {
 	})
 }
 
-// TestTriggersOfNobody: Triggers of Subscriptions that are gone are deleted, and those of others stay.
+// TestTriggersOfNobody: Triggers of Subscriptions that are gone are deleted, and those of others
+// stay.
 func TestTriggersOfNobody(t *testing.T) {
 	r := newMeshRig(t)
 	for name, labels := range map[string]string{
@@ -430,7 +434,8 @@ func TestTriggersOfNobody(t *testing.T) {
 	}
 }
 
-// TestPausedController: a leader that was paused while another one took over writes nothing wrong when it goes on.
+// TestPausedController: a leader that was paused while another one took over writes nothing wrong
+// when it goes on.
 func TestPausedController(t *testing.T) {
 	r := newMeshRig(t)
 	first := r.controller("pod-1")
@@ -460,7 +465,8 @@ func TestPausedController(t *testing.T) {
 	}
 }
 
-// TestLateProbes: a probe that came through a Trigger says nothing about a later one of the same name, whichever process gets it.
+// TestLateProbes: a probe that came through a Trigger says nothing about a later one of the same
+// name, whichever process gets it.
 func TestLateProbes(t *testing.T) {
 	r := newMeshRig(t)
 	r.serveMesh(operatorv1alpha1.EventMesh)
@@ -525,7 +531,8 @@ func TestLateProbes(t *testing.T) {
 	}
 }
 
-// TestDeliver: each process delivers what the mesh posts, and a sink sees the same request as of an event from NATS.
+// TestDeliver: each process delivers what the mesh posts, and a sink sees the same request as of an
+// event from NATS.
 func TestDeliver(t *testing.T) {
 	r := newMeshRig(t)
 	r.serveMesh(operatorv1alpha1.EventMesh, operatorv1alpha1.NATS)
@@ -587,7 +594,8 @@ func TestDeliver(t *testing.T) {
 	})
 }
 
-// atSink returns the events at a sink, one after the other, as the contract compares them. What every request of HTTP has is left out.
+// atSink returns the events at a sink, one after the other, as the contract compares them. What
+// every request of HTTP has is left out.
 func (r *meshRig) atSink(name string) func(t *testing.T, source, id string) (sent, map[string]string) {
 	seen := 0
 	return func(t *testing.T, _, id string) (sent, map[string]string) {
@@ -640,7 +648,8 @@ func (r *meshRig) meshPublisher(broker string) *publisher {
 	return p
 }
 
-// probing starts a Broker for the controller's probes alone: each goes to the subscribers of the Triggers whose filters let it through.
+// probing starts a Broker for the controller's probes alone: each goes to the subscribers of the
+// Triggers whose filters let it through.
 func (r *meshRig) probing(deliver string) (url string) {
 	r.t.Helper()
 	broker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -672,8 +681,9 @@ func (r *meshRig) probing(deliver string) (url string) {
 	return broker.URL
 }
 
-// TestMeshContract: on the mesh, each request is answered as with NATS, and a sink gets the same event. The Broker is left out here:
-// the publisher posts to the controller. With the Broker of Knative between them, it is in knative_test.go.
+// TestMeshContract: on the mesh, each request is answered as with NATS, and a sink gets the same
+// event. The Broker is left out here: the publisher posts to the controller. With the Broker of
+// Knative between them, it is in knative_test.go.
 func TestMeshContract(t *testing.T) {
 	r := newMeshRig(t)
 	deliver := r.listening("pod-1")

@@ -34,7 +34,8 @@ func startNATS(t testing.TB) *plane {
 	return startNATSWith(t, "10s")
 }
 
-// startNATSWith is startNATS with a time after which what was stored is written to the disk; "always" is before it is acknowledged.
+// startNATSWith is startNATS with a time after which what was stored is written to the disk;
+// "always" is before it is acknowledged.
 func startNATSWith(t testing.TB, sync string) *plane {
 	t.Helper()
 	return startNATSOn(t, 0, sync)
@@ -271,7 +272,8 @@ func TestStreamFacts(t *testing.T) {
 	if _, err := publisher.Publish(ctx, backend.Subject("commerce", "c.d"), []byte(big), jetstream.WithRetryAttempts(0)); !errors.As(err, &refused) || refused.ErrorCode != 10077 {
 		t.Errorf("a full stream: %v, want error 10077", err)
 	}
-	// Closed again: what is stored is delivered, nothing new is taken, and what was published is still known.
+	// Closed again: what is stored is delivered, nothing new is taken, and what was published is
+	// still known.
 	if _, err := manager.UpdateStream(ctx, closed); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +302,8 @@ func TestStreamFacts(t *testing.T) {
 	if ack, err := publish("a.b", "1"); err != nil || !ack.Duplicate {
 		t.Errorf("an event that was delivered, and is published again after the stream was closed and opened: %+v, %v", ack, err)
 	}
-	// The storage cannot change. The volume's limits of the account are asked first: none is in memory.
+	// The storage cannot change. The volume's limits of the account are asked first: none is in
+	// memory.
 	memory := small()
 	memory.NATSStreamStorageType = operatorv1alpha1.StorageMemory
 	refused = nil

@@ -168,8 +168,8 @@ func TestOperatorChart(t *testing.T) {
 	})
 }
 
-// TestNetworkPolicies: the policy of NATS selects the pods of NATS, and lets in the programs of eventing at the port of clients, and nobody
-// else.
+// TestNetworkPolicies: the policy of NATS selects the pods of NATS, and lets in the programs of
+// eventing at the port of clients, and nobody else.
 func TestNetworkPolicies(t *testing.T) {
 	pods := func(prefix string) (server, program labels.Set) {
 		rendered, err := loaded(t).Render(chart.Release{Name: prefix, Namespace: "shop"}, map[string]any{
@@ -237,8 +237,9 @@ func (w *warned) HandleWarningHeader(_ int, _ string, text string) {
 	w.all = append(w.all, text)
 }
 
-// TestOperatorManifest: the rendered chart is applied to a real API server, in a namespace that enforces the restricted Pod Security
-// Standard. A second time, it changes nothing. Each account may do what its program needs, and no more.
+// TestOperatorManifest: the rendered chart is applied to a real API server, in a namespace that
+// enforces the restricted Pod Security Standard. A second time, it changes nothing. Each account
+// may do what its program needs, and no more.
 func TestOperatorManifest(t *testing.T) {
 	const namespace = "operator-manifest"
 	ctx := t.Context()

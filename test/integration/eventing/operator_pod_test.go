@@ -23,8 +23,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestOperatorInPods: the rendered chart, and an Eventing, on a cluster whose pods are processes. The operator becomes ready by its own
-// probes, installs NATS, is refused nothing, and removes what it installed.
+// TestOperatorInPods: the rendered chart, and an Eventing, on a cluster whose pods are processes.
+// The operator becomes ready by its own probes, installs NATS, is refused nothing, and removes what
+// it installed.
 func TestOperatorInPods(t *testing.T) {
 	const namespace, account = "operator-in-pods", "eventing-manager"
 	ctx := t.Context()

@@ -81,7 +81,8 @@ func startPods(t *testing.T, namespace string) *podPlane {
 	check(err)
 	p.values = map[string]any{"image": "nats-server:1", "replicas": int64(1), "users": keys, "syncInterval": "10s", "storage": map[string]any{"className": "standard"}}
 	p.apply()
-	// The pod waits for what is not there yet, and says so in the words of the scheduler and of the kubelet.
+	// The pod waits for what is not there yet, and says so in the words of the scheduler and of the
+	// kubelet.
 	poll.Until(t, time.Minute, "the pod cannot be scheduled without a StorageClass", func(ctx context.Context) error {
 		pod, err := p.core.CoreV1().Pods(namespace).Get(ctx, "eventing-nats-0", metav1.GetOptions{})
 		if err != nil {
@@ -193,8 +194,8 @@ func (p *podPlane) as(t *testing.T, user string) *nats.Conn {
 	return c
 }
 
-// TestNATSInPods: the rendered chart on a cluster whose pods are processes. What was accepted outlives the process, the pod, and the
-// StatefulSet.
+// TestNATSInPods: the rendered chart on a cluster whose pods are processes. What was accepted
+// outlives the process, the pod, and the StatefulSet.
 func TestNATSInPods(t *testing.T) {
 	p := startPods(t, "nats-in-pods")
 	ctx := t.Context()

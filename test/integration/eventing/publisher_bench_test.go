@@ -34,7 +34,8 @@ const (
 	manyClients = 256
 )
 
-// load sends events of 1 KiB to a URL, each with an id of its own, from so many clients, each as soon as it has its answer.
+// load sends events of 1 KiB to a URL, each with an id of its own, from so many clients, each as
+// soon as it has its answer.
 func load(t *testing.T, url, eventType string, clients int, each time.Duration) *eventservice.Load {
 	t.Helper()
 	client := eventservice.NewClient(clients)
@@ -118,7 +119,8 @@ func startServer(t *testing.T, program string, args ...string) (string, int) {
 	return address, cmd.Process.Pid
 }
 
-// TestPublisherBench divides the publisher by a handler that only publishes: each a process, in turns, in front of the same server and stream.
+// TestPublisherBench divides the publisher by a handler that only publishes: each a process, in
+// turns, in front of the same server and stream.
 func TestPublisherBench(t *testing.T) {
 	for _, sync := range []string{"10s", "always"} {
 		t.Run("sync "+sync, func(t *testing.T) {

@@ -27,7 +27,8 @@ type published struct {
 	header http.Header
 	body   string
 
-	// An event that is taken: answered with status, and received as said. Each message has an id of its own.
+	// An event that is taken: answered with status, and received as said. Each message has an id of
+	// its own.
 	status      int // 204 if 0
 	source, typ string
 	message     say
@@ -38,11 +39,12 @@ type published struct {
 	allow   string
 }
 
-// theID is the id of the event of a case. Each case has another one, or the second would be a duplicate.
+// theID is the id of the event of a case. Each case has another one, or the second would be a
+// duplicate.
 const theID = "<id>"
 
-// binary is a request in binary mode: the required attributes, and more. A value of "-" removes one,
-// "again …" is a second one.
+// binary is a request in binary mode: the required attributes, and more. A value of "-" removes
+// one, "again …" is a second one.
 func binary(more ...string) http.Header {
 	h := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {theID}, "Ce-Source": {"commerce"}, "Ce-Type": {"order.created.v1"}, "Content-Type": {"application/json"}}
 	for i := 0; i < len(more); i += 2 {
@@ -86,7 +88,8 @@ const (
 
 var legacyMessage = say{"content-type", "application/json", "ce-time", "2020-03-01T12:00:00Z", "ce-eventtypeversion", "v1"}
 
-// publisherContract is what the publisher takes and refuses, and what of an event the receiver sees.
+// publisherContract is what the publisher takes and refuses, and what of an event the receiver
+// sees.
 var publisherContract = []published{
 	// Binary mode, CloudEvents 1.0.
 	{reason: "a whole event", header: binary(), body: `{"a":1}`, message: say{"content-type", "application/json"}, data: `{"a":1}`},
@@ -100,7 +103,8 @@ var publisherContract = []published{
 	{reason: "a content type that is none", header: binary("Content-Type", "garbage"), body: "x", message: say{"content-type", "garbage"}, data: "x"},
 	{reason: "every attribute", header: binary("Ce-Time", "2020-03-01T13:00:00.5+01:00", "Ce-Subject", "a/b", "Ce-Dataschema", "https://schemas/a?b#c", "Ce-Color", "blue"), body: "1",
 		message: say{"content-type", "application/json", "ce-time", "2020-03-01T13:00:00.5+01:00", "ce-subject", "a/b", "ce-dataschema", "https://schemas/a?b#c", "ce-color", "blue"}, data: "1"},
-	// On f3299ef these three were refused, and the four after them were taken without what changes their data.
+	// On f3299ef these three were refused, and the four after them were taken without what changes
+	// their data.
 	{reason: "the type of the data twice, the same", header: binary("Ce-Datacontenttype", "Application/JSON"), body: "{}", message: say{"content-type", "application/json"}, data: "{}"},
 	{reason: "a time with letters in lower case", header: binary("Ce-Time", "2020-03-01t13:00:00z"), body: "1", message: say{"content-type", "application/json", "ce-time", "2020-03-01T13:00:00Z"}, data: "1"},
 	{reason: "a leap second", header: binary("Ce-Time", "2016-12-31T23:59:60Z"), body: "1", message: say{"content-type", "application/json", "ce-time", "2016-12-31T23:59:59.999999999Z"}, data: "1"},
@@ -281,7 +285,8 @@ func many(h http.Header, n int) http.Header {
 	return h
 }
 
-// TestPublisherContract: each request is answered as said, and what the receiver of a taken event gets is what the request said, byte for byte.
+// TestPublisherContract: each request is answered as said, and what the receiver of a taken event
+// gets is what the request said, byte for byte.
 func TestPublisherContract(t *testing.T) {
 	if n := len(publisherContract); n < 100 {
 		t.Errorf("the contract has %d cases", n)
@@ -308,8 +313,9 @@ func TestPublisherContract(t *testing.T) {
 	}
 }
 
-// keepsContract sends each request of the contract. received returns the next event that the receiver got, and headers that it has besides.
-// Headers that others change on the way are not compared.
+// keepsContract sends each request of the contract. received returns the next event that the
+// receiver got, and headers that it has besides. Headers that others change on the way are not
+// compared.
 func keepsContract(t *testing.T, pub *publisher, received func(t *testing.T, source, id string) (sent, map[string]string), changed ...string) {
 	t.Helper()
 	for i, tc := range publisherContract {

@@ -54,7 +54,8 @@ type publisher struct {
 	secret         []byte
 }
 
-// startPublisher starts a publisher that accepts events for the stream of p. change may be nil: it changes what the publisher is given.
+// startPublisher starts a publisher that accepts events for the stream of p. change may be nil: it
+// changes what the publisher is given.
 func startPublisher(t testing.TB, p *plane, change func(seed, ca *[]byte, b *backend.Backends), args ...string) *publisher {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cluster.Config())
@@ -236,7 +237,8 @@ func received(t testing.TB, from jetstream.Consumer) sent {
 	return got
 }
 
-// TestPublisherRefuses: what is not stored is never answered with 2xx, and each 5xx says when to send the event again.
+// TestPublisherRefuses: what is not stored is never answered with 2xx, and each 5xx says when to
+// send the event again.
 func TestPublisherRefuses(t *testing.T) {
 	p := startNATS(t)
 	manager := js(t, p.as(t, "manager"))
@@ -305,7 +307,8 @@ func TestPublisherRefuses(t *testing.T) {
 	}
 }
 
-// TestPublisherFollows: the address, the seed and the authority may come later, or change, without a restart.
+// TestPublisherFollows: the address, the seed and the authority may come later, or change, without
+// a restart.
 func TestPublisherFollows(t *testing.T) {
 	p := startNATS(t)
 	receiver(t, p, stream.Config(wide(), "e1", true))
@@ -356,7 +359,8 @@ func TestPublisherFollows(t *testing.T) {
 	}
 }
 
-// TestPublisherLosesNothing: the server is killed under load. What was answered with 2xx is there, and once.
+// TestPublisherLosesNothing: the server is killed under load. What was answered with 2xx is there,
+// and once.
 func TestPublisherLosesNothing(t *testing.T) {
 	p := startNATS(t)
 	from := receiver(t, p, stream.Config(wide(), "e1", true))
@@ -449,7 +453,8 @@ func TestPublisherLosesNothing(t *testing.T) {
 	t.Logf("answers: %v", statuses)
 }
 
-// TestPublisherSubscribed: the events of an application come from the Subscriptions of all namespaces.
+// TestPublisherSubscribed: the events of an application come from the Subscriptions of all
+// namespaces.
 func TestPublisherSubscribed(t *testing.T) {
 	p := startNATS(t)
 	client, err := dynamic.NewForConfig(cluster.Config())
@@ -492,7 +497,8 @@ func TestPublisherSubscribed(t *testing.T) {
 	}
 }
 
-// TestPublisherEnds: on SIGTERM, what was read is answered, and the process ends with exit code 0. What was answered with 2xx is there.
+// TestPublisherEnds: on SIGTERM, what was read is answered, and the process ends with exit code 0.
+// What was answered with 2xx is there.
 func TestPublisherEnds(t *testing.T) {
 	p := startNATS(t)
 	from := receiver(t, p, stream.Config(wide(), "e1", true))
@@ -538,8 +544,9 @@ func TestPublisherEnds(t *testing.T) {
 	}
 }
 
-// TestPublisherRepeats: an event is a repeat if source, id, type and data are the same, and its client is told. On f3299ef an event with a known
-// source and id was dropped without a word, whatever its type and its data were.
+// TestPublisherRepeats: an event is a repeat if source, id, type and data are the same, and its
+// client is told. On f3299ef an event with a known source and id was dropped without a word,
+// whatever its type and its data were.
 func TestPublisherRepeats(t *testing.T) {
 	p := startNATS(t)
 	from := receiver(t, p, stream.Config(wide(), "e1", true))
@@ -570,7 +577,8 @@ func TestPublisherRepeats(t *testing.T) {
 			t.Errorf("%s: received %+v", tc.reason, is)
 		}
 	}
-	// The version before made its ids of source and id. What it has stored hides no event of this one: at most an event comes twice.
+	// The version before made its ids of source and id. What it has stored hides no event of this
+	// one: at most an event comes twice.
 	former := sha256.Sum256([]byte("commerce\x002"))
 	if _, err := js(t, p.as(t, "publisher")).Publish(t.Context(), backend.Subject("commerce", "a.b"), []byte("2"), jetstream.WithMsgID(hex.EncodeToString(former[:]))); err != nil {
 		t.Fatal(err)

@@ -19,10 +19,12 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
 )
 
-// TestNoPauses: events that are in the stream arrive one after the other without a pause, however few may be in flight, and however busy
-// the machine is: threads that only compute make any other thread wait, anywhere. See docs/decisions/1021.
+// TestNoPauses: events that are in the stream arrive one after the other without a pause, however
+// few may be in flight, and however busy the machine is: threads that only compute make any other
+// thread wait, anywhere. See docs/decisions/1021.
 func TestNoPauses(t *testing.T) {
-	// Two missing heartbeats of 15 s let each client ask again. Half of that is much more than a busy machine needs for one event.
+	// Two missing heartbeats of 15 s let each client ask again. Half of that is much more than a
+	// busy machine needs for one event.
 	const longest = 15 * time.Second
 	p, ctx, to := startNATS(t), t.Context(), sinks.Start(t)
 	manager, controller, publisher := js(t, p.as(t, "manager")), js(t, p.as(t, "controller")), js(t, p.as(t, "publisher"))

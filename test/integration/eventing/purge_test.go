@@ -54,8 +54,9 @@ func subjects(ctx context.Context, js jetstream.JetStream) (map[string]uint64, e
 	return all, nil
 }
 
-// TestNothingIsLeft deletes a Subscription, and removes a type from one, 100,000 sequences after their events were stored, while another
-// one has a backlog. On f3299ef, the events stayed for ever, and those of the removed type were delivered.
+// TestNothingIsLeft deletes a Subscription, and removes a type from one, 100,000 sequences after
+// their events were stored, while another one has a backlog. On f3299ef, the events stayed for
+// ever, and those of the removed type were delivered.
 func TestNothingIsLeft(t *testing.T) {
 	r := newRig(t, true)
 	refuse := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }
@@ -146,8 +147,9 @@ func (a *actor) Purge(ctx context.Context, o ...jetstream.StreamPurgeOpt) error 
 	return a.Stream.Purge(ctx, o...)
 }
 
-// TestPurgeBesideACreation creates a consumer of the same types at each moment of a purge, and stores an event for it. The purge deletes what was
-// left before, and nothing that the consumer waits for.
+// TestPurgeBesideACreation creates a consumer of the same types at each moment of a purge, and
+// stores an event for it. The purge deletes what was left before, and nothing that the consumer
+// waits for.
 func TestPurgeBesideACreation(t *testing.T) {
 	p := startNATS(t)
 	ctx := t.Context()

@@ -19,9 +19,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestSoakRefused: 20,000 events of one type that the sink refuses, 20 of another that it never answers, and 200 good ones of a third. The good ones arrive
-// in under two seconds, 99 of 100 of those that no kill met, for the whole hour; and when the sink works, each of the others arrives. NATS and the
-// controller are killed meanwhile. EVENTING_SOAK_TIME is how long it takes.
+// TestSoakRefused: 20,000 events of one type that the sink refuses, 20 of another that it never
+// answers, and 200 good ones of a third. The good ones arrive in under two seconds, 99 of 100 of
+// those that no kill met, for the whole hour; and when the sink works, each of the others arrives.
+// NATS and the controller are killed meanwhile. EVENTING_SOAK_TIME is how long it takes.
 func TestSoakRefused(t *testing.T) {
 	long := time.Hour
 	if text := os.Getenv("EVENTING_SOAK_TIME"); text != "" {

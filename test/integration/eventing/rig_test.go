@@ -32,8 +32,8 @@ import (
 // limit is how long anything may take that is not measured.
 const limit = time.Minute
 
-// rig is what a controller needs: NATS with a stream, a namespace for its own objects and one for Subscriptions, and sinks. It does what the
-// operator does.
+// rig is what a controller needs: NATS with a stream, a namespace for its own objects and one for
+// Subscriptions, and sinks. It does what the operator does.
 type rig struct {
 	*plane
 
@@ -70,7 +70,8 @@ func newRigOn(t *testing.T, p *plane, open bool) *rig {
 	r.manager, r.publisher = js(t, r.as(t, "manager")), js(t, r.as(t, "publisher"))
 	r.control, r.namespace = r.newNamespace("control"), r.newNamespace("shop")
 	t.Cleanup(r.clear)
-	// The controller serves Subscriptions of all namespaces. Tests of the API leave some, whose sinks take nothing.
+	// The controller serves Subscriptions of all namespaces. Tests of the API leave some, whose
+	// sinks take nothing.
 	if err := r.client.Resource(subscriptions).Namespace("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,8 @@ func (r *rig) program(pod string, args ...string) process.Program {
 	}
 }
 
-// subscribe creates a Subscription to a type of the source commerce. Its name is that of its sink. more is added to its spec.
+// subscribe creates a Subscription to a type of the source commerce. Its name is that of its sink.
+// more is added to its spec.
 func (r *rig) subscribe(name, eventType, more string) {
 	r.t.Helper()
 	s := object(r.t, fmt.Sprintf("{apiVersion: eventing.kyma-project.io/v1alpha2, kind: Subscription, metadata: {name: %s}, spec: {sink: %q, source: commerce, types: [%s]%s}}",

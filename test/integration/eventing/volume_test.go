@@ -18,9 +18,11 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestFullVolume fills a volume as the worst mix of consumers does: one takes its events at once, and one takes none, so that blocks of which half
-// is alive stay on the disk. On f3299ef the disk was full before the stream: publishers got no answer, and nothing could be deleted any more, not
-// even what was delivered. Here events are refused at once while there is room to delete; when the sink takes its events, others are taken.
+// TestFullVolume fills a volume as the worst mix of consumers does: one takes its events at once,
+// and one takes none, so that blocks of which half is alive stay on the disk. On f3299ef the disk
+// was full before the stream: publishers got no answer, and nothing could be deleted any more, not
+// even what was delivered. Here events are refused at once while there is room to delete; when the
+// sink takes its events, others are taken.
 func TestFullVolume(t *testing.T) {
 	const size = 48 << 20
 	p := startNATSOn(t, size, "10s")
@@ -111,8 +113,9 @@ func TestFullVolume(t *testing.T) {
 	}
 }
 
-// TestRoomAgain: on a full volume, an enlargement and the deletion of a Subscription each make NATS take events within 30 seconds, without a restart.
-// Nothing that was delivered comes again but what was in flight. On f3299ef neither helped: a full volume could delete nothing.
+// TestRoomAgain: on a full volume, an enlargement and the deletion of a Subscription each make NATS
+// take events within 30 seconds, without a restart. Nothing that was delivered comes again but what
+// was in flight. On f3299ef neither helped: a full volume could delete nothing.
 func TestRoomAgain(t *testing.T) {
 	const size = 32 << 20
 	r := newRigOn(t, startNATSOn(t, size, "10s"), true)
@@ -179,9 +182,11 @@ func TestRoomAgain(t *testing.T) {
 	}
 }
 
-// TestAVolumeThatCannotBeWritten: no file can be created any more, while there is room. Events are refused within a second, the server is not killed for
-// that, and says why. When files can be created again, it ends by itself, because a stream whose write has failed would never store again.
-// Then the events are there that were taken. Before, the server said of itself that all is well, and publishers got no answer.
+// TestAVolumeThatCannotBeWritten: no file can be created any more, while there is room. Events are
+// refused within a second, the server is not killed for that, and says why. When files can be
+// created again, it ends by itself, because a stream whose write has failed would never store
+// again. Then the events are there that were taken. Before, the server said of itself that all is
+// well, and publishers got no answer.
 func TestAVolumeThatCannotBeWritten(t *testing.T) {
 	const size = 48 << 20
 	p := startNATSOn(t, size, "10s")

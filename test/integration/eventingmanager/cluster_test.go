@@ -78,7 +78,8 @@ func TestSecondEventing(t *testing.T) {
 	s.awaitOf("default", "eventing", time.Minute, operatorv1alpha1.StateReady, "", "")
 }
 
-// TestDependencies: what others install comes and goes, and the state follows within seconds, without a restart.
+// TestDependencies: what others install comes and goes, and the state follows within seconds,
+// without a restart.
 func TestDependencies(t *testing.T) {
 	const condition, features = operatorv1alpha1.ConditionDependenciesAvailable, operatorv1alpha1.ConditionOptionalFeatures
 	const quick = 5 * time.Second
@@ -95,7 +96,8 @@ func TestDependencies(t *testing.T) {
 	s.awaitCondition(quick, condition, true, operatorv1alpha1.ReasonAvailable)
 	s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
 
-	// Optional kinds: without them all else works; with them their objects are there; when they go, nothing fails.
+	// Optional kinds: without them all else works; with them their objects are there; when they go,
+	// nothing fails.
 	s.awaitCondition(quick, features, false, operatorv1alpha1.ReasonSkipped)
 	monitors := s.define(crd("monitoring.coreos.com", "ServiceMonitor", "servicemonitors", "v1"))
 	peers := s.define(crd("security.istio.io", "PeerAuthentication", "peerauthentications", "v1"))
@@ -113,7 +115,8 @@ func TestDependencies(t *testing.T) {
 	s.awaitCondition(quick, features, false, operatorv1alpha1.ReasonSkipped)
 	s.await(quick, operatorv1alpha1.StateReady, "", "")
 
-	// A required API of the active backend goes and comes: an error at once, and nothing is removed.
+	// A required API of the active backend goes and comes: an error at once, and nothing is
+	// removed.
 	definition, err := s.client.Resource(crds).Get(t.Context(), "subscriptions.eventing.kyma-project.io", metav1.GetOptions{})
 	s.check(err)
 	s.undefine(definition.GetName())
@@ -142,7 +145,8 @@ func TestDependencies(t *testing.T) {
 	s.check(err)
 	s.await(quick, operatorv1alpha1.StateReady, condition, operatorv1alpha1.ReasonAvailable)
 
-	// The APIs of the mesh: awaited, then missing, at another version, and there. Events go on taking NATS.
+	// The APIs of the mesh: awaited, then missing, at another version, and there. Events go on
+	// taking NATS.
 	s.patch(eventings, "eventing", `{"spec":{"backend":{"type":"EventMesh"}}}`)
 	s.awaitCondition(quick, condition, false, operatorv1alpha1.ReasonWaiting)
 	s.awaitCondition(6*time.Second+quick, condition, false, operatorv1alpha1.ReasonMissing)
@@ -181,7 +185,8 @@ func (s *site) awaitCondition(limit time.Duration, kind string, ok bool, reason 
 	})
 }
 
-// TestForeign: an object of somebody else with a name of ours stops the installation, and stays as it is.
+// TestForeign: an object of somebody else with a name of ours stops the installation, and stays as
+// it is.
 func TestForeign(t *testing.T) {
 	s := newSite(t, "foreign")
 	s.start()

@@ -237,7 +237,8 @@ func TestCareless(t *testing.T) {
 		if left := s.left(true); !slices.Contains(left, "StatefulSet eventing-nats") || !slices.Contains(left, "Pod eventing-nats-0") {
 			t.Errorf("%s: left: %v", policy, left)
 		}
-		// The next Eventing takes over what is there. The Subscription has no consumer, so the stream stays as it is: open.
+		// The next Eventing takes over what is there. The Subscription has no consumer, so the
+		// stream stays as it is: open.
 		s.create(eventings, one)
 		s.await(time.Minute, operatorv1alpha1.StateReady, "", "")
 	}

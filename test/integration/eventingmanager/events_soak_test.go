@@ -18,9 +18,10 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestSoakEvents: events through 20 Subscriptions with awkward sinks, while the pods of the publisher, the controller or NATS are killed
-// every ten seconds. Each event that was accepted reaches each sink; what comes twice has the same id; with one event at a time, events are
-// in order. EVENTING_SOAK_EVENTS is the number of events, 100000 by default.
+// TestSoakEvents: events through 20 Subscriptions with awkward sinks, while the pods of the
+// publisher, the controller or NATS are killed every ten seconds. Each event that was accepted
+// reaches each sink; what comes twice has the same id; with one event at a time, events are in
+// order. EVENTING_SOAK_EVENTS is the number of events, 100000 by default.
 func TestSoakEvents(t *testing.T) {
 	const subscribers = 20
 	count := 100_000

@@ -32,7 +32,8 @@ func (s *site) withSinks() *sinks.Sinks {
 	return all
 }
 
-// subscribe creates a Subscription in the namespace of the site, with the sink of its name, and its Service.
+// subscribe creates a Subscription in the namespace of the site, with the sink of its name, and its
+// Service.
 func (s *site) subscribe(to *sinks.Sinks, name string, spec string) {
 	s.t.Helper()
 	s.create(services, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {ports: [{port: 80}]}}", name))
@@ -83,7 +84,8 @@ func created(id string) map[string]string {
 	return map[string]string{"Ce-Specversion": "1.0", "Ce-Id": id, "Ce-Source": "commerce", "Ce-Type": "order.created.v1", "Content-Type": "application/json", "Ce-Color": "blue"}
 }
 
-// TestEvents: what clients send to the publisher arrives at the sinks. A deletion waits for the Subscriptions, and leaves nothing.
+// TestEvents: what clients send to the publisher arrives at the sinks. A deletion waits for the
+// Subscriptions, and leaves nothing.
 func TestEvents(t *testing.T) {
 	s := newSite(t, "events")
 	to := s.withSinks()
@@ -139,8 +141,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsThroughKills: the publisher, the controller and NATS are killed in turns while events are published. No event that was
-// accepted is lost, and the order is kept where it is promised.
+// TestEventsThroughKills: the publisher, the controller and NATS are killed in turns while events
+// are published. No event that was accepted is lost, and the order is kept where it is promised.
 func TestEventsThroughKills(t *testing.T) {
 	s := newSite(t, "kills")
 	to := s.withSinks()
@@ -205,7 +207,8 @@ func (s *site) killing(ctx context.Context, every time.Duration) (kills int) {
 	return kills
 }
 
-// inOrder checks that nothing came for the first time after something newer. What was delivered when a process was killed may come again.
+// inOrder checks that nothing came for the first time after something newer. What was delivered
+// when a process was killed may come again.
 func inOrder(t *testing.T, requests []sinks.Request) {
 	t.Helper()
 	seen, last := map[string]bool{}, -1

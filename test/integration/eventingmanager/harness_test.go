@@ -1,5 +1,5 @@
-// Package eventingmanager_test proves the eventing operator on a real API server with the real controllers, and with real NATS servers in
-// pods that are processes.
+// Package eventingmanager_test proves the eventing operator on a real API server with the real
+// controllers, and with real NATS servers in pods that are processes.
 package eventingmanager_test
 
 import (
@@ -63,7 +63,8 @@ var (
 	pods          = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// one is an Eventing with one server, which is as many as pods that are processes can have, and one pod of each program.
+// one is an Eventing with one server, which is as many as pods that are processes can have, and one
+// pod of each program.
 const one = `
 apiVersion: operator.kyma-project.io/v1alpha1
 kind: Eventing
@@ -110,7 +111,8 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// newSite has a namespace, a StorageClass and a node. Everything in it, and every Eventing of the cluster, is gone after the test.
+// newSite has a namespace, a StorageClass and a node. Everything in it, and every Eventing of the
+// cluster, is gone after the test.
 func newSite(t *testing.T, namespace string) *site {
 	t.Helper()
 	s := &site{t: t, namespace: namespace, prefix: "eventing", log: &log{}}

@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/process"
 )
 
-// released removes the Lease, so that the next operator need not wait until that of a killed one ends.
+// released removes the Lease, so that the next operator need not wait until that of a killed one
+// ends.
 func (s *site) released() {
 	s.t.Helper()
 	leases := s.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace(s.namespace)
@@ -36,8 +37,9 @@ func (s *site) reached(deleting bool) bool {
 	return err == nil && e.Status.State == operatorv1alpha1.StateReady && e.Status.ObservedGeneration == e.Generation
 }
 
-// TestKilledAtEveryWrite: the operator is killed after each single write of an installation and of a deletion, in make test after each
-// fifth. Each time, another one goes on. In the end, everything is there, or gone.
+// TestKilledAtEveryWrite: the operator is killed after each single write of an installation and of
+// a deletion, in make test after each fifth. Each time, another one goes on. In the end, everything
+// is there, or gone.
 func TestKilledAtEveryWrite(t *testing.T) {
 	s := newSite(t, "killed-at-writes")
 	s.binary = process.BuildPlain(t, "./cmd/eventing-manager") // the other tests have run the same with the race detector
@@ -72,7 +74,8 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
-// lives starts one operator after the other, and kills each after its first write, or its fifth, until all is done. It returns these writes.
+// lives starts one operator after the other, and kills each after its first write, or its fifth,
+// until all is done. It returns these writes.
 func (s *site) lives(deleting bool) (writes []string) {
 	s.t.Helper()
 	const most = 100
@@ -109,8 +112,9 @@ func (s *site) lives(deleting bool) (writes []string) {
 	return nil
 }
 
-// TestKilledAtEveryRequestToNATS: the operator is killed when it sends its first, its second, its third piece of data to NATS, and so
-// on, through an installation and a deletion; in make test at every second piece.
+// TestKilledAtEveryRequestToNATS: the operator is killed when it sends its first, its second, its
+// third piece of data to NATS, and so on, through an installation and a deletion; in make test at
+// every second piece.
 func TestKilledAtEveryRequestToNATS(t *testing.T) {
 	s := newSite(t, "killed-at-requests")
 	s.binary = process.BuildPlain(t, "./cmd/eventing-manager")

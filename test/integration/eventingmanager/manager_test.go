@@ -39,7 +39,8 @@ func writes(r kubernetes.Request) bool {
 	return byOperator(r) && r.Resource != "coordination.k8s.io/leases" && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
 }
 
-// TestInstall: one object is applied, and NATS takes events. After that, the operator writes nothing.
+// TestInstall: one object is applied, and NATS takes events. After that, the operator writes
+// nothing.
 func TestInstall(t *testing.T) {
 	s := newSite(t, "install")
 	s.start()
@@ -113,7 +114,8 @@ func (s *site) logLine(t *testing.T) {
 	}
 }
 
-// TestDrift: whatever somebody does to an object of the operator, it is as it was within seconds, with one write. What others add stays.
+// TestDrift: whatever somebody does to an object of the operator, it is as it was within seconds,
+// with one write. What others add stays.
 func TestDrift(t *testing.T) {
 	s := newSite(t, "drift")
 	s.start()
@@ -192,14 +194,16 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// updated is whether the operator's fields of an object are still those of a create, and not of an apply.
+// updated is whether the operator's fields of an object are still those of a create, and not of an
+// apply.
 func updated(u *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(u.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == "eventing-manager" && m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == ""
 	})
 }
 
-// TestPodOfNATSIsKilled: the condition says so within seconds, and NATS takes events again by itself.
+// TestPodOfNATSIsKilled: the condition says so within seconds, and NATS takes events again by
+// itself.
 func TestPodOfNATSIsKilled(t *testing.T) {
 	s := newSite(t, "killed")
 	s.start()
@@ -219,7 +223,8 @@ func TestPodOfNATSIsKilled(t *testing.T) {
 	}
 }
 
-// TestSecrets: Secrets that are deleted or spoilt are created again, and servers use the new ones. Clients connect with them.
+// TestSecrets: Secrets that are deleted or spoilt are created again, and servers use the new ones.
+// Clients connect with them.
 func TestSecrets(t *testing.T) {
 	s := newSite(t, "secrets")
 	s.start()
@@ -254,8 +259,9 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestTrouble: what an administrator can get wrong in a spec that the API server takes, and what a policy refuses. Each is said in the words
-// of Kubernetes, and when it is right, the operator goes on by itself.
+// TestTrouble: what an administrator can get wrong in a spec that the API server takes, and what a
+// policy refuses. Each is said in the words of Kubernetes, and when it is right, the operator goes
+// on by itself.
 func TestTrouble(t *testing.T) {
 	const available = operatorv1alpha1.ConditionBackendAvailable
 	s := newSite(t, "trouble")
@@ -294,8 +300,8 @@ func TestTrouble(t *testing.T) {
 	s.await(30*time.Second, operatorv1alpha1.StateReady, operatorv1alpha1.ConditionSpecApplied, operatorv1alpha1.ReasonApplied)
 }
 
-// refuseLargeServers refuses StatefulSets of the site whose containers may have 2Gi of memory, as a policy of administrators may. It returns when
-// the API server does so.
+// refuseLargeServers refuses StatefulSets of the site whose containers may have 2Gi of memory, as a
+// policy of administrators may. It returns when the API server does so.
 func (s *site) refuseLargeServers() {
 	s.t.Helper()
 	name := "refuse-2gi-" + s.namespace
@@ -339,7 +345,8 @@ func (s *site) refuseLargeServers() {
 	})
 }
 
-// TestTwoOperators: one of them acts. When it is killed, the other one does, as soon as the Lease is over.
+// TestTwoOperators: one of them acts. When it is killed, the other one does, as soon as the Lease
+// is over.
 func TestTwoOperators(t *testing.T) {
 	quick(t)
 	s := newSite(t, "two")
@@ -355,8 +362,10 @@ func TestTwoOperators(t *testing.T) {
 	s.await(10*time.Second, operatorv1alpha1.StateReady, "", "")
 }
 
-// TestAFullStream: the state says within 5 seconds that events are refused, and names the Subscription whose events wait. That holds for a stream
-// that is full, and for one that has as many events of one type as it may. On f3299ef the state was a Warning with the condition True, or Ready.
+// TestAFullStream: the state says within 5 seconds that events are refused, and names the
+// Subscription whose events wait. That holds for a stream that is full, and for one that has as
+// many events of one type as it may. On f3299ef the state was a Warning with the condition True, or
+// Ready.
 func TestAFullStream(t *testing.T) {
 	quick(t)
 	const available = operatorv1alpha1.ConditionBackendAvailable

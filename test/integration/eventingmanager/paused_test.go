@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// TestPausedOperator: an operator that is about to delete the volume of NATS is paused, longer than its Lease lasts. Another one finishes
-// the deletion, and installs NATS again, whose volume has the same name and holds an event. The first one must not delete that when it goes on.
+// TestPausedOperator: an operator that is about to delete the volume of NATS is paused, longer than
+// its Lease lasts. Another one finishes the deletion, and installs NATS again, whose volume has the
+// same name and holds an event. The first one must not delete that when it goes on.
 func TestPausedOperator(t *testing.T) {
 	quick(t)
 	for _, tc := range []struct {
@@ -119,7 +120,8 @@ func TestPausedOperator(t *testing.T) {
 	}
 }
 
-// onlyVolumes tells whether the Eventing is being deleted, and a volume is all that is left of NATS.
+// onlyVolumes tells whether the Eventing is being deleted, and a volume is all that is left of
+// NATS.
 func (s *site) onlyVolumes() bool {
 	e, err := s.eventing(s.namespace, "eventing")
 	if err != nil || e.DeletionTimestamp == nil {

@@ -23,7 +23,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/sinks"
 )
 
-// away is the step of a scenario in which the sink takes nothing, and in which the safeguard matters.
+// away is the step of a scenario in which the sink takes nothing, and in which the safeguard
+// matters.
 const away = "the sink is away"
 
 // perStep are the events of that step that are lost at least.
@@ -37,8 +38,9 @@ type scenario struct {
 	end    func() // of publishing: every event that was begun is accepted or given up
 }
 
-// loses plays a scenario with the programs as they are, which lose nothing, and then with one safeguard switched off in one of them: the
-// prober has to name events that were accepted and did not arrive.
+// loses plays a scenario with the programs as they are, which lose nothing, and then with one
+// safeguard switched off in one of them: the prober has to name events that were accepted and did
+// not arrive.
 func loses(t *testing.T, safeguard, program string, play func(s *scenario)) {
 	t.Helper()
 	for _, off := range []bool{false, true} {
@@ -140,7 +142,8 @@ func (s *scenario) sinkBack() {
 	s.sinks.Answer("orders", s.prober.ServeHTTP)
 }
 
-// TestSoakWithoutMaxDeliver: with a limited number of deliveries, NATS gives up what a sink refuses for a while.
+// TestSoakWithoutMaxDeliver: with a limited number of deliveries, NATS gives up what a sink refuses
+// for a while.
 func TestSoakWithoutMaxDeliver(t *testing.T) {
 	loses(t, "MaxDeliver", eventingpods.Controller, func(s *scenario) {
 		s.start()
@@ -167,7 +170,8 @@ func TestSoakWithoutMaxDeliver(t *testing.T) {
 	})
 }
 
-// TestSoakWithoutDiscardNewPerSubject: NATS deletes the oldest events of a type of which there are too many, although nobody got them.
+// TestSoakWithoutDiscardNewPerSubject: NATS deletes the oldest events of a type of which there are
+// too many, although nobody got them.
 func TestSoakWithoutDiscardNewPerSubject(t *testing.T) {
 	loses(t, "DiscardNewPerSubject", eventingpods.Manager, func(s *scenario) {
 		s.start()
@@ -182,8 +186,9 @@ func TestSoakWithoutDiscardNewPerSubject(t *testing.T) {
 	})
 }
 
-// TestSoakWithoutR4: an event that is published before its consumer is there is acknowledged, and not stored. What keeps the controller
-// from creating the consumer here is a policy of the cluster that refuses its finalizer.
+// TestSoakWithoutR4: an event that is published before its consumer is there is acknowledged, and
+// not stored. What keeps the controller from creating the consumer here is a policy of the cluster
+// that refuses its finalizer.
 func TestSoakWithoutR4(t *testing.T) {
 	loses(t, "R4", eventingpods.Manager, func(s *scenario) {
 		allow := s.refuseFinalizers()
@@ -205,7 +210,8 @@ func TestSoakWithoutR4(t *testing.T) {
 	})
 }
 
-// refuseFinalizers lets the API server refuse all changes of Subscriptions but those of their status, until allow is called.
+// refuseFinalizers lets the API server refuse all changes of Subscriptions but those of their
+// status, until allow is called.
 func (s *site) refuseFinalizers() (allow func()) {
 	s.t.Helper()
 	const name = "frozen"
@@ -254,8 +260,8 @@ func (s *site) refuseFinalizers() (allow func()) {
 	}
 }
 
-// TestSoakWithoutOwnerReferences: with owner references, a deletion in the foreground lets the garbage collector stop NATS at once,
-// although the operator still waits for the Subscriptions.
+// TestSoakWithoutOwnerReferences: with owner references, a deletion in the foreground lets the
+// garbage collector stop NATS at once, although the operator still waits for the Subscriptions.
 func TestSoakWithoutOwnerReferences(t *testing.T) {
 	loses(t, "ownerReferences", eventingpods.Manager, func(s *scenario) {
 		s.start()

@@ -19,7 +19,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/poll"
 )
 
-// loosely does something while the definition of a kind accepts everything, as an older one may have. The objects stay as they are stored.
+// loosely does something while the definition of a kind accepts everything, as an older one may
+// have. The objects stay as they are stored.
 func (s *site) loosely(kind schema.GroupVersionResource, do func()) {
 	s.t.Helper()
 	of := s.client.Resource(crds)
@@ -65,9 +66,11 @@ func (s *site) store(kind schema.GroupVersionResource, text string) {
 	})
 }
 
-// TestObjectsThatCannotBeRead: an Eventing and a Subscription that no version of ours can decode are stored before the operator starts. Both say so,
-// and everything else works. On f3299ef neither the operator nor the controller could list its objects, and did nothing for any. No object of ours
-// without an owner has a label that a tool for deployments claims, so that a prune finds nothing: on f3299ef it deleted NATS with its volume.
+// TestObjectsThatCannotBeRead: an Eventing and a Subscription that no version of ours can decode
+// are stored before the operator starts. Both say so, and everything else works. On f3299ef neither
+// the operator nor the controller could list its objects, and did nothing for any. No object of
+// ours without an owner has a label that a tool for deployments claims, so that a prune finds
+// nothing: on f3299ef it deleted NATS with its volume.
 func TestObjectsThatCannotBeRead(t *testing.T) {
 	s := newSite(t, "unreadable")
 	to := s.withSinks()

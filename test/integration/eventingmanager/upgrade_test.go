@@ -92,7 +92,8 @@ func deadSink(to *sinks.Sinks, name string) (revive func()) {
 	return func() { alive.Store(true) }
 }
 
-// formerLabels gives the objects the label by which the version before finds them, as docs/eventing/README.md says for going back.
+// formerLabels gives the objects the label by which the version before finds them, as
+// docs/eventing/README.md says for going back.
 func (s *site) formerLabels() {
 	s.t.Helper()
 	for _, gvr := range []schema.GroupVersionResource{statefulSets, deployments, services, configMaps, secrets, budgets, autoscalers, claims} {
@@ -104,8 +105,9 @@ func (s *site) formerLabels() {
 	}
 }
 
-// TestUpgrade: the version before this one has stored 1,000 events for a sink that is dead. This version takes over, and delivers them when the sink is
-// back; so does the former version again, and this one after it. NATS goes on unless its pods have another template.
+// TestUpgrade: the version before this one has stored 1,000 events for a sink that is dead. This
+// version takes over, and delivers them when the sink is back; so does the former version again,
+// and this one after it. NATS goes on unless its pods have another template.
 func TestUpgrade(t *testing.T) {
 	quick(t)
 	former := upgrade.Previous(t, eventingpods.Manager, eventingpods.Publisher, eventingpods.Controller)
@@ -202,8 +204,9 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestReplacedStatefulSet: a StatefulSet of a version that had other values in fields that cannot be changed. The operator replaces it, and neither
-// the pod nor an event in it is lost. Until it has an age, what the API server says about the field is shown.
+// TestReplacedStatefulSet: a StatefulSet of a version that had other values in fields that cannot
+// be changed. The operator replaces it, and neither the pod nor an event in it is lost. Until it
+// has an age, what the API server says about the field is shown.
 func TestReplacedStatefulSet(t *testing.T) {
 	quick(t)
 	s := newSite(t, "replaced")

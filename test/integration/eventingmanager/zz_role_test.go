@@ -16,7 +16,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/kubernetes"
 )
 
-// rare are permissions of each program that no test of this package uses, with the reason why the program has them.
+// rare are permissions of each program that no test of this package uses, with the reason why the
+// program has them.
 var rare = map[string]map[string]string{
 	eventingpods.Manager: {
 		"update apps/statefulsets":                            "an apply that is invalid is followed by an update, which a StatefulSet refuses, too",
@@ -66,7 +67,8 @@ var rare = map[string]map[string]string{
 	eventingpods.Publisher: {},
 }
 
-// TestRoleIsUsed comes last: all that the tests before it made a program ask for is in its Roles of the chart, and the Roles have nothing else.
+// TestRoleIsUsed comes last: all that the tests before it made a program ask for is in its Roles of
+// the chart, and the Roles have nothing else.
 func TestRoleIsUsed(t *testing.T) {
 	if run := flag.Lookup("test.run"); run != nil && run.Value.String() != "" {
 		t.Skip("it looks at what all tests of the package did")

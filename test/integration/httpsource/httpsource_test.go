@@ -295,7 +295,8 @@ func (p *plane) deny(t *testing.T, app string) {
 	settle(true)
 }
 
-// controllerAtZero makes the Deployment of the event-sources controller, scaled to 0, for this test.
+// controllerAtZero makes the Deployment of the event-sources controller, scaled to 0, for this
+// test.
 func (p *plane) controllerAtZero(t *testing.T) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(p.Config())

@@ -18,8 +18,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/standin"
 )
 
-// TestTiller holds with the real Tiller what TestHelm2 takes for granted: that the upgrade of an Application's release fails
-// over an HTTPSource that the release does not know, and over no other. The job leaves the release such that it succeeds.
+// TestTiller holds with the real Tiller what TestHelm2 takes for granted: that the upgrade of an
+// Application's release fails over an HTTPSource that the release does not know, and over no other.
+// The job leaves the release such that it succeeds.
 func TestTiller(t *testing.T) {
 	p := on(t, kubernetes.KnativeV1alpha1)
 	ctx := t.Context()

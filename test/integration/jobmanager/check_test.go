@@ -69,8 +69,8 @@ func TestCheckOfAGoodCluster(t *testing.T) {
 	})
 }
 
-// TestCheckNamesAnEndpointThatCrashes: a Subscription that stops the Event Bus for all others is named as plan names it, whatever its
-// namespace is.
+// TestCheckNamesAnEndpointThatCrashes: a Subscription that stops the Event Bus for all others is
+// named as plan names it, whatever its namespace is.
 func TestCheckNamesAnEndpointThatCrashes(t *testing.T) {
 	finished(t)
 	apply(t, `{apiVersion: eventing.kyma-project.io/v1alpha1, kind: Subscription, metadata: {namespace: kube-system, name: bad}, spec: {source_id: commerce, event_type: a, event_type_version: v1, endpoint: "http://[::1"}}`)

@@ -156,7 +156,8 @@ func remove(t testing.TB, kind, namespace, name string) {
 	if err != nil && !(kind == "Namespace" && apierrors.IsConflict(err)) {
 		t.Fatal(err)
 	}
-	// Not watched: an object is older than the watch cache of Kubernetes 1.16 after 100 changes of its kind.
+	// Not watched: an object is older than the watch cache of Kubernetes 1.16 after 100 changes of
+	// its kind.
 	poll.Until(t, 2*time.Minute, fmt.Sprintf("%s %s/%s is gone", kind, namespace, name), func(ctx context.Context) error {
 		_, err := r.Get(ctx, name, metav1.GetOptions{})
 		return poll.Gone(err)

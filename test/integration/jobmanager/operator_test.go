@@ -162,7 +162,8 @@ func TestForms(t *testing.T) {
 	tool(t, "map", "-o", "name").want(t, 0, "trigger.eventing.knative.dev/on-commerce --namespace=shop\n")
 }
 
-// TestOneNamespace: a run that is limited to a namespace changes nothing in another, and does not say that all is done.
+// TestOneNamespace: a run that is limited to a namespace changes nothing in another, and does not
+// say that all is done.
 func TestOneNamespace(t *testing.T) {
 	finished(t)
 	for _, ns := range []string{"shop", "crm"} {

@@ -34,8 +34,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestJobsLeaveSubscriptionsAlone: the kind Subscription has the name of one that the migration deletes. On a cluster with ours, no job of the
-// migration has anything to do, the one that deletes included.
+// TestJobsLeaveSubscriptionsAlone: the kind Subscription has the name of one that the migration
+// deletes. On a cluster with ours, no job of the migration has anything to do, the one that deletes
+// included.
 func TestJobsLeaveSubscriptionsAlone(t *testing.T) {
 	if err := cluster.Lacks("CustomResourceDefinitions with CEL", 30); err != nil {
 		t.Skip(err)

@@ -90,9 +90,9 @@ func TestServedMeanwhile(t *testing.T) {
 	p.migrates(ctx, t)
 }
 
-// TestControllerDiesInTheMiddle: somebody creates a Subscription that ends the controller while it has deletions to finish. On
-// f3299ef each run ended with exit code 3 after --delete-timeout, and named neither that Subscription nor the crash; nobody removed the
-// finalizers.
+// TestControllerDiesInTheMiddle: somebody creates a Subscription that ends the controller while it
+// has deletions to finish. On f3299ef each run ended with exit code 3 after --delete-timeout, and
+// named neither that Subscription nor the crash; nobody removed the finalizers.
 func TestControllerDiesInTheMiddle(t *testing.T) {
 	const n = 12
 	p := on(t, versions[0])

@@ -285,9 +285,9 @@ func (p *plane) create(ctx context.Context, t testing.TB, gvr schema.GroupVersio
 	}
 }
 
-// load puts the state before the migration: Subscriptions of both namespaces,
-// with what the Event Bus makes of them, the Broker of crm, and the links and
-// EventActivations of both Applications in both namespaces. On the mesh: all event-services have switched.
+// load puts the state before the migration: Subscriptions of both namespaces, with what the Event
+// Bus makes of them, the Broker of crm, and the links and EventActivations of both Applications in
+// both namespaces. On the mesh: all event-services have switched.
 func (p *plane) load(ctx context.Context, t testing.TB, onMesh bool, subscriptions ...*unstructured.Unstructured) {
 	t.Helper()
 	broker := &unstructured.Unstructured{Object: map[string]any{

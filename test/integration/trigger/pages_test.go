@@ -22,8 +22,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/suite"
 )
 
-// TestPodsAreReadAFewTimes: the Pods of the integration namespace are read once for many deletions, and for an undo, however many pages
-// they are. On f3299ef 12 deletions read all Pods 13 times, and the undo of one Trigger did not end on a slow connection.
+// TestPodsAreReadAFewTimes: the Pods of the integration namespace are read once for many deletions,
+// and for an undo, however many pages they are. On f3299ef 12 deletions read all Pods 13 times, and
+// the undo of one Trigger did not end on a slow connection.
 func TestPodsAreReadAFewTimes(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()

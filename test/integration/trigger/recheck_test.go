@@ -123,8 +123,9 @@ func TestSwitchRevertedDuringWait(t *testing.T) {
 	}
 }
 
-// TestStoppedAfterTheGuard: SIGTERM ends a run between the first change of a deletion and the others. The job was asked before that
-// change, and the journal has it as done. Then events take the former path again: before the next run makes its plan, or after that.
+// TestStoppedAfterTheGuard: SIGTERM ends a run between the first change of a deletion and the
+// others. The job was asked before that change, and the journal has it as done. Then events take
+// the former path again: before the next run makes its plan, or after that.
 func TestStoppedAfterTheGuard(t *testing.T) {
 	for _, after := range []string{"BeforeThePlan", "AfterThePlan"} {
 		t.Run(after, func(t *testing.T) {
@@ -230,8 +231,9 @@ func TestEditedAfterAKill(t *testing.T) {
 	}
 }
 
-// TestEditedWithinARun: somebody edits the Subscription while the run that has made its Trigger waits. That run leaves the Subscription,
-// and the next one lets the Trigger follow. On f3299ef each later run left both, and the events went to the former address.
+// TestEditedWithinARun: somebody edits the Subscription while the run that has made its Trigger
+// waits. That run leaves the Subscription, and the next one lets the Trigger follow. On f3299ef
+// each later run left both, and the events went to the former address.
 func TestEditedWithinARun(t *testing.T) {
 	p := on(t, versions[0])
 	ctx := t.Context()

@@ -20,8 +20,9 @@ import (
 	"time"
 )
 
-// workModule is the module that components are built in, in a directory of its own for each build. Its name gets into what is
-// built, and into the key of the cache. It is not the name of this module: a move of this directory then builds nothing again.
+// workModule is the module that components are built in, in a directory of its own for each build.
+// Its name gets into what is built, and into the key of the cache. It is not the name of this
+// module: a move of this directory then builds nothing again.
 const workModule = "github.com/kyma-project/eventmesh-migration/test/cluster"
 
 // placeless replaces what a go.mod of this directory says of its place, for the same reason.
@@ -33,8 +34,8 @@ var placeless = strings.NewReplacer(
 // inWorkModule returns a go.mod of this directory as that of workModule.
 func inWorkModule(goMod []byte) []byte { return []byte(placeless.Replace(string(goMod))) }
 
-// The versions of everything built are those of files that are compiled in, so that the key of the cache and the builds
-// need no source tree and cannot disagree with it.
+// The versions of everything built are those of files that are compiled in, so that the key of the
+// cache and the builds need no source tree and cannot disagree with it.
 var (
 	//go:embed go.mod
 	goMod []byte
@@ -67,8 +68,8 @@ type origin struct {
 var (
 	kubernetes = &origin{name: "cluster", mod: inWorkModule(goMod), sum: goSum}
 	old        = &origin{name: "cluster-1.16", mod: inWorkModule(oldMod), sum: oldSum, file: "openapi/definitions.go", source: openAPI}
-	// Other people's tools have versions of their own of what Kubernetes is made of. In one go.mod the newest would win,
-	// and Kubernetes would be built from what it was never tested with.
+	// Other people's tools have versions of their own of what Kubernetes is made of. In one go.mod
+	// the newest would win, and Kubernetes would be built from what it was never tested with.
 	addons = &origin{name: "addons", mod: inWorkModule(addonsMod), sum: addonsSum}
 	own    = &origin{name: "own", mod: []byte("module eventmesh\n\ngo 1.26\n"), file: "main.go", source: pauseMain}
 )
@@ -82,7 +83,8 @@ type component struct {
 	ldflags func(version string) string
 	// typical is what a build costs on two cores when Go's own cache is empty.
 	typical string
-	// complete makes sources in the directory of the build, with a main package in it that is built instead of pkg.
+	// complete makes sources in the directory of the build, with a main package in it that is built
+	// instead of pkg.
 	complete func(ctx context.Context, dir, pkg string) error
 }
 
@@ -107,8 +109,8 @@ var nodeComponents = []string{"kube-scheduler", "kubelet", "kube-proxy", "coredn
 
 func stripped(string) string { return "-s -w" }
 
-// stampedKubernetes gives a Kubernetes binary its version: built from a module it has none, would call itself v0.0.0,
-// and clients that compare versions would refuse it.
+// stampedKubernetes gives a Kubernetes binary its version: built from a module it has none, would
+// call itself v0.0.0, and clients that compare versions would refuse it.
 func stampedKubernetes(version string) string {
 	return stamped(version, "k8s.io/component-base/version")
 }
@@ -130,8 +132,9 @@ func stamped(version string, packages ...string) string {
 // binaries are the paths of built components by their names.
 type binaries map[string]string
 
-// asset is the path of a component in the directory KUBEBUILDER_ASSETS, in which people have the binaries of envtest: etcd and
-// kube-apiserver. "" if it is not there, and has to be built; envtest has no controller manager.
+// asset is the path of a component in the directory KUBEBUILDER_ASSETS, in which people have the
+// binaries of envtest: etcd and kube-apiserver. "" if it is not there, and has to be built; envtest
+// has no controller manager.
 func asset(name string) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" || name != "etcd" && name != "kube-apiserver" {
@@ -282,8 +285,8 @@ func (c component) build(ctx context.Context, dir string, stderr io.Writer) erro
 	return nil
 }
 
-// completeAPIServer copies the sources of the old API server's own two packages, which import a third one that is in no
-// module: see openapi.
+// completeAPIServer copies the sources of the old API server's own two packages, which import a
+// third one that is in no module: see openapi.
 func completeAPIServer(ctx context.Context, dir, pkg string) error {
 	const missing = "k8s.io/kubernetes/pkg/generated/openapi"
 	found, err := output(ctx, dir, "go", "list", "-f", "{{.Dir}}", pkg)
@@ -331,8 +334,8 @@ func required(goMod []byte, module string) (string, error) {
 	return string(match[1]), nil
 }
 
-// lock serialises builds across processes: two at once would compile the same packages twice. The kernel drops the lock
-// with the process, so that a killed build blocks nobody.
+// lock serialises builds across processes: two at once would compile the same packages twice. The
+// kernel drops the lock with the process, so that a killed build blocks nobody.
 func lock(ctx context.Context, path string, stderr io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -359,7 +362,8 @@ func lock(ctx context.Context, path string, stderr io.Writer) (unlock func(), er
 	}
 }
 
-// output runs a command without the caller's Go settings, which may not fit this module (a vendor mode, a workspace).
+// output runs a command without the caller's Go settings, which may not fit this module (a vendor
+// mode, a workspace).
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	return outputEnv(ctx, dir, nil, name, args...)
 }

@@ -54,7 +54,8 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// The versions of the components come from the go.mod files that are compiled in, so these have to name each of them.
+// The versions of the components come from the go.mod files that are compiled in, so these have to
+// name each of them.
 func TestEveryComponentHasAVersion(t *testing.T) {
 	for _, c := range components {
 		version, err := c.version()

@@ -23,12 +23,13 @@ const (
 	knativeTypical = "10 minutes"
 )
 
-// knativeConfig are the directories of Knative's manifests that make up what Kyma used of it: the core, Channels in memory,
-// and the broker that is made of Channels. The last has ConfigMaps without which the core does not start.
+// knativeConfig are the directories of Knative's manifests that make up what Kyma used of it: the
+// core, Channels in memory, and the broker that is made of Channels. The last has ConfigMaps
+// without which the core does not start.
 var knativeConfig = []string{"config/core", "config/channels/in-memory-channel", "config/brokers/mt-channel-broker", "third_party/eventing-integrations-latest"}
 
-// koConfig builds programs without what only a debugger reads: a third of the images' size. The base image is to come from
-// the environment.
+// koConfig builds programs without what only a debugger reads: a third of the images' size. The
+// base image is to come from the environment.
 const koConfig = `defaultLdflags: ["-s", "-w"]
 `
 
@@ -40,14 +41,15 @@ type knativeParts struct {
 	manifests string
 }
 
-// prepareKnative makes sure that the images of Knative Eventing are in the cache, in the storage of a registry, and beside
-// it the manifests with their names.
+// prepareKnative makes sure that the images of Knative Eventing are in the cache, in the storage of
+// a registry, and beside it the manifests with their names.
 func prepareKnative(ctx context.Context, stderr io.Writer) (knativeParts, error) {
 	bin, err := build(ctx, []string{"registry", "crane", "pause", "ko"}, stderr)
 	if err != nil {
 		return knativeParts{}, err
 	}
-	// The names of the tools are those of what they were built from, and what they make depends on little else.
+	// The names of the tools are those of what they were built from, and what they make depends on
+	// little else.
 	root, err := cacheRoot()
 	if err != nil {
 		return knativeParts{}, err

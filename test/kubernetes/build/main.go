@@ -1,41 +1,48 @@
-// Command cluster runs a real Kubernetes on one machine: a control plane on loopback and, where asked, a node that runs
-// pods. etcd, kube-apiserver, kubelet and the others are built from their Go modules. It exists because tests of a
-// migration are worth what the cluster below them is worth: garbage collection, finalizers, preconditions, RBAC, the audit
-// log, pods that crash and Services that reach them have to be the real ones, and neither Docker nor a download of
-// binaries may be needed to get them.
+// Command cluster runs a real Kubernetes on one machine: a control plane on loopback and, where
+// asked, a node that runs pods. etcd, kube-apiserver, kubelet and the others are built from their
+// Go modules. It exists because tests of a migration are worth what the cluster below them is
+// worth: garbage collection, finalizers, preconditions, RBAC, the audit log, pods that crash and
+// Services that reach them have to be the real ones, and neither Docker nor a download of binaries
+// may be needed to get them.
 //
 //	cluster build [--only kube-apiserver,...] [--kubernetes 1.16] [--node] [--knative]   build what is missing in the cache
 //	cluster up --dir DIR [--controllers LIST] [--workloads] [--kubernetes 1.16] [--node] [--knative]   build, start, print one line of JSON, stay in the foreground
 //	cluster check                                         say what keeps this machine from running a node, if anything
 //	cluster push --registry ADDRESS --image NAME BINARY   put a static program into an image, print the image
 //
-// The line of JSON on stdout means "ready": {"kubeconfig":…, "auditLog":…, "server":…}; with --node also "registry", "host"
-// and "node", with --knative also "knative". Everything else goes to stderr.
-// The cluster ends with SIGTERM, SIGINT or the end of stdin, so that a parent that dies takes it down. SIGHUP restarts the
-// controller manager alone, after which stdout gets the same line again.
+// The line of JSON on stdout means "ready": {"kubeconfig":…, "auditLog":…, "server":…}; with --node
+// also "registry", "host" and "node", with --knative also "knative". Everything else goes to
+// stderr. The cluster ends with SIGTERM, SIGINT or the end of stdin, so that a parent that dies
+// takes it down. SIGHUP restarts the controller manager alone, after which stdout gets the same
+// line again.
 //
-// It changes nothing but DIR, the cache ($EVENTMESH_CACHE, else eventmesh-migration in the user's cache directory) and
-// its own processes. DIR is kept: starting again with the same DIR continues with the same data (not with --node).
+// It changes nothing but DIR, the cache ($EVENTMESH_CACHE, else eventmesh-migration in the user's
+// cache directory) and its own processes. DIR is kept: starting again with the same DIR continues
+// with the same data (not with --node).
 //
-// With --kubernetes 1.16, or EVENTMESH_TEST_KUBERNETES=1.16, the API server and the controller manager are of the last
-// Kubernetes that Kyma 1.10 ran on. Controllers keep the names that they have today. It has no node.
+// With --kubernetes 1.16, or EVENTMESH_TEST_KUBERNETES=1.16, the API server and the controller
+// manager are of the last Kubernetes that Kyma 1.10 ran on. Controllers keep the names that they
+// have today. It has no node.
 //
 // # The node
 //
-// With --node everything runs in PID, mount, network and IPC namespaces of its own, below one process: when that ends,
-// however it ends, the kernel takes containers, shims, mounts, bridges, nftables and routes away with it, and two clusters
-// on one machine do not meet. A pair of virtual interfaces is the only way in: the API server and the registry listen at
-// one end ("node"), and at the other ("host") pods reach whatever a process of the machine listens at. It needs root, and
-// Debian's packages of containerd and its friends, which it installs where they are missing. Its registry is
-// 127.0.0.1:5000 in the names of images, and is reached at "registry" to push. There is no way out: what the registry
-// does not have cannot be pulled.
+// With --node everything runs in PID, mount, network and IPC namespaces of its own, below one
+// process: when that ends, however it ends, the kernel takes containers, shims, mounts, bridges,
+// nftables and routes away with it, and two clusters on one machine do not meet. A pair of virtual
+// interfaces is the only way in: the API server and the registry listen at one end ("node"), and at
+// the other ("host") pods reach whatever a process of the machine listens at. It needs root, and
+// Debian's packages of containerd and its friends, which it installs where they are missing. Its
+// registry is 127.0.0.1:5000 in the names of images, and is reached at "registry" to push. There is
+// no way out: what the registry does not have cannot be pulled.
 //
-// With --knative the images of Knative Eventing, built once from its Go module, are in a second registry, and "knative" is
-// the path of the manifests that name them.
+// With --knative the images of Knative Eventing, built once from its Go module, are in a second
+// registry, and "knative" is the path of the manifests that name them.
 //
-// This directory is a module of its own, so that the hundreds of modules Kubernetes is made of stay out of the product's.
-// kubernetes-1.16.mod and .sum are a second one, of the old Kubernetes. addons.mod and addons.sum are a third one, of the
-// tools that need others: "go get -modfile=addons.mod -tool …" changes it. It is not kept tidy: for that Go would fetch hundreds of modules more, which only tests of the tools need.
+// This directory is a module of its own, so that the hundreds of modules Kubernetes is made of stay
+// out of the product's. kubernetes-1.16.mod and .sum are a second one, of the old Kubernetes.
+// addons.mod and addons.sum are a third one, of the tools that need others: "go get
+// -modfile=addons.mod -tool …" changes it. It is not kept tidy: for that Go would fetch hundreds of
+// modules more, which only tests of the tools need.
 package main
 
 import (
@@ -52,8 +59,8 @@ import (
 )
 
 func main() {
-	// Pdeathsig fires when the thread that forked ends, not when the process does. The main thread ends last, so
-	// every child is started from it.
+	// Pdeathsig fires when the thread that forked ends, not when the process does. The main thread
+	// ends last, so every child is started from it.
 	runtime.LockOSThread()
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -27,8 +27,9 @@ const (
 // endGrace is what a cluster has to end by itself.
 const endGrace = 8 * time.Second
 
-// link numbers the pair of virtual interfaces between the machine and the node's namespaces, 0 to 255, plus 1 so that zero
-// means none. The addresses are private ones: registries at such are spoken to in plain HTTP.
+// link numbers the pair of virtual interfaces between the machine and the node's namespaces, 0 to
+// 255, plus 1 so that zero means none. The addresses are private ones: registries at such are
+// spoken to in plain HTTP.
 type link int
 
 func (l link) host() string   { return fmt.Sprintf("10.199.%d.1", int(l)-1) }
@@ -42,8 +43,8 @@ func (l *link) Set(s string) error {
 	return err
 }
 
-// upNode runs the cluster in namespaces of its own and cleans up what the kernel does not. What needs the machine's network
-// and file system is done before.
+// upNode runs the cluster in namespaces of its own and cleans up what the kernel does not. What
+// needs the machine's network and file system is done before.
 func upNode(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Writer) error {
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
@@ -67,7 +68,8 @@ func upNode(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io
 		return ended(ctx, err, stderr)
 	}
 
-	// The init process waits at one pipe until its network is there, and its child ends when the other does.
+	// The init process waits at one pipe until its network is there, and its child ends when the
+	// other does.
 	connected, connect, err := os.Pipe()
 	if err != nil {
 		return err
@@ -162,7 +164,8 @@ func plug(ctx context.Context, pid int) (link, error) {
 			}
 			return 0, fmt.Errorf("cannot connect the node: %w", err)
 		}
-		// What a cluster left here that was killed with its launcher: nobody else can have the number.
+		// What a cluster left here that was killed with its launcher: nobody else can have the
+		// number.
 		if err := removeCgroups(ctx, l); err != nil {
 			return 0, err
 		}
@@ -179,7 +182,8 @@ func plug(ctx context.Context, pid int) (link, error) {
 	return 0, errors.New("cannot connect the node: there are 256 already")
 }
 
-// unplug removes what outlives the namespaces. The kernel removes the interfaces too, but a moment later.
+// unplug removes what outlives the namespaces. The kernel removes the interfaces too, but a moment
+// later.
 func unplug(l link, stderr io.Writer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -216,8 +220,8 @@ func eachCgroup(l link, do func(path string) error) error {
 	return nil
 }
 
-// removeCgroups removes the cluster's cgroups, the innermost first. The kernel counts a process as a member for a moment
-// after its end.
+// removeCgroups removes the cluster's cgroups, the innermost first. The kernel counts a process as
+// a member for a moment after its end.
 func removeCgroups(ctx context.Context, l link) error {
 	for {
 		err := eachCgroup(l, func(path string) error {
@@ -252,8 +256,9 @@ func removeCgroups(ctx context.Context, l link) error {
 	}
 }
 
-// nodeInit is the first process of the node's PID namespace. It gives the namespaces their content, starts the cluster and
-// adopts and buries what the cluster's processes leave behind: a container's shim outlives the process that started it.
+// nodeInit is the first process of the node's PID namespace. It gives the namespaces their content,
+// starts the cluster and adopts and buries what the cluster's processes leave behind: a container's
+// shim outlives the process that started it.
 func nodeInit(args []string) error {
 	var l link
 	if _, err := fmt.Fscanln(os.NewFile(3, "connected"), &l); err != nil {
@@ -265,7 +270,8 @@ func nodeInit(args []string) error {
 		{"link", "set", "lo", "up"},
 		{"address", "add", l.node() + "/30", "dev", "eth0"},
 		{"link", "set", "eth0", "up"},
-		// The kubelet wants a default route, and what a pod asks of the outside is to fail, not to hang.
+		// The kubelet wants a default route, and what a pod asks of the outside is to fail, not to
+		// hang.
 		{"route", "add", "default", "via", l.host()},
 	} {
 		if _, err := ip(ctx, args...); err != nil {
@@ -309,8 +315,9 @@ func nodeInit(args []string) error {
 	}
 }
 
-// tunables are what the kubelet wants of the machine's kernel. In the node's mount namespace they are files that say so
-// already: these settings are in no namespace, and the machine is not ours to tune.
+// tunables are what the kubelet wants of the machine's kernel. In the node's mount namespace they
+// are files that say so already: these settings are in no namespace, and the machine is not ours to
+// tune.
 var tunables = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -320,7 +327,8 @@ var tunables = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// mountNode hides what the node's programs would share with the machine's, at paths that cannot be configured.
+// mountNode hides what the node's programs would share with the machine's, at paths that cannot be
+// configured.
 func mountNode(dir string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cannot make mounts private: %w", err)

@@ -18,9 +18,11 @@ import (
 const (
 	nodeName     = "eventmesh"
 	registryPort = "5000"
-	// knativePort is where the images of Knative are: built once, and not to be mixed with what tests push.
+	// knativePort is where the images of Knative are: built once, and not to be mixed with what
+	// tests push.
 	knativePort = "5001"
-	// localRegistry begins the names of images. Programs speak plain HTTP to a registry on loopback.
+	// localRegistry begins the names of images. Programs speak plain HTTP to a registry on
+	// loopback.
 	localRegistry = "127.0.0.1:" + registryPort
 	podCIDR       = "10.244.0.0/24"
 	serviceIP     = "10.96.0.1"
@@ -28,8 +30,8 @@ const (
 	containerdURL = "unix:///run/containerd/containerd.sock"
 )
 
-// startNode makes pods run. Each program gets what it needs from the one before it; only containerd and the registry need
-// nobody.
+// startNode makes pods run. Each program gets what it needs from the one before it; only containerd
+// and the registry need nobody.
 func (c *cluster) startNode(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		c.startRegistries,
@@ -107,8 +109,9 @@ http:
 const pauseImage = "pause:1"
 
 func (c *cluster) startContainerd(ctx context.Context) error {
-	// A pod is connected to the node by a pair of interfaces of its own, not by a bridge: replies of Services then always
-	// pass where their addresses are restored, whether or not the kernel lets a bridge's packets see netfilter.
+	// A pod is connected to the node by a pair of interfaces of its own, not by a bridge: replies
+	// of Services then always pass where their addresses are restored, whether or not the kernel
+	// lets a bridge's packets see netfilter.
 	if err := c.write("cni.d/10-eventmesh.conflist", fmt.Sprintf(`{
   "cniVersion": "1.0.0",
   "name": "eventmesh",
@@ -125,7 +128,8 @@ func (c *cluster) startContainerd(ctx context.Context) error {
 `, podCIDR)); err != nil {
 		return err
 	}
-	// All of it is in a mount namespace of its own: nothing here is the machine's containerd, if it has one.
+	// All of it is in a mount namespace of its own: nothing here is the machine's containerd, if it
+	// has one.
 	if err := c.write("containerd.toml", fmt.Sprintf(`version = 2
 root = %q
 state = "/run/containerd"
@@ -164,7 +168,8 @@ oom_score = 0
 	})
 }
 
-// startDNS answers for Services by their names. It is a process of the node, not a pod: one image less to make.
+// startDNS answers for Services by their names. It is a process of the node, not a pod: one image
+// less to make.
 func (c *cluster) startDNS(context.Context) error {
 	if err := c.write("Corefile", fmt.Sprintf(`.:53 {
     bind %s
@@ -207,8 +212,8 @@ func (c *cluster) startKubernetesNode(context.Context) error {
 	return nil
 }
 
-// kubeletConfig fits machines with cgroup v1 and without CAP_SYS_RESOURCE, which are what CI runs on. Who may speak to the
-// kubelet is not asked: it is reached from the node and the machine alone.
+// kubeletConfig fits machines with cgroup v1 and without CAP_SYS_RESOURCE, which are what CI runs
+// on. Who may speak to the kubelet is not asked: it is reached from the node and the machine alone.
 func (c *cluster) kubeletConfig() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -253,7 +258,8 @@ oomScoreAdj: 0
 `, nodeName, c.path("kubeconfig"), podCIDR)
 }
 
-// awaitNode waits until a pod would run and find what pods rely on: the API at its ClusterIP, and names.
+// awaitNode waits until a pod would run and find what pods rely on: the API at its ClusterIP, and
+// names.
 func (c *cluster) awaitNode(ctx context.Context) error {
 	processes := map[string]*process{}
 	for _, p := range c.nodeProcesses {

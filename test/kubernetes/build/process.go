@@ -26,8 +26,8 @@ type process struct {
 	born int64
 }
 
-// start runs a child that cannot outlive this process, and that a Ctrl-C in the terminal does not reach: the order in
-// which the cluster ends is decided in one place.
+// start runs a child that cannot outlive this process, and that a Ctrl-C in the terminal does not
+// reach: the order in which the cluster ends is decided in one place.
 func start(dir, binary string, args ...string) (*process, error) {
 	name := filepath.Base(binary)
 	path := filepath.Join(dir, name+".log")
@@ -108,7 +108,8 @@ func lastLines(content []byte, n int) string {
 	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
 }
 
-// freePort returns a loopback port that nobody listens on now. Somebody may before it is used: see errPortTaken.
+// freePort returns a loopback port that nobody listens on now. Somebody may before it is used: see
+// errPortTaken.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,11 +17,12 @@ type pushOptions struct {
 	binary   string
 }
 
-// nobody is who the program in an image runs as: a number, so that Kubernetes can tell that it is not root.
+// nobody is who the program in an image runs as: a number, so that Kubernetes can tell that it is
+// not root.
 const nobody = "65532:65532"
 
-// push puts a static program into an image of nothing else, as its entrypoint, and returns the name under which the node
-// pulls it.
+// push puts a static program into an image of nothing else, as its entrypoint, and returns the name
+// under which the node pulls it.
 func push(ctx context.Context, bin binaries, o pushOptions) (string, error) {
 	content, err := os.ReadFile(o.binary)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// kubernetesEnv names the variable that chooses the release of those who do not give --kubernetes: tests and the demo are
-// run on another one without a word of it in them.
+// kubernetesEnv names the variable that chooses the release of those who do not give --kubernetes:
+// tests and the demo are run on another one without a word of it in them.
 const kubernetesEnv = "EVENTMESH_TEST_KUBERNETES"
 
 // release is a Kubernetes that "up" can run, and what is different about it.
@@ -27,7 +27,8 @@ var releases = map[string]release{
 	// Kyma 1.10 ran on 1.14 to 1.16.
 	"1.16": {
 		apiserver: "kube-apiserver-1.16", controllerManager: "kube-controller-manager-1.16",
-		// Each would listen without TLS, too, on a port that is always the same: two clusters on a machine would meet.
+		// Each would listen without TLS, too, on a port that is always the same: two clusters on a
+		// machine would meet.
 		apiserverArgs: []string{"--insecure-port=0"}, controllerManagerArgs: []string{"--port=0"},
 		controllers: map[string]string{
 			"clusterrole-aggregation-controller":          "clusterrole-aggregation",

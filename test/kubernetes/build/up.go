@@ -24,9 +24,9 @@ import (
 	"time"
 )
 
-// defaultControllers are those the migration meets: what collects garbage, empties namespaces, runs workloads up to
-// their pods, hands out ServiceAccounts and fills aggregated roles. The other thirty would only spend the machine's two
-// cores and put requests of their own into the audit log.
+// defaultControllers are those the migration meets: what collects garbage, empties namespaces, runs
+// workloads up to their pods, hands out ServiceAccounts and fills aggregated roles. The other
+// thirty would only spend the machine's two cores and put requests of their own into the audit log.
 var defaultControllers = strings.Join([]string{
 	"clusterrole-aggregation-controller",
 	"daemonset-controller",
@@ -43,16 +43,18 @@ var defaultControllers = strings.Join([]string{
 	"ttl-after-finished-controller",
 }, ",")
 
-// nodeControllers are what a cluster with a node needs in addition: the node's taints go, pods of a node that is gone go, and
-// Endpoints are there for programs that do not know EndpointSlices (Knative's channel controller).
+// nodeControllers are what a cluster with a node needs in addition: the node's taints go, pods of a
+// node that is gone go, and Endpoints are there for programs that do not know EndpointSlices
+// (Knative's channel controller).
 var nodeControllers = strings.Join([]string{
 	"endpoints-controller",
 	"node-lifecycle-controller",
 	"pod-garbage-collector-controller",
 }, ",")
 
-// workloadControllers are what programs rely on that keep data and have budgets: claims are bound to volumes and protected
-// while they are used, PodDisruptionBudgets have a status, and workloads are scaled. A cluster with a node has them, too.
+// workloadControllers are what programs rely on that keep data and have budgets: claims are bound
+// to volumes and protected while they are used, PodDisruptionBudgets have a status, and workloads
+// are scaled. A cluster with a node has them, too.
 var workloadControllers = strings.Join([]string{
 	"disruption-controller",
 	"horizontal-pod-autoscaler-controller",
@@ -130,7 +132,8 @@ func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Wri
 		return fmt.Errorf("cannot create %s: %w", dir, err)
 	}
 
-	// A parent that went away must be noticed from the first moment on, a build of minutes included.
+	// A parent that went away must be noticed from the first moment on, a build of minutes
+	// included.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -198,8 +201,8 @@ func up(ctx context.Context, o upOptions, stdin io.Reader, stdout, stderr io.Wri
 
 var errStdinClosed = errors.New("stdin closed")
 
-// ended tells an end that was asked for from a failure. Why it ends is said: the person who puts it into the background of a
-// shell without a stdin would wonder.
+// ended tells an end that was asked for from a failure. Why it ends is said: the person who puts it
+// into the background of a shell without a stdin would wonder.
 func ended(ctx context.Context, err error, stderr io.Writer) error {
 	if ctx.Err() != nil {
 		fmt.Fprintf(stderr, "cluster: ending: %v\n", context.Cause(ctx))
@@ -229,7 +232,8 @@ func (c *cluster) announce(stdout io.Writer) error {
 	return json.NewEncoder(stdout).Encode(line)
 }
 
-// auditPolicy records every request: a test that counts them must not depend on what somebody thought worth counting.
+// auditPolicy records every request: a test that counts them must not depend on what somebody
+// thought worth counting.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -237,7 +241,8 @@ rules:
 - level: Metadata
 `
 
-// writeFiles prepares what the components read. Keys that are there stay: the tokens signed with them are in use.
+// writeFiles prepares what the components read. Keys that are there stay: the tokens signed with
+// them are in use.
 func (c *cluster) writeFiles() error {
 	token := make([]byte, 16)
 	if _, err := rand.Read(token); err != nil {
@@ -330,13 +335,14 @@ func (c *cluster) startOnce(ctx context.Context) error {
 		"--authorization-mode=RBAC",
 		"--allow-privileged",
 		"--profiling=false",
-		// Together these are the seats that priority and fairness shares out: enough that a test meets its limits only
-		// when it means to.
+		// Together these are the seats that priority and fairness shares out: enough that a test
+		// meets its limits only when it means to.
 		"--max-requests-inflight=1600",
 		"--max-mutating-requests-inflight=800",
 		"--audit-policy-file=" + c.path("audit-policy.yaml"),
 		"--audit-log-path=" + c.path("audit.log"),
-		// A request is in the log before its client has the answer, and the log is never rotated away.
+		// A request is in the log before its client has the answer, and the log is never rotated
+		// away.
 		"--audit-log-mode=blocking",
 		"--audit-log-maxsize=1048576",
 	}, c.release.apiserverArgs...)...)
@@ -424,7 +430,8 @@ func (c *cluster) startControllerManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The first thing it makes says that it works. After a restart that is there already, and says nothing.
+	// The first thing it makes says that it works. After a restart that is there already, and says
+	// nothing.
 	return c.await(ctx, c.controllerManager, c.http, c.server+"/api/v1/namespaces/default/serviceaccounts/default")
 }
 
@@ -478,10 +485,12 @@ func poll(ctx context.Context, p *process, try func() (done bool, last error)) e
 	}
 }
 
-// stop ends what runs, the newest first: the other way round each would spend its last seconds complaining.
+// stop ends what runs, the newest first: the other way round each would spend its last seconds
+// complaining.
 func (c *cluster) stop() {
 	for i := len(c.nodeProcesses) - 1; i >= 0; i-- {
-		// Containers need no graceful end either: the kernel ends what is left, with the namespaces it is in.
+		// Containers need no graceful end either: the kernel ends what is left, with the namespaces
+		// it is in.
 		c.nodeProcesses[i].stop(0)
 	}
 	c.nodeProcesses = nil

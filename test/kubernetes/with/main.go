@@ -1,9 +1,11 @@
-// Command with runs a program beside a control plane of its own, for tests that cannot start one: those of other modules.
+// Command with runs a program beside a control plane of its own, for tests that cannot start one:
+// those of other modules.
 //
 //	go run ./test/kubernetes/with VARIABLE PROGRAM [ARGUMENT...]
 //
-// The environment variable tells the program the path of a kubeconfig, of the administrator. The control plane ends with the
-// program, whose exit code is that of this command. With EVENTMESH_TEST_KUBECONFIG set, it is that cluster instead.
+// The environment variable tells the program the path of a kubeconfig, of the administrator. The
+// control plane ends with the program, whose exit code is that of this command. With
+// EVENTMESH_TEST_KUBECONFIG set, it is that cluster instead.
 package main
 
 import (

@@ -1,10 +1,11 @@
-// Command servicecatalog builds Service Catalog (see server) for tests, once: from its module, into the cache that
-// test/kubernetes/build uses too.
+// Command servicecatalog builds Service Catalog (see server) for tests, once: from its module, into
+// the cache that test/kubernetes/build uses too.
 //
 //	go -C test/servicecatalog/build run . build   prints the path of the binary, on stdout
 //
-// This directory is a module of its own, so that the Kubernetes of 2020 that Service Catalog is made of stays out of the
-// product's. The cache is $EVENTMESH_CACHE, else eventmesh-migration in the user's cache directory.
+// This directory is a module of its own, so that the Kubernetes of 2020 that Service Catalog is
+// made of stays out of the product's. The cache is $EVENTMESH_CACHE, else eventmesh-migration in
+// the user's cache directory.
 package main
 
 import (
@@ -36,7 +37,8 @@ func main() {
 	fmt.Println(binary)
 }
 
-// build makes sure that the cache has the binary and returns its path. The working directory is this module's.
+// build makes sure that the cache has the binary and returns its path. The working directory is
+// this module's.
 func build(stderr io.Writer) (string, error) {
 	root, err := cacheRoot()
 	if err != nil {
@@ -54,7 +56,8 @@ func build(stderr io.Writer) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cannot create cache: %w", err)
 	}
-	// Two builds at once would compile the same packages twice. The kernel drops the lock with the process.
+	// Two builds at once would compile the same packages twice. The kernel drops the lock with the
+	// process.
 	lock, err := os.OpenFile(filepath.Join(dir, "build.lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return "", fmt.Errorf("cannot lock the cache: %w", err)
@@ -109,8 +112,8 @@ func cacheRoot() (string, error) {
 	return filepath.Join(dir, "eventmesh-migration"), nil
 }
 
-// placeless replaces the name of this module by its first one: the key does not change when this directory moves, and nothing
-// is built again.
+// placeless replaces the name of this module by its first one: the key does not change when this
+// directory moves, and nothing is built again.
 var placeless = strings.NewReplacer("module github.com/kyma-project/eventmesh-migration/test/servicecatalog/build\n",
 	"module github.com/kyma-project/eventmesh-migration/test/servicecatalog\n")
 
@@ -138,7 +141,8 @@ func cacheKey() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// run runs go without the caller's settings, which may not fit this module (a vendor mode, a workspace).
+// run runs go without the caller's settings, which may not fit this module (a vendor mode, a
+// workspace).
 func run(args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")

@@ -1,4 +1,5 @@
-// Package natsstreaming starts NATS Streaming, the real server, which is the module test/natsstreaming, and is a client of it.
+// Package natsstreaming starts NATS Streaming, the real server, which is the module
+// test/natsstreaming, and is a client of it.
 package natsstreaming
 
 import (
@@ -39,8 +40,8 @@ type Server struct {
 	subs map[string]func(data []byte) error // by path
 }
 
-// Start starts it, and builds it before, which takes half a minute once. host is where its monitoring port listens, ""
-// means loopback. It ends with Stop, or with this process.
+// Start starts it, and builds it before, which takes half a minute once. host is where its
+// monitoring port listens, "" means loopback. It ends with Stop, or with this process.
 func Start(ctx context.Context, host string) (*Server, error) {
 	root, err := kubernetes.ModuleRoot()
 	if err != nil {
@@ -100,8 +101,9 @@ type Subscription struct {
 	path   string
 }
 
-// Subscribe makes a durable subscription, or comes back to one. deliver gets the events one by one, and each again, a time
-// of wait later, for which it returned an error; no more than inFlight of those are underway.
+// Subscribe makes a durable subscription, or comes back to one. deliver gets the events one by one,
+// and each again, a time of wait later, for which it returned an error; no more than inFlight of
+// those are underway.
 func (s *Server) Subscribe(channel, durable string, wait time.Duration, inFlight int, deliver func(data []byte) error) (*Subscription, error) {
 	path := "/" + url.PathEscape(channel) + "/" + url.PathEscape(durable)
 	s.mu.Lock()

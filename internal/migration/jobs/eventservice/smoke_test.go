@@ -67,7 +67,8 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-// TestSmokeConnects: a Service that leads to a pod which has just gone leads to another the next time.
+// TestSmokeConnects: a Service that leads to a pod which has just gone leads to another the next
+// time.
 func TestSmokeConnects(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)

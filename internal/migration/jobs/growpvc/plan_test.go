@@ -190,8 +190,9 @@ func TestTheNewStatefulSetIsTheOld(t *testing.T) {
 	}
 }
 
-// TestMistypedName: without its StatefulSet, a claim grows only if pods of that StatefulSet are there: an interrupted run has
-// deleted it. On f3299ef the claims of StatefulSet my-db grew for good when somebody asked for db, with a warning.
+// TestMistypedName: without its StatefulSet, a claim grows only if pods of that StatefulSet are
+// there: an interrupted run has deleted it. On f3299ef the claims of StatefulSet my-db grew for
+// good when somebody asked for db, with a warning.
 func TestMistypedName(t *testing.T) {
 	mine := claim(t, "store-db-0", "1Gi", "1Gi", "")
 	theirs := claim(t, "store-my-db-0", "1Gi", "1Gi", "")

@@ -51,8 +51,8 @@ func sourceReady(ch *migration.Change) migration.Condition {
 // controller makes the Channel and the adapter of an HTTPSource.
 var controller = migration.SubjectOf(deployments.GroupKind(), kyma.SystemNamespace, kyma.EventSourcesController)
 
-// unlessDown is a status, with the cause if that is a controller at 0 replicas: it has no log, and nothing becomes ready. One that does
-// not exist may have another name in this cluster.
+// unlessDown is a status, with the cause if that is a controller at 0 replicas: it has no log, and
+// nothing becomes ready. One that does not exist may have another name in this cluster.
 func unlessDown(v migration.View, st migration.Status) migration.Status {
 	deployment := v.Get(controller)
 	if st.State != migration.Pending || deployment == nil {

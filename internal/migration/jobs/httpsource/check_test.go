@@ -67,7 +67,8 @@ func TestReadiness(t *testing.T) {
 		"AdapterWithoutChannel": {
 			reason:  "The HTTPSource claims to be ready: it is stale, the adapter sends to nowhere.",
 			objects: list{source("a"), service("a")},
-			// A finding of its own: reports say once for all of one ID what to do, and events are not lost where there is no adapter.
+			// A finding of its own: reports say once for all of one ID what to do, and events are
+			// not lost where there is no adapter.
 			want: identified("adapter-without-channel", pending("adapter without a channel: Service kyma-integration/a exists, Channel kyma-integration/a does not"+
 				"; HTTPSource kyma-integration/a claims to be ready, which is stale", "Events are lost. The log says why it is not created.", logs)),
 		},
@@ -187,7 +188,8 @@ func TestSourceReadyOverTime(t *testing.T) {
 	}
 }
 
-// TestControllerDown: a wait for what only a controller at 0 replicas makes says so. Its log, which the advice was, does not exist.
+// TestControllerDown: a wait for what only a controller at 0 replicas makes says so. Its log, which
+// the advice was, does not exist.
 func TestControllerDown(t *testing.T) {
 	k := assumedKinds()
 	waits := map[string]migration.Condition{

@@ -13,9 +13,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// keep returns the Knative Subscriptions, and the Brokers with what they need,
-// through which events come already: those of Applications that something posts
-// to the mesh for. A Broker stays also if a Trigger gets its events through it: this job makes none.
+// keep returns the Knative Subscriptions, and the Brokers with what they need, through which events
+// come already: those of Applications that something posts to the mesh for. A Broker stays also if
+// a Trigger gets its events through it: this job makes none.
 func keep(ctx context.Context, c reader, k kinds, o options, refs []migration.Ref) (map[migration.Ref]string, error) {
 	kept := map[migration.Ref]string{}
 	if !slices.ContainsFunc(refs, func(ref migration.Ref) bool { return ref.Kind != kyma.EventActivation.Kind }) {
@@ -72,7 +72,8 @@ func addUsers(ctx context.Context, c reader, k kinds, refs []migration.Ref, name
 	return nil
 }
 
-// liveLinks adds the Knative Subscriptions that carry live events, and the namespaces that get them.
+// liveLinks adds the Knative Subscriptions that carry live events, and the namespaces that get
+// them.
 func liveLinks(ctx context.Context, c reader, k kinds, o options, live eventpath.Posters, links map[migration.Ref]string, namespacesOf map[string]string) error {
 	err := c.Each(ctx, k.link.Resource, o.integrationNamespace, migration.ListOptions{LabelSelector: kyma.ApplicationNameLabel}, func(link *unstructured.Unstructured) error {
 		p := pairOf(link)

@@ -30,8 +30,8 @@ func summary(p *migration.Plan) []string {
 	return out
 }
 
-// TestOddObjects: an object of which a part cannot be read changes nothing for the others. It is named with the field if it hides what
-// an instance lacks.
+// TestOddObjects: an object of which a part cannot be read changes nothing for the others. It is
+// named with the field if it hides what an instance lacks.
 func TestOddObjects(t *testing.T) {
 	var odd []edit
 	for _, kind := range []string{

@@ -51,7 +51,8 @@ func ready(ch *migration.Change, ref migration.Subject) migration.Condition {
 	return c
 }
 
-// corrected is met when a Trigger that was patched is ready. A view lags behind the write, and the Trigger was ready before it, too.
+// corrected is met when a Trigger that was patched is ready. A view lags behind the write, and the
+// Trigger was ready before it, too.
 func corrected(ch *migration.Change) migration.Condition {
 	ref := ch.Ref.Subject()
 	c := ready(ch, ref)

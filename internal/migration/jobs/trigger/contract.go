@@ -10,7 +10,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// reason is why something must wait; the zero value says that it need not. The id is that of the finding.
+// reason is why something must wait; the zero value says that it need not. The id is that of the
+// finding.
 type reason struct {
 	id, problem string
 	advice      migration.Advice

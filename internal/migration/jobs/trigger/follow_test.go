@@ -16,8 +16,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/test/view"
 )
 
-// TestFollows: the Trigger that this job has made for a Subscription, and that nobody has edited, follows the Subscription when that is
-// edited. On f3299ef each later run left it, with the former address.
+// TestFollows: the Trigger that this job has made for a Subscription, and that nobody has edited,
+// follows the Subscription when that is edited. On f3299ef each later run left it, with the former
+// address.
 func TestFollows(t *testing.T) {
 	k := assumedKinds()
 	endpoint := func(to string) func(sub *unstructured.Unstructured) {

@@ -120,8 +120,9 @@ func (e *existing) delivery() route.Delivery {
 	return route.Delivery{Source: e.selected.Source, EventType: e.selected.EventType, Version: e.selected.Version, Endpoint: e.subscriber}
 }
 
-// isOf says whether this job has made the Trigger for exactly this Subscription, and nobody has edited it since. One that has the
-// name of a Subscription that was deleted may carry the events of that.
+// isOf says whether this job has made the Trigger for exactly this Subscription, and nobody has
+// edited it since. One that has the name of a Subscription that was deleted may carry the events of
+// that.
 func (e *existing) isOf(sub *unstructured.Unstructured) bool {
 	return e.mark != "" && !e.deleting && e.selected != nil && !e.selected.Opaque && e.mark == route.Mark(sub, e.delivery())
 }
@@ -301,8 +302,8 @@ func (s *snapshot) observeMesh(ctx context.Context, c reader, o options) error {
 	return g.Wait()
 }
 
-// trimReady keeps of a status whether the object is ready, and why not, and of the annotations those that
-// this job makes.
+// trimReady keeps of a status whether the object is ready, and why not, and of the annotations
+// those that this job makes.
 func trimReady(obj *unstructured.Unstructured) {
 	k8sobject.TrimMeta(obj)
 	k8sobject.TrimAnnotations(obj, kyma.OriginAnnotation, kyma.DeliveryAnnotation, migration.MarkAnnotation)

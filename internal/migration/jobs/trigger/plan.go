@@ -39,7 +39,8 @@ type group struct {
 	wanted  string
 	// former has the name wanted, and brings what the Subscription asked for before it was edited.
 	former *existing
-	// handed: its Subscription is being deleted, and the subscription-controller was to do the rest.
+	// handed: its Subscription is being deleted, and the subscription-controller was to do the
+	// rest.
 	handed bool
 }
 

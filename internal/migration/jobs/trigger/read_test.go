@@ -113,7 +113,8 @@ func live() *world {
 	return w
 }
 
-// TestOddObjects: an object of which a part cannot be read changes nothing for the others. A Subscription is named with the field.
+// TestOddObjects: an object of which a part cannot be read changes nothing for the others. A
+// Subscription is named with the field.
 func TestOddObjects(t *testing.T) {
 	plan := func(w *world) *migration.Plan {
 		t.Helper()

@@ -34,8 +34,9 @@ func busChannel(name, eventType string) *unstructured.Unstructured {
 	return u
 }
 
-// TestUnusedChannels: what a run that was killed left of the Event Bus is found by what is there. On f3299ef a Channel was
-// deleted only together with its last subscriber: the next run said that there was nothing to do.
+// TestUnusedChannels: what a run that was killed left of the Event Bus is found by what is there.
+// On f3299ef a Channel was deleted only together with its last subscriber: the next run said that
+// there was nothing to do.
 func TestUnusedChannels(t *testing.T) {
 	const deployment = "Deployment kyma-system/event-bus-subscription-controller"
 	channel := []string{"guarded delete Channel kyma-system/left"}
@@ -86,8 +87,8 @@ func TestUnusedChannels(t *testing.T) {
 	}
 }
 
-// TestKnownToCrash: an endpoint that ends the subscription-controller counts before it has done so. On f3299ef the plan
-// named it, and handed the deletions to the controller all the same.
+// TestKnownToCrash: an endpoint that ends the subscription-controller counts before it has done so.
+// On f3299ef the plan named it, and handed the deletions to the controller all the same.
 func TestKnownToCrash(t *testing.T) {
 	plan := func(edit func(s *snapshot)) *migration.Plan {
 		s := contracted()
@@ -144,8 +145,8 @@ func TestTimeoutTooShort(t *testing.T) {
 	}
 }
 
-// TestHanded: a Subscription that is being deleted is this job's to finish only if it waits for the subscription-controller, and a Trigger that is
-// ready brings the same.
+// TestHanded: a Subscription that is being deleted is this job's to finish only if it waits for the
+// subscription-controller, and a Trigger that is ready brings the same.
 func TestHanded(t *testing.T) {
 	endpoint := "http://orders.shop.svc.cluster.local/"
 	sub := func(namespace string, change func(*unstructured.Unstructured)) *unstructured.Unstructured {

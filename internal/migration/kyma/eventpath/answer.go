@@ -97,7 +97,8 @@ type Answer struct {
 	// Problem follows the object in a sentence, as in "is not ready". Without an
 	// object, it is a whole sentence.
 	Problem string
-	// Note is what to do, or what the command is for. Command is one complete command. Either may be empty.
+	// Note is what to do, or what the command is for. Command is one complete command. Either may
+	// be empty.
 	Note, Command string
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/migration/kyma"
 )
 
-// UpgradeConnector says what to do about an event-service that is missing or does not post to the mesh.
+// UpgradeConnector says what to do about an event-service that is missing or does not post to the
+// mesh.
 const UpgradeConnector = "Upgrade application-connector, then run again. application-operator upgrades the release."
 
 // EventService is the event-service of an Application.

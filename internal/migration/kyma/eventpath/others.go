@@ -18,7 +18,8 @@ import (
 // not delete: it is somebody else's.
 type Others struct {
 	mine map[string]bool
-	// used has the Triggers by the namespace, and of each whether trigger-sync has made it. A list that begins again hands them over twice.
+	// used has the Triggers by the namespace, and of each whether trigger-sync has made it. A list
+	// that begins again hands them over twice.
 	used map[string]map[string]bool
 }
 
@@ -86,7 +87,8 @@ func because(used map[string]bool) string {
 
 var usedBy = regexp.MustCompile(`^Trigger ([^/ ]+)/([^, ]+).* events through it$`)
 
-// WayOut is what must be done before a Broker of that reason may be deleted; nothing for another reason.
+// WayOut is what must be done before a Broker of that reason may be deleted; nothing for another
+// reason.
 func WayOut(reason string) struct{ Note, Command string } {
 	type way = struct{ Note, Command string }
 	trigger := usedBy.FindStringSubmatch(reason)

@@ -75,8 +75,8 @@ func BusPods(deployment string, owned, all []*unstructured.Unstructured) []*unst
 	return found
 }
 
-// TrimWorkload leaves out of a Deployment or a Pod what is not read of it here: it keeps what tells the path of
-// events, and how far it is rolled out.
+// TrimWorkload leaves out of a Deployment or a Pod what is not read of it here: it keeps what tells
+// the path of events, and how far it is rolled out.
 func TrimWorkload(obj *unstructured.Unstructured) {
 	k8sobject.TrimMeta(obj)
 	k8sobject.TrimAnnotations(obj)

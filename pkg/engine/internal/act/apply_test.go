@@ -90,7 +90,8 @@ func (o *one) ours(value string) {
 	journal.SetRecreated(o.a.Recorder, o.e, 1, o.api.Live(a).GetUID())
 }
 
-// kind is what an error says: "changed" for an object of somebody else's, with "!" if no request had an effect.
+// kind is what an error says: "changed" for an object of somebody else's, with "!" if no request
+// had an effect.
 func kind(err error) string {
 	moved, changed := errors.AsType[*write.ChangedError](err)
 	switch {
@@ -712,8 +713,8 @@ func TestNudging(t *testing.T) {
 	}
 }
 
-// TestNoteOthersHasItsOwnTime: the call that made the change ends with the Lease. What existed when it took effect is asked for
-// afterwards, and would be nobody's for good if that had no time left.
+// TestNoteOthersHasItsOwnTime: the call that made the change ends with the Lease. What existed when
+// it took effect is asked for afterwards, and would be nobody's for good if that had no time left.
 func TestNoteOthersHasItsOwnTime(t *testing.T) {
 	label := patched
 	label.SideEffects = []migration.Ref{b}

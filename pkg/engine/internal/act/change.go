@@ -286,8 +286,9 @@ func (a *Actor) patch(ctx context.Context, e *journal.Entry, i int) (string, err
 			}
 			return nil
 		}
-		// A run that was killed may have deleted it before the next one gets here. One that was being deleted is gone when its last
-		// finalizer is, which an attempt may have removed whose answer was lost.
+		// A run that was killed may have deleted it before the next one gets here. One that was
+		// being deleted is gone when its last finalizer is, which an attempt may have removed whose
+		// answer was lost.
 		gone := func(err error) bool {
 			return apierrors.IsNotFound(err) && (e.Goes(i) || pre.GetDeletionTimestamp() != nil)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// NoteMade keeps what there is to know a side effect of change i by, if a controller may have made the
-// object; what a person has made there is not noted.
+// NoteMade keeps what there is to know a side effect of change i by, if a controller may have made
+// the object; what a person has made there is not noted.
 func (a *Actor) NoteMade(e *journal.Entry, i int, ref migration.Ref, live *unstructured.Unstructured) {
 	if !e.Unit.Changes[i].Makes(live) {
 		return

@@ -45,7 +45,8 @@ func TestIsEffect(t *testing.T) {
 		unknown bool
 		// told: a finding says what was deleted without proof.
 		told bool
-		// marked: the controller gives labels to what it makes. unmarked: and this object has none of them.
+		// marked: the controller gives labels to what it makes. unmarked: and this object has none
+		// of them.
 		marked, unmarked bool
 	}{
 		"Noted":          {reason: "the very object that was noted when the unit ended", live: live("1", "a", time.Second), noted: true, state: journal.StepDone, want: true},
@@ -60,14 +61,16 @@ func TestIsEffect(t *testing.T) {
 		"KilledYounger":  {reason: "the unit did not end: what is younger than the journal may be of it", live: live("1", "a", time.Second), state: journal.StepUnknown, want: true, told: true},
 		"KilledSameTime": {reason: "times have whole seconds", live: live("1", "a", 0), state: journal.StepUnknown, want: true, told: true},
 		"KilledOlder":    {reason: "what is older than the journal is not", live: live("1", "a", -time.Second), state: journal.StepUnknown},
-		// On f3299ef the next four were deleted: an object that a person had made after the journal was written, and before the change.
+		// On f3299ef the next four were deleted: an object that a person had made after the journal
+		// was written, and before the change.
 		"Before":        {reason: "what existed when the change took effect is not because of it", live: live("1", "a", time.Second), state: journal.StepUnknown, before: true, told: true},
 		"BeforeUndo":    {reason: "also in an undo of a unit that did not end", live: live("1", "a", time.Second), state: journal.StepUnknown, careful: true, before: true, told: true},
 		"BeforeNoted":   {reason: "the run that made the change has seen it", live: live("1", "a", time.Second), state: journal.StepDone, theirs: true},
 		"BeforeUntold":  {reason: "and if that run could not tell", live: live("1", "a", time.Second), state: journal.StepDone, untold: true, told: true},
 		"BeforeUnknown": {reason: "without proof it is left, and said", live: live("1", "a", time.Second), state: journal.StepUnknown, unknown: true, told: true},
 		"Reverting":     {reason: "a rollback that goes on after a kill knows the same", live: live("1", "a", time.Second), state: journal.StepReverting, want: true, told: true},
-		// What a person makes after the change was deleted as a side effect, whatever it looked like.
+		// What a person makes after the change was deleted as a side effect, whatever it looked
+		// like.
 		"Marked":         {reason: "it has the labels that the controller gives", live: live("1", "a", time.Second), state: journal.StepUnknown, marked: true, want: true, told: true},
 		"Unmarked":       {reason: "without them a person has made it", live: live("1", "a", time.Second), state: journal.StepUnknown, unmarked: true},
 		"UnmarkedDone":   {reason: "also after the unit has ended", live: live("1", "a", time.Second), state: journal.StepDone, unmarked: true},

@@ -44,7 +44,8 @@ func ProblemOf(ref migration.Ref, err error) string {
 	return strings.TrimPrefix(err.Error(), ref.String()+": ")
 }
 
-// Advised returns the finding about an error with its ID and the next action; there may be none but reading it.
+// Advised returns the finding about an error with its ID and the next action; there may be none but
+// reading it.
 func Advised(f migration.Finding, err error) migration.Finding {
 	var waited *wait.Error
 	var cutOff *wait.CutOffError

@@ -22,9 +22,9 @@ const namespaceAge = time.Second
 
 var namespaces = migration.CoreResource("", "namespaces", "Namespace")
 
-// Namespaces tells namespaces of one name apart, which are deleted and created again. For pre-images
-// each is read once, since those are many and namespaces few; before something is created in one, it is
-// read again. A job that may not read them does without.
+// Namespaces tells namespaces of one name apart, which are deleted and created again. For
+// pre-images each is read once, since those are many and namespaces few; before something is
+// created in one, it is read again. A job that may not read them does without.
 type Namespaces struct {
 	w   *write.Writer
 	job migration.Job
@@ -71,7 +71,8 @@ func (n *Namespaces) verb(ctx context.Context, name string, verbs ...string) (st
 	return "", err
 }
 
-// Of returns a namespace as it was at some time of the run; false if nobody can tell, or there was none.
+// Of returns a namespace as it was at some time of the run; false if nobody can tell, or there was
+// none.
 func (n *Namespaces) Of(ctx context.Context, name string) (Namespace, bool) {
 	n.turn <- struct{}{}
 	defer func() { <-n.turn }()
@@ -140,10 +141,10 @@ func (n *Namespaces) cannot(name string, err error) {
 	n.w.Log.Debug("cannot read the namespace; whether it is the same one later is not looked at", zap.String("namespace", name), zap.Error(err))
 }
 
-// Same refuses to create an object, which change i of a unit has deleted, in another namespace of the
-// same name: that has another owner, or other contents, and who deleted the former one deleted the object
-// with it. Without the UID, which journals of earlier builds and of jobs that may not read it lack, a
-// namespace that is younger than the journal is another one.
+// Same refuses to create an object, which change i of a unit has deleted, in another namespace of
+// the same name: that has another owner, or other contents, and who deleted the former one deleted
+// the object with it. Without the UID, which journals of earlier builds and of jobs that may not
+// read it lack, a namespace that is younger than the journal is another one.
 func (n *Namespaces) Same(ctx context.Context, e *journal.Entry, i int) error {
 	ref, was := e.Unit.Changes[i].Ref, e.Pre[i].NamespaceUID
 	is, ok := n.now(ctx, ref.Namespace)

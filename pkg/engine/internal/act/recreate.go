@@ -138,8 +138,8 @@ func (a *Actor) DeleteUnusable(ctx context.Context, e *journal.Entry, i int, ref
 	return true, a.Writer.RemoveFinalizers(ctx, ref, live.GetUID(), judged.RemoveFinalizers)
 }
 
-// isRecreated says whether the unit has recreated an object that it finds in the place of what change i
-// deletes.
+// isRecreated says whether the unit has recreated an object that it finds in the place of what
+// change i deletes.
 func (a *Actor) isRecreated(e *journal.Entry, i int, live *unstructured.Unstructured) bool {
 	if live.GetUID() == e.Pre[i].Object.GetUID() {
 		return true // it is the former object itself

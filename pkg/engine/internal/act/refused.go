@@ -14,9 +14,9 @@ import (
 var findWebhooks = migration.Kubectl("", "get", "validatingwebhookconfigurations,mutatingwebhookconfigurations",
 	"-o", "custom-columns=NAME:.metadata.name,WEBHOOKS:.webhooks[*].name,SERVICES:.webhooks[*].clientConfig.service.name")
 
-// limited completes a finding about a request that a limit or a policy refuses: a quota, a size, the
-// load. None of them is a permission. The namespace is that of the object, "" if the finding's own
-// object tells it. false: the error is another one.
+// limited completes a finding about a request that a limit or a policy refuses: a quota, a size,
+// the load. None of them is a permission. The namespace is that of the object, "" if the finding's
+// own object tells it. false: the error is another one.
 func limited(f migration.Finding, err error, namespace string) (migration.Finding, bool) {
 	if namespace == "" {
 		_, name, _ := strings.Cut(f.Object, " ")
@@ -86,8 +86,8 @@ func TooLarge(units []migration.Unit) []migration.Finding {
 	return found
 }
 
-// PermissionLost is the finding about a state object that the API server does not let a run write any
-// more.
+// PermissionLost is the finding about a state object that the API server does not let a run write
+// any more.
 func PermissionLost(object string, err error) migration.Finding {
 	f := migration.Finding{
 		ID: "permission-lost", Severity: migration.Error, Object: object, Problem: err.Error(),

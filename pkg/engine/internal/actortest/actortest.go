@@ -1,4 +1,5 @@
-// Package actortest makes what the changes of one run are made by, for the unit tests of the engine.
+// Package actortest makes what the changes of one run are made by, for the unit tests of the
+// engine.
 package actortest
 
 import (

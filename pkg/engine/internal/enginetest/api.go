@@ -40,8 +40,9 @@ func init() {
 // kinds that an API serves, with the name of their resource.
 var kinds = map[string]string{"Thing": "Thing", "Broker": "Broker", "Deployment": "Deployment", "Pod": "pods", "Zone": "Zone"}
 
-// API is client-go's dynamic fake, with what that lacks of an API server: UIDs, resource versions, preconditions, finalizers and
-// dry runs. It is also an http.RoundTripper for what the engine does not do through a dynamic client: lists and discovery.
+// API is client-go's dynamic fake, with what that lacks of an API server: UIDs, resource versions,
+// preconditions, finalizers and dry runs. It is also an http.RoundTripper for what the engine does
+// not do through a dynamic client: lists and discovery.
 type API struct {
 	*fake.FakeDynamicClient
 	Connection migration.Connection
@@ -93,7 +94,8 @@ func (api *API) exactly(a clienttesting.ListActionImpl) *unstructured.Unstructur
 	return list
 }
 
-// Admit makes the API store what f makes of an object that is created or patched, as a schema or a webhook does.
+// Admit makes the API store what f makes of an object that is created or patched, as a schema or a
+// webhook does.
 func (api *API) Admit(f func(*unstructured.Unstructured)) {
 	api.mu.Lock()
 	defer api.mu.Unlock()
@@ -109,7 +111,8 @@ func (api *API) admitted(obj *unstructured.Unstructured) {
 	}
 }
 
-// Away says whether a kind is served at no version: its definition, or what serves it, is gone. Its objects stay.
+// Away says whether a kind is served at no version: its definition, or what serves it, is gone. Its
+// objects stay.
 func (api *API) Away(kind string, away bool) {
 	api.mu.Lock()
 	defer api.mu.Unlock()
@@ -195,7 +198,8 @@ func (api *API) must(err error) {
 // Cluster is a view of the API that has read nothing yet.
 func (api *API) Cluster() *migration.Cluster { return migration.NewCluster(api.Connection, nil) }
 
-// Fail makes the next request of that verb and name meet a fault. Of several, the first one comes first.
+// Fail makes the next request of that verb and name meet a fault. Of several, the first one comes
+// first.
 func (api *API) Fail(faults ...Fault) {
 	api.mu.Lock()
 	defer api.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package enginetest makes objects for the unit tests of the engine, and an API server without a network.
+// Package enginetest makes objects for the unit tests of the engine, and an API server without a
+// network.
 package enginetest
 
 import (

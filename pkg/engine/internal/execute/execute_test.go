@@ -52,7 +52,8 @@ func (p *told) Step(_, waiting int, longest Wait, _ string) {
 	p.steps = append(p.steps, fmt.Sprintf("%d: %s", waiting, longest.Object))
 }
 
-// TestWaitsNameTheLongest: the progress and the log name the object that has been waited for the longest time.
+// TestWaitsNameTheLongest: the progress and the log name the object that has been waited for the
+// longest time.
 func TestWaitsNameTheLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)

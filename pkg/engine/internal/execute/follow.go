@@ -30,7 +30,8 @@ type followed struct {
 	mu sync.Mutex
 	// reasons are the units by their IDs.
 	reasons map[string]*reason
-	// again are the units of an interrupted run whose last write is left, and made by another unit of the same ID.
+	// again are the units of an interrupted run whose last write is left, and made by another unit
+	// of the same ID.
 	again map[*journal.Entry]bool
 	// left are the objects of which a change was left, or is waited for.
 	left map[migration.Ref]*leftObject
@@ -207,8 +208,8 @@ func (f *followed) unlessLeft(ctx context.Context, e *journal.Entry, i int, wait
 	return err
 }
 
-// Postpone leaves out, and says so, what would follow from units of the plan that this run does not do, since it goes on with
-// those of an interrupted one: it would wait for what nobody does.
+// Postpone leaves out, and says so, what would follow from units of the plan that this run does not
+// do, since it goes on with those of an interrupted one: it would wait for what nobody does.
 func Postpone(units, postponed []migration.Unit, told *findings.List) []migration.Unit {
 	left := map[string]bool{}
 	leave := func(u *migration.Unit, why string) {

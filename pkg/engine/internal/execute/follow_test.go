@@ -7,8 +7,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// TestLost: a unit that follows others is lost if what they were to do was left in this run, also if another unit of the same ID, with the rest of
-// what the plan wants, was made. On a979837 that counted for both, and the follower waited for what nobody did.
+// TestLost: a unit that follows others is lost if what they were to do was left in this run, also
+// if another unit of the same ID, with the rest of what the plan wants, was made. On a979837 that
+// counted for both, and the follower waited for what nobody did.
 func TestLost(t *testing.T) {
 	create, remove := migration.Change{Verb: migration.Create}, migration.Change{Verb: migration.Delete}
 	entry := func(last journal.StepState, result string, changes ...migration.Change) *journal.Entry {

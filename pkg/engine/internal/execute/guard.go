@@ -81,7 +81,8 @@ func (x *Executor) recheck(e *journal.Entry, i int, p *place, waited time.Time) 
 				return tooOld(ch.Ref, err), answer, nil
 			}
 		default:
-			// Its turn came too late for the answer, since many others have theirs. --timeout ends it.
+			// Its turn came too late for the answer, since many others have theirs. --timeout ends
+			// it.
 			x.r.Log.Debug("checking again: its turn came too late", zap.String("object", ch.Ref.String()))
 		}
 	}

@@ -344,7 +344,8 @@ func TestStops(t *testing.T) {
 	})
 }
 
-// TestResumes: a run that goes on makes what is left of the entries of an earlier process, and undoes what that one gave up.
+// TestResumes: a run that goes on makes what is left of the entries of an earlier process, and
+// undoes what that one gave up.
 func TestResumes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
@@ -455,7 +456,8 @@ func TestDryRunRemaining(t *testing.T) {
 	}
 }
 
-// TestEffectsAreNoted: a run notes what controllers have made because of its changes, when a unit ends and at its end.
+// TestEffectsAreNoted: a run notes what controllers have made because of its changes, when a unit
+// ends and at its end.
 func TestEffectsAreNoted(t *testing.T) {
 	broker := enginetest.Ref("Broker", "default")
 	for name, tc := range map[string]struct {
@@ -536,8 +538,8 @@ func TestEffectsAreNoted(t *testing.T) {
 	}
 }
 
-// TestRecheckTakesTime: what a recheck reads may take longer than its answer counts, and it may ask for time; what
-// always takes too long is left, with the time.
+// TestRecheckTakesTime: what a recheck reads may take longer than its answer counts, and it may ask
+// for time; what always takes too long is left, with the time.
 func TestRecheckTakesTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -548,7 +550,8 @@ func TestRecheckTakesTime(t *testing.T) {
 		asked int
 		left  string
 	}{
-		// On f3299ef this was asked again and again if it was the protector's, and never too old if it was this one.
+		// On f3299ef this was asked again and again if it was the protector's, and never too old if
+		// it was this one.
 		"Slow":    {"2.5 s of reading are added to its age", 2500 * time.Millisecond, 0, 0, 1, ""},
 		"TooSlow": {"11 s are never acted on", 11 * time.Second, 0, 0, 3, "to read what it depends on took 11s, and may take 10s at most"},
 		"Later":   {"what it waits for is no part of its answer", time.Second, 2, 0, 3, ""},

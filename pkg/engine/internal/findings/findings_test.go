@@ -22,7 +22,8 @@ func TestHasError(t *testing.T) {
 	}
 }
 
-// TestHint: readers of the hint get what is said in the other fields. A job of an earlier version has a hint only.
+// TestHint: readers of the hint get what is said in the other fields. A job of an earlier version
+// has a hint only.
 func TestHint(t *testing.T) {
 	found := New(zap.NewNop())
 	found.Add(migration.Finding{Note: "Check it", Command: "kubectl get pods"}, migration.Finding{Hint: "wait"})

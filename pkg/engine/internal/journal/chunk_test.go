@@ -28,7 +28,8 @@ func limitedJournals() *Store {
 	return s
 }
 
-// full are entries of that many units, with effects, whose pre-images take so many bytes compressed.
+// full are entries of that many units, with effects, whose pre-images take so many bytes
+// compressed.
 func full(t *testing.T, units, changes, packed int) []*Entry {
 	t.Helper()
 	var entries []*Entry
@@ -59,8 +60,9 @@ func know(entries []*Entry) {
 	}
 }
 
-// TestMarksFit holds that whatever can be known of a chunk fits into its Secret. On f3299ef the Secret of a chunk took 900 KiB
-// of units, and its marks made it larger than the API server takes: two runs had ended well, and the journal was open for ever.
+// TestMarksFit holds that whatever can be known of a chunk fits into its Secret. On f3299ef the
+// Secret of a chunk took 900 KiB of units, and its marks made it larger than the API server takes:
+// two runs had ended well, and the journal was open for ever.
 func TestMarksFit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason                 string
@@ -105,7 +107,8 @@ func TestMarksFit(t *testing.T) {
 	}
 }
 
-// TestFullJournalOfAnEarlierBuild: one that has no room for marks is closed without them. An undo looks at the objects then.
+// TestFullJournalOfAnEarlierBuild: one that has no room for marks is closed without them. An undo
+// looks at the objects then.
 func TestFullJournalOfAnEarlierBuild(t *testing.T) {
 	s := limitedJournals()
 	j := New("job", "v1", 1, &migration.Plan{})
@@ -147,9 +150,9 @@ func TestFullJournalOfAnEarlierBuild(t *testing.T) {
 	}
 }
 
-// TestFirstChunkIsIncomplete plays a kill, or a refusal, before each write of a first chunk in several Secrets. No change can
-// have begun then. On f3299ef a kill between them left parts without a first Secret, so that each later run was refused: the
-// journal is damaged.
+// TestFirstChunkIsIncomplete plays a kill, or a refusal, before each write of a first chunk in
+// several Secrets. No change can have begun then. On f3299ef a kill between them left parts without
+// a first Secret, so that each later run was refused: the journal is damaged.
 func TestFirstChunkIsIncomplete(t *testing.T) {
 	entries := full(t, 2, 1, 1000<<10)
 	for name, refused := range map[string]bool{"Killed": false, "Refused": true} {
@@ -199,7 +202,8 @@ func TestFirstChunkIsIncomplete(t *testing.T) {
 	}
 }
 
-// TestTooLarge: what may not fit into etcd when it is restored is not even begun. On f3299ef it was deleted.
+// TestTooLarge: what may not fit into etcd when it is restored is not even begun. On f3299ef it was
+// deleted.
 func TestTooLarge(t *testing.T) {
 	deletion := migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "a")}
 	for name, tc := range map[string]struct {

@@ -196,8 +196,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestReportEarlier: what an earlier process has ended is reported as it left it, and what it left to others is no change of the
-// run.
+// TestReportEarlier: what an earlier process has ended is reported as it left it, and what it left
+// to others is no change of the run.
 func TestReportEarlier(t *testing.T) {
 	for name, tc := range map[string]struct {
 		states, made string

@@ -261,8 +261,9 @@ func TestFormat1(t *testing.T) {
 	}
 }
 
-// TestFormat2 (M07) holds that a creation of what the unit had deleted is a recreation in a journal of an earlier build, unless
-// it says otherwise, and that a run which goes on with such a journal makes it one that those builds refuse.
+// TestFormat2 (M07) holds that a creation of what the unit had deleted is a recreation in a journal
+// of an earlier build, unless it says otherwise, and that a run which goes on with such a journal
+// makes it one that those builds refuse.
 func TestFormat2(t *testing.T) {
 	change := func(verb migration.Verb, name string, replaces bool) map[string]any {
 		return map[string]any{"verb": verb, "ref": enginetest.Ref("Thing", name), "replaces": replaces}

@@ -61,8 +61,9 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestRestoredUID: the UIDs of objects that the run has begun to delete, loaded or not. On a979837, those counted whose deletion was left, too: an
-// object that somebody else had created in the place of one was taken for ours.
+// TestRestoredUID: the UIDs of objects that the run has begun to delete, loaded or not. On a979837,
+// those counted whose deletion was left, too: an object that somebody else had created in the place
+// of one was taken for ours.
 func TestRestoredUID(t *testing.T) {
 	object := func(uid types.UID) Preimage {
 		obj := enginetest.Make("Thing", "a", "")

@@ -394,7 +394,8 @@ func DeletedBefore(rec *Recorder, e *Entry, uid types.UID) bool {
 	return anyDeletes(rec, uid, func(d *Entry, i int) bool { return d.Seq < e.Seq && d.Steps[i].State.Begun() })
 }
 
-// anyDeletes says whether any change of the journal for which it is so deletes the object of that UID.
+// anyDeletes says whether any change of the journal for which it is so deletes the object of that
+// UID.
 func anyDeletes(rec *Recorder, uid types.UID, counts func(e *Entry, i int) bool) bool {
 	entries := rec.Journal.Entries()
 	rec.Mu.Lock()
@@ -465,8 +466,8 @@ func (rec *Recorder) WriteMarks(parent context.Context) {
 }
 
 // ChangedIn counts the changes of objects in each namespace, those of an earlier rollback included:
-// what was made, also if it was undone since. What was left, refused or found done is none; where one
-// failed, there is at least a count of 0.
+// what was made, also if it was undone since. What was left, refused or found done is none; where
+// one failed, there is at least a count of 0.
 func (rec *Recorder) ChangedIn(earlier []migration.ChangeReport) map[string]int {
 	in := map[string]int{}
 	count := func(ch *migration.ChangeReport, begun bool) {

@@ -143,7 +143,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestChangedIn: what was refused, and what was left, is no change of a namespace; what was made and failed is.
+// TestChangedIn: what was refused, and what was left, is no change of a namespace; what was made
+// and failed is.
 func TestChangedIn(t *testing.T) {
 	of := func(state StepState, result, namespace string) *Entry {
 		e := entryWith(string(rune(state)), "-", migration.Change{Verb: migration.Delete, Ref: enginetest.Ref("Thing", "a")})

@@ -43,8 +43,8 @@ func (e *LockedError) Error() string {
 }
 
 // refusedFor is how long the renewal of a Lease may be refused on the merits until this process
-// counts it as lost: an API server that starts, or that learns late of a Role, refuses for a moment.
-// retryRefused is the pause between two attempts then.
+// counts it as lost: an API server that starts, or that learns late of a Role, refuses for a
+// moment. retryRefused is the pause between two attempts then.
 const (
 	refusedFor   = 5 * time.Second
 	retryRefused = time.Second

@@ -73,7 +73,8 @@ func TestSeats(t *testing.T) {
 	})
 }
 
-// TestSeatContended: what a job had read before somebody else wrote is stale, and what it read afterwards is not.
+// TestSeatContended: what a job had read before somebody else wrote is stale, and what it read
+// afterwards is not.
 func TestSeatContended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared, one, two, other := seats(fake.NewClientset())
@@ -153,7 +154,8 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// TestSeatEnds: who waits for the turn at the lock stops with its run, and a mark is not waited for.
+// TestSeatEnds: who waits for the turn at the lock stops with its run, and a mark is not waited
+// for.
 func TestSeatEnds(t *testing.T) {
 	shared, one, _, _ := seats(fake.NewClientset())
 	shared.turn <- struct{}{}

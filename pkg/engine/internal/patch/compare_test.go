@@ -72,7 +72,8 @@ func drop(path ...string) func(*unstructured.Unstructured) {
 	return func(obj *unstructured.Unstructured) { unstructured.RemoveNestedField(obj.Object, path...) }
 }
 
-// TestLostOfPatches holds which fields of a patch are missing in the answer to it, forward and back.
+// TestLostOfPatches holds which fields of a patch are missing in the answer to it, forward and
+// back.
 func TestLostOfPatches(t *testing.T) {
 	const before = `{"metadata":{"name":"a","uid":"u","finalizers":["f","g"]},"spec":{"x":"old","gone":"1","deep":{"y":"1"}}}`
 	merge := []byte(`{"metadata":{"uid":"u","resourceVersion":"1","finalizers":["g"]},"spec":{"x":"new","gone":null,"deep":{"z":2}}}`)

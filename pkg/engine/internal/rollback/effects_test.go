@@ -235,7 +235,8 @@ func TestProtectorIsAskedAgain(t *testing.T) {
 				}
 			}, result{A: "gone", B: "gone", Reports: []string{"rolled-back", "rolled-back"}}, 2,
 		},
-		// On f3299ef these asked for ever: an answer that took longer than 2 s was too old as soon as it was there.
+		// On f3299ef these asked for ever: an answer that took longer than 2 s was too old as soon
+		// as it was there.
 		"Slow": {
 			"one that takes longer than an answer counts serves all as well", func(w *world) { w.a.Job.(*protector).takes = 2500 * time.Millisecond },
 			result{A: "gone", B: "gone", Reports: []string{"rolled-back", "rolled-back"}}, 1,
@@ -244,7 +245,8 @@ func TestProtectorIsAskedAgain(t *testing.T) {
 			"one that always takes too long is told, with the time, and nothing is deleted", func(w *world) { w.a.Job.(*protector).takes = 11 * time.Second },
 			result{A: "new", B: "new", Reports: []string{"done", "not-restored"}, Unrestored: 1, Retry: true, Findings: []migration.Severity{migration.Error}}, 3,
 		},
-		// On f3299ef a was deleted: the answer was 6 s old, since client-go and the writer had waited.
+		// On f3299ef a was deleted: the answer was 6 s old, since client-go and the writer had
+		// waited.
 		"TooLate": {
 			"and one that no request can follow in time", func(w *world) {
 				w.a.Writer.Guard = func(ctx context.Context) (context.Context, context.CancelFunc, error) {
@@ -279,7 +281,8 @@ func TestProtectorIsAskedAgain(t *testing.T) {
 // careless makes the object as it is now that which the run has created.
 func (w *world) careless() { w.a.Recorder.SetHash(w.e, 1, w.api.Live(b)) }
 
-// TestReplaced holds what becomes of an object of an interrupted run when the plan wants another one.
+// TestReplaced holds what becomes of an object of an interrupted run when the plan wants another
+// one.
 func TestReplaced(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

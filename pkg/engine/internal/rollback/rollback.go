@@ -718,8 +718,8 @@ func (v *Rollback) deleteLive(ctx context.Context, ref migration.Ref, live *unst
 		return "", err
 	}
 	client := at.Resource.In(v.r.Writer.Client, at.Namespace)
-	// What is read to understand an answer has the time of the rollback, and not what is left of the call's: of that, the end says
-	// nothing about the object.
+	// What is read to understand an answer has the time of the rollback, and not what is left of
+	// the call's: of that, the end says nothing about the object.
 	remove := func(call context.Context) error {
 		version := live.GetResourceVersion()
 		err := client.Delete(call, ref.Name, metav1.DeleteOptions{

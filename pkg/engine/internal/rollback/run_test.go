@@ -364,13 +364,15 @@ func TestRun(t *testing.T) {
 			}, want: result{Reports: []string{"not-restored"}, Unrestored: 1, ForGood: 1, Findings: []migration.Severity{failed}},
 		},
 		"DeleteKindAwayUndo": {
-			// On f3299ef the journal was closed as undone: the object could not be restored when the kind was back.
+			// On f3299ef the journal was closed as undone: the object could not be restored when
+			// the kind was back.
 			reason: "without its kind it cannot be restored now, but later", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove}, careful: true,
 			since: func(w *world) { w.api.Away("Thing", true) },
 			want:  result{Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
 		},
 		"DeleteLosesField": {
-			// On f3299ef it counted as restored, and the rollback said that everything was as before.
+			// On f3299ef it counted as restored, and the rollback said that everything was as
+			// before.
 			reason: "what a schema or a webhook makes of the restored object is not what it was", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{remove},
 			since: func(w *world) { w.api.Admit(enginetest.Set("corrected")) },
 			want:  result{A: "corrected", Reports: []string{"not-restored"}, Unrestored: 1, Findings: []migration.Severity{failed}},
@@ -438,7 +440,8 @@ func TestRun(t *testing.T) {
 			since: func(w *world) { w.api.Remove(a) }, want: result{A: "gone", Reports: []string{"done"}, Findings: []migration.Severity{warning}},
 		},
 		"PatchNotFoundOnce": {
-			// On f3299ef the patch stayed, and was reported as undone, since its object did not exist.
+			// On f3299ef the patch stayed, and was reported as undone, since its object did not
+			// exist.
 			reason: "that one read is answered with 404 proves nothing", before: []*unstructured.Unstructured{former("old")}, changes: []migration.Change{patched},
 			since: func(w *world) {
 				w.api.Fail(enginetest.Fault{Verb: "get", Name: "a", Err: apierrors.NewNotFound(things, "a")})
@@ -621,8 +624,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunTakenOver: one unit begins a deletion, and a later one removes the finalizer for which it waits. The object is
-// restored once, and is not taken for one that somebody else has deleted.
+// TestRunTakenOver: one unit begins a deletion, and a later one removes the finalizer for which it
+// waits. The object is restored once, and is not taken for one that somebody else has deleted.
 func TestRunTakenOver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

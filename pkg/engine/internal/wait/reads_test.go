@@ -129,7 +129,8 @@ func TestSlowSharedReads(t *testing.T) {
 	}
 }
 
-// TestAnswer holds how old an answer is. On f3299ef it was as old as the moment when it was given, or when the job was asked.
+// TestAnswer holds how old an answer is. On f3299ef it was as old as the moment when it was given,
+// or when the job was asked.
 func TestAnswer(t *testing.T) {
 	type ages struct {
 		Age, Cost time.Duration

@@ -100,8 +100,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestOneWatch: there is one list and one watch for each kind and namespace, however many wait, and whoever waits hears of the
-// objects that it looks at.
+// TestOneWatch: there is one list and one watch for each kind and namespace, however many wait, and
+// whoever waits hears of the objects that it looks at.
 func TestOneWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := enginetest.NewAPI(t, enginetest.Make("Thing", "a", "old"), enginetest.Make("Thing", "b", "old"))
@@ -145,7 +145,8 @@ func TestOneWatch(t *testing.T) {
 	})
 }
 
-// TestKinds holds what becomes of conditions on kinds that are not served, or of which nobody knows.
+// TestKinds holds what becomes of conditions on kinds that are not served, or of which nobody
+// knows.
 func TestKinds(t *testing.T) {
 	other := migration.Subject{GroupKind: schema.GroupKind{Group: "example.com", Kind: "Other"}, Namespace: "shop", Name: "a"}
 	ready := enginetest.Shows(thingA, "ready")
@@ -197,7 +198,8 @@ func TestKinds(t *testing.T) {
 	})
 }
 
-// TestThousandWait: however many wait, discovery is asked once, and nothing is read but one list and one watch.
+// TestThousandWait: however many wait, discovery is asked once, and nothing is read but one list
+// and one watch.
 func TestThousandWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 1000

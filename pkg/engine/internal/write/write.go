@@ -313,7 +313,8 @@ func (w *Writer) Recreate(ctx context.Context, ref migration.Ref, obj *unstructu
 	return w.recreate(ctx, ref, obj, a, true)
 }
 
-// Restore is Recreate, and leaves one that exists as it is: somebody else has created it a moment ago.
+// Restore is Recreate, and leaves one that exists as it is: somebody else has created it a moment
+// ago.
 func (w *Writer) Restore(ctx context.Context, ref migration.Ref, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	created, _, err := w.recreate(ctx, ref, obj, NoAttempt, false)
 	return created, err
@@ -414,10 +415,10 @@ func (w *Writer) addFinalizers(ctx context.Context, ref migration.Ref, created *
 	})
 }
 
-// Write makes one write: within the lock's deadline, repeated while it fails for
-// a moment. ctx ending stops further attempts, never one in flight. An answer of the job that
-// it acts on is looked at before each attempt, when the lock is there. An attempt that this process ended itself, with the Lease, says
-// nothing of the API server: if it was the last one, some more are made.
+// Write makes one write: within the lock's deadline, repeated while it fails for a moment. ctx
+// ending stops further attempts, never one in flight. An answer of the job that it acts on is
+// looked at before each attempt, when the lock is there. An attempt that this process ended itself,
+// with the Lease, says nothing of the API server: if it was the last one, some more are made.
 func (w *Writer) Write(ctx context.Context, op func(context.Context) error) error {
 	var last error
 	ended := false // the last attempt, with its call
@@ -447,8 +448,8 @@ func (w *Writer) Write(ctx context.Context, op func(context.Context) error) erro
 
 const attemptsOfAnEndedCall = 3
 
-// Look reads an object that a write has found otherwise than it was. The context of a write ends with the Lease; a read does no harm
-// after it, and may be all that tells what the write did.
+// Look reads an object that a write has found otherwise than it was. The context of a write ends
+// with the Lease; a read does no harm after it, and may be all that tells what the write did.
 func Look(ctx context.Context, client dynamic.ResourceInterface, name string, subresources ...string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease.CallTimeout)
 	defer cancel()

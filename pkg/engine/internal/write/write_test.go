@@ -48,7 +48,8 @@ func going(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return obj
 }
 
-// attempt notes what a change is told of its requests: "s" for each that is sent, "r" when none had an effect.
+// attempt notes what a change is told of its requests: "s" for each that is sent, "r" when none had
+// an effect.
 func attempt(told *string) write.Attempt {
 	return write.Attempt{Sending: func() { *told += "s" }, Refused: func() { *told += "r" }}
 }
@@ -353,7 +354,8 @@ func TestPodsOf(t *testing.T) {
 	}
 }
 
-// TestRecreate holds that what is created again has the owners that live now and the finalizers that it had.
+// TestRecreate holds that what is created again has the owners that live now and the finalizers
+// that it had.
 func TestRecreate(t *testing.T) {
 	owner := func(kind, name string, uid types.UID) metav1.OwnerReference {
 		return metav1.OwnerReference{APIVersion: "v1", Kind: kind, Name: name, UID: uid}
@@ -480,7 +482,8 @@ func TestFinalizersThatStand(t *testing.T) {
 	}
 }
 
-// TestRestore: finalizers are those of what it has created. On a979837 it put them on what somebody else had created a moment before.
+// TestRestore: finalizers are those of what it has created. On a979837 it put them on what somebody
+// else had created a moment before.
 func TestRestore(t *testing.T) {
 	for reason, existing := range map[string]bool{"nobody has created it": false, "somebody else has": true} {
 		api := enginetest.NewAPI(t)
@@ -656,7 +659,8 @@ func TestDecision(t *testing.T) {
 	}
 }
 
-// TestCheckAge: the age of an answer is that at the moment when the request leaves. On f3299ef it left.
+// TestCheckAge: the age of an answer is that at the moment when the request leaves. On f3299ef it
+// left.
 func TestCheckAge(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, method string
@@ -704,8 +708,8 @@ func TestWriteNeedsTheLock(t *testing.T) {
 	}
 }
 
-// TestWriteEndsWithTheLease: a call that ends with the Lease says nothing of the API server, and is no reason to give up. On 2b3be85
-// the write gave up when its last attempt had ended so.
+// TestWriteEndsWithTheLease: a call that ends with the Lease says nothing of the API server, and is
+// no reason to give up. On 2b3be85 the write gave up when its last attempt had ended so.
 func TestWriteEndsWithTheLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -762,8 +766,8 @@ func (o slowObject) Get(ctx context.Context, name string, _ metav1.GetOptions, _
 	}
 }
 
-// TestLookOutlivesTheWrite: a read tells what a write did also if the Lease, and with it the context of the write, ended meanwhile. It has an
-// end of its own.
+// TestLookOutlivesTheWrite: a read tells what a write did also if the Lease, and with it the
+// context of the write, ended meanwhile. It has an end of its own.
 func TestLookOutlivesTheWrite(t *testing.T) {
 	for _, tc := range []struct {
 		latency time.Duration

@@ -1,9 +1,9 @@
 //go:build ignore
 
-// Package openapi says what the types of Kubernetes 1.16 are made of. Its own package of that name is generated when a
-// release is made, and is not in the Go module: without it the API server cannot be built. Here the types say it
-// themselves. What only comments in their sources know, descriptions and required fields, is not said; the API server
-// reads neither.
+// Package openapi says what the types of Kubernetes 1.16 are made of. Its own package of that name
+// is generated when a release is made, and is not in the Go module: without it the API server
+// cannot be built. Here the types say it themselves. What only comments in their sources know,
+// descriptions and required fields, is not said; the API server reads neither.
 package openapi
 
 import (
@@ -20,7 +20,8 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// GetOpenAPIDefinitions are those of all that is served. What every API server has was generated, for that of CRDs.
+// GetOpenAPIDefinitions are those of all that is served. What every API server has was generated,
+// for that of CRDs.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	d := definitions{ref: ref, known: generated.GetOpenAPIDefinitions(ref)}
 	for _, scheme := range []*runtime.Scheme{legacyscheme.Scheme, extensions.Scheme, aggregator.Scheme} {

@@ -1,4 +1,5 @@
-// Command pause holds the namespaces of a pod while its containers come and go: it does nothing until it is asked to end.
+// Command pause holds the namespaces of a pod while its containers come and go: it does nothing
+// until it is asked to end.
 package main
 
 import (

@@ -32,8 +32,8 @@ func askAt213(config *osb.ClientConfiguration) (osb.Client, error) {
 // userAgent is the stock binary's, of controllers and events.
 const userAgent = "service-catalog-controller-manager"
 
-// runControllerManager does what cmd/controller-manager/app does in StartControllers, with the defaults of its flags, but
-// for the version at which brokers are asked.
+// runControllerManager does what cmd/controller-manager/app does in StartControllers, with the
+// defaults of its flags, but for the version at which brokers are asked.
 func runControllerManager(config *rest.Config) error {
 	defaults := options.NewControllerManagerServer()
 	core, err := kubernetes.NewForConfig(named(config, userAgent))

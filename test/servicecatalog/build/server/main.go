@@ -1,13 +1,15 @@
-// Command server is the controller manager or the webhook server of Service Catalog, as its module has them, without the
-// two things that keep the stock binary from a cluster of today: its probe asks for its CustomResourceDefinitions at
-// apiextensions v1beta1, which is served no more, and ends the process for want of an answer; and it opens ports for
-// health and metrics that nobody here asks.
+// Command server is the controller manager or the webhook server of Service Catalog, as its module
+// has them, without the two things that keep the stock binary from a cluster of today: its probe
+// asks for its CustomResourceDefinitions at apiextensions v1beta1, which is served no more, and
+// ends the process for want of an answer; and it opens ports for health and metrics that nobody
+// here asks.
 //
 //	server controller-manager --kubeconfig FILE [--feature-gates CascadingDeletion=true] [--qps N]
 //	server webhook --kubeconfig FILE --port N --cert-dir DIR
 //
-// Everything else is as shipped: intervals, back-off, client limits, feature gates. "ready" on stdout means that it works.
-// It ends with the end of stdin, so that a parent that dies takes it down.
+// Everything else is as shipped: intervals, back-off, client limits, feature gates. "ready" on
+// stdout means that it works. It ends with the end of stdin, so that a parent that dies takes it
+// down.
 package main
 
 import (

@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-project/eventmesh-migration/internal/k8sobject"
 )
 
-// Wants are the kinds of events that Kyma Subscriptions ask for. There may be thousands of them, of few kinds.
+// Wants are the kinds of events that Kyma Subscriptions ask for. There may be thousands of them, of
+// few kinds.
 type Wants map[unique.Handle[kindOfEvent]]bool
 
 // kindOfEvent is what a Channel of the Event Bus is for.

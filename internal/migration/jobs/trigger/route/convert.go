@@ -136,8 +136,8 @@ func AsksForNameHeader(sub *unstructured.Unstructured) bool {
 	return asks
 }
 
-// Mark is the value of kyma.DeliveryAnnotation on the Trigger of a Subscription. It is "" for a Trigger that
-// several share: it cannot follow one of them.
+// Mark is the value of kyma.DeliveryAnnotation on the Trigger of a Subscription. It is "" for a
+// Trigger that several share: it cannot follow one of them.
 func Mark(sub *unstructured.Unstructured, d Delivery, others ...*unstructured.Unstructured) string {
 	if sub.GetUID() == "" || len(others) > 0 {
 		return ""

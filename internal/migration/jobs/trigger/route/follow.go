@@ -12,8 +12,9 @@ import (
 	"github.com/kyma-project/eventmesh-migration/pkg/migration"
 )
 
-// Follow lets the Trigger of a Subscription that was edited bring what that asks for now. The run in whose middle the edit was, and each
-// run before it, made it for what the Subscription asked for then. subs has the Subscription, and those that are equal to it now.
+// Follow lets the Trigger of a Subscription that was edited bring what that asks for now. The run
+// in whose middle the edit was, and each run before it, made it for what the Subscription asked for
+// then. subs has the Subscription, and those that are equal to it now.
 func Follow(trigger migration.Ref, uid types.UID, former, now Delivery, subs []*unstructured.Unstructured) migration.Change {
 	content := func(of Delivery, mark string) map[string]any {
 		annotations := map[string]any{kyma.DeliveryAnnotation: nil} // null removes it
