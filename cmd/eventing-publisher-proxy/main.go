@@ -74,7 +74,7 @@ func serve(ctx context.Context, o *options, kubeconfig string, log, requests *za
 	served := o.server
 	var sender *publisher.Publisher
 	if o.backend == operatorv1alpha1.EventMesh {
-		sender, served.SendTimeout = publisher.NewMesh(served.MaxInFlight, log), publisher.MeshTimeout
+		sender, served.SendTimeout = publisher.NewMesh(served.MaxInFlight, log), backend.MeshTimeout
 	} else {
 		sender = publisher.NewNATS(o.seedFile, o.caFile, log)
 	}

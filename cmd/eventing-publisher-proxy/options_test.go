@@ -2,6 +2,9 @@ package main
 
 import (
 	"io"
+	"io/fs"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/zap/zapcore"
 
+	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
 	"github.com/kyma-project/eventmesh-migration/cmd/internal/program"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
 )
 
@@ -86,5 +91,30 @@ func TestExitCodes(t *testing.T) {
 		if code != tc.want || !strings.Contains(stderr.String(), tc.said) {
 			t.Errorf("%s: exit code %d, want %d; stderr:\n%s", tc.reason, code, tc.want, &stderr)
 		}
+	}
+}
+
+// TestThePodOutlivesItsRequests: what a publisher has taken is answered before it is killed,
+// whatever the backend needs.
+func TestThePodOutlivesItsRequests(t *testing.T) {
+	o, err := parse(strings.Fields("--namespace=kyma-system --backend=EventMesh"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.server.SendTimeout = backend.MeshTimeout
+	text, err := fs.ReadFile(eventingchart.Chart, "templates/publisher.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`terminationGracePeriodSeconds: ([0-9]+)`).FindSubmatch(text)
+	if len(found) == 0 {
+		t.Fatal("publisher.yaml has no terminationGracePeriodSeconds")
+	}
+	seconds, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grace := time.Duration(seconds) * time.Second; o.server.LongestEnd() >= grace {
+		t.Errorf("the pod is killed after %s, and requests may take %s", grace, o.server.LongestEnd())
 	}
 }

@@ -116,7 +116,7 @@ func New(o Options, log, requests *zap.Logger) (*Server, error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(s)
 	// An answer is due when the body is read and the adapter has had its time.
-	srv.WriteTimeout = s.options.RequestTimeout + s.sendTimeout() + answerReserve
+	srv.WriteTimeout = s.options.answered()
 	conns := limitConnections(l, s.options.MaxConnections, s.metrics)
 	conns.configure(srv)
 	served := make(chan error, 1)
@@ -153,8 +153,19 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // sendTimeout is how long the sender has for an event.
-func (s *Server) sendTimeout() time.Duration {
-	return cmp.Or(s.options.SendTimeout, s.options.RequestTimeout)
+func (o *Options) sendTimeout() time.Duration {
+	return cmp.Or(o.SendTimeout, o.RequestTimeout)
+}
+
+// answered is how long a request takes at most, from its first byte to the last one of the answer.
+func (o *Options) answered() time.Duration {
+	return o.RequestTimeout + o.sendTimeout() + answerReserve
+}
+
+// LongestEnd is how long Serve goes on at most after its context has ended. The pod needs at least
+// as much before it is killed.
+func (o *Options) LongestEnd() time.Duration {
+	return o.ShutdownDelay + o.answered()
 }
 
 // httpServer has what the servers of both ports have in common.
@@ -469,7 +480,7 @@ func (s *Server) take(req *request, w http.ResponseWriter, r *http.Request,
 	// net/http ends the context of a request also when the client has only closed its half of the
 	// connection, and waits for the answer. What bounds the work of clients that have left is what
 	// bounds all: the slot and the body stay taken, and the sender has this long.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.sendTimeout())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.options.sendTimeout())
 	defer cancel()
 	problem = s.sender.Send(ctx, ce, r.Header, req.id)
 	s.metrics.backend.Observe(time.Since(posted).Seconds())

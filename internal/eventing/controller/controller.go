@@ -46,9 +46,6 @@ const (
 	reconcilers = 8
 	firstRetry  = 200 * time.Millisecond
 	lastRetry   = 30 * time.Second
-	// shutdown is how long the process waits for sinks when it ends: the time that a sink has, and
-	// that of telling NATS.
-	shutdown = 40 * time.Second
 	// The bound of requests to the API server a second, of this process.
 	requests, burst = 100, 200
 )
@@ -116,7 +113,7 @@ func Run(ctx context.Context, config *rest.Config, o Options, log *zap.Logger) e
 			return err
 		}
 	}
-	grace := shutdown + 5*time.Second
+	grace := backend.ControllerGrace
 	renew, retry := o.Lease*2/3, o.Lease/6
 	lock, err := fence.New(config, o.Namespace, o.Names.ControllerLease(), o.Pod, renew)
 	if err != nil {
@@ -230,7 +227,7 @@ func (c *Controller) register(mgr manager.Manager) error {
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		c.backends.add(c.backendsKey(), 0) // also if there is no ConfigMap, which nobody tells
 		<-ctx.Done()
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdown)
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.ControllerEnd)
 		defer cancel()
 		if err := c.deliveries.StopAll(limit); err != nil {
 			c.log.Warn("sinks did not answer before the end: NATS sends their events again", zap.Error(err))

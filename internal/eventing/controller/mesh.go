@@ -27,11 +27,6 @@ import (
 )
 
 const (
-	// deliverEnd is how long requests of the mesh are answered after the signal to end: as long as
-	// one may take.
-	deliverEnd = 15 * time.Second
-	// deliverDelay is how long new ones are still accepted: until then, some nodes send them here.
-	deliverDelay = 3 * time.Second
 	// meshPatience is how long the status of a Subscription says nothing of what the mesh waits
 	// for, and messagePatience how long another message waits for its turn. Of many Subscriptions,
 	// each would be written for each step of Knative. So both are at least waitingPatience for each
@@ -240,7 +235,7 @@ func (d *deliverServer) Start(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler: d.receiver, ErrorLog: zap.NewStdLog(d.log.Named("deliver")), MaxHeaderBytes: maxDeliverHeader,
-		ReadHeaderTimeout: deliverEnd, ReadTimeout: deliverEnd, WriteTimeout: 2 * deliverEnd, IdleTimeout: 2 * time.Minute,
+		ReadHeaderTimeout: backend.MeshEnd, ReadTimeout: backend.MeshEnd, WriteTimeout: 2 * backend.MeshEnd, IdleTimeout: 2 * time.Minute,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -252,9 +247,9 @@ func (d *deliverServer) Start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if d.receiver.Used() {
-		time.Sleep(deliverDelay)
+		time.Sleep(backend.MeshDelay)
 	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverEnd)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.MeshEnd)
 	defer cancel()
 	if err := server.Shutdown(limit); err != nil {
 		d.log.Warn("requests of the mesh were not answered before the end: clients send their events again", zap.Error(err))

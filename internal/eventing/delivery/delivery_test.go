@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 )
 
 func TestParseSink(t *testing.T) {
@@ -201,7 +203,7 @@ func TestSend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := s.send(context.Background(), sinkTimeout, u, http.Header{"Ce-Id": {"1"}}, []byte("{}"))
+		got := s.send(context.Background(), backend.SinkTimeout, u, http.Header{"Ce-Id": {"1"}}, []byte("{}"))
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
@@ -211,7 +213,7 @@ func TestSend(t *testing.T) {
 	}
 	server.Close()
 	u, _ := url.Parse(server.URL)
-	if got := NewSender("").send(context.Background(), sinkTimeout, u, http.Header{}, nil); got.problem != "the sink refuses connections" || !got.unreachable {
+	if got := NewSender("").send(context.Background(), backend.SinkTimeout, u, http.Header{}, nil); got.problem != "the sink refuses connections" || !got.unreachable {
 		t.Errorf("nobody listens: %+v", got)
 	}
 	for _, address := range []string{"169.254.169.254:80", "[fe80::1]:80", "0.0.0.0:80"} {
@@ -247,7 +249,7 @@ func TestSendToSinkThatClosesConnections(t *testing.T) {
 	s := NewSender("")
 	for _, size := range []int{0, 100, 1 << 20} {
 		for range 10 {
-			if got := s.send(context.Background(), sinkTimeout, u, http.Header{"Ce-Id": {"1"}}, make([]byte, size)); !got.taken() {
+			if got := s.send(context.Background(), backend.SinkTimeout, u, http.Header{"Ce-Id": {"1"}}, make([]byte, size)); !got.taken() {
 				t.Errorf("%d bytes: %s", size, got.problem)
 			}
 		}

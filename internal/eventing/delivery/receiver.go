@@ -20,12 +20,6 @@ import (
 )
 
 const (
-	// meshSinkTimeout is how long a sink may take for an event of the mesh, slotTimeout how long an
-	// event waits for one of the slots of its Subscription, and meshTimeout is both together. The
-	// mesh waits 12 seconds.
-	meshSinkTimeout = 10 * time.Second
-	slotTimeout     = 5 * time.Second
-	meshTimeout     = 11 * time.Second
 	// failuresToOpen is after how many failures in a row a sink is left alone, for openFor. It is
 	// more than the mesh asks for one event.
 	failuresToOpen = 5
@@ -152,7 +146,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	ctx, cancel := context.WithTimeout(q.Context(), meshTimeout)
+	ctx, cancel := context.WithTimeout(q.Context(), backend.MeshAnswer)
 	defer cancel()
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	bytes := &share{of: r.options.Budget, room: func() {}}
@@ -220,7 +214,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 		r.count(key, "open")
 		return http.StatusServiceUnavailable, openFor
 	}
-	timer := time.NewTimer(slotTimeout)
+	timer := time.NewTimer(backend.MeshSlotTimeout)
 	defer timer.Stop()
 	select {
 	case t.slots <- struct{}{}:
@@ -242,7 +236,7 @@ func (r *Receiver) deliver(ctx context.Context, key types.NamespacedName, settin
 	began := time.Now()
 	// An event that the sink works on is not abandoned because the mesh is gone: the sink would
 	// have it twice.
-	o := r.options.Sender.send(context.WithoutCancel(ctx), min(meshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
+	o := r.options.Sender.send(context.WithoutCancel(ctx), min(backend.MeshSinkTimeout, time.Until(deadline(ctx))), sink.url, header, data)
 	r.count(key, o.code)
 	r.options.Metrics.duration.WithLabelValues(key.String()).Observe(time.Since(began).Seconds())
 	if after := t.health.note(o.problem, time.Now()); after > 0 {
@@ -263,7 +257,7 @@ func (r *Receiver) count(key types.NamespacedName, code string) {
 func deadline(ctx context.Context) time.Time {
 	at, ok := ctx.Deadline()
 	if !ok {
-		return time.Now().Add(meshSinkTimeout)
+		return time.Now().Add(backend.MeshSinkTimeout)
 	}
 	return at
 }

@@ -230,7 +230,7 @@ func TestReceiverBoundsWhatIsInFlight(t *testing.T) {
 			t.Errorf("an event without a slot: %d", code)
 		}
 	}
-	if waited := time.Since(began); waited < slotTimeout {
+	if waited := time.Since(began); waited < backend.MeshSlotTimeout {
 		t.Errorf("events waited only %s for a slot", waited)
 	}
 	if n := s.requests(); n != ordersSink.MaxInFlight {

@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// sinkTimeout is how long a sink may take for one event of NATS.
-	sinkTimeout = 30 * time.Second
 	dialTimeout = 5 * time.Second
 	// idleConnections to one sink, allIdle to all of them, and how long they stay. Each has some 20
 	// KiB, which no budget counts.

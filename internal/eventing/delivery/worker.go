@@ -13,12 +13,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 )
 
 const (
-	// progress is how often NATS is told of events that are here for at least as long: well before
-	// stream.AckWait is over.
-	progress = 10 * time.Second
+	// progress is how often NATS is told of events that are here for at least as long.
+	progress = backend.ProgressEvery
 	// mostPulled bounds the events that wait in this process for a slot, and so its memory.
 	mostPulled = 50
 	// ackLimit is how long NATS is told again and again that an event was taken: a server that
@@ -347,7 +348,7 @@ func (w *worker) post(header http.Header, data []byte) outcome {
 		return outcome{code: "refused", problem: w.refused.Error(), unreachable: true}
 	}
 	began := time.Now()
-	o := w.Sender.send(context.Background(), sinkTimeout, w.sink.url, header, data)
+	o := w.Sender.send(context.Background(), backend.SinkTimeout, w.sink.url, header, data)
 	w.Metrics.total.WithLabelValues(w.name, o.code).Inc()
 	w.duration.Observe(time.Since(began).Seconds())
 	return o
@@ -361,7 +362,7 @@ func (w *worker) deadLetter(about *nats.MsgMetadata, header http.Header, data []
 	}
 	header = maps.Clone(header)
 	header[deadLetterDest], header[deadLetterCode] = []string{w.settings.Sink}, []string{o.code}
-	letter := w.Sender.send(context.Background(), sinkTimeout, w.DeadLetterSink, header, data)
+	letter := w.Sender.send(context.Background(), backend.SinkTimeout, w.DeadLetterSink, header, data)
 	if !letter.taken() {
 		w.Log.Warn("the dead letter sink takes no events", zap.String("subscription", w.name), zap.String("problem", letter.problem))
 		return false

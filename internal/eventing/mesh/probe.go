@@ -27,8 +27,6 @@ import (
 )
 
 const (
-	// probeTimeout is how long the answer to a probe may take: as long as that to any event.
-	probeTimeout = 40 * time.Second
 	// firstProbe and lastProbe are the pauses after probes that have not arrived. A pause is also
 	// at least pauseShare times as long as the probes took: a probe goes to the filter of every
 	// Trigger, and Knative has other work meanwhile.

@@ -70,7 +70,7 @@ func New(client, probed dynamic.Interface, namespace string, names backend.Names
 	return &Triggers{
 		triggers: client.Resource(triggers).Namespace(namespace), brokers: client.Resource(brokers).Namespace(namespace), probed: probed.Resource(triggers).Namespace(namespace),
 		namespace: namespace, names: names, version: version, log: log, changed: changed,
-		poster: eventservice.NewPoster("eventing-controller", probeTimeout, 1), wake: make(chan struct{}, 1), arrived: map[string]string{},
+		poster: eventservice.NewPoster("eventing-controller", backend.MeshTimeout, 1), wake: make(chan struct{}, 1), arrived: map[string]string{},
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
 	"github.com/kyma-project/eventmesh-migration/internal/eventservice"
@@ -19,9 +18,6 @@ import (
 )
 
 const (
-	// MeshTimeout is how long the mesh has for an event: it asks each sink three times, and waits
-	// 12 seconds for each answer (docs/decisions/1201-the-mesh.md).
-	MeshTimeout = 40 * time.Second
 	// shareOfType is the part of the slots that events of one type may have. The mesh answers when
 	// all sinks have: without a bound, one slow sink would keep everybody else out.
 	shareOfType = 4
@@ -40,7 +36,7 @@ type mesh struct {
 
 func newMesh(maxInFlight int) *mesh {
 	return &mesh{
-		poster: eventservice.NewPoster("eventing-publisher-proxy", MeshTimeout, maxInFlight),
+		poster: eventservice.NewPoster("eventing-publisher-proxy", backend.MeshTimeout, maxInFlight),
 		// A redirect is an answer, too.
 		probes: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		most:   max(1, maxInFlight/shareOfType), ofType: map[string]int{},

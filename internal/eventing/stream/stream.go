@@ -20,7 +20,7 @@ const (
 	// while the stream is closed.
 	DuplicateWindow = 2 * time.Minute
 	// AckWait is how long NATS waits for an answer to a message before it sends the message again.
-	AckWait = 40 * time.Second
+	AckWait = backend.AckWait
 	// maxAckPending bounds what waits for an answer. A message that is refused and waits for its
 	// next try counts, and without a place no new event is sent (docs/decisions/1021). Each place
 	// costs NATS some 100 bytes while it is taken.

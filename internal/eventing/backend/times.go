@@ -1,0 +1,40 @@
+package backend
+
+import "time"
+
+// How long the parts wait for each other. Each time is made of those that it has to be longer than;
+// the times in the chart are compared with them by a test.
+const (
+	// SinkTimeout is how long a sink may take for an event of NATS.
+	SinkTimeout = 30 * time.Second
+	// tellTime is what NATS needs, at worst, to be told what a sink has answered.
+	tellTime = 10 * time.Second
+	// AckWait is how long NATS waits to be told of an event before it sends the event again.
+	AckWait = SinkTimeout + tellTime
+	// ProgressEvery is how often NATS is told that an event is still being delivered: when one
+	// message is lost, the next one still comes before AckWait is over.
+	ProgressEvery = AckWait / 4
+	// ControllerEnd is how long a controller that ends waits for the sinks that have an event.
+	ControllerEnd = SinkTimeout + tellTime
+	// ControllerGrace is how long the process may take in all. The pod has at least as much.
+	ControllerGrace = ControllerEnd + 5*time.Second
+
+	// MeshSinkTimeout is how long a sink may take for an event of the mesh, and MeshSlotTimeout how
+	// long that event waits for one of the slots of its Subscription.
+	MeshSinkTimeout = 10 * time.Second
+	MeshSlotTimeout = MeshSinkTimeout / 2
+	// MeshAnswer limits both together: an event that has waited for a slot leaves its sink less.
+	MeshAnswer = MeshSinkTimeout + time.Second
+	// MeshWait is how long Knative waits for that answer before it asks again, MeshRetries times:
+	// delivery.timeout and delivery.retry of the Broker.
+	MeshWait    = MeshAnswer + time.Second
+	MeshRetries = 2
+	// MeshTimeout is how long the mesh has for an event that it was sent: all tries, and the pauses
+	// between them (docs/decisions/1201-the-mesh.md).
+	MeshTimeout = (MeshRetries+1)*MeshWait + 4*time.Second
+	// MeshDelay is how long a controller that ends still accepts new events of the mesh, since some
+	// nodes go on sending them; MeshEnd is how long it then answers those that it has: as long as
+	// Knative waits for them, and the way back.
+	MeshDelay = 3 * time.Second
+	MeshEnd   = MeshWait + 3*time.Second
+)

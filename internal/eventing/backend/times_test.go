@@ -1,0 +1,69 @@
+package backend_test
+
+import (
+	"io/fs"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	eventingchart "github.com/kyma-project/eventmesh-migration/charts/eventing"
+	"github.com/kyma-project/eventmesh-migration/internal/eventing/backend"
+)
+
+// inTemplate is the number that a template of the chart has for a key.
+func inTemplate(t *testing.T, template, key string) int {
+	t.Helper()
+	text, err := fs.ReadFile(eventingchart.Chart, "templates/"+template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^\s*`+key+`: (?:PT)?([0-9]+)S?$`).FindAllStringSubmatch(string(text), -1)
+	if len(found) != 1 {
+		t.Fatalf("%s has %s %d times, want once", template, key, len(found))
+	}
+	n, err := strconv.Atoi(found[0][1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestTimesOfTheChart: what the templates say is what the programs count on.
+func TestTimesOfTheChart(t *testing.T) {
+	if wait := time.Duration(inTemplate(t, "broker.yaml", "timeout")) * time.Second; wait != backend.MeshWait {
+		t.Errorf("the Broker waits %s for a sink, and MeshWait is %s", wait, backend.MeshWait)
+	}
+	if retries := inTemplate(t, "broker.yaml", "retry"); retries != backend.MeshRetries {
+		t.Errorf("the Broker repeats %d times, and MeshRetries is %d", retries, backend.MeshRetries)
+	}
+	grace := time.Duration(inTemplate(t, "controller.yaml", "terminationGracePeriodSeconds")) * time.Second
+	for what, needed := range map[string]time.Duration{
+		"sinks of NATS": backend.ControllerGrace, "requests of the mesh": backend.MeshDelay + backend.MeshEnd,
+	} {
+		if needed >= grace {
+			t.Errorf("a controller is killed after %s, and may wait %s for %s", grace, needed, what)
+		}
+	}
+}
+
+// TestTimes: what waits for something waits longer than that takes.
+func TestTimes(t *testing.T) {
+	for _, tc := range []struct {
+		reason        string
+		longer, times time.Duration
+		n             time.Duration
+	}{
+		{"NATS sends an event again only when its sink has had its time", backend.AckWait, backend.SinkTimeout, 1},
+		{"one lost message that an event is delivered makes no duplicate", backend.AckWait, backend.ProgressEvery, 2},
+		{"the sink of the mesh has its time if no slot is waited for", backend.MeshAnswer, backend.MeshSinkTimeout, 1},
+		{"Knative hears the answer", backend.MeshWait, backend.MeshAnswer, 1},
+		{"the publisher hears the answer after the last try", backend.MeshTimeout, backend.MeshWait, backend.MeshRetries + 1},
+		{"a controller that ends answers what Knative waits for", backend.MeshEnd, backend.MeshWait, 1},
+		{"a controller that ends tells NATS what sinks have answered", backend.ControllerEnd, backend.SinkTimeout, 1},
+	} {
+		if tc.longer <= tc.n*tc.times {
+			t.Errorf("%s: %s is not longer than %d times %s", tc.reason, tc.longer, tc.n, tc.times)
+		}
+	}
+}
