@@ -23,7 +23,7 @@ var (
 	unbroken = regexp.MustCompile("`[^`]*`")
 	// noProse begins a line of a document that cannot be wrapped: a table, a heading, markup, a
 	// command.
-	noProse = regexp.MustCompile("^(\\s*(\\||#|<|!\\[)|    +[a-z]+ )")
+	noProse = regexp.MustCompile(`^(\s*(\||#|<|!\[)|    +[a-z]+ )`)
 )
 
 // long returns the lines that are too wide, by file and line. Blocks of code are not wrapped, nor a

@@ -133,11 +133,11 @@ type JobNeed struct {
 }
 
 // Jobs are asked few at a time, because each holds the lists that its plan is made of. One that
-// takes longer than slotTime, far more than 20,000 Applications take, holds its place no longer:
+// takes longer than slotTime, more than 20,000 Applications take, holds its place no longer:
 // an API that hangs for one job never keeps the others from being asked.
 const (
 	askedAtOnce = 2
-	slotTime    = 30 * time.Second
+	slotTime    = 2 * time.Minute
 )
 
 // Needs asks every job whether it is needed now, two at a time. If this account may not read

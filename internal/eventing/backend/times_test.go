@@ -52,7 +52,7 @@ func TestTimes(t *testing.T) {
 	for _, tc := range []struct {
 		reason        string
 		longer, times time.Duration
-		n             time.Duration
+		n             int
 	}{
 		{"NATS sends an event again only when its sink has had its time", backend.AckWait, backend.SinkTimeout, 1},
 		{"one lost message that an event is delivered makes no duplicate", backend.AckWait, backend.ProgressEvery, 2},
@@ -62,7 +62,7 @@ func TestTimes(t *testing.T) {
 		{"a controller that ends answers what Knative waits for", backend.MeshEnd, backend.MeshWait, 1},
 		{"a controller that ends tells NATS what sinks have answered", backend.ControllerEnd, backend.SinkTimeout, 1},
 	} {
-		if tc.longer <= tc.n*tc.times {
+		if tc.longer <= time.Duration(tc.n)*tc.times {
 			t.Errorf("%s: %s is not longer than %d times %s", tc.reason, tc.longer, tc.n, tc.times)
 		}
 	}
